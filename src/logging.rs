@@ -16,7 +16,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::fmt::{self, Display, Write as _};
+use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,12 +44,11 @@ const CRITICAL: &str = "critical";
 /// The field of a sentence. As the first one, it stands without its key where nothing in it could be taken for a field.
 const MESSAGE: &str = "message";
 
-/// How lines are written.
+/// How lines are written; set at the start.
 static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 
 static LOGGER: Logger = Logger {
     queue: Queue::new(),
-    started: AtomicBool::new(false),
     critical_only: AtomicBool::new(false),
     has_writer: AtomicBool::new(false),
 };
@@ -69,7 +68,6 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
     });
     // Fails if this logger is set already.
     let _ = log::set_logger(&LOGGER);
-    LOGGER.started.store(true, Ordering::Release);
 }
 
 /// Logs why the process is about to end, at every level.
@@ -229,37 +227,37 @@ fn push_printable(text: &mut String, c: char) {
 
 /// Sets the request id that a panic of this thread is logged with, until the guard is dropped.
 pub(crate) fn request_scope(id: &str) -> Scope {
-    Scope::enter(&REQUEST, Box::new(id.to_owned()))
+    Scope::enter(&REQUEST, id.to_owned())
 }
 
-/// Adds `caller=name` to each log line of this thread until the guard is dropped. The name is formatted only for a
-/// line.
-pub(crate) fn caller_scope(name: impl Display + 'static) -> Scope {
-    Scope::enter(&CALLER, Box::new(name))
+/// Adds `caller=name` to each log line of this thread until the guard is dropped.
+pub(crate) fn caller_scope(name: String) -> Scope {
+    Scope::enter(&CALLER, name)
 }
 
-type ThreadLocal = LocalKey<RefCell<Option<Box<dyn Display>>>>;
+type ThreadLocal = LocalKey<RefCell<Option<String>>>;
 
-/// A value of this thread until the guard is dropped; then the one before. Not `Send`, because its values are not:
-/// dropped on another thread, it would change that thread's value.
+/// A value of this thread until the guard is dropped, on the same thread; then the one before.
 #[must_use = "the scope ends when this is dropped"]
 pub(crate) struct Scope {
     value: &'static ThreadLocal,
-    before: Option<Box<dyn Display>>,
+    before: Option<String>,
 }
 
 impl Scope {
-    fn enter(value: &'static ThreadLocal, now: Box<dyn Display>) -> Scope {
-        let before = value.replace(Some(now));
-        Scope { value, before }
+    fn enter(value: &'static ThreadLocal, now: String) -> Scope {
+        Scope {
+            value,
+            before: value.replace(Some(now)),
+        }
     }
 
     /// The value of this thread, if it is in such a scope. None while the thread is being torn down.
     fn current(value: &'static ThreadLocal) -> Option<String> {
-        let shown = |value: &RefCell<Option<Box<dyn Display>>>| {
-            Some(value.try_borrow().ok()?.as_ref()?.to_string())
-        };
-        value.try_with(shown).ok().flatten()
+        value
+            .try_with(|value| value.borrow().clone())
+            .ok()
+            .flatten()
     }
 }
 
@@ -278,7 +276,7 @@ pub(crate) fn install_panic_hook() {
     std::panic::set_hook(Box::new(move |panic| {
         if IS_LOG_THREAD.get() {
             // stderr is closed.
-        } else if LOGGER.started.load(Ordering::Acquire) {
+        } else if FORMAT.get().is_some() {
             describe(panic).log(Level::Error, module_path!());
         } else {
             default(panic);
@@ -287,8 +285,8 @@ pub(crate) fn install_panic_hook() {
 }
 
 thread_local! {
-    static REQUEST: RefCell<Option<Box<dyn Display>>> = const { RefCell::new(None) };
-    static CALLER: RefCell<Option<Box<dyn Display>>> = const { RefCell::new(None) };
+    static REQUEST: RefCell<Option<String>> = const { RefCell::new(None) };
+    static CALLER: RefCell<Option<String>> = const { RefCell::new(None) };
     static IS_LOG_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -317,7 +315,6 @@ fn short_path(file: &str) -> &str {
 
 struct Logger {
     queue: Queue,
-    started: AtomicBool,
     critical_only: AtomicBool,
     /// The thread that writes has begun.
     has_writer: AtomicBool,
@@ -744,11 +741,10 @@ mod tests {
     fn the_caller_is_the_last_field() {
         let logger = Logger {
             queue: Queue::new(),
-            started: AtomicBool::new(true),
             critical_only: AtomicBool::new(false),
             has_writer: AtomicBool::new(true),
         };
-        let _scope = caller_scope("alice ok=true");
+        let _scope = caller_scope("alice ok=true".to_owned());
         let mut line = Line::default();
         line.field("ok", false);
         logger.add(Level::Info, "fabric_mcp", line);
@@ -760,7 +756,6 @@ mod tests {
     fn only_our_own_records_are_logged() {
         let logger = |critical_only: bool| Logger {
             queue: Queue::new(),
-            started: AtomicBool::new(true),
             critical_only: AtomicBool::new(critical_only),
             has_writer: AtomicBool::new(false),
         };

@@ -91,8 +91,14 @@ impl Identity {
     }
 
     /// The token's name, the subject, the client's id or the address: `caller=` in the log, and the label of metrics.
-    pub(crate) fn name(&self) -> CallerName {
-        CallerName(self.clone())
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Identity::Token(name)
+            | Identity::User { subject: name, .. }
+            | Identity::Client { id: name, .. } => PercentEncoded(name).to_string(),
+            Identity::Peer(ip) => ip.to_string(),
+            Identity::Local => "stdio".to_owned(),
+        }
     }
 
     /// Adds the caller to this thread's log lines until the guard is dropped. Does nothing where there is only one caller.
@@ -111,22 +117,7 @@ impl fmt::Display for Identity {
             Identity::Peer(_) => f.write_str("peer:")?,
             Identity::Local => {}
         }
-        self.name().fmt(f)
-    }
-}
-
-/// See [`Identity::name`].
-pub(crate) struct CallerName(Identity);
-
-impl fmt::Display for CallerName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Identity::Token(name) => PercentEncoded(name).fmt(f),
-            Identity::User { subject, .. } => PercentEncoded(subject).fmt(f),
-            Identity::Client { id, .. } => PercentEncoded(id).fmt(f),
-            Identity::Peer(ip) => ip.fmt(f),
-            Identity::Local => f.write_str("stdio"),
-        }
+        f.write_str(&self.name())
     }
 }
 
@@ -214,10 +205,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                (
-                    identity.to_string().as_str(),
-                    identity.name().to_string().as_str()
-                ),
+                (identity.to_string().as_str(), identity.name().as_str()),
                 (shown, name)
             );
         }

@@ -489,9 +489,7 @@ mod tests {
         fn names(&self) -> Vec<String> {
             let holders = [A, B, C].map(|token| self.tokens.holder(self.tokens.digest(token)));
             let holders = holders.into_iter().flatten();
-            holders
-                .map(|holder| holder.identity.name().to_string())
-                .collect()
+            holders.map(|holder| holder.identity.name()).collect()
         }
     }
 

@@ -16,42 +16,39 @@ use crate::config::MAX_NAME;
 /// Longest description of a pattern, in characters.
 const MAX_DESCRIPTION: usize = 300;
 
-/// A pattern as Fabric stores or renders it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A pattern as Fabric stores or renders it: with Fabric's capitalised keys, or the documented lower-case ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Pattern {
     /// Its name.
+    #[serde(default, alias = "Name", deserialize_with = "or_empty")]
     pub(crate) name: String,
     /// Its text, which becomes the system prompt.
+    #[serde(alias = "Pattern")]
     pub(crate) system_prompt: String,
     /// Documented, but empty in practice.
+    #[serde(
+        default,
+        rename = "user_prompt_template",
+        deserialize_with = "or_empty"
+    )]
     pub(crate) user_prompt: String,
     /// As Fabric sent it; mostly empty. See [`Pattern::own_description`].
+    #[serde(default, alias = "Description", deserialize_with = "or_empty")]
     pub(crate) description: String,
     /// Documented, but empty in practice.
+    #[serde(default, deserialize_with = "or_empty")]
     pub(crate) tags: Vec<String>,
 }
 
 impl Pattern {
-    /// Reads the body of `GET /patterns/:name`: Fabric's capitalised keys, or the documented lower-case ones. `None` if
-    /// it holds no pattern text or a field of another type. A missing name is `wanted`.
-    pub(super) fn from_body(mut body: Map<String, Value>, wanted: &Name) -> Option<Pattern> {
-        let mut text = |keys: &[&str]| match keys.iter().find_map(|key| body.remove(*key)) {
-            None | Some(Value::Null) => Some(None),
-            Some(Value::String(text)) => Some(Some(text)),
-            Some(_) => None,
-        };
-        let name = text(&["Name", "name"])?.filter(|name| !name.is_empty());
-        let description = text(&["Description", "description"])?;
-        let system_prompt = text(&["Pattern", "system_prompt"])??;
-        let user_prompt = text(&["user_prompt_template"])?;
-        let tags = body.remove("tags").map_or(Some(Vec::new()), texts)?;
-        Some(Pattern {
-            name: name.unwrap_or_else(|| wanted.as_str().to_owned()),
-            system_prompt,
-            user_prompt: user_prompt.unwrap_or_default(),
-            description: description.unwrap_or_default(),
-            tags,
-        })
+    /// Reads the body of `GET /patterns/:name`. `None` if it holds no pattern text or a field of another type. A missing
+    /// name is `wanted`.
+    pub(super) fn from_body(body: Map<String, Value>, wanted: &Name) -> Option<Pattern> {
+        let mut pattern: Pattern = serde_json::from_value(body.into()).ok()?;
+        if pattern.name.is_empty() {
+            wanted.as_str().clone_into(&mut pattern.name);
+        }
+        Some(pattern)
     }
 
     /// Fabric's description as one line of at most [`MAX_DESCRIPTION`] characters, if it has one.
@@ -204,30 +201,20 @@ impl Serialize for Chat {
 }
 
 /// The models that Fabric can use.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Models {
     /// All of them, in Fabric's order.
+    #[serde(default, deserialize_with = "or_empty")]
     pub(crate) models: Vec<String>,
     /// The same, by vendor.
+    #[serde(default, deserialize_with = "lists")]
     pub(crate) vendors: BTreeMap<String, Vec<String>>,
 }
 
 impl Models {
     /// Reads the body of `GET /models/names`; `None` if something in it is not a list of texts.
-    pub(super) fn from_body(mut body: Map<String, Value>) -> Option<Models> {
-        let mut take = |key| body.remove(key).unwrap_or_default();
-        let models = texts(take("models"))?;
-        let vendors = match take("vendors") {
-            Value::Null => BTreeMap::new(),
-            Value::Object(lists) => {
-                let lists = lists.into_iter();
-                lists
-                    .map(|(vendor, list)| Some((vendor, texts(list)?)))
-                    .collect::<Option<_>>()?
-            }
-            _ => return None,
-        };
-        Some(Models { models, vendors })
+    pub(super) fn from_body(body: Map<String, Value>) -> Option<Models> {
+        serde_json::from_value(body.into()).ok()
     }
 }
 
@@ -245,17 +232,15 @@ pub(crate) struct Strategy {
     pub(crate) prompt: String,
 }
 
-/// A list of texts; `None` if it is something else.
-fn texts(value: Value) -> Option<Vec<String>> {
-    let text = |item| match item {
-        Value::String(text) => Some(text),
-        _ => None,
-    };
-    match value {
-        Value::Null => Some(Vec::new()),
-        Value::Array(items) => items.into_iter().map(text).collect(),
-        _ => None,
-    }
+/// Lists, each of which may be `null`, as may be all.
+fn lists<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, Vec<String>>, D::Error> {
+    let lists: BTreeMap<String, Option<Vec<String>>> = or_empty(deserializer)?;
+    let lists = lists.into_iter();
+    Ok(lists
+        .map(|(vendor, list)| (vendor, list.unwrap_or_default()))
+        .collect())
 }
 
 /// Go writes an empty list or a missing text as `null`.

@@ -634,7 +634,7 @@ fn settings_that_need_one_another_say_so() {
     ];
     let config = format!("{:?}", config_with(oauth, &vars));
     assert!(
-        config.contains("issuer: \"https://as.example\"") && !config.contains("s3cret"),
+        config.contains("text: \"https://as.example\"") && !config.contains("s3cret"),
         "{config}"
     );
     assert_eq!(

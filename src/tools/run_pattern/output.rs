@@ -67,7 +67,7 @@ impl Output {
         if let Some(usage) = &self.usage {
             let model = if model.is_empty() { "default" } else { model };
             let (input, output) = (usage.input_tokens, usage.output_tokens);
-            let caller = context.caller.pass.identity.name().to_string();
+            let caller = context.caller.pass.identity.name();
             metrics::used(model, &caller, input, output);
         }
     }
