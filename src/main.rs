@@ -139,13 +139,8 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             yes,
         } => {
             let (program, env) = (program()?, |name: &str| std::env::var_os(name));
-            let task = install::Task {
-                client,
-                program: &program.to_string_lossy(),
-                launch: launch.as_ref(),
-                env: &env,
-            };
-            task.run(yes).map_err(ExitReason::failed)
+            let program = program.to_string_lossy();
+            install::run(client, &program, launch.as_ref(), &env, yes).map_err(ExitReason::failed)
         }
         Command::Call {
             tool,

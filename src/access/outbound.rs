@@ -6,11 +6,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ureq::http::{HeaderValue, Response, header};
+use ureq::http::{Response, header};
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body};
 
 use crate::agent::{self, Lookups, NoThread};
+use crate::config::Secret;
 
 /// Buffer of one connection, in each direction: room for the longest credentials and any sensible head of an answer.
 const BUFFER: usize = 16 << 10;
@@ -19,19 +20,6 @@ const MAX_BODY: u64 = 256 << 10;
 
 /// A client for one server. Every exchange has a connection of its own.
 pub(super) struct Outbound(Agent);
-
-/// The value of a header `Authorization`; `Debug` does not show it.
-#[derive(Debug)]
-pub(super) struct Credentials(HeaderValue);
-
-impl Credentials {
-    /// `None` if a header cannot hold it.
-    pub(super) fn new(value: &str) -> Option<Credentials> {
-        let mut value = HeaderValue::from_str(value).ok()?;
-        value.set_sensitive(true);
-        Some(Credentials(value))
-    }
-}
 
 /// Status and body of an answer, or why there is none: the predicate of a sentence about the server.
 pub(super) type OutboundAnswer = Result<(u16, Vec<u8>), String>;
@@ -57,14 +45,14 @@ impl Outbound {
     pub(super) fn post(
         &self,
         url: &str,
-        authorization: &Credentials,
+        authorization: &Secret,
         form: &str,
         time: Duration,
     ) -> OutboundAnswer {
         let request = self
             .0
             .post(url)
-            .header(header::AUTHORIZATION, &authorization.0)
+            .header(header::AUTHORIZATION, authorization.expose())
             .content_type("application/x-www-form-urlencoded")
             .config()
             .timeout_global(Some(time))
@@ -132,12 +120,5 @@ mod tests {
         );
         #[cfg(not(feature = "tls"))]
         assert!(Outbound::new("https://h", None).is_err_and(|why| why.contains("has no TLS")));
-    }
-
-    #[test]
-    fn credentials_are_not_shown() {
-        let credentials = Credentials::new("Basic c2VjcmV0").unwrap();
-        assert_eq!(format!("{credentials:?}"), "Credentials(Sensitive)");
-        assert!(Credentials::new("a\r\nb").is_none());
     }
 }

@@ -17,101 +17,87 @@ use super::json::Node;
 use super::jsonc::Document;
 use super::{Env, Format, Launch, McpClient, NAME, System, TOKEN_PLACEHOLDER};
 
-/// What to do with a client's file.
-pub(crate) struct Task<'a> {
-    /// Whose file.
-    pub(crate) client: &'static McpClient,
-    /// The path of this program.
-    pub(crate) program: &'a str,
-    /// What to put in; `None` to take it out.
-    pub(crate) launch: Option<&'a Launch>,
-    /// The environment.
-    pub(crate) env: Env<'a>,
+/// Puts `launch` of the program at this path into the client's file, or takes the server out without it: at the terminal,
+/// asking first unless the answer is `yes` already. True if the file is as wanted; if not, the user was told why.
+///
+/// # Errors
+/// The reason, in one line; nothing was changed.
+pub(crate) fn run(
+    client: &McpClient,
+    program: &str,
+    launch: Option<&Launch>,
+    env: Env<'_>,
+    yes: bool,
+) -> Result<bool, String> {
+    let Format::Json(key) = client.format else {
+        say(&by_hand(client, program, launch, env))?;
+        return Ok(false);
+    };
+    let path = client
+        .file(System::HERE, env)
+        .ok_or("the variables HOME (on Windows USERPROFILE and APPDATA) are not set: they say where the file is")?;
+    let shown_path = path.display();
+    let about = |reason: String| format!("{shown_path}: {reason}. Nothing was changed");
+    let uneditable = |reason| about(format!("{reason}; mend it, or edit it by hand"));
+    let found = file::find(&path).map_err(about)?;
+    let text = found.text.as_deref().unwrap_or_default();
+    let document = Document::read(text, key).map_err(uneditable)?;
+    let wanted =
+        launch.map(|launch| filled_in(client.entry(program, launch), document.own.as_ref()));
+    let (entry, shown) = wanted.as_ref().map(|(entry, shown)| (entry, shown)).unzip();
+    let Some(new) = document.with(entry).map_err(uneditable)? else {
+        say(&match entry {
+            Some(_) => format!(
+                "{shown_path} has this entry already: nothing to do.\nNext: {}.\n",
+                client.then
+            ),
+            None => format!("{shown_path} has no server \"{NAME}\": nothing to do.\n"),
+        })?;
+        return Ok(true);
+    };
+    say(&change(client, &path, &found, document.own.as_ref(), shown))?;
+    if !yes && !agreed()? {
+        return Ok(false);
+    }
+    // What is not shown is secret.
+    let backup = found.replace(&new, entry != shown).map_err(about)?;
+    let mut said = format!("Written: {shown_path}\n");
+    if let Some(backup) = backup {
+        said.push_str(&format!("Backup:  {}\n", backup.display()));
+    }
+    said.push_str(&next(client, entry));
+    say(&said)?;
+    Ok(true)
 }
 
-impl Task<'_> {
-    /// Carries it out at the terminal, asking first unless the answer is `yes` already. True if the file is as wanted; if
-    /// not, the user was told why.
-    ///
-    /// # Errors
-    /// The reason, in one line; nothing was changed.
-    pub(crate) fn run(&self, yes: bool) -> Result<bool, String> {
-        let client = self.client;
-        let Format::Json(key) = client.format else {
-            say(&self.by_hand())?;
-            return Ok(false);
-        };
-        let path = client
-            .file(System::HERE, self.env)
-            .ok_or("the variables HOME (on Windows USERPROFILE and APPDATA) are not set: they say where the file is")?;
-        let about = |reason: String| format!("{}: {reason}. Nothing was changed", path.display());
-        let uneditable = |reason| about(format!("{reason}; mend it, or edit it by hand"));
-        let found = file::find(&path).map_err(about)?;
-        let text = found.text.as_deref().unwrap_or_default();
-        let document = Document::read(text, key).map_err(uneditable)?;
-        let wanted = self
-            .launch
-            .map(|launch| filled_in(client.entry(self.program, launch), document.own.as_ref()));
-        let (entry, shown) = wanted.as_ref().map(|(entry, shown)| (entry, shown)).unzip();
-        let Some(new) = document.with(entry).map_err(uneditable)? else {
-            say(&match entry {
-                Some(_) => format!(
-                    "{} has this entry already: nothing to do.\nNext: {}.\n",
-                    path.display(),
-                    client.then
-                ),
-                None => format!(
-                    "{} has no server \"{NAME}\": nothing to do.\n",
-                    path.display()
-                ),
-            })?;
-            return Ok(true);
-        };
-        say(&change(client, &path, &found, document.own.as_ref(), shown))?;
-        if !yes && !agreed()? {
-            return Ok(false);
-        }
-        // What is not shown is secret.
-        let backup = found.replace(&new, entry != shown).map_err(about)?;
-        let mut said = format!("Written: {}\n", path.display());
-        if let Some(backup) = backup {
-            said.push_str(&format!("Backup:  {}\n", backup.display()));
-        }
-        said.push_str(&next(client, entry));
-        say(&said)?;
-        Ok(true)
-    }
-
-    /// For clients whose file is not JSON: the entry and the client's own command.
-    fn by_hand(&self) -> String {
-        let client = self.client;
-        let (title, place) = (client.title, client.place(System::HERE, self.env));
-        let kind = match client.format {
-            Format::Json(_) | Format::Dialog(..) => "its settings",
-            Format::Toml => "TOML",
-            Format::Yaml => "YAML",
-        };
-        let Some(launch) = self.launch else {
-            let hint = client
-                .remove
-                .map(|command| format!("{command} does that, or "))
-                .unwrap_or_default();
-            return format!(
-                "{title} keeps its servers in {kind}: {hint}take \"{NAME}\" out there.\n  {place}\n"
-            );
-        };
-        let config = client.config(self.program, launch);
-        match client.command(System::HERE, self.program, launch) {
-            Ok(command) => format!(
-                "{title} keeps its servers in {kind}, which this program does not edit. It adds servers itself:\n\n  \
-                 {command}\n\nOr put this into {place}:\n\n{config}"
-            ),
-            Err(why) => format!(
-                "{title} keeps its servers in {kind}, which this program does not edit, and {why}. Put this there \
-                 yourself:\n  {place}\n\n{config}\nPrint it alone with: fabric-mcp --generate client-config {}\n",
-                client.name
-            ),
-        }
+/// For clients whose file is not JSON: the entry and the client's own command.
+fn by_hand(client: &McpClient, program: &str, launch: Option<&Launch>, env: Env<'_>) -> String {
+    let (title, place) = (client.title, client.place(System::HERE, env));
+    let kind = match client.format {
+        Format::Json(_) | Format::Dialog(..) => "its settings",
+        Format::Toml => "TOML",
+        Format::Yaml => "YAML",
+    };
+    let Some(launch) = launch else {
+        let hint = client
+            .remove
+            .map(|command| format!("{command} does that, or "))
+            .unwrap_or_default();
+        return format!(
+            "{title} keeps its servers in {kind}: {hint}take \"{NAME}\" out there.\n  {place}\n"
+        );
+    };
+    let config = client.config(program, launch);
+    match client.command(System::HERE, program, launch) {
+        Ok(command) => format!(
+            "{title} keeps its servers in {kind}, which this program does not edit. It adds servers itself:\n\n  \
+             {command}\n\nOr put this into {place}:\n\n{config}"
+        ),
+        Err(why) => format!(
+            "{title} keeps its servers in {kind}, which this program does not edit, and {why}. Put this there \
+             yourself:\n  {place}\n\n{config}\nPrint it alone with: fabric-mcp --generate client-config {}\n",
+            client.name
+        ),
     }
 }
 

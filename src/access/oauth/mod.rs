@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::digest::{Digest, Keyed};
 use super::error::{AccessError, Flaw};
 use super::identity::{Identity, Role};
-use super::outbound::{Credentials, Outbound};
+use super::outbound::Outbound;
 use super::tokens;
 use crate::config::{OAuthSettings, Secret};
 use crate::sync::{lock, wait_while};
@@ -66,7 +66,7 @@ const ALL_SCOPES: &str = "fabric:read fabric:run";
 /// Validates tokens by asking their issuer.
 pub(crate) struct OAuth {
     settings: OAuthSettings,
-    credentials: Credentials,
+    credentials: Secret,
     /// For the issuer's metadata.
     outbound: Outbound,
     discovery: Mutex<Discovery>,
@@ -142,8 +142,7 @@ impl OAuth {
         let id = percent_encode(settings.client_id.expose());
         let secret = percent_encode(settings.client_secret.expose());
         let basic = base64(format!("{id}:{secret}").as_bytes());
-        let credentials = Credentials::new(&format!("Basic {basic}"))
-            .ok_or("--oauth-issuer: the client id and secret cannot be sent")?;
+        let credentials = Secret::new(format!("Basic {basic}"));
         let document = json!({
             "resource": settings.resource.as_str(),
             "authorization_servers": [settings.issuer.as_str()],

@@ -299,6 +299,18 @@ impl<S: Source> Catalog<S> {
         }
     }
 
+    fn read<T>(
+        &self,
+        cached: &Cached<T>,
+        age: Age,
+        wait: &Arc<dyn Wait>,
+        read: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<Arc<T>, Error> {
+        let max_age = self.max_age(age);
+        let read = cached.get(max_age, wait.as_ref(), |_| read().map(Arc::new));
+        read.map(|(_, value)| value)
+    }
+
     /// Only the strategies, sorted by name: one request. `None` if there is no such folder.
     pub(crate) fn strategies(
         &self,
@@ -307,18 +319,14 @@ impl<S: Source> Catalog<S> {
     ) -> Result<Arc<Option<Vec<Strategy>>>, Error> {
         // A missing folder is not cached: the operator may have fetched the strategies since the error.
         self.strategies.invalidate(Option::is_none);
-        let read = self.strategies.get(self.max_age(age), wait.as_ref(), |_| {
-            self.source.strategies(wait).map(Arc::new)
-        });
-        read.map(|(_, strategies)| strategies)
+        let read = || self.source.strategies(wait);
+        self.read(&self.strategies, age, wait, read)
     }
 
     /// All models, read after the call.
     pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Models>, Error> {
-        let read = self.models.get(Duration::ZERO, wait.as_ref(), |_| {
-            self.source.models(wait).map(Arc::new)
-        });
-        read.map(|(_, models)| models)
+        let read = || self.source.models(wait);
+        self.read(&self.models, Age::Fresh, wait, read)
     }
 
     /// The models of the last read, if that has not expired. Sends no request.
@@ -353,10 +361,7 @@ impl<S: Source> Catalog<S> {
     ) -> Result<Arc<Option<Names>>, Error> {
         let cached = &self.stored[usize::from(what == Stored::Sessions)];
         cached.invalidate(Option::is_none);
-        let read = cached.get(self.max_age(age), wait.as_ref(), |_| {
-            self.source.stored(what, wait).map(Arc::new)
-        });
-        read.map(|(_, names)| names)
+        self.read(cached, age, wait, || self.source.stored(what, wait))
     }
 
     /// Reads every pattern, up to [`CATALOG_REQUESTS`] at once. One that cannot be read stays listed by name; if too
