@@ -72,12 +72,14 @@ impl Transport for Interruptible<Box<dyn Transport>> {
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
         self.has_read = true;
         let started = Instant::now();
-        ReadContext::reads();
+        // The request was sent.
+        ReadContext::change(|watch| watch.has_read = true);
         let Some(watch) = ReadContext::current() else {
             return self.inner.await_input(timeout);
         };
         watch.wait.before_blocking();
-        if watch.is_due(started) {
+        // Between reads too: the caller may leave while data trickles in.
+        if started.saturating_duration_since(watch.asked) >= SLICE {
             watch.ask()?;
         }
         let limit = timeout.for_read();
@@ -139,26 +141,12 @@ impl ReadContext {
         CONTEXT.with_borrow(Clone::clone)
     }
 
-    /// Records that the request was sent and its response is waited for.
-    fn reads() {
-        CONTEXT.with_borrow_mut(|watch| {
-            if let Some(watch) = watch {
-                watch.has_read = true;
-            }
-        });
-    }
-
-    /// Checked between reads too: the caller may leave while data trickles in.
-    fn is_due(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.asked) >= SLICE
+    fn change(change: impl FnOnce(&mut ReadContext)) {
+        CONTEXT.with_borrow_mut(|watch| watch.as_mut().map(change));
     }
 
     fn ask(&self) -> Result<(), ureq::Error> {
-        CONTEXT.with_borrow_mut(|watch| {
-            if let Some(watch) = watch {
-                watch.asked = Instant::now();
-            }
-        });
+        ReadContext::change(|watch| watch.asked = Instant::now());
         self.wait
             .still_waiting()
             .map_err(|stop| ureq::Error::Other(Box::new(stop)))
@@ -194,11 +182,7 @@ impl WaitScope {
 
     /// Limits reads to `rest` from now on.
     pub(super) fn hurry(&self, rest: Duration) {
-        CONTEXT.with_borrow_mut(|watch| {
-            if let Some(watch) = watch {
-                watch.until = Some(Instant::now() + rest);
-            }
-        });
+        ReadContext::change(|watch| watch.until = Some(Instant::now() + rest));
     }
 }
 
