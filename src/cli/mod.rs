@@ -164,22 +164,16 @@ pub(crate) fn parse(
     if let Some(word) = raw.words.get(words) {
         return Err(unexpected_word(word, words == 1));
     }
-    let yes = raw.has("yes");
-    if let Some(client) = raw.last("install") {
-        let client = values::client("--install", Some(client))?;
-        let launch = launch::launch(&raw, env, read_file)?.for_client(client)?;
+    for (flag, is_put_in) in [("install", true), ("uninstall", false)] {
+        let Some(client) = raw.last(flag) else {
+            continue;
+        };
+        let client = values::client(&format!("--{flag}"), Some(client))?;
+        let launch = || launch::launch(&raw, env, read_file)?.for_client(client);
         return Ok(Command::Install {
             client,
-            launch: Some(launch),
-            yes,
-        });
-    }
-    if let Some(client) = raw.last("uninstall") {
-        let client = values::client("--uninstall", Some(client))?;
-        return Ok(Command::Install {
-            client,
-            launch: None,
-            yes,
+            launch: is_put_in.then(launch).transpose()?,
+            yes: raw.has("yes"),
         });
     }
     if raw.has("list-tools") {

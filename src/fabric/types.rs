@@ -16,14 +16,13 @@ use crate::config::MAX_NAME;
 /// Longest description of a pattern, in characters.
 const MAX_DESCRIPTION: usize = 300;
 
-/// A pattern as Fabric stores or renders it: with Fabric's capitalised keys, or the documented lower-case ones.
+/// A pattern as Fabric stores or renders it, with the documented keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Pattern {
     /// Its name.
-    #[serde(default, alias = "Name", deserialize_with = "or_empty")]
+    #[serde(default, deserialize_with = "or_empty")]
     pub(crate) name: String,
     /// Its text, which becomes the system prompt.
-    #[serde(alias = "Pattern")]
     pub(crate) system_prompt: String,
     /// Documented, but empty in practice.
     #[serde(
@@ -33,7 +32,7 @@ pub(crate) struct Pattern {
     )]
     pub(crate) user_prompt: String,
     /// As Fabric sent it; mostly empty. See [`Pattern::own_description`].
-    #[serde(default, alias = "Description", deserialize_with = "or_empty")]
+    #[serde(default, deserialize_with = "or_empty")]
     pub(crate) description: String,
     /// Documented, but empty in practice.
     #[serde(default, deserialize_with = "or_empty")]
@@ -41,9 +40,19 @@ pub(crate) struct Pattern {
 }
 
 impl Pattern {
-    /// Reads the body of `GET /patterns/:name`. `None` if it holds no pattern text or a field of another type. A missing
-    /// name is `wanted`.
-    pub(super) fn from_body(body: Map<String, Value>, wanted: &Name) -> Option<Pattern> {
+    /// Reads the body of `GET /patterns/:name`: with the keys that Fabric really has, or the documented ones. `None` if it
+    /// holds no pattern text or a field of another type. A missing name is `wanted`.
+    pub(super) fn from_body(mut body: Map<String, Value>, wanted: &Name) -> Option<Pattern> {
+        let keys = [
+            ("Name", "name"),
+            ("Description", "description"),
+            ("Pattern", "system_prompt"),
+        ];
+        for (real, documented) in keys {
+            if let Some(value) = body.remove(real) {
+                body.insert(documented.to_owned(), value);
+            }
+        }
         let mut pattern: Pattern = serde_json::from_value(body.into()).ok()?;
         if pattern.name.is_empty() {
             wanted.as_str().clone_into(&mut pattern.name);
@@ -292,6 +301,11 @@ mod tests {
                 description: "d".into(),
                 tags: vec!["t".into()]
             }
+        );
+        let both = pattern(r#"{"name":"b","Name":"a","Pattern":"p","system_prompt":"s"}"#).unwrap();
+        assert_eq!(
+            (both.name.as_str(), both.system_prompt.as_str()),
+            ("a", "p")
         );
         assert_eq!(
             pattern(r#"{"Pattern":"x","Description":null,"tags":null}"#)
