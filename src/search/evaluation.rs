@@ -204,6 +204,7 @@ fn cards_need_no_index() {
 }
 
 #[test]
+#[ignore = "measures times: run it alone, with --release"]
 fn cost_is_bounded_whatever_the_query() {
     let own: Vec<(String, String)> = (0..10_000)
         .map(|n| {
@@ -230,10 +231,9 @@ fn cost_is_bounded_whatever_the_query() {
         "x".repeat(5000),
         "a_b ".repeat(1000),
     ];
-    // Generous, because tests run together and without all optimizations.
     for (index, most) in [
-        (index(&[]), Duration::from_millis(25)),
-        (index(&others), Duration::from_millis(50)),
+        (index(&[]), Duration::from_millis(5)),
+        (index(&others), Duration::from_millis(10)),
     ] {
         for query in &queries {
             let timed = |_| {
