@@ -201,7 +201,7 @@ pub(super) struct Table {
 
 enum Entry {
     Live(Arc<Live>),
-    Stored(Stored),
+    Stored(Box<Stored>),
 }
 
 /// What the table has of a run in the folder.
@@ -343,7 +343,7 @@ impl Table {
         let is_written = folder.is_some_and(|folder| live.write_end(folder, &mut record, is_shown));
         if is_written {
             let stored = Stored::new(&record, live.account.clone(), live.take_charge());
-            lock(&self.entries).insert(live.id, Entry::Stored(stored));
+            lock(&self.entries).insert(live.id, Entry::Stored(Box::new(stored)));
         } else if !is_kept {
             self.forget(&[live.id]);
         }
@@ -552,7 +552,7 @@ impl Table {
             Some(Entry::Stored(known)) => new.charge = known.charge.take(),
             None => {}
         }
-        entries.insert(record.id, Entry::Stored(new));
+        entries.insert(record.id, Entry::Stored(Box::new(new)));
         drop(entries);
         let size = record.bytes as usize + record.rest();
         loop {
