@@ -34,11 +34,15 @@ pub(crate) enum Resource {
     Streams,
     /// Transcripts that Fabric is fetching, each by a process on its host.
     Transcripts,
+    /// Runs that are kept, in memory or in the state folder; those that work included.
+    Kept,
+    /// Bytes of these, wherever they are.
+    Stored,
 }
 
 impl Resource {
     /// All of them.
-    pub(crate) const ALL: [Resource; 8] = [
+    pub(crate) const ALL: [Resource; 10] = [
         Resource::Memory,
         Resource::Runs,
         Resource::Queue,
@@ -47,6 +51,8 @@ impl Resource {
         Resource::Open,
         Resource::Streams,
         Resource::Transcripts,
+        Resource::Kept,
+        Resource::Stored,
     ];
 
     /// How many there are.
@@ -55,7 +61,7 @@ impl Resource {
     /// Amounts are taken in multiples of this, so that small pieces of output rarely touch the shared counters.
     fn step(self) -> usize {
         match self {
-            Resource::Memory => 4 << 10,
+            Resource::Memory | Resource::Stored => 4 << 10,
             _ => 1,
         }
     }
@@ -290,6 +296,11 @@ impl Account {
                 .unwrap_or_else(PoisonError::into_inner);
             ledger.waiting -= 1;
         }
+    }
+
+    /// Whose it is; empty where callers are not told apart.
+    pub(crate) fn owner(&self) -> &str {
+        &self.0.owner
     }
 
     /// How much of a resource it holds.

@@ -154,7 +154,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             if config.kept.state_dir.is_none() {
                 config.kept.keep = Duration::ZERO;
             }
-            let (server, config, _demo) = assemble(config, |warning| tell(warning))?;
+            let (server, config, _demo) = assemble(config)?;
             config.warnings.iter().for_each(tell);
             let called = call::run(&server, &tool, arguments.as_deref(), json);
             // The end of a run that could not be written at once.
@@ -165,7 +165,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             // `--check` keeps no runs.
             let mut config = *config;
             config.kept.state_dir = None;
-            let (server, config, _demo) = assemble(config, |warning| tell(warning))?;
+            let (server, config, _demo) = assemble(config)?;
             let access = access(&config).map_err(ExitReason::usage)?;
             let look = match json {
                 true => Look::Json,
@@ -206,7 +206,7 @@ fn start(config: Config) -> Result<(), ExitReason> {
     for warning in &config.warnings {
         log::warn!("{warning}");
     }
-    let (server, config, _demo) = assemble(config, |warning| log::warn!("{warning}"))?;
+    let (server, config, _demo) = assemble(config)?;
     match config.transport {
         Transport::Stdio => serve_stdio(server, &config),
         Transport::Http | Transport::Sse => serve_http(server, &config),
@@ -253,10 +253,7 @@ fn generate(what: &Generate) -> Result<bool, ExitReason> {
 }
 
 /// Builds everything but the transport. With `--demo`, the built-in Fabric runs while [`Demo`] is kept.
-fn assemble(
-    mut config: Config,
-    warn: impl Fn(&str),
-) -> Result<(Arc<Server>, Config, Option<Demo>), ExitReason> {
+fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), ExitReason> {
     let mut demo = None;
     if config.demo {
         let started = demo::start().map_err(|error| {
@@ -275,7 +272,7 @@ fn assemble(
         fabric: client,
         catalog,
         policy: config.policy.clone(),
-        runs: keep_runs(&config.kept, &accounts, warn),
+        runs: keep_runs(&config.kept, &accounts)?,
         settings: config.kept.clone(),
         lists,
         accounts,
@@ -291,6 +288,7 @@ fn bounds(config: &Config) -> Bounds {
         true => config.max_runs.max(STDIO_CALLS),
         false => config.max_runs.max(http.max_connections),
     };
+    let (kept, stored) = runs::bounds(config.kept.state_dir.is_some());
     let total = |what| match what {
         Resource::Memory => config.max_memory,
         Resource::Runs => config.max_runs,
@@ -301,6 +299,8 @@ fn bounds(config: &Config) -> Bounds {
         Resource::Open => usize::MAX / 2,
         Resource::Streams => http.max_connections,
         Resource::Transcripts => MAX_TRANSCRIPTS,
+        Resource::Kept => kept,
+        Resource::Stored => stored,
     };
     let is_open_here = http.is_open()
         && http.trusted_proxies.is_empty()
@@ -323,32 +323,12 @@ fn bounds(config: &Config) -> Bounds {
     }
 }
 
-/// The store of runs; in memory if its folder cannot be used.
-fn keep_runs(kept: &config::RunSettings, accounts: &Accounts, warn: impl Fn(&str)) -> Runs {
-    let folder = kept
-        .state_dir
-        .as_ref()
-        .filter(|_| !kept.keep.is_zero())
-        .and_then(|path| {
-            Folder::open(path)
-                .inspect_err(|reason| warn(&format!("{reason}; runs are kept in memory only")))
-                .ok()
-        });
-    let account = accounts.of("");
-    let opened: runs::Accounts = Box::new(move || {
-        let mut charge = account.open(Resource::Memory);
-        Box::new(move |bytes| match bytes.checked_sub(charge.held()) {
-            Some(more) => charge.grow_into_free(more).is_ok(),
-            None => {
-                charge.shrink(charge.held() - bytes);
-                true
-            }
-        })
-    });
-    let runs = Runs::new(kept.keep, folder, Some(opened));
-    let kept_runs = runs.clone();
-    accounts.reclaim_with(move |_, bytes| kept_runs.shrink(bytes));
-    runs
+/// The store of runs.
+fn keep_runs(kept: &config::RunSettings, accounts: &Accounts) -> Result<Runs, ExitReason> {
+    let folder = kept.state_dir.as_ref().filter(|_| !kept.keep.is_zero());
+    let folder = folder.map(|path| Folder::open(path)).transpose();
+    let folder = folder.map_err(ExitReason::failed)?;
+    Ok(Runs::new(kept.keep, folder, accounts))
 }
 
 /// Logs whether Fabric answers, in the background, so that no client waits for it.

@@ -65,18 +65,6 @@ pub(crate) fn whole(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Nanoseconds since 1970; 0 before.
-pub(crate) fn nanoseconds(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// The time since a file was changed; zero if its time is in the future. By the system's clock in tests too, since
-/// files have its time.
-pub(crate) fn age(modified: SystemTime) -> Duration {
-    modified.elapsed().unwrap_or_default()
-}
-
 /// Milliseconds since 1970, rounded down; negative before.
 fn signed_milliseconds(time: SystemTime) -> i64 {
     let whole = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);

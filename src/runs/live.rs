@@ -7,57 +7,64 @@
 //! ```
 //!
 //! A closing run is shown as working until its end is on disk: what was reported as completed must survive a power cut.
-//! If that fails it is closed all the same, and is closing once more while the store tries again; then the end that was
+//! If that fails it is closed all the same, and is closing once more while it is tried again; then the end that was
 //! shown stays. A cancellation is shown at once and stays, whatever the worker reports later.
 
-use std::io::{self, ErrorKind};
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 
+use crate::account::{Account, Full, Guard, Resource};
 use crate::sync::{lock, try_lock, wait_while};
+use crate::time::milliseconds_now;
 
-use super::evict::KeptRun;
-use super::files::Files;
-use super::memory::Held;
+use super::folder::{CANCEL, Folder};
 use super::record::{End, Owner, Record, RunId, RunState};
 use super::text::Text;
-use crate::time::whole;
 
 /// The memory of a run besides its text, in bytes; an estimate.
 const BASE: usize = 1 << 10;
+/// What a promised run has of what is kept, however short it is: it is not to fail for want of that. Bytes.
+const RESERVED: usize = 64 << 10;
 /// Text is copied to its file in pieces of this size, so that the worker is not blocked meanwhile. Bytes.
 const COPY: usize = 256 << 10;
+/// How often text is written and the cancel marker checked.
+const TICK: Duration = Duration::from_secs(1);
 /// Longest wait for another thread that writes the end of a run to a slow disk.
-pub(super) const CLOSING: Duration = Duration::from_secs(5);
+const CLOSING: Duration = Duration::from_secs(5);
 
 /// A run of this process.
-pub(super) struct LiveRun {
+pub(super) struct Live {
     pub(super) id: RunId,
     pub(super) owner: Owner,
     pub(super) created: u64,
-    /// `created` by the steady clock.
-    begun: Duration,
-    inner: Mutex<Inner>,
+    /// Of whoever began it.
+    pub(super) account: Account,
+    state: Mutex<State>,
     changed: Condvar,
     cancelled: AtomicBool,
-    /// Locked before `inner`, never after it.
-    files: OnceLock<Mutex<Files>>,
+    /// Where it is to be written.
+    pub(super) folder: Option<Arc<Folder>>,
+    /// Locked before `state`, never after it.
+    files: Mutex<Files>,
 }
 
-struct Inner {
+struct State {
     record: Record,
     text: Text,
     /// How many threads wait for more of it: without any, a piece costs no wake-up, which is a system call.
     readers: usize,
     phase: Phase,
-    stored: StoredEnd,
-    held: Held,
-    /// Once closed, what it counts for in the bounds of a store.
-    bytes: u64,
-    /// Kept until then, once closed; before, zero.
-    until: Duration,
-    promised_until: Duration,
+    /// Bytes that its end has beside the text.
+    rest: usize,
+    /// What it has of the memory.
+    memory: Guard,
+    /// What it has of what may be kept; without it, it is forgotten at its end.
+    charge: Option<Charge>,
+    /// Its end is not on disk, and is to be.
+    is_unwritten: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,14 +74,43 @@ enum Phase {
     Closed,
 }
 
-/// Is the end of a run on disk?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StoredEnd {
-    Yes,
-    /// It is to be tried again.
-    NotYet,
-    /// Nor will it be.
-    No,
+struct Files {
+    /// Locked as long as it is open: for other processes the run works.
+    text: Option<File>,
+    /// Bytes of text in the file.
+    written: usize,
+    ticked: Instant,
+}
+
+/// What a kept run takes of an account.
+pub(super) struct Charge {
+    _run: Guard,
+    bytes: Guard,
+}
+
+impl Charge {
+    /// Of a run without text.
+    pub(super) fn new(account: &Account) -> Result<Charge, Full> {
+        Ok(Charge {
+            _run: account.take(Resource::Kept, 1)?,
+            bytes: account.open(Resource::Stored),
+        })
+    }
+
+    pub(super) fn set(&mut self, bytes: usize) -> Result<(), Full> {
+        set(&mut self.bytes, bytes)
+    }
+}
+
+/// Without dropping runs: those that do may be locked.
+fn set(guard: &mut Guard, amount: usize) -> Result<(), Full> {
+    match amount.checked_sub(guard.held()) {
+        Some(more) => guard.grow_into_free(more),
+        None => {
+            guard.shrink(guard.held() - amount);
+            Ok(())
+        }
+    }
 }
 
 /// Why a wait ended.
@@ -90,97 +126,164 @@ pub(crate) enum Waited {
     Stopped,
 }
 
-impl LiveRun {
-    pub(super) fn new(
-        record: Record,
-        begun: Duration,
-        files: Option<Files>,
-        mut held: Held,
-    ) -> LiveRun {
-        held.set(BASE);
-        LiveRun {
+impl Live {
+    pub(super) fn new(record: Record, folder: Option<Arc<Folder>>, account: &Account) -> Live {
+        Live {
             id: record.id,
             owner: record.owner.clone(),
             created: record.created,
-            begun,
+            account: account.clone(),
             changed: Condvar::new(),
             cancelled: AtomicBool::new(false),
-            files: files
-                .map(|files| Mutex::new(files).into())
-                .unwrap_or_default(),
-            inner: Mutex::new(Inner {
+            folder,
+            files: Mutex::new(Files {
+                text: None,
+                written: 0,
+                ticked: Instant::now(),
+            }),
+            state: Mutex::new(State {
                 record,
                 text: Text::default(),
                 readers: 0,
                 phase: Phase::Open,
-                stored: StoredEnd::No,
-                held,
-                bytes: 0,
-                until: Duration::ZERO,
-                promised_until: Duration::ZERO,
+                rest: 0,
+                memory: account.open(Resource::Memory),
+                charge: None,
+                is_unwritten: false,
             }),
         }
     }
 
-    /// Adds text, unless the run has ended. False if the account refused it; it is kept all the same.
-    pub(super) fn append(&self, piece: &str, today: u64) -> bool {
-        let mut inner = lock(&self.inner);
-        if inner.phase != Phase::Open || inner.record.state != RunState::Working {
-            return true;
+    /// Adds text, unless the run has ended.
+    pub(super) fn push(&self, piece: &str, now: u64) {
+        let mut state = lock(&self.state);
+        if !state.is_working() {
+            return;
         }
-        inner.text.push(piece);
-        inner.record.updated = today;
-        let bytes = BASE + inner.text.capacity;
-        let fits = inner.held.set(bytes);
-        let is_awaited = inner.readers > 0;
-        drop(inner);
+        state.text.push(piece);
+        state.record.updated = now;
+        let is_awaited = state.readers > 0;
+        drop(state);
         if is_awaited {
             self.changed.notify_all();
         }
-        fits
     }
 
-    pub(super) fn ask_again(&self) -> bool {
-        lock(&self.inner).held.ask_again()
+    /// Charges what it has by now; `keep`: as kept, too, if it is not yet.
+    ///
+    /// # Errors
+    /// Of which resource there is no more.
+    pub(super) fn charge(&self, keep: bool) -> Result<(), Resource> {
+        let mut state = lock(&self.state);
+        let size = state.size();
+        if keep && state.charge.is_none() {
+            state.charge = Charge::new(&self.account).ok();
+        }
+        match &mut state.charge {
+            Some(charge) => charge.set(size).map_err(|Full| Resource::Stored)?,
+            None if keep => return Err(Resource::Kept),
+            None => {}
+        }
+        // Values take about twice the memory of their text.
+        let memory = BASE + state.text.capacity + 2 * state.rest;
+        set(&mut state.memory, memory).map_err(|Full| Resource::Memory)
+    }
+
+    /// It need not be kept, unless it is promised: then false.
+    pub(super) fn give_up(&self) -> bool {
+        let mut state = lock(&self.state);
+        let may = state.record.ttl.is_none();
+        if may {
+            state.charge = None;
+        }
+        may
+    }
+
+    /// Is it to be kept?
+    pub(super) fn is_kept(&self) -> bool {
+        lock(&self.state).charge.is_some()
+    }
+
+    /// What is kept of it is no longer its own.
+    pub(super) fn take_charge(&self) -> Option<Charge> {
+        lock(&self.state).charge.take()
+    }
+
+    /// Bytes of memory.
+    pub(super) fn memory(&self) -> usize {
+        lock(&self.state).memory.held()
     }
 
     /// Once a second: writes new text and checks for a cancellation by another process. Runs on the thread of the
     /// caller, so that it needs no timer.
-    pub(super) fn tick(&self, now: Duration, today: u64) {
-        let Some(mut files) = self.free_files() else {
-            return;
-        };
-        if files.is_due(now) {
-            // Tried again a second later.
-            let _ = self.write_text(&mut files);
-            drop(files);
-            self.look(today);
+    pub(super) fn tick(&self) {
+        let is_due = |files: &Files| files.ticked.elapsed() >= TICK;
+        if self.folder.is_some() && try_lock(&self.files).is_some_and(|files| is_due(&files)) {
+            self.write();
+            self.look();
         }
     }
 
-    /// The files, unless another thread uses them, which may take long on a slow disk.
-    fn free_files(&self) -> Option<MutexGuard<'_, Files>> {
-        try_lock(self.files.get()?)
+    /// Writes new text, unless another thread uses the files, which may take long on a slow disk.
+    pub(super) fn write(&self) {
+        if let Some(mut files) = try_lock(&self.files) {
+            self.write_to(&mut files, false);
+        }
+    }
+
+    /// Writes its record durably, where there is a folder.
+    pub(super) fn persist(&self) {
+        self.write_to(&mut lock(&self.files), true);
+    }
+
+    fn write_to(&self, files: &mut Files, with_record: bool) {
+        files.ticked = Instant::now();
+        let state = lock(&self.state);
+        // A closing run is written by the thread that closes it.
+        let is_due = state.phase == Phase::Open && state.charge.is_some();
+        let record = state.working();
+        drop(state);
+        let Some(folder) = self.folder.as_ref().filter(|_| is_due) else {
+            return;
+        };
+        let written = self.write_text(files, folder);
+        if let Err(error) = written.and_then(|()| match with_record {
+            true => folder.write(&record, true),
+            false => Ok(()),
+        }) {
+            folder.warn(self.id, "it could not be written", &error);
+        }
     }
 
     /// Checks for a cancellation by another process.
-    pub(super) fn look(&self, today: u64) {
-        if !self.is_cancelled() && self.free_files().is_some_and(|files| files.is_marked()) {
-            self.end(&mut lock(&self.inner), RunState::Cancelled, today);
+    pub(super) fn look(&self) {
+        if let Some(folder) = &self.folder
+            && !self.is_cancelled()
+            && folder.is_marked(self.id)
+        {
+            let mut state = lock(&self.state);
+            self.end(&mut state, RunState::Cancelled, milliseconds_now());
         }
     }
 
-    /// Writes the text that is not in the file yet.
-    fn write_text(&self, files: &mut Files) -> io::Result<()> {
+    /// Writes the text that is not in the file yet; creates the files, if there are none.
+    fn write_text(&self, files: &mut Files, folder: &Folder) -> io::Result<()> {
+        let file = match &mut files.text {
+            Some(file) => file,
+            none => {
+                files.written = 0;
+                none.insert(folder.begin(&lock(&self.state).working())?)
+            }
+        };
         loop {
-            let piece = lock(&self.inner).text.read(files.written, COPY);
+            let piece = lock(&self.state).text.read(files.written, COPY);
             if piece.is_empty() {
                 return Ok(());
             }
-            if let Err(error) = files.append(&piece) {
-                files.warn("its text could not be written", &error);
-                return Err(error);
-            }
+            // Over what a write that failed may have left: there may be no room for it again.
+            file.seek(SeekFrom::Start(files.written as u64))?;
+            file.write_all(piece.as_bytes())?;
+            files.written += piece.len();
         }
     }
 
@@ -189,32 +292,34 @@ impl LiveRun {
     }
 
     /// False if it had ended, or was stopped before.
-    pub(super) fn cancel(&self, today: u64) -> bool {
-        let closing = |inner: &mut Inner| inner.phase == Phase::Closing;
-        let (mut inner, _) = wait_while(&self.changed, lock(&self.inner), CLOSING, closing);
-        let cancelled = self.end(&mut inner, RunState::Cancelled, today);
-        drop(inner);
-        if let (true, Some(files)) = (cancelled, self.files.get()) {
-            // For the other processes, until the worker has noticed.
-            lock(files).mark();
+    pub(super) fn cancel(&self, now: u64) -> bool {
+        let closing = |state: &mut State| state.phase == Phase::Closing;
+        let (mut state, _) = wait_while(&self.changed, lock(&self.state), CLOSING, closing);
+        let cancelled = self.end(&mut state, RunState::Cancelled, now);
+        drop(state);
+        if let (true, Some(folder)) = (cancelled, &self.folder)
+            && lock(&self.files).text.is_some()
+        {
+            // For the other processes, until the worker has noticed: they see it a little later if this fails.
+            let _ = folder.mark(self.id);
         }
         cancelled
     }
 
     /// Marks it as interrupted by the end of the process, and tells the worker to stop.
-    pub(super) fn interrupt(&self, today: u64) {
-        self.end(&mut lock(&self.inner), RunState::Interrupted, today);
+    pub(super) fn interrupt(&self, now: u64) {
+        self.end(&mut lock(&self.state), RunState::Interrupted, now);
         self.cancelled.store(true, Ordering::Release);
     }
 
     /// Sets its final state, and tells the worker to stop. False if it had one before.
-    fn end(&self, inner: &mut Inner, state: RunState, today: u64) -> bool {
-        if inner.phase != Phase::Open || inner.record.state != RunState::Working {
+    fn end(&self, state: &mut State, end: RunState, now: u64) -> bool {
+        if !state.is_working() {
             return false;
         }
-        inner.record.state = state;
-        inner.record.updated = today;
-        inner.record.ended = Some(today);
+        state.record.state = end;
+        state.record.updated = now;
+        state.record.ended = Some(now);
         self.cancelled.store(true, Ordering::Release);
         self.changed.notify_all();
         true
@@ -222,199 +327,184 @@ impl LiveRun {
 
     /// Begins to close it: no more text is added. Returns the final record, to be written; `None` if another thread
     /// closes or has closed it.
-    pub(super) fn begin_close(&self, end: End, today: u64) -> Option<Record> {
-        let mut inner = lock(&self.inner);
-        if inner.phase != Phase::Open {
+    pub(super) fn begin_close(&self, end: End, now: u64) -> Option<Record> {
+        let mut state = lock(&self.state);
+        if state.phase != Phase::Open {
             return None;
         }
-        inner.phase = Phase::Closing;
-        inner.text.shrink();
-        let mut record = inner.record();
+        state.phase = Phase::Closing;
+        state.text.shrink();
+        let mut record = state.record();
         if record.state == RunState::Working {
             record.state = end.state;
-            record.updated = today;
-            record.ended = Some(today);
+            record.updated = now;
+            record.ended = Some(now);
         }
         record.usage = end.usage;
         record.error = end.error;
         record.result = end.result;
+        state.rest = record.rest();
         Some(record)
     }
 
-    /// Begins to close it again, for its end to be written after all. Returns its record; `None` if it is not closed, or
-    /// not to be written.
+    /// Begins to close it again, for its end to be written after all. Returns its record; `None` if that is written,
+    /// or not to be.
     pub(super) fn close_again(&self) -> Option<Record> {
-        let mut inner = lock(&self.inner);
-        if inner.phase != Phase::Closed || inner.stored != StoredEnd::NotYet {
+        let mut state = lock(&self.state);
+        if state.phase != Phase::Closed || !state.is_unwritten {
             return None;
         }
-        inner.phase = Phase::Closing;
-        Some(inner.record())
+        state.phase = Phase::Closing;
+        Some(state.record())
     }
 
-    /// Gives it those files, if it is open and has none. False if there are none. No more text comes meanwhile, nor is it
-    /// closed: a record of a working run must not come after that of its end.
-    pub(super) fn begin_files(&self, begin: impl FnOnce(&Record) -> Option<Files>) -> bool {
-        let inner = lock(&self.inner);
-        if inner.phase != Phase::Open || self.has_files() {
-            return true;
+    /// Writes the end to disk, durably, text first. If that fails, the text stays locked. `is_shown`: this end has been
+    /// shown, so it cannot become a cancellation.
+    pub(super) fn write_end(&self, folder: &Folder, record: &mut Record, is_shown: bool) -> bool {
+        let mut files = lock(&self.files);
+        let written = self.try_write_end(&mut files, folder, record, is_shown);
+        match &written {
+            Ok(()) => {
+                files.text = None;
+                folder.remove(self.id, &[CANCEL]);
+            }
+            Err(error) => folder.warn(self.id, "its end could not be written", error),
         }
-        let files = begin(&Record {
-            state: RunState::Working,
-            ended: None,
-            ..inner.record()
-        });
-        let begun = files.is_some();
-        self.add_files(files);
-        begun
+        written.is_ok()
     }
 
-    /// Gives it files, if it has none.
-    pub(super) fn add_files(&self, files: Option<Files>) {
-        if let Some(files) = files {
-            let _ = self.files.set(Mutex::new(files));
+    fn try_write_end(
+        &self,
+        files: &mut Files,
+        folder: &Folder,
+        record: &mut Record,
+        is_shown: bool,
+    ) -> io::Result<()> {
+        self.write_text(files, folder)?;
+        if let Some(Err(error)) = files.text.as_ref().map(File::sync_all) {
+            // The system may have dropped what it could not write, and a second sync would not say so.
+            files.written = 0;
+            return Err(error);
+        }
+        // A process that left the marker has read `working`, and has reported the run as cancelled. So check again once
+        // the end can be read.
+        loop {
+            let is_marked = || !is_shown && folder.is_marked(self.id);
+            if is_marked() {
+                record.state = RunState::Cancelled;
+            }
+            folder.write(record, true)?;
+            if record.state == RunState::Cancelled || !is_marked() {
+                return Ok(());
+            }
         }
     }
 
-    /// Writes the end to disk. If that fails, the files stay locked. `told`: this end has been shown.
-    pub(super) fn store(&self, record: &mut Record, told: bool) -> StoredEnd {
-        let Some(files) = self.files.get() else {
-            return StoredEnd::NotYet;
-        };
-        let mut files = lock(files);
-        let stored = match self
-            .write_text(&mut files)
-            .and_then(|()| files.finish(record, told))
-        {
-            Ok(()) => StoredEnd::Yes,
-            // It is too large, and will be the next time.
-            Err(error) if error.kind() == ErrorKind::InvalidData => StoredEnd::No,
-            Err(_) => return StoredEnd::NotYet,
-        };
-        files.release();
-        stored
-    }
-
-    /// Closes it with this record; it is kept for `keep` from the first time on.
-    pub(super) fn closed(&self, record: Record, stored: StoredEnd, now: Duration, keep: Duration) {
-        let size = record.size();
-        let mut inner = lock(&self.inner);
-        if inner.until.is_zero() {
-            inner.until = inner.promised_until.max(now.saturating_add(keep));
-        }
-        inner.bytes = size;
-        inner.stored = stored;
-        inner.phase = Phase::Closed;
-        // Values take about twice the memory of their text.
-        let bytes = BASE + inner.text.capacity + 2 * (size - record.bytes) as usize;
-        inner.held.set(bytes);
-        inner.record = record;
-        drop(inner);
+    /// Closes it with this record.
+    pub(super) fn closed(&self, record: Record, is_unwritten: bool) {
+        let mut state = lock(&self.state);
+        state.is_unwritten = is_unwritten;
+        state.phase = Phase::Closed;
+        state.record = record;
+        drop(state);
         self.changed.notify_all();
     }
 
     /// Waits until another thread that closes it has done so.
     pub(super) fn wait_closed(&self) {
-        let open = |inner: &mut Inner| inner.phase != Phase::Closed;
-        drop(wait_while(&self.changed, lock(&self.inner), CLOSING, open));
+        let open = |state: &mut State| state.phase != Phase::Closed;
+        drop(wait_while(&self.changed, lock(&self.state), CLOSING, open));
     }
 
-    /// Keeps it for at least `ttl` from its start. False if it is closing or closed.
-    pub(super) fn promise(&self, ttl: Duration) -> bool {
-        let mut inner = lock(&self.inner);
-        if inner.phase != Phase::Open {
-            return false;
+    /// Keeps it for at least `ttl` milliseconds from its start. False if it is closing or closed.
+    pub(super) fn promise(&self, ttl: Option<u64>) -> bool {
+        let mut state = lock(&self.state);
+        let is_open = state.phase == Phase::Open;
+        if is_open {
+            state.record.ttl = ttl;
         }
-        let ttl = ttl.max(Duration::from_millis(inner.record.ttl.unwrap_or(0)));
-        inner.promised_until = self.begun.saturating_add(ttl);
-        inner.record.ttl = Some(whole(ttl));
-        true
-    }
-
-    /// Writes the metadata to disk, where there is one.
-    pub(super) fn persist(&self) {
-        let Some(files) = self.files.get() else {
-            return;
-        };
-        let files = lock(files);
-        let inner = lock(&self.inner);
-        // A closing run is written by the thread that closes it.
-        let record = (inner.phase == Phase::Open).then(|| Record {
-            state: RunState::Working,
-            ended: None,
-            ..inner.record()
-        });
-        drop(inner);
-        if let Some(record) = record {
-            files.persist(&record);
-        }
+        is_open
     }
 
     pub(super) fn record(&self) -> Record {
-        lock(&self.inner).record()
+        lock(&self.state).record()
     }
 
-    pub(super) fn has_files(&self) -> bool {
-        self.files.get().is_some()
-    }
-
+    /// Is it closed?
     pub(super) fn is_closed(&self) -> bool {
-        lock(&self.inner).phase == Phase::Closed
+        lock(&self.state).phase == Phase::Closed
     }
 
-    /// Is it closed, or closing again?
-    pub(super) fn was_closed(&self) -> bool {
-        let inner = lock(&self.inner);
-        inner.phase == Phase::Closed || !inner.until.is_zero()
+    /// Has it ended? It may be closing again.
+    pub(super) fn has_ended(&self) -> bool {
+        let state = lock(&self.state);
+        state.phase == Phase::Closed || state.is_unwritten
+    }
+
+    /// Is its end to be written to disk?
+    pub(super) fn is_unwritten(&self) -> bool {
+        lock(&self.state).is_unwritten
     }
 
     /// Is its retention over?
-    pub(super) fn is_expired(&self, now: Duration) -> bool {
-        let inner = lock(&self.inner);
-        inner.phase == Phase::Closed && inner.until <= now
+    pub(super) fn is_expired(&self, keep: u64, now: u64) -> bool {
+        let state = lock(&self.state);
+        state.phase == Phase::Closed && state.record.is_expired(keep, now)
     }
 
-    pub(super) fn kept(&self, now: Duration) -> KeptRun<'_> {
-        let inner = lock(&self.inner);
-        KeptRun {
-            id: self.id,
-            owner: &self.owner,
-            ended: inner.record.ended.filter(|_| inner.phase == Phase::Closed),
-            bytes: inner.bytes.max(inner.text.bytes as u64),
-            promised: inner.promised_until > now,
-        }
+    /// When it ended, if it may be removed before its retention is over.
+    pub(super) fn may_go(&self, now: u64) -> Option<u64> {
+        let state = lock(&self.state);
+        let may_go = state.record.may_go(now);
+        may_go.filter(|_| state.phase == Phase::Closed)
     }
 
     pub(super) fn read(&self, from: usize, most: usize) -> String {
-        lock(&self.inner).text.read(from, most)
-    }
-
-    pub(super) fn read_chars(&self, skip: usize, most: usize) -> String {
-        lock(&self.inner).text.read_chars(skip, most)
+        lock(&self.state).text.read(from, most)
     }
 
     /// One slice of waiting: `None` if nothing has happened.
     pub(super) fn wait(&self, seen: Option<u64>, limit: Duration) -> Option<Waited> {
-        let state = |inner: &Inner| match seen {
-            Some(seen) if inner.text.bytes as u64 > seen => Some(Waited::More),
-            _ if inner.record.state != RunState::Working => Some(Waited::Ended),
+        let waited = |state: &State| match seen {
+            Some(seen) if state.text.bytes as u64 > seen => Some(Waited::More),
+            _ if state.record.state != RunState::Working => Some(Waited::Ended),
             _ => None,
         };
-        let mut inner = lock(&self.inner);
-        inner.readers += 1;
-        let (mut inner, _) =
-            wait_while(&self.changed, inner, limit, |inner| state(inner).is_none());
-        inner.readers -= 1;
-        state(&inner)
+        let mut state = lock(&self.state);
+        state.readers += 1;
+        let nothing = |state: &mut State| waited(state).is_none();
+        let (mut state, _) = wait_while(&self.changed, state, limit, nothing);
+        state.readers -= 1;
+        waited(&state)
     }
 }
 
-impl Inner {
+impl State {
+    /// Does it take text?
+    fn is_working(&self) -> bool {
+        self.phase == Phase::Open && self.record.state == RunState::Working
+    }
+
+    /// What it counts for in what is kept. Bytes.
+    fn size(&self) -> usize {
+        let is_reserved = self.record.ttl.is_some() && self.phase == Phase::Open;
+        (self.text.bytes + self.rest).max(if is_reserved { RESERVED } else { 0 })
+    }
+
     fn record(&self) -> Record {
         Record {
             bytes: self.text.bytes as u64,
-            chars: self.text.chars as u64,
+            chars: Some(self.text.chars as u64),
             ..self.record.clone()
+        }
+    }
+
+    /// Its record as other processes are to see it while it is open.
+    fn working(&self) -> Record {
+        Record {
+            state: RunState::Working,
+            ended: None,
+            ..self.record()
         }
     }
 }

@@ -9,205 +9,67 @@
 //!   Runs::begin ──> RunWriter ──append, finish──> the run <──read, wait, cancel── Run <── Runs::find
 //! ```
 //!
-//! - A run is kept for `keep` after its end. When there are too many, the oldest finished run of the owner who holds
-//!   most is evicted. Working runs are never evicted, promised ones (announced as tasks) not before their time-to-live.
-//!   If nothing can be evicted, no further task is promised, nor to a named caller to whom more is promised than is left;
-//!   other runs still start, and may be evicted first once they end.
+//! - What is kept is charged to the account of whoever began it, as it grows. If there is no more, that account's oldest
+//!   finished run goes; another's never does. What works does not go, nor what is promised (announced as a task) before
+//!   its time-to-live is over.
+//! - A run for which nothing can go is forgotten at its end; a promised one is told that there is no room.
 //! - With `keep` 0 nothing is promised or written to the folder, and a run is forgotten at its end, except by holders
 //!   of its [`Run`].
-//! - A [`Run`] of this process stays readable while it is held, kept or not.
-//! - A failing folder never fails a run: what cannot be written stays in memory, with a warning, and is tried again when
-//!   the folder is read or another run ends, once a minute at most, and at the end of the process.
+//! - A failing folder never fails a run: what cannot be written stays in memory, with a warning, and is tried again
+//!   with the next text, at its end, when another end could be written, and at the end of the process.
 //! - There is no background thread: the worker's own calls write its text and check for a cancellation by another
-//!   process, once a second; expired runs are removed when the store is next used.
+//!   process, once a second; expired runs are removed when a run begins or runs are listed.
 
-mod evict;
-mod files;
 mod folder;
 mod live;
-mod memory;
 mod record;
-mod store;
+mod table;
 mod text;
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub(crate) use folder::Folder;
+pub(crate) use live::Waited;
+pub(crate) use record::{End, Owner, Record, RunId, RunState, Start};
+pub(crate) use table::{RunCursor, Runs, bounds};
 
 #[cfg(test)]
 mod kill;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-mod tests_disk;
-#[cfg(test)]
 mod tests_folder;
 
-use std::io;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-pub(crate) use folder::Folder;
 use folder::Loaded;
-pub(crate) use live::Waited;
-pub(crate) use memory::Accounts;
-pub(crate) use record::{End, Owner, Record, RunId, RunState, Start};
-pub(crate) use store::Tally;
+use live::Live;
+use table::Table;
 
-use live::LiveRun;
-use store::{Place, Store};
+use crate::time::milliseconds_now;
 
-use crate::time as clock;
-
+/// Text is searched in pieces of this size. Bytes.
+const PIECE: usize = 16 << 10;
 /// How often a waiting caller is asked whether to go on.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// The runs of this process, and those in its folder. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Runs(Arc<Store>);
-
-/// No room for a run that must be kept: too many of its owner or in all are working or promised, or nothing is
-/// kept at all.
+/// No room for a run that must be kept: the account's share is working or promised, or nothing is kept at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoreFull;
 
-impl Runs {
-    /// Keeps runs for `keep` after their end. Their memory is charged to `accounts`.
-    pub(crate) fn new(
-        keep: Duration,
-        folder: Option<Arc<Folder>>,
-        accounts: Option<Accounts>,
-    ) -> Runs {
-        Runs(Arc::new(Store::new(
-            keep,
-            folder,
-            accounts,
-            Box::new(clock::SystemClock::new()),
-        )))
-    }
-
-    /// Are runs kept after their end? Tasks need that.
-    pub(crate) fn keeps(&self) -> bool {
-        self.0.keeps()
-    }
-
-    /// Is there a state folder, which other and later processes can read?
-    pub(crate) fn has_folder(&self) -> bool {
-        self.0.folder.is_some()
-    }
-
-    /// Starts a run, which is kept if there is room when it ends.
-    pub(crate) fn begin(&self, start: Start) -> RunWriter {
-        RunWriter {
-            store: self.0.clone(),
-            live: self.0.begin(start),
-        }
-    }
-
-    /// Starts a run that is announced as a task: it can be found for at least `ttl` from now, and is on disk when this
-    /// returns.
-    ///
-    /// # Errors
-    /// [`StoreFull`]; nothing was started.
-    pub(crate) fn begin_task(&self, start: Start, ttl: Duration) -> Result<RunWriter, StoreFull> {
-        let live = self.0.begin_promised(start, ttl).ok_or(StoreFull)?;
-        Ok(RunWriter {
-            store: self.0.clone(),
-            live,
-        })
-    }
-
-    /// The caller's run of that id; `None` if it is unknown, expired or another caller's.
-    pub(crate) fn find(&self, id: &str, caller: &Owner) -> Option<Run> {
-        let place = self.0.find(RunId::parse(id)?, caller)?;
-        Some(Run {
-            store: self.0.clone(),
-            place,
-        })
-    }
-
-    /// A page of the caller's runs, the latest first, starting where an earlier page ended. `None` for callers whose
-    /// runs can only be found by id.
-    pub(crate) fn list(
-        &self,
-        caller: &Owner,
-        from: Option<RunCursor>,
-        most: usize,
-    ) -> Option<RunPage> {
-        if *caller == Owner::Key {
-            return None;
-        }
-        let (places, more) =
-            self.0
-                .list(caller, from.map(|cursor| (cursor.created, cursor.id)), most);
-        let runs: Vec<Run> = places
-            .into_iter()
-            .map(|place| Run {
-                store: self.0.clone(),
-                place,
-            })
-            .collect();
-        let last = runs.last().filter(|_| more).map(|run| run.cursor());
-        Some(RunPage { runs, next: last })
-    }
-
-    /// Ends all runs of this process as interrupted, keeping their text, and writes them. For the end of the process.
-    /// Returns how many there were.
-    pub(crate) fn interrupt_all(&self) -> usize {
-        self.0.interrupt_all()
-    }
-
-    /// Evicts finished runs that were not promised from memory, until about `bytes` are freed. Returns the bytes freed.
-    pub(crate) fn shrink(&self, bytes: usize) -> usize {
-        self.0.shrink(bytes)
-    }
-
-    /// Reads the folder and removes expired and surplus runs. Call it once in the background after the start, so that
-    /// the first listing is as fast as later ones.
-    pub(crate) fn sweep(&self) {
-        self.0.refresh();
-        self.0.tidy();
-    }
-
-    /// The number of runs, and their memory. Those in the folder as they were last seen.
-    pub(crate) fn tally(&self) -> Tally {
-        self.0.tally()
-    }
-}
-
-/// Part of a list of runs.
-pub(crate) struct RunPage {
-    /// The latest first.
-    pub(crate) runs: Vec<Run>,
-    /// Where the next page begins, if there is one.
-    pub(crate) next: Option<RunCursor>,
-}
-
-/// A position in a list, by creation time and id: it stays valid when runs are added or removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RunCursor {
-    created: u64,
-    id: RunId,
-}
-
-impl RunCursor {
-    /// Reads what its `Display` writes; `None` for anything else.
-    pub(crate) fn parse(text: &str) -> Option<RunCursor> {
-        let (created, id) = text.split_once('-')?;
-        let cursor = RunCursor {
-            created: created.parse().ok()?,
-            id: RunId::parse(id)?,
-        };
-        (cursor.to_string() == text).then_some(cursor)
-    }
-}
-
-impl std::fmt::Display for RunCursor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}-{}", self.created, self.id)
-    }
+/// Where a run is.
+#[derive(Clone)]
+enum Place {
+    /// In this process.
+    Live(Arc<Live>),
+    /// In the folder, as it was when it was found.
+    Stored(Arc<Folder>, Box<Loaded>),
 }
 
 /// A reader's handle to a run, of this process or in the folder. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Run {
-    store: Arc<Store>,
+    table: Arc<Table>,
     place: Place,
 }
 
@@ -220,31 +82,28 @@ impl Run {
         }
     }
 
-    fn cursor(&self) -> RunCursor {
-        let created = match &self.place {
+    fn created(&self) -> u64 {
+        match &self.place {
             Place::Live(live) => live.created,
             Place::Stored(_, known) => known.record.created,
-        };
-        RunCursor {
-            created,
-            id: self.id(),
         }
     }
 
-    /// Its current record.
+    /// Its current record. Never reads its text.
     pub(crate) fn record(&self) -> Record {
         match &self.place {
             Place::Live(live) => live.record(),
-            Place::Stored(folder, known) => {
-                let Loaded { record, held } = self.store.reload(folder, known);
-                let chars = if held {
-                    folder.count(record.id, record.bytes)
-                } else {
-                    record.chars
-                };
-                Record { chars, ..record }
-            }
+            Place::Stored(folder, known) => reload(folder, known),
         }
+    }
+
+    /// How many characters of text it has; counts those of a run that works in another process.
+    pub(crate) fn chars(&self) -> u64 {
+        let record = self.record();
+        record.chars.unwrap_or_else(|| match &self.place {
+            Place::Live(_) => 0,
+            Place::Stored(folder, _) => folder.count(record.id, record.bytes),
+        })
     }
 
     /// At most `most` bytes of its text from byte `from` on, cut between characters.
@@ -252,21 +111,28 @@ impl Run {
         match &self.place {
             Place::Live(live) => live.read(usize::try_from(from).unwrap_or(usize::MAX), most),
             Place::Stored(folder, known) => {
-                let bytes = self.store.reload(folder, known).record.bytes;
-                folder.read_text(known.record.id, bytes, from, most as u64)
+                let left = reload(folder, known).bytes.saturating_sub(from);
+                text::whole(folder.read_text(known.record.id, from, left.min(most as u64)))
             }
         }
     }
 
     /// At most `most` characters of its text, after the first `skip`.
-    pub(crate) fn read_chars(&self, skip: usize, most: usize) -> String {
-        match &self.place {
-            Place::Live(live) => live.read_chars(skip, most),
-            Place::Stored(folder, known) => {
-                let bytes = self.store.reload(folder, known).record.bytes;
-                folder.read_chars(known.record.id, bytes, skip, most)
+    pub(crate) fn read_chars(&self, mut skip: usize, mut most: usize) -> String {
+        let (mut from, mut out) = (0, String::new());
+        while most > 0 {
+            let piece = self.read(from, PIECE);
+            if piece.is_empty() {
+                break;
             }
+            from += piece.len() as u64;
+            let chars = piece.chars().count();
+            let part: String = piece.chars().skip(skip).take(most).collect();
+            most -= chars.saturating_sub(skip).min(most);
+            skip = skip.saturating_sub(chars);
+            out += &part;
         }
+        out
     }
 
     /// Waits for the end, or for more than `seen` bytes of text, for at most `limit`. `still_waiting` is asked ten
@@ -295,7 +161,7 @@ impl Run {
     fn wait_slice(&self, seen: Option<u64>, slice: Duration) -> Option<Waited> {
         let record = match &self.place {
             Place::Live(live) => return live.wait(seen, slice),
-            Place::Stored(folder, known) => self.store.reload(folder, known).record,
+            Place::Stored(folder, known) => reload(folder, known),
         };
         let waited = match seen {
             Some(seen) if record.bytes > seen => Some(Waited::More),
@@ -314,13 +180,12 @@ impl Run {
     /// # Errors
     /// It works in another process, and the folder cannot be written or read: it goes on. That is logged.
     pub(crate) fn cancel(&self) -> io::Result<bool> {
-        let today = self.store.clock.today();
+        let now = milliseconds_now();
         match &self.place {
-            Place::Live(live) => Ok(live.cancel(today)),
+            Place::Live(live) => Ok(live.cancel(now)),
             Place::Stored(folder, known) => {
                 let id = known.record.id;
-                let cancelled = folder.cancel(id, today);
-                cancelled.inspect_err(|error| {
+                folder.cancel(id, now).inspect_err(|error| {
                     log::warn!("run {id}: another process could not be told to stop it: {error}")
                 })
             }
@@ -335,7 +200,7 @@ impl Run {
     /// answer.
     pub(crate) fn promise(&self, ttl: Duration) -> Result<(), StoreFull> {
         match &self.place {
-            Place::Live(live) if self.store.promise(live, ttl) => Ok(()),
+            Place::Live(live) if self.table.promise(live, ttl) => Ok(()),
             Place::Live(_) | Place::Stored(..) => Err(StoreFull),
         }
     }
@@ -348,17 +213,35 @@ impl Run {
     }
 }
 
+/// What the files have of a run by now; the last that was known if they cannot be read.
+fn reload(folder: &Folder, known: &Loaded) -> Record {
+    let record = &known.record;
+    if !known.held {
+        return record.clone();
+    }
+    match folder.load(record.id, milliseconds_now()) {
+        Ok(loaded) => loaded.record,
+        Err(error) if error.kind() == ErrorKind::NotFound => Record {
+            state: RunState::Interrupted,
+            bytes: 0,
+            chars: Some(0),
+            ..record.clone()
+        },
+        Err(_) => record.clone(),
+    }
+}
+
 /// The worker's handle to a run. Dropped without [`RunWriter::finish`], the run is interrupted.
 pub(crate) struct RunWriter {
-    store: Arc<Store>,
-    live: Arc<LiveRun>,
+    table: Arc<Table>,
+    live: Arc<Live>,
 }
 
 impl RunWriter {
     /// The run.
     pub(crate) fn run(&self) -> Run {
         Run {
-            store: self.store.clone(),
+            table: self.table.clone(),
             place: Place::Live(self.live.clone()),
         }
     }
@@ -366,33 +249,27 @@ impl RunWriter {
     /// Adds text. Nothing is added to a run that has ended or was cancelled.
     ///
     /// # Errors
-    /// [`StoreFull`]: the memory budget is exhausted, even after evicting what can be. This piece is kept, but the
-    /// worker should end the run.
+    /// [`StoreFull`]: there is no room for it in the account, even without the finished runs that may go. This piece is
+    /// kept, but the worker should end the run.
     pub(crate) fn append(&self, piece: &str) -> Result<(), StoreFull> {
-        let RunWriter { store, live } = self;
-        let today = store.clock.today();
-        let mut fits = live.append(piece, today);
-        if !fits {
-            store.shrink(piece.len());
-            fits = live.ask_again();
-        }
-        live.tick(store.clock.steady(), today);
+        self.live.push(piece, milliseconds_now());
+        let fits = self.table.charge(&self.live, false);
+        self.live.tick();
         if fits { Ok(()) } else { Err(StoreFull) }
     }
 
     /// Must the run stop? Call it several times a second: it also writes text that has waited for a second to disk, and
     /// notices cancellations by other processes.
     pub(crate) fn is_cancelled(&self) -> bool {
-        let RunWriter { store, live } = self;
-        live.tick(store.clock.steady(), store.clock.today());
-        live.is_cancelled()
+        self.live.tick();
+        self.live.is_cancelled()
     }
 
     /// Ends the run, which can be found and is on disk when this returns. A cancelled run stays cancelled, with usage,
     /// error and result of `end`. Only the first end counts.
     pub(crate) fn finish(&self, end: End) {
-        self.store.close(&self.live, end);
-        self.store.refresh_sometimes();
+        self.table.close(&self.live, end);
+        self.table.refresh_sometimes();
     }
 }
 

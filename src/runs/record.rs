@@ -18,11 +18,6 @@ impl RunId {
         RunId(random::number())
     }
 
-    /// Its first two digits, which name its folder.
-    pub(super) fn shard(self) -> u8 {
-        (self.0 >> 120) as u8
-    }
-
     /// Reads what [`RunId`]'s `Display` writes, and nothing else.
     pub(crate) fn parse(text: &str) -> Option<RunId> {
         text.strip_prefix(RunId::PREFIX)
@@ -122,8 +117,10 @@ pub(crate) struct Record {
     pub(crate) ttl: Option<u64>,
     /// Bytes of text.
     pub(crate) bytes: u64,
-    /// Characters of text.
-    pub(crate) chars: u64,
+    /// Characters of text; `None` for a run that works in another process, until they are counted: [`Run::chars`].
+    ///
+    /// [`Run::chars`]: super::Run::chars
+    pub(crate) chars: Option<u64>,
     /// What it used, as its worker reported it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Value>,
@@ -136,10 +133,26 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// What it counts for in the bounds of a store: its text, and what else its worker reported, as JSON. Bytes.
-    pub(super) fn size(&self) -> u64 {
-        let json = |value: &Value| serde_json::to_vec(value).map_or(0, |json| json.len() as u64);
-        self.bytes + self.error.iter().chain(&self.result).map(json).sum::<u64>()
+    /// Bytes of what its worker reported beside the text, as JSON.
+    pub(super) fn rest(&self) -> usize {
+        let json = |value: &Value| serde_json::to_vec(value).map_or(0, |json| json.len());
+        self.error.iter().chain(&self.result).map(json).sum()
+    }
+
+    /// Until when it is kept in any case, in milliseconds since 1970.
+    pub(super) fn promised_until(&self) -> u64 {
+        self.ttl.map_or(0, |ttl| self.created.saturating_add(ttl))
+    }
+
+    /// Has it been kept for `keep` milliseconds? By a clock that was set back it is no older.
+    pub(super) fn is_expired(&self, keep: u64, now: u64) -> bool {
+        let is_old = |ended| now.saturating_sub(ended) >= keep;
+        self.ended.is_some_and(is_old) && self.promised_until() <= now
+    }
+
+    /// When it ended, if it may be removed before it expires.
+    pub(super) fn may_go(&self, now: u64) -> Option<u64> {
+        self.ended.filter(|_| self.promised_until() <= now)
     }
 }
 
@@ -171,7 +184,7 @@ impl Start {
             ended: None,
             ttl: None,
             bytes: 0,
-            chars: 0,
+            chars: Some(0),
             usage: None,
             error: None,
             result: None,

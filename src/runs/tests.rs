@@ -1,39 +1,15 @@
-//! The store in memory, and what its tests share with those of the folder.
+//! Runs in memory, their accounts, and what these tests share with those of the folder.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 use serde_json::json;
 
+use crate::account::{Account, Accounts, Bounds, Resource};
+
 use super::*;
-use crate::time::Clock;
 
 pub(super) const KEEP: Duration = Duration::from_secs(3600);
 pub(super) const LONG: Duration = Duration::from_secs(20);
-
-/// A clock that goes when it is told to. In milliseconds.
-#[derive(Clone)]
-pub(super) struct Hand(Arc<AtomicU64>);
-
-impl Hand {
-    pub(super) fn new() -> Hand {
-        Hand(Arc::new(AtomicU64::new(1_000_000)))
-    }
-
-    pub(super) fn pass(&self, time: Duration) {
-        self.0.fetch_add(clock::whole(time), Ordering::Relaxed);
-    }
-}
-
-impl Clock for Hand {
-    fn today(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn steady(&self) -> Duration {
-        Duration::from_millis(self.today())
-    }
-}
 
 pub(super) fn named(name: &str) -> Owner {
     Owner::Named(name.into())
@@ -47,98 +23,144 @@ pub(super) fn start(owner: &Owner) -> Start {
     }
 }
 
-fn in_memory(keep: Duration) -> (Runs, Hand) {
-    let hand = Hand::new();
-    (
-        Runs(Arc::new(Store::new(
-            keep,
-            None,
-            None,
-            Box::new(hand.clone()),
-        ))),
-        hand,
-    )
+/// As a server with several callers has them: so much memory, so many runs, so many bytes of them.
+pub(super) fn accounts(memory: usize, kept: usize, stored: usize) -> Accounts {
+    let total = |what| match what {
+        Resource::Memory => memory,
+        Resource::Kept => kept,
+        Resource::Stored => stored,
+        _ => 0,
+    };
+    Accounts::new(Bounds {
+        totals: Resource::ALL.map(total),
+        runs_per_caller: 0,
+        per_minute: 0,
+        several: true,
+    })
 }
 
-fn bounded(runs: usize, bytes: u64) -> (Runs, Hand) {
-    let hand = Hand::new();
-    let store = Store::new(KEEP, None, None, Box::new(hand.clone()));
-    (Runs(Arc::new(store.bounded((runs, bytes), (0, 0)))), hand)
+/// Runs, and how they are begun.
+pub(super) struct Bench {
+    pub(super) runs: Runs,
+    pub(super) accounts: Accounts,
 }
 
-/// A finished run.
-pub(super) fn finished(runs: &Runs, owner: &Owner, text: &str) -> Run {
-    let writer = runs.begin(start(owner));
-    writer.append(text).unwrap();
-    writer.finish(End::completed());
-    writer.run()
+impl Bench {
+    pub(super) fn new(accounts: Accounts, folder: Option<Arc<Folder>>) -> Bench {
+        let runs = Runs::new(KEEP, folder, &accounts);
+        Bench { runs, accounts }
+    }
+
+    fn account(&self, owner: &Owner) -> Account {
+        self.accounts.of(match owner {
+            Owner::Named(name) => name,
+            _ => "",
+        })
+    }
+
+    pub(super) fn begin(&self, owner: &Owner) -> RunWriter {
+        self.runs.begin(start(owner), &self.account(owner))
+    }
+
+    pub(super) fn task(&self, owner: &Owner, ttl: Duration) -> Result<RunWriter, StoreFull> {
+        let account = self.account(owner);
+        self.runs.begin_task(start(owner), ttl, &account)
+    }
+
+    /// A finished run.
+    pub(super) fn finished(&self, owner: &Owner, text: &str) -> Run {
+        let writer = self.begin(owner);
+        writer.append(text).unwrap();
+        writer.finish(End::completed());
+        writer.run()
+    }
+
+    pub(super) fn find(&self, run: &Run, owner: &Owner) -> Option<Run> {
+        self.runs.find(&run.id().to_string(), owner)
+    }
+
+    pub(super) fn has(&self, run: &Run, owner: &Owner) -> bool {
+        self.find(run, owner).is_some()
+    }
+
+    pub(super) fn listed(&self, owner: &Owner) -> Vec<RunId> {
+        let page = self.runs.list(owner, None, 99).unwrap();
+        page.runs.iter().map(Run::id).collect()
+    }
+
+    /// Is it there after that time?
+    pub(super) fn has_after(&self, run: &Run, owner: &Owner, time: Duration) -> bool {
+        let then = milliseconds_now() + time.as_millis() as u64;
+        self.runs.0.find(run.id(), owner, then).is_some()
+    }
+
+    pub(super) fn tidy_after(&self, time: Duration) {
+        self.runs
+            .0
+            .tidy(milliseconds_now() + time.as_millis() as u64);
+    }
 }
 
-fn is_there(runs: &Runs, run: &Run, owner: &Owner) -> bool {
-    runs.find(&run.id().to_string(), owner).is_some()
+fn in_memory() -> Bench {
+    Bench::new(Accounts::alone(1 << 30), None)
 }
 
-fn ids(page: &RunPage) -> Vec<RunId> {
-    page.runs.iter().map(Run::id).collect()
+/// Runs begin in this order, as seen in a list.
+fn pause() {
+    let now = milliseconds_now();
+    while milliseconds_now() == now {
+        thread::yield_now();
+    }
 }
 
 #[test]
 fn a_run_is_read_while_it_is_written() {
-    let (runs, hand) = in_memory(KEEP);
-    let me = named("me");
-    let writer = runs.begin(start(&me));
-    let run = runs.find(&writer.run().id().to_string(), &me).unwrap();
-    assert_eq!(
-        run.wait(Some(0), Duration::ZERO, &mut || true),
-        Waited::TimedOut
-    );
+    let (bench, me) = (in_memory(), named("me"));
+    let begun = milliseconds_now();
+    let writer = bench.begin(&me);
+    let run = bench.find(&writer.run(), &me).unwrap();
+    let wait = |seen, limit| run.wait(seen, limit, &mut || true);
+    assert_eq!(wait(Some(0), Duration::ZERO), Waited::TimedOut);
     assert_eq!(run.wait(None, LONG, &mut || false), Waited::Stopped);
     writer.append("aé漢").unwrap();
-    assert_eq!(run.wait(Some(0), LONG, &mut || true), Waited::More);
+    assert_eq!(wait(Some(0), LONG), Waited::More);
     assert_eq!(
-        (
-            run.read(0, usize::MAX),
-            run.read(1, 2),
-            run.read_chars(1, 1)
-        ),
-        ("aé漢".into(), "é".into(), "é".into())
+        (run.read(0, 99), run.read(1, 2)),
+        ("aé漢".into(), "é".into())
     );
-    hand.pass(Duration::from_millis(5));
-    let usage = json!({"output_tokens": 3});
-    writer.finish(
-        End::completed()
-            .with_usage(usage.clone())
-            .with_result(json!({"format": "markdown"})),
-    );
-    assert_eq!(
-        run.wait(Some(0), LONG, &mut || true),
-        Waited::More,
-        "the rest comes before the end"
-    );
-    assert_eq!(run.wait(Some(6), LONG, &mut || true), Waited::Ended);
+    let part = |skip, most| run.read_chars(skip, most);
+    assert_eq!([part(1, 1), part(2, 9), part(3, 1)], ["é", "漢", ""]);
+    let (usage, rest) = (json!({"output_tokens": 3}), json!({"format": "markdown"}));
+    let end = End::completed().with_usage(usage.clone());
+    writer.finish(end.with_result(rest.clone()));
+    assert_eq!(wait(Some(0), LONG), Waited::More, "before the end");
+    assert_eq!(wait(Some(6), LONG), Waited::Ended);
     let record = run.record();
+    assert_eq!((record.bytes, record.chars, run.chars()), (6, Some(3), 3));
+    assert!(begun <= record.created && record.created <= record.updated);
+    assert_eq!(record.ended, Some(record.updated));
+    assert_eq!((record.usage, record.error), (Some(usage), None));
     assert_eq!(
-        (record.state, record.bytes, record.chars),
-        (RunState::Completed, 6, 3)
-    );
-    assert_eq!(
-        (record.created, record.ended, record.updated),
-        (1_000_000, Some(1_000_005), 1_000_005)
-    );
-    assert_eq!(
-        (record.usage, record.error, record.result),
-        (Some(usage), None, Some(json!({"format": "markdown"})))
-    );
-    assert_eq!(
-        (record.patterns, record.model),
-        (vec!["summarize".to_string()], "m".to_string())
+        (record.state, record.result),
+        (RunState::Completed, Some(rest))
     );
 }
 
 #[test]
+fn characters_are_found_in_a_long_text() {
+    let bench = in_memory();
+    let text = "aé漢🎼b".repeat(20_000);
+    let run = bench.finished(&Owner::Process, &text);
+    for (skip, most) in [(0, 3), (7_000, 20_000), (99_990, 99), (100_000, 1), (4, 0)] {
+        let part: String = text.chars().skip(skip).take(most).collect();
+        assert_eq!(run.read_chars(skip, most), part, "{skip} {most}");
+    }
+}
+
+#[test]
 fn whoever_waits_is_woken() {
-    let (runs, _) = in_memory(KEEP);
-    let writer = runs.begin(start(&Owner::Process));
+    let bench = in_memory();
+    let writer = bench.begin(&Owner::Process);
     let run = writer.run();
     let reader = thread::spawn(move || {
         let mut text = String::new();
@@ -155,7 +177,7 @@ fn whoever_waits_is_woken() {
 
 #[test]
 fn unknown_and_foreign_runs_are_the_same() {
-    let (runs, _) = in_memory(KEEP);
+    let bench = in_memory();
     let owners = [
         named("me"),
         named("you"),
@@ -164,170 +186,168 @@ fn unknown_and_foreign_runs_are_the_same() {
         Owner::Key,
     ];
     for owner in &owners {
-        let id = finished(&runs, owner, "x").id().to_string();
+        let id = bench.finished(owner, "x").id().to_string();
         for other in &owners {
-            assert_eq!(runs.find(&id, other).is_some(), owner == other);
+            assert_eq!(bench.runs.find(&id, other).is_some(), owner == other);
         }
-        assert!(runs.find(&id.to_uppercase(), owner).is_none());
+        assert!(bench.runs.find(&id.to_uppercase(), owner).is_none());
     }
-    assert!(
-        runs.find("run_00000000000000000000000000000000", &owners[0])
-            .is_none()
-    );
-    assert!(runs.find("../../etc/passwd", &owners[0]).is_none());
-    assert!(runs.list(&Owner::Key, None, 50).is_none());
-    assert_eq!(runs.list(&owners[0], None, 50).unwrap().runs.len(), 1);
+    for id in [&format!("run_{}", "0".repeat(32)), "../../etc/passwd"] {
+        assert!(bench.runs.find(id, &owners[0]).is_none());
+    }
+    assert!(bench.runs.list(&Owner::Key, None, 50).is_none());
+    assert_eq!(bench.listed(&owners[0]).len(), 1);
 }
 
 #[test]
 fn a_run_is_kept_for_its_time_and_read_by_who_holds_it() {
-    let (runs, hand) = in_memory(KEEP);
-    let me = named("me");
-    let writer = runs.begin(start(&me));
-    hand.pass(KEEP * 9);
-    assert!(
-        is_there(&runs, &writer.run(), &me),
-        "a run that works has no age"
-    );
+    let (bench, me) = (in_memory(), named("me"));
+    let writer = bench.begin(&me);
+    bench.tidy_after(KEEP * 9);
+    assert!(bench.has(&writer.run(), &me), "what works has no age");
     writer.append("text").unwrap();
     writer.finish(End::completed());
-    hand.pass(KEEP - Duration::from_millis(1));
-    let run = runs.find(&writer.run().id().to_string(), &me).unwrap();
-    hand.pass(Duration::from_millis(1));
-    assert!(!is_there(&runs, &run, &me));
-    assert_eq!(runs.list(&me, None, 9).unwrap().runs.len(), 0);
-    assert_eq!(run.read(0, usize::MAX), "text");
-    assert!(runs.tally().bytes > 0);
+    let run = writer.run();
+    assert!(bench.has_after(&run, &me, KEEP - LONG));
+    assert!(!bench.has_after(&run, &me, KEEP));
+    bench.tidy_after(KEEP);
+    assert!(!bench.has(&run, &me) && bench.listed(&me).is_empty());
+    assert_eq!(run.read(0, 99), "text");
+    assert_eq!(bench.accounts.used(Resource::Kept), 0);
+    assert!(bench.accounts.used(Resource::Memory) > 0);
     drop((run, writer));
-    assert_eq!(runs.tally(), Tally::default());
+    assert_eq!(bench.accounts.used(Resource::Memory), 0);
+    assert_eq!(bench.accounts.used(Resource::Stored), 0);
 }
 
 #[test]
 fn nothing_is_kept_where_nothing_shall_be() {
-    let (runs, _) = in_memory(Duration::ZERO);
-    let me = named("me");
-    assert!(!runs.keeps());
-    assert!(runs.begin_task(start(&me), KEEP).is_err());
-    let writer = runs.begin(start(&me));
+    let accounts = Accounts::alone(1 << 30);
+    let runs = Runs::new(Duration::ZERO, None, &accounts);
+    let (bench, me) = (Bench { runs, accounts }, named("me"));
+    assert!(!bench.runs.keeps());
+    assert!(bench.task(&me, KEEP).is_err());
+    let writer = bench.begin(&me);
     writer.append("text").unwrap();
     let run = writer.run();
-    assert!(
-        is_there(&runs, &run, &me),
-        "while it works it can be cancelled"
-    );
+    assert!(bench.has(&run, &me), "while it works it can be cancelled");
     assert_eq!(run.promise(KEEP), Err(StoreFull));
     writer.finish(End::completed());
-    assert!(!is_there(&runs, &run, &me));
+    assert!(!bench.has(&run, &me));
+    assert_eq!(run.record().state, RunState::Completed);
+    assert_eq!(run.read(0, 9), "text");
+}
+
+#[test]
+fn a_callers_oldest_go_first_and_anothers_never() {
+    let bench = Bench::new(accounts(1 << 30, 8, 1 << 30), None);
+    let (me, you) = (named("me"), named("you"));
+    let yours = bench.finished(&you, "1");
+    let mine: Vec<Run> = (0..9)
+        .map(|_| {
+            pause();
+            bench.finished(&me, "2")
+        })
+        .collect();
+    let left = mine.iter().filter(|run| bench.has(run, &me)).count();
+    assert_eq!(left, 6, "three quarters of what is not yours");
+    assert!(mine[3..].iter().all(|run| bench.has(run, &me)));
+    assert!(bench.has(&yours, &you) && bench.has(&bench.finished(&you, "3"), &you));
+    let working: Vec<RunWriter> = (0..7).map(|_| bench.begin(&me)).collect();
+    assert!(!mine.iter().any(|run| bench.has(run, &me)));
+    let is_there = |writer: &&RunWriter| bench.has(&writer.run(), &me);
+    assert_eq!(working.iter().filter(is_there).count(), 7);
+    working.iter().for_each(|run| run.finish(End::completed()));
     assert_eq!(
-        (run.record().state, run.read(0, 9)),
-        (RunState::Completed, "text".into())
+        working.iter().filter(is_there).count(),
+        5,
+        "the first gave their places to the last"
     );
+    assert!(bench.has(&yours, &you));
 }
 
 #[test]
-fn when_full_the_oldest_of_who_holds_most_goes() {
-    let (runs, hand) = bounded(3, 1000);
+fn bytes_are_charged_as_they_come() {
+    let bench = Bench::new(accounts(1 << 30, 99, 400 << 10), None);
     let (me, you) = (named("me"), named("you"));
-    let first = finished(&runs, &you, "1");
-    let mut mine = Vec::new();
-    for text in ["2", "3"] {
-        hand.pass(Duration::from_millis(1));
-        mine.push(finished(&runs, &me, text));
-    }
-    let working = runs.begin(start(&me));
-    assert!(!is_there(&runs, &mine[0], &me));
-    assert!(
-        is_there(&runs, &mine[1], &me)
-            && is_there(&runs, &first, &you)
-            && is_there(&runs, &working.run(), &me)
-    );
-    let large = finished(&runs, &you, &"x".repeat(990));
-    assert!(
-        is_there(&runs, &large, &you),
-        "three at once, and the new one is not the oldest"
-    );
-    hand.pass(Duration::from_millis(1));
-    let larger = finished(&runs, &you, &"x".repeat(999));
-    assert!(is_there(&runs, &larger, &you) && !is_there(&runs, &large, &you));
-}
-
-#[test]
-fn what_was_promised_stays_and_what_was_not_still_runs() {
-    let (runs, hand) = bounded(2, 1000);
-    let me = named("me");
-    let ttl = Duration::from_secs(7200);
-    let task = runs.begin_task(start(&me), ttl).unwrap();
-    task.finish(End::completed());
-    let writer = runs.begin(start(&me));
-    writer.run().promise(ttl).unwrap();
-    assert_eq!(writer.run().record().ttl, Some(7_200_000));
-    assert_eq!(runs.begin_task(start(&me), ttl).err(), Some(StoreFull));
-    let ordinary = runs.begin(start(&me));
-    assert_eq!(ordinary.run().promise(ttl), Err(StoreFull));
-    assert!(is_there(&runs, &ordinary.run(), &me));
-    ordinary.finish(End::completed());
-    assert!(
-        !is_there(&runs, &ordinary.run(), &me),
-        "nothing else may go"
-    );
-    hand.pass(KEEP);
-    assert!(
-        is_there(&runs, &task.run(), &me),
-        "kept by the promise alone"
-    );
-    hand.pass(KEEP);
-    assert!(!is_there(&runs, &task.run(), &me));
-    assert!(runs.begin_task(start(&me), ttl).is_ok());
+    let yours = bench.finished(&you, &"x".repeat(40 << 10));
+    let mine = bench.finished(&me, &"x".repeat(200 << 10));
+    let writer = bench.begin(&me);
+    writer.append(&"x".repeat(50 << 10)).unwrap();
+    assert!(bench.has(&mine, &me));
+    writer.append(&"x".repeat(50 << 10)).unwrap();
+    assert!(!bench.has(&mine, &me), "it made room");
+    writer.append(&"x".repeat(300 << 10)).unwrap();
     writer.finish(End::completed());
-    assert_eq!(writer.run().promise(ttl), Err(StoreFull), "it has ended");
+    assert!(!bench.has(&writer.run(), &me), "too long to be kept");
+    assert_eq!(writer.run().record().bytes, 400 << 10);
+    assert!(bench.has(&yours, &you));
 }
 
 #[test]
-fn what_a_failed_run_has_beside_its_text_counts_and_can_be_evicted() {
-    let (runs, hand) = bounded(10, 1000);
-    let me = named("me");
-    let fail = || {
-        hand.pass(Duration::from_millis(1));
-        let writer = runs.begin(start(&me));
-        writer.finish(End::failed(json!(1)).with_result(json!({ "partial": ["x".repeat(400)] })));
-        // Not the run: who holds it holds its memory.
-        writer.run().id().to_string()
-    };
-    let failed = [fail(), fail(), fail()];
-    let there = || failed.each_ref().map(|id| runs.find(id, &me).is_some());
-    assert_eq!(there(), [false, true, true]);
-    assert!(runs.shrink(1) > 0);
-    assert_eq!(there(), [false, false, true]);
-}
-
-#[test]
-fn tasks_of_one_caller_leave_room_for_the_runs_of_others() {
-    let (runs, _) = bounded(10, 1000);
+fn what_is_promised_is_reserved_and_stays() {
+    let bench = Bench::new(accounts(1 << 30, 99, 640 << 10), None);
     let (me, you) = (named("me"), named("you"));
-    while let Ok(task) = runs.begin_task(start(&you), KEEP) {
-        task.finish(End::failed(json!("nothing was run")));
+    let mut tasks = Vec::new();
+    while let Ok(task) = bench.task(&me, KEEP * 2) {
+        tasks.push(task);
     }
-    let run = finished(&runs, &me, "paid for");
-    assert!(is_there(&runs, &run, &me));
-    assert!(runs.begin_task(start(&me), KEEP).is_ok());
+    assert_eq!(tasks.len(), 7, "64 KiB each, about three quarters");
+    assert_eq!(tasks[0].run().record().ttl, Some(7_200_000));
+    let ordinary = bench.begin(&me);
+    assert_eq!(ordinary.run().promise(KEEP), Err(StoreFull));
+    assert_eq!(ordinary.run().record().ttl, None);
+    tasks[0].append(&"x".repeat(64 << 10)).unwrap();
+    assert_eq!(tasks[0].append(&"x".repeat(64 << 10)), Err(StoreFull));
+    assert!(bench.task(&you, KEEP).is_ok(), "others have what is left");
+    tasks.iter().for_each(|task| task.finish(End::completed()));
+    assert!(bench.task(&me, KEEP).is_ok(), "they were shorter");
+    let has = |time| bench.has_after(&tasks[1].run(), &me, time);
+    assert!(has(KEEP) && !has(KEEP * 2), "kept by the promise alone");
+    assert_eq!(tasks[1].run().promise(KEEP), Err(StoreFull), "it has ended");
 }
 
 #[test]
-fn bytes_that_were_promised_leave_no_room_for_more() {
-    let (runs, _) = bounded(10, 100);
+fn what_a_failed_run_has_beside_its_text_counts() {
+    let bench = Bench::new(accounts(1 << 30, 99, 1 << 30), None);
     let me = named("me");
-    let task = runs.begin_task(start(&me), KEEP).unwrap();
-    task.append(&"x".repeat(100)).unwrap();
-    assert!(runs.begin_task(start(&me), KEEP).is_err());
-    task.finish(End::completed());
-    assert!(runs.begin_task(start(&me), KEEP).is_err());
-    assert!(is_there(&runs, &task.run(), &me));
+    let writer = bench.begin(&me);
+    let rest = json!({ "partial": ["x".repeat(100 << 10)] });
+    writer.finish(End::failed(json!(1)).with_result(rest));
+    assert!(bench.accounts.used(Resource::Stored) > 100 << 10);
+    assert!(bench.accounts.used(Resource::Memory) > 200 << 10);
+}
+
+#[test]
+fn memory_is_taken_from_ones_own_kept_runs() {
+    let bench = Bench::new(accounts(1 << 20, 99, 1 << 30), None);
+    let (me, you) = (named("me"), named("you"));
+    let text = "x".repeat(100 << 10);
+    let yours = bench.finished(&you, &text).id().to_string();
+    let mine = bench.finished(&me, &text).id().to_string();
+    let has = |id: &str, owner| bench.runs.find(id, owner).is_some();
+    let writer = bench.begin(&me);
+    while has(&mine, &me) {
+        writer.append(&text).unwrap();
+    }
+    while writer.append(&text).is_ok() {}
+    let bytes = writer.run().record().bytes;
+    assert_eq!(
+        writer.run().read(bytes - 2, 9),
+        "xx",
+        "kept, but no more is to come"
+    );
+    writer.finish(End::failed(json!("no room")));
+    drop(writer);
+    let mut greedy = bench.account(&me).open(Resource::Memory);
+    assert!(greedy.grow(600 << 10).is_ok() && bench.listed(&me).is_empty());
+    assert!(greedy.grow(1 << 20).is_err() && has(&yours, &you));
 }
 
 #[test]
 fn cancelled_is_seen_at_once_and_stays() {
-    let (runs, _) = in_memory(KEEP);
-    let writer = runs.begin(start(&Owner::Process));
+    let bench = in_memory();
+    let writer = bench.begin(&Owner::Process);
     let run = writer.run();
     writer.append("so far").unwrap();
     assert!(!writer.is_cancelled());
@@ -337,93 +357,73 @@ fn cancelled_is_seen_at_once_and_stays() {
     writer.finish(End::completed().with_usage(json!(1)));
     let record = run.record();
     assert_eq!(
-        (record.state, record.usage, run.read(0, 99)),
-        (RunState::Cancelled, Some(json!(1)), "so far".into())
+        (record.state, record.usage),
+        (RunState::Cancelled, Some(json!(1)))
     );
+    assert_eq!(run.read(0, 99), "so far");
     writer.finish(End::failed(json!(2)));
     assert_eq!(run.record().error, None, "the first end counts");
-    let done = finished(&runs, &Owner::Process, "x");
+    let done = bench.finished(&Owner::Process, "x");
     assert!(!done.cancel().unwrap());
     assert_eq!(done.record().state, RunState::Completed);
 }
 
 #[test]
 fn a_worker_that_goes_leaves_an_interrupted_run() {
-    let (runs, _) = in_memory(KEEP);
-    let writer = runs.begin(start(&Owner::Process));
+    let bench = in_memory();
+    let writer = bench.begin(&Owner::Process);
     writer.append("half").unwrap();
     let run = writer.run();
     drop(writer);
-    assert_eq!(
-        (run.record().state, run.read(0, 9)),
-        (RunState::Interrupted, "half".into())
-    );
+    assert_eq!(run.record().state, RunState::Interrupted);
+    assert_eq!(run.read(0, 9), "half");
 }
 
 #[test]
 fn the_end_of_the_process_interrupts_what_works() {
-    let (runs, _) = in_memory(KEEP);
-    let done = finished(&runs, &Owner::Process, "x");
-    let writers: Vec<RunWriter> = (0..3).map(|_| runs.begin(start(&Owner::Process))).collect();
+    let bench = in_memory();
+    let done = bench.finished(&Owner::Process, "x");
+    let writers = [(); 3].map(|()| bench.begin(&Owner::Process));
     assert!(writers[2].run().cancel().unwrap());
-    assert_eq!(runs.tally().working, 3);
-    assert_eq!(runs.interrupt_all(), 3);
-    assert_eq!(runs.interrupt_all(), 0);
+    assert_eq!(bench.runs.kept(), 1);
+    bench.runs.interrupt_all();
+    assert_eq!(bench.runs.kept(), 4);
     assert!(writers.iter().all(RunWriter::is_cancelled));
     writers[0].finish(End::cancelled());
-    let states: Vec<RunState> = writers
-        .iter()
-        .map(|writer| writer.run().record().state)
-        .collect();
-    assert_eq!(
-        states,
-        [
-            RunState::Interrupted,
-            RunState::Interrupted,
-            RunState::Cancelled
-        ]
-    );
+    let states = writers.each_ref().map(|writer| writer.run().record().state);
+    let interrupted = RunState::Interrupted;
+    assert_eq!(states, [interrupted, interrupted, RunState::Cancelled]);
     assert_eq!(done.record().state, RunState::Completed);
 }
 
 #[test]
 fn pages_stay_in_place_while_runs_come_and_go() {
-    let (runs, hand) = in_memory(KEEP);
-    let me = named("me");
-    let all: Vec<RunId> = (0..5)
-        .map(|n| {
-            hand.pass(Duration::from_millis(n % 2));
-            finished(&runs, &me, "x").id()
-        })
-        .collect();
-    finished(&runs, &named("you"), "x");
-    let whole = ids(&runs.list(&me, None, 5).unwrap());
-    assert!(whole.len() == 5 && all.iter().all(|id| whole.contains(id)));
-    assert!(runs.list(&me, None, 5).unwrap().next.is_none());
-    let one = runs.list(&me, None, 2).unwrap();
-    assert_eq!(ids(&one), whole[..2]);
-    hand.pass(Duration::from_millis(1));
-    finished(&runs, &me, "new");
-    let cursor = RunCursor::parse(&one.next.unwrap().to_string());
-    let two = runs.list(&me, cursor, 2).unwrap();
-    assert_eq!(ids(&two), whole[2..4]);
-    let three = runs.list(&me, two.next, 2).unwrap();
-    assert_eq!((ids(&three), three.next), (whole[4..].to_vec(), None));
-    hand.pass(KEEP);
-    assert_eq!(
-        runs.list(&me, cursor, 2).unwrap().runs.len(),
-        0,
-        "a cursor outlives what it stands beside"
-    );
+    let (bench, me) = (in_memory(), named("me"));
+    let page = |from, most| {
+        let page = bench.runs.list(&me, from, most).unwrap();
+        let ids: Vec<RunId> = page.runs.iter().map(Run::id).collect();
+        (ids, page.next)
+    };
+    (0..5).for_each(|_| _ = bench.finished(&me, "x"));
+    bench.finished(&named("you"), "x");
+    let (whole, end) = page(None, 5);
+    assert!(whole.len() == 5 && end.is_none());
+    let (one, next) = page(None, 2);
+    assert_eq!(one, whole[..2]);
+    pause();
+    bench.finished(&me, "new");
+    let cursor = RunCursor::parse(&next.unwrap().to_string());
+    let (two, next) = page(cursor, 2);
+    assert_eq!(two, whole[2..4]);
+    assert_eq!(page(next, 2), (whole[4..].to_vec(), None));
+    bench.tidy_after(KEEP);
+    assert_eq!(page(cursor, 2).0, [], "it outlives what it stands beside");
 }
 
 #[test]
 fn made_up_cursors_are_none() {
     let good = format!("5-{}", RunId::new());
-    assert_eq!(
-        RunCursor::parse(&good).map(|cursor| cursor.to_string()),
-        Some(good.clone())
-    );
+    assert_eq!(RunCursor::parse(&good).unwrap().to_string(), good);
     for text in [
         "",
         "5",
@@ -438,81 +438,30 @@ fn made_up_cursors_are_none() {
 }
 
 #[test]
-fn memory_is_charged_and_given_back() {
-    let charged = Arc::new(AtomicUsize::new(0));
-    let told = charged.clone();
-    let accounts: Accounts = Box::new(move || {
-        struct CountedShare(Arc<AtomicUsize>, usize);
-        impl Drop for CountedShare {
-            fn drop(&mut self) {
-                self.0.fetch_sub(self.1, Ordering::Relaxed);
-            }
-        }
-        let mut share = CountedShare(told.clone(), 0);
-        Box::new(move |bytes| {
-            let others = share.0.load(Ordering::Relaxed) - share.1;
-            let fits = bytes < share.1 || others + bytes <= 200_000;
-            if fits {
-                share.0.store(others + bytes, Ordering::Relaxed);
-                share.1 = bytes;
-            }
-            fits
-        })
-    });
-    let hand = Hand::new();
-    let runs = Runs(Arc::new(Store::new(
-        KEEP,
-        None,
-        Some(accounts),
-        Box::new(hand.clone()),
-    )));
-    let me = named("me");
-    let old = finished(&runs, &me, &"x".repeat(100_000));
-    let id = old.id().to_string();
-    drop(old);
-    assert_eq!(runs.tally().bytes, charged.load(Ordering::Relaxed));
-    let writer = runs.begin(start(&me));
-    writer.append(&"x".repeat(90_000)).unwrap();
-    assert!(runs.find(&id, &me).is_some());
-    writer.append(&"x".repeat(90_000)).unwrap();
-    assert!(
-        runs.find(&id, &me).is_none(),
-        "kept runs make room for those that work"
-    );
-    assert_eq!(writer.append(&"x".repeat(90_000)), Err(StoreFull));
-    assert_eq!(writer.run().record().bytes, 270_000);
-    writer.finish(End::failed(json!("no room")));
-    drop(writer);
-    assert!(runs.shrink(1) >= 270_000);
-    assert_eq!(
-        (charged.load(Ordering::Relaxed), runs.tally()),
-        (0, Tally::default())
-    );
-}
-
-#[test]
 fn many_threads_at_once() {
-    let (runs, _) = bounded(50, 100_000);
+    let bench = Bench::new(accounts(1 << 30, 50, 1 << 20), None);
     thread::scope(|scope| {
         for n in 0..8 {
-            let runs = runs.clone();
+            let bench = &bench;
             scope.spawn(move || {
                 let me = named(&format!("{}", n % 3));
                 for i in 0..100 {
-                    let writer = runs.begin(start(&me));
+                    let writer = bench.begin(&me);
                     writer.append(&"é".repeat(i + 1)).unwrap();
                     if i % 5 == 0 {
                         writer.run().cancel().unwrap();
                     }
-                    let listed = runs.list(&me, None, 10).unwrap();
-                    assert!(listed.runs.len() <= 10);
+                    assert!(bench.runs.list(&me, None, 10).unwrap().runs.len() <= 10);
                     writer.finish(End::completed());
-                    assert_eq!(writer.run().record().chars, i as u64 + 1);
+                    assert_eq!(writer.run().chars(), i as u64 + 1);
                 }
             });
         }
     });
-    let tally = runs.tally();
-    assert_eq!((tally.working, tally.kept), (0, 50));
-    assert_eq!(runs.0.shrink(usize::MAX), tally.bytes);
+    let kept = bench.runs.kept();
+    assert!((20..=50).contains(&kept), "{kept}");
+    assert_eq!(bench.accounts.used(Resource::Kept), kept);
+    bench.tidy_after(KEEP);
+    let used = [Resource::Kept, Resource::Stored, Resource::Memory];
+    assert_eq!(used.map(|what| bench.accounts.used(what)), [0, 0, 0]);
 }

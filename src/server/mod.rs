@@ -149,11 +149,12 @@ impl Server {
         };
         let fabric = Arc::new(Client::new(&settings).unwrap());
         let catalog = Arc::new(Catalog::new(fabric.clone(), time));
+        let accounts = Accounts::alone(1 << 30);
         Server::new(Backend {
             fabric,
             catalog,
             policy: Policy::default(),
-            runs: Runs::new(time, None, None),
+            runs: Runs::new(time, None, &accounts),
             // 0, so that no call is answered early on a busy machine.
             settings: RunSettings {
                 answer_within: std::time::Duration::ZERO,
@@ -162,7 +163,7 @@ impl Server {
                 state_dir: None,
             },
             lists: true,
-            accounts: Accounts::alone(1 << 30),
+            accounts,
         })
     }
 

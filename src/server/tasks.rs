@@ -114,12 +114,10 @@ pub(super) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<S
     } else {
         ""
     };
-    let message = format!(
-        "{}: {}, {} characters{so_far}",
-        record.patterns.join(", "),
-        record.state.name(),
-        record.chars
-    );
+    let mut message = format!("{}: {}", record.patterns.join(", "), record.state.name());
+    if let Some(chars) = record.chars {
+        message += &format!(", {chars} characters{so_far}");
+    }
     let (ttl, poll) = if modern {
         ("ttlMs", "pollIntervalMs")
     } else {

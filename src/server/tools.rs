@@ -216,10 +216,10 @@ fn run_pattern(
         model: plan.model,
     };
     let writer = match task {
-        None => backend.runs.begin(start),
+        None => backend.runs.begin(start, &context.caller.account),
         Some(ttl) => backend
             .runs
-            .begin_task(start, ttl)
+            .begin_task(start, ttl, &context.caller.account)
             .map_err(|runs::StoreFull| {
                 let detail = "There is no room for another task: too many of yours or in all work or must be kept. \
                               Try again later, or call without params.task.";

@@ -138,13 +138,16 @@ fn list(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let now = time::milliseconds_now();
     let entry = |run: &Run| {
         let record = run.record();
-        json!({
+        let mut entry = json!({
             "run_id": record.id,
             "status": record.state.name(),
             "patterns": record.patterns,
             "age_seconds": now.saturating_sub(record.created) / 1000,
-            "total_chars": record.chars,
-        })
+        });
+        if let Some(chars) = record.chars {
+            entry["total_chars"] = chars.into();
+        }
+        entry
     };
     let runs: Vec<Value> = page.runs.iter().map(entry).collect();
     let rows = runs.len();
@@ -209,8 +212,8 @@ pub(super) fn shown(
         return Err(no_room().into());
     }
     let text = run.read_chars(offset, max_chars.unwrap_or(MAX_RUN_OUTPUT));
-    let end = offset + text.chars().count();
-    let next_offset = ((end as u64) < record.chars).then_some(end);
+    let (end, total_chars) = (offset + text.chars().count(), run.chars());
+    let next_offset = ((end as u64) < total_chars).then_some(end);
     let mut warnings = rest.warnings;
     let error = run_result::error(&record);
     match &error {
@@ -239,7 +242,7 @@ pub(super) fn shown(
         created_at: time::rfc3339_to_the_millisecond(record.created as i64),
         output_format: rest.format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned()),
         output_text: text,
-        total_chars: record.chars,
+        total_chars,
         next_offset,
         usage: record.usage,
         error: error

@@ -118,7 +118,7 @@ pub(crate) fn result(
     }
     let text = run.read_chars(0, max_chars.unwrap_or(MAX_RUN_OUTPUT));
     let omitted_chars = max_chars
-        .and_then(|max| (record.chars as usize).checked_sub(max))
+        .and_then(|max| (run.chars() as usize).checked_sub(max))
         .filter(|n| *n > 0);
     if record.state == RunState::Working {
         rest.warnings.push(format!(

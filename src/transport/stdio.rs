@@ -46,7 +46,7 @@ impl Stdio {
         let broken = move || {
             let runs = runs.clone();
             // Within a limit, as this thread may be one that writes a run.
-            within(ABORT_GRACE, move || _ = runs.interrupt_all());
+            within(ABORT_GRACE, move || runs.interrupt_all());
             broken();
         };
         let writer = Arc::new(Writer::new(output, broken));

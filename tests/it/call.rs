@@ -160,13 +160,12 @@ fn a_run_can_be_found_in_the_state_folder() {
         (&got["output_text"], &got["status"]),
         (&ran["output_text"], &json!("completed"))
     );
-    let unkept = call(&fabric, [RUN, SUMMARIZE, "--json"])
+    let refused = call(&fabric, [RUN, SUMMARIZE, "--json"])
         .arg("--state-dir")
         .arg(env!("CARGO_BIN_EXE_fabric-mcp"))
         .run(DEADLINE);
-    unkept
-        .expect_code(0)
-        .expect_stderr("runs are kept in memory only");
+    refused.expect_code(1).expect_stderr("cannot be used");
+    fabric.expect_chats(1);
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //! folder.
 
 use std::fs;
-use std::path::Path;
 use std::thread;
 
 use serde_json::{Value, json};
@@ -395,16 +394,8 @@ fn with_a_folder_a_run_outlives_the_process() {
         2
     );
     fabric.expect_chats(2);
-    let inside = |folder: &Path| {
-        fs::read_dir(folder)
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .collect::<Vec<_>>()
-    };
-    let files: Vec<_> = inside(&folder.path("state"))
-        .iter()
-        .flat_map(|shard| inside(shard))
-        .collect();
+    let entries = fs::read_dir(folder.path("state")).unwrap();
+    let files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     assert_eq!(files.len(), 4, "{files:?}");
     for file in files {
         let bytes = fs::read(file).unwrap();
@@ -474,8 +465,7 @@ fn processes_that_share_a_folder_answer_for_each_other() {
         json!(run_id)
     );
     // In the way of what tells the first process, as a full disk would be.
-    let shard = folder.path("state").join(&run_id["run_".len()..][..2]);
-    let obstacle = shard.join(format!("{run_id}.cancel"));
+    let obstacle = folder.path("state").join(format!("{run_id}.cancel"));
     fs::create_dir(&obstacle).unwrap();
     let failed = three.call("fabric_cancel_run", json!({"run_id": run_id}));
     assert_eq!(failed["isError"], true, "{failed}");
@@ -575,4 +565,17 @@ fn a_limit_on_the_size_of_files_fails_no_run() {
         client.call("fabric_get_run", json!({"run_id": data(&result)["run_id"]}))["isError"],
         false
     );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_folder_that_others_can_change_is_refused_at_the_start() {
+    use std::os::unix::fs::PermissionsExt;
+    let (fabric, runs) = (FakeFabric::start(), TempFolder::new("refused"));
+    let state = runs.path("state");
+    fs::create_dir(&state).unwrap();
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o777)).unwrap();
+    let remedy = format!("others can write to it: chmod 700 {}", state.display());
+    let ran = runs.program(&fabric).run(DEADLINE);
+    ran.expect_code(1).expect_stderr(&remedy);
 }

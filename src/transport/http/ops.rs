@@ -68,7 +68,7 @@ impl Ops {
             .map_or(0, |server| server.connections());
         metrics::CONNECTIONS.set([], connections as u64);
         metrics::SESSIONS.set([], sessions as u64);
-        metrics::RUNS_KEPT.set([], self.runs.tally().kept as u64);
+        metrics::RUNS_KEPT.set([], self.runs.kept() as u64);
         metrics::FABRIC_UP.set([], u64::from(self.ready.ask().is_none()));
         metrics::MEMORY.set([], self.accounts.used(Resource::Memory) as u64);
         metrics::MEMORY_LIMIT.set([], self.accounts.total(Resource::Memory) as u64);
