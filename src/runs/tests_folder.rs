@@ -524,7 +524,9 @@ fn what_others_remove_is_gone() {
     let other = at.process();
     let run = mine.finished(&Owner::Folder, "x");
     let held = find(&other, &run).unwrap();
-    ["json", "txt"].map(|ending| fs::remove_file(at.file(run.id(), ending)).unwrap());
+    for ending in ["json", "txt"] {
+        fs::remove_file(at.file(run.id(), ending)).unwrap();
+    }
     assert!(find(&mine, &run).is_none() && find(&other, &run).is_none());
     assert_eq!((mine.listed(&Owner::Folder), mine.runs.kept()), (vec![], 0));
     assert_eq!(
