@@ -470,9 +470,9 @@ mod access {
                 )));
             }
             if found.mode() & WRITABLE_BY_OTHERS != 0 {
-                return Ok(Some(format!(
-                    "others can write to {parent}, which it is in: chmod o-w {parent}"
-                )));
+                log::warn!(
+                    "others can write to {parent}, which the state folder is in, and put another in its place: chmod o-w {parent}"
+                );
             }
         }
         if found.mode() & if is_ours { 0o055 } else { 0o005 } != 0 {
