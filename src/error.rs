@@ -271,6 +271,12 @@ table! {
             "Fabric at {url} did not finish {request} within {limit} s ({flag}).",
             "If that is how slow it is, raise that limit.",
         );
+        /// A run took longer than it may: our limit, and no failure of Fabric.
+        RunTimeout = problem(
+            "",
+            "Fabric at {url} did not finish {request} within {limit} s ({flag}).",
+            "If that is how slow it is, raise that limit.",
+        );
         /// The request was not read in time.
         Unread = problem(
             "no-answer",

@@ -10,7 +10,7 @@ use std::fmt::{Display, Write};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::sync::lock;
 use crate::time;
 
@@ -168,7 +168,8 @@ impl Histogram {
 
 /// Counts the error that a call ended with, if it was Fabric that failed.
 pub(crate) fn failure(error: &Error) {
-    if error.kind.is_of_fabric() {
+    // A limit of ours is none of Fabric's failures.
+    if error.kind.is_of_fabric() && error.cause != Some(Cause::RunTimeout) {
         FABRIC_ERRORS.add([error.kind.name()], 1);
     }
 }

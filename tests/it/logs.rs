@@ -283,6 +283,18 @@ fn what_a_client_sends_looks_like_no_field_of_the_log() {
 }
 
 #[test]
+fn a_run_beyond_our_own_time_is_no_failure_of_fabric() {
+    let fabric = FakeFabric::start();
+    let program = Program::with(&fabric).env("FABRIC_MCP_RUN_TIMEOUT", "0.5");
+    let server = transports::serve(Wire::Streamable, program);
+    fabric.once("POST /chat", Reply::silence());
+    Streamable::to(&server, NEWEST, None).call("fabric_run_pattern", run("ai"));
+    let sample = "fabric_mcp_calls_total{tool=\"fabric_run_pattern\",outcome=\"fabric-stream-interrupted\"} 1";
+    assert!(metrics(&server).lines().any(|line| line == sample));
+    expect_no_failure_of_fabric(&server);
+}
+
+#[test]
 fn a_silent_run_is_counted_under_its_own_kind() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).env("FABRIC_MCP_IDLE_TIMEOUT", "0.5");

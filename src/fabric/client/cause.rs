@@ -23,6 +23,7 @@ pub(super) fn of(
         ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => plain(Cause::ConnectTimeout),
         ureq::Error::Timeout(Timeout::PerWrite) => plain(Cause::Unread),
         ureq::Error::Timeout(Timeout::PerRead) if is_run => plain(Cause::RunSilent),
+        ureq::Error::Timeout(_) if is_run && stage != Stage::Request => plain(Cause::RunTimeout),
         ureq::Error::Timeout(_) if stage == Stage::Body => plain(Cause::Unfinished),
         ureq::Error::Timeout(_) => plain(Cause::Silent),
         // With a proxy, its name alone is looked up, and it alone is connected to.
@@ -199,14 +200,14 @@ mod tests {
                 timeout(Timeout::Global),
                 Stage::Head,
                 http,
-                Cause::Silent,
+                Cause::RunTimeout,
                 "",
             ),
             (
                 timeout(Timeout::Global),
                 Stage::Body,
                 http,
-                Cause::Unfinished,
+                Cause::RunTimeout,
                 "",
             ),
             (
@@ -240,6 +241,14 @@ mod tests {
         ] {
             let found = of(&error, stage, is_https, false, true);
             assert_eq!((found.0, found.1.as_str()), (cause, why), "{error}");
+        }
+        for (stage, cause) in [
+            (Stage::Request, Cause::Silent),
+            (Stage::Head, Cause::Silent),
+            (Stage::Body, Cause::Unfinished),
+        ] {
+            let found = of(&timeout(Timeout::Global), stage, http, false, false);
+            assert_eq!(found.0, cause, "no run");
         }
         let proxied = of(
             &ureq::Error::HostNotFound,

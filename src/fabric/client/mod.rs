@@ -434,7 +434,7 @@ impl<'c> Attempt<'c> {
             ("why", &why),
         ];
         // Once sent, a run may continue and cost money: Fabric is reachable, but slow.
-        let is_slow_run = idle.is_some() && matches!(cause, Cause::Silent | Cause::Unread);
+        let is_slow_run = idle.is_some() && matches!(cause, Cause::RunTimeout | Cause::Unread);
         let kind = match cause {
             Cause::RunSilent => Kind::Timeout,
             Cause::HeadTooLarge => Kind::ResponseTooLarge,
