@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ureq::unversioned::transport::{
-    Buffers, ConnectionDetails, Connector, DefaultConnector, NextTimeout, Transport, time,
+    Buffers, ConnectionDetails, Connector, NextTimeout, Transport, time,
 };
 
 use crate::fabric::Wait;
@@ -37,7 +37,7 @@ impl<T> Interruptible<T> {
     }
 }
 
-impl Connector for Interruptible<DefaultConnector> {
+impl<C: Connector> Connector for Interruptible<C> {
     type Out = Interruptible<Box<dyn Transport>>;
 
     fn connect(
@@ -45,10 +45,8 @@ impl Connector for Interruptible<DefaultConnector> {
         details: &ConnectionDetails<'_>,
         chained: Option<()>,
     ) -> Result<Option<Self::Out>, ureq::Error> {
-        Ok(self
-            .inner
-            .connect(details, chained)?
-            .map(Interruptible::new))
+        let connected = self.inner.connect(details, chained)?;
+        Ok(connected.map(|transport| Interruptible::new(transport.boxed())))
     }
 }
 
