@@ -20,11 +20,11 @@ use crate::protocol::{NoId, error_object, jsonrpc};
 use crate::server::Server;
 use crate::{metrics, random};
 
-use super::guard::{Guard, Refused, allowed_headers, cors, preflight};
+use super::guard::{Guard, allowed_headers, cors, preflight};
 use super::ops::{Ops, PROBES};
 
 /// What one transport serves after these checks.
-pub(super) trait Endpoint: Send + Sync + 'static {
+pub(super) trait Endpoint: Send + Sync {
     /// The methods of `path`, as `Allow` lists them. `None` if it is none of ours.
     fn methods(&self, path: &str) -> Option<&'static str>;
 
@@ -36,17 +36,17 @@ pub(super) trait Endpoint: Send + Sync + 'static {
 }
 
 /// A transport behind these checks.
-pub(super) struct Web<E> {
+pub(super) struct Web {
     pub(super) guard: Guard,
     pub(super) access: Arc<Access>,
     pub(super) server: Arc<Server>,
     /// The path of the MCP endpoint.
     pub(super) path: String,
     pub(super) ops: Ops,
-    pub(super) endpoint: E,
+    pub(super) endpoint: Box<dyn Endpoint>,
 }
 
-impl<E: Endpoint> Handler for Web<E> {
+impl Handler for Web {
     fn handle(&self, exchange: Exchange<'_>) {
         let head = exchange.head();
         let mut visit = Visit {
@@ -64,7 +64,10 @@ impl<E: Endpoint> Handler for Web<E> {
         }
         match self.guard.origin(head) {
             Ok(origin) => visit.origin = origin,
-            Err(refused) => return visit.turn_away(refused),
+            Err(detail) => {
+                log::info!("{}: answered 403: {detail}", visit.exchange.peer());
+                return visit.refuse(403, detail);
+            }
         }
         let metrics = head.path() == "/metrics";
         let document = self.access.document(head.path(), &self.path);
@@ -260,16 +263,6 @@ impl<'a> Visit<'a> {
             &[("Allow", allow)],
             &Error::new(Kind::InvalidRequest, detail),
         );
-    }
-
-    fn turn_away(self, refused: Refused) {
-        log::info!(
-            "{}: answered {}: {}",
-            self.exchange.peer(),
-            refused.status,
-            refused.detail
-        );
-        self.refuse(refused.status, refused.detail);
     }
 
     /// Rejects a caller at `ip`.
