@@ -9,11 +9,33 @@ mod threads;
 
 use std::time::Duration;
 
-use crate::config::ABORT_GRACE;
+use crate::account::{Account, Full, Guard, Resource};
+use crate::config::{ABORT_GRACE, MAX_LINE_VALUES};
+use crate::fabric::too_many;
 use crate::protocol::jsonrpc::INVALID_REQUEST;
-use crate::protocol::{Answer, ID_IN_USE, Id, NoId, Refusal};
+use crate::protocol::{Answer, ID_IN_USE, Id, Inbound, NoId, Refusal, VALUE};
 use crate::server::refuse;
 use crate::tools::Backend;
+
+/// Decodes a line or body. What that may take of memory is held until the guard is dropped.
+///
+/// # Errors
+/// The answer if there is no room for it.
+fn read<'a>(
+    bytes: &'a [u8],
+    modern_header: bool,
+    no_id: NoId,
+    account: &Account,
+) -> Result<(Guard, Inbound<'a>), Answer> {
+    let values = (bytes.len() / 2 + 1).min(MAX_LINE_VALUES);
+    match account.take(Resource::Memory, bytes.len() + VALUE * values) {
+        Ok(parsing) => Ok((parsing, Inbound::read(bytes, modern_header))),
+        Err(Full) => {
+            let id = Id::sought(bytes);
+            Err(refuse(too_many().into(), id.as_ref(), no_id, modern_header))
+        }
+    }
+}
 
 /// The answer to a request whose id is in use: the first one goes on.
 fn duplicate(id: &Id, modern: bool) -> Answer {

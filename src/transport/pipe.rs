@@ -13,16 +13,15 @@ use std::sync::{Arc, OnceLock};
 
 use crate::access::Pass;
 use crate::account::{Account, Resource};
-use crate::config::MAX_LINE_VALUES;
 use crate::fabric::{Error, Kind, too_many};
-use crate::protocol::{Answer, Id, Inbound, Session, VALUE};
-use crate::server::{Action, Call, Listen, Listener, Registration, Server, refuse};
-use crate::tools::{Caller, Peer};
+use crate::protocol::{Answer, Id, Inbound, Session};
+use crate::server::{Action, Call, Listen, Listener, Registration, Server};
+use crate::tools::Peer;
 
 use super::batch::Batch;
-use super::duplicate;
 use super::inflight::{Cancel, Inflight};
 use super::threads::start;
+use super::{duplicate, read};
 
 /// Subscriptions (`subscriptions/listen`) at once on one pipe.
 const MAX_SUBSCRIPTIONS: usize = 64;
@@ -67,11 +66,6 @@ pub(crate) struct Pipe {
     follower: OnceLock<Registration>,
 }
 
-/// What the parsing of so many bytes may take of memory.
-pub(super) fn parsing(bytes: usize) -> usize {
-    bytes + VALUE * (bytes / 2 + 1).min(MAX_LINE_VALUES)
-}
-
 impl Pipe {
     /// A client that has sent nothing yet.
     pub(crate) fn new(
@@ -92,12 +86,10 @@ impl Pipe {
 
     /// Decides what to do about a message. Its bytes can be freed afterwards.
     pub(crate) fn read(&self, bytes: &[u8], account: &Account) -> Action {
-        let Ok(_parsing) = account.take(Resource::Memory, parsing(bytes.len())) else {
-            let id = Id::sought(bytes);
-            let no_id = self.session.no_id();
-            return Action::Answer(refuse(too_many().into(), id.as_ref(), no_id, false));
-        };
-        self.decide(Inbound::read(bytes, false), account)
+        match read(bytes, false, self.session.no_id(), account) {
+            Ok((_parsing, inbound)) => self.decide(inbound, account),
+            Err(answer) => Action::Answer(answer),
+        }
     }
 
     /// Decides what to do about a message that is decoded already.
@@ -165,14 +157,9 @@ impl Pipe {
         let id = head.id().clone();
         // Ids in use have been refused; but over HTTP two messages may come at the same moment.
         let Some(cancel) = self.inflight.begin(&id) else {
-            return reply(
-                &batch,
-                self.line.as_ref(),
-                &id,
-                duplicate(&id, head.is_modern()),
-            );
+            let answer = duplicate(&id, head.is_modern());
+            return reply(&batch, self.line.as_ref(), &id, Some(answer));
         };
-        let account = self.account(pass);
         let peer = Arc::new(PipePeer {
             line: self.line.clone(),
             inflight: self.inflight.clone(),
@@ -180,18 +167,12 @@ impl Pipe {
             cancel,
             batch,
         });
-        let place = match call.place(&account) {
-            Ok(place) => place,
-            Err(error) => return peer.answer(head.fail(error), true),
-        };
-        let caller = Caller {
-            owner: self.server.owner(&pass.identity),
-            pass: pass.clone(),
-            account,
-            peer: peer.clone(),
-        };
         let server = self.server.clone();
-        if let Err(error) = start(move || call.run(&server, caller, place)) {
+        let caller = server.caller(pass, peer.clone());
+        let begun = call
+            .place(&caller.account)
+            .and_then(|place| start(move || call.run(&server, caller, place)));
+        if let Err(error) = begun {
             peer.answer(head.fail(error), true);
         }
     }
@@ -249,15 +230,14 @@ fn too_many_subscriptions() -> Error {
     )
 }
 
-/// Sends an answer by itself, or as part of its batch.
-fn reply(batch: &Option<Arc<Batch>>, line: &dyn Line, id: &Id, answer: Answer) {
-    match batch {
-        None => line.send(&answer.body.parts(), Flush::Now),
-        Some(batch) => {
-            if batch.answer(id, Some(answer)) {
-                send_batch(batch, line);
-            }
+/// Sends an answer by itself, or as part of its batch; a cancelled call has none.
+fn reply(batch: &Option<Arc<Batch>>, line: &dyn Line, id: &Id, answer: Option<Answer>) {
+    if let Some(batch) = batch {
+        if batch.answer(id, answer) {
+            send_batch(batch, line);
         }
+    } else if let Some(answer) = answer {
+        line.send(&answer.body.parts(), Flush::Now);
     }
 }
 
@@ -285,16 +265,9 @@ impl Peer for PipePeer {
     }
 
     fn answer(&self, answer: Answer, _: bool) {
-        self.inflight.finish(&self.id, &self.cancel, |wanted| {
-            if wanted {
-                return reply(&self.batch, self.line.as_ref(), &self.id, answer);
-            }
-            if let Some(batch) = &self.batch
-                && batch.answer(&self.id, None)
-            {
-                send_batch(batch, self.line.as_ref());
-            }
-        });
+        let wanted = self.inflight.finish(&self.id, &self.cancel);
+        let answer = wanted.then_some(answer);
+        reply(&self.batch, self.line.as_ref(), &self.id, answer);
     }
 
     fn stopped(&self) -> bool {

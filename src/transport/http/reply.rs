@@ -333,14 +333,11 @@ impl Peer for PostPeer {
     }
 
     fn answer(&self, answer: Answer, is_over: bool) {
-        match &self.session {
-            Some(live) => live
-                .inflight
-                .finish(self.head.id(), &self.cancel, |wanted| {
-                    self.write(answer, wanted, is_over)
-                }),
-            None => self.write(answer, true, is_over),
-        }
+        let wanted = match &self.session {
+            Some(live) => live.inflight.finish(self.head.id(), &self.cancel),
+            None => true,
+        };
+        self.write(answer, wanted, is_over);
     }
 
     fn stopped(&self) -> bool {

@@ -13,12 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::access::Identity;
 use crate::config::Config;
 use crate::http::Method;
-use crate::protocol::{Inbound, Session};
+use crate::protocol::{NoId, Session};
 use crate::random;
 use crate::server::{Action, Server};
 use crate::sync::lock;
 
 use super::super::pipe::{Flush, Line, Pipe};
+use super::super::read;
 use super::reply::{Accepts, revocation};
 use super::streams::Streams;
 use super::web::{Endpoint, Guest, JSON, Visit};
@@ -129,7 +130,10 @@ impl Sse {
         let Some((visit, body)) = visit.read_body(guest) else {
             return;
         };
-        let inbound = Inbound::read(&body, false);
+        let (parsing, inbound) = match read(&body, false, NoId::Absent, guest.account) {
+            Ok(read) => read,
+            Err(answer) => return visit.no_room(&answer),
+        };
         if inbound.incoming.is_err() {
             let session = Arc::new(Session::http());
             if let Action::Answer(answer) =
@@ -141,7 +145,7 @@ impl Sse {
         }
         let action = pipe.decide(inbound, guest.account);
         // What follows may block on a slow reader.
-        drop(body);
+        drop((body, parsing));
         visit.accepted();
         pipe.act(action, guest.pass);
     }

@@ -12,22 +12,22 @@
 use std::sync::Arc;
 
 use crate::access::{Identity, Role};
-use crate::account::{Guard, Resource};
+use crate::account::Guard;
 use crate::config::Config;
-use crate::fabric::{Error, Kind, too_many};
+use crate::fabric::{Error, Kind};
 use crate::http::{Head, Method};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
 use crate::protocol::{
-    Answer, Id, Inbound, Mirror, NoId, Refusal, Revision, Session, without_handshake,
+    Answer, Inbound, Mirror, NoId, Refusal, Revision, Session, without_handshake,
 };
 use crate::server::{Action, Call, Listen, Listener, Server, refuse};
 use crate::sync::lock;
-use crate::tools::Caller;
 
 use super::super::batch::Batch;
 use super::super::duplicate;
 use super::super::inflight::Cancel;
-use super::super::pipe::{Flush, Line, parsing};
+use super::super::pipe::{Flush, Line};
+use super::super::read;
 use super::super::threads::start;
 use super::base64;
 use super::reply::{Accepts, PostPeer, PostReply, revocation, revoked, status};
@@ -125,12 +125,11 @@ impl Streamable {
             .head()
             .header("mcp-protocol-version")
             .is_some_and(is_modern_version);
-        let Ok(parsing) = guest.account.take(Resource::Memory, parsing(body.len())) else {
-            let id = Id::sought(&body[..]);
-            let answer = refuse(too_many().into(), id.as_ref(), NoId::Absent, modern_header);
-            return visit.respond(503, &[JSON, ("Retry-After", "1")], &answer.body.parts());
+        let read = read(&body, modern_header, NoId::Absent, guest.account);
+        let (parsing, inbound) = match read {
+            Ok(read) => read,
+            Err(answer) => return visit.no_room(&answer),
         };
-        let inbound = Inbound::read(&body, modern_header);
         let post = Post {
             visit,
             guest,
@@ -286,7 +285,7 @@ impl Streamable {
         });
         let finish = || {
             if let Some(live) = &live {
-                live.inflight.finish(head.id(), &cancel, |_| {});
+                live.inflight.finish(head.id(), &cancel);
             }
         };
         let Some((post, share)) = post.stay() else {
@@ -313,16 +312,8 @@ impl Streamable {
         let reply = Arc::new(PostReply::new(post.visit.defer(), post.accepts, is_run));
         let peer = PostPeer::new(reply, head, cancel, live, is_run, guest);
         let peer = share.into_iter().fold(peer, PostPeer::with);
-        call.run(&self.server, self.caller(guest, peer), place);
-    }
-
-    fn caller(&self, guest: Guest<'_>, peer: PostPeer) -> Caller {
-        Caller {
-            owner: self.server.owner(&guest.pass.identity),
-            pass: guest.pass.clone(),
-            account: guest.account.clone(),
-            peer: Arc::new(peer),
-        }
+        let caller = self.server.caller(guest.pass, Arc::new(peer));
+        call.run(&self.server, caller, place);
     }
 
     /// Registers all ids before anything runs, so that items act in their order; then does each call on a thread, which
@@ -358,7 +349,8 @@ impl Streamable {
             let (head, is_run) = (call.head().clone(), call.is_run());
             let live = Some(live.clone());
             let peer = PostPeer::new(reply.clone(), head.clone(), cancel, live, is_run, guest);
-            let caller = self.caller(guest, peer.in_batch(batch.clone()));
+            let peer = Arc::new(peer.in_batch(batch.clone()));
+            let caller = self.server.caller(guest.pass, peer);
             let peer = caller.peer.clone();
             let server = self.server.clone();
             let begun = call

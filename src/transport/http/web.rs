@@ -16,7 +16,7 @@ use crate::account::{Account, Guard as Share, Resource};
 use crate::config::MAX_MESSAGE;
 use crate::fabric::{Error, Kind};
 use crate::http::{Body, BodyError, Deferred, EventStream, Exchange, Handler, Head, Method};
-use crate::protocol::{NoId, error_object, jsonrpc};
+use crate::protocol::{Answer, NoId, error_object, jsonrpc};
 use crate::server::Server;
 use crate::{metrics, random};
 
@@ -236,6 +236,11 @@ impl<'a> Visit<'a> {
             origin: self.origin.map(str::to_owned),
             deferred: self.exchange.defer(),
         }
+    }
+
+    /// Answers that there is no memory for this message.
+    pub(super) fn no_room(self, answer: &Answer) {
+        self.respond(503, &[JSON, ("Retry-After", "1")], &answer.body.parts());
     }
 
     /// Answers with an error outside of any JSON-RPC request: an error object without an id.
