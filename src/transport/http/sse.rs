@@ -83,12 +83,11 @@ impl Sse {
                 "This path answers with a stream: accept text/event-stream.",
             );
         }
-        let Some((visit, _share)) = visit.stay(guest, false) else {
+        let Some(visit) = visit.stay(guest, false) else {
             return;
         };
         let id = random::id();
-        let entered = self.streams.add(visit.stream(&[]));
-        let channel = &entered.channel;
+        let channel = self.streams.open(visit);
         let pipe = Arc::new(Pipe::new(
             self.server.clone(),
             Session::http(),
@@ -97,10 +96,11 @@ impl Sse {
         ));
         self.lock()
             .insert(id.clone(), (guest.pass.identity.clone(), pipe.clone()));
-        channel.send_named(
-            "endpoint",
-            format!("{}?{SESSION_ID}={id}", self.messages).as_bytes(),
-        );
+        let endpoint = format!("{}?{SESSION_ID}={id}", self.messages);
+        let endpoint = endpoint.as_bytes();
+        channel
+            .reply
+            .write(|stream| stream.named_event("endpoint", endpoint));
         channel.carry(guest, |is_revoked| {
             pipe.end_listening();
             if is_revoked {

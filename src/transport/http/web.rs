@@ -52,6 +52,7 @@ impl Handler for Web {
         let mut visit = Visit {
             exchange,
             origin: None,
+            share: None,
         };
         if PROBES.contains(&head.path()) {
             return match head.method() {
@@ -144,6 +145,7 @@ const STREAM: [(&str, &str); 3] = [
 pub(super) struct Visit<'a> {
     exchange: Exchange<'a>,
     origin: Option<&'a str>,
+    share: Option<Share>,
 }
 
 impl<'a> Visit<'a> {
@@ -189,22 +191,17 @@ impl<'a> Visit<'a> {
         }
     }
 
-    /// Holds its connection for an answer that may take long, as one of those that this caller may hold until the share
-    /// is dropped; `replaces` says that another one ends for it. `None` if there is no place left, which has been
-    /// answered then.
-    pub(super) fn stay(
-        self,
-        guest: Guest<'_>,
-        replaces: bool,
-    ) -> Option<(Visit<'a>, Option<Share>)> {
-        let share = guest.account.take(Resource::Streams, 1).ok();
-        let has_place = share.is_some() || replaces;
+    /// Holds its connection for an answer that may take long, as one of those that this caller may hold; `replaces` says
+    /// that another one ends for it. `None` if there is no place left, which has been answered then.
+    pub(super) fn stay(mut self, guest: Guest<'_>, replaces: bool) -> Option<Visit<'a>> {
+        self.share = guest.account.take(Resource::Streams, 1).ok();
+        let has_place = self.share.is_some() || replaces;
         if !has_place && !guest.account.is_alone() {
             self.overloaded(429, HAS_ITS_SHARE);
             return None;
         }
         if has_place && self.exchange.hold() {
-            return Some((self, share));
+            return Some(self);
         }
         self.overloaded(
             503,
@@ -225,15 +222,11 @@ impl<'a> Visit<'a> {
         self.respond(202, &[], &[]);
     }
 
-    /// Answers with a stream; `headers` are further ones.
-    pub(super) fn stream(self, headers: &[(&str, &str)]) -> EventStream {
-        self.defer().stream(headers)
-    }
-
     /// Defers the answer.
     pub(super) fn defer(self) -> Later {
         Later {
             origin: self.origin.map(str::to_owned),
+            share: self.share,
             deferred: self.exchange.defer(),
         }
     }
@@ -323,6 +316,8 @@ impl<'a> Visit<'a> {
 /// A deferred answer.
 pub(super) struct Later {
     origin: Option<String>,
+    /// The caller's share of the connections.
+    pub(super) share: Option<Share>,
     deferred: Deferred,
 }
 
