@@ -14,8 +14,10 @@ use crate::config::{ABORT_GRACE, MAX_LINE_VALUES};
 use crate::fabric::too_many;
 use crate::protocol::jsonrpc::INVALID_REQUEST;
 use crate::protocol::{Answer, ID_IN_USE, Id, Inbound, NoId, Refusal, VALUE};
-use crate::server::refuse;
+use crate::server::{Call, refuse};
 use crate::tools::Backend;
+
+use inflight::{Cancel, Inflight};
 
 /// Decodes a line or body. What that may take of memory is held until the guard is dropped.
 ///
@@ -35,6 +37,15 @@ fn read<'a>(
             Err(refuse(too_many().into(), id.as_ref(), no_id, modern_header))
         }
     }
+}
+
+/// Registers a call.
+///
+/// # Errors
+/// The answer if its id is in use. That has been refused before; but over HTTP two messages may come at the same moment.
+fn begin(inflight: &Inflight, call: &Call) -> Result<Cancel, Answer> {
+    let (id, is_modern) = (call.head().id(), call.head().is_modern());
+    inflight.begin(id).ok_or_else(|| duplicate(id, is_modern))
 }
 
 /// The answer to a request whose id is in use: the first one goes on.

@@ -18,10 +18,10 @@ use crate::protocol::{Answer, Id, Inbound, Session};
 use crate::server::{Action, Call, Listen, Listener, Registration, Server};
 use crate::tools::Peer;
 
-use super::batch::Batch;
+use super::batch::{self, Batch};
 use super::inflight::{Cancel, Inflight};
 use super::threads::start;
-use super::{duplicate, read};
+use super::{begin, duplicate, read};
 
 /// Subscriptions (`subscriptions/listen`) at once on one pipe.
 const MAX_SUBSCRIPTIONS: usize = 64;
@@ -104,7 +104,10 @@ impl Pipe {
             Action::Nothing => {}
             Action::Answer(answer) => self.line.send(&answer.body.parts(), Flush::Later),
             Action::Cancel(id) => self.inflight.cancel(&id),
-            Action::Call(call) => self.call(*call, pass, None),
+            Action::Call(call) => match begin(&self.inflight, &call) {
+                Ok(cancel) => self.call(*call, cancel, pass, None),
+                Err(answer) => self.line.send(&answer.body.parts(), Flush::Now),
+            },
             Action::Listen(mut listen) => {
                 listen.admit(&self.server, &pass.identity);
                 self.listen(&listen, pass);
@@ -129,41 +132,23 @@ impl Pipe {
         self.server.account(&pass.identity)
     }
 
-    /// Items act in their order.
     fn batch(&self, actions: Vec<Action>, pass: &Arc<Pass>) {
-        let (mut answers, mut calls) = (Vec::new(), Vec::new());
-        for action in actions {
-            match action {
-                Action::Answer(answer) => answers.push(answer),
-                Action::Cancel(id) => {
-                    self.inflight.cancel(&id);
-                    calls.retain(|call: &Call| *call.head().id() != id);
-                }
-                Action::Call(call) => calls.push(*call),
-                Action::Nothing | Action::Listen(_) | Action::Batch(_) => {}
-            }
-        }
+        let (answers, calls) = batch::sort(actions, &self.inflight);
         let batch = Batch::new(answers, calls.len());
         if calls.is_empty() {
             return send_batch(&batch, self.line.as_ref());
         }
-        for call in calls {
-            self.call(call, pass, Some(batch.clone()));
+        for (call, cancel) in calls {
+            self.call(call, cancel, pass, Some(batch.clone()));
         }
     }
 
-    fn call(&self, call: Call, pass: &Arc<Pass>, batch: Option<Arc<Batch>>) {
+    fn call(&self, call: Call, cancel: Cancel, pass: &Arc<Pass>, batch: Option<Arc<Batch>>) {
         let head = call.head().clone();
-        let id = head.id().clone();
-        // Ids in use have been refused; but over HTTP two messages may come at the same moment.
-        let Some(cancel) = self.inflight.begin(&id) else {
-            let answer = duplicate(&id, head.is_modern());
-            return reply(&batch, self.line.as_ref(), &id, Some(answer));
-        };
         let peer = Arc::new(PipePeer {
             line: self.line.clone(),
             inflight: self.inflight.clone(),
-            id,
+            id: head.id().clone(),
             cancel,
             batch,
         });
@@ -230,17 +215,6 @@ fn too_many_subscriptions() -> Error {
     )
 }
 
-/// Sends an answer by itself, or as part of its batch; a cancelled call has none.
-fn reply(batch: &Option<Arc<Batch>>, line: &dyn Line, id: &Id, answer: Option<Answer>) {
-    if let Some(batch) = batch {
-        if batch.answer(id, answer) {
-            send_batch(batch, line);
-        }
-    } else if let Some(answer) = answer {
-        line.send(&answer.body.parts(), Flush::Now);
-    }
-}
-
 fn send_batch(batch: &Batch, line: &dyn Line) {
     batch.send(|array| {
         if let Some(array) = array {
@@ -266,8 +240,14 @@ impl Peer for PipePeer {
 
     fn answer(&self, answer: Answer, _: bool) {
         let wanted = self.inflight.finish(&self.id, &self.cancel);
-        let answer = wanted.then_some(answer);
-        reply(&self.batch, self.line.as_ref(), &self.id, answer);
+        let line = self.line.as_ref();
+        if let Some(batch) = &self.batch {
+            if batch.answer(&self.id, wanted.then_some(answer)) {
+                send_batch(batch, line);
+            }
+        } else if wanted {
+            line.send(&answer.body.parts(), Flush::Now);
+        }
     }
 
     fn stopped(&self) -> bool {

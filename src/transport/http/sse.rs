@@ -112,12 +112,9 @@ impl Sse {
     }
 
     fn post(&self, visit: Visit<'_>, guest: Guest<'_>) {
-        if !visit.is_json() {
-            return visit.refuse(
-                415,
-                "A message is JSON: send it with Content-Type: application/json.",
-            );
-        }
+        let Some(visit) = visit.with_json() else {
+            return;
+        };
         let id = visit.head().query_value(SESSION_ID);
         let session = id.and_then(|id| self.lock().get(id).cloned());
         let Some((_, pipe)) = session.filter(|(owner, _)| guest.pass.identity.shares_with(owner))

@@ -23,12 +23,11 @@ use crate::server::{Action, Call, Listen, Listener, Server, refuse};
 use crate::sync::lock;
 use crate::tools::Peer;
 
-use super::super::batch::Batch;
-use super::super::duplicate;
+use super::super::batch::{self, Batch};
 use super::super::inflight::Cancel;
 use super::super::pipe::{Flush, Line};
-use super::super::read;
 use super::super::threads::start;
+use super::super::{begin, read};
 use super::base64;
 use super::reply::{Accepts, PostPeer, Reply, revocation, revoked, status};
 use super::sessions::{Live, SessionId, Sessions};
@@ -105,12 +104,9 @@ impl Streamable {
     }
 
     fn post(&self, visit: Visit<'_>, guest: Guest<'_>) {
-        if !visit.is_json() {
-            return visit.refuse(
-                415,
-                "A message is JSON: send it with Content-Type: application/json.",
-            );
-        }
+        let Some(visit) = visit.with_json() else {
+            return;
+        };
         let accepts = Accepts::read(visit.head());
         if !accepts.json && !accepts.events {
             return visit.refuse(
@@ -244,12 +240,10 @@ impl Streamable {
                 None => post.answer(200, &[], &answer),
             };
         }
-        let cancel = match &live {
-            Some(live) => live.inflight.begin(head.id()),
-            None => Some(Cancel::default()),
-        };
-        let Some(cancel) = cancel else {
-            return post.answer(200, &[], &duplicate(head.id(), head.is_modern()));
+        let begun = live.as_ref().map(|live| begin(&live.inflight, &call));
+        let cancel = match begun.unwrap_or(Ok(Cancel::default())) {
+            Ok(cancel) => cancel,
+            Err(answer) => return post.answer(200, &[], &answer),
         };
         let reply = Arc::new(post.reply(call.is_run()));
         let peer = Arc::new(PostPeer::new(reply, &call, cancel, live, None, guest.pass));
@@ -260,29 +254,13 @@ impl Streamable {
         }
     }
 
-    /// Registers all ids before anything runs, so that items act in their order; then does each call on a thread, which
-    /// may go on with a run after the array is sent.
+    /// Does each call on a thread, which may go on with a run after the array is sent.
     fn batch(&self, post: Post<'_>, live: &Arc<Live>, actions: Vec<Action>) {
         let guest = post.guest;
         let Some(post) = post.stay() else {
             return;
         };
-        let mut answers = Vec::new();
-        let mut calls = Vec::new();
-        for action in actions {
-            match action {
-                Action::Nothing | Action::Listen(_) | Action::Batch(_) => {}
-                Action::Cancel(id) => live.inflight.cancel(&id),
-                Action::Answer(answer) => answers.push(answer),
-                Action::Call(call) => match live.inflight.begin(call.head().id()) {
-                    Some(cancel) => calls.push((call, cancel)),
-                    None => {
-                        let head = call.head();
-                        answers.push(duplicate(head.id(), head.is_modern()));
-                    }
-                },
-            }
-        }
+        let (answers, calls) = batch::sort(actions, &live.inflight);
         if answers.is_empty() && calls.is_empty() {
             return post.visit.accepted();
         }

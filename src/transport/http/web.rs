@@ -9,14 +9,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use serde_json::Map;
-
 use crate::access::{self, Access, Pass, Role};
 use crate::account::{Account, Guard as Share, Resource};
 use crate::config::MAX_MESSAGE;
 use crate::fabric::{Error, Kind};
 use crate::http::{Body, BodyError, Deferred, EventStream, Exchange, Handler, Head, Method};
-use crate::protocol::{Answer, NoId, error_object, jsonrpc};
+use crate::protocol::jsonrpc::INVALID_REQUEST;
+use crate::protocol::{Answer, NoId, Refusal};
 use crate::server::Server;
 use crate::{metrics, random};
 
@@ -154,16 +153,18 @@ impl<'a> Visit<'a> {
         self.exchange.head()
     }
 
-    /// Whether the body is JSON, by its `Content-Type`.
-    pub(super) fn is_json(&self) -> bool {
-        let media = self
-            .head()
-            .header("content-type")
-            .unwrap_or_default()
-            .split(';')
-            .next()
-            .unwrap_or_default();
-        media.trim_end().eq_ignore_ascii_case("application/json")
+    /// Checks the `Content-Type` of a message. `None` if it is not JSON, which has been answered then.
+    pub(super) fn with_json(self) -> Option<Visit<'a>> {
+        let media = self.head().header("content-type").unwrap_or_default();
+        let media = media.split(';').next().unwrap_or_default().trim_end();
+        if media.eq_ignore_ascii_case("application/json") {
+            return Some(self);
+        }
+        self.refuse(
+            415,
+            "A message is JSON: send it with Content-Type: application/json.",
+        );
+        None
     }
 
     /// Reads the body. `None` if that failed; then the error has been sent.
@@ -174,18 +175,16 @@ impl<'a> Visit<'a> {
                 self.exchange.hold();
                 Some((self, body))
             }
-            Err(error @ BodyError::Overloaded) => {
-                self.overloaded(503, error.to_string());
-                None
-            }
             Err(error) => {
                 let status = error.status();
-                let limit = if status == 413 {
-                    format!(" At most {MAX_MESSAGE} bytes are taken.")
-                } else {
-                    String::new()
-                };
-                self.refuse(status, format!("{error}{limit}"));
+                match error {
+                    BodyError::Overloaded => self.overloaded(status, error.to_string()),
+                    BodyError::TooLarge => self.refuse(
+                        status,
+                        format!("{error} At most {MAX_MESSAGE} bytes are taken."),
+                    ),
+                    _ => self.refuse(status, error.to_string()),
+                }
                 None
             }
         }
@@ -238,7 +237,7 @@ impl<'a> Visit<'a> {
 
     /// Answers with an error outside of any JSON-RPC request: an error object without an id.
     pub(super) fn refuse(self, status: u16, detail: impl Into<String>) {
-        self.refuse_with(status, &[], &Error::new(Kind::InvalidRequest, detail));
+        self.refuse_with(status, &[], Error::new(Kind::InvalidRequest, detail));
     }
 
     /// Answers that there is too much to do.
@@ -246,7 +245,7 @@ impl<'a> Visit<'a> {
         self.refuse_with(
             status,
             &[("Retry-After", "1")],
-            &Error::new(Kind::TooManyRequests, detail),
+            Error::new(Kind::TooManyRequests, detail),
         );
     }
 
@@ -259,7 +258,7 @@ impl<'a> Visit<'a> {
         self.refuse_with(
             405,
             &[("Allow", allow)],
-            &Error::new(Kind::InvalidRequest, detail),
+            Error::new(Kind::InvalidRequest, detail),
         );
     }
 
@@ -275,22 +274,17 @@ impl<'a> Visit<'a> {
         metrics::CALLERS_REFUSED.add([refusal.label()], 1);
         let challenge = access.challenge(refusal, pass);
         let retry = refusal.retry_after().map(|seconds| seconds.to_string());
-        let challenge = challenge
-            .iter()
-            .map(|value| ("WWW-Authenticate", value.as_str()));
-        let headers: Vec<_> = challenge
-            .chain(retry.iter().map(|value| ("Retry-After", value.as_str())))
+        let headers = [("WWW-Authenticate", &challenge), ("Retry-After", &retry)];
+        let headers: Vec<_> = headers
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value.as_deref()?)))
             .collect();
-        let kind = if refusal.status() == 403 {
-            Kind::Forbidden
-        } else {
-            Kind::InvalidRequest
+        let kind = match refusal.status() {
+            403 => Kind::Forbidden,
+            _ => Kind::InvalidRequest,
         };
-        self.refuse_with(
-            refusal.status(),
-            &headers,
-            &Error::new(kind, refusal.detail()),
-        );
+        let error = Error::new(kind, refusal.detail());
+        self.refuse_with(refusal.status(), &headers, error);
     }
 
     /// As OAuth errors look: its discovery probes paths that do not exist here.
@@ -299,17 +293,11 @@ impl<'a> Visit<'a> {
         self.respond(404, &[JSON], &[body]);
     }
 
-    fn refuse_with(self, status: u16, headers: &[(&str, &str)], error: &Error) {
-        let data: Map<_, _> = error_object(error, &random::request_id());
-        let body = jsonrpc::error(
-            None,
-            NoId::Absent,
-            jsonrpc::INVALID_REQUEST,
-            &error.detail,
-            &data,
-        );
+    fn refuse_with(self, status: u16, headers: &[(&str, &str)], error: Error) {
+        let refusal = Refusal::of(INVALID_REQUEST, error);
+        let answer = refusal.answer(None, NoId::Absent, false, &random::request_id());
         let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
-        self.respond(status, &headers, &[&body]);
+        self.respond(status, &headers, &answer.body.parts());
     }
 }
 
