@@ -99,14 +99,13 @@ impl Batch {
         ));
     }
 
-    /// Sends the array, in parts; `None` if there is nothing to send.
-    pub(super) fn send(&self, send: impl FnOnce(Option<&[&[u8]]>)) {
+    /// Sends the array, in parts. False if there is nothing to send.
+    pub(super) fn send(&self, send: impl FnOnce(&[&[u8]])) -> bool {
         let answers = std::mem::take(&mut lock(&self.state).answers);
-        if answers.is_empty() {
-            return send(None);
+        if !answers.is_empty() {
+            let parts = answers.iter().map(|answer| answer.body.parts());
+            send(&jsonrpc::array(parts));
         }
-        send(Some(&jsonrpc::array(
-            answers.iter().map(|answer| answer.body.parts()),
-        )));
+        !answers.is_empty()
     }
 }

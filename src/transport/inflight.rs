@@ -139,14 +139,13 @@ impl Inflight {
     /// Ends all subscriptions. Returns what has to be sent for that.
     pub(crate) fn end_listening(&self) -> Vec<Vec<u8>> {
         let mut state = self.lock();
-        let ended = state
-            .entries
-            .extract_if(|_, entry| matches!(entry, Entry::Listen { .. }));
-        let messages = ended.map(|(_, entry)| match entry {
+        let is_listen = |_: &Id, entry: &mut Entry| matches!(entry, Entry::Listen { .. });
+        let ended = state.entries.extract_if(is_listen);
+        let messages = ended.flat_map(|(_, entry)| match entry {
             Entry::Listen { end, .. } => end,
             Entry::Call(_) => Vec::new(),
         });
-        messages.flatten().collect()
+        messages.collect()
     }
 
     /// How many subscriptions there are.

@@ -136,7 +136,7 @@ impl Pipe {
         let (answers, calls) = batch::sort(actions, &self.inflight);
         let batch = Batch::new(answers, calls.len());
         if calls.is_empty() {
-            return send_batch(&batch, self.line.as_ref());
+            batch.send(|array| self.line.send(array, Flush::Now));
         }
         for (call, cancel) in calls {
             self.call(call, cancel, pass, Some(batch.clone()));
@@ -169,7 +169,10 @@ impl Pipe {
         };
         let account = self.account(pass);
         if self.inflight.listening() >= MAX_SUBSCRIPTIONS {
-            return refuse(too_many_subscriptions());
+            let detail = format!(
+                "There are {MAX_SUBSCRIPTIONS} subscriptions already. Cancel one that is not needed, then try again."
+            );
+            return refuse(Error::new(Kind::TooManyRequests, detail));
         }
         if account.is_closed() {
             return refuse(Error::stopped());
@@ -205,24 +208,6 @@ fn sink(line: Arc<dyn Line>) -> impl Fn(&[u8]) -> bool + Send + Sync + 'static {
     }
 }
 
-/// This pipe has reached its limit of subscriptions.
-fn too_many_subscriptions() -> Error {
-    Error::new(
-        Kind::TooManyRequests,
-        format!(
-            "There are {MAX_SUBSCRIPTIONS} subscriptions already. Cancel one that is not needed, then try again."
-        ),
-    )
-}
-
-fn send_batch(batch: &Batch, line: &dyn Line) {
-    batch.send(|array| {
-        if let Some(array) = array {
-            line.send(array, Flush::Now);
-        }
-    });
-}
-
 /// The client of a call on a pipe.
 struct PipePeer {
     line: Arc<dyn Line>,
@@ -240,13 +225,12 @@ impl Peer for PipePeer {
 
     fn answer(&self, answer: Answer, _: bool) {
         let wanted = self.inflight.finish(&self.id, &self.cancel);
-        let line = self.line.as_ref();
         if let Some(batch) = &self.batch {
             if batch.answer(&self.id, wanted.then_some(answer)) {
-                send_batch(batch, line);
+                batch.send(|array| self.line.send(array, Flush::Now));
             }
         } else if wanted {
-            line.send(&answer.body.parts(), Flush::Now);
+            self.line.send(&answer.body.parts(), Flush::Now);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Checks where an HTTP request comes from: its `Host`, its `Origin`, and the address of its caller.
 //!
 //! In scope: `Host` and `Origin` (against DNS rebinding), proxies, CORS. Not in scope: who a caller is (`access`) and how
-//! often it may call (`admission`).
+//! often it may call (`account`).
 
 use std::net::{IpAddr, SocketAddr};
 

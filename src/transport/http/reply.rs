@@ -152,7 +152,7 @@ impl Reply {
         let is_gone = match &mut state.kind {
             ReplyKind::Over => return true,
             _ if is_new => return false,
-            ReplyKind::Undecided(later) => later.is_gone(),
+            ReplyKind::Undecided(later) => later.deferred.gone(),
             ReplyKind::Streaming(stream) => stream.gone(),
         };
         state.looked = Instant::now();
@@ -176,7 +176,7 @@ impl Reply {
         let mut stream = match kind {
             ReplyKind::Undecided(mut later) if accepts.json || status != 200 => {
                 if closes {
-                    later.close();
+                    later.deferred.close();
                 }
                 let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
                 return later.respond(status, &headers, body);
@@ -223,7 +223,7 @@ impl ReplyState {
                 std::mem::replace(&mut self.kind, ReplyKind::Over)
         {
             if self.may_go_on {
-                later.close();
+                later.deferred.close();
             }
             self.kind = ReplyKind::Streaming(later.stream(&[]));
         }

@@ -282,14 +282,10 @@ impl Streamable {
             }
         }
         batch.wait();
-        batch.send(|array| match array {
-            Some(array) => reply.finish(200, &[], array, may_go_on),
-            None => {
-                if let Some(later) = reply.end() {
-                    later.respond(202, &[], &[]);
-                }
-            }
-        });
+        let is_sent = batch.send(|array| reply.finish(200, &[], array, may_go_on));
+        if !is_sent && let Some(later) = reply.end() {
+            later.respond(202, &[], &[]);
+        }
     }
 
     fn listen(&self, post: Post<'_>, listen: &Listen) {

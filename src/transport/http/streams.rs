@@ -1,8 +1,8 @@
 //! Long-lived event streams: a legacy GET, `subscriptions/listen`, an HTTP+SSE session.
 //!
 //! ```text
-//!   add ──▶ open ── carried by its connection's thread until ─▶ over
-//!                     the client leaves · somebody ends it · the server stops
+//!   open ──▶ carried by its connection's thread until ─▶ over
+//!              the client leaves · somebody ends it · the server stops
 //! ```
 //! In scope: writing without a slow reader delaying others, keep-alives, the end. Not in scope: content. Answers and
 //! notifications of calls are written by the caller's thread; notifications of changed lists, which one thread sends to all

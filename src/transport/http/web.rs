@@ -144,6 +144,7 @@ const STREAM: [(&str, &str); 3] = [
 pub(super) struct Visit<'a> {
     exchange: Exchange<'a>,
     origin: Option<&'a str>,
+    /// Its caller's share of the connections, once it has one.
     share: Option<Share>,
 }
 
@@ -306,20 +307,10 @@ pub(super) struct Later {
     origin: Option<String>,
     /// The caller's share of the connections.
     pub(super) share: Option<Share>,
-    deferred: Deferred,
+    pub(super) deferred: Deferred,
 }
 
 impl Later {
-    /// The connection ends with the answer.
-    pub(super) fn close(&mut self) {
-        self.deferred.close();
-    }
-
-    /// Has the client left?
-    pub(super) fn is_gone(&self) -> bool {
-        self.deferred.gone()
-    }
-
     /// Answers with a body of known size, in these parts.
     pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         metrics::RESPONSES.add([status], 1);
