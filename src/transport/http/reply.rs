@@ -26,7 +26,7 @@ use crate::tools::Peer;
 use super::super::batch::Batch;
 use super::super::inflight::Cancel;
 use super::sessions::Live;
-use super::web::{JSON, Later};
+use super::web::{JSON, Later, Visit};
 
 /// How often it is checked whether the caller of a call may still receive its answer.
 const CALLER_CHECK: Duration = Duration::from_millis(500);
@@ -41,12 +41,6 @@ pub(super) struct Accepts {
 }
 
 impl Accepts {
-    /// A stream, whatever the header says.
-    pub(super) const EVENTS: Accepts = Accepts {
-        json: false,
-        events: true,
-    };
-
     /// Reads `Accept`. Without it, everything is accepted.
     pub(super) fn read(head: &Head) -> Accepts {
         Accepts::of(head.headers_named("accept"))
@@ -112,8 +106,9 @@ enum ReplyKind {
 impl Reply {
     /// An undecided response. A stream of one that `may_go_on` after it says so in its head, which goes out before anyone
     /// knows.
-    pub(super) fn new(mut later: Later, accepts: Accepts, may_go_on: bool) -> Reply {
-        let now = Instant::now();
+    pub(super) fn new(visit: Visit<'_>, may_go_on: bool) -> Reply {
+        let (accepts, now) = (Accepts::read(visit.head()), Instant::now());
+        let mut later = visit.defer();
         Reply(Mutex::new(ReplyState {
             share: later.share.take(),
             kind: ReplyKind::Undecided(later),
@@ -240,6 +235,12 @@ impl ReplyState {
             self.last = Instant::now();
         }
     }
+}
+
+/// Answers at once.
+pub(super) fn respond(visit: Visit<'_>, status: u16, headers: &[(&str, &str)], answer: &Answer) {
+    let body = answer.body.parts();
+    Reply::new(visit, false).finish(status, headers, &body, false);
 }
 
 /// The client of a call that came in a POST of Streamable HTTP.

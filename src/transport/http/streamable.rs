@@ -29,7 +29,7 @@ use super::super::pipe::{Flush, Line};
 use super::super::threads::start;
 use super::super::{begin, read};
 use super::base64;
-use super::reply::{Accepts, PostPeer, Reply, revocation, revoked, status};
+use super::reply::{Accepts, PostPeer, Reply, respond, revocation, revoked, status};
 use super::sessions::{Live, SessionId, Sessions};
 use super::streams::Streams;
 use super::web::{Endpoint, Guest, Visit};
@@ -72,13 +72,6 @@ impl Endpoint for Streamable {
     fn sessions(&self) -> usize {
         self.sessions.len()
     }
-}
-
-/// One POST whose message has been read.
-struct Post<'a> {
-    visit: Visit<'a>,
-    guest: Guest<'a>,
-    accepts: Accepts,
 }
 
 /// What a message leads to.
@@ -137,35 +130,30 @@ impl Streamable {
         };
         // What follows may block.
         drop((body, parsing));
-        let post = Post {
-            visit,
-            guest,
-            accepts,
-        };
         let (action, live) = match next {
-            Next::Answer(status, answer) => return post.answer(status, &[], &answer),
+            Next::Answer(status, answer) => return respond(visit, status, &[], &answer),
             Next::Welcome(id, answer) => {
-                return post.answer(200, &[(SESSION_ID, &id.to_string())], &answer);
+                return respond(visit, 200, &[(SESSION_ID, &id.to_string())], &answer);
             }
             Next::Act(action, live) => (action, live),
         };
         match (action, live) {
             (Action::Answer(answer), _) => {
                 let status = if is_one { status(&answer) } else { 400 };
-                post.answer(status, &[], &answer);
+                respond(visit, status, &[], &answer);
             }
-            (Action::Call(call), live) => self.run(post, *call, live),
+            (Action::Call(call), live) => self.run(visit, guest, *call, live),
             (Action::Listen(mut listen), None) => {
                 listen.admit(&self.server, &guest.pass.identity);
-                self.listen(post, &listen);
+                self.listen(visit, guest, &listen);
             }
-            (Action::Batch(actions), Some(live)) => self.batch(post, &live, actions),
+            (Action::Batch(actions), Some(live)) => self.batch(visit, guest, &live, actions),
             (Action::Cancel(id), Some(live)) => {
                 live.inflight.cancel(&id);
-                post.visit.accepted();
+                visit.accepted();
             }
             // Without a session a cancel would hit other clients' requests: ids belong to their POST alone.
-            _ => post.visit.accepted(),
+            _ => visit.accepted(),
         }
     }
 
@@ -223,9 +211,8 @@ impl Streamable {
     }
 
     /// Does a call on this thread. In a session it may be cancelled by its id; without one, by leaving.
-    fn run(&self, post: Post<'_>, call: Call, live: Option<Arc<Live>>) {
-        let guest = post.guest;
-        let Some(post) = post.stay() else {
+    fn run(&self, visit: Visit<'_>, guest: Guest<'_>, call: Call, live: Option<Arc<Live>>) {
+        let Some(visit) = visit.stay(guest, false) else {
             return;
         };
         let head = call.head().clone();
@@ -236,16 +223,16 @@ impl Streamable {
             // An OAuth client may get itself a larger scope.
             let challenge = guest.access.challenge(refusal, Some(guest.pass));
             return match challenge {
-                Some(value) => post.answer(403, &[("WWW-Authenticate", &value)], &answer),
-                None => post.answer(200, &[], &answer),
+                Some(value) => respond(visit, 403, &[("WWW-Authenticate", &value)], &answer),
+                None => respond(visit, 200, &[], &answer),
             };
         }
         let begun = live.as_ref().map(|live| begin(&live.inflight, &call));
         let cancel = match begun.unwrap_or(Ok(Cancel::default())) {
             Ok(cancel) => cancel,
-            Err(answer) => return post.answer(200, &[], &answer),
+            Err(answer) => return respond(visit, 200, &[], &answer),
         };
-        let reply = Arc::new(post.reply(call.is_run()));
+        let reply = Arc::new(Reply::new(visit, call.is_run()));
         let peer = Arc::new(PostPeer::new(reply, &call, cancel, live, None, guest.pass));
         let caller = self.server.caller(guest.pass, peer.clone());
         match call.place(guest.account) {
@@ -255,17 +242,16 @@ impl Streamable {
     }
 
     /// Does each call on a thread, which may go on with a run after the array is sent.
-    fn batch(&self, post: Post<'_>, live: &Arc<Live>, actions: Vec<Action>) {
-        let guest = post.guest;
-        let Some(post) = post.stay() else {
+    fn batch(&self, visit: Visit<'_>, guest: Guest<'_>, live: &Arc<Live>, actions: Vec<Action>) {
+        let Some(visit) = visit.stay(guest, false) else {
             return;
         };
         let (answers, calls) = batch::sort(actions, &live.inflight);
         if answers.is_empty() && calls.is_empty() {
-            return post.visit.accepted();
+            return visit.accepted();
         }
         let may_go_on = calls.iter().any(|(call, _)| call.is_run());
-        let reply = Arc::new(post.reply(may_go_on));
+        let reply = Arc::new(Reply::new(visit, may_go_on));
         let batch = Batch::new(answers, calls.len());
         for (call, cancel) in calls {
             let (live, batch) = (Some(live.clone()), Some(batch.clone()));
@@ -288,18 +274,17 @@ impl Streamable {
         }
     }
 
-    fn listen(&self, post: Post<'_>, listen: &Listen) {
-        if !post.accepts.events {
-            return post.visit.refuse(
+    fn listen(&self, visit: Visit<'_>, guest: Guest<'_>, listen: &Listen) {
+        if !Accepts::read(visit.head()).events {
+            return visit.refuse(
                 406,
                 "A subscription is answered with a stream: accept text/event-stream.",
             );
         }
-        let guest = post.guest;
-        let Some(post) = post.stay() else {
+        let Some(visit) = visit.stay(guest, false) else {
             return;
         };
-        let channel = self.streams.open(post.visit);
+        let channel = self.streams.open(visit);
         // The acknowledgement comes first: only then can anything be told.
         channel.send(&[&listen.acknowledgement()], Flush::Now);
         let listener = listen.listener(guest.account.clone(), channel.changes());
@@ -386,25 +371,6 @@ impl Streamable {
                 self.server.subscriptions.add(listener)
             });
         }
-    }
-}
-
-impl Post<'_> {
-    /// See [`Visit::stay`].
-    fn stay(self) -> Option<Self> {
-        let visit = self.visit.stay(self.guest, false)?;
-        Some(Post { visit, ..self })
-    }
-
-    /// The response, which is decided later.
-    fn reply(self, may_go_on: bool) -> Reply {
-        Reply::new(self.visit.defer(), self.accepts, may_go_on)
-    }
-
-    /// What is answered at once.
-    fn answer(self, status: u16, headers: &[(&str, &str)], answer: &Answer) {
-        self.reply(false)
-            .finish(status, headers, &answer.body.parts(), false);
     }
 }
 

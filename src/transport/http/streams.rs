@@ -16,7 +16,7 @@ use crate::server::Registration;
 use crate::sync::lock;
 
 use super::super::pipe::{Flush, Line};
-use super::reply::{Accepts, Reply};
+use super::reply::Reply;
 use super::web::{Guest, Visit};
 
 /// Queued notifications of changed lists per stream; further ones are dropped, because they say the same.
@@ -164,9 +164,9 @@ struct StreamTable {
 }
 
 impl Streams {
-    /// Answers with a stream, which is ended at once if all have been.
+    /// Answers with a stream, which the client accepts. It is ended at once if all have been.
     pub(super) fn open(&self, visit: Visit<'_>) -> Arc<Channel> {
-        let reply = Reply::new(visit.defer(), Accepts::EVENTS, false);
+        let reply = Reply::new(visit, false);
         reply.open();
         let channel = Arc::new(Channel {
             reply,
