@@ -116,7 +116,7 @@ impl Pipe {
         }
         if self.session.follows_lists() && self.follower.get().is_none() {
             let line = self.line.clone();
-            let listener = Listener::legacy(self.account(pass), sink(line));
+            let listener = Listener::legacy(self.server.account(&pass.identity), sink(line));
             let _ = self.follower.set(self.server.subscriptions.add(listener));
         }
     }
@@ -126,10 +126,6 @@ impl Pipe {
         for message in self.inflight.end_listening() {
             self.line.send(&[&message], Flush::Later);
         }
-    }
-
-    fn account(&self, pass: &Pass) -> Account {
-        self.server.account(&pass.identity)
     }
 
     fn batch(&self, actions: Vec<Action>, pass: &Arc<Pass>) {
@@ -167,7 +163,7 @@ impl Pipe {
             self.line
                 .send(&listen.fail(error).body.parts(), Flush::Later)
         };
-        let account = self.account(pass);
+        let account = self.server.account(&pass.identity);
         if self.inflight.listening() >= MAX_SUBSCRIPTIONS {
             let detail = format!(
                 "There are {MAX_SUBSCRIPTIONS} subscriptions already. Cancel one that is not needed, then try again."
