@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::access::Pass;
 use crate::protocol::{Answer, Inbound, Session};
 use crate::sync::lock;
-use crate::tools::{Caller, Peer};
+use crate::tools::Peer;
 
 use super::{Action, Server};
 
@@ -43,14 +43,7 @@ impl Server {
                 });
                 match call.place(&account) {
                     Ok(place) => {
-                        let owner = self.owner(&pass.identity);
-                        let caller = Caller {
-                            pass,
-                            account,
-                            owner,
-                            peer: peer.clone(),
-                        };
-                        call.run(self, caller, place);
+                        call.run(self, self.caller(&pass, peer.clone()), place);
                     }
                     Err(error) => peer.answer(head.fail(error), true),
                 }

@@ -27,7 +27,7 @@ mod tools;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::access::Identity;
+use crate::access::{Identity, Pass};
 use crate::account::{Account, Full, Guard, Resource};
 use crate::config::MAX_BATCH_ANSWERS;
 use crate::fabric::{Error, Kind, Snapshot, no_room, too_many};
@@ -39,7 +39,7 @@ use crate::protocol::{
 };
 use crate::runs::Owner;
 use crate::text::shown;
-use crate::tools::Backend;
+use crate::tools::{Backend, Caller, Peer};
 
 pub(crate) use call::{Call, CallHead, refuse};
 pub(crate) use local::Audience;
@@ -170,6 +170,18 @@ impl Server {
     /// The account of a caller.
     pub(crate) fn account(&self, identity: &Identity) -> Account {
         self.backend.accounts.of(&identity.owner())
+    }
+
+    /// The caller of a call, whom `peer` tells.
+    pub(crate) fn caller(&self, pass: &Arc<Pass>, peer: Arc<dyn Peer>) -> Caller {
+        let account = self.account(&pass.identity);
+        Caller {
+            _open: account.take(Resource::Open, 1).ok(),
+            owner: self.owner(&pass.identity),
+            pass: pass.clone(),
+            account,
+            peer,
+        }
     }
 
     /// The owner of a caller's runs.

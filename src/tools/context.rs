@@ -84,6 +84,8 @@ pub(crate) struct Caller {
     pub(crate) owner: Owner,
     /// Where its answer goes.
     pub(crate) peer: Arc<dyn Peer>,
+    /// Whoever ends the process waits for it: from before the call has a thread until its answer is written.
+    pub(crate) _open: Option<Guard>,
 }
 
 /// The context of one call.
@@ -103,8 +105,6 @@ pub(crate) struct Context {
     memory: Mutex<Guard>,
     /// Its place among the calls that may work.
     place: Mutex<Option<Guard>>,
-    /// Whoever ends the process waits for it.
-    _open: Option<Guard>,
     answered: AtomicBool,
     /// It had to stop because the process ends.
     aborted: AtomicBool,
@@ -272,7 +272,6 @@ impl Context {
             progress: 0,
             last: Instant::now(),
         };
-        let open = caller.account.take(Resource::Open, 1).ok();
         Context {
             backend,
             caller,
@@ -282,7 +281,6 @@ impl Context {
             notes: Mutex::new(notes),
             memory: Mutex::new(memory),
             place: Mutex::default(),
-            _open: open,
             answered: AtomicBool::new(false),
             aborted: AtomicBool::new(false),
             run: OnceLock::new(),

@@ -4,8 +4,11 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use crate::config::MAX_BATCH_ANSWERS;
 use crate::protocol::{Answer, Id, NoId, jsonrpc};
-use crate::server::{batch_full, refuse};
+use crate::server::{Action, Call, batch_full, refuse};
 use crate::sync::{lock, wait_while};
+
+use super::begin;
+use super::inflight::{Cancel, Inflight};
 
 /// Collects the answers of one batch.
 pub(super) struct Batch {
@@ -19,6 +22,28 @@ struct BatchState {
     pending: usize,
     /// Bytes left for answers.
     room: usize,
+}
+
+/// Registers all calls of a batch before one of them runs, so that items act in their order. Returns the answers that exist
+/// already, and the calls.
+pub(super) fn sort(
+    actions: Vec<Action>,
+    inflight: &Inflight,
+) -> (Vec<Answer>, Vec<(Call, Cancel)>) {
+    let (mut answers, mut calls) = (Vec::new(), Vec::new());
+    for action in actions {
+        match action {
+            Action::Answer(answer) => answers.push(answer),
+            Action::Cancel(id) => inflight.cancel(&id),
+            Action::Call(call) => match begin(inflight, &call) {
+                Ok(cancel) => calls.push((*call, cancel)),
+                Err(answer) => answers.push(answer),
+            },
+            Action::Nothing | Action::Listen(_) | Action::Batch(_) => {}
+        }
+    }
+    calls.retain(|(_, cancel)| !cancel.is_cancelled());
+    (answers, calls)
 }
 
 impl Batch {
@@ -74,14 +99,13 @@ impl Batch {
         ));
     }
 
-    /// Sends the array, in parts; `None` if there is nothing to send.
-    pub(super) fn send(&self, send: impl FnOnce(Option<&[&[u8]]>)) {
+    /// Sends the array, in parts. False if there is nothing to send.
+    pub(super) fn send(&self, send: impl FnOnce(&[&[u8]])) -> bool {
         let answers = std::mem::take(&mut lock(&self.state).answers);
-        if answers.is_empty() {
-            return send(None);
+        if !answers.is_empty() {
+            let parts = answers.iter().map(|answer| answer.body.parts());
+            send(&jsonrpc::array(parts));
         }
-        send(Some(&jsonrpc::array(
-            answers.iter().map(|answer| answer.body.parts()),
-        )));
+        !answers.is_empty()
     }
 }

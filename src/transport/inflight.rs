@@ -1,19 +1,18 @@
 //! Which requests of one connection are being worked on, by id.
 //!
 //! ```text
-//!   begin ──> in flight ──finish──> its answer is written
-//!                  └──cancel──> gone ──finish──> nothing is
+//!   begin ──> in flight ──finish──> its answer is wanted
+//!                  └──cancel──> gone ──finish──> it is not
 //! ```
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::account::Guard;
 use crate::protocol::Id;
 use crate::server::Registration;
-use crate::sync::{lock, wait_while};
+use crate::sync::lock;
 
 /// Cancels a running call.
 #[derive(Clone, Debug, Default)]
@@ -44,23 +43,18 @@ enum Entry {
 
 /// The requests of one connection that have no answer yet.
 #[derive(Default)]
-pub(crate) struct Inflight {
-    state: Mutex<InflightState>,
-    changed: Condvar,
-}
+pub(crate) struct Inflight(Mutex<InflightState>);
 
 #[derive(Default)]
 struct InflightState {
     entries: HashMap<Id, Entry>,
     /// Everything was stopped.
     stopped: bool,
-    /// How many answers are being written.
-    writing: usize,
 }
 
 impl Inflight {
     fn lock(&self) -> MutexGuard<'_, InflightState> {
-        lock(&self.state)
+        lock(&self.0)
     }
 
     /// Registers a call. `None` if the id is in use: the first call goes on. After [`Inflight::cancel_all`] it is
@@ -109,19 +103,15 @@ impl Inflight {
         self.lock().entries.contains_key(id)
     }
 
-    /// Removes a call, and writes its answer if that is still wanted. The connection is not idle before it is written.
-    pub(crate) fn finish(&self, id: &Id, cancel: &Cancel, write: impl FnOnce(bool)) {
+    /// Removes a call. Is its answer still wanted?
+    pub(crate) fn finish(&self, id: &Id, cancel: &Cancel) -> bool {
         let mut state = self.lock();
         // The id may be in use again after it was cancelled.
         let own = matches!(state.entries.get(id), Some(Entry::Call(other)) if Arc::ptr_eq(&other.0, &cancel.0));
         if own {
             state.entries.remove(id);
         }
-        state.writing += 1;
-        drop(state);
-        write(own && !cancel.is_cancelled());
-        self.lock().writing -= 1;
-        self.changed.notify_all();
+        own && !cancel.is_cancelled()
     }
 
     /// Stops what is in flight under `id`, if anything is. Its answer is not wanted any more.
@@ -130,7 +120,6 @@ impl Inflight {
         if let Some(Entry::Call(cancel)) = &entry {
             cancel.cancel();
         }
-        self.changed.notify_all();
     }
 
     /// Stops everything, and whatever is still to begin.
@@ -145,20 +134,18 @@ impl Inflight {
                 cancel.cancel();
             }
         }
-        self.changed.notify_all();
     }
 
     /// Ends all subscriptions. Returns what has to be sent for that.
     pub(crate) fn end_listening(&self) -> Vec<Vec<u8>> {
         let mut state = self.lock();
-        let ended = state
-            .entries
-            .extract_if(|_, entry| matches!(entry, Entry::Listen { .. }));
-        let messages = ended.map(|(_, entry)| match entry {
+        let is_listen = |_: &Id, entry: &mut Entry| matches!(entry, Entry::Listen { .. });
+        let ended = state.entries.extract_if(is_listen);
+        let messages = ended.flat_map(|(_, entry)| match entry {
             Entry::Listen { end, .. } => end,
             Entry::Call(_) => Vec::new(),
         });
-        messages.flatten().collect()
+        messages.collect()
     }
 
     /// How many subscriptions there are.
@@ -168,14 +155,6 @@ impl Inflight {
             .values()
             .filter(|e| matches!(e, Entry::Listen { .. }))
             .count()
-    }
-
-    /// Waits until no call is in flight and no answer is being written, at most for `limit`. False if time ran out.
-    pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
-        let is_busy = |state: &mut InflightState| {
-            state.writing > 0 || state.entries.values().any(|e| matches!(e, Entry::Call(_)))
-        };
-        wait_while(&self.changed, self.lock(), limit, is_busy).1
     }
 }
 
@@ -187,13 +166,6 @@ mod tests {
         Id::Number(number.into())
     }
 
-    /// Was its answer still wanted?
-    fn finish(all: &Inflight, id: &Id, cancel: &Cancel) -> bool {
-        let mut was_wanted = false;
-        all.finish(id, cancel, |wanted| was_wanted = wanted);
-        was_wanted
-    }
-
     #[test]
     fn an_id_is_used_once_at_a_time_and_again_afterwards() {
         let all = Inflight::default();
@@ -203,7 +175,7 @@ mod tests {
             all.begin(&Id::Text("1".into())).is_some(),
             "a string is another id than a number"
         );
-        assert!(finish(&all, &id(1), &first));
+        assert!(all.finish(&id(1), &first));
         assert!(all.begin(&id(1)).is_some());
     }
 
@@ -215,9 +187,8 @@ mod tests {
         all.cancel(&id(7));
         assert!(first.is_cancelled());
         let second = all.begin(&id(1)).unwrap();
-        assert!(!finish(&all, &id(1), &first), "the first is gone");
-        assert!(finish(&all, &id(1), &second), "the second is another call");
-        assert!(all.wait_idle(Duration::ZERO));
+        assert!(!all.finish(&id(1), &first), "the first is gone");
+        assert!(all.finish(&id(1), &second), "the second is another call");
     }
 
     #[test]
@@ -227,32 +198,6 @@ mod tests {
         all.cancel_all();
         let after = all.begin(&id(2)).unwrap();
         assert!(before.is_cancelled() && after.is_cancelled());
-        assert!(!finish(&all, &id(2), &after));
-        assert!(all.wait_idle(Duration::ZERO));
-    }
-
-    #[test]
-    fn waiting_ends_when_the_last_call_does() {
-        let all = Arc::new(Inflight::default());
-        let call = all.begin(&id(1)).unwrap();
-        assert!(!all.wait_idle(Duration::ZERO));
-        let other = all.clone();
-        let thread = std::thread::spawn(move || other.wait_idle(Duration::from_secs(20)));
-        finish(&all, &id(1), &call);
-        assert!(thread.join().unwrap());
-    }
-
-    #[test]
-    fn an_answer_that_is_being_written_keeps_the_end_waiting() {
-        let all = Arc::new(Inflight::default());
-        let call = all.begin(&id(1)).unwrap();
-        let other = all.clone();
-        all.finish(&id(1), &call, |wanted| {
-            assert!(
-                wanted && !other.wait_idle(Duration::ZERO),
-                "it is not out yet"
-            );
-        });
-        assert!(all.wait_idle(Duration::ZERO));
+        assert!(!all.finish(&id(2), &after));
     }
 }

@@ -13,16 +13,15 @@ use std::sync::{Arc, OnceLock};
 
 use crate::access::Pass;
 use crate::account::{Account, Resource};
-use crate::config::MAX_LINE_VALUES;
 use crate::fabric::{Error, Kind, too_many};
-use crate::protocol::{Answer, Id, Inbound, Session, VALUE};
-use crate::server::{Action, Call, Listen, Listener, Registration, Server, refuse};
-use crate::tools::{Caller, Peer};
+use crate::protocol::{Answer, Id, Inbound, Session};
+use crate::server::{Action, Call, Listen, Listener, Registration, Server};
+use crate::tools::Peer;
 
-use super::batch::Batch;
-use super::duplicate;
+use super::batch::{self, Batch};
 use super::inflight::{Cancel, Inflight};
 use super::threads::start;
+use super::{begin, duplicate, read};
 
 /// Subscriptions (`subscriptions/listen`) at once on one pipe.
 const MAX_SUBSCRIPTIONS: usize = 64;
@@ -67,11 +66,6 @@ pub(crate) struct Pipe {
     follower: OnceLock<Registration>,
 }
 
-/// What the parsing of so many bytes may take of memory.
-pub(super) fn parsing(bytes: usize) -> usize {
-    bytes + VALUE * (bytes / 2 + 1).min(MAX_LINE_VALUES)
-}
-
 impl Pipe {
     /// A client that has sent nothing yet.
     pub(crate) fn new(
@@ -92,12 +86,10 @@ impl Pipe {
 
     /// Decides what to do about a message. Its bytes can be freed afterwards.
     pub(crate) fn read(&self, bytes: &[u8], account: &Account) -> Action {
-        let Ok(_parsing) = account.take(Resource::Memory, parsing(bytes.len())) else {
-            let id = Id::sought(bytes);
-            let no_id = self.session.no_id();
-            return Action::Answer(refuse(too_many().into(), id.as_ref(), no_id, false));
-        };
-        self.decide(Inbound::read(bytes, false), account)
+        match read(bytes, false, self.session.no_id(), account) {
+            Ok((_parsing, inbound)) => self.decide(inbound, account),
+            Err(answer) => Action::Answer(answer),
+        }
     }
 
     /// Decides what to do about a message that is decoded already.
@@ -112,7 +104,10 @@ impl Pipe {
             Action::Nothing => {}
             Action::Answer(answer) => self.line.send(&answer.body.parts(), Flush::Later),
             Action::Cancel(id) => self.inflight.cancel(&id),
-            Action::Call(call) => self.call(*call, pass, None),
+            Action::Call(call) => match begin(&self.inflight, &call) {
+                Ok(cancel) => self.call(*call, cancel, pass, None),
+                Err(answer) => self.line.send(&answer.body.parts(), Flush::Now),
+            },
             Action::Listen(mut listen) => {
                 listen.admit(&self.server, &pass.identity);
                 self.listen(&listen, pass);
@@ -121,7 +116,7 @@ impl Pipe {
         }
         if self.session.follows_lists() && self.follower.get().is_none() {
             let line = self.line.clone();
-            let listener = Listener::legacy(self.account(pass), sink(line));
+            let listener = Listener::legacy(self.server.account(&pass.identity), sink(line));
             let _ = self.follower.set(self.server.subscriptions.add(listener));
         }
     }
@@ -133,65 +128,32 @@ impl Pipe {
         }
     }
 
-    fn account(&self, pass: &Pass) -> Account {
-        self.server.account(&pass.identity)
-    }
-
-    /// Items act in their order.
     fn batch(&self, actions: Vec<Action>, pass: &Arc<Pass>) {
-        let (mut answers, mut calls) = (Vec::new(), Vec::new());
-        for action in actions {
-            match action {
-                Action::Answer(answer) => answers.push(answer),
-                Action::Cancel(id) => {
-                    self.inflight.cancel(&id);
-                    calls.retain(|call: &Call| *call.head().id() != id);
-                }
-                Action::Call(call) => calls.push(*call),
-                Action::Nothing | Action::Listen(_) | Action::Batch(_) => {}
-            }
-        }
+        let (answers, calls) = batch::sort(actions, &self.inflight);
         let batch = Batch::new(answers, calls.len());
         if calls.is_empty() {
-            return send_batch(&batch, self.line.as_ref());
+            batch.send(|array| self.line.send(array, Flush::Now));
         }
-        for call in calls {
-            self.call(call, pass, Some(batch.clone()));
+        for (call, cancel) in calls {
+            self.call(call, cancel, pass, Some(batch.clone()));
         }
     }
 
-    fn call(&self, call: Call, pass: &Arc<Pass>, batch: Option<Arc<Batch>>) {
+    fn call(&self, call: Call, cancel: Cancel, pass: &Arc<Pass>, batch: Option<Arc<Batch>>) {
         let head = call.head().clone();
-        let id = head.id().clone();
-        // Ids in use have been refused; but over HTTP two messages may come at the same moment.
-        let Some(cancel) = self.inflight.begin(&id) else {
-            return reply(
-                &batch,
-                self.line.as_ref(),
-                &id,
-                duplicate(&id, head.is_modern()),
-            );
-        };
-        let account = self.account(pass);
         let peer = Arc::new(PipePeer {
             line: self.line.clone(),
             inflight: self.inflight.clone(),
-            id,
+            id: head.id().clone(),
             cancel,
             batch,
         });
-        let place = match call.place(&account) {
-            Ok(place) => place,
-            Err(error) => return peer.answer(head.fail(error), true),
-        };
-        let caller = Caller {
-            owner: self.server.owner(&pass.identity),
-            pass: pass.clone(),
-            account,
-            peer: peer.clone(),
-        };
         let server = self.server.clone();
-        if let Err(error) = start(move || call.run(&server, caller, place)) {
+        let caller = server.caller(pass, peer.clone());
+        let begun = call
+            .place(&caller.account)
+            .and_then(|place| start(move || call.run(&server, caller, place)));
+        if let Err(error) = begun {
             peer.answer(head.fail(error), true);
         }
     }
@@ -201,9 +163,12 @@ impl Pipe {
             self.line
                 .send(&listen.fail(error).body.parts(), Flush::Later)
         };
-        let account = self.account(pass);
+        let account = self.server.account(&pass.identity);
         if self.inflight.listening() >= MAX_SUBSCRIPTIONS {
-            return refuse(too_many_subscriptions());
+            let detail = format!(
+                "There are {MAX_SUBSCRIPTIONS} subscriptions already. Cancel one that is not needed, then try again."
+            );
+            return refuse(Error::new(Kind::TooManyRequests, detail));
         }
         if account.is_closed() {
             return refuse(Error::stopped());
@@ -239,36 +204,6 @@ fn sink(line: Arc<dyn Line>) -> impl Fn(&[u8]) -> bool + Send + Sync + 'static {
     }
 }
 
-/// This pipe has reached its limit of subscriptions.
-fn too_many_subscriptions() -> Error {
-    Error::new(
-        Kind::TooManyRequests,
-        format!(
-            "There are {MAX_SUBSCRIPTIONS} subscriptions already. Cancel one that is not needed, then try again."
-        ),
-    )
-}
-
-/// Sends an answer by itself, or as part of its batch.
-fn reply(batch: &Option<Arc<Batch>>, line: &dyn Line, id: &Id, answer: Answer) {
-    match batch {
-        None => line.send(&answer.body.parts(), Flush::Now),
-        Some(batch) => {
-            if batch.answer(id, Some(answer)) {
-                send_batch(batch, line);
-            }
-        }
-    }
-}
-
-fn send_batch(batch: &Batch, line: &dyn Line) {
-    batch.send(|array| {
-        if let Some(array) = array {
-            line.send(array, Flush::Now);
-        }
-    });
-}
-
 /// The client of a call on a pipe.
 struct PipePeer {
     line: Arc<dyn Line>,
@@ -285,16 +220,14 @@ impl Peer for PipePeer {
     }
 
     fn answer(&self, answer: Answer, _: bool) {
-        self.inflight.finish(&self.id, &self.cancel, |wanted| {
-            if wanted {
-                return reply(&self.batch, self.line.as_ref(), &self.id, answer);
+        let wanted = self.inflight.finish(&self.id, &self.cancel);
+        if let Some(batch) = &self.batch {
+            if batch.answer(&self.id, wanted.then_some(answer)) {
+                batch.send(|array| self.line.send(array, Flush::Now));
             }
-            if let Some(batch) = &self.batch
-                && batch.answer(&self.id, None)
-            {
-                send_batch(batch, self.line.as_ref());
-            }
-        });
+        } else if wanted {
+            self.line.send(&answer.body.parts(), Flush::Now);
+        }
     }
 
     fn stopped(&self) -> bool {

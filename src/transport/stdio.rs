@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::access::Pass;
 use crate::config::{ABORT_GRACE, MAX_MESSAGE};
@@ -16,6 +16,7 @@ use crate::protocol::{Id, Refusal, Session};
 use crate::server::{Server, refuse};
 use crate::sync::lock;
 
+use super::drain;
 use super::pipe::{Flush, Line, Pipe};
 
 /// Time for unfinished calls after the end of stdin.
@@ -66,9 +67,10 @@ impl Stdio {
         let stdio = self.clone();
         within(STDIO_DRAIN + ABORT_GRACE, move || {
             stdio.pipe.end_listening();
-            if !stdio.is_idle_within(STDIO_DRAIN) {
+            let backend = &stdio.server.backend;
+            if !backend.accounts.wait_idle(STDIO_DRAIN) {
                 // Before cancelling, so that interrupted runs are not stored as cancelled.
-                stdio.server.backend.runs.interrupt_all();
+                backend.runs.interrupt_all();
                 stdio.pipe.inflight.cancel_all();
             }
             stdio.writer.flush();
@@ -100,28 +102,15 @@ impl Stdio {
         Ok(())
     }
 
-    /// Waits until every call has ended and every answer is written.
-    fn is_idle_within(&self, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
-        let left = || deadline.saturating_duration_since(Instant::now());
-        self.pipe.inflight.wait_idle(limit) && self.server.backend.accounts.wait_idle(left())
-    }
-
     /// Sends no new run to Fabric, ends subscriptions at once, and lets running calls finish within `limit`; the others
     /// are stopped, and answered so.
     pub(crate) fn stop(self: &Arc<Self>, limit: Duration) {
         let stdio = self.clone();
         within(limit + 2 * ABORT_GRACE, move || {
-            let accounts = &stdio.server.backend.accounts;
-            accounts.close();
+            stdio.server.backend.accounts.close();
             stdio.pipe.end_listening();
             stdio.writer.flush();
-            if !stdio.is_idle_within(limit) {
-                log::warn!("calls still run after the drain timeout: they are stopped");
-                stdio.server.backend.runs.interrupt_all();
-                accounts.abort();
-                stdio.is_idle_within(ABORT_GRACE);
-            }
+            drain(&stdio.server.backend, limit);
             stdio.writer.flush();
         });
         self.server.backend.runs.interrupt_all();

@@ -17,7 +17,6 @@ const IDLE: Duration = Duration::from_secs(30);
 
 type Work = Box<dyn FnOnce() + Send>;
 
-#[derive(Default)]
 struct Idle {
     /// Work that idle threads are about to take.
     work: VecDeque<Work>,

@@ -1,7 +1,7 @@
 //! Checks where an HTTP request comes from: its `Host`, its `Origin`, and the address of its caller.
 //!
 //! In scope: `Host` and `Origin` (against DNS rebinding), proxies, CORS. Not in scope: who a caller is (`access`) and how
-//! often it may call (`admission`).
+//! often it may call (`account`).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,15 +12,6 @@ use crate::url::{Authority, Host};
 
 /// How long browsers may keep the answer to a preflight, in seconds.
 const PREFLIGHT_MAX_AGE: &str = "3600";
-
-/// A rejected request.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Refused {
-    /// HTTP's status.
-    pub(super) status: u16,
-    /// What happened, why, and what to do.
-    pub(super) detail: String,
-}
 
 /// The rules for one listening address.
 pub(super) struct Guard {
@@ -46,21 +37,15 @@ impl Guard {
     /// Checks `Host` and `Origin`. Returns the origin, if there is one, since CORS has to repeat it.
     ///
     /// # Errors
-    /// 403, naming the flag that lets the request in.
-    pub(super) fn origin<'a>(&self, head: &'a Head) -> Result<Option<&'a str>, Refused> {
-        let forbidden = |detail| {
-            Err(Refused {
-                status: 403,
-                detail,
-            })
-        };
+    /// Why it is refused, naming the flag that lets the request in.
+    pub(super) fn origin<'a>(&self, head: &'a Head) -> Result<Option<&'a str>, String> {
         let Some(host) = head.host() else {
-            return forbidden(
+            return Err(
                 "The request has no Host header, so it cannot be told for whom it is.".to_owned(),
             );
         };
         if !self.is_host(host) {
-            return forbidden(format!(
+            return Err(format!(
                 "The Host \"{}\" is not one of this server's names. If it is meant to be, start the server with --allowed-host {}.",
                 shown(host, 128),
                 shown(host, 128)
@@ -75,7 +60,7 @@ impl Guard {
             .find(|origin| !self.is_origin(origin))
         {
             None => Ok(first),
-            Some(bad) => forbidden(format!(
+            Some(bad) => Err(format!(
                 "Pages of the Origin \"{}\" may not use this server. If they are meant to, start it with --allowed-origin {}.",
                 shown(bad, 128),
                 shown(bad, 128)

@@ -18,24 +18,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::access::Access;
-use crate::account::Accounts;
 use crate::config::{ABORT_GRACE, Config, HttpLimits, Transport, WORKER_STACK};
-use crate::http;
-use crate::runs::Runs;
+use crate::http::HttpServer;
 use crate::server::Server;
+
+use super::drain;
 
 use self::guard::Guard;
 use self::ops::Ops;
 use self::sse::Sse;
 use self::streamable::Streamable;
 use self::streams::Streams;
-use self::web::Web;
+use self::web::{Endpoint, Web};
 
 /// A server that listens. Dropping it cuts everything.
 pub(crate) struct Listening {
-    http: Arc<http::HttpServer>,
-    accounts: Accounts,
-    runs: Runs,
+    http: Arc<HttpServer>,
+    server: Arc<Server>,
     streams: Arc<Streams>,
     /// HTTP+SSE: its streams stay open until everything is answered.
     streams_carry_answers: bool,
@@ -51,50 +50,35 @@ impl Listening {
         access: Arc<Access>,
         config: &Config,
     ) -> Result<Listening, String> {
-        let limits = HttpLimits {
+        let mut limits = HttpLimits {
             max_connections: config.http.max_connections,
             ..HttpLimits::default()
         };
         // Calls run on the connections' threads.
-        let limits = HttpLimits {
-            stack_size: limits.stack_size.max(WORKER_STACK),
-            ..limits
-        };
-        let http = http::HttpServer::bind((config.host.as_str(), config.port), limits)
+        limits.stack_size = limits.stack_size.max(WORKER_STACK);
+        let http = HttpServer::bind((config.host.as_str(), config.port), limits)
             .map_err(|error| cannot_listen(config, &error))?;
         let http = Arc::new(http);
-        let guard = Guard::new(&config.http, &config.host, http.local_addr());
-        let ops = Ops::new(&server.backend, Arc::downgrade(&http));
         let streams_carry_answers = config.transport == Transport::Sse;
         let streams = Arc::<Streams>::default();
-        let path = config.path.clone();
-        let (runs, accounts) = (server.backend.runs.clone(), server.backend.accounts.clone());
-        let served = if streams_carry_answers {
-            let endpoint = Sse::new(config, server.clone(), streams.clone());
-            http.serve(Arc::new(Web {
-                guard,
-                access,
-                server,
-                path,
-                ops,
-                endpoint,
-            }))
+        let endpoint: Box<dyn Endpoint> = if streams_carry_answers {
+            Box::new(Sse::new(config, server.clone(), streams.clone()))
         } else {
-            let endpoint = Streamable::new(config, server.clone(), streams.clone());
-            http.serve(Arc::new(Web {
-                guard,
-                access,
-                server,
-                path,
-                ops,
-                endpoint,
-            }))
+            Box::new(Streamable::new(config, server.clone(), streams.clone()))
         };
-        served.map_err(|error| format!("cannot serve: no thread can be started: {error}"))?;
+        let web = Web {
+            guard: Guard::new(&config.http, &config.host, http.local_addr()),
+            access,
+            ops: Ops::new(server.backend.clone(), Arc::downgrade(&http)),
+            server: server.clone(),
+            path: config.path.clone(),
+            endpoint,
+        };
+        http.serve(Arc::new(web))
+            .map_err(|error| format!("cannot serve: no thread can be started: {error}"))?;
         Ok(Listening {
             http,
-            accounts,
-            runs,
+            server,
             streams,
             streams_carry_answers,
         })
@@ -109,7 +93,8 @@ impl Listening {
     /// properly. Calls that still run then are cancelled, and answered so.
     pub(crate) fn stop(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
-        self.accounts.close();
+        let backend = &self.server.backend;
+        backend.accounts.close();
         // Idle connections end now, the others with their answer.
         self.http.drain(Instant::now());
         if self.streams_carry_answers {
@@ -117,17 +102,11 @@ impl Listening {
         } else {
             self.streams.end();
         }
-        let left = || deadline.saturating_duration_since(Instant::now());
-        if !self.accounts.wait_idle(left()) {
-            log::warn!("calls still run after the drain timeout: they are stopped");
-            self.runs.interrupt_all();
-            self.accounts.abort();
-            self.accounts.wait_idle(ABORT_GRACE);
-        }
+        drain(backend, limit);
         self.streams.end();
         // What has been answered still has to be written.
         self.http.drain(deadline.max(Instant::now() + ABORT_GRACE));
-        self.runs.interrupt_all();
+        backend.runs.interrupt_all();
     }
 }
 

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::account::{Accounts, Resource};
+use crate::account::Resource;
 use crate::fabric::{Cached, Error, Kind, NoWait, Until, Wait};
-use crate::runs::Runs;
 use crate::tools::Backend;
 use crate::{http, metrics, time};
 
@@ -27,8 +26,7 @@ pub(super) struct Ops {
     ready: Ready,
     /// Weak, because the server owns this.
     connections: Weak<http::HttpServer>,
-    runs: Runs,
-    accounts: Accounts,
+    backend: Arc<Backend>,
 }
 
 /// The paths of the endpoints without authentication.
@@ -37,16 +35,14 @@ const READY: &str = "/readyz";
 
 impl Ops {
     /// Endpoints of a server with this backend.
-    pub(super) fn new(backend: &Backend, connections: Weak<http::HttpServer>) -> Ops {
-        let (fabric, runs) = (backend.fabric.clone(), backend.runs.clone());
-        let accounts = backend.accounts.clone();
+    pub(super) fn new(backend: Arc<Backend>, connections: Weak<http::HttpServer>) -> Ops {
+        let fabric = backend.fabric.clone();
         let ask = move || fabric.pattern_names(&(Arc::new(patience()) as Arc<dyn Wait>));
         time::started();
         Ops {
             ready: Ready::new(Box::new(move || ask().map(drop))),
             connections,
-            runs,
-            accounts,
+            backend,
         }
     }
 
@@ -68,10 +64,11 @@ impl Ops {
             .map_or(0, |server| server.connections());
         metrics::CONNECTIONS.set([], connections as u64);
         metrics::SESSIONS.set([], sessions as u64);
-        metrics::RUNS_KEPT.set([], self.runs.kept() as u64);
+        metrics::RUNS_KEPT.set([], self.backend.runs.kept() as u64);
         metrics::FABRIC_UP.set([], u64::from(self.ready.ask().is_none()));
-        metrics::MEMORY.set([], self.accounts.used(Resource::Memory) as u64);
-        metrics::MEMORY_LIMIT.set([], self.accounts.total(Resource::Memory) as u64);
+        let accounts = &self.backend.accounts;
+        metrics::MEMORY.set([], accounts.used(Resource::Memory) as u64);
+        metrics::MEMORY_LIMIT.set([], accounts.total(Resource::Memory) as u64);
         metrics::text()
     }
 }

@@ -1,4 +1,4 @@
-//! The response to one POST of Streamable HTTP: JSON if nothing precedes the result, else an event stream.
+//! The response to one request: JSON if nothing precedes the result, else an event stream.
 //!
 //! ```text
 //!   undecided ─┬─ the first notification, or 15 s of silence ─▶ streaming ─▶ over
@@ -6,6 +6,7 @@
 //! ```
 //! In scope: the `Accept` header, when to decide, keep-alives, detecting a disconnect. Not in scope: content.
 
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -18,14 +19,14 @@ use crate::fabric::{Error, Kind};
 use crate::http::{EventStream, Head};
 use crate::protocol::jsonrpc::{self, INVALID_REQUEST};
 use crate::protocol::{Answer, NoId};
-use crate::server::{CallHead, refuse};
-use crate::sync::lock;
+use crate::server::{Call, CallHead, refuse};
+use crate::sync::{lock, try_lock};
 use crate::tools::Peer;
 
 use super::super::batch::Batch;
 use super::super::inflight::Cancel;
 use super::sessions::Live;
-use super::web::{Guest, JSON, Later};
+use super::web::{JSON, Later, Visit};
 
 /// How often it is checked whether the caller of a call may still receive its answer.
 const CALLER_CHECK: Duration = Duration::from_millis(500);
@@ -81,15 +82,15 @@ fn is_zero(parameter: &str) -> bool {
     })
 }
 
-/// The response to one POST.
-pub(super) struct PostReply {
-    accepts: Accepts,
-    state: Mutex<ReplyState>,
-}
+/// The response to one request.
+pub(super) struct Reply(Mutex<ReplyState>);
 
 struct ReplyState {
     kind: ReplyKind,
+    accepts: Accepts,
     may_go_on: bool,
+    /// The caller's share of the connections, until the response is over.
+    share: Option<Guard>,
     /// When something was written last; at first, when the request came.
     last: Instant,
     /// When the last check for a disconnect was.
@@ -102,119 +103,122 @@ enum ReplyKind {
     Over,
 }
 
-impl PostReply {
+impl Reply {
     /// An undecided response. A stream of one that `may_go_on` after it says so in its head, which goes out before anyone
     /// knows.
-    pub(super) fn new(later: Later, accepts: Accepts, may_go_on: bool) -> PostReply {
-        let now = Instant::now();
-        PostReply {
+    pub(super) fn new(visit: Visit<'_>, may_go_on: bool) -> Reply {
+        let (accepts, now) = (Accepts::read(visit.head()), Instant::now());
+        let mut later = visit.defer();
+        Reply(Mutex::new(ReplyState {
+            share: later.share.take(),
+            kind: ReplyKind::Undecided(later),
             accepts,
-            state: Mutex::new(ReplyState {
-                kind: ReplyKind::Undecided(later),
-                may_go_on,
-                last: now,
-                looked: now,
-            }),
-        }
+            may_go_on,
+            last: now,
+            looked: now,
+        }))
     }
 
     /// Starts the stream, if the client accepts one: for long answers, and for proxies with a first-byte timeout.
     pub(super) fn open(&self) {
-        self.state().streaming(self.accepts);
+        self.state().streaming();
     }
 
-    /// Writes a message before the result. Dropped if only JSON is accepted.
-    pub(super) fn event(&self, message: &[u8]) {
-        let mut state = self.state();
-        if let Some(stream) = state.streaming(self.accepts) {
-            // A stream that failed reports itself as gone.
-            let _ = stream.event(message);
-            state.last = Instant::now();
-        }
+    /// Writes to the stream before the result. Does nothing if only JSON is accepted, or after the end.
+    pub(super) fn write(&self, write: impl FnOnce(&mut EventStream) -> io::Result<()>) {
+        self.state().write(write);
     }
 
     /// Writes a comment if nothing was written for [`SSE_COMMENT`].
     pub(super) fn keep_alive(&self) {
         let mut state = self.state();
-        if state.last.elapsed() < SSE_COMMENT {
-            return;
+        if state.last.elapsed() >= SSE_COMMENT {
+            state.write(EventStream::comment);
         }
-        if let Some(stream) = state.streaming(self.accepts) {
-            let _ = stream.comment();
-        }
-        state.last = Instant::now();
     }
 
-    /// Has the client disconnected? Checks at most every [`GONE_CHECK`].
+    /// Has the client disconnected, or is the response over? Checks at most every [`GONE_CHECK`], and not during a write,
+    /// which detects it itself.
     pub(super) fn is_gone(&self) -> bool {
-        let mut state = self.state();
-        let now = Instant::now();
-        if now - state.looked < GONE_CHECK {
-            return matches!(state.kind, ReplyKind::Over);
-        }
-        state.looked = now;
-        let gone = match &mut state.kind {
-            ReplyKind::Undecided(later) => later.is_gone(),
-            ReplyKind::Streaming(stream) => stream.gone(),
-            ReplyKind::Over => true,
+        let Some(mut state) = try_lock(&self.0) else {
+            return false;
         };
-        if gone {
+        let is_new = state.looked.elapsed() < GONE_CHECK;
+        let is_gone = match &mut state.kind {
+            ReplyKind::Over => return true,
+            _ if is_new => return false,
+            ReplyKind::Undecided(later) => later.deferred.gone(),
+            ReplyKind::Streaming(stream) => stream.gone(),
+        };
+        state.looked = Instant::now();
+        if is_gone {
             // Dropping the stream aborts the connection.
-            state.kind = ReplyKind::Over;
+            state.end();
         }
-        gone
+        is_gone
     }
 
-    /// Ends with the result, in parts; `status` is for JSON only. `closes`: the connection ends with it, because its
-    /// thread goes on with a run.
-    pub(super) fn finish(&self, status: u16, body: &[&[u8]], closes: bool) {
-        match self.take() {
-            ReplyKind::Undecided(mut later) if self.accepts.json => {
+    /// Ends with the result, in parts. An error status is always JSON; `headers` are further ones of a response that is
+    /// undecided. `closes`: the connection ends with it, because its thread goes on with a run.
+    pub(super) fn finish(
+        &self,
+        status: u16,
+        headers: &[(&str, &str)],
+        body: &[&[u8]],
+        closes: bool,
+    ) {
+        let (kind, accepts, _share) = self.state().end();
+        let mut stream = match kind {
+            ReplyKind::Undecided(mut later) if accepts.json || status != 200 => {
                 if closes {
-                    later.close();
+                    later.deferred.close();
                 }
-                later.respond(status, &[JSON], body)
+                let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
+                return later.respond(status, &headers, body);
             }
-            ReplyKind::Undecided(later) => last_event(later.stream(&[]), body),
-            ReplyKind::Streaming(stream) => last_event(stream, body),
-            ReplyKind::Over => {}
-        }
-    }
-
-    /// Ends without a result. A stream just ends; if only JSON is accepted, `otherwise` gives status and body.
-    pub(super) fn finish_without(&self, otherwise: impl FnOnce() -> (u16, Vec<u8>)) {
-        let stream = match self.take() {
-            ReplyKind::Undecided(later) if self.accepts.events => later.stream(&[]),
-            ReplyKind::Undecided(later) => {
-                let (status, body) = otherwise();
-                let headers = if body.is_empty() { &[][..] } else { &[JSON] };
-                return later.respond(status, headers, &[&body]);
-            }
+            ReplyKind::Undecided(later) => later.stream(headers),
             ReplyKind::Streaming(stream) => stream,
             ReplyKind::Over => return,
         };
-        let _ = stream.finish();
+        // Errors are ignored: the client has left.
+        if stream.event_of(body).is_ok() {
+            let _ = stream.finish();
+        }
     }
 
-    fn take(&self) -> ReplyKind {
-        std::mem::replace(&mut self.state().kind, ReplyKind::Over)
+    /// Ends a stream without a result. If only JSON is accepted, returns what has to be answered.
+    pub(super) fn end(&self) -> Option<Later> {
+        let (kind, accepts, _share) = self.state().end();
+        let stream = match kind {
+            ReplyKind::Undecided(later) if accepts.events => later.stream(&[]),
+            ReplyKind::Undecided(later) => return Some(later),
+            ReplyKind::Streaming(stream) => stream,
+            ReplyKind::Over => return None,
+        };
+        let _ = stream.finish();
+        None
     }
 
     fn state(&self) -> MutexGuard<'_, ReplyState> {
-        lock(&self.state)
+        lock(&self.0)
     }
 }
 
 impl ReplyState {
+    fn end(&mut self) -> (ReplyKind, Accepts, Option<Guard>) {
+        let kind = std::mem::replace(&mut self.kind, ReplyKind::Over);
+        (kind, self.accepts, self.share.take())
+    }
+
     /// The stream, started now if the client accepts one.
-    fn streaming(&mut self, accepts: Accepts) -> Option<&mut EventStream> {
-        if accepts.events
+    fn streaming(&mut self) -> Option<&mut EventStream> {
+        if self.accepts.events
             && matches!(self.kind, ReplyKind::Undecided(_))
             && let ReplyKind::Undecided(mut later) =
                 std::mem::replace(&mut self.kind, ReplyKind::Over)
         {
             if self.may_go_on {
-                later.close();
+                later.deferred.close();
             }
             self.kind = ReplyKind::Streaming(later.stream(&[]));
         }
@@ -223,18 +227,25 @@ impl ReplyState {
             ReplyKind::Undecided(_) | ReplyKind::Over => None,
         }
     }
+
+    fn write(&mut self, write: impl FnOnce(&mut EventStream) -> io::Result<()>) {
+        if let Some(stream) = self.streaming() {
+            // A stream that failed reports itself as gone.
+            let _ = write(stream);
+            self.last = Instant::now();
+        }
+    }
 }
 
-/// Errors are ignored: the client has left.
-fn last_event(mut stream: EventStream, body: &[&[u8]]) {
-    if stream.event_of(body).is_ok() {
-        let _ = stream.finish();
-    }
+/// Answers at once.
+pub(super) fn respond(visit: Visit<'_>, status: u16, headers: &[(&str, &str)], answer: &Answer) {
+    let body = answer.body.parts();
+    Reply::new(visit, false).finish(status, headers, &body, false);
 }
 
 /// The client of a call that came in a POST of Streamable HTTP.
 pub(super) struct PostPeer {
-    reply: Arc<PostReply>,
+    reply: Arc<Reply>,
     head: Arc<CallHead>,
     cancel: Cancel,
     /// Its session; without one, leaving cancels, as ids belong to their POST alone.
@@ -246,47 +257,28 @@ pub(super) struct PostPeer {
     pass: Arc<Pass>,
     /// When it was last checked whether the caller's token is still good; `None` once it is not.
     looked: Mutex<Option<Instant>>,
-    /// Its share of the connections, until it is answered.
-    share: Mutex<Option<Guard>>,
 }
 
 impl PostPeer {
-    /// For a call by `guest`, which is answered by `reply`.
+    /// For `call`, which is answered by `reply`, perhaps as part of a batch.
     pub(super) fn new(
-        reply: Arc<PostReply>,
-        head: Arc<CallHead>,
+        reply: Arc<Reply>,
+        call: &Call,
         cancel: Cancel,
         session: Option<Arc<Live>>,
-        is_run: bool,
-        guest: Guest<'_>,
+        batch: Option<Arc<Batch>>,
+        pass: &Arc<Pass>,
     ) -> PostPeer {
         PostPeer {
             reply,
-            head,
+            head: call.head().clone(),
             cancel,
             // A run goes on in a session: its answer is lost, but not the run.
-            leaving_cancels: session.is_none() || !is_run,
+            leaving_cancels: session.is_none() || !call.is_run(),
             session,
-            batch: None,
-            pass: guest.pass.clone(),
+            batch,
+            pass: pass.clone(),
             looked: Mutex::new(Some(Instant::now())),
-            share: Mutex::default(),
-        }
-    }
-
-    /// The same in a batch.
-    pub(super) fn in_batch(self, batch: Arc<Batch>) -> PostPeer {
-        PostPeer {
-            batch: Some(batch),
-            ..self
-        }
-    }
-
-    /// The same with a share of the connections.
-    pub(super) fn with(self, share: Guard) -> PostPeer {
-        PostPeer {
-            share: Mutex::new(Some(share)),
-            ..self
         }
     }
 
@@ -305,41 +297,31 @@ impl PostPeer {
         *looked = None;
         drop(looked);
         let error = refuse(revoked().into(), Some(self.head.id()), NoId::Absent, false);
-        self.reply.finish(401, &error.body.parts(), true);
+        self.reply.finish(401, &[], &error.body.parts(), true);
         true
-    }
-
-    fn write(&self, answer: Answer, wanted: bool, is_over: bool) {
-        if let Some(batch) = &self.batch {
-            batch.answer(self.head.id(), Some(answer).filter(|_| wanted));
-        } else if wanted {
-            let status = status(&answer);
-            self.reply.finish(status, &answer.body.parts(), !is_over);
-        } else {
-            self.reply.finish_without(|| {
-                let cancelled = self.head.fail(Error::cancelled());
-                (200, cancelled.body.into_bytes())
-            });
-        }
-        *lock(&self.share) = None;
     }
 }
 
 impl Peer for PostPeer {
     fn notify(&self, message: &[u8]) {
         if !self.cancel.is_cancelled() {
-            self.reply.event(message);
+            self.reply.write(|stream| stream.event(message));
         }
     }
 
     fn answer(&self, answer: Answer, is_over: bool) {
-        match &self.session {
-            Some(live) => live
-                .inflight
-                .finish(self.head.id(), &self.cancel, |wanted| {
-                    self.write(answer, wanted, is_over)
-                }),
-            None => self.write(answer, true, is_over),
+        let wanted = match &self.session {
+            Some(live) => live.inflight.finish(self.head.id(), &self.cancel),
+            None => true,
+        };
+        if let Some(batch) = &self.batch {
+            batch.answer(self.head.id(), wanted.then_some(answer));
+        } else if wanted {
+            let (status, body) = (status(&answer), answer.body.parts());
+            self.reply.finish(status, &[], &body, !is_over);
+        } else if let Some(later) = self.reply.end() {
+            let cancelled = self.head.fail(Error::cancelled());
+            later.respond(200, &[JSON], &cancelled.body.parts());
         }
     }
 

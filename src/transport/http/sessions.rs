@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::access::Identity;
 use crate::config::MAX_SESSIONS;
@@ -23,10 +23,10 @@ use crate::sync::lock;
 use super::super::inflight::Inflight;
 use super::streams::Channel;
 
-/// How long an unused session is kept.
-const SESSION_IDLE: Duration = Duration::from_secs(3600);
-/// How long an ended session's id is remembered, so that it is refused and not adopted again.
-const ENDED_SESSION_MEMORY: Duration = Duration::from_secs(3600);
+/// How long an unused session is kept, in milliseconds.
+const SESSION_IDLE: u64 = 3_600_000;
+/// How long an ended session's id is remembered, so that it is refused and not adopted again, in milliseconds.
+const ENDED_SESSION_MEMORY: u64 = 3_600_000;
 /// Most ended ids remembered; beyond it the oldest is forgotten early.
 const MAX_ENDED_SESSIONS: usize = 100_000;
 
@@ -148,14 +148,9 @@ impl Sessions {
     pub(super) fn end(&self, id: SessionId, who: &Identity) -> Result<Option<Arc<Live>>, ()> {
         let mut table = self.table();
         table.forget_ended(self.now());
-        if table
-            .live
-            .get(&id)
-            .is_some_and(|live| !who.shares_with(&live.owner))
-        {
-            return Err(());
-        }
-        if !table.ended.insert(id) {
+        let live = table.live.get(&id);
+        let is_anothers = live.is_some_and(|live| !who.shares_with(&live.owner));
+        if is_anothers || !table.ended.insert(id) {
             return Err(());
         }
         let now = self.now();
@@ -207,7 +202,7 @@ impl SessionTable {
     /// Drops sessions that have been idle for too long. One in use has another owner of its `Arc`, and stays.
     fn forget_idle(&mut self, now: u64) {
         self.swept = now;
-        let oldest = now.saturating_sub(millis(SESSION_IDLE));
+        let oldest = now.saturating_sub(SESSION_IDLE);
         self.live.retain(|_, live| {
             Arc::strong_count(live) > 1 || live.last_used.load(Ordering::Relaxed) >= oldest
         });
@@ -222,17 +217,15 @@ impl SessionTable {
         let mut idle: Vec<_> = idle
             .map(|(id, live)| (live.last_used.load(Ordering::Relaxed), *id))
             .collect();
-        let count = (self.live.len() / EVICTED_SHARE).max(1).min(idle.len());
-        if count > 0 {
-            idle.select_nth_unstable_by_key(count - 1, |(used, _)| *used);
-            for (_, id) in &idle[..count] {
-                self.live.remove(id);
-            }
+        idle.sort_unstable_by_key(|(used, _)| *used);
+        idle.truncate((self.live.len() / EVICTED_SHARE).max(1));
+        for (_, id) in idle {
+            self.live.remove(&id);
         }
     }
 
     fn forget_ended(&mut self, now: u64) {
-        let oldest = now.saturating_sub(millis(ENDED_SESSION_MEMORY));
+        let oldest = now.saturating_sub(ENDED_SESSION_MEMORY);
         while let Some((at, id)) = self.ended_order.front() {
             if *at >= oldest && self.ended_order.len() < MAX_ENDED_SESSIONS {
                 return;
@@ -243,13 +236,10 @@ impl SessionTable {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
-    duration.as_millis() as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     const WHO: &Identity = &Identity::Local;
     const REVISION: Revision = Revision::R2025_06_18;
@@ -369,7 +359,7 @@ mod tests {
             table: Mutex::default(),
         };
         let ids = [open(&sessions), open(&sessions), open(&sessions)];
-        let late = millis(SESSION_IDLE) + 1;
+        let late = SESSION_IDLE + 1;
         sessions.table().live[&ids[2]]
             .last_used
             .store(late, Ordering::Relaxed);
@@ -386,11 +376,9 @@ mod tests {
         let sessions = Sessions::new();
         let id = open(&sessions);
         assert!(sessions.end(id, WHO).is_ok());
-        sessions.table().forget_ended(millis(ENDED_SESSION_MEMORY));
+        sessions.table().forget_ended(ENDED_SESSION_MEMORY);
         assert!(sessions.find(id, WHO).is_none());
-        sessions
-            .table()
-            .forget_ended(millis(ENDED_SESSION_MEMORY) + 1000);
+        sessions.table().forget_ended(ENDED_SESSION_MEMORY + 1000);
         assert!(sessions.find(id, WHO).is_some());
     }
 

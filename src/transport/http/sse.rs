@@ -13,12 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::access::Identity;
 use crate::config::Config;
 use crate::http::Method;
-use crate::protocol::{Inbound, Session};
+use crate::protocol::{NoId, Session};
 use crate::random;
 use crate::server::{Action, Server};
 use crate::sync::lock;
 
 use super::super::pipe::{Flush, Line, Pipe};
+use super::super::read;
 use super::reply::{Accepts, revocation};
 use super::streams::Streams;
 use super::web::{Endpoint, Guest, JSON, Visit};
@@ -82,12 +83,11 @@ impl Sse {
                 "This path answers with a stream: accept text/event-stream.",
             );
         }
-        let Some((visit, _share)) = visit.stay(guest, false) else {
+        let Some(visit) = visit.stay(guest, false) else {
             return;
         };
         let id = random::id();
-        let entered = self.streams.add(visit.stream(&[]));
-        let channel = &entered.channel;
+        let channel = self.streams.open(visit);
         let pipe = Arc::new(Pipe::new(
             self.server.clone(),
             Session::http(),
@@ -96,10 +96,11 @@ impl Sse {
         ));
         self.lock()
             .insert(id.clone(), (guest.pass.identity.clone(), pipe.clone()));
-        channel.send_named(
-            "endpoint",
-            format!("{}?{SESSION_ID}={id}", self.messages).as_bytes(),
-        );
+        let endpoint = format!("{}?{SESSION_ID}={id}", self.messages);
+        let endpoint = endpoint.as_bytes();
+        channel
+            .reply
+            .write(|stream| stream.named_event("endpoint", endpoint));
         channel.carry(guest, |is_revoked| {
             pipe.end_listening();
             if is_revoked {
@@ -111,12 +112,9 @@ impl Sse {
     }
 
     fn post(&self, visit: Visit<'_>, guest: Guest<'_>) {
-        if !visit.is_json() {
-            return visit.refuse(
-                415,
-                "A message is JSON: send it with Content-Type: application/json.",
-            );
-        }
+        let Some(visit) = visit.with_json() else {
+            return;
+        };
         let id = visit.head().query_value(SESSION_ID);
         let session = id.and_then(|id| self.lock().get(id).cloned());
         let Some((_, pipe)) = session.filter(|(owner, _)| guest.pass.identity.shares_with(owner))
@@ -129,7 +127,10 @@ impl Sse {
         let Some((visit, body)) = visit.read_body(guest) else {
             return;
         };
-        let inbound = Inbound::read(&body, false);
+        let (parsing, inbound) = match read(&body, false, NoId::Absent, guest.account) {
+            Ok(read) => read,
+            Err(answer) => return visit.no_room(&answer),
+        };
         if inbound.incoming.is_err() {
             let session = Arc::new(Session::http());
             if let Action::Answer(answer) =
@@ -141,7 +142,7 @@ impl Sse {
         }
         let action = pipe.decide(inbound, guest.account);
         // What follows may block on a slow reader.
-        drop(body);
+        drop((body, parsing));
         visit.accepted();
         pipe.act(action, guest.pass);
     }

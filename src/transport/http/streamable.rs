@@ -11,29 +11,28 @@
 
 use std::sync::Arc;
 
-use crate::access::{Identity, Role};
-use crate::account::{Guard, Resource};
+use crate::access::Role;
 use crate::config::Config;
-use crate::fabric::{Error, Kind, too_many};
+use crate::fabric::{Error, Kind};
 use crate::http::{Head, Method};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
 use crate::protocol::{
-    Answer, Id, Inbound, Mirror, NoId, Refusal, Revision, Session, without_handshake,
+    Answer, Inbound, Mirror, NoId, Refusal, Revision, Session, without_handshake,
 };
 use crate::server::{Action, Call, Listen, Listener, Server, refuse};
 use crate::sync::lock;
-use crate::tools::Caller;
+use crate::tools::Peer;
 
-use super::super::batch::Batch;
-use super::super::duplicate;
+use super::super::batch::{self, Batch};
 use super::super::inflight::Cancel;
-use super::super::pipe::{Flush, Line, parsing};
+use super::super::pipe::{Flush, Line};
 use super::super::threads::start;
+use super::super::{begin, read};
 use super::base64;
-use super::reply::{Accepts, PostPeer, PostReply, revocation, revoked, status};
+use super::reply::{Accepts, PostPeer, Reply, respond, revocation, revoked, status};
 use super::sessions::{Live, SessionId, Sessions};
 use super::streams::Streams;
-use super::web::{Endpoint, Guest, JSON, Visit};
+use super::web::{Endpoint, Guest, Visit};
 
 /// Allowed methods, with and without sessions.
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
@@ -41,6 +40,9 @@ const METHODS_WITHOUT_SESSION: &str = "POST, OPTIONS";
 
 /// The header that carries a legacy session's id.
 const SESSION_ID: &str = "Mcp-Session-Id";
+
+/// What is answered to the id of a session that was ended, or is another's.
+const SESSION_ENDED: &str = "This session has ended: send initialize to begin another one.";
 
 /// The endpoint.
 pub(super) struct Streamable {
@@ -72,24 +74,14 @@ impl Endpoint for Streamable {
     }
 }
 
-/// One POST whose message has been read.
-struct Post<'a> {
-    visit: Visit<'a>,
-    guest: Guest<'a>,
-    accepts: Accepts,
-}
-
-/// What to do once a message has been read and its body freed.
+/// What a message leads to.
 enum Next {
-    /// Answer 202.
-    Accept,
+    /// An answer of this status.
     Answer(u16, Answer),
-    /// Answer with the id of a new session.
-    Welcome(String, Answer),
-    /// Run it, in a session or for itself.
-    Run(Box<Call>, Option<(Arc<Live>, Cancel)>),
-    Listen(Box<Listen>),
-    Batch(Arc<Live>, Vec<Action>),
+    /// The answer that opens this session.
+    Welcome(SessionId, Answer),
+    /// An action, in a session or by itself.
+    Act(Action, Option<Arc<Live>>),
 }
 
 impl Streamable {
@@ -105,12 +97,9 @@ impl Streamable {
     }
 
     fn post(&self, visit: Visit<'_>, guest: Guest<'_>) {
-        if !visit.is_json() {
-            return visit.refuse(
-                415,
-                "A message is JSON: send it with Content-Type: application/json.",
-            );
-        }
+        let Some(visit) = visit.with_json() else {
+            return;
+        };
         let accepts = Accepts::read(visit.head());
         if !accepts.json && !accepts.events {
             return visit.refuse(
@@ -125,242 +114,152 @@ impl Streamable {
             .head()
             .header("mcp-protocol-version")
             .is_some_and(is_modern_version);
-        let Ok(parsing) = guest.account.take(Resource::Memory, parsing(body.len())) else {
-            let id = Id::sought(&body[..]);
-            let answer = refuse(too_many().into(), id.as_ref(), NoId::Absent, modern_header);
-            return visit.respond(503, &[JSON, ("Retry-After", "1")], &answer.body.parts());
+        let read = read(&body, modern_header, NoId::Absent, guest.account);
+        let (parsing, inbound) = match read {
+            Ok(read) => read,
+            Err(answer) => return visit.no_room(&answer),
         };
-        let inbound = Inbound::read(&body, modern_header);
-        let post = Post {
-            visit,
-            guest,
-            accepts,
-        };
-        let (head, who) = (post.visit.head(), &guest.pass.identity);
-        let next = if inbound.incoming.is_err() {
-            match self
-                .server
-                .receive(&self.stateless, inbound, None, guest.account)
-            {
-                Action::Answer(answer) => Next::Answer(400, answer),
-                _ => Next::Accept,
-            }
-        } else if inbound.modern {
-            self.modern(head, inbound, guest)
+        // An array where there are no batches is no request either.
+        let is_one = inbound.id().is_some();
+        let next = if inbound.modern || inbound.incoming.is_err() {
+            self.stateless(visit.head(), inbound, guest)
         } else if inbound.initialize {
-            self.initialize(head, who, inbound, guest)
+            self.initialize(visit.head(), inbound, guest)
         } else {
-            self.legacy(head, who, inbound, guest)
+            self.legacy(visit.head(), inbound, guest)
         };
         // What follows may block.
         drop((body, parsing));
-        match next {
-            Next::Accept => post.visit.accepted(),
-            Next::Answer(status, answer) => post.answer(status, &answer),
-            Next::Welcome(id, answer) => post.answer_with(200, &[(SESSION_ID, &id)], &answer),
-            Next::Run(call, session) => self.run(post, *call, session),
-            Next::Listen(mut listen) => {
-                listen.admit(&self.server, &post.guest.pass.identity);
-                self.listen(post, &listen);
+        let (action, live) = match next {
+            Next::Answer(status, answer) => return respond(visit, status, &[], &answer),
+            Next::Welcome(id, answer) => {
+                return respond(visit, 200, &[(SESSION_ID, &id.to_string())], &answer);
             }
-            Next::Batch(live, actions) => self.batch(post, &live, actions),
+            Next::Act(action, live) => (action, live),
+        };
+        match (action, live) {
+            (Action::Answer(answer), _) => {
+                let status = if is_one { status(&answer) } else { 400 };
+                respond(visit, status, &[], &answer);
+            }
+            (Action::Call(call), live) => self.run(visit, guest, *call, live),
+            (Action::Listen(mut listen), None) => {
+                listen.admit(&self.server, &guest.pass.identity);
+                self.listen(visit, guest, &listen);
+            }
+            (Action::Batch(actions), Some(live)) => self.batch(visit, guest, &live, actions),
+            (Action::Cancel(id), Some(live)) => {
+                live.inflight.cancel(&id);
+                visit.accepted();
+            }
+            // Without a session a cancel would hit other clients' requests: ids belong to their POST alone.
+            _ => visit.accepted(),
         }
     }
 
-    fn modern(&self, head: &Head, inbound: Inbound<'_>, guest: Guest<'_>) -> Next {
+    fn stateless(&self, head: &Head, inbound: Inbound<'_>, guest: Guest<'_>) -> Next {
         let mirror = inbound.is_request().then(|| mirror(head));
-        match self
+        let mirror = mirror.as_ref();
+        let action = self
             .server
-            .receive(&self.stateless, inbound, mirror.as_ref(), guest.account)
-        {
-            Action::Answer(answer) => Next::Answer(status(&answer), answer),
-            Action::Call(call) => Next::Run(call, None),
-            Action::Listen(listen) => Next::Listen(listen),
-            // A cancel would hit other clients' requests: here ids belong to their POST alone.
-            Action::Nothing | Action::Cancel(_) | Action::Batch(_) => Next::Accept,
-        }
+            .receive(&self.stateless, inbound, mirror, guest.account);
+        Next::Act(action, None)
     }
 
-    fn initialize(
-        &self,
-        head: &Head,
-        who: &Identity,
-        inbound: Inbound<'_>,
-        guest: Guest<'_>,
-    ) -> Next {
+    fn initialize(&self, head: &Head, inbound: Inbound<'_>, guest: Guest<'_>) -> Next {
+        let who = &guest.pass.identity;
         let given = head.header(SESSION_ID).and_then(SessionId::parse);
         if given.is_some_and(|id| self.sessions.is_live(id, who)) {
             let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
-            let answer = refuse(
-                Refusal::new(INVALID_REQUEST, reason),
-                inbound.id(),
-                NoId::Absent,
-                false,
-            );
-            return Next::Answer(200, answer);
+            return refused(200, INVALID_REQUEST, reason, &inbound);
         }
         let session = Arc::new(Session::http());
-        let Action::Answer(answer) = self.server.receive(&session, inbound, None, guest.account)
-        else {
-            return Next::Accept;
-        };
-        match session.revision() {
-            Some(revision) if answer.code.is_none() => Next::Welcome(
-                self.sessions.open(who, session, revision).to_string(),
-                answer,
-            ),
-            _ => Next::Answer(status(&answer), answer),
+        let action = self.server.receive(&session, inbound, None, guest.account);
+        match (action, session.revision()) {
+            (Action::Answer(answer), Some(revision)) if answer.code.is_none() => {
+                Next::Welcome(self.sessions.open(who, session, revision), answer)
+            }
+            (action, _) => Next::Act(action, None),
         }
     }
 
-    fn legacy(
-        &self,
-        head: &Head,
-        who: &Identity,
-        mut inbound: Inbound<'_>,
-        guest: Guest<'_>,
-    ) -> Next {
-        let refused = |status, code, reason: &str| {
-            Next::Answer(
-                status,
-                refuse(
-                    Refusal::new(code, reason),
-                    inbound.id(),
-                    NoId::Absent,
-                    false,
-                ),
-            )
-        };
+    fn legacy(&self, head: &Head, mut inbound: Inbound<'_>, guest: Guest<'_>) -> Next {
         let Some(id) = head.header(SESSION_ID) else {
             let without = without_handshake();
             let reason = format!(
                 "This request belongs to no session: send initialize first and repeat the Mcp-Session-Id of its answer, or \
                  {without}"
             );
-            return refused(400, INVALID_PARAMS, &reason);
+            return refused(400, INVALID_PARAMS, &reason, &inbound);
         };
         if !has_known_version(head) {
             let known = Revision::ALL.map(Revision::name).join(", ");
             let reason = format!("This MCP-Protocol-Version is not supported: use one of {known}.");
-            return refused(400, INVALID_REQUEST, &reason);
+            return refused(400, INVALID_REQUEST, &reason, &inbound);
         }
-        let Some(live) = SessionId::parse(id).and_then(|id| self.sessions.find(id, who)) else {
-            return refused(
-                404,
-                INVALID_REQUEST,
-                "This session has ended: send initialize to begin another one.",
-            );
+        let Some(live) =
+            SessionId::parse(id).and_then(|id| self.sessions.find(id, &guest.pass.identity))
+        else {
+            return refused(404, INVALID_REQUEST, SESSION_ENDED, &inbound);
         };
-        let is_one = inbound.id().is_some();
         inbound.refuse_ids(|id| live.inflight.contains(id));
         let action = self
             .server
             .receive(&live.session, inbound, None, guest.account);
         self.follow(&live, guest);
-        match action {
-            Action::Nothing | Action::Listen(_) => Next::Accept,
-            // An array where there are no batches is no request either.
-            Action::Answer(answer) => {
-                Next::Answer(if is_one { status(&answer) } else { 400 }, answer)
-            }
-            Action::Cancel(id) => {
-                live.inflight.cancel(&id);
-                Next::Accept
-            }
-            Action::Call(call) => match live.inflight.begin(call.head().id()) {
-                Some(cancel) => Next::Run(call, Some((live, cancel))),
-                None => {
-                    let head = call.head();
-                    Next::Answer(200, duplicate(head.id(), head.is_modern()))
-                }
-            },
-            Action::Batch(actions) => Next::Batch(live, actions),
-        }
+        Next::Act(action, Some(live))
     }
 
     /// Does a call on this thread. In a session it may be cancelled by its id; without one, by leaving.
-    fn run(&self, post: Post<'_>, call: Call, session: Option<(Arc<Live>, Cancel)>) {
-        let (head, guest, is_run) = (call.head().clone(), post.guest, call.is_run());
-        let (live, cancel) = session.map_or((None, Cancel::default()), |(live, cancel)| {
-            (Some(live), cancel)
-        });
-        let finish = || {
-            if let Some(live) = &live {
-                live.inflight.finish(head.id(), &cancel, |_| {});
-            }
+    fn run(&self, visit: Visit<'_>, guest: Guest<'_>, call: Call, live: Option<Arc<Live>>) {
+        let Some(visit) = visit.stay(guest, false) else {
+            return;
         };
-        let Some((post, share)) = post.stay() else {
-            return finish();
-        };
-        if is_run && let Err(refusal) = guest.pass.require(Role::Run) {
-            finish();
-            let error = Error::new(Kind::Forbidden, refusal.detail());
-            let answer = head.fail(error);
+        let head = call.head().clone();
+        if call.is_run()
+            && let Err(refusal) = guest.pass.require(Role::Run)
+        {
+            let answer = head.fail(Error::new(Kind::Forbidden, refusal.detail()));
             // An OAuth client may get itself a larger scope.
             let challenge = guest.access.challenge(refusal, Some(guest.pass));
             return match challenge {
-                Some(value) => post.answer_with(403, &[("WWW-Authenticate", &value)], &answer),
-                None => post.answer(200, &answer),
+                Some(value) => respond(visit, 403, &[("WWW-Authenticate", &value)], &answer),
+                None => respond(visit, 200, &[], &answer),
             };
         }
-        let place = match call.place(guest.account) {
-            Ok(place) => place,
-            Err(error) => {
-                finish();
-                return post.answer(200, &head.fail(error));
-            }
+        let begun = live.as_ref().map(|live| begin(&live.inflight, &call));
+        let cancel = match begun.unwrap_or(Ok(Cancel::default())) {
+            Ok(cancel) => cancel,
+            Err(answer) => return respond(visit, 200, &[], &answer),
         };
-        let reply = Arc::new(PostReply::new(post.visit.defer(), post.accepts, is_run));
-        let peer = PostPeer::new(reply, head, cancel, live, is_run, guest);
-        let peer = share.into_iter().fold(peer, PostPeer::with);
-        call.run(&self.server, self.caller(guest, peer), place);
-    }
-
-    fn caller(&self, guest: Guest<'_>, peer: PostPeer) -> Caller {
-        Caller {
-            owner: self.server.owner(&guest.pass.identity),
-            pass: guest.pass.clone(),
-            account: guest.account.clone(),
-            peer: Arc::new(peer),
+        let reply = Arc::new(Reply::new(visit, call.is_run()));
+        let peer = Arc::new(PostPeer::new(reply, &call, cancel, live, None, guest.pass));
+        let caller = self.server.caller(guest.pass, peer.clone());
+        match call.place(guest.account) {
+            Ok(place) => call.run(&self.server, caller, place),
+            Err(error) => peer.answer(head.fail(error), true),
         }
     }
 
-    /// Registers all ids before anything runs, so that items act in their order; then does each call on a thread, which
-    /// may go on with a run after the array is sent.
-    fn batch(&self, post: Post<'_>, live: &Arc<Live>, actions: Vec<Action>) {
-        let Some((post, _share)) = post.stay() else {
+    /// Does each call on a thread, which may go on with a run after the array is sent.
+    fn batch(&self, visit: Visit<'_>, guest: Guest<'_>, live: &Arc<Live>, actions: Vec<Action>) {
+        let Some(visit) = visit.stay(guest, false) else {
             return;
         };
-        let guest = post.guest;
-        let mut answers = Vec::new();
-        let mut calls = Vec::new();
-        for action in actions {
-            match action {
-                Action::Nothing | Action::Listen(_) | Action::Batch(_) => {}
-                Action::Cancel(id) => live.inflight.cancel(&id),
-                Action::Answer(answer) => answers.push(answer),
-                Action::Call(call) => match live.inflight.begin(call.head().id()) {
-                    Some(cancel) => calls.push((call, cancel)),
-                    None => {
-                        let head = call.head();
-                        answers.push(duplicate(head.id(), head.is_modern()));
-                    }
-                },
-            }
-        }
+        let (answers, calls) = batch::sort(actions, &live.inflight);
         if answers.is_empty() && calls.is_empty() {
-            return post.visit.accepted();
+            return visit.accepted();
         }
         let may_go_on = calls.iter().any(|(call, _)| call.is_run());
-        let reply = Arc::new(PostReply::new(post.visit.defer(), post.accepts, may_go_on));
+        let reply = Arc::new(Reply::new(visit, may_go_on));
         let batch = Batch::new(answers, calls.len());
         for (call, cancel) in calls {
-            let (head, is_run) = (call.head().clone(), call.is_run());
-            let live = Some(live.clone());
-            let peer = PostPeer::new(reply.clone(), head.clone(), cancel, live, is_run, guest);
-            let caller = self.caller(guest, peer.in_batch(batch.clone()));
-            let peer = caller.peer.clone();
+            let (live, batch) = (Some(live.clone()), Some(batch.clone()));
+            let peer = PostPeer::new(reply.clone(), &call, cancel, live, batch, guest.pass);
+            let peer = Arc::new(peer);
+            let head = call.head().clone();
             let server = self.server.clone();
+            let caller = server.caller(guest.pass, peer.clone());
             let begun = call
                 .place_of_batch(&caller)
                 .and_then(|place| start(move || call.run(&server, caller, place)));
@@ -369,33 +268,27 @@ impl Streamable {
             }
         }
         batch.wait();
-        batch.send(|array| match array {
-            None => reply.finish_without(|| (202, Vec::new())),
-            Some(array) => reply.finish(200, array, may_go_on),
-        });
+        let is_sent = batch.send(|array| reply.finish(200, &[], array, may_go_on));
+        if !is_sent && let Some(later) = reply.end() {
+            later.respond(202, &[], &[]);
+        }
     }
 
-    fn listen(&self, post: Post<'_>, listen: &Listen) {
-        if !post.accepts.events {
-            return post.visit.refuse(
+    fn listen(&self, visit: Visit<'_>, guest: Guest<'_>, listen: &Listen) {
+        if !Accepts::read(visit.head()).events {
+            return visit.refuse(
                 406,
                 "A subscription is answered with a stream: accept text/event-stream.",
             );
         }
-        let Some((post, _share)) = post.stay() else {
+        let Some(visit) = visit.stay(guest, false) else {
             return;
         };
-        let guest = post.guest;
-        let entered = self.streams.add(post.visit.stream(&[]));
-        let channel = &entered.channel;
+        let channel = self.streams.open(visit);
         // The acknowledgement comes first: only then can anything be told.
         channel.send(&[&listen.acknowledgement()], Flush::Now);
-        channel.follow(|changes| {
-            let listener = listen.listener(guest.account.clone(), move |message: &[u8]| {
-                changes.tell(message)
-            });
-            self.server.subscriptions.add(listener)
-        });
+        let listener = listen.listener(guest.account.clone(), channel.changes());
+        let _place = self.server.subscriptions.add(listener);
         channel.carry(guest, |is_revoked| {
             let end = match is_revoked {
                 true => listen.fail(revoked()),
@@ -415,40 +308,31 @@ impl Streamable {
         let Some(live) =
             SessionId::parse(id).and_then(|id| self.sessions.find(id, &guest.pass.identity))
         else {
-            return visit.refuse(
-                404,
-                "This session has ended: send initialize to begin another one.",
-            );
+            return visit.refuse(404, SESSION_ENDED);
         };
         if !has_known_version(visit.head()) {
             return visit.refuse(400, "This MCP-Protocol-Version is not supported.");
         }
         let replaces = lock(&live.stream).is_some();
-        let Some((visit, _share)) = visit.stay(guest, replaces) else {
+        let Some(visit) = visit.stay(guest, replaces) else {
             return;
         };
         // Register before the head is sent: the client's next GET must find it.
         let mut place = lock(&live.stream);
-        let entered = self.streams.add(visit.stream(&[]));
-        let before = place.replace(entered.channel.clone());
+        let channel = self.streams.open(visit);
+        let before = place.replace(channel.clone());
         drop(place);
         // A new stream replaces the old one: nothing is sent on both.
         if let Some(before) = before {
             before.end();
         }
         self.follow(&live, guest);
-        entered.channel.carry(guest, |is_revoked| {
+        channel.carry(guest, |is_revoked| {
             if is_revoked {
-                entered.channel.send(&[&revocation()], Flush::Now);
+                channel.send(&[&revocation()], Flush::Now);
             }
         });
-        let mut current = lock(&live.stream);
-        if current
-            .as_ref()
-            .is_some_and(|channel| Arc::ptr_eq(channel, &entered.channel))
-        {
-            *current = None;
-        }
+        lock(&live.stream).take_if(|current| Arc::ptr_eq(current, &channel));
     }
 
     fn delete(&self, visit: Visit<'_>, guest: Guest<'_>) {
@@ -482,38 +366,19 @@ impl Streamable {
         }
         let stream = lock(&live.stream).clone();
         if let Some(stream) = stream {
-            stream.follow(|changes| {
-                let account = guest.account.clone();
-                let listener =
-                    Listener::legacy(account, move |message: &[u8]| changes.tell(message));
+            stream.follow(|| {
+                let listener = Listener::legacy(guest.account.clone(), stream.changes());
                 self.server.subscriptions.add(listener)
             });
         }
     }
 }
 
-impl Post<'_> {
-    /// See [`Visit::stay`].
-    fn stay(self) -> Option<(Self, Option<Guard>)> {
-        let (visit, share) = self.visit.stay(self.guest, false)?;
-        Some((Post { visit, ..self }, share))
-    }
-
-    fn answer(self, status: u16, answer: &Answer) {
-        self.answer_with(status, &[], answer);
-    }
-
-    /// What is answered at once: JSON, or one event where only a stream is taken. An error status is always JSON.
-    fn answer_with(self, status: u16, headers: &[(&str, &str)], answer: &Answer) {
-        if self.accepts.json || status != 200 {
-            let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
-            return self.visit.respond(status, &headers, &answer.body.parts());
-        }
-        let mut stream = self.visit.stream(headers);
-        if stream.event_of(&answer.body.parts()).is_ok() {
-            let _ = stream.finish();
-        }
-    }
+/// The answer to a message that is not taken.
+fn refused(status: u16, code: i32, reason: &str, inbound: &Inbound<'_>) -> Next {
+    let refusal = Refusal::new(code, reason);
+    let answer = refuse(refusal, inbound.id(), NoId::Absent, false);
+    Next::Answer(status, answer)
 }
 
 /// Is this version, known or not, one of those without sessions? Versions are dates, which compare as text.

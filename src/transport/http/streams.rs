@@ -1,8 +1,8 @@
 //! Long-lived event streams: a legacy GET, `subscriptions/listen`, an HTTP+SSE session.
 //!
 //! ```text
-//!   add ──▶ open ── carried by its connection's thread until ─▶ over
-//!                     the client leaves · somebody ends it · the server stops
+//!   open ──▶ carried by its connection's thread until ─▶ over
+//!              the client leaves · somebody ends it · the server stops
 //! ```
 //! In scope: writing without a slow reader delaying others, keep-alives, the end. Not in scope: content. Answers and
 //! notifications of calls are written by the caller's thread; notifications of changed lists, which one thread sends to all
@@ -10,15 +10,14 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::config::{GONE_CHECK, SSE_COMMENT};
-use crate::http::EventStream;
 use crate::server::Registration;
-use crate::sync::{lock, try_lock};
+use crate::sync::lock;
 
 use super::super::pipe::{Flush, Line};
-use super::web::Guest;
+use super::reply::Reply;
+use super::web::{Guest, Visit};
 
 /// Queued notifications of changed lists per stream; further ones are dropped, because they say the same.
 const MAX_WAITING_CHANGES: usize = 16;
@@ -27,18 +26,10 @@ const STREAM_TICK: Duration = Duration::from_secs(1);
 
 /// One open stream.
 pub(super) struct Channel {
-    out: Mutex<OpenStream>,
+    /// What is written there.
+    pub(super) reply: Reply,
     pending: Mutex<Pending>,
     wake: Condvar,
-}
-
-struct OpenStream {
-    /// `None` once it has ended.
-    stream: Option<EventStream>,
-    /// When the last write was.
-    last: Instant,
-    /// When the last check for a disconnect was.
-    looked: Instant,
 }
 
 #[derive(Default)]
@@ -52,29 +43,23 @@ struct Pending {
 }
 
 impl Channel {
-    fn new(stream: EventStream) -> Channel {
-        let now = Instant::now();
-        Channel {
-            out: Mutex::new(OpenStream {
-                stream: Some(stream),
-                last: now,
-                looked: now,
-            }),
-            pending: Mutex::default(),
-            wake: Condvar::new(),
+    /// Subscribes this stream to changes, once.
+    pub(super) fn follow(&self, place: impl FnOnce() -> Registration) {
+        let mut pending = self.pending();
+        if !pending.ended && pending.following.is_none() {
+            pending.following = Some(place());
         }
     }
 
-    /// Writes an event with a type.
-    pub(super) fn send_named(&self, name: &str, data: &[u8]) {
-        self.out().write(|stream| stream.named_event(name, data));
-    }
-
-    /// Subscribes this stream to changes, once. `place` registers the sink it is given.
-    pub(super) fn follow(self: &Arc<Channel>, place: impl FnOnce(Changes) -> Registration) {
-        let mut pending = self.pending();
-        if !pending.ended && pending.following.is_none() {
-            pending.following = Some(place(Changes(Arc::downgrade(self))));
+    /// The sink of a subscription. Weak, because the stream owns the registration.
+    pub(super) fn changes(self: &Arc<Channel>) -> impl Fn(&[u8]) -> bool + Send + Sync + use<> {
+        let channel = Arc::downgrade(self);
+        move |message: &[u8]| {
+            let channel = channel.upgrade();
+            channel.is_some_and(|channel| {
+                channel.tell(message);
+                true
+            })
         }
     }
 
@@ -105,32 +90,22 @@ impl Channel {
             let changes = std::mem::take(&mut pending.changes);
             let (leaving, ended) = (pending.leaving, pending.ended);
             drop(pending);
-            let mut out = self.out();
             for message in changes {
-                out.write(|stream| stream.event(&message));
+                self.reply.write(|stream| stream.event(&message));
             }
-            drop(out);
             if (leaving || ended)
                 && let Some(farewell) = farewell.take()
             {
                 farewell(is_revoked);
             }
             if ended {
-                if let Some(stream) = self.out().stream.take() {
-                    let _ = stream.finish();
-                }
+                self.reply.end();
                 return;
             }
-            let mut out = self.out();
-            if out.last.elapsed() >= SSE_COMMENT {
-                out.write(EventStream::comment);
-            }
-            if out.is_gone() {
-                out.stream = None;
-                drop(out);
+            self.reply.keep_alive();
+            if self.reply.is_gone() {
                 return self.end();
             }
-            drop(out);
             // May block, so nothing is locked meanwhile.
             if guest.pass.require(guest.pass.role).is_err() {
                 is_revoked = true;
@@ -150,10 +125,6 @@ impl Channel {
         }
     }
 
-    fn out(&self) -> MutexGuard<'_, OpenStream> {
-        lock(&self.out)
-    }
-
     fn pending(&self) -> MutexGuard<'_, Pending> {
         lock(&self.pending)
     }
@@ -162,10 +133,10 @@ impl Channel {
 impl Line for Channel {
     /// Blocks while the client does not read, within the write timeout. Does nothing after the end.
     fn send_if(&self, message: &[&[u8]], _: Flush, wanted: &dyn Fn() -> bool) {
-        let mut out = self.out();
-        if wanted() {
-            out.write(|stream| stream.event_of(message));
-        }
+        self.reply.write(|stream| match wanted() {
+            true => stream.event_of(message),
+            false => Ok(()),
+        });
     }
 
     /// Queues the notification for the stream's thread.
@@ -177,107 +148,56 @@ impl Line for Channel {
         }
     }
 
-    /// Also once the stream has ended. Checks at most every [`GONE_CHECK`], and not during a write, which detects it itself.
     fn is_gone(&self) -> bool {
-        let Some(mut out) = try_lock(&self.out) else {
-            return false;
-        };
-        if out.stream.is_some() && out.looked.elapsed() < GONE_CHECK {
-            return false;
-        }
-        out.looked = Instant::now();
-        out.is_gone()
-    }
-}
-
-impl OpenStream {
-    fn write(&mut self, write: impl FnOnce(&mut EventStream) -> std::io::Result<()>) {
-        if let Some(stream) = &mut self.stream {
-            // A stream that failed reports itself as gone.
-            let _ = write(stream);
-            self.last = Instant::now();
-        }
-    }
-
-    fn is_gone(&mut self) -> bool {
-        self.stream.as_mut().is_none_or(EventStream::gone)
-    }
-}
-
-/// The sink of a subscription. Weak, because the stream owns the registration.
-pub(super) struct Changes(Weak<Channel>);
-
-impl Changes {
-    /// Queues a notification. False if the stream is over.
-    pub(super) fn tell(&self, message: &[u8]) -> bool {
-        let channel = self.0.upgrade();
-        if let Some(channel) = &channel {
-            channel.tell(message);
-        }
-        channel.is_some()
+        self.reply.is_gone()
     }
 }
 
 /// All open streams, which end when the server stops.
 #[derive(Default)]
-pub(super) struct Streams {
-    all: Mutex<StreamTable>,
-}
+pub(super) struct Streams(Mutex<StreamTable>);
 
 #[derive(Default)]
 struct StreamTable {
     ended: bool,
-    channels: Vec<Arc<Channel>>,
+    channels: Vec<Weak<Channel>>,
 }
 
 impl Streams {
-    /// Registers a stream, which is ended at once if all have been.
-    pub(super) fn add(self: &Arc<Streams>, stream: EventStream) -> Entered {
-        let channel = Arc::new(Channel::new(stream));
-        let mut all = self.open();
-        all.channels.push(channel.clone());
+    /// Answers with a stream, which the client accepts. It is ended at once if all have been.
+    pub(super) fn open(&self, visit: Visit<'_>) -> Arc<Channel> {
+        let reply = Reply::new(visit, false);
+        reply.open();
+        let channel = Arc::new(Channel {
+            reply,
+            pending: Mutex::default(),
+            wake: Condvar::new(),
+        });
+        let mut all = lock(&self.0);
+        all.channels.retain(|other| other.strong_count() > 0);
+        all.channels.push(Arc::downgrade(&channel));
         if all.ended {
             channel.end();
         }
-        drop(all);
-        Entered {
-            channel,
-            streams: self.clone(),
-        }
+        channel
     }
 
     /// Makes all streams send their final messages. They stay open for answers.
     pub(super) fn leave(&self) {
-        let channels = self.open().channels.clone();
-        channels.iter().for_each(|channel| channel.leave());
+        lock(&self.0).each(Channel::leave);
     }
 
     /// Ends all streams, future ones included.
     pub(super) fn end(&self) {
-        let mut all = self.open();
+        let mut all = lock(&self.0);
         all.ended = true;
-        let channels = all.channels.clone();
-        drop(all);
-        channels.iter().for_each(|channel| channel.end());
-    }
-
-    fn open(&self) -> MutexGuard<'_, StreamTable> {
-        lock(&self.all)
+        all.each(Channel::end);
     }
 }
 
-/// A registered stream, removed on drop.
-pub(super) struct Entered {
-    /// The stream.
-    pub(super) channel: Arc<Channel>,
-    streams: Arc<Streams>,
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        self.streams
-            .open()
-            .channels
-            .retain(|other| !Arc::ptr_eq(other, &self.channel));
+impl StreamTable {
+    fn each(&self, act: fn(&Channel)) {
+        let channels = self.channels.iter().filter_map(Weak::upgrade);
+        channels.for_each(|channel| act(&channel));
     }
 }

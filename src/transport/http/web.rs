@@ -9,22 +9,21 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use serde_json::Map;
-
 use crate::access::{self, Access, Pass, Role};
 use crate::account::{Account, Guard as Share, Resource};
 use crate::config::MAX_MESSAGE;
 use crate::fabric::{Error, Kind};
 use crate::http::{Body, BodyError, Deferred, EventStream, Exchange, Handler, Head, Method};
-use crate::protocol::{NoId, error_object, jsonrpc};
+use crate::protocol::jsonrpc::INVALID_REQUEST;
+use crate::protocol::{Answer, NoId, Refusal};
 use crate::server::Server;
 use crate::{metrics, random};
 
-use super::guard::{Guard, Refused, allowed_headers, cors, preflight};
+use super::guard::{Guard, allowed_headers, cors, preflight};
 use super::ops::{Ops, PROBES};
 
 /// What one transport serves after these checks.
-pub(super) trait Endpoint: Send + Sync + 'static {
+pub(super) trait Endpoint: Send + Sync {
     /// The methods of `path`, as `Allow` lists them. `None` if it is none of ours.
     fn methods(&self, path: &str) -> Option<&'static str>;
 
@@ -36,22 +35,23 @@ pub(super) trait Endpoint: Send + Sync + 'static {
 }
 
 /// A transport behind these checks.
-pub(super) struct Web<E> {
+pub(super) struct Web {
     pub(super) guard: Guard,
     pub(super) access: Arc<Access>,
     pub(super) server: Arc<Server>,
     /// The path of the MCP endpoint.
     pub(super) path: String,
     pub(super) ops: Ops,
-    pub(super) endpoint: E,
+    pub(super) endpoint: Box<dyn Endpoint>,
 }
 
-impl<E: Endpoint> Handler for Web<E> {
+impl Handler for Web {
     fn handle(&self, exchange: Exchange<'_>) {
         let head = exchange.head();
         let mut visit = Visit {
             exchange,
             origin: None,
+            share: None,
         };
         if PROBES.contains(&head.path()) {
             return match head.method() {
@@ -64,7 +64,10 @@ impl<E: Endpoint> Handler for Web<E> {
         }
         match self.guard.origin(head) {
             Ok(origin) => visit.origin = origin,
-            Err(refused) => return visit.turn_away(refused),
+            Err(detail) => {
+                log::info!("{}: answered 403: {detail}", visit.exchange.peer());
+                return visit.refuse(403, detail);
+            }
         }
         let metrics = head.path() == "/metrics";
         let document = self.access.document(head.path(), &self.path);
@@ -141,6 +144,8 @@ const STREAM: [(&str, &str); 3] = [
 pub(super) struct Visit<'a> {
     exchange: Exchange<'a>,
     origin: Option<&'a str>,
+    /// Its caller's share of the connections, once it has one.
+    share: Option<Share>,
 }
 
 impl<'a> Visit<'a> {
@@ -149,16 +154,18 @@ impl<'a> Visit<'a> {
         self.exchange.head()
     }
 
-    /// Whether the body is JSON, by its `Content-Type`.
-    pub(super) fn is_json(&self) -> bool {
-        let media = self
-            .head()
-            .header("content-type")
-            .unwrap_or_default()
-            .split(';')
-            .next()
-            .unwrap_or_default();
-        media.trim_end().eq_ignore_ascii_case("application/json")
+    /// Checks the `Content-Type` of a message. `None` if it is not JSON, which has been answered then.
+    pub(super) fn with_json(self) -> Option<Visit<'a>> {
+        let media = self.head().header("content-type").unwrap_or_default();
+        let media = media.split(';').next().unwrap_or_default().trim_end();
+        if media.eq_ignore_ascii_case("application/json") {
+            return Some(self);
+        }
+        self.refuse(
+            415,
+            "A message is JSON: send it with Content-Type: application/json.",
+        );
+        None
     }
 
     /// Reads the body. `None` if that failed; then the error has been sent.
@@ -169,39 +176,32 @@ impl<'a> Visit<'a> {
                 self.exchange.hold();
                 Some((self, body))
             }
-            Err(error @ BodyError::Overloaded) => {
-                self.overloaded(503, error.to_string());
-                None
-            }
             Err(error) => {
                 let status = error.status();
-                let limit = if status == 413 {
-                    format!(" At most {MAX_MESSAGE} bytes are taken.")
-                } else {
-                    String::new()
-                };
-                self.refuse(status, format!("{error}{limit}"));
+                match error {
+                    BodyError::Overloaded => self.overloaded(status, error.to_string()),
+                    BodyError::TooLarge => self.refuse(
+                        status,
+                        format!("{error} At most {MAX_MESSAGE} bytes are taken."),
+                    ),
+                    _ => self.refuse(status, error.to_string()),
+                }
                 None
             }
         }
     }
 
-    /// Holds its connection for an answer that may take long, as one of those that this caller may hold until the share
-    /// is dropped; `replaces` says that another one ends for it. `None` if there is no place left, which has been
-    /// answered then.
-    pub(super) fn stay(
-        self,
-        guest: Guest<'_>,
-        replaces: bool,
-    ) -> Option<(Visit<'a>, Option<Share>)> {
-        let share = guest.account.take(Resource::Streams, 1).ok();
-        let has_place = share.is_some() || replaces;
+    /// Holds its connection for an answer that may take long, as one of those that this caller may hold; `replaces` says
+    /// that another one ends for it. `None` if there is no place left, which has been answered then.
+    pub(super) fn stay(mut self, guest: Guest<'_>, replaces: bool) -> Option<Visit<'a>> {
+        self.share = guest.account.take(Resource::Streams, 1).ok();
+        let has_place = self.share.is_some() || replaces;
         if !has_place && !guest.account.is_alone() {
             self.overloaded(429, HAS_ITS_SHARE);
             return None;
         }
         if has_place && self.exchange.hold() {
-            return Some((self, share));
+            return Some(self);
         }
         self.overloaded(
             503,
@@ -222,22 +222,23 @@ impl<'a> Visit<'a> {
         self.respond(202, &[], &[]);
     }
 
-    /// Answers with a stream; `headers` are further ones.
-    pub(super) fn stream(self, headers: &[(&str, &str)]) -> EventStream {
-        self.defer().stream(headers)
-    }
-
     /// Defers the answer.
     pub(super) fn defer(self) -> Later {
         Later {
             origin: self.origin.map(str::to_owned),
+            share: self.share,
             deferred: self.exchange.defer(),
         }
     }
 
+    /// Answers that there is no memory for this message.
+    pub(super) fn no_room(self, answer: &Answer) {
+        self.respond(503, &[JSON, ("Retry-After", "1")], &answer.body.parts());
+    }
+
     /// Answers with an error outside of any JSON-RPC request: an error object without an id.
     pub(super) fn refuse(self, status: u16, detail: impl Into<String>) {
-        self.refuse_with(status, &[], &Error::new(Kind::InvalidRequest, detail));
+        self.refuse_with(status, &[], Error::new(Kind::InvalidRequest, detail));
     }
 
     /// Answers that there is too much to do.
@@ -245,7 +246,7 @@ impl<'a> Visit<'a> {
         self.refuse_with(
             status,
             &[("Retry-After", "1")],
-            &Error::new(Kind::TooManyRequests, detail),
+            Error::new(Kind::TooManyRequests, detail),
         );
     }
 
@@ -258,18 +259,8 @@ impl<'a> Visit<'a> {
         self.refuse_with(
             405,
             &[("Allow", allow)],
-            &Error::new(Kind::InvalidRequest, detail),
+            Error::new(Kind::InvalidRequest, detail),
         );
-    }
-
-    fn turn_away(self, refused: Refused) {
-        log::info!(
-            "{}: answered {}: {}",
-            self.exchange.peer(),
-            refused.status,
-            refused.detail
-        );
-        self.refuse(refused.status, refused.detail);
     }
 
     /// Rejects a caller at `ip`.
@@ -284,22 +275,17 @@ impl<'a> Visit<'a> {
         metrics::CALLERS_REFUSED.add([refusal.label()], 1);
         let challenge = access.challenge(refusal, pass);
         let retry = refusal.retry_after().map(|seconds| seconds.to_string());
-        let challenge = challenge
-            .iter()
-            .map(|value| ("WWW-Authenticate", value.as_str()));
-        let headers: Vec<_> = challenge
-            .chain(retry.iter().map(|value| ("Retry-After", value.as_str())))
+        let headers = [("WWW-Authenticate", &challenge), ("Retry-After", &retry)];
+        let headers: Vec<_> = headers
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value.as_deref()?)))
             .collect();
-        let kind = if refusal.status() == 403 {
-            Kind::Forbidden
-        } else {
-            Kind::InvalidRequest
+        let kind = match refusal.status() {
+            403 => Kind::Forbidden,
+            _ => Kind::InvalidRequest,
         };
-        self.refuse_with(
-            refusal.status(),
-            &headers,
-            &Error::new(kind, refusal.detail()),
-        );
+        let error = Error::new(kind, refusal.detail());
+        self.refuse_with(refusal.status(), &headers, error);
     }
 
     /// As OAuth errors look: its discovery probes paths that do not exist here.
@@ -308,37 +294,23 @@ impl<'a> Visit<'a> {
         self.respond(404, &[JSON], &[body]);
     }
 
-    fn refuse_with(self, status: u16, headers: &[(&str, &str)], error: &Error) {
-        let data: Map<_, _> = error_object(error, &random::request_id());
-        let body = jsonrpc::error(
-            None,
-            NoId::Absent,
-            jsonrpc::INVALID_REQUEST,
-            &error.detail,
-            &data,
-        );
+    fn refuse_with(self, status: u16, headers: &[(&str, &str)], error: Error) {
+        let refusal = Refusal::of(INVALID_REQUEST, error);
+        let answer = refusal.answer(None, NoId::Absent, false, &random::request_id());
         let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
-        self.respond(status, &headers, &[&body]);
+        self.respond(status, &headers, &answer.body.parts());
     }
 }
 
 /// A deferred answer.
 pub(super) struct Later {
     origin: Option<String>,
-    deferred: Deferred,
+    /// The caller's share of the connections.
+    pub(super) share: Option<Share>,
+    pub(super) deferred: Deferred,
 }
 
 impl Later {
-    /// The connection ends with the answer.
-    pub(super) fn close(&mut self) {
-        self.deferred.close();
-    }
-
-    /// Has the client left?
-    pub(super) fn is_gone(&self) -> bool {
-        self.deferred.gone()
-    }
-
     /// Answers with a body of known size, in these parts.
     pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         metrics::RESPONSES.add([status], 1);
