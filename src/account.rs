@@ -28,7 +28,7 @@ pub(crate) enum Resource {
     Calls,
     /// Calls that wait for a run of another call.
     Waits,
-    /// Calls that are not over: their answer may still be written, or their run goes on.
+    /// Calls that are not over, each on a thread: their answer may still be written, or their run goes on.
     Open,
     /// Streams that may be open for hours.
     Streams,

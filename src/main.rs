@@ -308,7 +308,8 @@ fn bounds(config: &Config) -> Bounds {
         // Over HTTP every call has a thread, or is refused: a queue would only hide that.
         Resource::Queue => 0,
         Resource::Calls | Resource::Waits => calls,
-        Resource::Open => usize::MAX / 2,
+        // All that may work, and as many that wait for a reader: each holds a thread.
+        Resource::Open => 2 * (config.max_runs + 2 * calls + MAX_QUEUED_RUNS),
         Resource::Streams => http.max_connections,
         Resource::Transcripts => MAX_TRANSCRIPTS,
     };

@@ -112,11 +112,8 @@ impl Call {
         if self.is_run() {
             return self.place(&caller.account);
         }
-        caller
-            .account
-            .wait_for(self.place, &mut || !caller.peer.stopped())
-            .map(Place::Now)
-            .ok_or_else(Error::cancelled)
+        Place::wait_for(&caller.account, self.place, &mut || !caller.peer.stopped())
+            .unwrap_or_else(|| Err(Error::cancelled()))
     }
 
     /// Does the call for `caller` and sends its answer: when it is done, or for a run when its caller has waited long

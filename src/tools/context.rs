@@ -104,7 +104,7 @@ pub(crate) struct Context {
     /// Its place among the calls that may work.
     place: Mutex<Option<Guard>>,
     /// Whoever ends the process waits for it.
-    _open: Option<Guard>,
+    open: Mutex<Option<Guard>>,
     answered: AtomicBool,
     /// It had to stop because the process ends.
     aborted: AtomicBool,
@@ -118,8 +118,14 @@ pub(crate) struct Context {
 }
 
 /// The place of a call among those that may work at once. Taken before it gets a thread.
-pub(crate) enum Place {
-    /// It may work.
+pub(crate) struct Place {
+    turn: Turn,
+    /// Until its answer is written: its thread may wait for a reader long after its work is done.
+    open: Guard,
+}
+
+/// When a call may work.
+enum Turn {
     Now(Guard),
     /// It waits for one of these, with a place in the queue.
     Queued(Resource, Guard),
@@ -131,14 +137,32 @@ impl Place {
     /// # Errors
     /// `too-many-requests`: all are taken, and the queue is full.
     pub(crate) fn take(account: &Account, what: Resource) -> Result<Place, Error> {
-        let place = account.take(what, 1).map(Place::Now);
-        place
-            .or_else(|Full| {
-                account
-                    .take(Resource::Queue, 1)
-                    .map(|queued| Place::Queued(what, queued))
-            })
+        let turn = account.take(what, 1).map(Turn::Now);
+        let turn = turn.or_else(|Full| {
+            account
+                .take(Resource::Queue, 1)
+                .map(|queued| Turn::Queued(what, queued))
+        });
+        turn.and_then(|turn| Place::open(account, turn))
             .map_err(|Full| busy(account, what))
+    }
+
+    /// The same, waiting for it as long as `still_waiting` says so. `None` once it does not.
+    ///
+    /// # Errors
+    /// `too-many-requests`.
+    pub(crate) fn wait_for(
+        account: &Account,
+        what: Resource,
+        still_waiting: &mut dyn FnMut() -> bool,
+    ) -> Option<Result<Place, Error>> {
+        let turn = Turn::Now(account.wait_for(what, still_waiting)?);
+        Some(Place::open(account, turn).map_err(|Full| busy(account, what)))
+    }
+
+    fn open(account: &Account, turn: Turn) -> Result<Place, Full> {
+        let open = account.take(Resource::Open, 1)?;
+        Ok(Place { turn, open })
     }
 }
 
@@ -272,7 +296,6 @@ impl Context {
             progress: 0,
             last: Instant::now(),
         };
-        let open = caller.account.take(Resource::Open, 1).ok();
         Context {
             backend,
             caller,
@@ -282,7 +305,7 @@ impl Context {
             notes: Mutex::new(notes),
             memory: Mutex::new(memory),
             place: Mutex::default(),
-            _open: open,
+            open: Mutex::default(),
             answered: AtomicBool::new(false),
             aborted: AtomicBool::new(false),
             run: OnceLock::new(),
@@ -302,9 +325,10 @@ impl Context {
     /// `too-many-requests`, or `cancelled` if the caller left while it waited.
     pub(crate) fn enter(&self, place: Place, patience: Option<Duration>) -> Result<(), Error> {
         let begun = Instant::now();
-        let place = match place {
-            Place::Now(place) => place,
-            Place::Queued(what, _queued) => {
+        *lock(&self.open) = Some(place.open);
+        let place = match place.turn {
+            Turn::Now(place) => place,
+            Turn::Queued(what, _queued) => {
                 let mut left = false;
                 let place = self.caller.account.wait_for(what, &mut || {
                     left = self.still_waiting().is_err();
