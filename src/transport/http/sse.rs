@@ -11,14 +11,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::access::Identity;
+use crate::account::Resource;
 use crate::config::Config;
+use crate::fabric::too_many;
 use crate::http::Method;
-use crate::protocol::{Inbound, Session};
+use crate::protocol::{Id, Inbound, NoId, Session};
 use crate::random;
-use crate::server::{Action, Server};
+use crate::server::{Action, Server, refuse};
 use crate::sync::lock;
 
-use super::super::pipe::{Flush, Line, Pipe};
+use super::super::pipe::{Flush, Line, Pipe, parsing};
 use super::reply::{Accepts, revocation};
 use super::streams::Streams;
 use super::web::{Endpoint, Guest, JSON, Visit};
@@ -129,6 +131,16 @@ impl Sse {
         let Some((visit, body)) = visit.read_body(guest) else {
             return;
         };
+        // An answer waits while the client does not read its stream: meanwhile this is a connection that the caller holds,
+        // and none that is closed for another's, whose thread could not end.
+        let Some((visit, _share)) = visit.stay(guest, false) else {
+            return;
+        };
+        let Ok(parsing) = guest.account.take(Resource::Memory, parsing(body.len())) else {
+            let id = Id::sought(&body[..]);
+            let answer = refuse(too_many().into(), id.as_ref(), NoId::Absent, false);
+            return visit.respond(503, &[JSON, ("Retry-After", "1")], &answer.body.parts());
+        };
         let inbound = Inbound::read(&body, false);
         if inbound.incoming.is_err() {
             let session = Arc::new(Session::http());
@@ -141,9 +153,9 @@ impl Sse {
         }
         let action = pipe.decide(inbound, guest.account);
         // What follows may block on a slow reader.
-        drop(body);
-        visit.accepted();
+        drop((body, parsing));
         pipe.act(action, guest.pass);
+        visit.accepted();
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
