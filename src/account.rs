@@ -28,7 +28,9 @@ pub(crate) enum Resource {
     Calls,
     /// Calls that wait for a run of another call.
     Waits,
-    /// Calls that are not over: their answer may still be written, or their run goes on.
+    /// Messages over HTTP+SSE that are acted on: the thread of each may wait for the reader of another connection.
+    Messages,
+    /// Calls that are not over, each on a thread: their answer may still be written, or their run goes on.
     Open,
     /// Streams that may be open for hours.
     Streams,
@@ -42,12 +44,13 @@ pub(crate) enum Resource {
 
 impl Resource {
     /// All of them.
-    pub(crate) const ALL: [Resource; 10] = [
+    pub(crate) const ALL: [Resource; 11] = [
         Resource::Memory,
         Resource::Runs,
         Resource::Queue,
         Resource::Calls,
         Resource::Waits,
+        Resource::Messages,
         Resource::Open,
         Resource::Streams,
         Resource::Transcripts,

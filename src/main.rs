@@ -93,6 +93,11 @@ const FIRST_ANSWER: Duration = Duration::from_millis(10);
 
 /// Least number of calls that are no runs and work at once on stdio.
 const STDIO_CALLS: usize = 32;
+/// Calls on stdio that are not over, each on a thread: most of them wait until the client reads.
+const STDIO_OPEN: usize = 4096;
+/// Messages over HTTP+SSE that are acted on at once: half as many as threads of closed connections may be left before
+/// new connections have to wait.
+const MAX_SSE_MESSAGES: usize = 32;
 /// Transcripts that Fabric fetches at once: each is a process on its host.
 const MAX_TRANSCRIPTS: usize = 8;
 
@@ -296,7 +301,10 @@ fn bounds(config: &Config) -> Bounds {
         // Over HTTP every call has a thread, or is refused: a queue would only hide that.
         Resource::Queue => 0,
         Resource::Calls | Resource::Waits => calls,
-        Resource::Open => usize::MAX / 2,
+        Resource::Messages => MAX_SSE_MESSAGES,
+        // The one client of stdio may send many before it reads.
+        Resource::Open if is_stdio => STDIO_OPEN,
+        Resource::Open => config.max_runs + 2 * calls,
         Resource::Streams => http.max_connections,
         Resource::Transcripts => MAX_TRANSCRIPTS,
         Resource::Kept => kept,

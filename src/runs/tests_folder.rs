@@ -570,12 +570,10 @@ fn folders_that_will_not_do_are_refused() {
         )));
         set(&deep, 0o755);
         Folder::open(&deep).unwrap();
-        set(&at.0, 0o777);
-        let parent = at.0.canonicalize().unwrap();
-        let remedy = format!("chmod o-w {}", parent.display());
-        assert!(why(&deep).ends_with(&remedy), "{}", why(&deep));
-        set(&at.0, 0o1777);
-        Folder::open(&deep).unwrap();
+        for parent in [0o777, 0o1777] {
+            set(&at.0, parent);
+            Folder::open(&deep).unwrap();
+        }
         let link = at.0.join("link");
         symlink("deep/er", &link).unwrap();
         Folder::open(&link).unwrap();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use log::Level;
 
 use crate::account::{Account, Full, Guard, Resource};
+use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Error, no_room};
 use crate::logging::Line;
 use crate::protocol::{Answer, Id, NoId, Refusal, RequestContext, ResultWriter, Revision, Session};
@@ -14,6 +15,9 @@ use crate::tools::{self, Caller, Context, Failure, Place, Tool};
 use crate::{logging, metrics, random};
 
 use super::{Request, Server};
+
+/// An answer up to this length is sent even if there is no room for it: a failed run's, with what had arrived. Bytes.
+const ALWAYS_SENT: usize = MAX_PARTIAL_TEXT + (16 << 10);
 
 /// A request with checked params.
 pub(crate) struct Call {
@@ -112,10 +116,7 @@ impl Call {
         if self.is_run() {
             return self.place(&caller.account);
         }
-        caller
-            .account
-            .wait_for(self.place, &mut || !caller.peer.stopped())
-            .map(Place::Now)
+        Place::wait_for(&caller.account, self.place, &mut || !caller.peer.stopped())
             .ok_or_else(Error::cancelled)
     }
 
@@ -192,8 +193,8 @@ impl CallHead {
             Ok(()) => {
                 let mut answer = result.end();
                 match answer.charge(&context.caller.account) {
-                    Ok(()) => answer,
-                    Err(Full) => self.fail(no_room()),
+                    Err(Full) if answer.body.len() > ALWAYS_SENT => self.fail(no_room()),
+                    Ok(()) | Err(Full) => answer,
                 }
             }
             Err(refusal) => {

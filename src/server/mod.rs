@@ -176,7 +176,6 @@ impl Server {
     pub(crate) fn caller(&self, pass: &Arc<Pass>, peer: Arc<dyn Peer>) -> Caller {
         let account = self.account(&pass.identity);
         Caller {
-            _open: account.take(Resource::Open, 1).ok(),
             owner: self.owner(&pass.identity),
             pass: pass.clone(),
             account,

@@ -84,8 +84,6 @@ pub(crate) struct Caller {
     pub(crate) owner: Owner,
     /// Where its answer goes.
     pub(crate) peer: Arc<dyn Peer>,
-    /// Whoever ends the process waits for it: from before the call has a thread until its answer is written.
-    pub(crate) _open: Option<Guard>,
 }
 
 /// The context of one call.
@@ -105,6 +103,8 @@ pub(crate) struct Context {
     memory: Mutex<Guard>,
     /// Its place among the calls that may work.
     place: Mutex<Option<Guard>>,
+    /// Whoever ends the process waits for it.
+    open: Mutex<Option<Guard>>,
     answered: AtomicBool,
     /// It had to stop because the process ends.
     aborted: AtomicBool,
@@ -118,8 +118,14 @@ pub(crate) struct Context {
 }
 
 /// The place of a call among those that may work at once. Taken before it gets a thread.
-pub(crate) enum Place {
-    /// It may work.
+pub(crate) struct Place {
+    turn: Turn,
+    /// Until its answer is written: its thread may wait for a reader long after its work is done.
+    open: Guard,
+}
+
+/// When a call may work.
+enum Turn {
     Now(Guard),
     /// It waits for one of these, with a place in the queue.
     Queued(Resource, Guard),
@@ -131,14 +137,26 @@ impl Place {
     /// # Errors
     /// `too-many-requests`: all are taken, and the queue is full.
     pub(crate) fn take(account: &Account, what: Resource) -> Result<Place, Error> {
-        let place = account.take(what, 1).map(Place::Now);
-        place
-            .or_else(|Full| {
-                account
-                    .take(Resource::Queue, 1)
-                    .map(|queued| Place::Queued(what, queued))
-            })
+        let turn = account.take(what, 1).map(Turn::Now);
+        let turn = turn.or_else(|Full| {
+            account
+                .take(Resource::Queue, 1)
+                .map(|queued| Turn::Queued(what, queued))
+        });
+        let open = || account.take(Resource::Open, 1);
+        turn.and_then(|turn| open().map(|open| Place { turn, open }))
             .map_err(|Full| busy(account, what))
+    }
+
+    /// The same, waiting for it as long as `still_waiting` says so. `None` once it does not.
+    pub(crate) fn wait_for(
+        account: &Account,
+        what: Resource,
+        still_waiting: &mut dyn FnMut() -> bool,
+    ) -> Option<Place> {
+        let turn = Turn::Now(account.wait_for(what, still_waiting)?);
+        let open = account.wait_for(Resource::Open, still_waiting)?;
+        Some(Place { turn, open })
     }
 }
 
@@ -281,6 +299,7 @@ impl Context {
             notes: Mutex::new(notes),
             memory: Mutex::new(memory),
             place: Mutex::default(),
+            open: Mutex::default(),
             answered: AtomicBool::new(false),
             aborted: AtomicBool::new(false),
             run: OnceLock::new(),
@@ -300,9 +319,10 @@ impl Context {
     /// `too-many-requests`, or `cancelled` if the caller left while it waited.
     pub(crate) fn enter(&self, place: Place, patience: Option<Duration>) -> Result<(), Error> {
         let begun = Instant::now();
-        let place = match place {
-            Place::Now(place) => place,
-            Place::Queued(what, _queued) => {
+        *lock(&self.open) = Some(place.open);
+        let place = match place.turn {
+            Turn::Now(place) => place,
+            Turn::Queued(what, _queued) => {
                 let mut left = false;
                 let place = self.caller.account.wait_for(what, &mut || {
                     left = self.still_waiting().is_err();

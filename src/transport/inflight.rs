@@ -37,7 +37,7 @@ enum Entry {
     Listen {
         _place: Registration,
         end: Vec<Vec<u8>>,
-        _memory: Guard,
+        _held: Vec<Guard>,
     },
 }
 
@@ -75,13 +75,13 @@ impl Inflight {
         Some(cancel)
     }
 
-    /// Registers a subscription. `end` is what to send if the server ends it. False if the id is in use.
+    /// Registers a subscription, which holds `held`. `end` is what to send if the server ends it. False if the id is in use.
     pub(crate) fn listen(
         &self,
         id: &Id,
         place: impl FnOnce() -> Registration,
         end: Vec<Vec<u8>>,
-        memory: Guard,
+        held: Vec<Guard>,
     ) -> bool {
         let mut state = self.lock();
         if state.entries.contains_key(id) {
@@ -92,7 +92,7 @@ impl Inflight {
             Entry::Listen {
                 _place: place(),
                 end,
-                _memory: memory,
+                _held: held,
             },
         );
         true

@@ -174,7 +174,11 @@ impl Pipe {
             return refuse(Error::stopped());
         }
         // Its id is kept here, with the listener, and in what is sent at its end.
-        let Ok(memory) = account.take(Resource::Memory, 8 * listen.id().len()) else {
+        let mut held = vec![(Resource::Memory, 8 * listen.id().len())];
+        // A thread watches its tasks.
+        held.extend(listen.has_tasks().then_some((Resource::Streams, 1)));
+        let held = held.into_iter().map(|(what, n)| account.take(what, n));
+        let Ok(held) = held.collect() else {
             return refuse(too_many());
         };
         let mut end = vec![listen.end().body.into_bytes()];
@@ -189,7 +193,7 @@ impl Pipe {
                 .subscriptions
                 .add(listen.listener(account.clone(), sink))
         };
-        if !self.inflight.listen(listen.id(), place, end, memory) {
+        if !self.inflight.listen(listen.id(), place, end, held) {
             let answer = duplicate(listen.id(), true);
             self.line.send(&answer.body.parts(), Flush::Later);
         }

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::access::Identity;
+use crate::account::Resource;
 use crate::config::Config;
 use crate::http::Method;
 use crate::protocol::{NoId, Session};
@@ -141,9 +142,16 @@ impl Sse {
             return;
         }
         let action = pipe.decide(inbound, guest.account);
-        // What follows may block on a slow reader.
         drop((body, parsing));
-        visit.accepted();
+        let answer = visit.defer();
+        let Some(_acting) = guest
+            .account
+            .wait_for(Resource::Messages, &mut || !answer.gone())
+        else {
+            return;
+        };
+        answer.respond(202, &[], &[]);
+        // May block on a slow reader.
         pipe.act(action, guest.pass);
     }
 

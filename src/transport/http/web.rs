@@ -311,6 +311,11 @@ pub(super) struct Later {
 }
 
 impl Later {
+    /// Has the client left, or was its connection closed?
+    pub(super) fn gone(&self) -> bool {
+        self.deferred.gone()
+    }
+
     /// Answers with a body of known size, in these parts.
     pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         metrics::RESPONSES.add([status], 1);
