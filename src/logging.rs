@@ -546,7 +546,6 @@ fn write_entries(queue: &Queue, mut write: impl FnMut(&Entry)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{BufReader, Read};
     use std::process::{Command, Stdio};
     use std::sync::mpsc;
 
@@ -829,25 +828,6 @@ mod tests {
                 critical("the end");
                 assert!(flush(Duration::from_secs(60)));
             }
-            "blocked" => {
-                install_panic_hook();
-                start(LogLevel::Info, LogFormat::Logfmt);
-                // More than the pipe, the queue and the writer hold together, were they never read.
-                for n in 0..20_000 {
-                    log::info!("{n} {}", "x".repeat(100));
-                }
-                assert!(!flush(Duration::from_millis(1)));
-            }
-            "closed" => {
-                // Until the parent has closed our stderr.
-                std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-                install_panic_hook();
-                start(LogLevel::Info, LogFormat::Logfmt);
-                for n in 0..100 {
-                    log::info!("{n}");
-                }
-                assert!(flush(Duration::from_secs(60)));
-            }
             other => panic!("{other}"),
         }
         std::process::exit(42);
@@ -905,50 +885,5 @@ mod tests {
             "{text}"
         );
         assert_eq!(output.status.code(), Some(42));
-    }
-
-    #[test]
-    fn a_stderr_nobody_reads_blocks_nobody() {
-        let mut child = command("blocked").spawn().unwrap();
-        // It ends by itself though its stderr, held open here, is not read.
-        assert_eq!(child.wait().unwrap().code(), Some(42));
-        let mut text = String::new();
-        BufReader::new(child.stderr.take().unwrap())
-            .read_to_string(&mut text)
-            .unwrap();
-        assert!(text.lines().next().unwrap().contains(" 0 xxx"));
-    }
-
-    #[test]
-    fn a_closed_stderr_ends_nothing() {
-        let mut child = command("closed").stdin(Stdio::piped()).spawn().unwrap();
-        drop(child.stderr.take());
-        drop(child.stdin.take());
-        assert_eq!(child.wait().unwrap().code(), Some(42));
-    }
-
-    /// Prints what the log costs its callers: `cargo test --release -- --ignored --nocapture cost_of_logging`.
-    #[test]
-    #[ignore = "a measurement"]
-    fn cost_of_logging() {
-        let before = std::time::Instant::now();
-        start(LogLevel::Info, LogFormat::Logfmt);
-        let started = before.elapsed();
-        log::info!("first");
-        let first = before.elapsed() - started;
-        let mut times: Vec<_> = (0..500_usize)
-            .map(|n| {
-                let before = std::time::Instant::now();
-                let mut line = Line::default();
-                line.field("tool", "fabric_list_patterns").field("rows", n);
-                line.log(Level::Info, module_path!());
-                before.elapsed()
-            })
-            .collect();
-        times.sort();
-        println!(
-            "start {started:?}, first line {first:?}, then p50 {:?} p99 {:?}",
-            times[250], times[495]
-        );
     }
 }

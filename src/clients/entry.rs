@@ -256,58 +256,27 @@ mod tests {
                  \"FABRIC_BASE_URL\": \"http://f:1\",\n        \"FABRIC_API_KEY\": \"{key}\"\n      }}\n    }}\n  }}\n}}\n"
             )
         };
-        for (name, head, key) in [
-            (
-                "claude-desktop",
-                "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
-                "",
-            ),
-            (
-                "claude-code",
-                "{\n  \"mcpServers\": {\n    \"fabric\": {\n      \"type\": \"stdio\",\n      ",
-                "${FABRIC_API_KEY}",
-            ),
-            (
-                "vscode",
-                "{\n  \"servers\": {\n    \"fabric\": {\n      \"type\": \"stdio\",\n      ",
-                "${env:FABRIC_API_KEY}",
-            ),
-            (
-                "cursor",
-                "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
-                "${env:FABRIC_API_KEY}",
-            ),
+        let claude = "${FABRIC_API_KEY}";
+        let code = "${env:FABRIC_API_KEY}";
+        let stdio = "\"type\": \"stdio\",\n      ";
+        for (name, servers, kind, key) in [
+            ("claude-desktop", "mcpServers", "", ""),
+            ("claude-code", "mcpServers", stdio, claude),
+            ("vscode", "servers", stdio, code),
+            ("cursor", "mcpServers", "", code),
             (
                 "zed",
-                "{\n  \"context_servers\": {\n    \"fabric\": {\n      \"source\": \"custom\",\n      ",
+                "context_servers",
+                "\"source\": \"custom\",\n      ",
                 "",
             ),
-            (
-                "windsurf",
-                "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
-                "${env:FABRIC_API_KEY}",
-            ),
-            (
-                "cline",
-                "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
-                "${env:FABRIC_API_KEY}",
-            ),
-            (
-                "continue",
-                "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
-                "",
-            ),
-            (
-                "gemini-cli",
-                "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
-                "${FABRIC_API_KEY}",
-            ),
-            (
-                "jetbrains",
-                "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
-                "",
-            ),
+            ("windsurf", "mcpServers", "", code),
+            ("cline", "mcpServers", "", code),
+            ("continue", "mcpServers", "", ""),
+            ("gemini-cli", "mcpServers", "", claude),
+            ("jetbrains", "mcpServers", "", ""),
         ] {
+            let head = format!("{{\n  \"{servers}\": {{\n    \"fabric\": {{\n      {kind}");
             assert_eq!(
                 client(name).config("/opt/f", &program(Key::Set)),
                 format!("{head}{}", rest(key)),
@@ -323,50 +292,22 @@ mod tests {
 
     #[test]
     fn over_http_each_has_its_own_keys_and_refers_to_the_token() {
-        for (name, expected) in [
-            (
-                "claude-code",
-                r#""type": "http", "url": "URL", "headers": {"Authorization": "Bearer ${FABRIC_MCP_AUTH_TOKEN}"}"#,
-            ),
-            (
-                "vscode",
-                r#""type": "http", "url": "URL", "headers": {"Authorization": "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"}"#,
-            ),
-            (
-                "cursor",
-                r#""url": "URL", "headers": {"Authorization": "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"}"#,
-            ),
-            (
-                "zed",
-                r#""url": "URL", "headers": {"Authorization": "Bearer YOUR_TOKEN"}"#,
-            ),
-            (
-                "windsurf",
-                r#""serverUrl": "URL", "headers": {"Authorization": "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"}"#,
-            ),
-            (
-                "cline",
-                r#""type": "streamableHttp", "url": "URL", "headers": {"Authorization": "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"}"#,
-            ),
-            (
-                "continue",
-                r#""type": "http", "url": "URL", "headers": {"Authorization": "Bearer YOUR_TOKEN"}"#,
-            ),
-            (
-                "gemini-cli",
-                r#""httpUrl": "URL", "headers": {"Authorization": "Bearer ${FABRIC_MCP_AUTH_TOKEN}"}"#,
-            ),
-            (
-                "jetbrains",
-                r#""url": "URL", "headers": {"Authorization": "Bearer YOUR_TOKEN"}"#,
-            ),
+        let (claude, code) = ("${FABRIC_MCP_AUTH_TOKEN}", "${env:FABRIC_MCP_AUTH_TOKEN}");
+        for (name, head, token) in [
+            ("claude-code", r#""type": "http", "url""#, claude),
+            ("vscode", r#""type": "http", "url""#, code),
+            ("cursor", r#""url""#, code),
+            ("zed", r#""url""#, "YOUR_TOKEN"),
+            ("windsurf", r#""serverUrl""#, code),
+            ("cline", r#""type": "streamableHttp", "url""#, code),
+            ("continue", r#""type": "http", "url""#, "YOUR_TOKEN"),
+            ("gemini-cli", r#""httpUrl""#, claude),
+            ("jetbrains", r#""url""#, "YOUR_TOKEN"),
         ] {
-            let text = client(name).entry("/opt/f", &url()).text(None, "");
             assert_eq!(
-                text,
+                client(name).entry("/opt/f", &url()).text(None, ""),
                 format!(
-                    "{{{}}}",
-                    expected.replace("URL", "https://mcp.example.com/mcp")
+                    "{{{head}: \"https://mcp.example.com/mcp\", \"headers\": {{\"Authorization\": \"Bearer {token}\"}}}}"
                 ),
                 "{name}"
             );

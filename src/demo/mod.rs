@@ -473,82 +473,33 @@ mod tests {
     #[test]
     fn every_route_has_fabrics_shape() {
         let demo = start().unwrap();
-        let not_found = r#""pattern 'nope' not found. Run 'fabric -l' to see available patterns""#;
-        let missing = r#""missing required variable: lang_code""#;
-        for (line, body, status, starts) in [
-            (
-                "GET /patterns/names",
-                "",
-                200,
-                r#"["create_diagram","explain_code","extract_action_items","#,
-            ),
-            (
-                "GET /patterns/summarize",
-                "",
-                200,
-                r##"{"Description":"","Name":"summarize","Pattern":"# IDENTITY and PU"##,
-            ),
-            (
-                "GET /patterns/summ%61rize",
-                "",
-                200,
-                r#"{"Description":"","Name":"summarize""#,
-            ),
-            ("GET /patterns/nope", "", 500, not_found),
-            ("POST /patterns/nope/apply", "{}", 500, not_found),
-            (
-                "POST /patterns/translate/apply",
-                r#"{"input":"x"}"#,
-                500,
-                missing,
-            ),
-            (
-                "POST /patterns/translate/apply",
-                "nonsense",
-                400,
-                r#"{"error":""#,
-            ),
-            (
-                "GET /models/names",
-                "",
-                200,
-                r#"{"models":["demo-dry-run","demo-instant"],"vendors":{"Demo":["demo-dry"#,
-            ),
-            (
-                "GET /strategies",
-                "",
-                200,
-                r#"[{"name":"cot","description":"Reason in steps before answering","prompt""#,
-            ),
-            (
-                "GET /config",
-                "",
-                200,
-                r#"{"anthropic":"demo-key-that-opens-nothing-0001","deepseek":"","#,
-            ),
-            ("GET /contexts/names", "", 200, r#"["plain_english"]"#),
-            ("GET /sessions/names", "", 200, "[]"),
-            (
-                "POST /chat",
-                "nonsense",
-                400,
-                r#"{"error":"invalid request format: "#,
-            ),
-            ("GET /chat", "", 404, "404 page not found"),
-            (
-                "POST /youtube/transcript",
-                r#"{"url":"https://www.youtube.com/watch?v=x","timestamps":true}"#,
-                200,
-                r#"{"description":"A made-up video: the demo asks nobody for transcripts.","title":"What broke on Friday","transcript":"[00:00:00] Welcome. Our"#,
-            ),
-            (
-                "POST /youtube/transcript",
-                "nonsense",
-                400,
-                r#"{"error":"invalid request"}"#,
-            ),
-            ("GET /", "", 404, "404 page not found"),
-        ] {
+        // A request and its body, then the status and how the answer begins.
+        let cases = r##"
+GET /patterns/names => 200 ["create_diagram","explain_code","extract_action_items",
+GET /patterns/summarize => 200 {"Description":"","Name":"summarize","Pattern":"# IDENTITY and PU
+GET /patterns/summ%61rize => 200 {"Description":"","Name":"summarize"
+GET /patterns/nope => 500 "pattern 'nope' not found. Run 'fabric -l' to see available patterns"
+POST /patterns/nope/apply {} => 500 "pattern 'nope' not found.
+POST /patterns/translate/apply {"input":"x"} => 500 "missing required variable: lang_code"
+POST /patterns/translate/apply nonsense => 400 {"error":"
+GET /models/names => 200 {"models":["demo-dry-run","demo-instant"],"vendors":{"Demo":["demo-dry
+GET /strategies => 200 [{"name":"cot","description":"Reason in steps before answering","prompt"
+GET /config => 200 {"anthropic":"demo-key-that-opens-nothing-0001","deepseek":"",
+GET /contexts/names => 200 ["plain_english"]
+GET /sessions/names => 200 []
+POST /chat nonsense => 400 {"error":"invalid request format: 
+GET /chat => 404 404 page not found
+POST /youtube/transcript {"url":"https://www.youtube.com/watch?v=x"} => 200 {"description":"A made-up video
+POST /youtube/transcript nonsense => 400 {"error":"invalid request"}
+GET / => 404 404 page not found
+"##;
+        for case in cases.trim_start().lines() {
+            let (request, expected) = case.split_once(" => ").unwrap();
+            let (status, starts) = expected.split_once(' ').unwrap();
+            let mut words = request.splitn(3, ' ');
+            let line = format!("{} {}", words.next().unwrap(), words.next().unwrap());
+            let (line, body) = (line.as_str(), words.next().unwrap_or_default());
+            let status: u16 = status.parse().unwrap();
             let (got, _, answer) = ask(&demo, line, body);
             assert!(
                 got == status && answer.starts_with(starts),

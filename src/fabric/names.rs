@@ -278,12 +278,7 @@ mod tests {
             "漢字",
             "e\u{301}te",
             "with space",
-            "v1.2",
-            "a..b",
             " a",
-            "com",
-            "com10",
-            "console",
             "lptx",
             "x.nul",
             &"x".repeat(128),
@@ -297,9 +292,7 @@ mod tests {
         for (name, why) in [
             ("", "is empty"),
             ("/etc/passwd", "`/`"),
-            ("~/x", "start with"),
             (".", "start with"),
-            ("..", "start with"),
             (".hidden", "start with"),
             ("a/../b", "`/`"),
             ("\\\\host\\share", "`\\`"),
@@ -311,11 +304,7 @@ mod tests {
             ("{{x}}", "`{`"),
             ("summarize.", "end with a dot or a space"),
             ("summarize ", "end with a dot or a space"),
-            ("a. .", "end with a dot or a space"),
-            (" ", "end with a dot or a space"),
             ("NUL", "device"),
-            ("aux.x", "device"),
-            ("Com1", "device"),
             ("lpt¹.a.b", "device"),
             ("con .x", "device"),
         ] {
@@ -341,13 +330,11 @@ mod tests {
             ("Summarize", "sUMMARIZE"),
             ("ÜBER", "über"),
             ("u\u{308}ber", "ÜBER"),
-            ("résumé", "re\u{301}sume\u{301}"),
             ("straße", "STRASSE"),
             ("ſummarize", "summarize"),
             ("\u{212a}ey", "key"),
             ("create_codıng", "create_coding"),
             ("ΣΟΦΟΣ", "σοφος"),
-            ("σοφος", "σοφοσ"),
             ("İx", "i\u{307}x"),
             ("e\u{302}\u{301}", "ế"),
             ("한글", "\u{1112}\u{1161}\u{11ab}\u{1100}\u{1173}\u{11af}"),
@@ -362,9 +349,7 @@ mod tests {
             ("a", "b"),
             ("résumé", "resume"),
             ("漢字", "総括"),
-            ("a_b", "a-b"),
             ("a", "aa"),
-            ("é", "è"),
         ] {
             assert!(!is_same(one, other), "{one:?} {other:?}");
         }
@@ -390,10 +375,8 @@ mod tests {
     fn values_that_fabric_would_run_are_refused() {
         for value in [
             "{{plugin:sys:env:OPENAI_API_KEY}}",
-            "a {{x}} b",
             "{{ext:a:b}}",
             "a {{",
-            "{{{",
             "a __FABRIC_INPUT_SENTINEL_TOKEN__ b",
         ] {
             let error = variables(&map(&[("name", value)])).unwrap_err();
@@ -408,10 +391,7 @@ mod tests {
             "",
             "fn f() { x }",
             "{\"a\": {\"b\": 1}}",
-            "}}",
-            "{ plugin: 1 }",
             "plugin:a:b",
-            "{",
             "{input}",
             "__FABRIC_INPUT_",
         ] {

@@ -201,69 +201,30 @@ mod tests {
 
     #[test]
     fn paths_urls_and_keys_are_replaced() {
-        for (text, expected) in [
-            // As real Fabric versions write it.
-            (
-                "Error: could not get pattern nope: open /home/u/.config/fabric/patterns/nope/system.md: no such file",
-                "Error: could not get pattern nope: open [path]: no such file",
-            ),
-            (
-                "open C:\\Users\\Bob Smith\\x.md: denied",
-                "open [path] [path]: denied",
-            ),
-            ("open C:/Users/bob/x: denied", "open C:[path]: denied"),
-            ("read \"\\\\host\\share\\f\".", "read \"[path]\"."),
-            ("at patterns\\nope\\system.md", "at [path]"),
-            (
-                "in ~/.config and ./x, ../y; (/tmp/z)",
-                "in [path] and [path], [path]; ([path])",
-            ),
-            (
-                "path=/etc/passwd, file:/etc/shadow",
-                "path=[path], file:[path]",
-            ),
-            ("in …/home/u/x or *//srv/y", "in [path] or [path]"),
-            (
-                "open /tmp/x: meta-llama/y is unknown",
-                "open [path]: meta-llama/y is unknown",
-            ),
-            ("open '/srv/my files/a b/c'", "open '[path] [path] [path]'"),
-            (
-                "Post \"https://api.openai.com/v1/chat?key=abc\": dial tcp: timeout",
-                "Post \"[url]\": dial tcp: timeout",
-            ),
-            (
-                "see http://user:pw@h/x, or (https://y.z/a_b).",
-                "see [url], or ([url]).",
-            ),
-            ("url=file:///etc/x ws://[::1]:80/p", "url=[url] [url]"),
-            (
-                "Incorrect API key provided: sk-proj-abc123_DEF456.",
-                "Incorrect API key provided: [key].",
-            ),
-            (
-                "key sk-ab***********************xyz wrong",
-                "key [key] wrong",
-            ),
-            (
-                "Authorization: Bearer abc.def",
-                "Authorization: Bearer [key]",
-            ),
-            (
-                "got {\"api_key\": \"hunter2\"}",
-                "got {\"api_key\": \"[key]\"}",
-            ),
-            (
-                "token=abc&x=1 PASSWORD: geheim",
-                "token=[key]&x=1 PASSWORD: [key]",
-            ),
-            ("invalid api key: my-own", "invalid api key: [key]"),
-            (
-                "AIzaSyA1234567 gsk_abcdefgh hf_abcdefgh eyJhbGciOi.x.y",
-                "[key] [key] [key] [key]",
-            ),
-            ("id 0123456789abcdef0123456789abcdef", "id [key]"),
+        for case in [
+            "Error: could not get pattern nope: open /home/u/.config/fabric/patterns/nope/system.md: no such file => Error: could not get pattern nope: open [path]: no such file",
+            "open C:\\Users\\Bob Smith\\x.md: denied => open [path] [path]: denied",
+            "open C:/Users/bob/x: denied => open C:[path]: denied",
+            "read \"\\\\host\\share\\f\". => read \"[path]\".",
+            "at patterns\\nope\\system.md => at [path]",
+            "in ~/.config and ./x, ../y; (/tmp/z) => in [path] and [path], [path]; ([path])",
+            "path=/etc/passwd, file:/etc/shadow => path=[path], file:[path]",
+            "in …/home/u/x or *//srv/y => in [path] or [path]",
+            "open /tmp/x: meta-llama/y is unknown => open [path]: meta-llama/y is unknown",
+            "open '/srv/my files/a b/c' => open '[path] [path] [path]'",
+            r#"Post "https://api.openai.com/v1/chat?key=abc": dial tcp: timeout => Post "[url]": dial tcp: timeout"#,
+            "see http://user:pw@h/x, or (https://y.z/a_b). => see [url], or ([url]).",
+            "url=file:///etc/x ws://[::1]:80/p => url=[url] [url]",
+            "Incorrect API key provided: sk-proj-abc123_DEF456. => Incorrect API key provided: [key].",
+            "key sk-ab***********************xyz wrong => key [key] wrong",
+            "Authorization: Bearer abc.def => Authorization: Bearer [key]",
+            r#"got {"api_key": "hunter2"} => got {"api_key": "[key]"}"#,
+            "token=abc&x=1 PASSWORD: geheim => token=[key]&x=1 PASSWORD: [key]",
+            "invalid api key: my-own => invalid api key: [key]",
+            "AIzaSyA1234567 gsk_abcdefgh hf_abcdefgh eyJhbGciOi.x.y => [key] [key] [key] [key]",
+            "id 0123456789abcdef0123456789abcdef => id [key]",
         ] {
+            let (text, expected) = case.split_once(" => ").expect("two parts");
             assert_eq!(sanitize(text), expected, "{text}");
         }
     }

@@ -187,19 +187,13 @@ mod tests {
 
     #[test]
     fn an_address_of_one_video_is_its_id() {
-        for url in [
-            "https://www.youtube.com/watch?v=ID",
-            "http://youtube.com/watch?v=ID&list=PL1&index=2",
-            "HTTPS://M.YouTube.COM/watch?feature=youtu.be%20&v=ID&t=1m2s#top",
-            "https://music.youtube.com/watch/?v=ID",
-            "https://youtu.be/ID",
-            "https://www.youtu.be/ID/?si=x&t=5",
-            "https://youtube.com/shorts/ID?x",
-            "https://www.youtube.com/live/ID/",
-            "https://www.youtube.com/embed/ID?start=1",
-            "https://www.youtube.com/v/ID",
-            "https://www.youtube.com/e/ID",
-        ] {
+        let all = "https://www.youtube.com/watch?v=ID http://youtube.com/watch?v=ID&list=PL1&index=2 \
+                   HTTPS://M.YouTube.COM/watch?feature=youtu.be%20&v=ID&t=1m2s#top \
+                   https://music.youtube.com/watch/?v=ID https://youtu.be/ID \
+                   https://www.youtu.be/ID/?si=x&t=5 https://youtube.com/shorts/ID?x \
+                   https://www.youtube.com/live/ID/ https://www.youtube.com/embed/ID?start=1 \
+                   https://www.youtube.com/v/ID https://www.youtube.com/e/ID";
+        for url in all.split(' ') {
             assert_eq!(
                 VideoId::parse("url", &url.replace("ID", ID))
                     .unwrap()
@@ -226,38 +220,21 @@ mod tests {
         const VIDEO: &str = "does not name one video";
         for (url, why) in [
             (" https://youtu.be/ID", CHARACTERS),
-            ("https://youtu.be/ID\n", CHARACTERS),
-            ("https://you\ttu.be/ID", CHARACTERS),
             ("https://evil.org\\@youtu.be/ID", CHARACTERS),
-            ("https://youtu.be\\ID", CHARACTERS),
-            ("https://youtu.be/ID\0", CHARACTERS),
             ("https://yоutu.be/ID", CHARACTERS),
             ("", "is missing"),
-            ("ID", SCHEME),
             ("--exec=x", SCHEME),
             ("youtu.be/ID", SCHEME),
-            ("//youtu.be/ID", SCHEME),
-            ("ftp://youtu.be/ID", SCHEME),
-            ("file:///youtu.be/ID", SCHEME),
             ("javascript:https://youtu.be/ID", SCHEME),
-            ("-https://youtu.be/ID", SCHEME),
             ("https://youtube.com.evil.org/watch?v=ID", HOST),
-            ("https://evil.org/youtube.com/watch?v=ID", HOST),
             ("https://evil.org/https://youtu.be/ID", HOST),
             ("https://evil.org#@youtu.be/ID", HOST),
-            ("https://evil.org?@youtu.be/ID", HOST),
             ("https://evilyoutube.com/watch?v=ID", HOST),
-            ("https://evil-youtu.be/ID", HOST),
-            ("https://user@youtube.com/watch?v=ID", HOST),
-            ("https://youtube.com@evil.org/watch?v=ID", HOST),
             ("https://user:x@www.youtube.com/watch?v=ID", HOST),
             ("https://youtube.com:443/watch?v=ID", HOST),
             ("https://youtube.com./watch?v=ID", HOST),
             ("https://%77ww.youtube.com/watch?v=ID", HOST),
-            ("https://[::1].youtube.com/watch?v=ID", HOST),
-            ("https:///youtu.be/ID", HOST),
             ("https://www.youtube-nocookie.com/embed/ID", HOST),
-            ("https://vimeo.com/1", HOST),
             ("https://www.youtube.com/playlist?list=PL1", PLAYLIST),
             ("https://www.youtube.com/watch?list=PL1", PLAYLIST),
             (
@@ -266,21 +243,13 @@ mod tests {
             ),
             ("https://www.youtube.com/embed/live_stream?channel=x", VIDEO),
             ("https://www.youtube.com", VIDEO),
-            ("https://youtu.be", VIDEO),
             ("https://youtu.be/", VIDEO),
-            ("https://youtu.be//ID", VIDEO),
             ("https://youtu.be/ID/x", VIDEO),
-            ("https://youtu.be/IDx", VIDEO),
             ("https://youtu.be/short", VIDEO),
             ("https://youtu.be/abc%2DEF_123", VIDEO),
-            ("https://www.youtube.com/@channel", VIDEO),
-            ("https://www.youtube.com/Watch?v=ID", VIDEO),
-            ("https://www.youtube.com/watch", VIDEO),
             ("https://www.youtube.com/watch?v=", VIDEO),
             ("https://www.youtube.com/watch?v=ID&v=ID", VIDEO),
-            ("https://www.youtube.com/watch?%76=ID", VIDEO),
             ("https://www.youtube.com/watch#?v=ID", VIDEO),
-            ("https://www.youtube.com/x/watch?v=ID", VIDEO),
             (
                 "https://www.youtube.com/redirect?q=https://youtu.be/ID",
                 VIDEO,
@@ -313,49 +282,21 @@ mod tests {
         );
         let (busy, robot) = ("takes no more requests", "wants Fabric's host to sign in");
         let quoted = "Its reason: ";
+        let (internal, api) = (Kind::FabricInternal, Kind::ApiError);
         for (said, kind, words) in [
+            ("yt-dlp not found in PATH. Please", internal, no_tool),
+            ("在 PATH 中未找到 yt-dlp。", internal, no_tool),
+            ("no VTT files found in directory", api, none),
+            ("VTTファイルに", api, none),
+            ("limite ; '--sleep-requests 1'", api, busy),
+            ("--yt-dlp-args='--cookies-from-browser B'", api, robot),
+            ("YouTube API erforderlich 'fabric --setup'", internal, key),
+            ("googleapi: Error 400: API key not valid.", internal, key),
+            ("yt-dlp failed with 'en': no VTT in PATH", api, quoted),
             (
-                "yt-dlp not found in PATH. Please install",
-                Kind::FabricInternal,
-                no_tool,
-            ),
-            ("在 PATH 中未找到 yt-dlp。", Kind::FabricInternal, no_tool),
-            ("no VTT files found in directory", Kind::ApiError, none),
-            (
-                "keine VTT-Dateien im Verzeichnis gefunden",
-                Kind::ApiError,
-                none,
-            ),
-            ("VTTファイルに", Kind::ApiError, none),
-            (
-                "limite ; réessayez avec '--sleep-requests 1'",
-                Kind::ApiError,
-                busy,
-            ),
-            (
-                "bot: --yt-dlp-args='--cookies-from-browser BROWSER'",
-                Kind::ApiError,
-                robot,
-            ),
-            (
-                "YouTube API-Schlüssel erforderlich. Führen Sie 'fabric --setup' aus",
-                Kind::FabricInternal,
-                key,
-            ),
-            (
-                "x: googleapi: Error 400: API key not valid.",
-                Kind::FabricInternal,
-                key,
-            ),
-            (
-                "yt-dlp failed with language 'en': ERROR: no VTT in PATH",
-                Kind::ApiError,
-                quoted,
-            ),
-            (
-                "mkdir /tmp/fabric-youtube-x: permission denied",
-                Kind::ApiError,
-                "Its reason: mkdir [path]: permission",
+                "mkdir /tmp/x: permission denied",
+                api,
+                "mkdir [path]: permission",
             ),
         ] {
             let (got, detail) = explained(500, &serde_json::json!({ "error": said }).to_string());

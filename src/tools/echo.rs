@@ -50,24 +50,16 @@ mod tests {
     #[test]
     fn what_is_repeated_goes_and_the_clue_stays() {
         let input = "Dear Ms Müller, my card is 4000-1234 and the model is not a clue. Ω";
-        for (reason, expected) in [
-            ("Error: model not found", "Error: model not found"),
-            (
-                "bad prompt: \"Dear Ms Müller, my card\" (400)",
-                "bad prompt: \"[...]\" (400)",
-            ),
-            (
-                "refused 'card is 4000-1234', and the rest",
-                "refused '[...]', and the rest",
-            ),
-            ("Müller, my card is 4000-1234 and the model is not", "[...]"),
-            (
-                "the model is broken, 4000-1234.",
-                "[...] broken, 4000-1234.",
-            ),
-            ("", ""),
-            ("…", "…"),
+        for case in [
+            "Error: model not found => Error: model not found",
+            r#"bad prompt: "Dear Ms Müller, my card" (400) => bad prompt: "[...]" (400)"#,
+            "refused 'card is 4000-1234', and the rest => refused '[...]', and the rest",
+            "Müller, my card is 4000-1234 and the model is not => [...]",
+            "the model is broken, 4000-1234. => [...] broken, 4000-1234.",
+            " => ",
+            "… => …",
         ] {
+            let (reason, expected) = case.split_once(" => ").expect("two parts");
             assert_eq!(without_echo(reason, &["", input]), expected, "{reason}");
         }
         assert_eq!(

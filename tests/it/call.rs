@@ -71,14 +71,7 @@ fn only_text_goes_to_stdout() {
 #[test]
 fn text_is_written_during_the_run() {
     let fabric = FakeFabric::start();
-    fabric.on(
-        "POST /chat",
-        Reply::sse()
-            .content("first ")
-            .gate()
-            .content("last\n")
-            .complete(),
-    );
+    fabric.on("POST /chat", Reply::gated(&["first ", "last\n"]));
     let mut process = call(&fabric, [RUN, SUMMARIZE]).start();
     drop(process.stdin.take());
     let mut stdout = process.stdout.take().unwrap();
@@ -95,14 +88,7 @@ fn text_is_written_during_the_run() {
 #[test]
 fn a_run_is_waited_for_to_its_end() {
     let fabric = FakeFabric::start();
-    fabric.on(
-        "POST /chat",
-        Reply::sse()
-            .content("first ")
-            .gate()
-            .content("last")
-            .complete(),
-    );
+    fabric.on("POST /chat", Reply::gated(&["first ", "last"]));
     let mut process = call(
         &fabric,
         [

@@ -217,25 +217,6 @@ fn a_cancel_that_races_with_the_end_gives_one_answer_or_none() {
 }
 
 #[test]
-fn cancelling_one_run_leaves_the_others_alone() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
-    client.result("logging/setLevel", json!({"level": "warning"}));
-    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
-    let ids: Vec<Value> = (0..4)
-        .map(|_| client.begin_call("fabric_run_pattern", run(), None))
-        .collect();
-    fabric.wait_held(4);
-    client.cancel(&ids[1]);
-    fabric.wait_closed(DEADLINE);
-    fabric.release_all();
-    for at in [0, 2, 3] {
-        assert_eq!(client.answer(&ids[at])["result"]["content"][0]["text"], "x");
-    }
-    client.expect_nothing_else();
-}
-
-#[test]
 fn initialize_cannot_be_cancelled_into_silence() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);

@@ -3,15 +3,13 @@
 
 use serde_json::{Value, json};
 
+use crate::support::Caller;
 use crate::support::expect;
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::transports::{self, EACH};
-use crate::support::{Caller, Era};
-
-const ERA: Era = Era::Legacy("2025-11-25");
 
 fn chain(first: &str, then: Value) -> Value {
     json!({"pattern_name": first, "input_text": "x", "then": then})
@@ -70,11 +68,7 @@ fn a_plan_with_a_hole_is_refused_before_anything_is_run() {
         ),
     ];
     for (arguments, kind, says) in cases {
-        let said = expect::failure(
-            ERA,
-            &client.call("fabric_run_pattern", arguments.clone()),
-            kind,
-        );
+        let said = client.failure("fabric_run_pattern", arguments.clone(), kind);
         assert!(said.contains(says), "{arguments}: {said}");
     }
     fabric.expect_chats(0);
@@ -113,11 +107,7 @@ fn each_step_gets_the_output_of_the_one_before_over_every_transport() {
             "POST /chat",
             Reply::failure(500, json!("open /home/fabric-host/x")),
         );
-        expect::failure(
-            era,
-            &client.call("fabric_run_pattern", plan),
-            "fabric-internal-error",
-        );
+        client.failure("fabric_run_pattern", plan, "fabric-internal-error");
         fabric.expect_chats(1);
     }
 }

@@ -105,7 +105,7 @@ fn everything_works_with_the_demo() {
             "fabric_list_strategies",
             "fabric_get_configuration",
         ] {
-            expect::success(era, &client.call(tool, json!({})));
+            client.success(tool, json!({}));
         }
         let video = json!({"url": "https://youtu.be/abc-DEF_123", "timestamps": true});
         let result = client.call("fabric_get_transcript", video);
@@ -150,6 +150,6 @@ fn two_demos_run_side_by_side() {
         Stdio::speaking(Era::Modern, Program::new(["--demo"])),
     ];
     for client in &mut clients {
-        expect::success(Era::Modern, &client.call("fabric_list_patterns", json!({})));
+        client.success("fabric_list_patterns", json!({}));
     }
 }

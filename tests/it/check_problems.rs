@@ -12,7 +12,7 @@ const NAMES: &str = "GET /patterns/names";
 /// The JSON of a check that exits with `code`.
 #[track_caller]
 fn report(program: Program, code: i32) -> Value {
-    let finished = program.arg("--check").arg("--json").run(DEADLINE);
+    let finished = program.flags("--check --json").run(DEADLINE);
     finished.expect_code(code);
     let report: Value = match serde_json::from_str(&finished.stdout) {
         Ok(report) => report,

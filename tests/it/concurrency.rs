@@ -6,7 +6,7 @@ use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
-use crate::support::{Caller, Era, expect};
+use crate::support::{Era, expect};
 
 #[test]
 fn sixty_four_callers_on_one_pipe_get_their_own_answers() {
@@ -39,23 +39,6 @@ fn sixty_four_callers_on_one_pipe_get_their_own_answers() {
 }
 
 #[test]
-fn calls_really_run_at_once() {
-    const RUNS: usize = 16;
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
-    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
-    let ids: Vec<Value> = (0..RUNS)
-        .map(|_| client.begin_call("fabric_run_pattern", json!({"pattern_name": "ai"}), None))
-        .collect();
-    // Reached only if all runs are at Fabric at the same time.
-    fabric.wait_held(RUNS);
-    fabric.release_all();
-    for id in &ids {
-        expect::success(Era::Legacy("2025-11-25"), &client.answer(id)["result"]);
-    }
-}
-
-#[test]
 fn eras_run_side_by_side() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::speaking(Era::Legacy("2024-11-05"), Program::with(&fabric));
@@ -67,38 +50,6 @@ fn eras_run_side_by_side() {
     fabric.release_all();
     expect::success(Era::Modern, &client.answer(&modern)["result"]);
     expect::success(Era::Legacy("2024-11-05"), &client.answer(&legacy)["result"]);
-}
-
-#[test]
-fn ids_are_used_again_and_again() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
-    for n in 0..50 {
-        let id = json!("same");
-        client.begin_as(
-            &id,
-            "tools/call",
-            json!({"name": "fabric_list_strategies", "arguments": {}}),
-        );
-        assert!(client.answer(&id)["result"].is_object(), "round {n}");
-    }
-    client.expect_nothing_else();
-}
-
-#[test]
-fn two_processes_share_one_fabric() {
-    let fabric = FakeFabric::start();
-    let mut clients = [
-        Stdio::ready(&fabric),
-        Stdio::speaking(Era::Modern, Program::with(&fabric)),
-    ];
-    for client in &mut clients {
-        let result = client.call(
-            "fabric_run_pattern",
-            json!({"pattern_name": "ai", "input_text": "x"}),
-        );
-        assert_eq!(result["content"][0]["text"], "Ran ai on: x");
-    }
 }
 
 /// A client whose server has logged its connection to Fabric and is idle.

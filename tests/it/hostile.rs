@@ -5,20 +5,16 @@
 //! (default 5,000), `FABRIC_MCP_FUZZ_SEED` the seed. Writing and reading are concurrent.
 
 use std::collections::{HashMap, HashSet};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::io::Write;
+use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::support::LEGACY;
+use crate::support::process::Program;
 use crate::support::rng::Rng;
-use crate::support::stdio::{initialize_params, with_meta};
+use crate::support::stdio::{Stdio, initialize_params, with_meta};
+use crate::support::{DEADLINE, LEGACY};
 
-/// Longest silence while answers are due. Only a failing test waits this long.
-const SILENCE: Duration = Duration::from_secs(60);
 /// Number of lines beyond the size limit, in one run.
 const HUGE_LINES: usize = 2;
 
@@ -59,7 +55,7 @@ struct Expected {
     mutants: usize,
 }
 
-struct Generator {
+pub(crate) struct Generator {
     rng: Rng,
     expected: Expected,
     /// The current revision.
@@ -71,9 +67,9 @@ struct Generator {
 }
 
 impl Generator {
-    fn new(seed: u64) -> Generator {
+    pub(crate) fn new(rng: Rng) -> Generator {
         Generator {
-            rng: Rng::new(seed),
+            rng,
             expected: Expected::default(),
             revision: None,
             next: 0,
@@ -142,6 +138,17 @@ impl Generator {
             37 => self.cancel(),
             38 => self.again(),
             _ => self.large(),
+        }
+    }
+
+    /// The body of a POST: one message of the modern era or of a legacy session.
+    pub(crate) fn body(&mut self, modern: bool) -> Vec<u8> {
+        match self.rng.within(0..6) {
+            0 => self.no_answer(),
+            1 => self.malformed_with_id(),
+            2 => self.mutant(),
+            _ if modern => self.modern_request(),
+            _ => self.good_request(),
         }
     }
 
@@ -353,63 +360,6 @@ impl Generator {
     }
 }
 
-/// The binary on pipes; a thread reads all its output.
-struct StdioServer {
-    child: Child,
-    lines: Receiver<Vec<u8>>,
-    stderr: Option<JoinHandle<String>>,
-}
-
-impl StdioServer {
-    /// How it ended unexpectedly.
-    fn gone(&mut self) -> String {
-        let said = self
-            .stderr
-            .take()
-            .map(|said| said.join().expect("stderr"))
-            .unwrap_or_default();
-        format!("the server has gone: {:?}\n{said}", self.child.wait())
-    }
-
-    fn start() -> StdioServer {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_fabric-mcp"))
-            .args(["--demo", "--log-level", "error"])
-            .env_clear()
-            .envs(std::env::var_os("LLVM_PROFILE_FILE").map(|file| ("LLVM_PROFILE_FILE", file)))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
-        let (stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        let (sender, lines) = channel();
-        thread::spawn(move || {
-            let mut reader = BufReader::new(stdout);
-            let mut line = Vec::new();
-            while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0)
-                && sender.send(std::mem::take(&mut line)).is_ok()
-            {}
-        });
-        let stderr = thread::spawn(move || {
-            let mut said = Vec::new();
-            let _ = stderr.read_to_end(&mut said);
-            String::from_utf8_lossy(&said).into_owned()
-        });
-        StdioServer {
-            child,
-            lines,
-            stderr: Some(stderr),
-        }
-    }
-}
-
-impl Drop for StdioServer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// The actual output.
 #[derive(Default)]
 struct Answers {
@@ -422,72 +372,46 @@ struct Answers {
 }
 
 impl Answers {
-    /// Records a line, which must be JSON-RPC.
-    fn take(&mut self, line: &[u8]) {
-        let shown = || String::from_utf8_lossy(&line[..line.len().min(2_000)]).into_owned();
-        let text = line
-            .strip_suffix(b"\n")
-            .unwrap_or_else(|| panic!("a line without its end: {}", shown()));
-        let message: Value =
-            serde_json::from_slice(text).unwrap_or_else(|e| panic!("not JSON ({e}): {}", shown()));
+    /// Records a message.
+    fn take(&mut self, message: &Value) {
         self.lines += 1;
         match message {
-            Value::Array(items) => {
-                assert!(!items.is_empty(), "an empty array");
-                items
-                    .iter()
-                    .for_each(|item| self.answer(item, true, &shown));
-            }
+            Value::Array(items) => items.iter().for_each(|item| self.answer(item, true)),
             one if one.get("method").is_some() => {
                 assert!(
-                    one["jsonrpc"] == "2.0" && one.get("id").is_none() && one["params"].is_object(),
-                    "{}",
-                    shown()
+                    one.get("id").is_none() && one["params"].is_object(),
+                    "{one}"
                 );
-                assert!(
-                    one["method"]
-                        .as_str()
-                        .is_some_and(|m| m.starts_with("notifications/")),
-                    "{}",
-                    shown()
-                );
+                let method = one["method"].as_str().unwrap_or_default();
+                assert!(method.starts_with("notifications/"), "{one}");
                 self.notifications += 1;
             }
-            one => self.answer(&one, false, &shown),
+            one => self.answer(one, false),
         }
     }
 
-    fn answer(&mut self, answer: &Value, in_batch: bool, shown: &dyn Fn() -> String) {
-        assert_eq!(answer["jsonrpc"], "2.0", "{}", shown());
+    fn answer(&mut self, answer: &Value, in_batch: bool) {
+        let error = &answer["error"];
         assert!(
-            answer.get("result").is_some_and(Value::is_object) != answer.get("error").is_some(),
-            "{}",
-            shown()
+            answer["result"].is_object() != error.is_object(),
+            "{answer}"
         );
-        if let Some(error) = answer.get("error") {
+        if error.is_object() {
             let known = [
                 -32700, -32600, -32601, -32602, -32603, -32002, -32021, -32022,
             ];
-            assert!(
-                error["code"]
-                    .as_i64()
-                    .is_some_and(|code| known.contains(&code)),
-                "{}",
-                shown()
-            );
-            assert!(
-                error["message"]
-                    .as_str()
-                    .is_some_and(|text| !text.is_empty()),
-                "{}",
-                shown()
+            assert!(known.map(Value::from).contains(&error["code"]), "{answer}");
+            assert_ne!(
+                error["message"].as_str().unwrap_or_default(),
+                "",
+                "{answer}"
             );
         }
         match answer.get("id") {
             None | Some(Value::Null) if in_batch => self.no_id_in_batch += 1,
             None | Some(Value::Null) => self.no_id += 1,
             Some(id) => {
-                assert!(id.is_string() || id.is_i64() || id.is_u64(), "{}", shown());
+                assert!(id.is_string() || id.is_i64() || id.is_u64(), "{answer}");
                 let count = self.ids.entry(id.to_string()).or_default();
                 *(if in_batch { &mut count.1 } else { &mut count.0 }) += 1;
             }
@@ -563,10 +487,10 @@ fn hostile_lines_are_answered_once_each_and_never_end_the_pipe() {
         number("FABRIC_MCP_FUZZ_SEED", 1),
     );
     eprintln!("{count} lines: FABRIC_MCP_FUZZ_CASES={count} FABRIC_MCP_FUZZ_SEED={seed}");
-    let mut server = StdioServer::start();
-    let mut stdin = server.child.stdin.take().unwrap();
+    let mut client = Stdio::start(Program::new(["--demo", "--log-level", "error"]));
+    let mut stdin = client.process.stdin.take().unwrap();
     let writing = thread::spawn(move || {
-        let mut generator = Generator::new(seed);
+        let mut generator = Generator::new(Rng::new(seed));
         for _ in 0..count {
             let mut line = generator.line();
             line.extend_from_slice(b"\n");
@@ -580,39 +504,22 @@ fn hostile_lines_are_answered_once_each_and_never_end_the_pipe() {
         (generator.expected, stdin)
     });
     let mut answers = Answers::default();
-    let next = |answers: &mut Answers, due: &dyn Fn(&Answers) -> String| match server
-        .lines
-        .recv_timeout(SILENCE)
-    {
-        Ok(line) => {
-            answers.take(&line);
-            true
-        }
-        Err(RecvTimeoutError::Disconnected) => false,
-        Err(RecvTimeoutError::Timeout) => panic!("the server is silent: {}", due(answers)),
-    };
     while !answers.ids.contains_key("\"the end\"") {
-        let is_there = next(&mut answers, &|_| "the last ping has no answer".into());
-        assert!(is_there, "{}", server.gone());
+        answers.take(&client.recv());
     }
     let (mut expected, stdin) = writing.join().expect("the writer");
     expected.ids.insert("\"the end\"".into(), (1, 1, false));
     while answers.due(&expected) > 0 {
-        let is_there = next(&mut answers, &|a| {
-            format!("{} answers are due", a.due(&expected))
-        });
-        assert!(is_there, "{}", server.gone());
+        answers.take(&client.recv());
     }
     drop(stdin);
-    while next(&mut answers, &|_| "it does not end with its input".into()) {}
+    client
+        .rest()
+        .iter()
+        .for_each(|message| answers.take(message));
     answers.judge(&expected);
-    assert!(server.child.wait().expect("it ends").success());
-    let said = server
-        .stderr
-        .take()
-        .map(|said| said.join().expect("stderr"))
-        .unwrap_or_default();
-    assert!(!said.contains("panic"), "{said}");
+    assert!(client.wait_exit(DEADLINE).success());
+    assert!(!client.stderr().contains("panic"), "{}", client.stderr());
     eprintln!(
         "{} lines back: {} ids, {} errors without one, {} notifications; {} changed lines",
         answers.lines,

@@ -81,12 +81,7 @@ fn a_name_reaches_fabric_only_if_it_can_do_no_harm() {
         // So that a valid name is not refused as unknown.
         fabric.on("GET /strategies", Reply::json(json!([{"name": name}])));
         fabric.on("GET /contexts/names", Reply::json(json!([name])));
-        for field in [
-            "pattern_name",
-            "strategy_name",
-            "context_name",
-            "session_name",
-        ] {
+        for field in "pattern_name strategy_name context_name session_name".split(' ') {
             let mut arguments = json!({"pattern_name": "ai", "input_text": "x"});
             arguments[field] = json!(name);
             let result = client.call("fabric_run_pattern", arguments);

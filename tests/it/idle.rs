@@ -15,7 +15,7 @@ use crate::support::http::HttpServer;
 use crate::support::process::{Process, Program};
 use crate::support::stdio::Stdio;
 use crate::support::web::Streamable;
-use crate::support::{Caller, DEADLINE, Era, expect, poll};
+use crate::support::{Caller, DEADLINE, Era, poll};
 
 const LEGACY: Era = Era::Legacy("2025-11-25");
 /// How long the server is observed.
@@ -97,8 +97,8 @@ fn expect_a_switch_a_second(process: &Process) {
 fn work(client: &mut dyn Caller, fabric: &FakeFabric) {
     client.process().wait_stderr("onnected to Fabric API");
     let run = json!({"pattern_name": "ai", "input_text": "x", "stream": true});
-    expect::success(LEGACY, &client.call("fabric_list_patterns", json!({})));
-    expect::success(LEGACY, &client.call("fabric_run_pattern", run));
+    client.success("fabric_list_patterns", json!({}));
+    client.success("fabric_run_pattern", run);
     fabric.expect_chats(1);
 }
 

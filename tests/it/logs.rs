@@ -110,66 +110,12 @@ fn a_failed_call_is_a_warning_with_its_reason_and_the_status() {
 }
 
 #[test]
-fn a_refused_call_names_its_tool_and_argument_and_nothing_that_was_sent() {
-    for era in ERAS {
-        let fabric = FakeFabric::start();
-        let program = Program::with(&fabric)
-            .env("FABRIC_MCP_LOG_LEVEL", "warning")
-            .arg("--deny-pattern")
-            .arg("summarize");
-        let mut client = Stdio::speaking(era, program);
-        for (arguments, argument) in [
-            (run("summarize"), "pattern_name"),
-            (json!({"pattern_name": "canary/x"}), "pattern_name"),
-            (
-                json!({"pattern_name": "ai", "temperature": 99}),
-                "temperature",
-            ),
-            (
-                json!({"pattern_name": "ai", "then": [{"pattern_name": "canary/x"}]}),
-                "then[0].pattern_name",
-            ),
-            (
-                json!({"pattern_name": "ai", "variables": {"canary": "{{canary}}"}}),
-                "variables",
-            ),
-            (
-                json!({"pattern_name": "ai", "canary": "canary"}),
-                "(unknown)",
-            ),
-        ] {
-            let answer = client.request(
-                "tools/call",
-                json!({"name": "fabric_run_pattern", "arguments": arguments}),
-            );
-            let result = answer["result"]["_meta"]["error"]["request_id"].as_str();
-            let id = result
-                .or(answer["error"]["data"]["request_id"].as_str())
-                .unwrap()
-                .to_owned();
-            let line = line(&client.process, &[&id]);
-            let end = format!(
-                "tool=fabric_run_pattern ok=false error=invalid-request argument={argument} request_id={id}"
-            );
-            assert!(
-                line.contains(" WARN ") && line.ends_with(&end),
-                "{era:?} {arguments}: {line}"
-            );
-        }
-        assert!(!client.stderr().contains("canary"), "{}", client.stderr());
-        fabric.expect_chats(0);
-    }
-}
-
-#[test]
 fn refusals_before_a_run_are_counted_for_every_caller() {
     for era in ERAS.into_iter().skip(1) {
         let fabric = FakeFabric::start();
         let server = transports::serve(
             Wire::Streamable,
-            Program::with(&fabric)
-                .arg("--max-calls-per-minute")
-                .arg("1"),
+            Program::with(&fabric).flags("--max-calls-per-minute 1"),
         );
         let mut client = Streamable::to(&server, era, None);
         let mut call = |tool: &str, arguments: Value| {

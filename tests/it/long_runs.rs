@@ -65,7 +65,7 @@ fn watch(mut next: impl FnMut() -> Value) -> Seen {
 
 /// A server whose calls wait for the end of their runs.
 fn patient(fabric: &FakeFabric) -> Program {
-    Program::with(fabric).arg("--answer-within").arg("0")
+    Program::with(fabric).flags("--answer-within 0")
 }
 
 fn on_stdio(fabric: &FakeFabric) -> Seen {

@@ -18,15 +18,11 @@ fn ready() -> (FakeFabric, Stdio) {
 }
 
 fn refused(client: &mut Stdio, arguments: Value) -> String {
-    expect::failure(
-        ERA,
-        &client.call("fabric_run_pattern", arguments),
-        "invalid-request",
-    )
+    client.failure("fabric_run_pattern", arguments, "invalid-request")
 }
 
 fn ran(client: &mut Stdio, arguments: Value) -> Vec<String> {
-    let data = expect::success(ERA, &client.call("fabric_run_pattern", arguments));
+    let data = client.success("fabric_run_pattern", arguments);
     let warnings = data["warnings"].as_array().cloned().unwrap_or_default();
     warnings
         .iter()
@@ -41,7 +37,7 @@ fn contexts_and_sessions_are_listed_and_complete() {
         "GET /sessions/names",
         Reply::json(json!(["talk", "old talk"])),
     );
-    let data = expect::success(ERA, &client.call("fabric_list_contexts", json!({})));
+    let data = client.success("fabric_list_contexts", json!({}));
     assert_eq!(
         data,
         json!({"contexts": ["work"], "sessions": ["old talk", "talk"]})
@@ -76,11 +72,7 @@ fn contexts_and_sessions_are_listed_and_complete() {
     );
     assert!(!result.to_string().contains("fabric-host"), "{result}");
     fabric.on("GET /contexts/names", Reply::failure(401, json!({})));
-    expect::failure(
-        ERA,
-        &client.call("fabric_list_contexts", json!({})),
-        "fabric-api-unauthorized",
-    );
+    client.failure("fabric_list_contexts", json!({}), "fabric-api-unauthorized");
 }
 
 #[test]
@@ -167,11 +159,7 @@ fn a_single_run_asks_for_models_only_when_it_failed() {
                 .error("Error: could not find vendor.")
                 .complete(),
         );
-        let said = expect::failure(
-            ERA,
-            &client.call("fabric_run_pattern", run(model, vendor)),
-            "fabric-api-error",
-        );
+        let said = client.failure("fabric_run_pattern", run(model, vendor), "fabric-api-error");
         assert!(
             said.contains(says) && said.contains("could not find vendor"),
             "{said}"
@@ -285,10 +273,7 @@ fn patterns_that_no_fabric_can_run_say_so() {
         "GET /patterns/ai",
         Reply::json(json!({"Name": "ai", "Description": "", "Pattern": text})),
     );
-    let details = expect::success(
-        ERA,
-        &client.call("fabric_get_pattern_details", json!({"pattern_name": "ai"})),
-    );
+    let details = client.success("fabric_get_pattern_details", json!({"pattern_name": "ai"}));
     assert_eq!(
         (
             &details["runnable"],
@@ -304,10 +289,7 @@ fn patterns_that_no_fabric_can_run_say_so() {
             .contains("no Fabric can run the pattern ai"),
         "{details}"
     );
-    let found = expect::success(
-        ERA,
-        &client.call("fabric_list_patterns", json!({"query": "ai"})),
-    );
+    let found = client.success("fabric_list_patterns", json!({"query": "ai"}));
     assert!(
         found["patterns"][0] == "ai" && found["warnings"].to_string().contains("no Fabric can run"),
         "{found}"

@@ -8,8 +8,8 @@ use crate::support::fabric::{FakeFabric, closed_port};
 use crate::support::folder::TempFolder;
 use crate::support::process::{Output, Program};
 use crate::support::reply::{Reply, Step};
-use crate::support::stdio::{Stdio, deaf, unread, with_meta};
-use crate::support::{Caller, DEADLINE, Era, expect, poll};
+use crate::support::stdio::{Stdio, deaf, with_meta};
+use crate::support::{Caller, DEADLINE, Era, poll};
 
 /// The protocol's 2 s after the end of input, plus time to start and end a process.
 const PROMISED: Duration = Duration::from_secs(3);
@@ -116,26 +116,6 @@ fn a_closed_stdout_loses_no_line_of_the_log() {
 }
 
 #[test]
-fn a_stdout_closed_in_mid_run_stops_the_run() {
-    let fabric = FakeFabric::start();
-    let mut client = deaf(Program::with(&fabric));
-    fabric.once(
-        "POST /chat",
-        Reply::sse().content("x").gate().content("y").gate(),
-    );
-    let hello = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-    client.send(&hello);
-    let params =
-        crate::support::stdio::with_meta(json!({"name": "fabric_run_pattern", "arguments": run(),
-                                                         "_meta": {"progressToken": 1}}));
-    client.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
-    fabric.wait_requests("POST /chat", 1);
-    let status = client.wait_exit(DEADLINE);
-    assert!(status.code().is_some(), "{status}\n{}", client.stderr());
-    fabric.wait_none_open();
-}
-
-#[test]
 fn a_stdout_closed_in_mid_run_loses_no_text() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("deaf"));
     let program = || {
@@ -162,42 +142,14 @@ fn a_stdout_closed_in_mid_run_loses_no_text() {
 }
 
 #[test]
-fn an_unread_stdout_does_not_keep_the_process_alive() {
-    // Many times the capacity of a pipe: writing the answer blocks.
-    let text = "x".repeat(1 << 20);
-    let stuck = |ended: &mut dyn FnMut(&mut Stdio)| {
-        let fabric = FakeFabric::start();
-        fabric.once("POST /chat", Reply::sse().content(&text).complete());
-        let mut client = unread(Program::with(&fabric).arg("--drain-timeout").arg("1"));
-        let params = with_meta(json!({"name": "fabric_run_pattern", "arguments": run()}));
-        client.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
-        client.process.wait_stderr("tool=fabric_run_pattern");
-        ended(&mut client);
-        assert_eq!(
-            client.wait_exit(ENDS_WITHIN).code(),
-            Some(0),
-            "{}",
-            client.stderr()
-        );
-    };
-    stuck(&mut Stdio::close_stdin);
-    #[cfg(unix)]
-    stuck(&mut |client| client.process.signal("TERM"));
-}
-
-#[test]
 fn a_closed_stderr_changes_nothing() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric)
-        .arg("--log-level")
-        .arg("debug")
+        .flags("--log-level debug")
         .stderr(Output::Closed);
     let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);
     for _ in 0..20 {
-        expect::success(
-            Era::Legacy("2025-11-25"),
-            &client.call("fabric_list_strategies", json!({})),
-        );
+        client.success("fabric_list_strategies", json!({}));
     }
     client.close_stdin();
     assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
@@ -209,8 +161,7 @@ fn an_unread_stderr_blocks_nothing() {
     const CALLS: usize = 2_000;
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric)
-        .arg("--log-level")
-        .arg("debug")
+        .flags("--log-level debug")
         .stderr(Output::Unread);
     let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);
     let arguments = json!({"pattern_name": format!(".{}", "n".repeat(100))});
@@ -220,10 +171,7 @@ fn an_unread_stderr_blocks_nothing() {
             true
         );
     }
-    expect::success(
-        Era::Legacy("2025-11-25"),
-        &client.call("fabric_run_pattern", run()),
-    );
+    client.success("fabric_run_pattern", run());
     client.close_stdin();
     assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
 }
@@ -272,9 +220,7 @@ fn a_failed_start_up_check_is_an_error_that_says_what_to_do() {
 
 #[test]
 fn stdout_carries_nothing_but_messages_at_any_log_level() {
-    for level in [
-        "debug", "info", "warning", "warn", "error", "critical", "DEBUG", "Info",
-    ] {
+    for level in ["debug", "critical"] {
         let fabric = FakeFabric::start();
         let program = Program::with(&fabric).arg("--log-level").arg(level);
         let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);

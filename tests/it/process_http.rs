@@ -1,7 +1,6 @@
 //! The process with an HTTP transport: signals during a run, a port in use, and exhausted resources.
 #![cfg(unix)]
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -43,44 +42,9 @@ fn own(server: Arc<HttpServer>) -> HttpServer {
 }
 
 #[test]
-fn a_signal_in_mid_run_lets_it_finish_over_http() {
-    for (era, signal) in [(LEGACY, "TERM"), (Era::Modern, "INT")] {
-        let fabric = FakeFabric::start();
-        fabric.once(
-            "POST /chat",
-            Reply::sse()
-                .content("one ")
-                .gate()
-                .content("two")
-                .complete(),
-        );
-        let mut client = Streamable::ready(&fabric, era);
-        let message = client.message("tools/call", run());
-        let events = client.stream(&message);
-        fabric.wait_held(1);
-        client.server.process.signal(signal);
-        client.server.process.wait_stderr("finishing what runs");
-        fabric.release();
-        let last = answer_in(events);
-        assert_eq!(last["result"]["content"][0]["text"], "one two", "{last}");
-        let server = Arc::clone(&client.server);
-        drop(client);
-        assert_eq!(own(server).process.wait_exit(DEADLINE).code(), Some(0));
-        fabric.expect_chats(1);
-    }
-}
-
-#[test]
 fn a_signal_in_mid_run_lets_it_finish_over_http_and_sse() {
     let fabric = FakeFabric::start();
-    fabric.once(
-        "POST /chat",
-        Reply::sse()
-            .content("one ")
-            .gate()
-            .content("two")
-            .complete(),
-    );
+    fabric.once("POST /chat", Reply::gated(&["one ", "two"]));
     let server = serve(Wire::Sse, Program::with(&fabric));
     let mut client = Sse::to(&server, LEGACY, None);
     let id = client.begin("tools/call", run());
@@ -135,45 +99,13 @@ fn an_idle_server_with_open_streams_and_sessions_ends_with_0() {
 }
 
 #[test]
-fn a_port_in_use_is_one_line_and_exit_1() {
-    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let port = taken.local_addr().unwrap().port().to_string();
-    for transport in ["http", "sse"] {
-        let fabric = FakeFabric::start();
-        let program = Program::with(&fabric)
-            .arg("--transport")
-            .arg(transport)
-            .arg("--port")
-            .arg(&port)
-            .arg("--log-level");
-        let done = program.arg("critical").run(DEADLINE);
-        done.expect_code(1)
-            .expect_stderr(&port)
-            .expect_stderr("--port");
-        assert_eq!(
-            (done.stdout.as_str(), done.stderr.lines().count()),
-            ("", 1),
-            "{}",
-            done.stderr
-        );
-    }
-}
-
-#[test]
 fn no_file_descriptors_left_costs_connections_and_not_the_server() {
     let fabric = FakeFabric::start();
     let server = Arc::new(HttpServer::start(
         Program::with(&fabric).after("ulimit -n 40"),
     ));
     let mut client = Streamable::to(&server, Era::Modern, None);
-    fabric.once(
-        "POST /chat",
-        Reply::sse()
-            .content("one ")
-            .gate()
-            .content("two")
-            .complete(),
-    );
+    fabric.once("POST /chat", Reply::gated(&["one ", "two"]));
     let message = client.message("tools/call", run());
     let running = client.stream(&message);
     fabric.wait_held(1);
@@ -204,10 +136,7 @@ fn no_file_descriptors_left_costs_connections_and_not_the_server() {
     });
     assert!(recovered.is_some(), "connections that were left stay open");
     let mut again = Streamable::to(&server, Era::Modern, None);
-    expect::success(
-        Era::Modern,
-        &again.call("fabric_run_pattern", run()["arguments"].clone()),
-    );
+    again.success("fabric_run_pattern", run()["arguments"].clone());
     let told = server
         .process
         .stderr()
@@ -246,7 +175,7 @@ fn no_file_descriptors_left_on_stdio_is_an_error_and_not_the_end() {
     }
     assert_eq!(client.result("ping", Value::Null), json!({}));
     client.process.limit("--nofile=100:");
-    expect::success(LEGACY, &client.call("fabric_list_strategies", json!({})));
+    client.success("fabric_list_strategies", json!({}));
     client.close_stdin();
     assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
 }
@@ -293,10 +222,7 @@ fn no_memory_for_a_thread_is_an_error_and_not_the_end() {
         }
     }
     client.process.limit("--as=unlimited:");
-    expect::success(
-        LEGACY,
-        &client.call("fabric_run_pattern", run()["arguments"].clone()),
-    );
+    client.success("fabric_run_pattern", run()["arguments"].clone());
     client.close_stdin();
     assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
 }
@@ -307,24 +233,15 @@ fn no_memory_for_a_connections_thread_costs_that_connection() {
     let fabric = FakeFabric::start();
     let server = Arc::new(HttpServer::start(Program::with(&fabric)));
     let mut client = Streamable::to(&server, Era::Modern, None);
-    expect::success(
-        Era::Modern,
-        &client.call("fabric_list_strategies", json!({})),
-    );
+    client.success("fabric_list_strategies", json!({}));
     if !starve(&server.process) {
         return;
     }
     let others: Vec<Http> = (0..5).map(|_| server.connect()).collect();
     server.process.wait_stderr("no thread for it");
     drop(others);
-    expect::success(
-        Era::Modern,
-        &client.call("fabric_list_strategies", json!({})),
-    );
+    client.success("fabric_list_strategies", json!({}));
     server.process.limit("--as=unlimited:");
     let mut again = Streamable::to(&server, Era::Modern, None);
-    expect::success(
-        Era::Modern,
-        &again.call("fabric_run_pattern", run()["arguments"].clone()),
-    );
+    again.success("fabric_run_pattern", run()["arguments"].clone());
 }

@@ -331,26 +331,6 @@ fn completion_offers_names_best_first() {
     }
 }
 
-/// When Fabric is unavailable, the params are not to blame.
-#[test]
-fn a_fabric_that_is_away_is_an_internal_error() {
-    for era in ERAS {
-        let fabric = FakeFabric::start();
-        fabric.on(
-            "GET /patterns/names",
-            Reply::failure(401, json!({"error": "Wrong API Key"})),
-        );
-        let mut client = Stdio::speaking(era, Program::with(&fabric));
-        for method in ["prompts/list", "resources/list"] {
-            let error = expect_error(&mut client, era, method, Value::Null, -32603, "key");
-            assert_eq!(
-                error["data"]["type"], "urn:fabric-mcp:error:fabric-api-unauthorized",
-                "{error}"
-            );
-        }
-    }
-}
-
 fn run(id: &str, token: Option<&str>) -> Value {
     let arguments = json!({"pattern_name": "ai", "input_text": "x", "stream": true});
     let mut params = json!({"name": "fabric_run_pattern", "arguments": arguments});
@@ -426,27 +406,6 @@ fn the_end_of_input_waits_for_the_last_answers() {
             assert!(answer["result"].is_object(), "{answer}");
             assert!(client.wait_exit(crate::support::DEADLINE).success());
         }
-    }
-}
-
-#[test]
-fn a_line_of_ten_mebibytes_is_refused_and_the_pipe_goes_on() {
-    for era in ERAS {
-        let fabric = FakeFabric::start();
-        let mut client = Stdio::speaking(era, Program::with(&fabric));
-        let pad = "x".repeat(10 << 20);
-        let line =
-            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"x":"{pad}"}}}}"#);
-        client.send_raw(line.as_bytes());
-        client.send_raw(b"\r\n");
-        let answer = client.recv();
-        assert_eq!(answer["error"]["code"], -32600, "{answer}");
-        let words = format!("The line is longer than {} bytes.", 8 << 20);
-        assert_eq!(
-            (&answer["error"]["message"], &answer["id"]),
-            (&json!(words), &json!(1))
-        );
-        client.expect_nothing_else();
     }
 }
 
@@ -542,47 +501,6 @@ fn modern_subscriptions_are_acknowledged_tagged_filtered_and_ended() {
         assert_eq!(own[1]["method"], "notifications/cancelled", "{rest:?}");
     }
     assert!(client.wait_exit(crate::support::DEADLINE).success());
-}
-
-#[test]
-fn one_pipe_has_so_many_subscriptions_and_no_more() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::speaking(Era::Modern, Program::with(&fabric));
-    let mut begin = |n: u64| {
-        client.begin_as(
-            &json!(n),
-            "subscriptions/listen",
-            json!({"notifications": {"promptsListChanged": true}}),
-        );
-        client.recv()
-    };
-    for n in 0..64 {
-        assert_eq!(
-            begin(n)["method"],
-            "notifications/subscriptions/acknowledged"
-        );
-    }
-    let refused = begin(64);
-    assert_eq!(
-        (&refused["id"], &refused["error"]["code"]),
-        (&json!(64), &json!(-32603)),
-        "{refused}"
-    );
-    assert_eq!(
-        refused["error"]["data"]["type"],
-        "urn:fabric-mcp:error:too-many-requests"
-    );
-    client.cancel(&json!(5));
-    client.begin_as(
-        &json!(64),
-        "subscriptions/listen",
-        json!({"notifications": {}}),
-    );
-    assert_eq!(
-        client.recv()["method"],
-        "notifications/subscriptions/acknowledged",
-        "one place is free again"
-    );
 }
 
 #[test]

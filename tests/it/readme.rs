@@ -117,21 +117,6 @@ fn the_picture_shows_what_the_first_command_prints() {
 }
 
 #[test]
-fn json_parses() {
-    let blocks = blocks("json");
-    assert_eq!(blocks.len(), 3);
-    let values = blocks
-        .iter()
-        .map(|block| serde_json::from_str(block).unwrap_or_else(|e| panic!("{e}: {block}")));
-    let values: Vec<Value> = values.collect();
-    assert!(
-        values[0]["mcpServers"]["fabric"]["command"].is_string(),
-        "{}",
-        values[0]
-    );
-}
-
-#[test]
 fn a_client_gets_what_is_shown() {
     let shown: Vec<Value> = blocks("json")
         .iter()

@@ -86,18 +86,11 @@ fn a_call_is_answered_in_time_and_its_run_goes_on_on_every_wire() {
 
 fn answered_in_time(wire: Wire, era: Era) {
     let fabric = FakeFabric::start();
-    fabric.on(
-        "POST /chat",
-        Reply::sse()
-            .content("part ")
-            .gate()
-            .content("and rest")
-            .complete(),
-    );
+    fabric.on("POST /chat", Reply::gated(&["part ", "and rest"]));
     let mut client = transports::open(
         wire,
         era,
-        Program::with(&fabric).arg("--answer-within").arg("1"),
+        Program::with(&fabric).flags("--answer-within 1"),
         None,
     );
     let result = client.call("fabric_run_pattern", run(json!({})));
@@ -184,7 +177,7 @@ fn a_run_can_be_started_without_waiting_and_stopped() {
 fn a_run_can_be_stopped_while_many_calls_wait_for_it() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().gate());
-    let mut client = Stdio::speaking(NEWEST, Program::with(&fabric).arg("--max-runs").arg("1"));
+    let mut client = Stdio::speaking(NEWEST, Program::with(&fabric).flags("--max-runs 1"));
     let run_id = id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
     let waiting: Vec<_> = (0..16)
         .map(|_| client.begin_call("fabric_get_run", json!({"run_id": run_id}), None))
@@ -228,16 +221,7 @@ fn a_cut_output_can_be_read_to_its_end() {
 #[test]
 fn a_call_with_a_progress_token_gets_the_text_as_it_arrives() {
     let fabric = FakeFabric::start();
-    fabric.on(
-        "POST /chat",
-        Reply::sse()
-            .content("one ")
-            .gate()
-            .content("two ")
-            .gate()
-            .content("three")
-            .complete(),
-    );
+    fabric.on("POST /chat", Reply::gated(&["one ", "two ", "three"]));
     let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
     let run_id = id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
     get_until(&mut client, &run_id, 4);
@@ -292,7 +276,7 @@ fn runs_that_outlive_their_calls_still_count_and_block_nothing_else() {
     for (wire, era) in transports::EACH {
         let fabric = FakeFabric::start();
         fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
-        let program = Program::with(&fabric).arg("--max-runs").arg("1");
+        let program = Program::with(&fabric).flags("--max-runs 1");
         let mut client = transports::open(wire, era, program, None);
         let result = client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})));
         let told = result["content"][1]["text"].as_str().unwrap();
@@ -330,11 +314,7 @@ fn a_run_is_its_owners_and_over_http_without_a_login_the_id_is_the_key() {
     let mut words = Vec::new();
     for wrong in [unknown.as_str(), "nope", "run_", "../../etc/passwd"] {
         for tool in ["fabric_get_run", "fabric_cancel_run"] {
-            words.push(expect::failure(
-                NEWEST,
-                &other.call(tool, json!({"run_id": wrong})),
-                "invalid-request",
-            ));
+            words.push(other.failure(tool, json!({"run_id": wrong}), "invalid-request"));
         }
     }
     let told: Vec<_> = words
@@ -342,11 +322,7 @@ fn a_run_is_its_owners_and_over_http_without_a_login_the_id_is_the_key() {
         .map(|said| said.split("request_id").next().unwrap())
         .collect();
     assert!(told.windows(2).all(|pair| pair[0] == pair[1]), "{told:?}");
-    let said = expect::failure(
-        NEWEST,
-        &other.call("fabric_get_run", json!({})),
-        "invalid-request",
-    );
+    let said = other.failure("fabric_get_run", json!({}), "invalid-request");
     assert!(
         said.contains("--tokens-file") && said.contains("fabric_run_pattern"),
         "{said}"
@@ -497,8 +473,7 @@ fn a_terminated_server_keeps_partial_output() {
     let program = || {
         let program = folder
             .program(&fabric)
-            .arg("--drain-timeout")
-            .arg("0.2")
+            .flags("--drain-timeout 0.2")
             .env("FABRIC_MCP_AUTH_TOKEN", token);
         transports::serve(Wire::Streamable, program)
     };
@@ -522,16 +497,9 @@ fn a_terminated_server_keeps_partial_output() {
 #[test]
 fn a_server_that_keeps_nothing_waits_for_the_end() {
     let fabric = FakeFabric::start();
-    let program = Program::with(&fabric)
-        .arg("--keep-runs")
-        .arg("0")
-        .arg("--answer-within")
-        .arg("0.001");
+    let program = Program::with(&fabric).flags("--keep-runs 0 --answer-within 0.001");
     let mut client = Stdio::speaking(NEWEST, program);
-    fabric.on(
-        "POST /chat",
-        Reply::sse().content("a").gate().content("b").complete(),
-    );
+    fabric.on("POST /chat", Reply::gated(&["a", "b"]));
     let call = client.begin_call("fabric_run_pattern", run(json!({})), None);
     fabric.wait_held(1);
     fabric.release();

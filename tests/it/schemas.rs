@@ -309,6 +309,38 @@ fn result_name(method: &str) -> &'static str {
     }
 }
 
+/// Good and bad requests of every method: a method and its params.
+const REQUESTS: &str = r#"
+tools/call {"name":"fabric_list_patterns"}
+tools/call {"name":"fabric_get_pattern_details","arguments":{"pattern_name":"translate"}}
+tools/call {"name":"fabric_list_models"}
+tools/call {"name":"fabric_list_patterns","arguments":{"query":"weigh evidence"}}
+tools/call {"name":"fabric_list_strategies"}
+tools/call {"name":"fabric_list_contexts"}
+tools/call {"name":"fabric_get_configuration"}
+tools/call {"name":"fabric_get_transcript","arguments":{"url":"https://youtu.be/abc-DEF_123"}}
+tools/call {"name":"fabric_run_pattern","arguments":{"pattern_name":"ai","attachments":["x.png"]}}
+tools/call {"name":"fabric_run_pattern","arguments":{"pattern_name":"ai","stream":true}}
+tools/call {"name":"fabric_run_pattern","arguments":{"pattern_name":"nope"}}
+tools/call {"name":"fabric_run_pattern","arguments":{"pattern_name":5}}
+tools/call {"name":"no_such_tool"}
+prompts/list {}
+prompts/get {"name":"summarize","arguments":{"input_text":"x","strategy_name":"cot"}}
+prompts/get {"name":"translate","arguments":{"lang_code":"de"}}
+prompts/get {"name":"translate"}
+prompts/get {"name":"nope"}
+resources/list {}
+resources/templates/list {}
+resources/read {"uri":"fabric://pattern/summarize"}
+resources/read {"uri":"fabric://strategy/cot"}
+resources/read {"uri":"fabric://pattern/nope"}
+resources/read {"uri":"file:///x"}
+resources/subscribe {"uri":"fabric://pattern/summarize"}
+completion/complete {"ref":{"type":"ref/prompt","name":"ai"},"argument":{"name":"strategy_name","value":"c"}}
+completion/complete {"ref":{"type":"ref/resource","uri":"fabric://pattern/{name}"},"argument":{"name":"name","value":"s"}}
+completion/complete {"ref":{"type":"ref/prompt","name":"nope"},"argument":{"name":"x","value":""}}
+"#;
+
 /// A session of this era with every kind of message.
 fn session(era: Era) -> Checked {
     let fabric = FakeFabric::start();
@@ -345,37 +377,13 @@ fn session(era: Era) -> Checked {
     s.request("tools/list", Value::Null);
     s.request("tools/list", json!({"cursor": "made-up"}));
     s.request("no/such", json!({}));
-    for (name, arguments) in [
-        ("fabric_list_patterns", json!({})),
-        (
-            "fabric_get_pattern_details",
-            json!({"pattern_name": "translate"}),
-        ),
-        ("fabric_list_models", json!({})),
-        ("fabric_list_patterns", json!({"query": "weigh evidence"})),
-        ("fabric_list_strategies", json!({})),
-        ("fabric_list_contexts", json!({})),
-        ("fabric_get_configuration", json!({})),
-        (
-            "fabric_get_transcript",
-            json!({"url": "https://youtu.be/abc-DEF_123"}),
-        ),
-        (
-            "fabric_run_pattern",
-            json!({"pattern_name": "ai", "input_text": "one two", "attachments": ["x.png"]}),
-        ),
-        (
-            "fabric_run_pattern",
-            json!({"pattern_name": "ai", "input_text": "one two", "stream": true}),
-        ),
-        ("fabric_run_pattern", json!({"pattern_name": "nope"})),
-        ("fabric_run_pattern", json!({"pattern_name": 5})),
-        ("no_such_tool", json!({})),
-    ] {
-        s.request(
-            "tools/call",
-            json!({"name": name, "arguments": arguments, "_meta": level}),
-        );
+    for request in REQUESTS.trim().lines() {
+        let (method, params) = request.split_once(' ').expect("a method and its params");
+        let mut params: Value = serde_json::from_str(params).expect("params are JSON");
+        if method == "tools/call" {
+            params["_meta"] = level.clone();
+        }
+        s.request(method, params);
     }
     for reply in [
         Reply::sse().content("graph TD").content(" more").complete(),
@@ -395,46 +403,6 @@ fn session(era: Era) -> Checked {
             "tools/call",
             json!({"name": "fabric_run_pattern", "arguments": arguments, "_meta": level}),
         );
-    }
-    for (method, params) in [
-        ("prompts/list", Value::Null),
-        (
-            "prompts/get",
-            json!({"name": "summarize", "arguments": {"input_text": "x", "strategy_name": "cot"}}),
-        ),
-        (
-            "prompts/get",
-            json!({"name": "translate", "arguments": {"lang_code": "de"}}),
-        ),
-        ("prompts/get", json!({"name": "translate"})),
-        ("prompts/get", json!({"name": "nope"})),
-        ("resources/list", Value::Null),
-        ("resources/templates/list", Value::Null),
-        (
-            "resources/read",
-            json!({"uri": "fabric://pattern/summarize"}),
-        ),
-        ("resources/read", json!({"uri": "fabric://strategy/cot"})),
-        ("resources/read", json!({"uri": "fabric://pattern/nope"})),
-        ("resources/read", json!({"uri": "file:///x"})),
-        (
-            "resources/subscribe",
-            json!({"uri": "fabric://pattern/summarize"}),
-        ),
-        (
-            "completion/complete",
-            json!({"ref": {"type": "ref/prompt", "name": "ai"}, "argument": {"name": "strategy_name", "value": "c"}}),
-        ),
-        (
-            "completion/complete",
-            json!({"ref": {"type": "ref/resource", "uri": "fabric://pattern/{name}"}, "argument": {"name": "name", "value": "s"}}),
-        ),
-        (
-            "completion/complete",
-            json!({"ref": {"type": "ref/prompt", "name": "nope"}, "argument": {"name": "x", "value": ""}}),
-        ),
-    ] {
-        s.request(method, params);
     }
     fabric.once("GET /strategies", Reply::failure(500, json!("broken")));
     s.request("resources/read", json!({"uri": "fabric://strategy/cot"}));

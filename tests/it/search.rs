@@ -12,10 +12,7 @@ use crate::support::{Caller, ERAS, Era};
 const NEWEST: Era = Era::Legacy("2025-11-25");
 
 fn search(client: &mut Stdio, query: &str) -> Value {
-    expect::success(
-        NEWEST,
-        &client.call("fabric_list_patterns", json!({"query": query})),
-    )
+    client.success("fabric_list_patterns", json!({"query": query}))
 }
 
 #[test]
@@ -106,9 +103,7 @@ fn a_weak_match_is_said_to_be_one() {
 #[test]
 fn denied_patterns_are_not_recommended() {
     let fabric = FakeFabric::start();
-    let program = Program::with(&fabric)
-        .arg("--deny-pattern")
-        .arg("SUMMARIZE");
+    let program = Program::with(&fabric).flags("--deny-pattern SUMMARIZE");
     let mut client = Stdio::speaking(NEWEST, program);
     let found = search(&mut client, "summarize the text");
     let names = found["patterns"].as_array().unwrap();

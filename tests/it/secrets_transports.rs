@@ -11,11 +11,9 @@ use crate::support::expect::no_leak;
 use crate::support::fabric::{FakeFabric, closed_port};
 use crate::support::fixtures::{CONFIG_CANARY, HOST_PATH, PATTERN_CANARY};
 use crate::support::http::HttpServer;
-use crate::support::process::{Process, Program};
+use crate::support::process::Program;
 use crate::support::reply::Reply;
-use crate::support::stdio::Stdio;
 use crate::support::transports::{self, EACH, Wire};
-use crate::support::web::{Sse, Streamable};
 use crate::support::{Caller, DEADLINE, Era, LEGACY, poll};
 
 const KEY: &str = "canary-key-93f2c1aa";
@@ -51,68 +49,21 @@ fn run() -> Value {
            "variables": {"lang_code": VARIABLE}, "attachments": [INPUT]})
 }
 
-/// A client whose complete answers are recorded.
-enum Client {
-    Stdio(Stdio),
-    Streamable(Streamable),
-    Sse(Sse),
-}
-
-impl Client {
-    fn open(wire: Wire, era: Era, program: Program) -> Client {
-        match wire {
-            Wire::Stdio => Client::Stdio(Stdio::speaking(era, program)),
-            Wire::Streamable => Client::Streamable(Streamable::to(
-                &transports::serve(wire, program),
-                era,
-                Some(TOKEN),
-            )),
-            Wire::Sse => Client::Sse(Sse::to(&transports::serve(wire, program), era, Some(TOKEN))),
-        }
-    }
-
-    fn request(&mut self, method: &str, params: Value) -> Value {
-        match self {
-            Client::Stdio(client) => client.request(method, params),
-            Client::Streamable(client) => client.request(method, params),
-            Client::Sse(client) => client.request(method, params),
-        }
-    }
-
-    fn call(&mut self, tool: &str, arguments: Value) -> String {
-        let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": "t"}});
-        self.request("tools/call", params).to_string()
-    }
-
-    fn process(&self) -> &Process {
-        match self {
-            Client::Stdio(client) => &client.process,
-            Client::Streamable(client) => client.process(),
-            Client::Sse(client) => client.process(),
-        }
-    }
-
-    fn server(&self) -> Option<&HttpServer> {
-        match self {
-            Client::Stdio(_) => None,
-            Client::Streamable(client) => Some(&client.server),
-            Client::Sse(client) => Some(&client.server),
-        }
-    }
+fn call(client: &mut dyn Caller, tool: &str, arguments: Value) -> String {
+    let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": "t"}});
+    client.ask("tools/call", params).to_string()
 }
 
 /// Every request that involves a secret, with success and failure.
-fn exercise(client: &mut Client, fabric: &FakeFabric) {
-    for tool in [
-        "fabric_list_patterns",
-        "fabric_list_models",
-        "fabric_list_strategies",
-        "fabric_get_configuration",
-    ] {
-        let said = client.call(tool, json!({}));
+fn exercise(client: &mut dyn Caller, fabric: &FakeFabric) {
+    let all =
+        "fabric_list_patterns fabric_list_models fabric_list_strategies fabric_get_configuration";
+    for tool in all.split(' ') {
+        let said = call(client, tool, json!({}));
         assert!(!said.contains(PATTERN_CANARY), "{tool}: {said}");
     }
-    let said = client.call(
+    let said = call(
+        client,
         "fabric_get_pattern_details",
         json!({"pattern_name": "translate"}),
     );
@@ -146,11 +97,15 @@ fn exercise(client: &mut Client, fabric: &FakeFabric) {
             "tools/call",
             json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": INPUT, "input_text": 5}}),
         ),
+        (
+            "tools/call",
+            json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "variables": {INPUT: 5}, INPUT: VARIABLE}}),
+        ),
     ] {
-        client.request(method, params);
+        client.ask(method, params);
     }
     fabric.once("POST /chat", Reply::run(&[OUTPUT, " and more"]));
-    assert!(client.call("fabric_run_pattern", run()).contains(OUTPUT));
+    assert!(call(client, "fabric_run_pattern", run()).contains(OUTPUT));
     let secrets = format!("{KEY} {CONFIG_CANARY} {PATTERN_CANARY} {HOST_PATH}/x");
     for status in [302, 400, 401, 403, 404, 429, 500, 502] {
         let reply = Reply::failure(status, json!({"error": secrets}))
@@ -174,7 +129,7 @@ fn exercise(client: &mut Client, fabric: &FakeFabric) {
                 1
             })
                 .for_each(|_| fabric.once(route, reply.clone()));
-            no_leak(&client.call(tool, arguments));
+            no_leak(&call(client, tool, arguments));
         }
     }
     for reply in [
@@ -206,7 +161,7 @@ fn exercise(client: &mut Client, fabric: &FakeFabric) {
         Reply::raw(format!("{CONFIG_CANARY} no HTTP\r\n\r\n")),
     ] {
         fabric.once("POST /chat", reply);
-        no_leak(&client.call("fabric_run_pattern", run()));
+        no_leak(&call(client, "fabric_run_pattern", run()));
     }
     for reply in [
         Reply::new(
@@ -218,7 +173,7 @@ fn exercise(client: &mut Client, fabric: &FakeFabric) {
         Reply::json(json!(CONFIG_CANARY)),
     ] {
         fabric.once("GET /config", reply);
-        no_leak(&client.call("fabric_get_configuration", json!({})));
+        no_leak(&call(client, "fabric_get_configuration", json!({})));
     }
 }
 
@@ -302,8 +257,8 @@ fn row(wire: Wire, era: Era, level: &str) {
     } else {
         program
     };
-    let mut client = Client::open(wire, era, program);
-    exercise(&mut client, &fabric);
+    let mut client = transports::open(wire, era, program, Some(TOKEN));
+    exercise(client.as_mut(), &fabric);
     let mut said = String::new();
     if let Some(server) = client.server() {
         said.push_str(&knock(server));

@@ -81,11 +81,7 @@ fn a_socket_that_nobody_reads_keeps_nothing_from_starting_or_ending() {
 #[test]
 fn each_line_of_a_json_log_is_one_object() {
     let fabric = FakeFabric::start();
-    let program = Program::with(&fabric)
-        .arg("--log-format")
-        .arg("json")
-        .arg("--log-level")
-        .arg("debug");
+    let program = Program::with(&fabric).flags("--log-format json --log-level debug");
     let server = HttpServer::start(program);
     let mut http: Http = server.connect();
     let list = super::http::Modern::new(

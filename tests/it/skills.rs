@@ -150,22 +150,16 @@ fn denied_and_unknown_patterns_are_not_skills() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::speaking(
         Era::Modern,
-        Program::with(&fabric)
-            .arg("--deny-pattern")
-            .arg("Summarize"),
+        Program::with(&fabric).flags("--deny-pattern Summarize"),
     );
     let list = client.result("skills/list", json!({}));
     assert!(
         !list.to_string().contains("skill://fabric/summarize/"),
         "{list}"
     );
-    for uri in [
-        "skill://fabric/summarize/SKILL.md",
-        "skill://fabric/create-coding-feature/SKILL.md",
-        "skill://fabric/nope/SKILL.md",
-        "skill://fabric/ai/OTHER.md",
-        "skill://fabric/../SKILL.md",
-    ] {
+    let all = "skill://fabric/summarize/SKILL.md skill://fabric/create-coding-feature/SKILL.md \
+               skill://fabric/nope/SKILL.md skill://fabric/ai/OTHER.md skill://fabric/../SKILL.md";
+    for uri in all.split(' ') {
         for method in ["skills/get", "resources/read"] {
             let error = client.error(method, json!({"uri": uri}));
             assert_eq!(

@@ -7,10 +7,9 @@ use crate::support::fixtures;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
-use crate::support::{Caller, DEADLINE, ERAS, Era, expect};
+use crate::support::{Caller, DEADLINE, ERAS, expect};
 
 const ROUTE: &str = "GET /strategies";
-const NEWEST: Era = Era::Legacy("2025-11-25");
 const SAYS: &str = "Fabric has no strategies: it cannot read their folder";
 
 fn without_folder() -> FakeFabric {
@@ -54,21 +53,14 @@ fn a_strategy_that_is_asked_for_is_refused_before_anything_is_run() {
                 "`then[0].strategy_name`: ",
             ),
         ] {
-            let said = expect::failure(
-                era,
-                &client.call("fabric_run_pattern", arguments),
-                "invalid-request",
-            );
+            let said = client.failure("fabric_run_pattern", arguments, "invalid-request");
             assert!(
                 said.contains(&format!("{place}{SAYS}")) && said.contains("Nothing was run."),
                 "{said}"
             );
         }
         fabric.expect_chats(0);
-        expect::success(
-            era,
-            &client.call("fabric_run_pattern", json!({"pattern_name": "ai"})),
-        );
+        client.success("fabric_run_pattern", json!({"pattern_name": "ai"}));
         let arguments = json!({"input_text": "x", "strategy_name": "cot"});
         let answer = client.request("prompts/get", json!({"name": "ai", "arguments": arguments}));
         assert_eq!(answer["error"]["code"], -32602, "{answer}");
@@ -115,14 +107,10 @@ fn once_they_are_fetched_they_can_be_used_at_once() {
     let mut client = Stdio::ready(&fabric);
     let run = json!({"pattern_name": "ai", "input_text": "x", "strategy_name": "cot"});
     let get = json!({"name": "ai", "arguments": {"input_text": "x", "strategy_name": "cot"}});
-    expect::failure(
-        NEWEST,
-        &client.call("fabric_run_pattern", run.clone()),
-        "invalid-request",
-    );
+    client.failure("fabric_run_pattern", run.clone(), "invalid-request");
     client.error("prompts/get", get.clone());
     fabric.on(ROUTE, Reply::json(fixtures::strategies()));
-    expect::success(NEWEST, &client.call("fabric_run_pattern", run));
+    client.success("fabric_run_pattern", run);
     client.result("prompts/get", get);
 }
 
@@ -136,11 +124,7 @@ fn any_other_failure_of_that_route_stays_one_and_is_left_to_the_run() {
         let fabric = FakeFabric::start();
         fabric.on(ROUTE, Reply::failure(status, json!("x")));
         let mut client = Stdio::ready(&fabric);
-        expect::failure(
-            NEWEST,
-            &client.call("fabric_list_strategies", json!({})),
-            kind,
-        );
+        client.failure("fabric_list_strategies", json!({}), kind);
         let run = json!({"pattern_name": "ai", "input_text": "x", "strategy_name": "cot"});
         assert_eq!(
             client.call("fabric_run_pattern", run)["content"][0]["text"],

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::support::expect;
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
-use crate::support::reply::{Framing, Reply, Step, content, line};
+use crate::support::reply::{Reply, Step, content, line};
 use crate::support::stdio::Stdio;
 use crate::support::transports::{self, Wire};
 use crate::support::web::Streamable;
@@ -66,40 +66,6 @@ fn progress_with_text(client: &mut Stdio) -> Value {
 }
 
 #[test]
-fn chunks_also_come_as_log_messages_where_the_level_allows() {
-    for era in ERAS {
-        let fabric = FakeFabric::start();
-        let mut client = Stdio::speaking(era, Program::with(&fabric));
-        fabric.on(
-            "POST /chat",
-            Reply::sse()
-                .content("one ")
-                .gate()
-                .content("two")
-                .gate()
-                .complete(),
-        );
-        let mut params = json!({"name": "fabric_run_pattern", "arguments": run("x")});
-        if era == Era::Modern {
-            params["_meta"] = json!({"io.modelcontextprotocol/logLevel": "info"});
-        } else {
-            client.result("logging/setLevel", json!({"level": "info"}));
-        }
-        let id = client.begin("tools/call", params);
-        for expected in ["one ", "two"] {
-            let note = client.next_note();
-            assert_eq!(note["method"], "notifications/message", "{era:?}: {note}");
-            assert_eq!(note["params"]["level"], "info", "{note}");
-            assert_eq!(note["params"]["logger"], "fabric_run_pattern", "{note}");
-            let chunk = json!({"type": "content", "format": "markdown", "content": expected});
-            assert_eq!(note["params"]["data"], chunk, "{era:?}: {note}");
-            fabric.release();
-        }
-        assert_eq!(text(&client.answer(&id)), "one two");
-    }
-}
-
-#[test]
 fn a_legacy_client_that_set_nothing_gets_the_text_once_and_as_it_comes() {
     for era in ERAS {
         for (token, method) in [
@@ -110,11 +76,7 @@ fn a_legacy_client_that_set_nothing_gets_the_text_once_and_as_it_comes() {
             let mut client = Stdio::speaking(era, Program::with(&fabric));
             // A modern client gets only what it has requested.
             let hears = token.is_some() || era != Era::Modern;
-            let gated = Reply::sse()
-                .content("one ")
-                .gate()
-                .content("two")
-                .complete();
+            let gated = Reply::gated(&["one ", "two"]);
             fabric.on(
                 "POST /chat",
                 if hears {
@@ -151,14 +113,7 @@ fn over_http_the_text_comes_on_the_answer_of_the_call_where_the_client_takes_a_s
     let server = transports::serve(Wire::Streamable, Program::with(&fabric));
     for revision in &LEGACY[1..] {
         let mut client = Streamable::to(&server, Era::Legacy(revision), None);
-        fabric.on(
-            "POST /chat",
-            Reply::sse()
-                .content("one ")
-                .gate()
-                .content("two")
-                .complete(),
-        );
+        fabric.on("POST /chat", Reply::gated(&["one ", "two"]));
         let call = client.message(
             "tools/call",
             json!({"name": "fabric_run_pattern", "arguments": run("x")}),
@@ -201,14 +156,7 @@ fn over_http_the_text_comes_on_the_answer_of_the_call_where_the_client_takes_a_s
 fn a_client_of_2024_11_05_gets_progress_without_text() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::speaking(Era::Legacy("2024-11-05"), Program::with(&fabric));
-    fabric.on(
-        "POST /chat",
-        Reply::sse()
-            .content("one ")
-            .gate()
-            .content("two")
-            .complete(),
-    );
+    fabric.on("POST /chat", Reply::gated(&["one ", "two"]));
     let id = client.begin_call("fabric_run_pattern", run("x"), Some(json!(1)));
     let note = client.next_note();
     assert_eq!(note["method"], "notifications/progress");
@@ -314,27 +262,10 @@ fn progress_always_grows() {
 }
 
 #[test]
-fn a_slow_run_holds_up_no_other_message() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
-    fabric.once("POST /chat", Reply::sse().content("slow").gate().complete());
-    let slow = client.begin_call("fabric_run_pattern", run("x"), Some(json!("s")));
-    assert_eq!(client.next_progress_text(), "slow");
-    let quick = client.begin_call("fabric_run_pattern", run("y"), None);
-    assert_eq!(text(&client.answer(&quick)), "Ran summarize on: y");
-    assert_eq!(client.result("ping", Value::Null), json!({}));
-    fabric.release();
-    assert_eq!(text(&client.answer(&slow)), "slow");
-}
-
-#[test]
 fn two_streams_keep_their_tokens_apart() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    fabric.once(
-        "POST /chat",
-        Reply::sse().content("a1").gate().content("a2").complete(),
-    );
+    fabric.once("POST /chat", Reply::gated(&["a1", "a2"]));
     let first = client.begin_call("fabric_run_pattern", run("a"), Some(json!(1)));
     assert_eq!(client.next_progress_text(), "a1");
     fabric.once("POST /chat", Reply::run(&["b1", "b2"]));
@@ -350,88 +281,6 @@ fn two_streams_keep_their_tokens_apart() {
         let stream = if *token == json!(1) { 'a' } else { 'b' };
         assert!(message.is_empty() || message.starts_with(stream), "{note}");
     }
-}
-
-#[test]
-fn every_way_to_write_an_event_is_read() {
-    let event = |text: &str| content(text).to_string();
-    let end = r#"{"type":"complete","format":"plain"}"#;
-    let (one, two) = (event("eins ä "), event("zwei 😀"));
-    let (head, tail) = two.split_at(two.find(',').unwrap());
-    let ways: Vec<(&str, String)> = vec![
-        (
-            "as Fabric writes it",
-            format!("data: {one}\n\ndata: {two}\n\ndata: {end}\n\n"),
-        ),
-        (
-            "no space",
-            format!("data:{one}\n\ndata:{two}\n\ndata:{end}\n\n"),
-        ),
-        (
-            "CRLF",
-            format!("data: {one}\r\n\r\ndata: {two}\r\n\r\ndata: {end}\r\n\r\n"),
-        ),
-        (
-            "comments",
-            format!(":\n: hello\ndata: {one}\n: x\n\n:\n\ndata: {two}\n\ndata: {end}\n\n"),
-        ),
-        (
-            "fields",
-            format!(
-                "event: m\nid: 7\nretry: 5\ndata: {one}\n\ndata: {two}\nid\n\nx: y\ndata: {end}\n\n"
-            ),
-        ),
-        (
-            "BOM",
-            format!("\u{feff}data: {one}\n\ndata: {two}\n\ndata: {end}\n\n"),
-        ),
-        (
-            "multi-line data",
-            format!("data: {one}\n\ndata: {head}\ndata: {tail}\n\ndata: {end}\n\n"),
-        ),
-        (
-            "many blank lines",
-            format!("\n\n\ndata: {one}\n\n\n\ndata: {two}\n\n\ndata: {end}\n\n\n"),
-        ),
-    ];
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
-    for (what, body) in ways {
-        let whole = Reply::sse().bytes(body);
-        let framed = [
-            whole.clone(),
-            whole.clone().dripped(),
-            whole.clone().framing(Framing::UntilClose),
-            whole.framing(Framing::Length),
-        ];
-        for reply in framed {
-            let shown = format!("{what}, {:?}", reply.framing);
-            fabric.once("POST /chat", reply);
-            let id = client.begin_call("fabric_run_pattern", run("x"), Some(json!("w")));
-            let answer = client.answer(&id);
-            assert_eq!(
-                answer["result"]["content"][0]["text"], "eins ä zwei 😀",
-                "{shown}: {answer}"
-            );
-        }
-    }
-}
-
-#[test]
-fn a_json_body_is_read_as_one_event() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
-    fabric.once(
-        "POST /chat",
-        Reply::json(json!({"type": "error", "content": "Error: no such model"})),
-    );
-    let id = client.begin_call("fabric_run_pattern", run("x"), None);
-    let text = expect::failure(
-        Era::Legacy("2025-11-25"),
-        &client.answer(&id)["result"],
-        "fabric-api-error",
-    );
-    assert!(text.contains("no such model"), "{text}");
 }
 
 impl Stdio {

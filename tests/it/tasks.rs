@@ -61,18 +61,11 @@ fn task(found: &Value, status: &str, message: &str, suffix: &str) -> String {
 fn a_modern_caller_that_supports_tasks_gets_one() {
     for wire in [Wire::Stdio, Wire::Streamable, Wire::Sse] {
         let fabric = FakeFabric::start();
-        fabric.on(
-            "POST /chat",
-            Reply::sse()
-                .content("part ")
-                .gate()
-                .content("rest")
-                .complete(),
-        );
+        fabric.on("POST /chat", Reply::gated(&["part ", "rest"]));
         let mut client = transports::open(
             wire,
             Era::Modern,
-            Program::with(&fabric).arg("--task-after").arg("0.3"),
+            Program::with(&fabric).flags("--task-after 0.3"),
             None,
         );
         let created = client.ask("tools/call", knowing(run(json!({}))))["result"].take();
@@ -129,10 +122,7 @@ fn a_modern_caller_that_supports_tasks_gets_one() {
 #[test]
 fn a_modern_task_can_be_stopped_and_a_failed_run_is_a_completed_task() {
     let fabric = FakeFabric::start();
-    let mut client = Stdio::speaking(
-        Era::Modern,
-        Program::with(&fabric).arg("--task-after").arg("0"),
-    );
+    let mut client = Stdio::speaking(Era::Modern, Program::with(&fabric).flags("--task-after 0"));
     fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
     let created = client.ask("tools/call", knowing(run(json!({}))))["result"].take();
     let about = json!({"taskId": created["taskId"]});
@@ -174,18 +164,8 @@ fn a_modern_task_can_be_stopped_and_a_failed_run_is_a_completed_task() {
 #[test]
 fn a_subscriber_is_notified_of_the_end_of_its_tasks() {
     let fabric = FakeFabric::start();
-    fabric.on(
-        "POST /chat",
-        Reply::sse()
-            .content("part ")
-            .gate()
-            .content("rest")
-            .complete(),
-    );
-    let mut client = Stdio::speaking(
-        Era::Modern,
-        Program::with(&fabric).arg("--task-after").arg("0"),
-    );
+    fabric.on("POST /chat", Reply::gated(&["part ", "rest"]));
+    let mut client = Stdio::speaking(Era::Modern, Program::with(&fabric).flags("--task-after 0"));
     let created = client.ask("tools/call", knowing(run(json!({}))))["result"].take();
     let id = created["taskId"].as_str().unwrap();
     let filter =
@@ -222,7 +202,7 @@ fn who_has_not_declared_tasks_gets_none_and_may_not_ask_for_them() {
     fabric.on("POST /chat", Reply::run(&["whole"]));
     let server = transports::serve(
         Wire::Streamable,
-        Program::with(&fabric).arg("--task-after").arg("0"),
+        Program::with(&fabric).flags("--task-after 0"),
     );
     let mut client = Streamable::to(&server, Era::Modern, None);
     // A member of legacy tasks is ignored.
@@ -266,14 +246,7 @@ fn who_has_not_declared_tasks_gets_none_and_may_not_ask_for_them() {
 #[test]
 fn a_legacy_caller_asks_for_a_task_and_waits_for_its_result() {
     let fabric = FakeFabric::start();
-    fabric.on(
-        "POST /chat",
-        Reply::sse()
-            .content("part ")
-            .gate()
-            .content("rest")
-            .complete(),
-    );
+    fabric.on("POST /chat", Reply::gated(&["part ", "rest"]));
     let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
     let mut params = run(json!({"task": {"ttl": 9_999_999}, "_meta": {"progressToken": "t"}}));
     params["arguments"]["stream"] = json!(true);
@@ -374,7 +347,7 @@ fn a_legacy_task_is_cancelled_before_the_answer_and_stays_so() {
 #[test]
 fn without_runs_to_keep_there_are_no_tasks_and_without_a_login_no_list() {
     let fabric = FakeFabric::start();
-    let program = Program::with(&fabric).arg("--keep-runs").arg("0");
+    let program = Program::with(&fabric).flags("--keep-runs 0");
     let mut client = Stdio::start(program);
     let welcome = client.initialize("2025-11-25");
     assert!(

@@ -7,7 +7,6 @@ use crate::support::fabric::FakeFabric;
 use crate::support::fixtures;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
-use crate::support::rng::cases;
 use crate::support::stdio::Stdio;
 use crate::support::transports::{self, EACH};
 use crate::support::{Caller, Era};
@@ -33,85 +32,25 @@ fn posts(fabric: &FakeFabric) -> usize {
 }
 
 /// Pattern, variables, input, and what the error names.
-pub(crate) fn attacks() -> Vec<(String, Value, String, &'static str)> {
+fn attacks() -> Vec<(String, Value, String, &'static str)> {
+    let twice = SENTINEL.repeat(2_114);
+    let large = "i".repeat(1 << 20);
+    let many = "{{x}}".repeat(200);
+    let value = "x".repeat(64 << 10);
     let own = |text: &str, variables: Value, input: &str, named| {
         (text.to_owned(), variables, input.to_owned(), named)
     };
     vec![
         own("{{{x}}}", json!({"x": "{input}"}), CALL, "variables.x"),
-        own(
-            "{{{x}}}",
-            json!({"x": format!("{{{SENTINEL}}}")}),
-            CALL,
-            "variables.x",
-        ),
         own("{{{{x}}}}", json!({"x": "input"}), CALL, "attern "),
-        own(
-            "{{{a}}{{b}}}",
-            json!({"a": "", "b": "{input}}"}),
-            CALL,
-            "variables.a",
-        ),
-        own(
-            "{{{{a}}{{b}}}}",
-            json!({"a": "plug", "b": "in:sys:env:NAME"}),
-            "",
-            "attern ",
-        ),
-        own(
-            "{{{x}}{plugin:sys:env:NAME}}",
-            json!({"x": ""}),
-            "",
-            "variables.x",
-        ),
         own("{{x}}", json!({"x": "{{x}}"}), "", "variables.x"),
-        own(
-            "{{x}}",
-            json!({"x": SENTINEL.repeat(2_114)}),
-            &"i".repeat(1 << 20),
-            "variables.x",
-        ),
-        own(
-            "{{x}}{{y}}",
-            json!({"x": &SENTINEL[..9], "y": &SENTINEL[9..]}),
-            "i",
-            "`variables`",
-        ),
-        own(
-            &"{{x}}".repeat(200),
-            json!({"x": "x".repeat(64 << 10)}),
-            "",
-            "8 MiB",
-        ),
-        own(
-            &"{{input}}".repeat(9),
-            json!({"x": "x"}),
-            &"i".repeat(1 << 20),
-            "8 MiB",
-        ),
-        own(
-            "{{ext:tool:op:{{x}}}}",
-            json!({"x": "; reboot"}),
-            "",
-            "attern ",
-        ),
-        own(
-            "{{plugin:file:read:/a}} {{x}}",
-            json!({"x": "{input}"}),
-            "",
-            "variables.x",
-        ),
+        own("{{x}}", json!({"x": twice}), &large, "variables.x"),
+        own(&many, json!({"x": value}), "", "8 MiB"),
+        own("{{ext:a:b:{{x}}}}", json!({"x": "; reboot"}), "", "attern "),
         // A variable that is not in the pattern.
         own("text", json!({"x": CALL}), "", "variables.x"),
         // No variables at all.
         own("{{{{input}}}}", json!({}), CALL, "attern "),
-        own(
-            "{{{{{input}}}}}",
-            json!({}),
-            "{plugin:sys:env:NAME}",
-            "attern ",
-        ),
-        own("{{ext:tool:op:{{input}}}}", json!({}), CALL, "attern "),
         own("{{plugin:file:read:/a}}", json!({}), CALL, "attern "),
     ]
 }
@@ -123,30 +62,18 @@ fn no_attack_gets_further_than_the_pattern() {
     for (text, variables, input, named) in attacks() {
         serve(&fabric, &text);
         let call = json!({"pattern_name": "ai", "input_text": input, "variables": variables});
-        let said = expect::failure(
-            ERA,
-            &client.call("fabric_run_pattern", call.clone()),
-            "invalid-request",
-        );
+        let said = client.failure("fabric_run_pattern", call.clone(), "invalid-request");
         assert!(said.contains(named), "{text}: {said}");
         // In each step of a chain: the second one's input is the first one's output.
         let mut first = call.clone();
         first["then"] = json!([{"pattern_name": "summarize"}]);
-        let said = expect::failure(
-            ERA,
-            &client.call("fabric_run_pattern", first),
-            "invalid-request",
-        );
+        let said = client.failure("fabric_run_pattern", first, "invalid-request");
         assert!(said.contains(named), "{text}: {said}");
         assert_eq!(posts(&fabric), 0, "{text}");
         if variables != json!({}) && !text.contains("{{input}}") {
             let step = json!({"pattern_name": "ai", "variables": variables});
             let second = json!({"pattern_name": "summarize", "input_text": "x", "then": [step]});
-            let said = expect::failure(
-                ERA,
-                &client.call("fabric_run_pattern", second),
-                "invalid-request",
-            );
+            let said = client.failure("fabric_run_pattern", second, "invalid-request");
             assert!(
                 said.contains(named) && said.contains("then[0]"),
                 "{text}: {said}"
@@ -208,7 +135,7 @@ fn ordinary_runs_cost_no_extra_request_and_others_one() {
     client.process.wait_stderr("onnected to Fabric API");
     let routes = |client: &mut Stdio, call: Value| {
         fabric.forget();
-        expect::success(ERA, &client.call("fabric_run_pattern", call));
+        client.success("fabric_run_pattern", call);
         fabric.routes()
     };
     let plain = json!({"pattern_name": "ai", "input_text": "a } b"});
@@ -270,71 +197,6 @@ fn a_pattern_that_cannot_be_read_is_not_run_with_variables() {
     fabric.expect_chats(1);
 }
 
-/// Whether a text contains `{{…}}` as Fabric parses it.
-fn has_token(text: &str) -> bool {
-    text.char_indices()
-        .filter(|(at, _)| text[*at..].starts_with("{{"))
-        .any(|(at, _)| {
-            let body = &text[at + 2..];
-            body.find(['{', '}'])
-                .is_some_and(|end| end > 0 && body[end..].starts_with("}}"))
-        })
-}
-
-#[test]
-fn variables_reach_fabric_only_where_they_join_to_nothing() {
-    const PLAIN: &str = "{{v1}} {{v2}}";
-    const PATTERNS: [&str; 6] = [
-        PLAIN,
-        "{{{v1}}}",
-        "{{{v1}}{{v2}}}",
-        "{{{{v1}}{{v2}}}}",
-        "{{v1}}{{v2}}}}",
-        "{{v2}}{{{v1}}",
-    ];
-    const PARTS: [&str; 10] = [
-        "{",
-        "}",
-        "{{",
-        "}}",
-        "plugin:",
-        "ext:",
-        "sys:env:KEY",
-        "x",
-        "\"a\": 1",
-        " ",
-    ];
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::speaking(ERA, Program::with(&fabric));
-    let (mut sent, mut refused) = (0, 0);
-    cases(400, |rng, _| {
-        let mut value = || {
-            (0..rng.within(0..4))
-                .map(|_| *rng.pick(&PARTS))
-                .collect::<String>()
-        };
-        let (v1, v2) = (value(), value());
-        let text = *rng.pick(&PATTERNS);
-        serve(&fabric, text);
-        fabric.forget();
-        client.call(
-            "fabric_run_pattern",
-            json!({"pattern_name": "ai", "variables": {"v1": v1, "v2": v2}}),
-        );
-        let filled = text.replace("{{v1}}", "\u{1}").replace("{{v2}}", "\u{2}");
-        let filled = filled.replace('\u{1}', &v1).replace('\u{2}', &v2);
-        let is_harmless = !has_token(&filled) && !v1.contains("{{") && !v2.contains("{{");
-        let chats = fabric.chats().len();
-        assert!(chats == 0 || is_harmless, "{text} with {v1:?} and {v2:?}");
-        assert!(
-            chats == 1 || !is_harmless || text != PLAIN,
-            "{text} with {v1:?} and {v2:?}"
-        );
-        (sent, refused) = (sent + chats, refused + 1 - chats);
-    });
-    eprintln!("{sent} were sent, {refused} refused");
-}
-
 #[test]
 fn denied_patterns_are_denied_everywhere() {
     for (wire, era) in EACH {
@@ -347,14 +209,10 @@ fn denied_patterns_are_denied_everywhere() {
         let spelled = [
             "ai",
             "Ai",
-            "überblick für alle",
             "u\u{308}berblick fu\u{308}r alle",
-            "create_coding_feature",
+            "create_codıng_feature",
         ];
-        for name in spelled
-            .into_iter()
-            .chain(["CREATE_coding_feature", "create_codıng_feature"])
-        {
+        for name in spelled {
             let calls = [
                 json!({"pattern_name": name, "input_text": "x"}),
                 json!({"pattern_name": name, "then": [{"pattern_name": "summarize"}]}),
@@ -407,10 +265,7 @@ fn denied_patterns_are_denied_everywhere() {
         assert_eq!(names, left);
         // Reading does not execute anything.
         for name in ["ai", "create_coding_feature"] {
-            expect::success(
-                era,
-                &client.call("fabric_get_pattern_details", json!({"pattern_name": name})),
-            );
+            client.success("fabric_get_pattern_details", json!({"pattern_name": name}));
             let read = client.ask(
                 "resources/read",
                 json!({"uri": format!("fabric://pattern/{name}")}),
@@ -422,14 +277,12 @@ fn denied_patterns_are_denied_everywhere() {
 
 #[test]
 fn an_allowed_pattern_is_a_prompt_again_unless_it_is_denied_too() {
-    let allowed = |program: Program| program.arg("--allow-pattern").arg("Create_Coding_Feature");
+    let allowed = |program: Program| program.flags("--allow-pattern Create_Coding_Feature");
     let fabric = FakeFabric::start();
     let get = json!({"name": "create_coding_feature", "arguments": {"input_text": "x"}});
     let mut client = Stdio::speaking(ERA, allowed(Program::with(&fabric)));
     client.result("prompts/get", get.clone());
-    let denied = allowed(Program::with(&fabric))
-        .arg("--deny-pattern")
-        .arg("create_coding_feature");
+    let denied = allowed(Program::with(&fabric)).flags("--deny-pattern create_coding_feature");
     let mut client = Stdio::speaking(ERA, denied);
     assert_eq!(client.request("prompts/get", get)["error"]["code"], -32602);
 }

@@ -14,7 +14,7 @@ use crate::support::fabric::closed_port;
 use crate::support::folder::TempFolder;
 use crate::support::process::Program;
 use crate::support::stdio::Stdio;
-use crate::support::{Caller, DEADLINE, Era, expect, poll};
+use crate::support::{Caller, DEADLINE, Era, poll};
 
 const ERA: Era = Era::Modern;
 
@@ -185,7 +185,7 @@ fn refused(program: Program, says: &str) {
         } else {
             json!({})
         };
-        let said = expect::failure(ERA, &client.call(tool, arguments), "fabric-api-unavailable");
+        let said = client.failure(tool, arguments, "fabric-api-unavailable");
         assert!(
             said.to_lowercase().contains(says),
             "{says:?} is missing: {said}"

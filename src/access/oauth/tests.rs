@@ -160,29 +160,12 @@ fn metadata_that_is_no_good_lets_nobody_in() {
     };
     let cases: Vec<Box<dyn FnOnce(Value) -> Reply>> = vec![
         Box::new(change("issuer", json!("http://localhost/as"))),
-        Box::new(|metadata| {
-            let slash = format!("{}/", metadata["issuer"].as_str().unwrap());
-            change("issuer", json!(slash))(metadata)
-        }),
         Box::new(change("issuer", json!(null))),
         Box::new(change("introspection_endpoint", json!(null))),
-        Box::new(change("introspection_endpoint", json!("/introspect"))),
-        Box::new(change(
-            "introspection_endpoint",
-            json!("http://10.0.0.1/introspect"),
-        )),
-        Box::new(change("introspection_endpoint", json!("ftp://localhost/"))),
-        Box::new(change(
-            "introspection_endpoint",
-            json!("http://joe:pass@localhost/"),
-        )),
-        Box::new(|metadata| Reply::Answer(302, metadata.to_string())),
+        Box::new(change("introspection_endpoint", json!("http://10.0.0.1/i"))),
         Box::new(|metadata| Reply::Answer(500, metadata.to_string())),
-        Box::new(|_| Reply::Answer(200, "<html>".into())),
         Box::new(|metadata| Reply::Answer(200, format!("{metadata}{}", " ".repeat(256 << 10)))),
-        Box::new(|_| Reply::Raw(b"SSH-2.0-x\r\n".to_vec())),
         Box::new(|_| Reply::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{".to_vec())),
-        Box::new(|_| Reply::Raw(Vec::new())),
     ];
     for (at, case) in cases.into_iter().enumerate() {
         let fake = Fake::bare();
@@ -241,15 +224,6 @@ fn redirects_are_not_followed() {
 fn bad_answers_are_refused_by_their_reason_and_kept_for_a_while() {
     for (name, value, expected) in [
         ("active", json!(false), bad(Flaw::INACTIVE)),
-        ("active", json!("true"), bad(Flaw::INACTIVE)),
-        ("aud", json!(null), bad(Flaw::AUDIENCE)),
-        ("aud", json!("http://localhost:8000"), bad(Flaw::AUDIENCE)),
-        ("aud", json!(["https://api.example"]), bad(Flaw::AUDIENCE)),
-        ("exp", json!(DATE), bad(Flaw::EXPIRED)),
-        ("nbf", json!(DATE + 3600), bad(Flaw::EARLY)),
-        ("iss", json!("http://localhost/as"), bad(Flaw::ISSUER)),
-        ("token_type", json!("DPoP"), bad(Flaw::KIND)),
-        ("sub", json!(null), bad(Flaw::NOBODY)),
         (
             "scope",
             json!("openid"),
@@ -291,29 +265,13 @@ fn a_good_answer_is_kept_for_a_minute_and_never_beyond_its_end() {
 
 #[test]
 fn an_issuer_that_makes_no_sense_lets_nobody_in_and_spoils_nothing_for_others() {
-    let replies: [fn(&IssuerRequest) -> Reply; 13] = [
+    let replies: [fn(&IssuerRequest) -> Reply; 6] = [
         |_| Reply::Answer(500, claims().to_string()),
         |_| Reply::Answer(302, claims().to_string()),
-        |_| Reply::Answer(401, claims().to_string()),
-        |_| Reply::Answer(404, claims().to_string()),
-        |_| Reply::Answer(204, String::new()),
-        |_| Reply::Answer(201, claims().to_string()),
         |_| Reply::Answer(200, String::new()),
-        |_| Reply::Answer(200, "true".into()),
         |_| Reply::Answer(200, format!("{}{}", claims(), claims())),
         |_| Reply::Answer(200, r#"{"active": false, "active": true}"#.into()),
         |_| Reply::Answer(200, format!("{}{}", claims(), " ".repeat(256 << 10))),
-        |_| {
-            Reply::Raw(
-                format!(
-                    "HTTP/1.1 200 OK\r\n\r\n{}{}",
-                    claims(),
-                    " ".repeat(300 << 10)
-                )
-                .into_bytes(),
-            )
-        },
-        |_| Reply::Answer(200, format!("[{}]", claims())),
     ];
     for (at, reply) in replies.into_iter().enumerate() {
         let fake = Fake::new(move |seen| {
@@ -359,21 +317,6 @@ fn an_issuer_that_is_silent_is_given_up() {
             "{silence}"
         );
     }
-}
-
-#[test]
-fn nobody_there_is_unavailable() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/as", listener.local_addr().unwrap());
-    drop(listener);
-    let settings = OAuthSettings {
-        issuer: WebUrl::parse(&url).unwrap(),
-        ..settings(&Fake::bare())
-    };
-    assert!(matches!(
-        OAuth::new(settings).unwrap().check("t").err(),
-        Some(AccessError::Unavailable(_))
-    ));
 }
 
 #[test]
@@ -560,12 +503,10 @@ fn nobody_waits_for_an_issuer_that_has_failed() {
 
 #[test]
 fn an_odd_answer_about_one_token_locks_nobody_out() {
-    let replies: [fn() -> Reply; 5] = [
+    let replies: [fn() -> Reply; 3] = [
         || Reply::Answer(500, "no".into()),
         || Reply::Answer(200, "<html>".into()),
-        || Reply::Answer(404, "no".into()),
         || Reply::Raw(Vec::new()),
-        || Reply::Raw(b"SSH-2.0-x\r\n".to_vec()),
     ];
     for (at, reply) in replies.into_iter().enumerate() {
         let fake = Fake::new(good);
@@ -605,11 +546,6 @@ fn what_has_begun_ends_when_its_token_is_revoked_or_is_another_one() {
             json!("bob"),
             Err(AccessError::BadToken(Flaw::INACTIVE)),
         ),
-        (
-            "aud",
-            json!("other"),
-            Err(AccessError::BadToken(Flaw::AUDIENCE)),
-        ),
     ] {
         let fake = Fake::new(good);
         let (oauth, hand) = oauth(&fake);
@@ -630,41 +566,18 @@ fn what_has_begun_ends_when_its_token_is_revoked_or_is_another_one() {
 
 #[test]
 fn users_without_a_subject_are_refused_and_clients_are_not() {
+    let (alice, al, app) = (Some("alice"), Some("al"), Some("app"));
     for (sub, username, client, identity) in [
-        (
-            json!("alice"),
-            json!("Al"),
-            json!("app"),
-            Ok("oauth:ISSUER#alice"),
-        ),
-        (
-            json!(null),
-            json!("alice"),
-            json!("app"),
-            Err(Flaw::NO_SUBJECT),
-        ),
-        (
-            json!(null),
-            json!("alice"),
-            json!(null),
-            Err(Flaw::NO_SUBJECT),
-        ),
-        (
-            json!(null),
-            json!(null),
-            json!("app"),
-            Ok("oauth-client:ISSUER#app"),
-        ),
-        (
-            json!("app"),
-            json!(null),
-            json!("app"),
-            Ok("oauth-client:ISSUER#app"),
-        ),
-        (json!(null), json!(null), json!(null), Err(Flaw::NOBODY)),
+        (alice, al, app, Ok("oauth:ISSUER#alice")),
+        (None, al, app, Err(Flaw::NO_SUBJECT)),
+        (None, al, None, Err(Flaw::NO_SUBJECT)),
+        (None, None, app, Ok("oauth-client:ISSUER#app")),
+        (app, None, app, Ok("oauth-client:ISSUER#app")),
+        (None, None, None, Err(Flaw::NOBODY)),
     ] {
         let mut said = claims();
-        (said["sub"], said["username"], said["client_id"]) = (sub, username, client);
+        (said["sub"], said["username"]) = (json!(sub), json!(username));
+        said["client_id"] = json!(client);
         let shown = said.to_string();
         let fake = Fake::new(move |_| Reply::json(&said));
         let found = oauth(&fake).0.check("t");
@@ -731,47 +644,25 @@ fn a_good_token_says_whose_it_is_and_for_what() {
 #[test]
 fn anything_else_is_a_refusal() {
     for (change, flaw) in [
-        (json!({"active": false}), Flaw::INACTIVE),
         (json!({"active": "true"}), Flaw::INACTIVE),
-        (json!({"active": 1}), Flaw::INACTIVE),
-        (json!({"active": null}), Flaw::INACTIVE),
         (json!({"aud": null}), Flaw::AUDIENCE),
-        (json!({"aud": []}), Flaw::AUDIENCE),
         (json!({"aud": {}}), Flaw::AUDIENCE),
-        (json!({"aud": true}), Flaw::AUDIENCE),
         (json!({"aud": "http://localhost:8000"}), Flaw::AUDIENCE),
         (json!({"aud": "http://localhost:8000/mcp/"}), Flaw::AUDIENCE),
-        (
-            json!({"aud": "http://localhost:8000/mcp http://other"}),
-            Flaw::AUDIENCE,
-        ),
         (
             json!({"aud": ["http://localhost:8000/MCP"]}),
             Flaw::AUDIENCE,
         ),
-        (
-            json!({"aud": [["http://localhost:8000/mcp"]]}),
-            Flaw::AUDIENCE,
-        ),
         (json!({"iss": "http://localhost/as/"}), Flaw::ISSUER),
-        (json!({"iss": ["http://localhost/as"]}), Flaw::ISSUER),
-        (json!({"exp": DATE}), Flaw::EXPIRED),
         (json!({"exp": DATE as f64 + 0.9}), Flaw::EXPIRED),
-        (json!({"exp": -1e300}), Flaw::EXPIRED),
         (json!({"exp": "soon"}), Flaw::KIND),
-        (json!({"exp": []}), Flaw::KIND),
         (json!({"nbf": DATE + 61}), Flaw::EARLY),
         (json!({"nbf": "now"}), Flaw::KIND),
         (json!({"token_type": "DPoP"}), Flaw::KIND),
-        (json!({"token_type": 1}), Flaw::KIND),
         (json!({"cnf": {"jkt": "x"}}), Flaw::KIND),
         (json!({"scope": ["fabric:run"]}), Flaw::KIND),
-        (
-            json!({"sub": null, "client_id": null, "username": null}),
-            Flaw::NOBODY,
-        ),
+        (json!({"sub": null, "client_id": null}), Flaw::NO_SUBJECT),
         (json!({"sub": ""}), Flaw::NOBODY),
-        (json!({"sub": 7}), Flaw::NOBODY),
         (json!({"sub": "s".repeat(513)}), Flaw::NOBODY),
     ] {
         assert_eq!(judge(&change), Err(AccessError::BadToken(flaw)), "{change}");
@@ -870,34 +761,12 @@ fn an_issuer_elsewhere_does_not_lead_here() {
 
 #[test]
 fn metadata_is_looked_for_in_this_order() {
-    for (path, places) in [
-        (
-            "",
-            &[
-                "/.well-known/oauth-authorization-server",
-                "/.well-known/openid-configuration",
-            ][..],
-        ),
-        (
-            "/",
-            &[
-                "/.well-known/oauth-authorization-server",
-                "/.well-known/openid-configuration",
-            ],
-        ),
-        (
-            "/realms/team/",
-            &[
-                "/.well-known/oauth-authorization-server/realms/team",
-                "/.well-known/openid-configuration/realms/team",
-                "/realms/team/.well-known/openid-configuration",
-            ],
-        ),
-    ] {
+    for path in ["", "/"] {
         let fake = Fake::bare();
         let settings = OAuthSettings::of(&format!("{}{path}", fake.url), "", "");
         assert!(OAuth::new(settings).unwrap().probe().is_err());
-        let expected: Vec<_> = places.iter().map(|place| format!("GET {place}")).collect();
+        let expected = ["oauth-authorization-server", "openid-configuration"]
+            .map(|name| format!("GET /.well-known/{name}"));
         assert_eq!(fake.lines(), expected, "{path}");
     }
 }
@@ -925,13 +794,9 @@ fn the_document_is_served_by_each_name_of_the_endpoint() {
             "{path}"
         );
     }
-    for path in [
-        "/.well-known/oauth-protected-resource/other",
-        "/.well-known/oauth-protected-resource/mcp/",
-        "/.well-known/oauth-protected-resources",
-        "/.well-known/oauth-authorization-server",
-        "/mcp",
-    ] {
+    let all = "/.well-known/oauth-protected-resource/other /.well-known/oauth-protected-resource/mcp/ \
+               /.well-known/oauth-protected-resources /.well-known/oauth-authorization-server /mcp";
+    for path in all.split(' ') {
         assert_eq!(resource.document(path, "/mcp"), None, "{path}");
     }
 }

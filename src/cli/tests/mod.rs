@@ -52,23 +52,6 @@ fn command(args: &str) -> String {
 }
 
 #[test]
-fn without_anything_the_defaults_hold() {
-    let config = config_with("", &[]);
-    assert_eq!(
-        format!("{config:?}"),
-        "Config { transport: Stdio, host: \"127.0.0.1\", port: 8000, path: \"/mcp\", fabric: Fabric { url: \
-         \"http://127.0.0.1:8080\", api_key: None, ca_file: None, connect_timeout: 5s, idle_timeout: 300s, run_timeout: \
-         3600s, request_timeout: 30s, models_timeout: 120s }, log_level: Info, log_format: Logfmt, \
-         policy: Policy { allowed: [], denied: [], allowed_models: [], default_model: \"\", default_vendor: \"\" }, \
-         catalog_ttl: 300s, max_runs: 16, max_memory: 268435456, kept: RunSettings { answer_within: 50s, task_after: \
-         5s, keep: 3600s, state_dir: None }, http: Http { allowed_hosts: [], allowed_origins: [], token: None, \
-         tokens_file: None, oauth: None, trusted_proxies: [], allow_unauthenticated: false, max_calls_per_minute: 0, \
-         max_runs_per_caller: 0, drain_timeout: 10s, max_connections: 512 }, demo: \
-         false, warnings: [] }"
-    );
-}
-
-#[test]
 fn each_default_in_the_table_is_the_true_one() {
     let defaults = format!("{:?}", config_with("", &[]));
     for flag in FLAGS.iter().filter(|flag| !flag.default.is_empty()) {
@@ -255,82 +238,51 @@ fn values_become_what_they_mean() {
     }
 }
 
-const NO_CLIENT: &str = "is not a client we know";
-const TIME: &str =
-    "--run-timeout: \"0\" is not a time; give seconds from 0.001 to 604800, such as 30 or 0.5";
+/// A variable and its value, and what is said about it after its name; `HEADER` stands for what a header cannot carry.
+const WRONG_VARIABLES: &str = r#"
+FABRIC_MCP_PORT=x => "x" is not a port; give a number from 0 to 65535
+FABRIC_MCP_PORT=tcp://10.0.0.1:8000 => "tcp://10.0.0.1:8000" is not a port but what Kubernetes sets
+    for a Service called fabric-mcp; give --port, or set enableServiceLinks: false
+FABRIC_MCP_DEMO=on => "on" is neither yes nor no; give true or false
+FABRIC_MCP_ALLOW_PATTERN=a,b\c => "b\\c" is not a pattern's name;
+    give 1 to 128 characters without / and \
+FABRIC_BASE_URL=http://joe:hunter2@fabric => the URL holds a user name or password, which would end up in
+    logs and never reaches Fabric; take the part before the @ out and set FABRIC_API_KEY instead
+FABRIC_API_KEY=hunter2 x => HEADER
+FABRIC_MCP_AUTH_TOKEN=hunter2é => HEADER
+FABRIC_MCP_AUTH_TOKEN_FILE=binary => HEADER
+FABRIC_MCP_AUTH_TOKEN_FILE=empty => "empty" is empty; put the token into it
+FABRIC_MCP_AUTH_TOKEN_FILE=nowhere => "nowhere" cannot be read: no such file;
+    give a file that holds the token
+"#;
 
 #[test]
 fn wrong_variables_are_reported_by_name() {
     let header = "the value holds a space, a line break or another character that cannot be sent in a header; copy it \
                   again, only visible ASCII characters";
-    let long = "x".repeat(4097);
-    for (vars, message) in [
-        (
-            &[("FABRIC_MCP_PORT", "x")][..],
-            "FABRIC_MCP_PORT: \"x\" is not a port; give a number from 0 to 65535",
-        ),
-        (
-            &[("FABRIC_MCP_PORT", "tcp://10.0.0.1:8000")],
-            "FABRIC_MCP_PORT: \"tcp://10.0.0.1:8000\" is not a port but what Kubernetes sets for a Service called \
-             fabric-mcp; give --port, or set enableServiceLinks: false",
-        ),
-        (
-            &[("FABRIC_MCP_DEMO", "on")],
-            "FABRIC_MCP_DEMO: \"on\" is neither yes nor no; give true or false",
-        ),
-        (
-            &[("FABRIC_MCP_ALLOW_PATTERN", "a,b\\c")],
-            "FABRIC_MCP_ALLOW_PATTERN: \"b\\\\c\" is not a pattern's name; give 1 to 128 characters without / and \\",
-        ),
-        (
-            &[("FABRIC_BASE_URL", "http://joe:hunter2@fabric")],
-            "FABRIC_BASE_URL: the URL holds a user name or password, which would end up in logs and never reaches \
-             Fabric; take the part before the @ out and set FABRIC_API_KEY instead",
-        ),
-        (
-            &[("FABRIC_API_KEY", "hunter2\r\nX: y")],
-            &format!("FABRIC_API_KEY: {header}"),
-        ),
-        (
-            &[("FABRIC_API_KEY", "hunter2 ")],
-            &format!("FABRIC_API_KEY: {header}"),
-        ),
-        (
-            &[("FABRIC_MCP_AUTH_TOKEN", "hunter2é")],
-            &format!("FABRIC_MCP_AUTH_TOKEN: {header}"),
-        ),
-        (
-            &[("FABRIC_API_KEY", &long)],
-            "FABRIC_API_KEY: the value is longer than 4096 bytes; copy it again",
-        ),
-        (
-            &[("FABRIC_MCP_AUTH_TOKEN_FILE", "binary")],
-            &format!("FABRIC_MCP_AUTH_TOKEN_FILE: {header}"),
-        ),
-        (
-            &[("FABRIC_MCP_AUTH_TOKEN_FILE", "empty")],
-            "FABRIC_MCP_AUTH_TOKEN_FILE: \"empty\" is empty; put the token into it",
-        ),
-        (
-            &[("FABRIC_MCP_AUTH_TOKEN_FILE", "nowhere")],
-            "FABRIC_MCP_AUTH_TOKEN_FILE: \"nowhere\" cannot be read: no such file; give a file that holds the token",
-        ),
-        (
-            &[
-                ("FABRIC_MCP_AUTH_TOKEN_FILE", "token"),
-                ("FABRIC_MCP_AUTH_TOKEN", "hunter2"),
-            ],
-            "FABRIC_MCP_AUTH_TOKEN and FABRIC_MCP_AUTH_TOKEN_FILE are both set; unset one of them",
-        ),
-    ] {
-        let error = error_with("", vars);
-        assert_eq!(error, message, "{vars:?}");
-        assert!(
-            !error.contains("hunter2")
-                && !error.contains("joe")
-                && !error.contains(char::is_control)
-        );
+    let text = WRONG_VARIABLES.replace("\n    ", " ");
+    let text = text.replace("HEADER", header);
+    for case in text.trim().lines() {
+        let (variable, message) = case.split_once(" => ").expect("a variable and a message");
+        let (name, value) = variable.split_once('=').expect("a name and a value");
+        let error = error_with("", &[(name, value)]);
+        assert_eq!(error, format!("{name}: {message}"));
+        assert!(!error.contains("hunter2") && !error.contains("joe"));
     }
+    let broken = [("FABRIC_API_KEY", "hunter2\r\nX: y")];
+    assert_eq!(error_with("", &broken), format!("FABRIC_API_KEY: {header}"));
+    assert_eq!(
+        error_with("", &[("FABRIC_API_KEY", &"x".repeat(4097))]),
+        "FABRIC_API_KEY: the value is longer than 4096 bytes; copy it again"
+    );
+    let both = [
+        ("FABRIC_MCP_AUTH_TOKEN_FILE", "token"),
+        ("FABRIC_MCP_AUTH_TOKEN", "hunter2"),
+    ];
+    assert_eq!(
+        error_with("", &both),
+        "FABRIC_MCP_AUTH_TOKEN and FABRIC_MCP_AUTH_TOKEN_FILE are both set; unset one of them"
+    );
 }
 
 #[test]
@@ -358,12 +310,8 @@ fn values_that_are_not_utf8_are_refused() {
         error.reason,
         "--host: the value is not UTF-8; write it in UTF-8"
     );
-    for name in [
-        "FABRIC_BASE_URL",
-        "FABRIC_API_KEY",
-        "FABRIC_MCP_ALLOWED_HOST",
-        "FABRIC_MCP_DEMO",
-    ] {
+    let all = "FABRIC_BASE_URL FABRIC_API_KEY FABRIC_MCP_ALLOWED_HOST FABRIC_MCP_DEMO";
+    for name in all.split(' ') {
         let error = parse([], &|wanted| (wanted == name).then(bad), &none).unwrap_err();
         assert_eq!(
             error.reason,
@@ -379,107 +327,55 @@ fn values_that_are_not_utf8_are_refused() {
 }
 
 #[test]
-fn beyond_loopback_a_token_is_needed() {
-    let refused = |host: &str, name: &str| {
-        format!(
-            "{name}: {host} can be reached from other machines, and there is no token; give --tokens-file, set \
-             FABRIC_MCP_AUTH_TOKEN (or FABRIC_MCP_AUTH_TOKEN_FILE), or give --oauth-issuer; or \
-             --allow-unauthenticated, if something in front of it decides who may come in"
-        )
-    };
-    for host in [
-        "0.0.0.0",
-        "::",
-        "192.168.0.1",
-        "example.com",
-        "::ffff:10.0.0.1",
-        "localhost.example.com",
+fn where_other_machines_come_in_a_token_is_needed() {
+    let reached = "can be reached from other machines, and there is no token";
+    let called = "is what other machines call a server, and there is no token";
+    let open = "--allow-unauthenticated";
+    for (flag, what, hosts) in [
+        (
+            "--host",
+            reached,
+            "0.0.0.0 :: 192.168.0.1 example.com ::ffff:10.0.0.1",
+        ),
+        (
+            "--allowed-host",
+            called,
+            "mcp.example.com mcp.example.com:8443 [2001:db8::1]:80",
+        ),
     ] {
-        assert_eq!(
-            error_with(&format!("--transport http --host {host}"), &[]),
-            refused(host, "--host")
-        );
-        assert_eq!(
-            error_with("--transport sse", &[("FABRIC_MCP_HOST", host)]),
-            refused(host, "FABRIC_MCP_HOST")
-        );
-        // On stdio nothing listens.
-        config_with(&format!("--host {host}"), &[]);
-        config_with(
-            &format!("--transport http --host {host} --allow-unauthenticated"),
-            &[],
-        );
-        config_with(
-            &format!("--transport http --host {host}"),
-            &[("FABRIC_MCP_AUTH_TOKEN", "0123456789abcdef")],
-        );
-        config_with(
-            &format!("--transport http --host {host}"),
-            &[("FABRIC_MCP_AUTH_TOKEN_FILE", "token")],
-        );
-    }
-    for host in [
-        "127.0.0.1",
-        "127.9.9.9",
-        "::1",
-        "[::1]",
-        "LocalHost",
-        "::ffff:127.0.0.1",
-    ] {
-        config_with(&format!("--transport http --host {host}"), &[]);
-    }
-}
-
-#[test]
-fn behind_a_name_of_other_machines_a_token_is_needed() {
-    let refused = |host: &str, name: &str| {
-        format!(
-            "{name}: {host} is what other machines call a server, and there is no token; give --tokens-file, set \
-             FABRIC_MCP_AUTH_TOKEN (or FABRIC_MCP_AUTH_TOKEN_FILE), or give --oauth-issuer; or \
-             --allow-unauthenticated, if something in front of it decides who may come in"
-        )
-    };
-    for host in [
-        "mcp.example.com",
-        "mcp.example.com:8443",
-        "10.0.0.1",
-        "[2001:db8::1]:80",
-        "localhost.example.com",
-    ] {
-        let flags = format!("--transport http --allowed-host localhost --allowed-host {host}");
-        assert_eq!(error_with(&flags, &[]), refused(host, "--allowed-host"));
-        let variable = [("FABRIC_MCP_ALLOWED_HOST", host)];
-        assert_eq!(
-            error_with("--transport sse", &variable),
-            refused(host, "FABRIC_MCP_ALLOWED_HOST")
-        );
-        config_with(&format!("--allowed-host {host}"), &[]);
-        config_with(&format!("{flags} --auth-token-file token"), &[]);
-        let told = config_with(&format!("{flags} --allow-unauthenticated"), &[]).warnings;
-        assert_eq!(
-            told,
-            [format!(
-                "--allow-unauthenticated: {host} is what other machines call a server, and no token is asked for: \
-                 whoever reaches this server may use it. Limits are for each address: all who come through a proxy \
-                 are one caller, unless --trusted-proxy names it."
-            )]
-        );
-    }
-    for host in [
-        "localhost",
-        "LOCALHOST:80",
-        "127.0.0.1",
-        "127.9.9.9:80",
-        "::1",
-        "[::1]:80",
-        "[::ffff:127.0.0.1]",
-    ] {
-        let config = config_with(
-            &format!("--transport http --allowed-host {host} --allow-unauthenticated"),
-            &[],
-        );
-        assert_eq!(config.warnings, [""; 0], "{host}");
-        config_with(&format!("--transport http --allowed-host {host}"), &[]);
+        let open_to = what.split(',').next().unwrap_or_default();
+        let variable = format!("FABRIC_MCP{}", flag[1..].replace('-', "_").to_uppercase());
+        for host in hosts.split(' ') {
+            let refused = |name: &str| {
+                format!(
+                    "{name}: {host} {what}; give --tokens-file, set FABRIC_MCP_AUTH_TOKEN (or \
+                     FABRIC_MCP_AUTH_TOKEN_FILE), or give --oauth-issuer; or --allow-unauthenticated, if something in \
+                     front of it decides who may come in"
+                )
+            };
+            let flags = format!("--transport http {flag} {host}");
+            assert_eq!(error_with(&flags, &[]), refused(flag));
+            let vars = [(&*variable, host)];
+            assert_eq!(error_with("--transport sse", &vars), refused(&variable));
+            // On stdio nothing listens.
+            config_with(&format!("{flag} {host}"), &[]);
+            config_with(&flags, &[("FABRIC_MCP_AUTH_TOKEN", "0123456789abcdef")]);
+            config_with(&flags, &[("FABRIC_MCP_AUTH_TOKEN_FILE", "token")]);
+            assert_eq!(
+                config_with(&format!("{flags} {open}"), &[]).warnings,
+                [format!(
+                    "{open}: {host} {open_to}, and no token is asked for: whoever reaches this server may use it. \
+                     Limits are for each address: all who come through a proxy are one caller, unless \
+                     --trusted-proxy names it."
+                )]
+            );
+        }
+        for host in "127.0.0.1 127.9.9.9 ::1 LocalHost ::ffff:127.0.0.1".split(' ') {
+            let flags = format!("--transport http {flag} {host}");
+            config_with(&flags, &[]);
+            let told = config_with(&format!("{flags} {open}"), &[]).warnings;
+            assert_eq!(told, [""; 0], "{host}");
+        }
     }
 }
 
@@ -488,14 +384,6 @@ fn a_door_that_stands_open_is_told() {
     let warnings = |args: &str| config_with(&format!("--transport http {args}"), &[]).warnings;
     let proxy = warnings("--host 0.0.0.0 --allow-unauthenticated --trusted-proxy 10.0.0.1");
     assert!(proxy[0].ends_with("whoever reaches this server may use it."));
-    assert_eq!(
-        warnings("--host 0.0.0.0 --allow-unauthenticated"),
-        [
-            "--allow-unauthenticated: 0.0.0.0 can be reached from other machines, and no token is asked for: whoever reaches \
-          this server may use it. Limits are for each address: all who come through a proxy are one caller, unless \
-          --trusted-proxy names it."
-        ]
-    );
     let pages = "--allowed-origin https://app.example.com --allowed-origin http://localhost:3000 --allowed-origin a-b://c";
     assert_eq!(
         warnings(pages),
@@ -650,38 +538,18 @@ fn settings_that_need_one_another_say_so() {
         error_with("--oauth-issuer http://as.example", &vars),
         "--oauth-issuer: the URL must begin with https://; only on this machine (127.0.0.1, localhost) http:// will do"
     );
-    for (args, words) in [
-        (
-            "--allow-model a",
-            "--allow-model: --default-model must be one of the allowed models",
-        ),
-        (
-            "--allow-model a --default-model b",
-            "give --default-model a",
-        ),
-        (
-            "--default-vendor V",
-            "--default-vendor: there is no --default-model",
-        ),
-        (
-            "--trusted-proxy nginx",
-            "--trusted-proxy: \"nginx\" is not an address",
-        ),
-        (
-            "--generate token",
-            "--generate token: give a name and a role",
-        ),
-        (
-            "--generate token a",
-            "--generate token: give a name and a role",
-        ),
-        (
-            "--generate token a admin",
-            "\"admin\" is not a role; give run, read or metrics",
-        ),
-        ("--generate token a#b run", "--generate token: a name has"),
-        ("--generate token a run x", "\"x\" belongs to no flag"),
+    for case in [
+        "--allow-model a => --allow-model: --default-model must be one of the allowed models",
+        "--allow-model a --default-model b => give --default-model a",
+        "--default-vendor V => --default-vendor: there is no --default-model",
+        r#"--trusted-proxy nginx => --trusted-proxy: "nginx" is not an address"#,
+        "--generate token => --generate token: give a name and a role",
+        "--generate token a => --generate token: give a name and a role",
+        r#"--generate token a admin => "admin" is not a role; give run, read or metrics"#,
+        "--generate token a#b run => --generate token: a name has",
+        r#"--generate token a run x => "x" belongs to no flag"#,
     ] {
+        let (args, words) = case.split_once(" => ").expect("two parts");
         let error = error_with(args, &[]);
         assert!(error.contains(words), "{args}: {error}");
     }

@@ -1,5 +1,5 @@
 use std::collections::BTreeSet;
-use std::sync::{Barrier, Mutex};
+use std::sync::Mutex;
 
 use super::*;
 use crate::fabric::NoWait;
@@ -7,16 +7,12 @@ use crate::sync::lock;
 
 const TTL: Duration = Duration::from_secs(300);
 
-type Meanwhile = Box<dyn Fn() -> Result<(), Error> + Send + Sync>;
-
-/// A fake Fabric that counts its reads and can fail or block.
+/// A fake Fabric that counts its reads and can fail.
 #[derive(Default)]
 struct FakeSource {
     names: Mutex<Vec<String>>,
     broken: BTreeSet<&'static str>,
     gone: AtomicBool,
-    /// Called during a read of the names.
-    meanwhile: Option<Meanwhile>,
     lists: AtomicUsize,
     patterns: AtomicUsize,
     strategies: AtomicUsize,
@@ -54,9 +50,6 @@ impl FakeSource {
 impl Source for FakeSource {
     fn names(&self, _: Option<&Arc<Names>>, _: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
         self.lists.fetch_add(1, Ordering::SeqCst);
-        if let Some(meanwhile) = &self.meanwhile {
-            meanwhile()?;
-        }
         self.check()?;
         Ok(Arc::new(
             lock(&self.names).iter().map(String::as_str).collect(),
@@ -196,18 +189,6 @@ fn strategies_alone_cost_one_request_and_none_after_everything_was_read() {
 }
 
 #[test]
-fn names_alone_cost_one_request() {
-    let (fake, catalog) = catalog(FakeSource::of(&["a", "b"]));
-    for _ in 0..3 {
-        assert_eq!(
-            *catalog.names(Age::Cached, &no_wait()).unwrap(),
-            ["a", "b"].into_iter().collect()
-        );
-    }
-    assert_eq!(fake.read(), (1, 0));
-}
-
-#[test]
 fn fresh_lists_are_read_anew() {
     let (fake, catalog) = catalog(FakeSource::of(&["a"]));
     catalog.names(Age::Cached, &no_wait()).unwrap();
@@ -287,138 +268,6 @@ fn a_fabric_that_goes_away_fails_the_refresh_without_asking_for_every_pattern() 
 fn an_empty_fabric_is_a_catalogue_too() {
     let (_, catalog) = catalog(FakeSource::of(&[]));
     assert!(catalog.snapshot(&no_wait()).unwrap().patterns.is_empty());
-}
-
-/// Signals through a barrier, once, that it has begun to wait.
-struct Arrives(Arc<Barrier>, AtomicBool);
-
-impl Wait for Arrives {
-    fn still_waiting(&self) -> Result<(), Stop> {
-        if !self.1.swap(true, Ordering::SeqCst) {
-            self.0.wait();
-        }
-        Ok(())
-    }
-}
-
-#[test]
-fn callers_during_a_refresh_share_it() {
-    // The refresh ends only after the second caller has begun to wait.
-    let waiting = Arc::new(Barrier::new(2));
-    let held = Arc::clone(&waiting);
-    let meanwhile = move || {
-        held.wait();
-        Ok(())
-    };
-    let fake = FakeSource {
-        meanwhile: Some(Box::new(meanwhile)),
-        ..FakeSource::of(&["a"])
-    };
-    let (fake, catalog) = catalog(fake);
-    let second: Arc<dyn Wait> = Arc::new(Arrives(waiting, AtomicBool::new(false)));
-    std::thread::scope(|scope| {
-        let first = scope.spawn(|| catalog.snapshot(&no_wait()).unwrap());
-        while fake.read().0 == 0 {
-            std::thread::yield_now();
-        }
-        let late = catalog.snapshot(&second).unwrap();
-        assert!(Arc::ptr_eq(&first.join().unwrap(), &late));
-    });
-    assert_eq!(fake.read(), (1, 1));
-}
-
-/// Two callers: the first reads and fails with `first_fails` once the second waits. Returns the second's result and the
-/// number of lists read.
-fn second_of_two(first_fails: Error) -> (Result<Arc<Snapshot>, Error>, usize) {
-    let failed = AtomicBool::new(false);
-    let waiting = Arc::new(Barrier::new(2));
-    let held = Arc::clone(&waiting);
-    let meanwhile = move || {
-        if failed.swap(true, Ordering::SeqCst) {
-            return Ok(());
-        }
-        held.wait();
-        Err(first_fails.clone())
-    };
-    let fake = FakeSource {
-        meanwhile: Some(Box::new(meanwhile)),
-        ..FakeSource::of(&["a"])
-    };
-    let (fake, catalog) = catalog(fake);
-    let second: Arc<dyn Wait> = Arc::new(Arrives(waiting, AtomicBool::new(false)));
-    let result = std::thread::scope(|scope| {
-        let first = scope.spawn(|| catalog.snapshot(&no_wait()).unwrap_err());
-        while fake.read().0 == 0 {
-            std::thread::yield_now();
-        }
-        let late = catalog.snapshot(&second);
-        first.join().unwrap();
-        late
-    });
-    (result, fake.read().0)
-}
-
-#[test]
-fn a_refresh_that_fails_fails_for_all_who_waited() {
-    let error = Error::new(Kind::FabricInternal, "once");
-    let (result, lists) = second_of_two(error.clone());
-    assert_eq!((result.unwrap_err(), lists), (error, 1));
-}
-
-#[test]
-fn if_the_reading_caller_is_cancelled_another_reads() {
-    let (result, lists) = second_of_two(Error::cancelled());
-    assert_eq!((names_of(&result.unwrap()), lists), (vec!["a"], 2));
-}
-
-#[test]
-fn a_waiting_caller_may_leave_and_the_refresh_continues() {
-    struct LeavesAtOnce;
-    impl Wait for LeavesAtOnce {
-        fn still_waiting(&self) -> Result<(), Stop> {
-            Err(Stop)
-        }
-    }
-    let (left, has_left) = mpsc::channel::<()>();
-    let has_left = Mutex::new(has_left);
-    let meanwhile = move || {
-        lock(&has_left).recv().unwrap();
-        Ok(())
-    };
-    let fake = FakeSource {
-        meanwhile: Some(Box::new(meanwhile)),
-        ..FakeSource::of(&["a"])
-    };
-    let (fake, catalog) = catalog(fake);
-    std::thread::scope(|scope| {
-        let first = scope.spawn(|| catalog.snapshot(&no_wait()));
-        while fake.read().0 == 0 {
-            std::thread::yield_now();
-        }
-        let leaves: Arc<dyn Wait> = Arc::new(LeavesAtOnce);
-        assert_eq!(catalog.snapshot(&leaves).unwrap_err(), Error::cancelled());
-        left.send(()).unwrap();
-        assert_eq!(names_of(&first.join().unwrap().unwrap()), ["a"]);
-    });
-}
-
-#[test]
-fn a_refresh_that_panics_does_not_block_the_next() {
-    let once = AtomicBool::new(true);
-    let meanwhile = move || {
-        assert!(!once.swap(false, Ordering::SeqCst), "on purpose");
-        Ok(())
-    };
-    let fake = FakeSource {
-        meanwhile: Some(Box::new(meanwhile)),
-        ..FakeSource::of(&["a"])
-    };
-    let (_, catalog) = catalog(fake);
-    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        catalog.snapshot(&no_wait())
-    }));
-    assert!(panicked.is_err());
-    assert_eq!(names_of(&catalog.snapshot(&no_wait()).unwrap()), ["a"]);
 }
 
 #[test]

@@ -74,22 +74,9 @@ fn each_item_is_handled_like_a_single_message() {
             error("\"id\":6,", -32600, NOT_HERE),
         ),
     ];
-    let batch = format!(
-        "[{}]",
-        items
-            .iter()
-            .map(|(item, _)| *item)
-            .collect::<Vec<_>>()
-            .join(", ")
-    );
-    let expected = format!(
-        "[{}]",
-        items
-            .iter()
-            .map(|(_, shown)| shown.as_str())
-            .collect::<Vec<_>>()
-            .join(" | ")
-    );
+    let (said, shown): (Vec<_>, Vec<_>) = items.iter().cloned().unzip();
+    let batch = format!("[{}]", said.join(", "));
+    let expected = format!("[{}]", shown.join(" | "));
     assert_eq!(pipe.say(&batch), expected);
     assert_eq!(
         pipe.session.revision(),

@@ -25,68 +25,40 @@ fn the_envelope_is_checked_whatever_the_pipe_speaks() {
         TestClient::speaking(Revision::R2024_11_05),
         TestClient::speaking(Revision::R2025_11_25),
     ] {
-        for (method, meta, expected) in [
+        let capabilities = missing("clientCapabilities", "an object");
+        let version = missing("protocolVersion", "a string");
+        let level = missing("logLevel", levels);
+        // The version comes first; a version of any type makes the request modern. Wrong `_meta` before a wrong version
+        // before an unknown method.
+        for (expected, method, meta) in [
+            (&capabilities, "tools/list", r#"VERSION:"2026-07-28""#),
             (
+                &capabilities,
                 "tools/list",
-                format!(r#""{VERSION}":"2026-07-28""#),
-                missing("clientCapabilities", "an object"),
+                r#"VERSION:"2026-07-28",CAPABILITIES:[]"#,
             ),
+            (&version, "tools/list", "VERSION:null,CAPABILITIES:{}"),
+            (&version, "server/discover", ""),
+            (&version, "server/discover", "CAPABILITIES:{}"),
+            (&capabilities, "no/such", r#"VERSION:"2099-01-01""#),
             (
+                &level,
                 "tools/list",
-                format!(r#""{VERSION}":"2026-07-28","{CAPABILITIES}":null"#),
-                missing("clientCapabilities", "an object"),
+                r#"GOOD,"io.modelcontextprotocol/logLevel":"loud""#,
             ),
             (
+                &level,
                 "tools/list",
-                format!(r#""{VERSION}":"2026-07-28","{CAPABILITIES}":[]"#),
-                missing("clientCapabilities", "an object"),
-            ),
-            // The version comes first; a version of any type makes the request modern.
-            (
-                "tools/list",
-                format!(r#""{VERSION}":null,"{CAPABILITIES}":{{}}"#),
-                missing("protocolVersion", "a string"),
-            ),
-            (
-                "tools/list",
-                format!(r#""{VERSION}":5"#),
-                missing("protocolVersion", "a string"),
-            ),
-            (
-                "server/discover",
-                String::new(),
-                missing("protocolVersion", "a string"),
-            ),
-            (
-                "server/discover",
-                format!(r#""{CAPABILITIES}":{{}}"#),
-                missing("protocolVersion", "a string"),
-            ),
-            // Wrong `_meta` before a wrong version before an unknown method.
-            (
-                "no/such",
-                format!(r#""{VERSION}":"2099-01-01""#),
-                missing("clientCapabilities", "an object"),
-            ),
-            (
-                "tools/list",
-                format!(r#"{good},"io.modelcontextprotocol/logLevel":"loud""#),
-                missing("logLevel", levels),
-            ),
-            (
-                "tools/list",
-                format!(r#"{good},"io.modelcontextprotocol/logLevel":null"#),
-                missing("logLevel", levels),
-            ),
-            (
-                "tools/list",
-                format!(r#"{good},"io.modelcontextprotocol/logLevel":3"#),
-                missing("logLevel", levels),
+                r#"GOOD,"io.modelcontextprotocol/logLevel":3"#,
             ),
         ] {
+            let meta = meta
+                .replace("VERSION", &format!("\"{VERSION}\""))
+                .replace("CAPABILITIES", &format!("\"{CAPABILITIES}\""))
+                .replace("GOOD", &good);
             assert_eq!(
                 pipe.say(&with_meta(method, &meta)),
-                expected,
+                *expected,
                 "{method} {meta}"
             );
         }
@@ -118,14 +90,8 @@ fn an_unsupported_version_gets_the_supported_ones() {
             "{version} begins with initialize and has no per-request _meta: use 2026-07-28 here, or initialize."
         )
     };
-    for method in [
-        "tools/list",
-        "server/discover",
-        "ping",
-        "initialize",
-        "no/such",
-        "subscriptions/listen",
-    ] {
+    let methods = "tools/list server/discover ping initialize no/such subscriptions/listen";
+    for method in methods.split(' ') {
         for (version, words, supported) in [
             ("2099-01-01", unknown.clone(), all),
             ("", unknown.clone(), all),
@@ -256,23 +222,16 @@ fn headers_must_match_the_body() {
         ))
     };
     let list = "resources/templates/list";
+    let (version, protocol) = ("MCP-Protocol-Version", "protocol version");
     assert!(post(list, "", &mirror(good, Some(list), None)).contains("result"));
-    assert_eq!(
-        post(list, "", &mirror(None, Some(list), None)),
-        absent("MCP-Protocol-Version", "protocol version")
-    );
-    assert_eq!(
-        post(list, "", &mirror(Some("2025-11-25"), Some(list), None)),
-        differs("MCP-Protocol-Version", "protocol version")
-    );
-    assert_eq!(
-        post(list, "", &mirror(good, None, None)),
-        absent("Mcp-Method", "method")
-    );
-    assert_eq!(
-        post(list, "", &mirror(good, Some("Tools/List"), None)),
-        differs("Mcp-Method", "method")
-    );
+    for (given, method, answer) in [
+        (None, Some(list), absent(version, protocol)),
+        (Some("2025-11-25"), Some(list), differs(version, protocol)),
+        (good, None, absent("Mcp-Method", "method")),
+        (good, Some("Tools/List"), differs("Mcp-Method", "method")),
+    ] {
+        assert_eq!(post(list, "", &mirror(given, method, None)), answer);
+    }
     // Headers are checked before the method, also for an unknown one.
     assert_eq!(
         post("no/such", "", &mirror(good, Some(list), None)),
@@ -284,31 +243,16 @@ fn headers_must_match_the_body() {
         ("resources/read", "uri", "fabric://pattern/summarize"),
     ] {
         let (params, body) = (format!(r#""{field}":"{value}""#), format!("params.{field}"));
-        assert_eq!(
-            post(
-                method,
-                &params,
-                &mirror(good, Some(method), Some(Ok(value)))
-            ),
-            "call 1"
-        );
-        assert_eq!(
-            post(method, &params, &mirror(good, Some(method), None)),
-            absent("Mcp-Name", &body)
-        );
-        assert_eq!(
-            post(method, &params, &mirror(good, Some(method), Some(Ok("x")))),
-            differs("Mcp-Name", &body)
-        );
         let unreadable = "The header Mcp-Name is not readable: it is no base64.";
-        assert_eq!(
-            post(
-                method,
-                &params,
-                &mirror(good, Some(method), Some(Err("it is no base64")))
-            ),
-            refused(unreadable)
-        );
+        for (name, answer) in [
+            (Some(Ok(value)), "call 1".to_owned()),
+            (None, absent("Mcp-Name", &body)),
+            (Some(Ok("x")), differs("Mcp-Name", &body)),
+            (Some(Err("it is no base64")), refused(unreadable)),
+        ] {
+            let mirror = mirror(good, Some(method), name);
+            assert_eq!(post(method, &params, &mirror), answer);
+        }
         // Without a name in the body there is nothing to compare: the method reports what it needs.
         assert!(post(method, "", &mirror(good, Some(method), None)).contains(r#""code":-32602"#));
     }

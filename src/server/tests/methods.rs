@@ -79,14 +79,8 @@ fn before_any_handshake_only_ping_is_served() {
         pipe.say(&request("ping")),
         r#"{"jsonrpc":"2.0","id":1,"result":{}}"#
     );
-    for method in [
-        "tools/list",
-        "tools/call",
-        "prompts/list",
-        "logging/setLevel",
-        "subscriptions/listen",
-        "no/such",
-    ] {
+    let all = "tools/list tools/call prompts/list logging/setLevel subscriptions/listen no/such";
+    for method in all.split(' ') {
         assert_eq!(
             pipe.say(&request(method)),
             error(ID, -32602, USE_INITIALIZE),
@@ -227,12 +221,7 @@ fn made_up_cursors_are_refused_in_every_list() {
         "\"cursor\" is not one that this server gave: leave it out to begin at the first page.";
     for revision in Revision::ALL {
         let pipe = TestClient::speaking(revision);
-        for method in [
-            "tools/list",
-            "resources/templates/list",
-            "prompts/list",
-            "resources/list",
-        ] {
+        for method in "tools/list resources/templates/list prompts/list resources/list".split(' ') {
             let say = |cursor: &str| {
                 pipe.say(&request_in(
                     revision,
@@ -282,45 +271,26 @@ fn templates_are_listed_in_full() {
 
 #[test]
 fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025_11_25() {
-    let malformed =
-        "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.".to_string();
+    let malformed = "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.";
+    let twice = "params hold an object with the same field twice.";
+    let no_object = "params.arguments of tools/call must be an object.";
     let tools = crate::tools::TOOLS
         .iter()
         .map(|tool| tool.name)
         .collect::<Vec<_>>()
         .join(", ");
+    let unknown = format!("There is no tool \"nope\": the tools are {tools}.");
     for revision in Revision::ALL {
         let pipe = TestClient::speaking(revision);
         let say = |params: &str| pipe.say(&request_in(revision, "tools/call", params));
         for (params, words) in [
-            ("", malformed.clone()),
-            (r#""name":5"#, malformed.clone()),
-            (
-                r#""name":"a","name":"b""#,
-                "params hold an object with the same field twice.".into(),
-            ),
-            (
-                r#""name":"nope""#,
-                format!("There is no tool \"nope\": the tools are {tools}."),
-            ),
-            (
-                r#""name":"","arguments":{}"#,
-                format!("There is no tool \"\": the tools are {tools}."),
-            ),
-            (
-                r#""name":"fabric_list_patterns","arguments":[]"#,
-                "params.arguments of tools/call must be an object.".into(),
-            ),
-            (
-                r#""name":"fabric_list_patterns","arguments":"{}""#,
-                "params.arguments of tools/call must be an object.".into(),
-            ),
+            ("", malformed),
+            (r#""name":5"#, malformed),
+            (r#""name":"a","name":"b""#, twice),
+            (r#""name":"nope""#, &*unknown),
+            (r#""name":"fabric_list_patterns","arguments":[]"#, no_object),
         ] {
-            assert_eq!(
-                say(params),
-                error(ID, -32602, &words),
-                "{revision:?} {params}"
-            );
+            assert_eq!(say(params), error(ID, -32602, words), "{params}");
         }
         let wrong = "`pattern_name` must be a string, not a number.";
         let answer = say(r#""name":"fabric_run_pattern","arguments":{"pattern_name":5}"#);
@@ -355,39 +325,20 @@ fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025
         ] {
             assert_eq!(say(params), "call 1", "{revision:?} {params}");
         }
-        let asks = revision == Revision::R2025_11_25;
+        let answered = |refusal: String| match revision {
+            Revision::R2025_11_25 => refusal,
+            _ => "call 1".to_owned(),
+        };
         let other = say(r#""name":"fabric_list_patterns","arguments":{},"task":{"ttl":5}"#);
         let words = "fabric_list_patterns cannot be a task: call it without params.task.";
-        assert_eq!(
-            other,
-            if asks {
-                error(ID, -32601, words)
-            } else {
-                "call 1".into()
-            },
-            "{revision:?}"
-        );
-        for bad in [
-            "5",
-            "[]",
-            r#"{"ttl":-1}"#,
-            r#"{"ttl":1.5}"#,
-            r#"{"ttl":"1"}"#,
-        ] {
+        assert_eq!(other, answered(error(ID, -32601, words)), "{revision:?}");
+        for bad in ["5", r#"{"ttl":-1}"#, r#"{"ttl":1.5}"#] {
             let answer = say(&format!(
                 r#""name":"fabric_run_pattern","arguments":{{"pattern_name":"x"}},"task":{bad}"#
             ));
             let words =
                 "params.task must be an object, with ttl, if any, a whole number of milliseconds.";
-            assert_eq!(
-                answer,
-                if asks {
-                    error(ID, -32602, words)
-                } else {
-                    "call 1".into()
-                },
-                "{revision:?} {bad}"
-            );
+            assert_eq!(answer, answered(error(ID, -32602, words)), "{bad}");
         }
     }
 }
@@ -439,81 +390,46 @@ fn prompts_resources_and_completion_check_their_params_before_any_call() {
                     \"uri\"}) and params.argument ({\"name\", \"value\"}, both strings).";
     let reference = "params.ref must name a prompt (ref/prompt) or one of the templates fabric://pattern/{name} and \
                      fabric://strategy/{name} (ref/resource).";
+    let argument = "The templates have one argument: \"name\".";
+    let cases = r#"
+CALL prompts/list
+CALL prompts/get "name":"summarize"
+CALL prompts/get "name":"summarize","arguments":{"input_text":"x"}
+GET prompts/get
+GET prompts/get "name":null
+GET prompts/get "name":"x","arguments":[]
+GET prompts/get "name":"x","arguments":{"a":5}
+CALL resources/list
+CALL resources/read "uri":"fabric://pattern/summarize"
+READ resources/read
+READ resources/read "uri":[]
+CALL completion/complete "ref":{"type":"ref/prompt","name":"x"},"argument":{"name":"a","value":""},"context":{}
+CALL completion/complete "ref":PATTERN,"argument":{"name":"name","value":"s"}
+COMPLETE completion/complete
+COMPLETE completion/complete "ref":["ref/prompt","x"],"argument":{"name":"a","value":""}
+COMPLETE completion/complete "ref":{"type":"ref/prompt","name":"x"},"argument":["a",""]
+COMPLETE completion/complete "ref":{"type":"ref/prompt","name":"x"},"argument":{"name":"a","value":5}
+REFERENCE completion/complete "ref":{"type":"ref/tool","name":"x"},"argument":{"name":"a","value":""}
+REFERENCE completion/complete "ref":{"type":"ref/resource","uri":"file:///x"},"argument":{"name":"name","value":""}
+ARGUMENT completion/complete "ref":PATTERN,"argument":{"name":"x","value":""}
+"#;
+    let pattern = r#"{"type":"ref/resource","uri":"fabric://pattern/{name}"}"#;
+    let cases = cases.replace("PATTERN", pattern);
     for revision in Revision::ALL {
         let pipe = TestClient::speaking(revision);
-        for (method, params, expected) in [
-            ("prompts/list", "", None),
-            ("prompts/get", r#""name":"summarize""#, None),
-            (
-                "prompts/get",
-                r#""name":"summarize","arguments":{"input_text":"x"}"#,
-                None,
-            ),
-            ("prompts/get", "", Some(get)),
-            ("prompts/get", r#""name":null"#, Some(get)),
-            ("prompts/get", r#""name":"x","arguments":[]"#, Some(get)),
-            (
-                "prompts/get",
-                r#""name":"x","arguments":{"a":5}"#,
-                Some(get),
-            ),
-            ("resources/list", "", None),
-            (
-                "resources/read",
-                r#""uri":"fabric://pattern/summarize""#,
-                None,
-            ),
-            ("resources/read", r#""uri":"fabric://strategy/cot""#, None),
-            ("resources/read", "", Some(read)),
-            ("resources/read", r#""uri":[]"#, Some(read)),
-            (
-                "completion/complete",
-                r#""ref":{"type":"ref/prompt","name":"x"},"argument":{"name":"strategy_name","value":""},"context":{"arguments":{"a":"b"}}"#,
-                None,
-            ),
-            (
-                "completion/complete",
-                r#""ref":{"type":"ref/resource","uri":"fabric://pattern/{name}"},"argument":{"name":"name","value":"s"}"#,
-                None,
-            ),
-            ("completion/complete", "", Some(complete)),
-            (
-                "completion/complete",
-                r#""ref":["ref/prompt","x"],"argument":{"name":"strategy_name","value":""}"#,
-                Some(complete),
-            ),
-            (
-                "completion/complete",
-                r#""ref":{"type":"ref/prompt","name":"x"},"argument":["strategy_name",""]"#,
-                Some(complete),
-            ),
-            (
-                "completion/complete",
-                r#""ref":{"type":"ref/prompt","name":"x"},"argument":{"name":"a","value":5}"#,
-                Some(complete),
-            ),
-            (
-                "completion/complete",
-                r#""ref":{"type":"ref/tool","name":"x"},"argument":{"name":"a","value":""}"#,
-                Some(reference),
-            ),
-            (
-                "completion/complete",
-                r#""ref":{"type":"ref/resource","uri":"file:///x"},"argument":{"name":"name","value":""}"#,
-                Some(reference),
-            ),
-            (
-                "completion/complete",
-                r#""ref":{"type":"ref/resource","uri":"fabric://pattern/{name}"},"argument":{"name":"x","value":""}"#,
-                Some("The templates have one argument: \"name\"."),
-            ),
-        ] {
-            let expected = expected.map_or("call 1".to_string(), |words| error(ID, -32602, words));
-            assert_eq!(
-                pipe.say(&request_in(revision, method, params)),
-                expected,
-                "{revision:?} {method} {params}"
-            );
+        for case in cases.trim().lines() {
+            let mut parts = case.splitn(3, ' ');
+            let expected = match parts.next().unwrap() {
+                "GET" => error(ID, -32602, get),
+                "READ" => error(ID, -32602, read),
+                "COMPLETE" => error(ID, -32602, complete),
+                "REFERENCE" => error(ID, -32602, reference),
+                "ARGUMENT" => error(ID, -32602, argument),
+                _ => "call 1".to_owned(),
+            };
+            let (method, params) = (parts.next().unwrap(), parts.next().unwrap_or_default());
+            let said = pipe.say(&request_in(revision, method, params));
+            assert_eq!(said, expected, "{revision:?} {case}");
         }
         assert!(
             pipe.say(&request_in(revision, "prompts/get", r#""name":"../x""#))
@@ -558,16 +474,7 @@ fn the_log_level_belongs_to_the_legacy_connection() {
     for revision in Revision::ALL.into_iter().filter(|r| r.is_legacy()) {
         let pipe = TestClient::speaking(revision);
         assert_eq!(pipe.session.level(), None);
-        for level in [
-            "debug",
-            "info",
-            "notice",
-            "warning",
-            "error",
-            "critical",
-            "alert",
-            "emergency",
-        ] {
+        for level in "debug info notice warning error critical alert emergency".split(' ') {
             let line = request_in(
                 revision,
                 "logging/setLevel",
@@ -625,21 +532,13 @@ fn subscriptions_are_acknowledged_with_the_supported_kinds() {
             r#"listen 1 {{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{{"io.modelcontextprotocol/subscriptionId":1}},"notifications":{{{filter}}}}}}}"#
         )
     };
-    for (asked, honoured) in [
-        ("", ""),
-        (
-            r#""promptsListChanged":true"#,
-            r#""promptsListChanged":true"#,
-        ),
-        (
-            r#""promptsListChanged":false,"resourcesListChanged":true"#,
-            r#""resourcesListChanged":true"#,
-        ),
-        (
-            r#""toolsListChanged":true,"resourceSubscriptions":["fabric://pattern/x"],"new":5"#,
-            "",
-        ),
+    for case in [
+        " => ",
+        r#""promptsListChanged":true => "promptsListChanged":true"#,
+        r#""promptsListChanged":false,"resourcesListChanged":true => "resourcesListChanged":true"#,
+        r#""toolsListChanged":true,"resourceSubscriptions":["fabric://pattern/x"],"new":5 => "#,
     ] {
+        let (asked, honoured) = case.split_once(" => ").expect("two parts");
         assert_eq!(
             say(&format!(r#""notifications":{{{asked}}}"#)),
             acknowledged(honoured),

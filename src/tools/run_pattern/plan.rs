@@ -404,27 +404,17 @@ mod tests {
             assert_eq!(unknown(&models, model, vendor), None, "{model} {vendor}");
         }
         let ends = "fabric_list_models has them all.";
+        let model_named = "model_name: Fabric has no model named";
+        let vendor_named = "vendor_name: Fabric has no vendor named";
+        let mine = format!("{model_named} \"gpt-y\". Did you mean \"gpt-x\"? ");
+        let none = format!("{model_named} \"zzzzzzzz\". ");
+        let near = format!("{vendor_named} \"opnai\". Did you mean \"OpenAI\"? ");
+        let other = format!("{model_named} \"gpt-x\" of the vendor Ollama. ");
         for (model, vendor, why) in [
-            (
-                "gpt-y",
-                "",
-                "model_name: Fabric has no model named \"gpt-y\". Did you mean \"gpt-x\"? ",
-            ),
-            (
-                "zzzzzzzz",
-                "",
-                "model_name: Fabric has no model named \"zzzzzzzz\". ",
-            ),
-            (
-                "gpt-x",
-                "opnai",
-                "vendor_name: Fabric has no vendor named \"opnai\". Did you mean \"OpenAI\"? ",
-            ),
-            (
-                "gpt-x",
-                "ollama",
-                "model_name: Fabric has no model named \"gpt-x\" of the vendor Ollama. ",
-            ),
+            ("gpt-y", "", mine),
+            ("zzzzzzzz", "", none),
+            ("gpt-x", "opnai", near),
+            ("gpt-x", "ollama", other),
         ] {
             assert_eq!(
                 unknown(&models, model, vendor),

@@ -273,12 +273,7 @@ fn a_session_does_not_exist_for_others() {
 fn an_sse_session_does_not_exist_for_others() {
     let fabric = FakeFabric::start();
     let file = File::new("sse", &[ALICE, BOB]);
-    let program = file
-        .program(&fabric)
-        .arg("--transport")
-        .arg("sse")
-        .arg("--port")
-        .arg("0");
+    let program = file.program(&fabric).flags("--transport sse --port 0");
     let server = HttpServer::listening(program);
     let mut http = server.connect();
     http.send(
@@ -321,7 +316,7 @@ fn one_caller_leaves_connections_to_the_others() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().gate().complete());
     let file = File::new("share", &[ALICE, BOB]);
-    let server = HttpServer::start(file.program(&fabric).arg("--max-connections").arg("16"));
+    let server = HttpServer::start(file.program(&fabric).flags("--max-connections 16"));
     let (alice, bob) = (bearer('a'), bearer('b'));
     let held = |modern: &Modern, bearer: &str| {
         stream(
@@ -504,8 +499,7 @@ fn a_bad_file_is_no_start() {
     );
     let finished = file
         .program(&fabric)
-        .arg("--transport")
-        .arg("http")
+        .flags("--transport http")
         .run(crate::support::DEADLINE);
     finished
         .expect_code(2)
@@ -536,7 +530,7 @@ fn runs_and_rates_are_counted_for_each_caller() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().gate().content("x").complete());
     let file = File::new("limits", &[ALICE, BOB]);
-    let server = HttpServer::start(file.program(&fabric).arg("--max-runs-per-caller").arg("1"));
+    let server = HttpServer::start(file.program(&fabric).flags("--max-runs-per-caller 1"));
     let bearers = [bearer('a'), bearer('b')];
     let begin = |bearer: &str| {
         let run = paid();
@@ -566,17 +560,8 @@ fn runs_and_rates_are_counted_for_each_caller() {
 fn a_proxy_that_is_trusted_says_who_calls() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::run(&["x"]));
-    let limit = [
-        "--max-calls-per-minute",
-        "1",
-        "--trusted-proxy",
-        "127.0.0.1",
-    ];
-    let server = HttpServer::start(
-        limit
-            .iter()
-            .fold(Program::with(&fabric), |program, arg| program.arg(arg)),
-    );
+    let flags = "--max-calls-per-minute 1 --trusted-proxy 127.0.0.1";
+    let server = HttpServer::start(Program::with(&fabric).flags(flags));
     let run = paid();
     let error = |caller: &str| {
         let mut headers = run.headers();
@@ -595,70 +580,6 @@ fn a_proxy_that_is_trusted_says_who_calls() {
 }
 
 #[test]
-fn only_allowed_models_are_run() {
-    let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::run(&["x"]));
-    let models =
-        json!({"models": ["small", "Mid"], "vendors": {"V": ["small", "Mid"], "W": ["small"]}});
-    fabric.on("GET /models/names", Reply::json(models));
-    let flags = [
-        "--allow-model",
-        "small",
-        "--allow-model",
-        "Mid",
-        "--default-model",
-        "small",
-        "--default-vendor",
-        "V",
-    ];
-    let server = HttpServer::start(
-        flags
-            .iter()
-            .fold(Program::with(&fabric), |program, arg| program.arg(arg)),
-    );
-    let run = |arguments| {
-        let modern = Modern::new(
-            json!(1),
-            "tools/call",
-            json!({"name": "fabric_run_pattern", "arguments": arguments}),
-        );
-        modern.send(&mut server.connect(), "/mcp").text()
-    };
-    let refused = run(json!({"pattern_name": "summarize", "model_name": "large"}));
-    assert!(
-        refused.contains("the model large may not be run on this server; allowed: small, Mid"),
-        "{refused}"
-    );
-    let step = json!([{"pattern_name": "summarize", "model_name": "large"}]);
-    let refused = run(json!({"pattern_name": "summarize", "then": step}));
-    assert!(
-        refused.contains("`then[0].model_name`: the model large may not be run"),
-        "{refused}"
-    );
-    assert_eq!(fabric.chats(), Vec::<serde_json::Value>::new());
-    let vendor_alone = json!([{"pattern_name": "summarize", "vendor_name": "W"}]);
-    run(json!({"pattern_name": "summarize", "model_name": "MID", "then": vendor_alone}));
-    run(json!({"pattern_name": "summarize"}));
-    let sent: Vec<_> = fabric
-        .chats()
-        .iter()
-        .map(|chat| chat["prompts"][0].clone())
-        .collect();
-    let models: Vec<_> = sent
-        .iter()
-        .map(|prompt| (&prompt["model"], &prompt["vendor"]))
-        .collect();
-    assert_eq!(
-        models,
-        [
-            (&json!("Mid"), &json!("")),
-            (&json!("small"), &json!("W")),
-            (&json!("small"), &json!("V"))
-        ]
-    );
-}
-
-#[test]
 fn what_models_read_and_wrote_is_counted_by_model_and_caller() {
     let fabric = FakeFabric::start();
     let usage = json!({"type": "usage", "usage": {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}});
@@ -667,7 +588,7 @@ fn what_models_read_and_wrote_is_counted_by_model_and_caller() {
         Reply::sse().content("x").event(usage).complete(),
     );
     let file = File::new("usage", &[ALICE, BOB]);
-    let server = HttpServer::start(file.program(&fabric).arg("--default-model").arg("small"));
+    let server = HttpServer::start(file.program(&fabric).flags("--default-model small"));
     for letter in ['a', 'a', 'b'] {
         assert_eq!(send(&server, letter, &paid()).status, 200);
     }

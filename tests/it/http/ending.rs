@@ -15,10 +15,7 @@ use crate::support::reply::Reply;
 #[test]
 fn running_calls_finish_and_new_ones_are_refused() {
     let (fabric, mut server) = start();
-    fabric.on(
-        "POST /chat",
-        Reply::sse().content("one").gate().content("two").complete(),
-    );
+    fabric.on("POST /chat", Reply::gated(&["one", "two"]));
     let session = initialize(&server, "2025-11-25");
     let idle = server.connect();
     let mut modern = Modern::new(json!(1), "tools/call", run(json!(0))).stream(&server);
@@ -49,7 +46,7 @@ fn running_calls_finish_and_new_ones_are_refused() {
 fn calls_beyond_the_drain_timeout_are_stopped_with_an_error() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().content("one").gate());
-    let mut server = HttpServer::start(Program::with(&fabric).arg("--drain-timeout").arg("0.05"));
+    let mut server = HttpServer::start(Program::with(&fabric).flags("--drain-timeout 0.05"));
     let mut events = Modern::new(json!(1), "tools/call", run(json!(0))).stream(&server);
     events.next_json();
     server.process.signal("INT");
@@ -79,30 +76,13 @@ fn a_second_signal_ends_it_at_once() {
 }
 
 #[test]
-fn an_idle_server_ends_at_once() {
-    let (_fabric, mut server) = start();
-    let mut idle = server.connect();
-    assert_eq!(idle.request("GET", "/healthz", &[], None).status, 200);
-    let session = initialize(&server, "2025-06-18");
-    let mut http = server.connect();
-    http.send("GET", "/mcp", &[("Mcp-Session-Id", &session)], None)
-        .unwrap();
-    let mut events = http.events().unwrap();
-    server.process.signal("TERM");
-    assert!(events.next().unwrap().is_none());
-    assert!(server.process.wait_exit(DEADLINE).success());
-}
-
-#[test]
 fn it_serves_whatever_is_logged() {
     let fabric = FakeFabric::start();
     let port = crate::support::fabric::closed_port();
     let program = Program::with(&fabric)
-        .arg("--transport")
-        .arg("http")
-        .arg("--port")
+        .flags("--transport http --port")
         .arg(&port.to_string());
-    let mut process = program.arg("--log-level").arg("critical").start();
+    let mut process = program.flags("--log-level critical").start();
     let mut http = crate::support::poll(DEADLINE, || TcpStream::connect(("127.0.0.1", port)).ok())
         .map(|socket| crate::support::http::Http::connect(socket.peer_addr().unwrap()))
         .expect("it listens");

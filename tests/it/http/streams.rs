@@ -1,7 +1,5 @@
 //! Streams: when an answer is one, keep-alive comments, a session's GET, subscriptions.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::{Modern, code, initialize, list_patterns, request, run, start, stream};
@@ -53,50 +51,6 @@ fn runs_are_streams_and_quick_calls_are_json() {
             .send(&mut http, "/mcp")
             .status,
         200
-    );
-}
-
-#[test]
-fn with_json_only_nothing_precedes_the_result() {
-    let (fabric, server) = start();
-    fabric.on("POST /chat", Reply::run(&["one ", "two"]));
-    let run = Modern::new(json!(5), "tools/call", run(json!(0)));
-    let mut headers = run.headers();
-    headers.push(("Accept", "application/json"));
-    let answer = server.connect().post("/mcp", &headers, &run.message);
-    assert_eq!(
-        (answer.status, answer.header("content-type")),
-        (200, Some("application/json"))
-    );
-    assert_eq!(answer.json()["result"]["content"][0]["text"], "one two");
-}
-
-#[test]
-fn a_client_of_http_1_0_gets_its_stream_too() {
-    let (fabric, server) = start();
-    fabric.on("POST /chat", Reply::run(&["one"]));
-    let run = Modern::new(json!(5), "tools/call", run(json!(0)));
-    let body = run.message.to_string();
-    let mut head = format!(
-        "POST /mcp HTTP/1.0\r\nHost: {}\r\nContent-Length: {}\r\n",
-        server.address,
-        body.len()
-    );
-    for (name, value) in super::POST.iter().copied().chain(run.headers()) {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    let mut http = server.connect();
-    http.send_raw(format!("{head}\r\n{body}").as_bytes())
-        .unwrap();
-    let answer = http.answer().unwrap();
-    assert_eq!(
-        (answer.status, answer.header("transfer-encoding")),
-        (200, None)
-    );
-    assert!(
-        answer.text().ends_with("\n\n") && answer.text().contains("\"id\":5"),
-        "{}",
-        answer.text()
     );
 }
 
@@ -157,7 +111,7 @@ fn a_new_stream_of_a_session_takes_the_place_of_the_old_one() {
 /// A server that polls for changes every 50 ms.
 fn watching() -> (FakeFabric, HttpServer) {
     let fabric = FakeFabric::start();
-    let server = HttpServer::start(Program::with(&fabric).arg("--catalog-ttl").arg("0.05"));
+    let server = HttpServer::start(Program::with(&fabric).flags("--catalog-ttl 0.05"));
     (fabric, server)
 }
 
@@ -265,22 +219,6 @@ fn a_subscription_ends_when_its_client_leaves() {
         (connections() == 1).then_some(())
     });
     assert!(only_ours.is_some(), "{} connections", connections());
-}
-
-#[test]
-fn signs_of_life_are_sent_while_fabric_is_silent() {
-    let (fabric, server) = start();
-    fabric.on("POST /chat", Reply::sse().gate().content("x").complete());
-    // With a token, progress: the heartbeat comes every 5 s.
-    let mut events = Modern::new(json!(1), "tools/call", run(json!("t"))).stream(&server);
-    let beat = events.next_json();
-    assert_eq!(
-        (&beat["params"]["progress"], beat["params"].get("message")),
-        (&json!(1), None)
-    );
-    fabric.release_all();
-    events.read_deadline(Duration::from_secs(20));
-    assert_eq!(events.next_json()["params"]["message"], "x");
 }
 
 #[test]

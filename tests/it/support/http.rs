@@ -24,13 +24,7 @@ pub(crate) struct HttpServer {
 impl HttpServer {
     /// Starts it with `--transport http --port 0` and learns the address from its log.
     pub(crate) fn start(program: Program) -> HttpServer {
-        HttpServer::listening(
-            program
-                .arg("--transport")
-                .arg("http")
-                .arg("--port")
-                .arg("0"),
-        )
+        HttpServer::listening(program.flags("--transport http --port 0"))
     }
 
     /// Starts the program unchanged and learns the address from its log.
@@ -257,17 +251,6 @@ impl Http {
     pub(crate) fn events(mut self) -> io::Result<Events> {
         let head = self.head()?;
         Ok(Events::new(head, self))
-    }
-
-    /// Whether the server has closed this connection; blocks up to the read deadline.
-    pub(crate) fn closed(&mut self) -> bool {
-        match self.reader.fill_buf() {
-            Ok(bytes) => bytes.is_empty(),
-            Err(e) => !matches!(
-                e.kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-            ),
-        }
     }
 
     /// Closes the connection.

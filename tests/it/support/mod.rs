@@ -86,8 +86,30 @@ pub(crate) trait Caller {
         }
     }
 
+    /// Calls a tool, which must succeed, and returns its data.
+    #[track_caller]
+    fn success(&mut self, tool: &str, arguments: Value) -> Value {
+        let result = self.call(tool, arguments);
+        expect::success(self.era(), &result)
+    }
+
+    /// Calls a tool, which must fail with an error of this kind, and returns what it says.
+    #[track_caller]
+    fn failure(&mut self, tool: &str, arguments: Value, kind: &str) -> String {
+        let result = self.call(tool, arguments);
+        expect::failure(self.era(), &result, kind)
+    }
+
+    /// The era that it speaks.
+    fn era(&self) -> Era;
+
     /// The server's process.
     fn process(&self) -> &process::Process;
+
+    /// The server's address; `None` on stdio.
+    fn server(&self) -> Option<&http::HttpServer> {
+        None
+    }
 }
 
 /// Polls `done` every few milliseconds until it returns a value; `None` after `limit`.

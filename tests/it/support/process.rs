@@ -71,6 +71,12 @@ impl Program {
         self
     }
 
+    /// Adds arguments, with blanks between them.
+    pub(crate) fn flags(mut self, flags: &str) -> Program {
+        self.args.extend(flags.split(' ').map(str::to_owned));
+        self
+    }
+
     /// Adds a variable.
     pub(crate) fn env(mut self, name: &str, value: &str) -> Program {
         self.env.push((name.to_owned(), value.to_owned()));

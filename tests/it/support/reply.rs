@@ -110,6 +110,14 @@ impl Reply {
             .complete()
     }
 
+    /// The same with a gate between each text and the next.
+    pub(crate) fn gated(texts: &[&str]) -> Reply {
+        let (last, first) = texts.split_last().expect("a text");
+        let held = first.iter();
+        let held = held.fold(Reply::sse(), |reply, text| reply.content(text).gate());
+        held.content(last).complete()
+    }
+
     /// Only these bytes, without head.
     pub(crate) fn raw(bytes: impl Into<Vec<u8>>) -> Reply {
         let steps = vec![Step::Bytes(bytes.into())];

@@ -379,6 +379,10 @@ impl Caller for Stdio {
         self.request(method, params)
     }
 
+    fn era(&self) -> Era {
+        self.era.expect("an era was agreed on")
+    }
+
     fn process(&self) -> &Process {
         &self.process
     }
@@ -418,9 +422,4 @@ pub(crate) fn with_meta(params: Value) -> Value {
 /// A program whose stdout is closed from the start.
 pub(crate) fn deaf(program: Program) -> Stdio {
     Stdio::start(program.stdout(Output::Closed))
-}
-
-/// A client that keeps its end open but never reads it.
-pub(crate) fn unread(program: Program) -> Stdio {
-    Stdio::start(program.stdout(Output::Unread))
 }

@@ -42,15 +42,27 @@ pub(crate) const EACH: [(Wire, Era); 3] = [
 pub(crate) fn serve(wire: Wire, program: Program) -> Arc<HttpServer> {
     let name = if wire == Wire::Sse { "sse" } else { "http" };
     Arc::new(HttpServer::listening(
-        program.arg("--transport").arg(name).arg("--port").arg("0"),
+        program.arg("--transport").arg(name).flags("--port 0"),
     ))
+}
+
+/// Another client of a server over HTTP; `token` is its bearer token.
+pub(crate) fn client(
+    server: &Arc<HttpServer>,
+    wire: Wire,
+    era: Era,
+    token: Option<&str>,
+) -> Box<dyn Caller> {
+    match wire {
+        Wire::Sse => Box::new(Sse::to(server, era, token)),
+        _ => Box::new(Streamable::to(server, era, token)),
+    }
 }
 
 /// Starts the program and opens a client; `token` is its bearer token over HTTP.
 pub(crate) fn open(wire: Wire, era: Era, program: Program, token: Option<&str>) -> Box<dyn Caller> {
     match wire {
         Wire::Stdio => Box::new(Stdio::speaking(era, program)),
-        Wire::Streamable => Box::new(Streamable::to(&serve(wire, program), era, token)),
-        Wire::Sse => Box::new(Sse::to(&serve(wire, program), era, token)),
+        _ => client(&serve(wire, program), wire, era, token),
     }
 }

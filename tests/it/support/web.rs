@@ -185,8 +185,16 @@ impl Caller for Streamable {
         self.request(method, params)
     }
 
+    fn era(&self) -> Era {
+        self.era
+    }
+
     fn process(&self) -> &Process {
         &self.server.process
+    }
+
+    fn server(&self) -> Option<&HttpServer> {
+        Some(&self.server)
     }
 }
 
@@ -319,11 +327,6 @@ impl Sse {
         self.events.next_json()
     }
 
-    /// Answers that no test has asked for so far.
-    pub(crate) fn unasked(&self) -> &VecDeque<Value> {
-        &self.answers
-    }
-
     /// A request and its complete answer.
     #[track_caller]
     pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
@@ -343,8 +346,16 @@ impl Caller for Sse {
         self.request(method, params)
     }
 
+    fn era(&self) -> Era {
+        self.era
+    }
+
     fn process(&self) -> &Process {
         &self.server.process
+    }
+
+    fn server(&self) -> Option<&HttpServer> {
+        Some(&self.server)
     }
 }
 

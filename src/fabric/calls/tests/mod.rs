@@ -1,12 +1,12 @@
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::super::fixture::{
     END, Fixture, STREAM, chunk, complete, content, event, json, quick, settings, status,
 };
-use super::super::{NoWait, Stop, Usage};
+use super::super::{NoWait, Stop};
 use super::*;
 use crate::config;
 
@@ -49,47 +49,6 @@ fn stream(events: &[String]) -> String {
 }
 
 #[test]
-fn a_run_streams_to_its_end() {
-    let usage = event(
-        "{\"type\":\"usage\",\"usage\":{\"input_tokens\":1,\"output_tokens\":2,\"total_tokens\":3}}",
-    );
-    let fixture = Fixture::always(stream(&[
-        content("a"),
-        event("{\"type\":\"new\"}"),
-        content("b"),
-        usage,
-        complete(),
-    ]));
-    let mut events = Vec::new();
-    let end = fixture
-        .client()
-        .chat(Chat::new(name("p"), "in"), &no_wait(), &mut |event| {
-            events.push(event);
-            Ok(())
-        });
-    assert_eq!(end, Ok(()));
-    let piece = |text: &str| Event::Content {
-        format: Some("markdown".into()),
-        content: text.into(),
-    };
-    let usage = Usage {
-        input_tokens: 1,
-        output_tokens: 2,
-        total_tokens: 3,
-    };
-    assert_eq!(
-        events,
-        [piece("a"), piece("b"), Event::Usage(usage), Event::Complete]
-    );
-    let seen = &fixture.requests()[0];
-    assert_eq!(
-        seen.body,
-        serde_json::to_string(&Chat::new(name("p"), "in")).unwrap()
-    );
-    assert_eq!(seen.headers["content-type"], "application/json");
-}
-
-#[test]
 fn every_request_has_the_right_route_and_headers() {
     let fixture = Fixture::always(json("[]"));
     let with_key = config::Fabric {
@@ -115,52 +74,6 @@ fn every_request_has_the_right_route_and_headers() {
     }
     fixture.client().pattern_names(&no_wait()).unwrap();
     assert!(!fixture.requests()[2].headers.contains_key("x-api-key"));
-}
-
-// The table in design.md, row by row.
-
-#[test]
-fn no_connection_is_unavailable() {
-    // A port that was just released, so nobody listens on it.
-    let port = std::net::TcpListener::bind(("127.0.0.1", 0))
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    let client = quick(&settings(&format!("http://127.0.0.1:{port}")));
-    let error = run(&client).2.unwrap_err();
-    assert_eq!(error.kind, Kind::ApiUnavailable);
-    assert!(
-        error.cause == Some(Cause::Refused) && error.detail.contains("fabric --serve"),
-        "{error}"
-    );
-    assert_eq!(
-        client.pattern_names(&no_wait()).unwrap_err().kind,
-        Kind::ApiUnavailable
-    );
-}
-
-#[test]
-fn a_name_that_does_not_resolve_is_unavailable() {
-    // The resolver may answer no, or not at all.
-    let short = Duration::from_millis(50);
-    let lost = config::Fabric {
-        connect_timeout: short,
-        ..settings("http://no-such-host.invalid:1")
-    };
-    assert_eq!(run(&quick(&lost)).2.unwrap_err().kind, Kind::ApiUnavailable);
-}
-
-#[test]
-fn a_connection_closed_without_an_answer_is_unavailable_and_the_run_is_not_repeated() {
-    assert_eq!(
-        failed_run(&Fixture::cut_after("")).kind,
-        Kind::ApiUnavailable
-    );
-    assert_eq!(
-        failed_run(&Fixture::cut_after("HTTP/1.1 200 OK\r\nConte")).kind,
-        Kind::ApiUnavailable
-    );
 }
 
 #[test]
@@ -285,22 +198,6 @@ fn a_redirect_is_an_error_and_the_key_stays_here() {
 }
 
 #[test]
-fn invalid_http_and_web_pages_are_errors_that_say_so() {
-    let error = failed_run(&Fixture::cut_after("SSH-2.0-OpenSSH_9.9\r\n"));
-    assert_eq!(error.kind, Kind::ApiError);
-    assert!(error.detail.contains("FABRIC_BASE_URL"), "{error}");
-    let page = "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 6\r\n\r\n<html>";
-    let fixture = Fixture::always(page);
-    for error in [
-        failed_run(&fixture),
-        fixture.client().pattern_names(&no_wait()).unwrap_err(),
-    ] {
-        assert_eq!(error.kind, Kind::ApiError);
-        assert!(error.detail.contains("proxy"), "{error}");
-    }
-}
-
-#[test]
 fn an_unreadable_or_unexpected_body_is_an_error_that_does_not_quote_it() {
     for body in [
         "",
@@ -316,16 +213,6 @@ fn an_unreadable_or_unexpected_body_is_an_error_that_does_not_quote_it() {
         assert_eq!(error.kind, Kind::ApiError, "{body}");
         assert!(!error.detail.contains("s3cret"), "{error}");
     }
-}
-
-#[test]
-fn an_event_that_is_not_json_ends_the_run() {
-    let fixture = Fixture::always(stream(&[content("a"), event("[DONE]"), complete()]));
-    let (text, is_complete, end) = run(&fixture.client());
-    assert_eq!(
-        (text.as_str(), is_complete, end.unwrap_err().kind),
-        ("a", false, Kind::ApiError)
-    );
 }
 
 #[test]
@@ -371,74 +258,6 @@ fn an_error_event_decides_is_sanitised_and_complete_is_still_read() {
     let mut client = fixture.client();
     client.after_error = Duration::from_millis(20);
     assert_eq!(run(&client).2.unwrap_err().kind, Kind::ApiError);
-}
-
-#[test]
-fn complete_without_content_is_an_error() {
-    let (text, is_complete, end) = run(&Fixture::always(stream(&[complete()])).client());
-    assert_eq!(
-        (text.as_str(), is_complete, end.unwrap_err().kind),
-        ("", true, Kind::ApiError)
-    );
-    assert_eq!(
-        failed_run(&Fixture::always(stream(&[content(""), complete()]))).kind,
-        Kind::ApiError
-    );
-}
-
-#[test]
-fn a_stream_that_ends_or_is_cut_before_complete_is_interrupted() {
-    for response in [
-        format!("{STREAM}{END}"),
-        format!("{STREAM}{}{END}", content("a")),
-        format!("{STREAM}{}", content("a")),
-        STREAM.to_owned(),
-        format!("{STREAM}{}{}", content("a"), &complete()[..20]),
-        format!(
-            "{STREAM}{}{}{END}",
-            content("a"),
-            chunk("data: {\"type\":\"compl")
-        ),
-        format!("{STREAM}{}zz\r\n", content("a")),
-        "HTTP/1.1 200 OK\r\nContent-Type: text/readystream\r\n\r\n".to_owned(),
-        "HTTP/1.1 200 OK\r\nContent-Type: text/readystream\r\nContent-Length: 9\r\n\r\n\n\n"
-            .to_owned(),
-    ] {
-        let error = failed_run(&Fixture::cut_after(response.clone()));
-        assert_eq!(error.kind, Kind::StreamInterrupted, "{response}");
-    }
-}
-
-#[test]
-fn silence_and_the_run_limit_after_the_headers_interrupt() {
-    let fixture = Fixture::new(|_, _, stream| {
-        stream
-            .write_all(format!("{STREAM}{}", content("a")).as_bytes())
-            .unwrap();
-        stream.read(&mut [0]).is_err()
-    });
-    let short = Duration::from_secs(1);
-    for (limits, flag) in [
-        (
-            config::Fabric {
-                idle_timeout: short,
-                ..settings(&fixture.url)
-            },
-            "--idle-timeout",
-        ),
-        (
-            config::Fabric {
-                run_timeout: short,
-                ..settings(&fixture.url)
-            },
-            "--run-timeout",
-        ),
-    ] {
-        let (text, _, end) = run(&quick(&limits));
-        let error = end.unwrap_err();
-        assert_eq!((text.as_str(), error.kind), ("a", Kind::StreamInterrupted));
-        assert!(error.detail.contains(flag), "{error}");
-    }
 }
 
 #[test]
@@ -571,29 +390,6 @@ fn without_the_list_the_original_error_stands() {
     );
 }
 
-#[test]
-fn refused_variables_never_leave() {
-    let fixture = Fixture::always(json("{}"));
-    let client = fixture.client();
-    let variables = BTreeMap::from([("v".to_owned(), "{{plugin:sys:env:HOME}}".to_owned())]);
-    let error = client
-        .apply(&name("p"), "", &variables, &no_wait())
-        .unwrap_err();
-    assert_eq!(error.kind, Kind::InvalidRequest);
-    let chat = Chat {
-        variables,
-        ..Chat::new(name("p"), "{{fine here}}")
-    };
-    assert_eq!(
-        client
-            .chat(chat.clone(), &no_wait(), &mut |_| Ok(()))
-            .unwrap_err()
-            .kind,
-        Kind::InvalidRequest
-    );
-    assert!(fixture.requests().is_empty());
-}
-
 /// Continues that many times, then stops.
 struct Leaves(AtomicUsize);
 
@@ -611,36 +407,6 @@ impl Wait for Leaves {
                 left.checked_sub(1)
             });
         left.map(drop).map_err(|_| Stop)
-    }
-}
-
-#[test]
-fn a_caller_who_leaves_closes_the_connection_at_once() {
-    for head in [String::new(), format!("{STREAM}{}", content("a"))] {
-        let (closed, is_closed) = mpsc::channel();
-        let fixture = Fixture::new(move |_, _, stream| {
-            stream.write_all(head.as_bytes()).unwrap();
-            // Blocks until the other side closes.
-            let read = stream.read(&mut [0]);
-            closed
-                .send((Instant::now(), matches!(read, Ok(0) | Err(_))))
-                .unwrap();
-            false
-        });
-        // Asked once before the run is sent, then while it runs.
-        let wait = Leaves::after(1);
-        let started = Instant::now();
-        let end = fixture
-            .client()
-            .chat(Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
-        assert_eq!(end, Err(Error::cancelled()));
-        let (at, was_closed) = is_closed.recv().unwrap();
-        assert!(
-            was_closed && at - started < Duration::from_millis(1000),
-            "{:?}",
-            at - started
-        );
-        assert_eq!(fixture.count(POST), 1);
     }
 }
 
@@ -674,48 +440,6 @@ fn an_error_of_the_caller_ends_the_run_and_closes_the_connection() {
         });
     assert_eq!(end, Err(ours));
     assert!(is_closed.recv().unwrap());
-}
-
-/// Reports that a read is about to block.
-struct Blocks(Mutex<mpsc::Sender<()>>);
-
-impl Wait for Blocks {
-    fn before_blocking(&self) {
-        let _ = self.0.lock().unwrap().send(());
-    }
-
-    fn still_waiting(&self) -> Result<(), Stop> {
-        Ok(())
-    }
-}
-
-#[test]
-fn events_are_passed_on_before_the_next_read_blocks() {
-    // The second half is held back until the client has read the first half and reports that it is about to block.
-    let (blocks, is_blocking) = mpsc::channel();
-    let is_blocking = Mutex::new(is_blocking);
-    let got = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&got);
-    let fixture = Fixture::new(move |_, _, stream| {
-        stream
-            .write_all(format!("{STREAM}{}{}", content("a"), content("b")).as_bytes())
-            .unwrap();
-        while counted.load(Ordering::SeqCst) < 2 {
-            is_blocking.lock().unwrap().recv().unwrap();
-        }
-        stream
-            .write_all(format!("{}{END}", complete()).as_bytes())
-            .unwrap();
-        false
-    });
-    let wait: Arc<dyn Wait> = Arc::new(Blocks(Mutex::new(blocks)));
-    let end = fixture
-        .client()
-        .chat(Chat::new(name("p"), ""), &wait, &mut |_| {
-            got.fetch_add(1, Ordering::SeqCst);
-            Ok(())
-        });
-    assert_eq!((end, got.load(Ordering::SeqCst)), (Ok(()), 3));
 }
 
 #[test]
@@ -811,61 +535,4 @@ fn a_stale_pooled_connection_is_replaced_unnoticed() {
 
 fn stream_of_one() -> String {
     stream(&[content("a"), complete()])
-}
-
-#[test]
-fn every_list_in_every_shape() {
-    let fixture = Fixture::routes([
-        (NAMES, json("[\"b\",\"a\",\"b\"]")),
-        ("GET /sessions/names", json("[\"s2\",\"s1\"]")),
-        (
-            "GET /strategies",
-            json("[{\"name\":\"z\"},{\"name\":\"a\",\"description\":\"d\",\"prompt\":\"p\"}]"),
-        ),
-        (
-            "GET /models/names",
-            json("{\"models\":null,\"vendors\":{\"V\":[\"m\"]}}"),
-        ),
-        (
-            "GET /config",
-            json("{\"openai\":\"sk-1\",\"more\":{\"x\":1}}"),
-        ),
-        (
-            "GET /patterns/a%20b",
-            json("{\"Name\":\"a b\",\"Description\":\"\",\"Pattern\":\"Hi {{x}}\"}"),
-        ),
-        (
-            "POST /patterns/a%20b/apply",
-            json("{\"Name\":\"a b\",\"Description\":\"\",\"Pattern\":\"Hi you\"}"),
-        ),
-    ]);
-    let (client, wait) = (fixture.client(), no_wait());
-    assert_eq!(
-        *client.pattern_names(&wait).unwrap(),
-        ["a", "b"].into_iter().collect()
-    );
-    let strategies = client.strategies(&wait).unwrap().unwrap();
-    assert_eq!(
-        (strategies[0].name.as_str(), strategies[1].name.as_str()),
-        ("a", "z")
-    );
-    assert_eq!(client.models(&wait).unwrap().vendors["V"], ["m"]);
-    assert_eq!(client.configuration(&wait).unwrap()["openai"], "sk-1");
-    assert_eq!(
-        client.pattern(&name("a b"), &wait).unwrap().system_prompt,
-        "Hi {{x}}"
-    );
-    let variables = BTreeMap::from([("x".to_owned(), "you".to_owned())]);
-    assert_eq!(
-        client
-            .apply(&name("a b"), "in", &variables, &wait)
-            .unwrap()
-            .system_prompt,
-        "Hi you"
-    );
-    let seen = fixture.requests().pop().unwrap();
-    assert_eq!(
-        seen.body,
-        "{\"input\":\"in\",\"variables\":{\"x\":\"you\"}}"
-    );
 }
