@@ -175,3 +175,142 @@ mod elsewhere {
         }
     }
 }
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Lines, Write};
+    use std::process::{Child, ChildStdout, Command, Stdio};
+
+    /// Not a test: what the tests below start, in a process of its own.
+    #[test]
+    #[ignore = "the other tests' child process"]
+    fn child() {
+        let mut signals = install(true).unwrap();
+        assert!(install(true).is_none());
+        let say = |text: &str| writeln!(std::io::stdout(), "\nsaid {text}").unwrap();
+        if std::env::var_os(UNHEARD).is_some() {
+            drop(signals);
+            say("ready");
+        } else {
+            say("ready");
+            while {
+                let signal = signals.wait();
+                say(signal.name());
+                signal == Signal::Hangup
+            } {}
+        }
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).unwrap();
+        std::process::exit(0);
+    }
+
+    /// Tells the child not to wait for signals.
+    const UNHEARD: &str = "FABRIC_MCP_TEST_UNHEARD";
+
+    /// The child after it has installed its handlers.
+    fn start() -> (Child, Lines<BufReader<ChildStdout>>) {
+        start_with(&[])
+    }
+
+    fn start_with(variables: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "signals::tests::child",
+                "--ignored",
+                "--nocapture",
+                "--test-threads=1",
+            ])
+            .envs(variables.iter().map(|name| (name, "1")))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(said(&mut lines), "ready");
+        (child, lines)
+    }
+
+    fn said(lines: &mut Lines<BufReader<ChildStdout>>) -> String {
+        lines
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix("said ").map(str::to_owned))
+            .unwrap()
+    }
+
+    fn send(child: &Child, signal: &str) {
+        let kill = format!("kill -{signal} {}", child.id());
+        assert!(
+            Command::new("sh")
+                .args(["-c", &kill])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+
+    /// Whether this process, and so its children, ignores SIGINT, as background jobs of a shell do. Known on Linux only.
+    fn ignores_interrupts() -> bool {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+            .is_some_and(|mask| mask & 2 != 0)
+    }
+
+    #[test]
+    fn the_first_signal_is_reported_and_ends_nothing() {
+        for (sent, name) in [("TERM", "SIGTERM"), ("INT", "SIGINT")] {
+            if sent == "INT" && ignores_interrupts() {
+                continue;
+            }
+            let (mut child, mut lines) = start();
+            send(&child, sent);
+            assert_eq!(said(&mut lines), name);
+            drop(child.stdin.take());
+            assert_eq!(child.wait().unwrap().code(), Some(0));
+        }
+    }
+
+    #[test]
+    fn hangups_are_reported_however_many_there_are() {
+        let (mut child, mut lines) = start();
+        for _ in 0..3 {
+            send(&child, "HUP");
+            assert_eq!(said(&mut lines), "SIGHUP");
+        }
+        send(&child, "TERM");
+        assert_eq!(said(&mut lines), "SIGTERM");
+        drop(child.stdin.take());
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    }
+
+    #[test]
+    fn a_signal_that_nobody_waits_for_ends_the_process_at_once() {
+        let (mut child, _lines) = start_with(&[UNHEARD]);
+        let _stdin = child.stdin.take();
+        send(&child, "TERM");
+        assert_eq!(child.wait().unwrap().code(), Some(143));
+    }
+
+    #[test]
+    fn the_second_signal_ends_the_process_at_once() {
+        for (first, second, code) in [
+            ("TERM", "TERM", 143),
+            ("TERM", "INT", 130),
+            ("INT", "TERM", 143),
+        ] {
+            if (first == "INT" || second == "INT") && ignores_interrupts() {
+                continue;
+            }
+            let (mut child, mut lines) = start();
+            // Held open, since its end would end the child: `wait` closes what it finds in `child`.
+            let _stdin = child.stdin.take();
+            send(&child, first);
+            said(&mut lines);
+            send(&child, second);
+            assert_eq!(child.wait().unwrap().code(), Some(code));
+        }
+    }
+}
