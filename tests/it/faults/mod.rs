@@ -18,7 +18,7 @@ use table::{Fails, Fault, Text};
 
 /// The idle timeout of runs in these tests, in seconds. Long enough for a busy machine to send the next byte, short
 /// enough to wait for.
-const IDLE: &str = "2";
+const IDLE: &str = "3";
 
 /// Fabric's key, searched for in every failure and log.
 const KEY: &str = "canary-key-0f1e2d3c";
