@@ -151,7 +151,7 @@ pub(crate) fn streams() -> Vec<Fault> {
         cut("no complete", part()),
         cut("cut in mid-stream", part().cut()),
         cut("cut in mid-event", part().bytes("data: {\"ty").cut()),
-        cut("silence in mid-stream", part().hang()).saying("was silent for 2 s"),
+        cut("silence in mid-stream", part().hang()).saying("was silent for 3 s"),
         cut("too short", claiming(part(), 9).cut()),
         cut("too long", claiming(whole(), 0).ending(End::Close)),
         fails(

@@ -311,6 +311,7 @@ impl FakeFabric {
 
     /// Closes every connection, as a server does with idle ones, and waits until none is open, including those accepted
     /// meanwhile, because clients keep idle ones for long.
+    #[cfg(target_os = "linux")]
     #[track_caller]
     pub(crate) fn close_connections(&self) {
         let none = self.shared.wait(DEADLINE, |inner| {
