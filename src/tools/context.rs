@@ -640,3 +640,33 @@ fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
         (!piece.is_empty()).then_some(piece)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::Bounds;
+
+    #[test]
+    fn a_call_that_is_not_over_counts_even_when_it_has_left_its_place() {
+        let mut totals = [8; Resource::COUNT];
+        totals[Resource::Open as usize] = 1;
+        let account = Accounts::new(Bounds {
+            totals,
+            runs_per_caller: 0,
+            per_minute: 0,
+            several: false,
+        })
+        .of("");
+        let wait = |patience: &mut dyn FnMut() -> bool| {
+            Place::wait_for(&account, Resource::Calls, patience)
+        };
+        let Place { turn, open } = wait(&mut || true).unwrap();
+        drop(turn);
+        assert_eq!(account.held(Resource::Calls), 0);
+        assert!(wait(&mut || false).is_none());
+        let refused = Place::take(&account, Resource::Runs).err().unwrap();
+        assert_eq!(refused.kind, Kind::TooManyRequests);
+        drop(open);
+        assert!(wait(&mut || false).is_some());
+    }
+}
