@@ -110,6 +110,24 @@ fn live_tools_that_read() {
 
 #[test]
 #[ignore = "needs a real Fabric"]
+fn live_every_pattern_can_be_described() {
+    let mut client = ready(Era::Modern);
+    let listed = data(&mut client, "fabric_list_patterns", json!({}));
+    for name in names(&listed["patterns"]) {
+        let details = data(
+            &mut client,
+            "fabric_get_pattern_details",
+            json!({"pattern_name": name}),
+        );
+        assert!(
+            details["description"].is_string() && details["variables"].is_array(),
+            "{name}: {details}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs a real Fabric"]
 fn live_run_in_every_revision() {
     for era in ERAS {
         let mut client = ready(era);
@@ -203,4 +221,57 @@ fn live_resources() {
             assert!(read["contents"][0]["text"].is_string(), "{read}");
         }
     }
+}
+
+/// Needs `FABRIC_MCP_LIVE_PATTERNS`, the folder of that Fabric's patterns: writes `fabric_mcp_live_attack` there.
+#[test]
+#[ignore = "needs a real Fabric"]
+fn live_templates_run_nothing_of_the_callers() {
+    const NAME: &str = "fabric_mcp_live_attack";
+    let folder = std::env::var("FABRIC_MCP_LIVE_PATTERNS")
+        .expect("FABRIC_MCP_LIVE_PATTERNS is Fabric's folder");
+    let folder = std::path::Path::new(&folder).join(NAME);
+    std::fs::create_dir_all(&folder).unwrap();
+    let serve = |text: &str| std::fs::write(folder.join("system.md"), text).unwrap();
+    serve("");
+    let mut client = ready(Era::Modern);
+    let mut run = |text: &str, variables: &Value, input: &str| {
+        serve(text);
+        let run = json!({"pattern_name": NAME, "input_text": input, "variables": variables});
+        client.call("fabric_run_pattern", run)
+    };
+    let attacks = super::templates::attacks();
+    for (text, variables, input, named) in &attacks {
+        let said = expect::failure(Era::Modern, &run(text, variables, input), "invalid-request");
+        assert!(said.contains(named), "{text}: {said}");
+    }
+    let json = r#"{"a": {"b": {}}}"#;
+    for (text, variables, input) in [
+        (
+            "Say {{x}}{{y}}.",
+            json!({"x": json, "y": "{ code }"}),
+            "{{plugin:sys:env:HOME}}",
+        ),
+        ("{{{x}}}", json!({"x": "plain"}), "{{{{input}}}}"),
+        (
+            "{{plugin:datetime:today}} {{x}}",
+            json!({"x": json}),
+            "{{x}}",
+        ),
+        ("{{{input}}}", json!({}), "{a}"),
+    ] {
+        let output =
+            expect::success(Era::Modern, &run(text, &variables, input))["output_text"].to_string();
+        // The model echoes its prompt, which must contain the input unchanged.
+        assert!(
+            output.contains(json!(input).to_string().trim_matches('"')),
+            "{text}: {output}"
+        );
+    }
+    let prompt = client.request(
+        "prompts/get",
+        json!({"name": NAME, "arguments": {"input_text": "{a}"}}),
+    );
+    assert!(prompt["result"].is_object(), "{prompt}");
+    eprintln!("{} attacks refused", attacks.len());
 }

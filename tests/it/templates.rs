@@ -32,7 +32,7 @@ fn posts(fabric: &FakeFabric) -> usize {
 }
 
 /// Pattern, variables, input, and what the error names.
-fn attacks() -> Vec<(String, Value, String, &'static str)> {
+pub(crate) fn attacks() -> Vec<(String, Value, String, &'static str)> {
     let twice = SENTINEL.repeat(2_114);
     let large = "i".repeat(1 << 20);
     let many = "{{x}}".repeat(200);

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -14,6 +13,7 @@ use crate::support::http::{Answer, Events, HttpServer};
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::initialize_params;
+use crate::support::{DEADLINE, poll};
 
 /// Tokens differ in their last letter.
 fn token(letter: char) -> String {
@@ -85,14 +85,10 @@ fn paid() -> Modern {
 /// Repeats until the answer has this status: the file is checked once a second.
 #[track_caller]
 fn wait_status(server: &HttpServer, letter: char, status: u16) {
-    let begun = Instant::now();
-    while send(server, letter, &call()).status != status {
-        assert!(
-            begun.elapsed() < Duration::from_secs(30),
-            "never {status} for {letter}"
-        );
-        thread::sleep(Duration::from_millis(20));
-    }
+    let answered = poll(DEADLINE, || {
+        (send(server, letter, &call()).status == status).then_some(())
+    });
+    assert!(answered.is_some(), "never {status} for {letter}");
 }
 
 #[test]
