@@ -344,7 +344,7 @@ impl Logger {
     /// Puts a line into the queue, with the caller of this thread.
     fn add(&self, level: Level, target: &str, mut line: Line) {
         line.optional("caller", Scope::current(&CALLER));
-        self.queue.push(Entry::new(level, target, line));
+        self.queue.push(LogEntry::new(level, target, line));
         if self.has_writer.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -362,7 +362,7 @@ impl Logger {
 
 /// A line with when, where and how grave it was.
 #[derive(Debug, PartialEq, Eq)]
-struct Entry {
+struct LogEntry {
     /// Milliseconds since 1970.
     at: u64,
     level: Level,
@@ -370,9 +370,9 @@ struct Entry {
     line: Line,
 }
 
-impl Entry {
-    fn new(level: Level, target: &str, line: Line) -> Entry {
-        Entry {
+impl LogEntry {
+    fn new(level: Level, target: &str, line: Line) -> LogEntry {
+        LogEntry {
             at: time::milliseconds_now(),
             level,
             target: target.to_owned(),
@@ -453,7 +453,7 @@ struct Queue {
 }
 
 struct Lines {
-    waiting: VecDeque<Entry>,
+    waiting: VecDeque<LogEntry>,
     /// How many were dropped and not yet logged.
     dropped: u64,
     /// The thread is writing, so it need not be woken.
@@ -461,15 +461,15 @@ struct Lines {
 }
 
 impl Lines {
-    fn take(&mut self) -> Option<Entry> {
+    fn take(&mut self) -> Option<LogEntry> {
         self.waiting.pop_front().or_else(|| self.take_dropped())
     }
 
-    fn take_dropped(&mut self) -> Option<Entry> {
+    fn take_dropped(&mut self) -> Option<LogEntry> {
         let count = std::mem::take(&mut self.dropped);
         (count > 0).then(|| {
             let message = format!("stderr was not read in time: {count} log lines were dropped.");
-            Entry::new(Level::Warn, module_path!(), Line::sentence(message))
+            LogEntry::new(Level::Warn, module_path!(), Line::sentence(message))
         })
     }
 }
@@ -488,7 +488,7 @@ impl Queue {
     }
 
     /// Adds a line, or counts it as dropped. Never waits for stderr.
-    fn push(&self, line: Entry) {
+    fn push(&self, line: LogEntry) {
         let mut lines = lock(&self.state);
         if lines.waiting.len() < MAX_LOG_LINES {
             let dropped = lines.take_dropped();
@@ -503,12 +503,12 @@ impl Queue {
     }
 
     /// The next line, if there is one.
-    fn pop(&self) -> Option<Entry> {
+    fn pop(&self) -> Option<LogEntry> {
         lock(&self.state).take()
     }
 
     /// Waits for the next line to write.
-    fn next(&self) -> Entry {
+    fn next(&self) -> LogEntry {
         let mut lines = lock(&self.state);
         lines.writing = false;
         loop {
@@ -536,7 +536,7 @@ impl Queue {
 }
 
 /// Writes lines as they come. If `write` panics, only its line is lost.
-fn write_entries(queue: &Queue, mut write: impl FnMut(&Entry)) {
+fn write_entries(queue: &Queue, mut write: impl FnMut(&LogEntry)) {
     loop {
         let line = queue.next();
         let _ = catch_unwind(AssertUnwindSafe(|| write(&line)));
@@ -549,12 +549,12 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::sync::mpsc;
 
-    fn entry(message: &str) -> Entry {
-        Entry::new(Level::Info, "fabric_mcp", Line::sentence(message))
+    fn entry(message: &str) -> LogEntry {
+        LogEntry::new(Level::Info, "fabric_mcp", Line::sentence(message))
     }
 
     /// The first field of a line: its sentence.
-    fn message(entry: &Entry) -> String {
+    fn message(entry: &LogEntry) -> String {
         entry.line.fields[0].1.as_str().unwrap().to_owned()
     }
 
@@ -720,7 +720,7 @@ mod tests {
             .field("pattern", "b")
             .field("reason", "a \"b\" c=d\n\\\u{202e}")
             .field("empty", "");
-        let mut entry = Entry::new(Level::Info, "fabric_mcp::x", line);
+        let mut entry = LogEntry::new(Level::Info, "fabric_mcp::x", line);
         entry.at = 7;
         assert_eq!(
             entry.json().to_string(),

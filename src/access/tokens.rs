@@ -52,11 +52,11 @@ pub(crate) struct Tokens {
 }
 
 /// Who has which token. The tokens themselves are not kept.
-type TokenTable = HashMap<Digest, Holder>;
+type TokenTable = HashMap<Digest, TokenHolder>;
 
 /// The holder of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Holder {
+pub(super) struct TokenHolder {
     /// Who it is.
     pub(super) identity: Identity,
     /// What it may do.
@@ -120,7 +120,7 @@ impl Tokens {
     }
 
     /// The holder of the token with this digest by the file's present state. Cheap enough for every request.
-    pub(super) fn holder(&self, digest: Digest) -> Option<Holder> {
+    pub(super) fn holder(&self, digest: Digest) -> Option<TokenHolder> {
         self.look();
         lock(&self.table).get(&digest).cloned()
     }
@@ -175,7 +175,8 @@ impl Tokens {
         let table = parse(text, self.default.as_ref(), &self.keyed)
             .map_err(|mistake| format!(", {mistake}"))?;
         let beyond = |table: &TokenTable, other: &TokenTable| {
-            let is_new = |(digest, holder): &(&Digest, &Holder)| other.get(digest) != Some(holder);
+            let is_new =
+                |(digest, holder): &(&Digest, &TokenHolder)| other.get(digest) != Some(holder);
             table.iter().filter(is_new).count()
         };
         let mut current = lock(&self.table);
@@ -263,7 +264,10 @@ fn parse(text: &[u8], default: Option<&Secret>, keyed: &Keyed) -> Result<TokenTa
             ));
         }
         let identity = Identity::Token(Arc::from(name));
-        table.insert(keyed.digest(token.as_bytes()), Holder { identity, role });
+        table.insert(
+            keyed.digest(token.as_bytes()),
+            TokenHolder { identity, role },
+        );
     }
     Ok(table)
 }

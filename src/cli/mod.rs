@@ -23,7 +23,7 @@ use std::path::Path;
 use lexopt::Arg;
 
 use crate::clients::{Launch, McpClient};
-use crate::config::{Config, MAX_SECRET, Secret};
+use crate::config::{Config, Env, MAX_SECRET, Secret};
 use flags::Flag;
 
 pub(crate) use help::{PRECEDENCE, help, version};
@@ -133,8 +133,6 @@ impl ExitReason {
     }
 }
 
-/// Returns a variable's value, as `std::env::var_os` does.
-pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 /// Returns a small file's text, as [`read_secret`] does.
 pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 

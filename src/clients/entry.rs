@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::config::{API_KEY, AUTH_TOKEN};
 
-use super::json::{Node, quoted};
+use super::json::{JsonNode, quoted};
 use super::{Format, Key, Launch, McpClient, NAME, System, TOKEN_PLACEHOLDER};
 
 /// Every key that [`McpClient::entry`] writes for some client: a change of settings takes the others' out.
@@ -25,8 +25,8 @@ impl McpClient {
     pub(crate) fn config(&self, program: &str, launch: &Launch) -> String {
         match self.format {
             Format::Json(key) | Format::Dialog(key, _) => {
-                let servers = Node::object([(NAME, self.entry(program, launch))]);
-                let file = Node::object([(key, servers)]);
+                let servers = JsonNode::object([(NAME, self.entry(program, launch))]);
+                let file = JsonNode::object([(key, servers)]);
                 format!("{}\n", file.text(Some("  "), ""))
             }
             Format::Toml => toml(program, launch),
@@ -35,27 +35,29 @@ impl McpClient {
     }
 
     /// The entry for clients that take JSON.
-    pub(super) fn entry(&self, program: &str, launch: &Launch) -> Node {
+    pub(super) fn entry(&self, program: &str, launch: &Launch) -> JsonNode {
         let usual = ("", "url");
         let ((kind, name), url) = match launch {
             Launch::Program { args, env, key } => {
                 let variables = self.variables(env, *key).into_iter();
-                let variables = variables.map(|(name, value)| (name, Node::from(value)));
-                let kind = self.program.map(|(name, value)| (name, Node::from(value)));
-                return Node::object(kind.into_iter().chain([
-                    ("command", Node::from(program)),
-                    ("args", Node::from(args.clone())),
-                    ("env", Node::object(variables)),
+                let variables = variables.map(|(name, value)| (name, JsonNode::from(value)));
+                let kind = self
+                    .program
+                    .map(|(name, value)| (name, JsonNode::from(value)));
+                return JsonNode::object(kind.into_iter().chain([
+                    ("command", JsonNode::from(program)),
+                    ("args", JsonNode::from(args.clone())),
+                    ("env", JsonNode::object(variables)),
                 ]));
             }
             // `cli` refuses what the client does not speak.
             Launch::Url(url) => (self.http.unwrap_or(usual), url),
             Launch::Sse(url) => (self.sse.unwrap_or(usual), url),
         };
-        let kind = (!kind.is_empty()).then(|| ("type", Node::from(kind)));
-        let token = Node::object([("Authorization", Node::from(self.authorization()))]);
-        let rest = [(name, Node::from(url.as_str())), ("headers", token)];
-        Node::object(kind.into_iter().chain(rest))
+        let kind = (!kind.is_empty()).then(|| ("type", JsonNode::from(kind)));
+        let token = JsonNode::object([("Authorization", JsonNode::from(self.authorization()))]);
+        let rest = [(name, JsonNode::from(url.as_str())), ("headers", token)];
+        JsonNode::object(kind.into_iter().chain(rest))
     }
 
     /// The variables of an entry: Fabric's key as a reference, or empty to be filled in.
@@ -161,8 +163,8 @@ impl McpClient {
                 "HEADER" => words.push(format!("Authorization: {}", self.authorization())),
                 "JSON" => {
                     let mut server = self.entry(program, launch);
-                    if let Node::Object(members) = &mut server {
-                        members.insert(0, ("name".to_owned(), Node::from(NAME)));
+                    if let JsonNode::Object(members) = &mut server {
+                        members.insert(0, ("name".to_owned(), JsonNode::from(NAME)));
                     }
                     words.push(server.text(None, ""));
                 }
@@ -211,7 +213,7 @@ fn forwarded(env: &[(String, String)], key: Key) -> (String, Vec<(String, String
 }
 
 fn list(items: &[String]) -> String {
-    Node::Value(Value::from(items)).text(None, "")
+    JsonNode::Value(Value::from(items)).text(None, "")
 }
 
 /// Quotes a word for a POSIX shell or for Windows.

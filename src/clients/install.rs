@@ -13,7 +13,7 @@ use crate::text::for_terminal;
 
 use super::entry::KEYS;
 use super::file::{self, Found};
-use super::json::Node;
+use super::json::JsonNode;
 use super::jsonc::Document;
 use super::{Env, Format, Launch, McpClient, NAME, System, TOKEN_PLACEHOLDER};
 
@@ -103,12 +103,14 @@ fn by_hand(client: &McpClient, program: &str, launch: Option<&Launch>, env: Env<
 
 /// The entry with what the user has added to it before, such as `disabled`, and the key or token that was filled in; and
 /// the same with that hidden.
-fn filled_in(mut entry: Node, before: Option<&Value>) -> (Node, Node) {
-    if let (Node::Object(members), Some(before)) = (&mut entry, before.and_then(Value::as_object)) {
+fn filled_in(mut entry: JsonNode, before: Option<&Value>) -> (JsonNode, JsonNode) {
+    if let (JsonNode::Object(members), Some(before)) =
+        (&mut entry, before.and_then(Value::as_object))
+    {
         let added = before
             .iter()
             .filter(|(name, _)| !KEYS.contains(&name.as_str()));
-        members.extend(added.map(|(name, value)| (name.clone(), Node::from(value.clone()))));
+        members.extend(added.map(|(name, value)| (name.clone(), JsonNode::from(value.clone()))));
     }
     let mut shown = entry.clone();
     for (group, name) in [("env", API_KEY), ("headers", "Authorization")] {
@@ -118,7 +120,7 @@ fn filled_in(mut entry: Node, before: Option<&Value>) -> (Node, Node) {
         };
         for (node, text) in [(&mut entry, theirs), (&mut shown, "…")] {
             let ours = node.get_mut(group).and_then(|values| values.get_mut(name));
-            if let Some(Node::Value(Value::String(ours))) = ours
+            if let Some(JsonNode::Value(Value::String(ours))) = ours
                 && is_place(ours)
             {
                 text.clone_into(ours);
@@ -139,7 +141,7 @@ fn change(
     path: &Path,
     found: &Found,
     before: Option<&Value>,
-    entry: Option<&Node>,
+    entry: Option<&JsonNode>,
 ) -> String {
     let title = client.title;
     let mut text = format!("{} ({title})\n", path.display());
@@ -158,7 +160,7 @@ fn change(
         text.push_str("  will be created\n");
     }
     let before =
-        before.map(|before| format!("{:#}", masked(before, entry.map(Node::value).as_ref())));
+        before.map(|before| format!("{:#}", masked(before, entry.map(JsonNode::value).as_ref())));
     let after = entry.map(|entry| entry.text(Some("  "), ""));
     for (mark, value) in [('-', before), ('+', after)] {
         let Some(value) = value else { continue };
@@ -170,7 +172,7 @@ fn change(
 }
 
 /// The next steps for the user.
-fn next(client: &McpClient, entry: Option<&Node>) -> String {
+fn next(client: &McpClient, entry: Option<&JsonNode>) -> String {
     let Some(entry) = entry else {
         return String::new();
     };

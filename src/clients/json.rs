@@ -4,26 +4,28 @@ use serde_json::{Map, Value};
 
 /// An object whose order counts, or any other value, which is on one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Node {
-    Object(Vec<(String, Node)>),
+pub(super) enum JsonNode {
+    Object(Vec<(String, JsonNode)>),
     Value(Value),
 }
 
-impl<T: Into<Value>> From<T> for Node {
-    fn from(value: T) -> Node {
-        Node::Value(value.into())
+impl<T: Into<Value>> From<T> for JsonNode {
+    fn from(value: T) -> JsonNode {
+        JsonNode::Value(value.into())
     }
 }
 
-impl Node {
-    pub(super) fn object<K: Into<String>>(members: impl IntoIterator<Item = (K, Node)>) -> Node {
+impl JsonNode {
+    pub(super) fn object<K: Into<String>>(
+        members: impl IntoIterator<Item = (K, JsonNode)>,
+    ) -> JsonNode {
         let members = members.into_iter();
-        Node::Object(members.map(|(key, value)| (key.into(), value)).collect())
+        JsonNode::Object(members.map(|(key, value)| (key.into(), value)).collect())
     }
 
     /// A member of an object.
-    pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Node> {
-        let Node::Object(members) = self else {
+    pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut JsonNode> {
+        let JsonNode::Object(members) = self else {
             return None;
         };
         let found = members.iter_mut().find(|(key, _)| key == name);
@@ -34,13 +36,13 @@ impl Node {
     /// text begins on.
     pub(super) fn text(&self, unit: Option<&str>, indent: &str) -> String {
         let members = match self {
-            Node::Value(Value::Array(items)) => {
+            JsonNode::Value(Value::Array(items)) => {
                 let items: Vec<String> = items.iter().map(written).collect();
                 return format!("[{}]", items.join(", "));
             }
-            Node::Value(value) => return written(value),
-            Node::Object(members) if members.is_empty() => return "{}".to_owned(),
-            Node::Object(members) => members,
+            JsonNode::Value(value) => return written(value),
+            JsonNode::Object(members) if members.is_empty() => return "{}".to_owned(),
+            JsonNode::Object(members) => members,
         };
         let inner = format!("{indent}{}", unit.unwrap_or_default());
         let members = members.iter();
@@ -58,8 +60,8 @@ impl Node {
     /// The value, to be compared.
     pub(super) fn value(&self) -> Value {
         match self {
-            Node::Value(value) => value.clone(),
-            Node::Object(members) => {
+            JsonNode::Value(value) => value.clone(),
+            JsonNode::Object(members) => {
                 let members = members.iter();
                 let members = members.map(|(key, value)| (key.clone(), value.value()));
                 Value::Object(members.collect::<Map<_, _>>())
@@ -89,14 +91,14 @@ mod tests {
 
     #[test]
     fn keys_keep_their_order_and_the_layout_is_followed() {
-        let node = Node::object([
-            ("type", Node::from("stdio")),
-            ("args", Node::from(vec!["--a", "b \"c\""])),
+        let node = JsonNode::object([
+            ("type", JsonNode::from("stdio")),
+            ("args", JsonNode::from(vec!["--a", "b \"c\""])),
             (
                 "env",
-                Node::object([("B", Node::from("1")), ("A", Node::from("2"))]),
+                JsonNode::object([("B", JsonNode::from("1")), ("A", JsonNode::from("2"))]),
             ),
-            ("none", Node::Object(Vec::new())),
+            ("none", JsonNode::Object(Vec::new())),
         ]);
         assert_eq!(
             node.text(Some("\t"), "\t"),

@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::NAME;
-use super::json::{Node, member};
+use super::json::{JsonNode, member};
 
 /// White space of JSON.
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
@@ -95,8 +95,8 @@ impl<'a> Document<'a> {
     ///
     /// # Errors
     /// That the text cannot be edited, though it was read.
-    pub(super) fn with(&self, entry: Option<&Node>) -> Result<Option<String>, String> {
-        if self.own == entry.map(Node::value) {
+    pub(super) fn with(&self, entry: Option<&JsonNode>) -> Result<Option<String>, String> {
+        if self.own == entry.map(JsonNode::value) {
             return Ok(None);
         }
         let text = match entry {
@@ -104,20 +104,22 @@ impl<'a> Document<'a> {
             None => self.take(),
         };
         match Document::read(&text, self.key) {
-            Ok(new) if new.rest == self.rest && new.own == entry.map(Node::value) => Ok(Some(text)),
+            Ok(new) if new.rest == self.rest && new.own == entry.map(JsonNode::value) => {
+                Ok(Some(text))
+            }
             _ => Err("it cannot be edited without changing more than the entry".to_owned()),
         }
     }
 
-    fn put(&self, entry: &Node) -> String {
+    fn put(&self, entry: &JsonNode) -> String {
         let text = self.text;
-        let servers = || Node::object([(NAME, entry.clone())]);
+        let servers = || JsonNode::object([(NAME, entry.clone())]);
         let Some(root) = &self.root else {
             let between = match text.is_empty() || text.ends_with(['\n', '\u{feff}']) {
                 true => "",
                 false => "\n",
             };
-            let file = Node::object([(self.key, servers())]).text(Some("  "), "");
+            let file = JsonNode::object([(self.key, servers())]).text(Some("  "), "");
             return format!("{text}{between}{file}\n");
         };
         // As the first member is indented; `None` is for a text on one line.
@@ -148,7 +150,7 @@ impl<'a> Document<'a> {
     }
 
     /// Adds a member at the end of an object.
-    fn insert(&self, object: &Object, name: &str, value: &Node, unit: Option<&str>) -> String {
+    fn insert(&self, object: &Object, name: &str, value: &JsonNode, unit: Option<&str>) -> String {
         let (text, close, last) = (self.text, object.end - 1, object.members.last());
         let end = slice(text, 0, close).trim_end_matches(BLANKS).len();
         let outer = indent(text, object.start);
@@ -351,15 +353,15 @@ fn begins_line(text: &str, at: usize) -> bool {
 mod tests {
     use super::*;
 
-    fn entry() -> Node {
-        Node::object([
-            ("command", Node::from("/f")),
-            ("args", Node::from(Vec::<String>::new())),
+    fn entry() -> JsonNode {
+        JsonNode::object([
+            ("command", JsonNode::from("/f")),
+            ("args", JsonNode::from(Vec::<String>::new())),
         ])
     }
 
     /// The text after the entry is put in, or taken out.
-    fn edited(text: &str, entry: Option<&Node>) -> Result<Option<String>, String> {
+    fn edited(text: &str, entry: Option<&JsonNode>) -> Result<Option<String>, String> {
         Document::read(text, "servers")?.with(entry)
     }
 

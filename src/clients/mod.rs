@@ -13,9 +13,10 @@ pub(crate) mod install;
 mod json;
 mod jsonc;
 
-use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+
+use crate::config::Env;
 
 /// The name of the server in the client.
 pub(crate) const NAME: &str = "fabric";
@@ -326,9 +327,6 @@ impl System {
     };
 }
 
-/// Returns a variable's value, as `std::env::var_os` does.
-type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
-
 impl fmt::Debug for McpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
@@ -382,6 +380,7 @@ impl McpClient {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsString;
 
     const README: &str = include_str!("../../README.md");
 

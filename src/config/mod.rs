@@ -3,12 +3,16 @@
 //! In scope: every setting, and limits that several modules share or the README lists. Not in scope: how flags are
 //! written (`cli`), what the settings do, and limits with one user, which are defined there.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::url::{Authority, WebUrl};
+
+/// Returns a variable's value, as `std::env::var_os` does.
+pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// Variable of the key of Fabric's API.
 pub(crate) const API_KEY: &str = "FABRIC_API_KEY";

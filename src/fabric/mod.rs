@@ -21,7 +21,7 @@ mod youtube;
 
 pub(crate) use cached::Cached;
 pub(crate) use calls::{
-    NO_STRATEGIES, Stored, lacks_nothing, no_room, not_found, not_runnable, too_many,
+    NO_STRATEGIES, StoredKind, lacks_nothing, no_room, not_found, not_runnable, too_many,
 };
 pub(crate) use catalog::{Age, Catalog, Entry, Snapshot, Source};
 pub(crate) use client::Client;

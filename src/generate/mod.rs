@@ -9,8 +9,9 @@ mod unit;
 
 use std::path::Path;
 
-use crate::cli::{Env, Generate};
+use crate::cli::Generate;
 use crate::clients::{CLIENTS, Format, Launch, System, TOKEN_PLACEHOLDER};
+use crate::config::Env;
 
 /// Makes a text for the program at this path.
 type Make = fn(&Path) -> Result<String, String>;

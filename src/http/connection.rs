@@ -11,7 +11,7 @@ use crate::account::Account;
 
 use super::answer::Deferred;
 use super::body::{self, Body, BodyError};
-use super::registry::{Lease, Outcome};
+use super::registry::{Lease, ResponseState};
 use super::request::{self, Framing, Head, Rejection};
 use super::socket::Connection;
 use super::{HTTPVersion, Handler, Method};
@@ -42,9 +42,11 @@ pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
         // Whoever still has the response cannot complete it any more.
         slot.abort();
         match slot.take_outcome() {
-            Outcome::Kept if !panicked => {}
-            Outcome::Kept | Outcome::Closed | Outcome::Pending => return connection.end(),
-            Outcome::Unanswered => {
+            ResponseState::Kept if !panicked => {}
+            ResponseState::Kept | ResponseState::Closed | ResponseState::Pending => {
+                return connection.end();
+            }
+            ResponseState::Unanswered => {
                 let (method, path) = (head.method(), head.path());
                 log::error!("{method} {path} from {} was not answered", slot.peer);
                 return refuse(&mut connection, UNANSWERED);

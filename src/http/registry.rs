@@ -38,7 +38,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a connection is doing; the first that apply are the first to be closed.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd)]
-enum Phase {
+enum ConnectionPhase {
     /// Nothing: it waits for its next request, or for the client to read its last response.
     Idle,
     /// A request is being read, or answered without admission.
@@ -52,7 +52,7 @@ enum Phase {
 
 /// What has become of the response to a request.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum ResponseState {
     /// Nobody has taken it on.
     #[default]
     Unanswered,
@@ -65,11 +65,11 @@ pub(super) enum Outcome {
 }
 
 #[derive(Default)]
-struct State {
-    phase: Phase,
+struct SlotState {
+    phase: ConnectionPhase,
     /// Its age: the lower, the older.
     turn: u64,
-    outcome: Outcome,
+    outcome: ResponseState,
 }
 
 /// The shared part of one connection.
@@ -83,18 +83,18 @@ pub(super) struct Slot {
     pub(super) registry: Arc<Registry>,
     /// For the heads of its responses and chunks.
     pub(super) buffer: Mutex<Vec<u8>>,
-    state: Mutex<State>,
+    state: Mutex<SlotState>,
 }
 
 impl Slot {
     /// Marks the connection as waiting for a request. False if it must close instead.
     pub(super) fn rest(&self) -> bool {
-        self.shift(Phase::Open, Phase::Idle) && !self.registry.draining()
+        self.shift(ConnectionPhase::Open, ConnectionPhase::Idle) && !self.registry.draining()
     }
 
     /// Marks the start of a request. False if the connection must close.
     pub(super) fn begin(&self) -> bool {
-        self.shift(Phase::Idle, Phase::Open)
+        self.shift(ConnectionPhase::Idle, ConnectionPhase::Open)
     }
 
     /// Marks a complete request as admitted. False if too many are, or if the connection must close.
@@ -103,23 +103,25 @@ impl Slot {
         let most = self.registry.limits.max_connections;
         let one_more = |admitted| (admitted < most).then_some(admitted + 1);
         let admitted = &self.registry.admitted;
-        if state.phase == Phase::Open && admitted.fetch_update(SeqCst, SeqCst, one_more).is_ok() {
-            state.phase = Phase::Admitted;
+        if state.phase == ConnectionPhase::Open
+            && admitted.fetch_update(SeqCst, SeqCst, one_more).is_ok()
+        {
+            state.phase = ConnectionPhase::Admitted;
         }
-        state.phase == Phase::Admitted
+        state.phase == ConnectionPhase::Admitted
     }
 
     /// Marks the response as begun.
     pub(super) fn open_response(&self) {
-        lock(&self.state).outcome = Outcome::Pending;
+        lock(&self.state).outcome = ResponseState::Pending;
     }
 
     /// The response has been sent completely. With `close`, nothing follows it.
     pub(super) fn complete(&self, close: bool) {
         let outcome = if close {
-            Outcome::Closed
+            ResponseState::Closed
         } else {
-            Outcome::Kept
+            ResponseState::Kept
         };
         self.end_response(&mut lock(&self.state), outcome);
         if close {
@@ -130,15 +132,15 @@ impl Slot {
     /// Ends the connection, if a response was begun and is not complete.
     pub(super) fn abort(&self) {
         let mut state = lock(&self.state);
-        if state.outcome == Outcome::Pending {
-            self.end_response(&mut state, Outcome::Closed);
+        if state.outcome == ResponseState::Pending {
+            self.end_response(&mut state, ResponseState::Closed);
             let _ = self.socket.shutdown(Shutdown::Both);
         }
     }
 
     /// If nothing follows the response, gives back the connection's place and memory, whatever its thread goes on with.
     pub(super) fn release(&self) {
-        if lock(&self.state).outcome == Outcome::Closed {
+        if lock(&self.state).outcome == ResponseState::Closed {
             *lock(&self.buffer) = Vec::new();
             self.registry.table().open.remove(&self.id);
             self.registry.changed.notify_all();
@@ -146,20 +148,20 @@ impl Slot {
     }
 
     /// What has become of the response; resets it for the next one.
-    pub(super) fn take_outcome(&self) -> Outcome {
+    pub(super) fn take_outcome(&self) -> ResponseState {
         std::mem::take(&mut lock(&self.state).outcome)
     }
 
-    fn end_response(&self, state: &mut State, outcome: Outcome) {
+    fn end_response(&self, state: &mut SlotState, outcome: ResponseState) {
         state.outcome = outcome;
-        if state.phase == Phase::Admitted {
-            state.phase = Phase::Open;
+        if state.phase == ConnectionPhase::Admitted {
+            state.phase = ConnectionPhase::Open;
             state.turn = self.registry.next_turn();
             self.registry.admitted.fetch_sub(1, SeqCst);
         }
     }
 
-    fn shift(&self, from: Phase, to: Phase) -> bool {
+    fn shift(&self, from: ConnectionPhase, to: ConnectionPhase) -> bool {
         let mut state = lock(&self.state);
         let shifts = state.phase == from;
         if shifts {
@@ -177,7 +179,8 @@ impl Lease {
     pub(super) fn linger(&self) -> bool {
         let registry = &self.0.registry;
         let mut table = registry.table();
-        let lingers = self.0.shift(Phase::Open, Phase::Idle) && !registry.draining();
+        let lingers =
+            self.0.shift(ConnectionPhase::Open, ConnectionPhase::Idle) && !registry.draining();
         if lingers {
             table.open.insert(self.0.id, Arc::clone(&self.0));
         }
@@ -191,8 +194,8 @@ impl Drop for Lease {
         let mut table = slot.registry.table();
         table.open.remove(&slot.id);
         let mut state = lock(&slot.state);
-        slot.end_response(&mut state, Outcome::Closed);
-        if state.phase == Phase::Closing {
+        slot.end_response(&mut state, ResponseState::Closed);
+        if state.phase == ConnectionPhase::Closing {
             table.ending -= 1;
         }
         slot.registry.changed.notify_all();
@@ -200,7 +203,7 @@ impl Drop for Lease {
 }
 
 #[derive(Default)]
-struct Table {
+struct Slots {
     /// The connections that have a place.
     open: HashMap<u64, Arc<Slot>>,
     /// How many have been evicted whose thread has not ended.
@@ -209,13 +212,13 @@ struct Table {
     logged: Option<Instant>,
 }
 
-impl Table {
+impl Slots {
     /// Closes a connection that is at most in this phase.
-    fn close(&mut self, slot: &Slot, at_most: Phase) -> bool {
+    fn close(&mut self, slot: &Slot, at_most: ConnectionPhase) -> bool {
         let mut state = lock(&slot.state);
         let closes = state.phase <= at_most;
         if closes {
-            state.phase = Phase::Closing;
+            state.phase = ConnectionPhase::Closing;
             self.open.remove(&slot.id);
             self.ending += 1;
             // Wakes the thread that reads or writes.
@@ -239,12 +242,12 @@ impl Table {
     fn evict(&mut self) -> bool {
         let evictable = self.open.values().filter_map(|slot| {
             let state = lock(&slot.state);
-            (state.phase <= Phase::Open).then(|| (slot.peer.ip(), state.turn, slot.id))
+            (state.phase <= ConnectionPhase::Open).then(|| (slot.peer.ip(), state.turn, slot.id))
         });
         let Some(slot) = first_to_go(evictable).and_then(|id| self.open.get(&id).cloned()) else {
             return false;
         };
-        if !self.close(&slot, Phase::Open) {
+        if !self.close(&slot, ConnectionPhase::Open) {
             // It has just been admitted.
             return self.evict();
         }
@@ -280,7 +283,7 @@ pub(super) struct Registry {
     /// Number of `Admitted` connections.
     pub(super) admitted: AtomicUsize,
     turns: AtomicU64,
-    table: Mutex<Table>,
+    table: Mutex<Slots>,
     changed: Condvar,
 }
 
@@ -296,7 +299,7 @@ impl Registry {
     /// Registers a new connection; at the limit, evicts another.
     pub(super) fn admit(self: &Arc<Registry>, socket: TcpStream, peer: SocketAddr) -> Lease {
         // Keeps a flood from outrunning the threads of those evicted before.
-        let crowded = |table: &mut Table| table.ending >= HTTP_MAX_ENDING;
+        let crowded = |table: &mut Slots| table.ending >= HTTP_MAX_ENDING;
         let (mut table, _) = wait_while(&self.changed, self.table(), ENDING_WAIT, crowded);
         let most = self.limits.max_connections;
         let places = most + (most / 4).clamp(1, HTTP_RESERVE);
@@ -308,9 +311,9 @@ impl Registry {
             peer,
             registry: Arc::clone(self),
             buffer: Mutex::default(),
-            state: Mutex::new(State {
+            state: Mutex::new(SlotState {
                 turn,
-                ..State::default()
+                ..SlotState::default()
             }),
         });
         table.open.insert(slot.id, Arc::clone(&slot));
@@ -324,7 +327,7 @@ impl Registry {
         let line = format_args!("cannot accept connections, trying again: {error}");
         table.log(log::Level::Error, line);
         let evicted = table.evict();
-        let crowded = |table: &mut Table| !evicted || table.ending > 0;
+        let crowded = |table: &mut Slots| !evicted || table.ending > 0;
         drop(wait_while(&self.changed, table, ACCEPT_PAUSE, crowded));
     }
 
@@ -346,10 +349,10 @@ impl Registry {
         let mut table = self.table();
         let open: Vec<_> = table.open.values().cloned().collect();
         for slot in open {
-            table.close(&slot, Phase::Idle);
+            table.close(&slot, ConnectionPhase::Idle);
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        let busy = |table: &mut Table| !table.open.is_empty();
+        let busy = |table: &mut Slots| !table.open.is_empty();
         let (table, _) = wait_while(&self.changed, table, left, busy);
         table.open.len()
     }
@@ -358,7 +361,7 @@ impl Registry {
         self.turns.fetch_add(1, SeqCst)
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, Slots> {
         lock(&self.table)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::jsonrpc::{self, Id, Incoming, Invalid, Message, Request};
+use super::jsonrpc::{self, Id, Incoming, Invalid, Message, RequestMessage};
 use super::meta::Meta;
 use super::node::Node;
 
@@ -47,13 +47,13 @@ impl<'a> Inbound<'a> {
             reason: ID_IN_USE,
         };
         match &mut self.incoming {
-            Ok(Incoming::One(Message::Request(Request { id, .. }))) if in_use(id) => {
+            Ok(Incoming::One(Message::Request(RequestMessage { id, .. }))) if in_use(id) => {
                 self.incoming = Err(refusal(id))
             }
             Ok(Incoming::Batch(items)) => {
                 let mut seen = HashSet::new();
                 for item in items {
-                    if let Ok(Message::Request(Request { id, .. })) = item
+                    if let Ok(Message::Request(RequestMessage { id, .. })) = item
                         && (in_use(id) || !seen.insert(id.clone()))
                     {
                         *item = Err(refusal(id));
@@ -85,7 +85,7 @@ impl<'a> Inbound<'a> {
 }
 
 /// The era of a request, from its envelope, its method or the HTTP header.
-pub(crate) fn is_modern(request: &Request<'_>, modern_header: bool) -> bool {
+pub(crate) fn is_modern(request: &RequestMessage<'_>, modern_header: bool) -> bool {
     Meta::read(request.params.as_ref()).is_ok_and(|meta| meta.is_modern())
         || request.method == "server/discover"
         || (modern_header && request.method != "initialize")

@@ -84,7 +84,7 @@ impl Id {
 #[derive(Debug)]
 pub(crate) enum Message<'a> {
     /// Needs an answer.
-    Request(Request<'a>),
+    Request(RequestMessage<'a>),
     /// Gets no answer.
     Notification {
         /// The method's name.
@@ -98,7 +98,7 @@ pub(crate) enum Message<'a> {
 
 /// A request as it came.
 #[derive(Debug)]
-pub(crate) struct Request<'a> {
+pub(crate) struct RequestMessage<'a> {
     /// Echoed in the answer.
     pub(crate) id: Id,
     /// The method's name.
@@ -311,7 +311,7 @@ fn message(Item { node, faults }: Item<'_>) -> Result<Message<'_>, Invalid> {
     };
     match id {
         None => Ok(Message::Notification { method, params }),
-        Some(Some(id)) => Ok(Message::Request(Request {
+        Some(Some(id)) => Ok(Message::Request(RequestMessage {
             id,
             method,
             params,
@@ -530,7 +530,7 @@ mod tests {
 
     fn describe(message: &Result<Message<'_>, Invalid>) -> String {
         match message {
-            Ok(Message::Request(Request {
+            Ok(Message::Request(RequestMessage {
                 id,
                 method,
                 params,

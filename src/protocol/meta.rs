@@ -1,7 +1,7 @@
 //! A request's `_meta`, and the checks of the modern envelope in order: `_meta`, header against body, version.
 
 use super::answer::Refusal;
-use super::jsonrpc::{Id, Request};
+use super::jsonrpc::{Id, RequestMessage};
 use super::node::Node;
 use super::revision::Revision;
 use super::session::Level;
@@ -116,7 +116,7 @@ impl<'m> Meta<'m> {
     /// the member that `Mcp-Name` repeats.
     pub(crate) fn modern(
         &self,
-        request: &Request<'_>,
+        request: &RequestMessage<'_>,
         mirror: Option<(&Mirror, Option<&str>)>,
     ) -> Result<RequestContext, Refusal> {
         let missing = |name: &str, what: &str| {
@@ -202,7 +202,7 @@ impl Mirror {
     fn check(
         &self,
         version: &str,
-        request: &Request<'_>,
+        request: &RequestMessage<'_>,
         mirrored: Option<&str>,
     ) -> Result<(), Refusal> {
         let differs = |header: &str, body: &str, found: Option<&str>| {

@@ -226,7 +226,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Node<'de>, A::Error> {
         let mut members = Vec::new();
-        while let Some(Name(name)) = map.next_key()? {
+        while let Some(MemberName(name)) = map.next_key()? {
             let member = map.next_value_seed(self.within())?;
             if !self.faults.too_many || self.depth == 0 {
                 members.push((name, member));
@@ -257,4 +257,4 @@ fn has_doubles(members: &[(Cow<'_, str>, Node<'_>)]) -> bool {
 
 /// A member's name, borrowed if it has no escapes.
 #[derive(Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);

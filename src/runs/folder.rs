@@ -204,7 +204,7 @@ impl Folder {
 
     fn read(&self, id: RunId) -> io::Result<Record> {
         #[derive(Deserialize)]
-        struct Version {
+        struct RecordVersion {
             version: u32,
         }
         let file = self.open_plain(id, RECORD, OpenOptions::new().read(true))?;
@@ -215,7 +215,7 @@ impl Folder {
             _ => {}
         }
         Err(match serde_json::from_slice(&json) {
-            Ok(Version { version }) if version != VERSION => ErrorKind::Unsupported.into(),
+            Ok(RecordVersion { version }) if version != VERSION => ErrorKind::Unsupported.into(),
             _ => ErrorKind::InvalidData.into(),
         })
     }

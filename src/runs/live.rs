@@ -36,13 +36,13 @@ const TICK: Duration = Duration::from_secs(1);
 const CLOSING: Duration = Duration::from_secs(5);
 
 /// A run of this process.
-pub(super) struct Live {
+pub(super) struct LiveRun {
     pub(super) id: RunId,
     pub(super) owner: Owner,
     pub(super) created: u64,
     /// Of whoever began it.
     pub(super) account: Account,
-    state: Mutex<State>,
+    state: Mutex<RunText>,
     changed: Condvar,
     cancelled: AtomicBool,
     /// Where it is to be written.
@@ -51,12 +51,12 @@ pub(super) struct Live {
     files: Mutex<Files>,
 }
 
-struct State {
+struct RunText {
     record: Record,
     text: Text,
     /// How many threads wait for more of it: without any, a piece costs no wake-up, which is a system call.
     readers: usize,
-    phase: Phase,
+    phase: RunPhase,
     /// Bytes that its end has beside the text.
     rest: usize,
     /// What it has of the memory.
@@ -68,7 +68,7 @@ struct State {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum RunPhase {
     Open,
     Closing,
     Closed,
@@ -126,9 +126,9 @@ pub(crate) enum Waited {
     Stopped,
 }
 
-impl Live {
-    pub(super) fn new(record: Record, folder: Option<Arc<Folder>>, account: &Account) -> Live {
-        Live {
+impl LiveRun {
+    pub(super) fn new(record: Record, folder: Option<Arc<Folder>>, account: &Account) -> LiveRun {
+        LiveRun {
             id: record.id,
             owner: record.owner.clone(),
             created: record.created,
@@ -141,11 +141,11 @@ impl Live {
                 written: 0,
                 ticked: Instant::now(),
             }),
-            state: Mutex::new(State {
+            state: Mutex::new(RunText {
                 record,
                 text: Text::default(),
                 readers: 0,
-                phase: Phase::Open,
+                phase: RunPhase::Open,
                 rest: 0,
                 memory: account.open(Resource::Memory),
                 charge: None,
@@ -240,7 +240,7 @@ impl Live {
         files.ticked = Instant::now();
         let state = lock(&self.state);
         // A closing run is written by the thread that closes it.
-        let is_due = state.phase == Phase::Open && state.charge.is_some();
+        let is_due = state.phase == RunPhase::Open && state.charge.is_some();
         let record = state.working();
         drop(state);
         let Some(folder) = self.folder.as_ref().filter(|_| is_due) else {
@@ -293,7 +293,7 @@ impl Live {
 
     /// False if it had ended, or was stopped before.
     pub(super) fn cancel(&self, now: u64) -> bool {
-        let closing = |state: &mut State| state.phase == Phase::Closing;
+        let closing = |state: &mut RunText| state.phase == RunPhase::Closing;
         let (mut state, _) = wait_while(&self.changed, lock(&self.state), CLOSING, closing);
         let cancelled = self.end(&mut state, RunState::Cancelled, now);
         drop(state);
@@ -313,7 +313,7 @@ impl Live {
     }
 
     /// Sets its final state, and tells the worker to stop. False if it had one before.
-    fn end(&self, state: &mut State, end: RunState, now: u64) -> bool {
+    fn end(&self, state: &mut RunText, end: RunState, now: u64) -> bool {
         if !state.is_working() {
             return false;
         }
@@ -329,10 +329,10 @@ impl Live {
     /// closes or has closed it.
     pub(super) fn begin_close(&self, end: End, now: u64) -> Option<Record> {
         let mut state = lock(&self.state);
-        if state.phase != Phase::Open {
+        if state.phase != RunPhase::Open {
             return None;
         }
-        state.phase = Phase::Closing;
+        state.phase = RunPhase::Closing;
         state.text.shrink();
         let mut record = state.record();
         if record.state == RunState::Working {
@@ -351,10 +351,10 @@ impl Live {
     /// or not to be.
     pub(super) fn close_again(&self) -> Option<Record> {
         let mut state = lock(&self.state);
-        if state.phase != Phase::Closed || !state.is_unwritten {
+        if state.phase != RunPhase::Closed || !state.is_unwritten {
             return None;
         }
-        state.phase = Phase::Closing;
+        state.phase = RunPhase::Closing;
         Some(state.record())
     }
 
@@ -404,7 +404,7 @@ impl Live {
     pub(super) fn closed(&self, record: Record, is_unwritten: bool) {
         let mut state = lock(&self.state);
         state.is_unwritten = is_unwritten;
-        state.phase = Phase::Closed;
+        state.phase = RunPhase::Closed;
         state.record = record;
         drop(state);
         self.changed.notify_all();
@@ -412,14 +412,14 @@ impl Live {
 
     /// Waits until another thread that closes it has done so.
     pub(super) fn wait_closed(&self) {
-        let open = |state: &mut State| state.phase != Phase::Closed;
+        let open = |state: &mut RunText| state.phase != RunPhase::Closed;
         drop(wait_while(&self.changed, lock(&self.state), CLOSING, open));
     }
 
     /// Keeps it for at least `ttl` milliseconds from its start. False if it is closing or closed.
     pub(super) fn promise(&self, ttl: Option<u64>) -> bool {
         let mut state = lock(&self.state);
-        let is_open = state.phase == Phase::Open;
+        let is_open = state.phase == RunPhase::Open;
         if is_open {
             state.record.ttl = ttl;
         }
@@ -432,13 +432,13 @@ impl Live {
 
     /// Is it closed?
     pub(super) fn is_closed(&self) -> bool {
-        lock(&self.state).phase == Phase::Closed
+        lock(&self.state).phase == RunPhase::Closed
     }
 
     /// Has it ended? It may be closing again.
     pub(super) fn has_ended(&self) -> bool {
         let state = lock(&self.state);
-        state.phase == Phase::Closed || state.is_unwritten
+        state.phase == RunPhase::Closed || state.is_unwritten
     }
 
     /// Is its end to be written to disk?
@@ -449,14 +449,14 @@ impl Live {
     /// Is its retention over?
     pub(super) fn is_expired(&self, keep: u64, now: u64) -> bool {
         let state = lock(&self.state);
-        state.phase == Phase::Closed && state.record.is_expired(keep, now)
+        state.phase == RunPhase::Closed && state.record.is_expired(keep, now)
     }
 
     /// When it ended, if it may be removed before its retention is over.
     pub(super) fn may_go(&self, now: u64) -> Option<u64> {
         let state = lock(&self.state);
         let may_go = state.record.may_go(now);
-        may_go.filter(|_| state.phase == Phase::Closed)
+        may_go.filter(|_| state.phase == RunPhase::Closed)
     }
 
     pub(super) fn read(&self, from: usize, most: usize) -> String {
@@ -465,29 +465,29 @@ impl Live {
 
     /// One slice of waiting: `None` if nothing has happened.
     pub(super) fn wait(&self, seen: Option<u64>, limit: Duration) -> Option<Waited> {
-        let waited = |state: &State| match seen {
+        let waited = |state: &RunText| match seen {
             Some(seen) if state.text.bytes as u64 > seen => Some(Waited::More),
             _ if state.record.state != RunState::Working => Some(Waited::Ended),
             _ => None,
         };
         let mut state = lock(&self.state);
         state.readers += 1;
-        let nothing = |state: &mut State| waited(state).is_none();
+        let nothing = |state: &mut RunText| waited(state).is_none();
         let (mut state, _) = wait_while(&self.changed, state, limit, nothing);
         state.readers -= 1;
         waited(&state)
     }
 }
 
-impl State {
+impl RunText {
     /// Does it take text?
     fn is_working(&self) -> bool {
-        self.phase == Phase::Open && self.record.state == RunState::Working
+        self.phase == RunPhase::Open && self.record.state == RunState::Working
     }
 
     /// What it counts for in what is kept. Bytes.
     fn size(&self) -> usize {
-        let is_reserved = self.record.ttl.is_some() && self.phase == Phase::Open;
+        let is_reserved = self.record.ttl.is_some() && self.phase == RunPhase::Open;
         (self.text.bytes + self.rest).max(if is_reserved { RESERVED } else { 0 })
     }
 

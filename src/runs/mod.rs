@@ -43,8 +43,8 @@ mod tests;
 mod tests_folder;
 
 use folder::Loaded;
-use live::Live;
-use table::Table;
+use live::LiveRun;
+use table::RunTable;
 
 use crate::time::milliseconds_now;
 
@@ -59,9 +59,9 @@ pub(crate) struct StoreFull;
 
 /// Where a run is.
 #[derive(Clone)]
-enum Place {
+enum RunPlace {
     /// In this process.
-    Live(Arc<Live>),
+    Live(Arc<LiveRun>),
     /// In the folder, as it was when it was found.
     Stored(Arc<Folder>, Box<Loaded>),
 }
@@ -69,31 +69,31 @@ enum Place {
 /// A reader's handle to a run, of this process or in the folder. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Run {
-    table: Arc<Table>,
-    place: Place,
+    table: Arc<RunTable>,
+    place: RunPlace,
 }
 
 impl Run {
     /// Its id.
     pub(crate) fn id(&self) -> RunId {
         match &self.place {
-            Place::Live(live) => live.id,
-            Place::Stored(_, known) => known.record.id,
+            RunPlace::Live(live) => live.id,
+            RunPlace::Stored(_, known) => known.record.id,
         }
     }
 
     fn created(&self) -> u64 {
         match &self.place {
-            Place::Live(live) => live.created,
-            Place::Stored(_, known) => known.record.created,
+            RunPlace::Live(live) => live.created,
+            RunPlace::Stored(_, known) => known.record.created,
         }
     }
 
     /// Its current record. Never reads its text.
     pub(crate) fn record(&self) -> Record {
         match &self.place {
-            Place::Live(live) => live.record(),
-            Place::Stored(folder, known) => reload(folder, known),
+            RunPlace::Live(live) => live.record(),
+            RunPlace::Stored(folder, known) => reload(folder, known),
         }
     }
 
@@ -101,16 +101,16 @@ impl Run {
     pub(crate) fn chars(&self) -> u64 {
         let record = self.record();
         record.chars.unwrap_or_else(|| match &self.place {
-            Place::Live(_) => 0,
-            Place::Stored(folder, _) => folder.count(record.id, record.bytes),
+            RunPlace::Live(_) => 0,
+            RunPlace::Stored(folder, _) => folder.count(record.id, record.bytes),
         })
     }
 
     /// At most `most` bytes of its text from byte `from` on, cut between characters.
     pub(crate) fn read(&self, from: u64, most: usize) -> String {
         match &self.place {
-            Place::Live(live) => live.read(usize::try_from(from).unwrap_or(usize::MAX), most),
-            Place::Stored(folder, known) => {
+            RunPlace::Live(live) => live.read(usize::try_from(from).unwrap_or(usize::MAX), most),
+            RunPlace::Stored(folder, known) => {
                 let left = reload(folder, known).bytes.saturating_sub(from);
                 text::whole(folder.read_text(known.record.id, from, left.min(most as u64)))
             }
@@ -160,8 +160,8 @@ impl Run {
 
     fn wait_slice(&self, seen: Option<u64>, slice: Duration) -> Option<Waited> {
         let record = match &self.place {
-            Place::Live(live) => return live.wait(seen, slice),
-            Place::Stored(folder, known) => reload(folder, known),
+            RunPlace::Live(live) => return live.wait(seen, slice),
+            RunPlace::Stored(folder, known) => reload(folder, known),
         };
         let waited = match seen {
             Some(seen) if record.bytes > seen => Some(Waited::More),
@@ -182,8 +182,8 @@ impl Run {
     pub(crate) fn cancel(&self) -> io::Result<bool> {
         let now = milliseconds_now();
         match &self.place {
-            Place::Live(live) => Ok(live.cancel(now)),
-            Place::Stored(folder, known) => {
+            RunPlace::Live(live) => Ok(live.cancel(now)),
+            RunPlace::Stored(folder, known) => {
                 let id = known.record.id;
                 folder.cancel(id, now).inspect_err(|error| {
                     log::warn!("run {id}: another process could not be told to stop it: {error}")
@@ -200,14 +200,14 @@ impl Run {
     /// answer.
     pub(crate) fn promise(&self, ttl: Duration) -> Result<(), StoreFull> {
         match &self.place {
-            Place::Live(live) if self.table.promise(live, ttl) => Ok(()),
-            Place::Live(_) | Place::Stored(..) => Err(StoreFull),
+            RunPlace::Live(live) if self.table.promise(live, ttl) => Ok(()),
+            RunPlace::Live(_) | RunPlace::Stored(..) => Err(StoreFull),
         }
     }
 
     /// Writes it to disk before returning, where there is a folder. Call it before anybody learns its id.
     pub(crate) fn persist(&self) {
-        if let Place::Live(live) = &self.place {
+        if let RunPlace::Live(live) = &self.place {
             live.persist();
         }
     }
@@ -233,8 +233,8 @@ fn reload(folder: &Folder, known: &Loaded) -> Record {
 
 /// The worker's handle to a run. Dropped without [`RunWriter::finish`], the run is interrupted.
 pub(crate) struct RunWriter {
-    table: Arc<Table>,
-    live: Arc<Live>,
+    table: Arc<RunTable>,
+    live: Arc<LiveRun>,
 }
 
 impl RunWriter {
@@ -242,7 +242,7 @@ impl RunWriter {
     pub(crate) fn run(&self) -> Run {
         Run {
             table: self.table.clone(),
-            place: Place::Live(self.live.clone()),
+            place: RunPlace::Live(self.live.clone()),
         }
     }
 

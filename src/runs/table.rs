@@ -16,9 +16,9 @@ use crate::sync::lock;
 use crate::time::{milliseconds_now, whole};
 
 use super::folder::{ALL, Folder, Loaded, is_gone};
-use super::live::{Charge, Live};
+use super::live::{Charge, LiveRun};
 use super::record::{End, Owner, Record, RunId, Start};
-use super::{Place, Run, RunWriter, StoreFull};
+use super::{Run, RunPlace, RunWriter, StoreFull};
 
 /// How many runs may be kept, and the bytes of their texts and of what they have beside them.
 pub(crate) fn bounds(in_folder: bool) -> (usize, usize) {
@@ -35,14 +35,14 @@ const WRITERS: usize = 16;
 
 /// The runs of this process, and those in its folder. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Runs(pub(super) Arc<Table>);
+pub(crate) struct Runs(pub(super) Arc<RunTable>);
 
 impl Runs {
     /// Keeps runs for `keep` after their end. What is kept is charged to `accounts`, which take it back from their own
     /// runs only.
     pub(crate) fn new(keep: Duration, folder: Option<Arc<Folder>>, accounts: &Accounts) -> Runs {
         let keep = whole(keep);
-        let table = Arc::new(Table {
+        let table = Arc::new(RunTable {
             keep,
             folder: folder.filter(|_| keep > 0),
             accounts: accounts.clone(),
@@ -124,7 +124,7 @@ impl Runs {
         Some(RunPage { runs, next })
     }
 
-    fn run(&self, place: Place) -> Run {
+    fn run(&self, place: RunPlace) -> Run {
         Run {
             table: self.0.clone(),
             place,
@@ -146,9 +146,9 @@ impl Runs {
     /// How many runs there are that have ended or work in other processes. Those in the folder as they were last seen.
     pub(crate) fn kept(&self) -> usize {
         let entries = lock(&self.0.entries);
-        let is_kept = |entry: &&Entry| match entry {
-            Entry::Live(live) => live.has_ended(),
-            Entry::Stored(_) => true,
+        let is_kept = |entry: &&RunEntry| match entry {
+            RunEntry::Live(live) => live.has_ended(),
+            RunEntry::Stored(_) => true,
         };
         entries.values().filter(is_kept).count()
     }
@@ -188,24 +188,24 @@ impl std::fmt::Display for RunCursor {
 }
 
 /// What all handles share.
-pub(super) struct Table {
+pub(super) struct RunTable {
     /// How long a run is kept after its end, in milliseconds.
     keep: u64,
     folder: Option<Arc<Folder>>,
     accounts: Accounts,
     /// Locked before the state of a run, never after it.
-    entries: Mutex<HashMap<RunId, Entry>>,
+    entries: Mutex<HashMap<RunId, RunEntry>>,
     /// When the folder was last read; held meanwhile.
     read: Mutex<Option<Instant>>,
 }
 
-enum Entry {
-    Live(Arc<Live>),
-    Stored(Box<Stored>),
+enum RunEntry {
+    Live(Arc<LiveRun>),
+    Stored(Box<StoredRun>),
 }
 
 /// What the table has of a run in the folder.
-struct Stored {
+struct StoredRun {
     /// Without what its worker reported; without an end while another process works on it.
     record: Record,
     account: Account,
@@ -213,15 +213,15 @@ struct Stored {
     charge: Option<Charge>,
 }
 
-impl Stored {
-    fn new(record: &Record, account: Account, charge: Option<Charge>) -> Stored {
+impl StoredRun {
+    fn new(record: &Record, account: Account, charge: Option<Charge>) -> StoredRun {
         let record = Record {
             usage: None,
             error: None,
             result: None,
             ..record.clone()
         };
-        Stored {
+        StoredRun {
             record,
             account,
             charge,
@@ -240,32 +240,32 @@ impl Stored {
     }
 }
 
-impl Entry {
+impl RunEntry {
     fn owner(&self) -> &Owner {
         match self {
-            Entry::Live(live) => &live.owner,
-            Entry::Stored(stored) => &stored.record.owner,
+            RunEntry::Live(live) => &live.owner,
+            RunEntry::Stored(stored) => &stored.record.owner,
         }
     }
 
     fn created(&self) -> u64 {
         match self {
-            Entry::Live(live) => live.created,
-            Entry::Stored(stored) => stored.record.created,
+            RunEntry::Live(live) => live.created,
+            RunEntry::Stored(stored) => stored.record.created,
         }
     }
 
     fn account(&self) -> &Account {
         match self {
-            Entry::Live(live) => &live.account,
-            Entry::Stored(stored) => &stored.account,
+            RunEntry::Live(live) => &live.account,
+            RunEntry::Stored(stored) => &stored.account,
         }
     }
 
     fn is_expired(&self, keep: u64, now: u64) -> bool {
         match self {
-            Entry::Live(live) => live.is_expired(keep, now),
-            Entry::Stored(stored) => stored.record.is_expired(keep, now),
+            RunEntry::Live(live) => live.is_expired(keep, now),
+            RunEntry::Stored(stored) => stored.record.is_expired(keep, now),
         }
     }
 
@@ -273,34 +273,38 @@ impl Entry {
     fn may_go(&self, for_memory: bool, now: u64) -> Option<u64> {
         match self {
             // Who holds a run holds its memory.
-            Entry::Live(live) if for_memory && Arc::strong_count(live) > 1 => None,
-            Entry::Live(live) => live.may_go(now),
-            Entry::Stored(_) if for_memory => None,
-            Entry::Stored(stored) => stored.record.may_go(now),
+            RunEntry::Live(live) if for_memory && Arc::strong_count(live) > 1 => None,
+            RunEntry::Live(live) => live.may_go(now),
+            RunEntry::Stored(_) if for_memory => None,
+            RunEntry::Stored(stored) => stored.record.may_go(now),
         }
     }
 }
 
-impl Table {
+impl RunTable {
     fn keeps(&self) -> bool {
         self.keep > 0
     }
 
-    fn begin(&self, start: Start, account: &Account) -> Arc<Live> {
+    fn begin(&self, start: Start, account: &Account) -> Arc<LiveRun> {
         let now = milliseconds_now();
         self.tidy(now);
         // Runs of the process alone are visible to nobody else, and to nobody after its end.
         let folder = self.folder.clone();
         let folder = folder.filter(|_| start.owner != Owner::Process);
-        let live = Arc::new(Live::new(start.record(RunId::new(), now), folder, account));
+        let live = Arc::new(LiveRun::new(
+            start.record(RunId::new(), now),
+            folder,
+            account,
+        ));
         self.charge(&live, self.keeps());
         live.write();
-        lock(&self.entries).insert(live.id, Entry::Live(live.clone()));
+        lock(&self.entries).insert(live.id, RunEntry::Live(live.clone()));
         live
     }
 
     /// Promises to keep a run, if there is room.
-    pub(super) fn promise(&self, live: &Live, ttl: Duration) -> bool {
+    pub(super) fn promise(&self, live: &LiveRun, ttl: Duration) -> bool {
         let before = live.record().ttl;
         let ttl = Some(whole(ttl)).max(before);
         let promised = self.keeps() && live.promise(ttl) && self.charge(live, true);
@@ -313,7 +317,7 @@ impl Table {
 
     /// Charges what a run has by now, if need be instead of older ones; `keep`: as kept, too, if it is not yet. False if
     /// there is no room. Then it goes on, but is forgotten at its end unless there is some then, or it is promised.
-    pub(super) fn charge(&self, live: &Live, keep: bool) -> bool {
+    pub(super) fn charge(&self, live: &LiveRun, keep: bool) -> bool {
         while let Err(what) = live.charge(keep) {
             let for_memory = what == Resource::Memory;
             if self.evict(live.account.owner(), for_memory).is_none() {
@@ -324,7 +328,7 @@ impl Table {
     }
 
     /// Ends a run, once; the first end counts.
-    pub(super) fn close(&self, live: &Arc<Live>, end: End) {
+    pub(super) fn close(&self, live: &Arc<LiveRun>, end: End) {
         let Some(record) = live.begin_close(end, milliseconds_now()) else {
             return live.wait_closed();
         };
@@ -337,13 +341,13 @@ impl Table {
     /// Writes the end of a closing run, where there is a folder, and closes it. False if that failed: then the run keeps
     /// its files and their lock, and for other processes it works until its end is written. `is_shown`: this end has
     /// been shown.
-    fn write_end(&self, live: &Arc<Live>, mut record: Record, is_shown: bool) -> bool {
+    fn write_end(&self, live: &Arc<LiveRun>, mut record: Record, is_shown: bool) -> bool {
         let is_kept = live.is_kept();
         let folder = live.folder.as_ref().filter(|_| is_kept);
         let is_written = folder.is_some_and(|folder| live.write_end(folder, &mut record, is_shown));
         if is_written {
-            let stored = Stored::new(&record, live.account.clone(), live.take_charge());
-            lock(&self.entries).insert(live.id, Entry::Stored(Box::new(stored)));
+            let stored = StoredRun::new(&record, live.account.clone(), live.take_charge());
+            lock(&self.entries).insert(live.id, RunEntry::Stored(Box::new(stored)));
         } else if !is_kept {
             self.forget(&[live.id]);
         }
@@ -355,19 +359,19 @@ impl Table {
 
     /// Writes the end of a run that could not be written before. False if it still cannot. Meanwhile it is closing, so
     /// that it is not evicted.
-    fn write_again(&self, live: &Arc<Live>) -> bool {
+    fn write_again(&self, live: &Arc<LiveRun>) -> bool {
         live.close_again()
             .is_none_or(|record| self.write_end(live, record, true))
     }
 
     /// The runs whose end is in memory only, the smallest first: little room is better used for many of them.
-    fn unwritten(&self) -> Vec<Arc<Live>> {
+    fn unwritten(&self) -> Vec<Arc<LiveRun>> {
         let entries = lock(&self.entries);
         let unwritten = entries.values().filter_map(|entry| match entry {
-            Entry::Live(live) if live.is_unwritten() => Some(live.clone()),
-            Entry::Live(_) | Entry::Stored(_) => None,
+            RunEntry::Live(live) if live.is_unwritten() => Some(live.clone()),
+            RunEntry::Live(_) | RunEntry::Stored(_) => None,
         });
-        let mut unwritten: Vec<Arc<Live>> = unwritten.collect();
+        let mut unwritten: Vec<Arc<LiveRun>> = unwritten.collect();
         drop(entries);
         unwritten.sort_by_cached_key(|live| live.memory());
         unwritten
@@ -424,12 +428,12 @@ impl Table {
         for id in ids {
             let entry = lock(&self.entries).remove(id);
             let folder = match entry {
-                Some(Entry::Live(live)) => {
+                Some(RunEntry::Live(live)) => {
                     drop(live.take_charge());
                     freed += live.memory();
                     live.folder.clone()
                 }
-                Some(Entry::Stored(_)) => self.folder.clone(),
+                Some(RunEntry::Stored(_)) => self.folder.clone(),
                 None => None,
             };
             if let Some(folder) = folder {
@@ -440,25 +444,25 @@ impl Table {
     }
 
     /// The run of this id, if it is the caller's. Ownership is checked here and nowhere else.
-    pub(super) fn find(&self, id: RunId, caller: &Owner, now: u64) -> Option<Place> {
+    pub(super) fn find(&self, id: RunId, caller: &Owner, now: u64) -> Option<RunPlace> {
         let mut live = None;
         match lock(&self.entries).get(&id) {
             Some(entry) if entry.owner() != caller || entry.is_expired(self.keep, now) => {
                 return None;
             }
-            Some(Entry::Live(found)) => live = Some(found.clone()),
-            Some(Entry::Stored(_)) | None => {}
+            Some(RunEntry::Live(found)) => live = Some(found.clone()),
+            Some(RunEntry::Stored(_)) | None => {}
         }
         if let Some(live) = live {
             live.look();
-            return Some(Place::Live(live));
+            return Some(RunPlace::Live(live));
         }
         let folder = self.folder.as_ref()?;
         let loaded = folder.load(id, now).ok()?;
         let record = &loaded.record;
         let is_kept = loaded.held || !record.is_expired(self.keep, now);
         (is_kept && record.owner == *caller)
-            .then(|| Place::Stored(folder.clone(), Box::new(loaded)))
+            .then(|| RunPlace::Stored(folder.clone(), Box::new(loaded)))
     }
 
     /// At most `most` of the caller's runs, the latest first, after the position `after`; and whether there are more.
@@ -468,7 +472,7 @@ impl Table {
         after: Option<RunCursor>,
         most: usize,
         now: u64,
-    ) -> (Vec<Place>, bool) {
+    ) -> (Vec<RunPlace>, bool) {
         self.refresh();
         self.tidy(now);
         let entries = lock(&self.entries);
@@ -505,7 +509,7 @@ impl Table {
         let mut read = lock(&self.read);
         *read = Some(Instant::now());
         let now = milliseconds_now();
-        let is_stored = |entry: &Entry| matches!(entry, Entry::Stored(_));
+        let is_stored = |entry: &RunEntry| matches!(entry, RunEntry::Stored(_));
         // What is entered from here on may not be among the names.
         let before: HashSet<RunId> = {
             let entries = lock(&self.entries);
@@ -521,9 +525,9 @@ impl Table {
             !is_stored(entry) || !before.contains(id) || names.get(id).is_some_and(|has| *has)
         });
         // Most are known and final.
-        let is_final = |entry: &Entry| match entry {
-            Entry::Live(_) => true,
-            Entry::Stored(stored) => stored.record.ended.is_some(),
+        let is_final = |entry: &RunEntry| match entry {
+            RunEntry::Live(_) => true,
+            RunEntry::Stored(stored) => stored.record.ended.is_some(),
         };
         let is_new = |id: &RunId| !entries.get(id).is_some_and(is_final);
         let news: Vec<RunId> = names.into_keys().filter(is_new).collect();
@@ -544,21 +548,21 @@ impl Table {
             Owner::Named(name) => name,
             Owner::Process | Owner::Folder | Owner::Key => "",
         });
-        let mut new = Stored::new(record, account.clone(), None);
+        let mut new = StoredRun::new(record, account.clone(), None);
         new.record.ended = record.ended.filter(|_| !held);
         let mut entries = lock(&self.entries);
         match entries.get_mut(&record.id) {
-            Some(Entry::Live(_)) => return,
-            Some(Entry::Stored(known)) => new.charge = known.charge.take(),
+            Some(RunEntry::Live(_)) => return,
+            Some(RunEntry::Stored(known)) => new.charge = known.charge.take(),
             None => {}
         }
-        entries.insert(record.id, Entry::Stored(Box::new(new)));
+        entries.insert(record.id, RunEntry::Stored(Box::new(new)));
         drop(entries);
         let size = record.bytes as usize + record.rest();
         loop {
             let charged = match lock(&self.entries).get_mut(&record.id) {
-                Some(Entry::Stored(stored)) => stored.charge(size),
-                Some(Entry::Live(_)) | None => Ok(()),
+                Some(RunEntry::Stored(stored)) => stored.charge(size),
+                Some(RunEntry::Live(_)) | None => Ok(()),
             };
             if charged.is_ok() || self.evict(account.owner(), false).is_none() {
                 return;
@@ -570,10 +574,10 @@ impl Table {
     fn interrupt_all(&self) {
         let entries = lock(&self.entries);
         let live = entries.values().filter_map(|entry| match entry {
-            Entry::Live(live) => Some(live.clone()),
-            Entry::Stored(_) => None,
+            RunEntry::Live(live) => Some(live.clone()),
+            RunEntry::Stored(_) => None,
         });
-        let live: Vec<Arc<Live>> = live.collect();
+        let live: Vec<Arc<LiveRun>> = live.collect();
         drop(entries);
         let (ended, open): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| live.has_ended());
         drop(ended);

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use super::language::Language;
 use super::names::humanised;
 use super::own::{headings, sentence};
-use super::query::{Request, Word};
+use super::query::{ParsedQuery, Word};
 use super::start_of;
 use super::stem::stem;
 use super::table::row;
@@ -269,7 +269,7 @@ impl Index {
 
     /// At most `limit` patterns that match a query in free text. Deterministic.
     pub(crate) fn search(&self, query: &str, limit: usize) -> SearchResult<'_> {
-        let request = Request::parse(query);
+        let request = ParsedQuery::parse(query);
         let named = self.named(query);
         let mut ranked = self.scores(&request.words);
         for score in &mut ranked {

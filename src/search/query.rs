@@ -11,7 +11,7 @@ const LONGEST: usize = 4 << 10;
 const MOST_WORDS: usize = 128;
 
 /// What a query asks for.
-pub(super) struct Request {
+pub(super) struct ParsedQuery {
     /// The words that say something, in order, each once.
     pub(super) words: Vec<Word>,
     /// Whether it asks which pattern to use.
@@ -46,8 +46,8 @@ impl Word {
     }
 }
 
-impl Request {
-    pub(super) fn parse(query: &str) -> Request {
+impl ParsedQuery {
+    pub(super) fn parse(query: &str) -> ParsedQuery {
         let query = start_of(query, LONGEST);
         let language = Language::table();
         let mut said = words(query);
@@ -55,7 +55,7 @@ impl Request {
         let is_foreign = language.is_foreign(&said);
         let frames = frames(&said, language);
         let only_frames = !frames.contains(&false);
-        let mut request = Request {
+        let mut request = ParsedQuery {
             words: Vec::new(),
             asks_which: asks_which(&said),
         };
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     fn said(query: &str) -> String {
-        let request = Request::parse(query);
+        let request = ParsedQuery::parse(query);
         let words = request.words.iter().map(|word| word.text.as_str());
         words.collect::<Vec<_>>().join(" ")
     }
@@ -158,8 +158,8 @@ mod tests {
             assert_eq!(said(query), expected, "{query}");
         }
         assert!(
-            Request::parse("which pattern fits?").asks_which
-                && !Request::parse("a pattern").asks_which
+            ParsedQuery::parse("which pattern fits?").asks_which
+                && !ParsedQuery::parse("a pattern").asks_which
         );
     }
 
@@ -172,7 +172,7 @@ mod tests {
             ("resuma o texto", "summar text"),
             ("总结这篇文章", "summar articl"),
         ] {
-            let request = Request::parse(query);
+            let request = ParsedQuery::parse(query);
             let means = |stem: &str| {
                 request.words.iter().any(|word| {
                     word.stems
@@ -183,13 +183,13 @@ mod tests {
             };
             assert!(expected.split(' ').all(means), "{query}");
         }
-        assert_eq!(Request::parse("my resume").words[0].stems[0], "resum");
+        assert_eq!(ParsedQuery::parse("my resume").words[0].stems[0], "resum");
     }
 
     #[test]
     fn a_request_has_few_words() {
         let many: String = (0..2000).map(|n| format!("w{n} ")).collect();
-        assert!(Request::parse(&many).words.len() <= MOST_WORDS);
-        assert!(Request::parse(&"总结漢".repeat(2000)).words.len() <= MOST_WORDS);
+        assert!(ParsedQuery::parse(&many).words.len() <= MOST_WORDS);
+        assert!(ParsedQuery::parse(&"总结漢".repeat(2000)).words.len() <= MOST_WORDS);
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Call {
     memory: Guard,
     /// What it needs a place of while it works.
     place: Resource,
-    work: Work,
+    work: MethodWork,
 }
 
 /// What an answer to a call needs.
@@ -43,7 +43,7 @@ pub(crate) struct CallHead {
 }
 
 /// Does a call and writes the members of its result.
-pub(super) type Work =
+pub(super) type MethodWork =
     Box<dyn FnOnce(&Working<'_>, &mut ResultWriter) -> Result<(), Refusal> + Send>;
 
 /// A tool that is called, and what its log line has.
@@ -69,7 +69,7 @@ impl Call {
         request: Request<'_>,
         place: Resource,
         tool: Option<ToolCall>,
-        work: Work,
+        work: MethodWork,
     ) -> Call {
         Call {
             head: Arc::new(CallHead {
@@ -182,7 +182,7 @@ impl CallHead {
         !self.revision.is_legacy()
     }
 
-    fn work(&self, working: &Working<'_>, work: Work, place: Place) -> Answer {
+    fn work(&self, working: &Working<'_>, work: MethodWork, place: Place) -> Answer {
         let context = working.context;
         let patience = self.tool.as_ref().and_then(|tool| tool.patience);
         if let Err(error) = context.enter(place, patience) {

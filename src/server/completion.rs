@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::fabric::{Age, Name, Names, Stored, not_found};
+use crate::fabric::{Age, Name, Names, StoredKind, not_found};
 use crate::protocol::{Node, Params, Refusal};
 use crate::tools::Policy;
 
@@ -42,7 +42,7 @@ enum Of {
     /// A context or session: not an argument of a prompt, but of the tool that runs the same pattern.
     Stored {
         prompt: Name,
-        what: Stored,
+        what: StoredKind,
     },
 }
 
@@ -72,11 +72,11 @@ impl Of {
             ("ref/prompt", Some(prompt), _) => match argument {
                 "context_name" => Of::Stored {
                     prompt,
-                    what: Stored::Contexts,
+                    what: StoredKind::Contexts,
                 },
                 "session_name" => Of::Stored {
                     prompt,
-                    what: Stored::Sessions,
+                    what: StoredKind::Sessions,
                 },
                 _ => Of::AnyText { prompt },
             },

@@ -286,7 +286,7 @@ impl Receiver<'_> {
         }
     }
 
-    fn request(&self, request: &jsonrpc::Request<'_>) -> Result<Action, Refusal> {
+    fn request(&self, request: &jsonrpc::RequestMessage<'_>) -> Result<Action, Refusal> {
         let params = request.params.as_ref();
         let meta = Meta::read(params).map_err(Refusal::of_envelope)?;
         if let Some(fault) = request.fault {
@@ -315,7 +315,7 @@ impl Receiver<'_> {
     /// The method, and the request's context, after all checks of the envelope.
     fn find(
         &self,
-        request: &jsonrpc::Request<'_>,
+        request: &jsonrpc::RequestMessage<'_>,
         meta: &Meta<'_>,
     ) -> Result<(&'static Method, RequestContext), Refusal> {
         let method = Method::named(&request.method);

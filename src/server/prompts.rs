@@ -45,7 +45,7 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
 /// A prompt in a list.
 #[derive(Serialize)]
 struct PromptEntry<'a> {
-    arguments: Vec<Argument<'a>>,
+    arguments: Vec<PromptArgument<'a>>,
     description: &'a str,
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,14 +53,14 @@ struct PromptEntry<'a> {
 }
 
 #[derive(Serialize)]
-struct Argument<'a> {
+struct PromptArgument<'a> {
     description: Cow<'static, str>,
     name: &'a str,
     required: bool,
 }
 
 fn define<'a>(snapshot: &'a Snapshot, entry: &'a Entry, revision: Revision) -> PromptEntry<'a> {
-    let optional = |name, description: &'static str| Argument {
+    let optional = |name, description: &'static str| PromptArgument {
         description: description.into(),
         name,
         required: false,
@@ -68,7 +68,7 @@ fn define<'a>(snapshot: &'a Snapshot, entry: &'a Entry, revision: Revision) -> P
     let mut arguments = vec![optional(INPUT, "The text that the pattern works on.")];
     for name in own_variables(entry) {
         let description = format!("Value of the pattern's variable {name}.").into();
-        arguments.push(Argument {
+        arguments.push(PromptArgument {
             description,
             name,
             required: true,

@@ -109,7 +109,7 @@ pub(crate) struct Context {
     /// It had to stop because the process ends.
     aborted: AtomicBool,
     /// The run, if it makes one.
-    run: OnceLock<RunState>,
+    run: OnceLock<OwnRun>,
     /// The answer to give before the end of the run, and when.
     early: Mutex<Option<(Instant, EarlyAnswer)>>,
     /// The task that the run became: its caller may then leave without cancelling it, and notifications name it
@@ -199,7 +199,7 @@ fn rate_is_used_up(account: &Account, steps: u32, after: Option<Duration>) -> Er
 
 type EarlyAnswer = Box<dyn FnOnce() -> Answer + Send>;
 
-struct RunState {
+struct OwnRun {
     writer: RunWriter,
     /// The text is part of the result, not of an earlier step.
     is_result: AtomicBool,
@@ -382,7 +382,7 @@ impl Context {
     pub(crate) fn begin_run(&self, writer: RunWriter) -> Run {
         let run = writer.run();
         // A call makes one run at most.
-        let _ = self.run.set(RunState {
+        let _ = self.run.set(OwnRun {
             writer,
             is_result: AtomicBool::new(false),
             full: AtomicBool::new(false),

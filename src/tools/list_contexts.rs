@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::access::Role;
-use crate::fabric::{Age, Error, Names, Stored};
+use crate::fabric::{Age, Error, Names, StoredKind};
 
 use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
 
@@ -45,7 +45,7 @@ fn prepare(arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
 
 fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let mut warnings = Vec::new();
-    let mut names = |what: Stored| {
+    let mut names = |what: StoredKind| {
         let names = Arc::unwrap_or_clone(context.backend.catalog.stored(
             Age::Fresh,
             what,
@@ -56,7 +56,7 @@ fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
             Names::default()
         }))
     };
-    let (contexts, sessions) = (names(Stored::Contexts)?, names(Stored::Sessions)?);
+    let (contexts, sessions) = (names(StoredKind::Contexts)?, names(StoredKind::Sessions)?);
     let rows = contexts.len() + sessions.len();
     let structured = Contexts {
         contexts,
@@ -70,7 +70,7 @@ fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
 }
 
 /// The warning where Fabric has no folder of them.
-pub(super) fn no_folder(what: Stored) -> String {
+pub(super) fn no_folder(what: StoredKind) -> String {
     let what = what.plural();
     format!(
         "Fabric has no {what}: it cannot read their folder (HTTP 500), which mostly means that none was ever stored."

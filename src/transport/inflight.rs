@@ -31,7 +31,7 @@ impl Cancel {
 }
 
 /// What is in flight under an id.
-enum Entry {
+enum InflightEntry {
     Call(Cancel),
     /// A subscription, with what to send when the server ends it.
     Listen {
@@ -47,7 +47,7 @@ pub(crate) struct Inflight(Mutex<InflightState>);
 
 #[derive(Default)]
 struct InflightState {
-    entries: HashMap<Id, Entry>,
+    entries: HashMap<Id, InflightEntry>,
     /// Everything was stopped.
     stopped: bool,
 }
@@ -70,7 +70,7 @@ impl Inflight {
         } else {
             state
                 .entries
-                .insert(id.clone(), Entry::Call(cancel.clone()));
+                .insert(id.clone(), InflightEntry::Call(cancel.clone()));
         }
         Some(cancel)
     }
@@ -89,7 +89,7 @@ impl Inflight {
         }
         state.entries.insert(
             id.clone(),
-            Entry::Listen {
+            InflightEntry::Listen {
                 _place: place(),
                 end,
                 _held: held,
@@ -107,7 +107,7 @@ impl Inflight {
     pub(crate) fn finish(&self, id: &Id, cancel: &Cancel) -> bool {
         let mut state = self.lock();
         // The id may be in use again after it was cancelled.
-        let own = matches!(state.entries.get(id), Some(Entry::Call(other)) if Arc::ptr_eq(&other.0, &cancel.0));
+        let own = matches!(state.entries.get(id), Some(InflightEntry::Call(other)) if Arc::ptr_eq(&other.0, &cancel.0));
         if own {
             state.entries.remove(id);
         }
@@ -117,7 +117,7 @@ impl Inflight {
     /// Stops what is in flight under `id`, if anything is. Its answer is not wanted any more.
     pub(crate) fn cancel(&self, id: &Id) {
         let entry = self.lock().entries.remove(id);
-        if let Some(Entry::Call(cancel)) = &entry {
+        if let Some(InflightEntry::Call(cancel)) = &entry {
             cancel.cancel();
         }
     }
@@ -130,7 +130,7 @@ impl Inflight {
             std::mem::take(&mut state.entries)
         };
         for entry in entries.values() {
-            if let Entry::Call(cancel) = entry {
+            if let InflightEntry::Call(cancel) = entry {
                 cancel.cancel();
             }
         }
@@ -139,11 +139,12 @@ impl Inflight {
     /// Ends all subscriptions. Returns what has to be sent for that.
     pub(crate) fn end_listening(&self) -> Vec<Vec<u8>> {
         let mut state = self.lock();
-        let is_listen = |_: &Id, entry: &mut Entry| matches!(entry, Entry::Listen { .. });
+        let is_listen =
+            |_: &Id, entry: &mut InflightEntry| matches!(entry, InflightEntry::Listen { .. });
         let ended = state.entries.extract_if(is_listen);
         let messages = ended.flat_map(|(_, entry)| match entry {
-            Entry::Listen { end, .. } => end,
-            Entry::Call(_) => Vec::new(),
+            InflightEntry::Listen { end, .. } => end,
+            InflightEntry::Call(_) => Vec::new(),
         });
         messages.collect()
     }
@@ -153,7 +154,7 @@ impl Inflight {
         self.lock()
             .entries
             .values()
-            .filter(|e| matches!(e, Entry::Listen { .. }))
+            .filter(|e| matches!(e, InflightEntry::Listen { .. }))
             .count()
     }
 }

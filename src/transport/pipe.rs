@@ -26,7 +26,7 @@ use super::{begin, duplicate, read};
 /// Subscriptions (`subscriptions/listen`) at once on one pipe.
 const MAX_SUBSCRIPTIONS: usize = 64;
 
-/// Must a message be on its way when [`Line::send`] returns, or does the sender flush soon?
+/// Must a message be on its way when [`Outlet::send`] returns, or does the sender flush soon?
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flush {
     Now,
@@ -34,10 +34,10 @@ pub(crate) enum Flush {
 }
 
 /// The sending side of a pipe: whole messages, from any thread.
-pub(crate) trait Line: Send + Sync {
+pub(crate) trait Outlet: Send + Sync {
     /// Sends one message, in parts, unless `wanted` says no. It is asked when it is this message's turn, so that what is answered
     /// after a cancellation comes after everything of the cancelled call. What cannot be sent is dropped;
-    /// [`Line::is_gone`] tells why.
+    /// [`Outlet::is_gone`] tells why.
     fn send_if(&self, message: &[&[u8]], flush: Flush, wanted: &dyn Fn() -> bool);
 
     /// Sends one message.
@@ -59,7 +59,7 @@ pub(crate) struct Pipe {
     pub(crate) session: Arc<Session>,
     /// Its requests that have no answer yet.
     pub(crate) inflight: Arc<Inflight>,
-    line: Arc<dyn Line>,
+    line: Arc<dyn Outlet>,
     /// Whether a subscription that we end is cancelled too: where no stream closes, the specification wants that.
     cancels_subscriptions: bool,
     /// The registration of a legacy client that follows lists.
@@ -71,7 +71,7 @@ impl Pipe {
     pub(crate) fn new(
         server: Arc<Server>,
         session: Session,
-        line: Arc<dyn Line>,
+        line: Arc<dyn Outlet>,
         cancels_subscriptions: bool,
     ) -> Pipe {
         Pipe {
@@ -201,7 +201,7 @@ impl Pipe {
 }
 
 /// Where notifications of changed lists go.
-fn sink(line: Arc<dyn Line>) -> impl Fn(&[u8]) -> bool + Send + Sync + 'static {
+fn sink(line: Arc<dyn Outlet>) -> impl Fn(&[u8]) -> bool + Send + Sync + 'static {
     move |message: &[u8]| {
         line.tell(message);
         !line.is_gone()
@@ -210,7 +210,7 @@ fn sink(line: Arc<dyn Line>) -> impl Fn(&[u8]) -> bool + Send + Sync + 'static {
 
 /// The client of a call on a pipe.
 struct PipePeer {
-    line: Arc<dyn Line>,
+    line: Arc<dyn Outlet>,
     inflight: Arc<Inflight>,
     id: Id,
     cancel: Cancel,

@@ -17,7 +17,7 @@ use crate::server::{Server, refuse};
 use crate::sync::lock;
 
 use super::drain;
-use super::pipe::{Flush, Line, Pipe};
+use super::pipe::{Flush, Outlet, Pipe};
 
 /// Time for unfinished calls after the end of stdin.
 const STDIO_DRAIN: Duration = Duration::from_secs(2);
@@ -231,7 +231,7 @@ impl Writer {
     }
 }
 
-impl Line for Writer {
+impl Outlet for Writer {
     fn send_if(&self, message: &[&[u8]], flush: Flush, wanted: &dyn Fn() -> bool) {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         let mut out = lock(&self.out);

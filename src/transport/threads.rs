@@ -15,11 +15,11 @@ use crate::sync::{lock, wait_while};
 /// An idle thread ends after this time.
 const IDLE: Duration = Duration::from_secs(30);
 
-type Work = Box<dyn FnOnce() + Send>;
+type Job = Box<dyn FnOnce() + Send>;
 
 struct Idle {
     /// Work that idle threads are about to take.
-    work: VecDeque<Work>,
+    work: VecDeque<Job>,
     threads: usize,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn start(work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
 }
 
 /// Waits for work; `None` if there is none for [`IDLE`].
-fn next() -> Option<Work> {
+fn next() -> Option<Job> {
     let mut idle = lock(&IDLE_THREADS);
     idle.threads += 1;
     let (mut idle, _) = wait_while(&WAKE, idle, IDLE, |idle| idle.work.is_empty());

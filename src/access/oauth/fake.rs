@@ -38,7 +38,7 @@ pub(super) struct IssuerRequest {
     pub(super) body: String,
 }
 
-pub(super) enum Reply {
+pub(super) enum FakeReply {
     /// Status and body; the connection is kept.
     Answer(u16, String),
     /// These bytes, and the connection is closed.
@@ -47,13 +47,13 @@ pub(super) enum Reply {
     Hang(Vec<u8>),
 }
 
-impl Reply {
-    pub(super) fn json(value: &Value) -> Reply {
-        Reply::Answer(200, value.to_string())
+impl FakeReply {
+    pub(super) fn json(value: &Value) -> FakeReply {
+        FakeReply::Answer(200, value.to_string())
     }
 }
 
-type Script = Box<dyn Fn(&IssuerRequest) -> Reply + Send>;
+type Script = Box<dyn Fn(&IssuerRequest) -> FakeReply + Send>;
 
 pub(super) struct Fake {
     pub(super) url: String,
@@ -68,7 +68,7 @@ struct Shared {
 
 impl Fake {
     /// With an issuer of path `/as`: metadata as in RFC 8414, and `introspect` for what it says of each token.
-    pub(super) fn new(introspect: impl Fn(&IssuerRequest) -> Reply + Send + 'static) -> Fake {
+    pub(super) fn new(introspect: impl Fn(&IssuerRequest) -> FakeReply + Send + 'static) -> Fake {
         let fake = Fake::bare();
         fake.script(fake.with_metadata(introspect));
         fake
@@ -78,7 +78,7 @@ impl Fake {
     pub(super) fn bare() -> Fake {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let script: Script = Box::new(|_| Reply::Answer(404, "{}".into()));
+        let script: Script = Box::new(|_| FakeReply::Answer(404, "{}".into()));
         let shared = Arc::new(Shared {
             script: Mutex::new(script),
             seen: Mutex::default(),
@@ -95,19 +95,19 @@ impl Fake {
     }
 
     /// From now on it answers like this.
-    pub(super) fn script(&self, script: impl Fn(&IssuerRequest) -> Reply + Send + 'static) {
+    pub(super) fn script(&self, script: impl Fn(&IssuerRequest) -> FakeReply + Send + 'static) {
         *lock(&self.shared.script) = Box::new(script);
     }
 
     pub(super) fn with_metadata(
         &self,
-        introspect: impl Fn(&IssuerRequest) -> Reply + Send + 'static,
-    ) -> impl Fn(&IssuerRequest) -> Reply + Send + 'static {
+        introspect: impl Fn(&IssuerRequest) -> FakeReply + Send + 'static,
+    ) -> impl Fn(&IssuerRequest) -> FakeReply + Send + 'static {
         let metadata = self.metadata();
         move |seen| match seen.line.as_str() {
-            "GET /.well-known/oauth-authorization-server/as" => Reply::json(&metadata),
+            "GET /.well-known/oauth-authorization-server/as" => FakeReply::json(&metadata),
             "POST /introspect" => introspect(seen),
-            _ => Reply::Answer(404, "{}".into()),
+            _ => FakeReply::Answer(404, "{}".into()),
         }
     }
 
@@ -136,7 +136,7 @@ fn serve(stream: TcpStream, shared: &Shared) {
         lock(&shared.seen).push(seen.clone());
         let reply = lock(&shared.script)(&seen);
         match reply {
-            Reply::Answer(status, body) => {
+            FakeReply::Answer(status, body) => {
                 let answer = format!(
                     "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nLocation: /introspect\r\n\
                      Content-Length: {}\r\n\r\n{body}",
@@ -146,11 +146,11 @@ fn serve(stream: TcpStream, shared: &Shared) {
                     return;
                 }
             }
-            Reply::Raw(bytes) => {
+            FakeReply::Raw(bytes) => {
                 let _ = stream.write_all(&bytes);
                 return;
             }
-            Reply::Hang(bytes) => {
+            FakeReply::Hang(bytes) => {
                 let _ = stream.write_all(&bytes);
                 return lock(&shared.hanging).push(stream);
             }

@@ -86,14 +86,14 @@ pub(crate) struct OAuth {
 /// Where the issuer takes introspections, as far as that is known.
 #[derive(Default)]
 struct Discovery {
-    endpoint: Option<Arc<Endpoint>>,
+    endpoint: Option<Arc<IntrospectionEndpoint>>,
     /// Failures in a row.
     failures: u32,
     /// Not tried before this time.
     until: Duration,
 }
 
-struct Endpoint {
+struct IntrospectionEndpoint {
     url: WebUrl,
     outbound: Outbound,
 }
@@ -102,11 +102,11 @@ struct Endpoint {
 #[derive(Default)]
 struct Answers {
     /// With the time until which each counts.
-    known: HashMap<Digest, (Duration, Answer)>,
+    known: HashMap<Digest, (Duration, Verdict)>,
     asking: HashSet<Digest>,
 }
 
-type Answer = Result<Grant, AccessError>;
+type Verdict = Result<Grant, AccessError>;
 
 /// What a valid token gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -249,7 +249,7 @@ impl OAuth {
     }
 
     /// The issuer's answer about a token: known, or asked for now by one caller for all.
-    fn ask(&self, token: &str) -> Answer {
+    fn ask(&self, token: &str) -> Verdict {
         let digest = self.keyed.digest(token.as_bytes());
         let must_wait = |answers: &mut Answers| {
             answers.find(digest, self.clock.steady()).is_none()
@@ -275,7 +275,7 @@ impl OAuth {
     }
 
     /// The issuer's answer about a token, and until when it counts.
-    fn introspect(&self, token: &str) -> (Duration, Answer) {
+    fn introspect(&self, token: &str) -> (Duration, Verdict) {
         let asked = self.clock.steady();
         let endpoint = match self.endpoint() {
             Ok(endpoint) => endpoint,
@@ -331,7 +331,7 @@ impl OAuth {
     }
 
     /// Where to introspect. The error is how long to wait before the next try.
-    fn endpoint(&self) -> Result<Arc<Endpoint>, Duration> {
+    fn endpoint(&self) -> Result<Arc<IntrospectionEndpoint>, Duration> {
         let mut discovery = lock(&self.discovery);
         if let Some(endpoint) = &discovery.endpoint {
             return Ok(endpoint.clone());
@@ -374,7 +374,7 @@ impl OAuth {
     }
 
     /// Tries each place where metadata may be. Reports the first failure that is not a 404.
-    fn discover(&self) -> Result<Endpoint, String> {
+    fn discover(&self) -> Result<IntrospectionEndpoint, String> {
         // RFC 8414 inserts the well-known name before the path; OpenID appends it, and with MCP may insert it as well.
         let (origin, path) = (self.settings.issuer.origin(), self.settings.issuer.path());
         let mut places = vec![
@@ -407,7 +407,7 @@ impl OAuth {
         }))
     }
 
-    fn read_metadata(&self, body: &[u8]) -> Result<Endpoint, String> {
+    fn read_metadata(&self, body: &[u8]) -> Result<IntrospectionEndpoint, String> {
         let metadata: IssuerMetadata = serde_json::from_slice(body)
             .map_err(|_| "has metadata that cannot be read".to_owned())?;
         let issuer = &self.settings.issuer;
@@ -432,10 +432,14 @@ impl OAuth {
             return Err("names an introspection endpoint on this machine".to_owned());
         }
         let outbound = Outbound::new(url.as_str(), self.settings.ca_file.as_deref())?;
-        Ok(Endpoint { url, outbound })
+        Ok(IntrospectionEndpoint { url, outbound })
     }
 
-    fn question(&self, endpoint: &Arc<Endpoint>, token: &str) -> Result<Introspection, String> {
+    fn question(
+        &self,
+        endpoint: &Arc<IntrospectionEndpoint>,
+        token: &str,
+    ) -> Result<Introspection, String> {
         let token = percent_encode(token);
         let form = format!("token={token}&token_type_hint=access_token");
         let (url, outbound) = (endpoint.url.as_str(), &endpoint.outbound);
@@ -479,13 +483,13 @@ impl Drop for Asking<'_> {
 }
 
 impl Answers {
-    fn find(&self, digest: Digest, now: Duration) -> Option<Answer> {
+    fn find(&self, digest: Digest, now: Duration) -> Option<Verdict> {
         let (until, answer) = self.known.get(&digest)?;
         (now < *until).then(|| answer.clone())
     }
 
     /// When full, forgets the refusals, and if there are none, everything: it can be asked again.
-    fn keep(&mut self, digest: Digest, until: Duration, answer: &Answer, now: Duration) {
+    fn keep(&mut self, digest: Digest, until: Duration, answer: &Verdict, now: Duration) {
         if self.known.len() >= MAX_ANSWERS {
             self.known.retain(|_, (until, _)| now + BAD < *until);
         }
@@ -521,7 +525,7 @@ struct Introspection {
 
 impl Introspection {
     /// What the token gives at `date`. What is not understood is refused.
-    fn judge(&self, settings: &OAuthSettings, asked: Duration, date: i64) -> Answer {
+    fn judge(&self, settings: &OAuthSettings, asked: Duration, date: i64) -> Verdict {
         let bad = |flaw| Err(AccessError::BadToken(flaw));
         if self.active.as_ref() != Some(&Value::Bool(true)) {
             return bad(Flaw::INACTIVE);

@@ -1,6 +1,6 @@
 //! The whole of it against an issuer that may misbehave.
 
-use super::fake::{Fake, IssuerRequest, Reply};
+use super::fake::{Fake, FakeReply, IssuerRequest};
 use super::*;
 use crate::time::hand::{HandClock, TODAY};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,14 +27,14 @@ fn claims() -> Value {
     json!({"active": true, "aud": RESOURCE, "sub": "alice", "scope": "fabric:run", "exp": DATE + 3600})
 }
 
-fn good(_: &IssuerRequest) -> Reply {
-    Reply::json(&claims())
+fn good(_: &IssuerRequest) -> FakeReply {
+    FakeReply::json(&claims())
 }
 
-fn with(name: &str, value: Value) -> Reply {
+fn with(name: &str, value: Value) -> FakeReply {
     let mut claims = claims();
     claims[name] = value;
-    Reply::json(&claims)
+    FakeReply::json(&claims)
 }
 
 fn refusal(oauth: &OAuth, token: &str) -> Option<AccessError> {
@@ -130,13 +130,13 @@ fn metadata_is_found_wherever_it_may_be() {
         let fake = Fake::bare();
         let metadata = fake.metadata();
         fake.script(move |seen| match seen.line.as_str() {
-            line if line == place => Reply::json(&metadata),
+            line if line == place => FakeReply::json(&metadata),
             QUESTION => good(seen),
             // Of no use, so the next one is tried.
-            DISCOVERY => Reply::json(
+            DISCOVERY => FakeReply::json(
                 &json!({"issuer": "http://localhost/other", "introspection_endpoint": "http://localhost/x"}),
             ),
-            _ => Reply::Answer(500, "no".into()),
+            _ => FakeReply::Answer(500, "no".into()),
         });
         assert_eq!(refusal(&oauth(&fake).0, "t"), None, "{place}");
         let lines = fake.lines();
@@ -155,25 +155,25 @@ fn metadata_that_is_no_good_lets_nobody_in() {
     let change = |name: &'static str, value: Value| {
         move |mut metadata: Value| {
             metadata[name] = value;
-            Reply::json(&metadata)
+            FakeReply::json(&metadata)
         }
     };
-    let cases: Vec<Box<dyn FnOnce(Value) -> Reply>> = vec![
+    let cases: Vec<Box<dyn FnOnce(Value) -> FakeReply>> = vec![
         Box::new(change("issuer", json!("http://localhost/as"))),
         Box::new(change("issuer", json!(null))),
         Box::new(change("introspection_endpoint", json!(null))),
         Box::new(change("introspection_endpoint", json!("http://10.0.0.1/i"))),
-        Box::new(|metadata| Reply::Answer(500, metadata.to_string())),
-        Box::new(|metadata| Reply::Answer(200, format!("{metadata}{}", " ".repeat(256 << 10)))),
-        Box::new(|_| Reply::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{".to_vec())),
+        Box::new(|metadata| FakeReply::Answer(500, metadata.to_string())),
+        Box::new(|metadata| FakeReply::Answer(200, format!("{metadata}{}", " ".repeat(256 << 10)))),
+        Box::new(|_| FakeReply::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{".to_vec())),
     ];
     for (at, case) in cases.into_iter().enumerate() {
         let fake = Fake::bare();
         let reply = Mutex::new(Some(case(fake.metadata())));
         fake.script(move |seen| match seen.line.as_str() {
             QUESTION => good(seen),
-            DISCOVERY => lock(&reply).take().unwrap_or(Reply::Raw(Vec::new())),
-            _ => Reply::Answer(404, String::new()),
+            DISCOVERY => lock(&reply).take().unwrap_or(FakeReply::Raw(Vec::new())),
+            _ => FakeReply::Answer(404, String::new()),
         });
         let (oauth, hand) = oauth(&fake);
         assert_eq!(refusal(&oauth, "t"), down(1), "{at}");
@@ -196,10 +196,10 @@ fn redirects_are_not_followed() {
         let metadata = fake.metadata();
         // What the fake's `Location` points to would be good.
         fake.script(move |seen| match seen.line.as_str() {
-            DISCOVERY => Reply::Answer(status, String::new()),
-            "GET /introspect" => Reply::json(&metadata),
+            DISCOVERY => FakeReply::Answer(status, String::new()),
+            "GET /introspect" => FakeReply::json(&metadata),
             QUESTION => good(seen),
-            _ => Reply::Answer(404, String::new()),
+            _ => FakeReply::Answer(404, String::new()),
         });
         assert_eq!(refusal(&oauth(&fake).0, "t"), down(1));
         assert!(
@@ -212,7 +212,7 @@ fn redirects_are_not_followed() {
 
         let asked = AtomicU64::new(0);
         let fake = Fake::new(move |seen| match asked.fetch_add(1, Ordering::Relaxed) {
-            0 => Reply::Answer(status, claims().to_string()),
+            0 => FakeReply::Answer(status, claims().to_string()),
             _ => good(seen),
         });
         assert_eq!(refusal(&oauth(&fake).0, "t"), down(1));
@@ -248,7 +248,7 @@ fn a_good_answer_is_kept_for_a_minute_and_never_beyond_its_end() {
     let fake = Fake::new(good);
     let (oauth, hand) = oauth(&fake);
     assert_eq!(refusal(&oauth, "t"), None);
-    fake.script(|_| Reply::json(&json!({"active": false})));
+    fake.script(|_| FakeReply::json(&json!({"active": false})));
     hand.pass(59_999);
     assert_eq!(refusal(&oauth, "t"), None);
     hand.pass(1);
@@ -265,13 +265,13 @@ fn a_good_answer_is_kept_for_a_minute_and_never_beyond_its_end() {
 
 #[test]
 fn an_issuer_that_makes_no_sense_lets_nobody_in_and_spoils_nothing_for_others() {
-    let replies: [fn(&IssuerRequest) -> Reply; 6] = [
-        |_| Reply::Answer(500, claims().to_string()),
-        |_| Reply::Answer(302, claims().to_string()),
-        |_| Reply::Answer(200, String::new()),
-        |_| Reply::Answer(200, format!("{}{}", claims(), claims())),
-        |_| Reply::Answer(200, r#"{"active": false, "active": true}"#.into()),
-        |_| Reply::Answer(200, format!("{}{}", claims(), " ".repeat(256 << 10))),
+    let replies: [fn(&IssuerRequest) -> FakeReply; 6] = [
+        |_| FakeReply::Answer(500, claims().to_string()),
+        |_| FakeReply::Answer(302, claims().to_string()),
+        |_| FakeReply::Answer(200, String::new()),
+        |_| FakeReply::Answer(200, format!("{}{}", claims(), claims())),
+        |_| FakeReply::Answer(200, r#"{"active": false, "active": true}"#.into()),
+        |_| FakeReply::Answer(200, format!("{}{}", claims(), " ".repeat(256 << 10))),
     ];
     for (at, reply) in replies.into_iter().enumerate() {
         let fake = Fake::new(move |seen| {
@@ -303,14 +303,14 @@ fn an_issuer_that_is_silent_is_given_up() {
         "HTTP/1.1 200 OK\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{\"active\": true",
     ] {
-        let fake = Fake::new(move |_| Reply::Hang(silence.into()));
+        let fake = Fake::new(move |_| FakeReply::Hang(silence.into()));
         assert_eq!(
             refusal(&oauth_within(&fake, Duration::from_millis(500)).0, "t"),
             down(1),
             "{silence}"
         );
         let fake = Fake::bare();
-        fake.script(move |_| Reply::Hang(silence.into()));
+        fake.script(move |_| FakeReply::Hang(silence.into()));
         assert_eq!(
             refusal(&oauth_within(&fake, Duration::from_millis(50)).0, "t"),
             down(1),
@@ -349,9 +349,9 @@ fn an_endpoint_that_has_moved_is_found_again() {
     let mut metadata = fake.metadata();
     metadata["introspection_endpoint"] = json!(format!("{}/moved", fake.url));
     fake.script(move |seen| match seen.line.as_str() {
-        DISCOVERY => Reply::json(&metadata),
+        DISCOVERY => FakeReply::json(&metadata),
         "POST /moved" => good(seen),
-        _ => Reply::Answer(404, "{}".into()),
+        _ => FakeReply::Answer(404, "{}".into()),
     });
     assert_eq!(refusal(&oauth, "b"), down(1));
     hand.pass(1000);
@@ -419,7 +419,7 @@ fn a_stream_outlives_a_short_outage_and_no_long_one() {
     let fake = Fake::new(good);
     let (oauth, hand) = oauth(&fake);
     let proof = oauth.check("t").unwrap().1;
-    fake.script(|_| Reply::Raw(Vec::new()));
+    fake.script(|_| FakeReply::Raw(Vec::new()));
     hand.pass(60_000);
     assert!(oauth.role(&proof).is_ok() && refusal(&oauth, "t").is_some());
     hand.pass(59_999);
@@ -432,10 +432,10 @@ fn a_stream_outlives_a_short_outage_and_no_long_one() {
         hand.pass(30_000);
         oauth.check("u").unwrap().1
     };
-    fake.script(|_| Reply::Raw(Vec::new()));
+    fake.script(|_| FakeReply::Raw(Vec::new()));
     hand.pass(119_999);
     assert!(oauth.role(&proof).is_ok());
-    fake.script(fake.with_metadata(|_| Reply::json(&json!({"active": false}))));
+    fake.script(fake.with_metadata(|_| FakeReply::json(&json!({"active": false}))));
     hand.pass(30_000);
     assert!(oauth.role(&proof).is_err(), "it was revoked meanwhile");
 }
@@ -445,7 +445,7 @@ fn an_issuer_that_is_down_is_asked_in_ever_longer_steps() {
     let fake = Fake::new(good);
     let (oauth, hand) = oauth(&fake);
     assert_eq!(refusal(&oauth, "known"), None);
-    fake.script(|_| Reply::Raw(Vec::new()));
+    fake.script(|_| FakeReply::Raw(Vec::new()));
     assert_eq!(refusal(&oauth, "first"), down(1));
     assert_eq!(fake.lines()[2..], [QUESTION]);
     for wait in [1, 2, 4, 8, 16, 30, 30] {
@@ -470,7 +470,7 @@ fn an_issuer_that_is_down_is_asked_in_ever_longer_steps() {
         (None, None)
     );
     // And it begins anew.
-    fake.script(|_| Reply::Raw(Vec::new()));
+    fake.script(|_| FakeReply::Raw(Vec::new()));
     assert_eq!(
         (refusal(&oauth, "third"), refusal(&oauth, "fourth")),
         (down(1), down(1))
@@ -489,7 +489,7 @@ fn nobody_waits_for_an_issuer_that_has_failed() {
     fake.script(move |_| {
         let _ = asked.send(());
         let _ = go_on.recv();
-        Reply::Raw(Vec::new())
+        FakeReply::Raw(Vec::new())
     });
     thread::scope(|scope| {
         let trial = scope.spawn(|| refusal(&oauth, "b"));
@@ -503,10 +503,10 @@ fn nobody_waits_for_an_issuer_that_has_failed() {
 
 #[test]
 fn an_odd_answer_about_one_token_locks_nobody_out() {
-    let replies: [fn() -> Reply; 3] = [
-        || Reply::Answer(500, "no".into()),
-        || Reply::Answer(200, "<html>".into()),
-        || Reply::Raw(Vec::new()),
+    let replies: [fn() -> FakeReply; 3] = [
+        || FakeReply::Answer(500, "no".into()),
+        || FakeReply::Answer(200, "<html>".into()),
+        || FakeReply::Raw(Vec::new()),
     ];
     for (at, reply) in replies.into_iter().enumerate() {
         let fake = Fake::new(good);
@@ -519,7 +519,7 @@ fn an_odd_answer_about_one_token_locks_nobody_out() {
         };
         // Also when the odd answer is the first after an outage.
         let (oauth, hand) = oauth(&fake);
-        fake.script(|_| Reply::Raw(Vec::new()));
+        fake.script(|_| FakeReply::Raw(Vec::new()));
         assert_eq!(refusal(&oauth, "t"), down(1));
         hand.pass(1000);
         fake.script(fake.with_metadata(answers));
@@ -556,7 +556,7 @@ fn what_has_begun_ends_when_its_token_is_revoked_or_is_another_one() {
         hand.pass(1);
         assert_eq!(oauth.role(&proof), said, "{name}");
         // An outage gives nothing back.
-        fake.script(|_| Reply::Raw(Vec::new()));
+        fake.script(|_| FakeReply::Raw(Vec::new()));
         hand.pass(60_000);
         if said == Ok(Role::Read) {
             assert_eq!(oauth.role(&proof), said);
@@ -579,7 +579,7 @@ fn users_without_a_subject_are_refused_and_clients_are_not() {
         (said["sub"], said["username"]) = (json!(sub), json!(username));
         said["client_id"] = json!(client);
         let shown = said.to_string();
-        let fake = Fake::new(move |_| Reply::json(&said));
+        let fake = Fake::new(move |_| FakeReply::json(&said));
         let found = oauth(&fake).0.check("t");
         let found = found.map(|(grant, _)| grant.identity.owner());
         let issuer = format!("{}/as", fake.url);
@@ -590,7 +590,7 @@ fn users_without_a_subject_are_refused_and_clients_are_not() {
     }
 }
 
-fn judge(change: &Value) -> Answer {
+fn judge(change: &Value) -> Verdict {
     let mut answer = json!({
         "active": true, "aud": RESOURCE, "exp": DATE + 1, "nbf": DATE, "iss": "http://localhost/as", "sub": "alice",
         "client_id": "app", "scope": "openid fabric:read", "token_type": "Bearer", "username": "x",

@@ -325,7 +325,7 @@ impl Source for Client {
     }
 
     /// `GET /contexts/names` or `GET /sessions/names`. `None` on a 500, which means that there is no such folder.
-    fn stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
+    fn stored(&self, what: StoredKind, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
         let path = format!("/{}/names", what.plural());
         in_folder(self.read(&path, self.request_limits(), wait, Names::read))
     }
@@ -333,19 +333,19 @@ impl Source for Client {
 
 /// What Fabric stores under names that its users choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stored {
+pub(crate) enum StoredKind {
     /// Texts to put before a pattern.
     Contexts,
     /// Conversations: a run continues the one it names, or starts it.
     Sessions,
 }
 
-impl Stored {
+impl StoredKind {
     /// The plural noun.
     pub(crate) fn plural(self) -> &'static str {
         match self {
-            Stored::Contexts => "contexts",
-            Stored::Sessions => "sessions",
+            StoredKind::Contexts => "contexts",
+            StoredKind::Sessions => "sessions",
         }
     }
 }

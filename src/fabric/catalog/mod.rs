@@ -12,7 +12,7 @@ use super::cached::Cached;
 use super::types::is_runnable;
 use super::wait::SLICE;
 use super::{
-    Client, Error, Kind, Models, Name, Names, Pattern, Stop, Stored, Strategy, Until, Wait,
+    Client, Error, Kind, Models, Name, Names, Pattern, Stop, StoredKind, Strategy, Until, Wait,
 };
 use crate::search::{Card, Index, card};
 
@@ -147,7 +147,7 @@ pub(crate) trait Source: Send + Sync {
     /// All models.
     fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error>;
     /// The names of what is stored; `None` if there is no such folder.
-    fn stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error>;
+    fn stored(&self, what: StoredKind, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error>;
 }
 
 /// How long a caller waits for another's read of a short list before it starts its own.
@@ -356,10 +356,10 @@ impl<S: Source> Catalog<S> {
     pub(crate) fn stored(
         &self,
         age: Age,
-        what: Stored,
+        what: StoredKind,
         wait: &Arc<dyn Wait>,
     ) -> Result<Arc<Option<Names>>, Error> {
-        let cached = &self.stored[usize::from(what == Stored::Sessions)];
+        let cached = &self.stored[usize::from(what == StoredKind::Sessions)];
         cached.invalidate(Option::is_none);
         self.read(cached, age, wait, || self.source.stored(what, wait))
     }

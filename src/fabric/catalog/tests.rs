@@ -93,7 +93,7 @@ impl Source for FakeSource {
         Ok(Models::default())
     }
 
-    fn stored(&self, _: Stored, _: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
+    fn stored(&self, _: StoredKind, _: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
         self.check()?;
         Ok(None)
     }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use super::SENTINEL;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Version {
+pub(super) enum EngineVersion {
     /// Up to 1.4.322: the engine never sees the input.
     V300,
     /// From 1.4.323 on: the input replaces the sentinel inside a token.
     V470,
 }
 
-pub(super) const VERSIONS: [Version; 2] = [Version::V300, Version::V470];
+pub(super) const VERSIONS: [EngineVersion; 2] = [EngineVersion::V300, EngineVersion::V470];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Rendering {
@@ -128,7 +128,7 @@ pub(super) type Calls<'a> = &'a mut dyn FnMut(bool, [&str; 3]) -> Option<String>
 
 /// `PatternsEntity.GetApplyVariables`.
 pub(super) fn apply(
-    version: Version,
+    version: EngineVersion,
     raw: &str,
     variables: &BTreeMap<String, String>,
     input: &str,
@@ -171,7 +171,7 @@ pub(super) fn apply(
 
 /// `ApplyTemplate`.
 fn rounds(
-    version: Version,
+    version: EngineVersion,
     mut content: MarkedText,
     variables: &BTreeMap<String, String>,
     input: &str,
@@ -204,7 +204,7 @@ fn rounds(
 }
 
 fn replacement(
-    version: Version,
+    version: EngineVersion,
     body: &str,
     variables: &BTreeMap<String, String>,
     input: &str,
@@ -215,7 +215,7 @@ fn replacement(
         return called(calls(true, parts));
     }
     if let Some([name, operation, value]) = triple(body, "ext:") {
-        let filled = if version == Version::V470 {
+        let filled = if version == EngineVersion::V470 {
             value.replace(SENTINEL, input)
         } else {
             value.to_owned()
@@ -223,8 +223,8 @@ fn replacement(
         return called(calls(false, [name, operation, &filled]));
     }
     match (version, body) {
-        (Version::V300, "input") => Some(MarkedText::new()),
-        (Version::V470, "input" | SENTINEL) => Some(text(From::Input, input)),
+        (EngineVersion::V300, "input") => Some(MarkedText::new()),
+        (EngineVersion::V470, "input" | SENTINEL) => Some(text(From::Input, input)),
         _ => variables.get(body).map(|value| text(From::Value, value)),
     }
 }

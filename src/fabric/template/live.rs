@@ -16,7 +16,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::engine::{Rendering, VERSIONS, Version, apply};
+use super::engine::{EngineVersion, Rendering, VERSIONS, apply};
 use super::tests::{Case, guard, hostile, only_the_pattern_runs};
 use super::*;
 
@@ -82,7 +82,7 @@ impl Drop for RealEngine {
 }
 
 /// The model's result, unless the real engine does not return either.
-fn modelled(version: Version, (text, variables, input): &Case) -> Option<Option<String>> {
+fn modelled(version: EngineVersion, (text, variables, input): &Case) -> Option<Option<String>> {
     match apply(version, text, variables, input, &mut calls).outcome {
         Rendering::Done(text) => Some(Some(text)),
         Rendering::Failed => Some(None),

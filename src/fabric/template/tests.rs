@@ -1,4 +1,4 @@
-use super::engine::{EngineRun, Rendering, VERSIONS, Version, apply};
+use super::engine::{EngineRun, EngineVersion, Rendering, VERSIONS, apply};
 use super::*;
 use crate::fabric::names;
 
@@ -32,7 +32,7 @@ pub(super) fn guard(
 
 /// No plugin, no extension.
 fn without_calls(
-    version: Version,
+    version: EngineVersion,
     text: &str,
     variables: &BTreeMap<String, String>,
     input: &str,
@@ -516,12 +516,12 @@ fn the_model_agrees_with_output_of_real_engines() {
         ("{{gone}}", none, "", Rendering::Failed, Rendering::Failed),
     ] {
         assert_eq!(
-            without_calls(Version::V300, text, &variables, input).outcome,
+            without_calls(EngineVersion::V300, text, &variables, input).outcome,
             old,
             "{text}"
         );
         assert_eq!(
-            without_calls(Version::V470, text, &variables, input).outcome,
+            without_calls(EngineVersion::V470, text, &variables, input).outcome,
             new,
             "{text}"
         );

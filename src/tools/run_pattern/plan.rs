@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::fabric::names::did_you_mean;
 use crate::fabric::{
-    Age, Chat, Error, Kind, Models, NO_STRATEGIES, Names, Stored, Strategy, Wait, lacks_nothing,
-    not_found, template,
+    Age, Chat, Error, Kind, Models, NO_STRATEGIES, Names, StoredKind, Strategy, Wait,
+    lacks_nothing, not_found, template,
 };
 use crate::text::shown;
 use crate::tools::list_contexts::no_folder;
@@ -135,13 +135,13 @@ fn known_context(step: &Chat, context: &Arc<Context>, wait: &Arc<dyn Wait>) -> R
     let Some(name) = step.context.as_ref().map(|name| name.as_str()) else {
         return Ok(());
     };
-    let Some(known) = stored(Stored::Contexts, name, context, wait)? else {
+    let Some(known) = stored(StoredKind::Contexts, name, context, wait)? else {
         return Ok(());
     };
     match known.as_ref() {
         None => Err(refused(format!(
             "`context_name`: {} Nothing was run.",
-            no_folder(Stored::Contexts)
+            no_folder(StoredKind::Contexts)
         ))),
         Some(names) if !names.contains(name) => Err(refused(format!(
             "`context_name`: Fabric has no context named \"{name}\".{} fabric_list_contexts has them all. Nothing was run.",
@@ -160,7 +160,7 @@ fn session(
     let Some(name) = step.session.as_ref().map(|name| name.as_str()) else {
         return Ok(None);
     };
-    let known = stored(Stored::Sessions, name, context, wait)?;
+    let known = stored(StoredKind::Sessions, name, context, wait)?;
     let names = known.as_ref().and_then(|known| known.as_ref().as_ref());
     Ok(names.filter(|names| !names.contains(name)).map(|names| {
         format!(
@@ -172,7 +172,7 @@ fn session(
 
 /// The stored names, read again if `name` is not among the cached ones; `None` if unreadable.
 fn stored(
-    what: Stored,
+    what: StoredKind,
     name: &str,
     context: &Arc<Context>,
     wait: &Arc<dyn Wait>,

@@ -14,7 +14,7 @@ use crate::url::{Authority, Host};
 const PREFLIGHT_MAX_AGE: &str = "3600";
 
 /// The rules for one listening address.
-pub(super) struct Guard {
+pub(super) struct RequestGuard {
     bound: IpAddr,
     bound_name: String,
     hosts: Vec<Authority>,
@@ -22,10 +22,10 @@ pub(super) struct Guard {
     proxies: Vec<IpAddr>,
 }
 
-impl Guard {
+impl RequestGuard {
     /// The rules of `settings` for a server on `bound`, which was told to listen on `name`.
-    pub(super) fn new(settings: &Http, name: &str, bound: SocketAddr) -> Guard {
-        Guard {
+    pub(super) fn new(settings: &Http, name: &str, bound: SocketAddr) -> RequestGuard {
+        RequestGuard {
             bound: bound.ip().to_canonical(),
             bound_name: name.to_ascii_lowercase(),
             hosts: settings.allowed_hosts.clone(),
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn guard(bound: &str, name: &str) -> Guard {
+    fn guard(bound: &str, name: &str) -> RequestGuard {
         let settings = Http {
             allowed_hosts: ["mcp.example.com", "other.example.com:8443", "[2001:db8::1]"]
                 .map(|host| Authority::parse(host).unwrap())
@@ -205,7 +205,7 @@ mod tests {
             drain_timeout: Duration::ZERO,
             max_connections: 1,
         };
-        Guard::new(&settings, name, bound.parse().unwrap())
+        RequestGuard::new(&settings, name, bound.parse().unwrap())
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::server::Server;
 
 use super::drain;
 
-use self::guard::Guard;
+use self::guard::RequestGuard;
 use self::ops::Ops;
 use self::sse::Sse;
 use self::streamable::Streamable;
@@ -67,7 +67,7 @@ impl Listening {
             Box::new(Streamable::new(config, server.clone(), streams.clone()))
         };
         let web = Web {
-            guard: Guard::new(&config.http, &config.host, http.local_addr()),
+            guard: RequestGuard::new(&config.http, &config.host, http.local_addr()),
             access,
             ops: Ops::new(server.backend.clone(), Arc::downgrade(&http)),
             server: server.clone(),

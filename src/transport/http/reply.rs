@@ -25,7 +25,7 @@ use crate::tools::Peer;
 
 use super::super::batch::Batch;
 use super::super::inflight::Cancel;
-use super::sessions::Live;
+use super::sessions::LiveSession;
 use super::web::{JSON, Later, Visit};
 
 /// How often it is checked whether the caller of a call may still receive its answer.
@@ -249,7 +249,7 @@ pub(super) struct PostPeer {
     head: Arc<CallHead>,
     cancel: Cancel,
     /// Its session; without one, leaving cancels, as ids belong to their POST alone.
-    session: Option<Arc<Live>>,
+    session: Option<Arc<LiveSession>>,
     /// The batch that its answer belongs to.
     batch: Option<Arc<Batch>>,
     /// Leaving cancels it: in the modern revision, and where nothing is lost but the answer.
@@ -265,7 +265,7 @@ impl PostPeer {
         reply: Arc<Reply>,
         call: &Call,
         cancel: Cancel,
-        session: Option<Arc<Live>>,
+        session: Option<Arc<LiveSession>>,
         batch: Option<Arc<Batch>>,
         pass: &Arc<Pass>,
     ) -> PostPeer {

@@ -68,7 +68,7 @@ impl fmt::Display for SessionId {
 }
 
 /// One live session.
-pub(super) struct Live {
+pub(super) struct LiveSession {
     /// Who opened it, or named it first.
     pub(super) owner: Identity,
     /// Its state in the protocol.
@@ -92,7 +92,7 @@ pub(super) struct Sessions {
 struct SessionTable {
     /// Time of the last scan for expired sessions.
     swept: u64,
-    live: HashMap<SessionId, Arc<Live>>,
+    live: HashMap<SessionId, Arc<LiveSession>>,
     ended: HashSet<SessionId>,
     /// The same ids, oldest first, with the time they ended in milliseconds.
     ended_order: VecDeque<(u64, SessionId)>,
@@ -121,7 +121,7 @@ impl Sessions {
     }
 
     /// The session of that id, adopted if it is not known. `None` if it has ended, or is another's.
-    pub(super) fn find(&self, id: SessionId, who: &Identity) -> Option<Arc<Live>> {
+    pub(super) fn find(&self, id: SessionId, who: &Identity) -> Option<Arc<LiveSession>> {
         let mut table = self.table();
         if let Some(live) = table.live.get(&id) {
             if !who.shares_with(&live.owner) {
@@ -145,7 +145,11 @@ impl Sessions {
     }
 
     /// Ends a session, known or not. Returns it, if it was known. `Err` if it had ended before, or is another's.
-    pub(super) fn end(&self, id: SessionId, who: &Identity) -> Result<Option<Arc<Live>>, ()> {
+    pub(super) fn end(
+        &self,
+        id: SessionId,
+        who: &Identity,
+    ) -> Result<Option<Arc<LiveSession>>, ()> {
         let mut table = self.table();
         table.forget_ended(self.now());
         let live = table.live.get(&id);
@@ -169,7 +173,7 @@ impl Sessions {
         id: SessionId,
         owner: &Identity,
         session: Arc<Session>,
-    ) -> Arc<Live> {
+    ) -> Arc<LiveSession> {
         // While the table is locked, so that no time in it is later.
         let now = self.now();
         if table.live.len() >= self.max || now - table.swept >= SWEEP {
@@ -178,7 +182,7 @@ impl Sessions {
         if table.live.len() >= self.max {
             table.forget_longest_idle();
         }
-        let live = Arc::new(Live {
+        let live = Arc::new(LiveSession {
             owner: owner.clone(),
             session,
             inflight: Inflight::default(),
@@ -339,7 +343,7 @@ mod tests {
         for (age, live) in used.iter().enumerate() {
             live.last_used.store(age as u64, Ordering::Relaxed);
         }
-        let [first, _, _]: [Arc<Live>; 3] = used.try_into().ok().unwrap();
+        let [first, _, _]: [Arc<LiveSession>; 3] = used.try_into().ok().unwrap();
         open(&sessions);
         assert_eq!(sessions.len(), 3);
         assert_eq!(ids.map(|id| sessions.is_live(id, WHO)), [true, false, true]);

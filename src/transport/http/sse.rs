@@ -19,7 +19,7 @@ use crate::random;
 use crate::server::{Action, Server};
 use crate::sync::lock;
 
-use super::super::pipe::{Flush, Line, Pipe};
+use super::super::pipe::{Flush, Outlet, Pipe};
 use super::super::read;
 use super::reply::{Accepts, revocation};
 use super::streams::Streams;
@@ -31,7 +31,7 @@ const MESSAGES: &str = "/message";
 const SESSION_ID: &str = "sessionId";
 
 /// Who opened each session, and its pipe.
-type Table = HashMap<String, (Identity, Arc<Pipe>)>;
+type SseSessions = HashMap<String, (Identity, Arc<Pipe>)>;
 
 /// The two endpoints.
 pub(super) struct Sse {
@@ -39,7 +39,7 @@ pub(super) struct Sse {
     messages: String,
     server: Arc<Server>,
     streams: Arc<Streams>,
-    sessions: Mutex<Table>,
+    sessions: Mutex<SseSessions>,
 }
 
 impl Endpoint for Sse {
@@ -155,7 +155,7 @@ impl Sse {
         pipe.act(action, guest.pass);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, SseSessions> {
         lock(&self.sessions)
     }
 }

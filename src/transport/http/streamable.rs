@@ -25,12 +25,12 @@ use crate::tools::Peer;
 
 use super::super::batch::{self, Batch};
 use super::super::inflight::Cancel;
-use super::super::pipe::{Flush, Line};
+use super::super::pipe::{Flush, Outlet};
 use super::super::threads::start;
 use super::super::{begin, read};
 use super::base64;
 use super::reply::{Accepts, PostPeer, Reply, respond, revocation, revoked, status};
-use super::sessions::{Live, SessionId, Sessions};
+use super::sessions::{LiveSession, SessionId, Sessions};
 use super::streams::Streams;
 use super::web::{Endpoint, Guest, Visit};
 
@@ -81,7 +81,7 @@ enum Next {
     /// The answer that opens this session.
     Welcome(SessionId, Answer),
     /// An action, in a session or by itself.
-    Act(Action, Option<Arc<Live>>),
+    Act(Action, Option<Arc<LiveSession>>),
 }
 
 impl Streamable {
@@ -211,7 +211,7 @@ impl Streamable {
     }
 
     /// Does a call on this thread. In a session it may be cancelled by its id; without one, by leaving.
-    fn run(&self, visit: Visit<'_>, guest: Guest<'_>, call: Call, live: Option<Arc<Live>>) {
+    fn run(&self, visit: Visit<'_>, guest: Guest<'_>, call: Call, live: Option<Arc<LiveSession>>) {
         let Some(visit) = visit.stay(guest, false) else {
             return;
         };
@@ -242,7 +242,13 @@ impl Streamable {
     }
 
     /// Does each call on a thread, which may go on with a run after the array is sent.
-    fn batch(&self, visit: Visit<'_>, guest: Guest<'_>, live: &Arc<Live>, actions: Vec<Action>) {
+    fn batch(
+        &self,
+        visit: Visit<'_>,
+        guest: Guest<'_>,
+        live: &Arc<LiveSession>,
+        actions: Vec<Action>,
+    ) {
         let Some(visit) = visit.stay(guest, false) else {
             return;
         };
@@ -360,7 +366,7 @@ impl Streamable {
     }
 
     /// A session that has listed prompts or resources gets notifications of changes on its stream, once it has one.
-    fn follow(&self, live: &Live, guest: Guest<'_>) {
+    fn follow(&self, live: &LiveSession, guest: Guest<'_>) {
         if !live.session.follows_lists() {
             return;
         }

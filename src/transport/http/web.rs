@@ -19,7 +19,7 @@ use crate::protocol::{Answer, NoId, Refusal};
 use crate::server::Server;
 use crate::{metrics, random};
 
-use super::guard::{Guard, allowed_headers, cors, preflight};
+use super::guard::{RequestGuard, allowed_headers, cors, preflight};
 use super::ops::{Ops, PROBES};
 
 /// What one transport serves after these checks.
@@ -36,7 +36,7 @@ pub(super) trait Endpoint: Send + Sync {
 
 /// A transport behind these checks.
 pub(super) struct Web {
-    pub(super) guard: Guard,
+    pub(super) guard: RequestGuard,
     pub(super) access: Arc<Access>,
     pub(super) server: Arc<Server>,
     /// The path of the MCP endpoint.
