@@ -5,7 +5,8 @@
 //! ```
 //!
 //! They run the pattern `FABRIC_MCP_LIVE_PATTERN` (default `summarize`) with Fabric's default model: use one that costs
-//! nothing. Only the test of templates writes to that Fabric, a single pattern.
+//! nothing. Only the test of templates writes, a single pattern, into the folder
+//! `FABRIC_MCP_LIVE_PATTERNS`.
 
 use serde_json::{Value, json};
 
@@ -245,10 +246,10 @@ fn live_templates_run_nothing_of_the_callers() {
         let said = expect::failure(Era::Modern, &run(text, variables, input), "invalid-request");
         assert!(said.contains(named), "{text}: {said}");
     }
-    let json = r#"{"a": {"b": {}}}"#;
+    let json = r#"{"a": {"b": {} } }"#;
     for (text, variables, input) in [
         (
-            "Say {{x}}{{y}}.",
+            "Say {{x}} {{y}}.",
             json!({"x": json, "y": "{ code }"}),
             "{{plugin:sys:env:HOME}}",
         ),
