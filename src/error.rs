@@ -494,6 +494,14 @@ table! {
             "If no vendor is set up, do that on Fabric's machine with `fabric --setup`, then \
              restart it; else its own log tells why.",
         );
+        /// There are only folders of patterns.
+        NeedsFabric = problem(
+            "no-fabric",
+            "This needs a Fabric, and this server has none: it reads patterns from folders \
+             (--patterns-dir).",
+            "Read the pattern with fabric_get_pattern_details and follow it yourself, or have \
+             the server started with --fabric-url instead of --patterns-dir.",
+        );
         /// The folder is not there.
         NoStrategies = warning(
             "no-strategies",

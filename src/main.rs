@@ -73,7 +73,7 @@ use check::Look;
 use cli::{Command, ExitReason, Generate};
 use clients::install;
 use config::{Config, MAX_QUEUED_RUNS, Transport};
-use demo::Demo;
+use demo::{Demo, Folders};
 use fabric::{Catalog, Client};
 use log::Level;
 use logging::Line;
@@ -269,7 +269,15 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), E
     }
     heap::tune();
     let accounts = Accounts::new(bounds(&config));
-    let client = Arc::new(Client::new(&config.fabric).map_err(ExitReason::usage)?);
+    let client = match config.patterns_dirs.as_slice() {
+        [] => Client::new(&config.fabric),
+        dirs => Folders::open(dirs).and_then(|folders| {
+            let shown = dirs.iter().map(|dir| dir.display().to_string());
+            config.fabric.url = shown.collect::<Vec<_>>().join(", ");
+            Client::within(Arc::new(folders))
+        }),
+    };
+    let client = Arc::new(client.map_err(ExitReason::usage)?);
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
     // Callers that cannot be distinguished must not list each other's runs.
     let lists = config.transport == Transport::Stdio || !config.http.is_open();

@@ -110,6 +110,10 @@ pub(crate) const FLAGS: &[Flag] = &[
     .named("FABRIC_BASE_URL")
     .default("http://127.0.0.1:8080")
     .help("Where fabric --serve listens"),
+    many(Fabric, "patterns-dir", "DIR", |c, t| {
+        push(&mut c.patterns_dirs, Ok(PathBuf::from(t)))
+    })
+    .help("Read patterns from a folder, NAME/system.md each, instead of any Fabric"),
     time(Fabric, "connect-timeout", |c| &mut c.fabric.connect_timeout)
         .default("5")
         .help("Longest time to connect to Fabric"),
@@ -230,6 +234,7 @@ pub(crate) const FLAGS: &[Flag] = &[
             "systemd-template",
             "sysusers",
             "prometheus",
+            "skills",
             "client-config",
             "client-command",
             "token",
@@ -237,8 +242,9 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help(
             "Print man, complete-bash, complete-zsh, complete-fish, \
              systemd-unit, systemd-template, sysusers, prometheus, client-config [CLIENT], \
-             client-command CLIENT, token NAME ROLE",
+             client-command CLIENT, token NAME ROLE; write skills DIR NAME…",
         ),
+    word("all").help("With --generate skills: every pattern"),
     raw(Command, "install", "CLIENT")
         .help("Add the server to a client's configuration file, after asking"),
     raw(Command, "uninstall", "CLIENT").help("Take it out of that file again, after asking"),
@@ -607,6 +613,7 @@ mod tests {
                 "json",
                 "list-tools",
                 "generate",
+                "all",
                 "install",
                 "uninstall",
                 "url",

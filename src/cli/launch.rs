@@ -81,7 +81,7 @@ pub(super) fn launch(
             continue;
         }
         for text in settings.texts(flag)?.1 {
-            let text = if matches!(flag.takes, Takes::Path(..)) {
+            let text = if matches!(flag.placeholder(), "DIR" | "FILE") {
                 absolute(text)
             } else {
                 text
@@ -90,7 +90,8 @@ pub(super) fn launch(
         }
     }
     let mut variables = Vec::new();
-    if !config.demo {
+    let needs_fabric = !config.demo && config.patterns_dirs.is_empty();
+    if needs_fabric {
         let name = flags::get("fabric-url").env().unwrap_or_default();
         let has_tls = config.fabric.url.starts_with("https://");
         variables.push((name, config.fabric.url));
@@ -102,7 +103,7 @@ pub(super) fn launch(
         }
     }
     let key = match settings.variable(API_KEY) {
-        _ if config.demo => Key::Unused,
+        _ if !needs_fabric => Key::Unused,
         Some(_) => Key::Set,
         None => Key::Unset,
     };

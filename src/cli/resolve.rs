@@ -39,8 +39,24 @@ pub(super) fn resolve(
             "--demo uses the Fabric built into this program: --fabric-url is ignored.".to_owned(),
         );
     }
+    let has_folders = !config.patterns_dirs.is_empty();
+    for (long, is_given) in [
+        ("fabric-url", settings.is_given("fabric-url")),
+        ("demo", config.demo),
+    ] {
+        if has_folders && is_given {
+            let (folders, other) = (settings.name("patterns-dir"), settings.name(long));
+            return Err(named(
+                &folders,
+                format_args!(
+                    "patterns come from folders or from {other}, not from both; unset one of them"
+                ),
+            ));
+        }
+    }
     // The key is for another Fabric.
-    config.fabric.api_key = settings.secret(API_KEY)?.filter(|_| !config.demo);
+    let needs_fabric = !config.demo && !has_folders;
+    config.fabric.api_key = settings.secret(API_KEY)?.filter(|_| needs_fabric);
     config.fabric.ca_file = settings.variable(CERT_FILE).map(PathBuf::from);
     config.http.token = token(&settings, read_file, &mut config.warnings)?;
     config.http.oauth = oauth(&settings)?;

@@ -166,6 +166,8 @@ pub(crate) struct Config {
     pub(crate) http: Http,
     /// Use the built-in Fabric instead of `fabric.url`: `--demo`.
     pub(crate) demo: bool,
+    /// Read patterns from these folders instead of any Fabric: `--patterns-dir`.
+    pub(crate) patterns_dirs: Vec<PathBuf>,
     /// Warnings about the settings, one line each, logged at start-up.
     pub(crate) warnings: Vec<String>,
 }

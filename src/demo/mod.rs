@@ -1,7 +1,10 @@
-//! The Fabric behind `--demo`: an HTTP server in this process that needs no Fabric and no network.
+//! The Fabric built into this program: behind `--demo` an HTTP server, which needs no network, and behind
+//! `--patterns-dir` folders, without any server (`folders`).
 //!
-//! In scope: the routes this program calls, in the format of a current Fabric, with patterns of its own. Its "model"
-//! echoes the prompt that a real model gets. Not in scope: template plugins, stored sessions, API keys.
+//! In scope: the routes this program calls, in the format of a current Fabric. The demo has patterns of its own, and its
+//! "model" echoes the prompt that a real model gets. Not in scope: template plugins, stored sessions, API keys.
+
+mod folders;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,8 +19,11 @@ use serde_json::{Value, json};
 use crate::account::Accounts;
 use crate::config::DEFAULT_MEMORY;
 use crate::config::HttpLimits;
+use crate::fabric::{Error, Strategy, template};
 use crate::http::{Exchange, Handler, HttpServer, Method};
 use crate::text::percent_decode;
+
+pub(crate) use folders::Folders;
 
 /// The default model: one word per [`WORD_PAUSE`], to show streaming.
 const DRY_RUN: &str = "demo-dry-run";
@@ -48,22 +54,23 @@ const PATTERNS: [(&str, &str); 8] = [
     ),
 ];
 
-const STRATEGIES: [DemoStrategy; 3] = [
-    DemoStrategy {
-        name: "cot",
-        description: "Reason in steps before answering",
-        prompt: "Work through the task in small steps, each building on the one before, and only then give the result.",
-    },
-    DemoStrategy {
-        name: "self-refine",
-        description: "Draft, criticise, improve",
-        prompt: "Write a first version, list its weaknesses to yourself, and give only the version that mends them.",
-    },
-    DemoStrategy {
-        name: "tot",
-        description: "Compare several lines of thought",
-        prompt: "Sketch three different ways to approach the task, judge each, and follow the best to its end.",
-    },
+/// Names, descriptions and prompts.
+const STRATEGIES: [[&str; 3]; 3] = [
+    [
+        "cot",
+        "Reason in steps before answering",
+        "Work through the task in small steps, each building on the one before, and only then give the result.",
+    ],
+    [
+        "self-refine",
+        "Draft, criticise, improve",
+        "Write a first version, list its weaknesses to yourself, and give only the version that mends them.",
+    ],
+    [
+        "tot",
+        "Compare several lines of thought",
+        "Sketch three different ways to approach the task, judge each, and follow the best to its end.",
+    ],
 ];
 
 /// Contexts by name.
@@ -124,11 +131,98 @@ pub(crate) fn start() -> io::Result<Demo> {
     })
 }
 
-#[derive(Serialize)]
-struct DemoStrategy {
-    name: &'static str,
-    description: &'static str,
-    prompt: &'static str,
+/// Patterns and strategies.
+trait Library {
+    /// The sorted names of the patterns.
+    fn names(&self) -> Result<Vec<String>, Error>;
+    /// The texts of a pattern: for the system, and the user's, which Fabric itself does not read.
+    fn pattern(&self, name: &str) -> Option<(String, String)>;
+    /// The strategies.
+    fn strategies(&self) -> Vec<Strategy>;
+}
+
+/// The answer to a request for patterns or strategies: status and JSON. `None` for other requests.
+///
+/// # Errors
+/// A pattern that cannot be rendered here, or a folder that cannot be read.
+fn answer_from(
+    library: &dyn Library,
+    method: &str,
+    parts: &[&str],
+    body: &[u8],
+) -> Option<Result<(u16, Vec<u8>), Error>> {
+    Some(match (method, parts) {
+        ("GET", ["patterns", "names"]) => library.names().map(|names| (200, encoded(&names))),
+        ("GET", ["patterns", name]) => pattern_body(library, name, None),
+        ("POST", ["patterns", name, "apply"]) => match serde_json::from_slice(body) {
+            Ok(asked) => pattern_body(library, name, Some(&asked)),
+            Err(e) => Ok((400, encoded(&json!({"error": e.to_string()})))),
+        },
+        ("GET", ["strategies"]) => Ok((200, encoded(&library.strategies()))),
+        _ => return None,
+    })
+}
+
+/// The body for a pattern, rendered if `asked` has values for it; for an unknown one Fabric's message.
+fn pattern_body(
+    library: &dyn Library,
+    name: &str,
+    asked: Option<&Value>,
+) -> Result<(u16, Vec<u8>), Error> {
+    let name = percent_decode(name).unwrap_or_default();
+    let Some((mut text, user)) = library.pattern(&name) else {
+        return Ok((500, encoded(&not_found(&name))));
+    };
+    if let Some(asked) = asked {
+        text = render(&name, &text, asked, field(asked, "input"))?;
+    }
+    // Fabric capitalises these fields.
+    let mut body = json!({"Name": name, "Description": "", "Pattern": text});
+    if !user.is_empty() {
+        body["user_prompt_template"] = user.into();
+    }
+    Ok((200, encoded(&body)))
+}
+
+fn not_found(name: &str) -> String {
+    format!("pattern '{name}' not found. Run 'fabric -l' to see available patterns")
+}
+
+/// Puts in the input, and the `variables` that were `asked` for.
+fn render(name: &str, text: &str, asked: &Value, input: &str) -> Result<String, Error> {
+    let given = asked["variables"].as_object().into_iter().flatten();
+    let texts = given.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+    template::rendered(name, text, &texts.collect(), input)
+}
+
+fn encoded(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("our types have string keys only")
+}
+
+/// What the demo has.
+struct Included;
+
+impl Library for Included {
+    fn names(&self) -> Result<Vec<String>, Error> {
+        Ok(PATTERNS.map(|(name, _)| name.to_owned()).into())
+    }
+
+    fn pattern(&self, name: &str) -> Option<(String, String)> {
+        let found = PATTERNS.iter().find(|(known, _)| *known == name);
+        found.map(|(_, text)| ((*text).to_owned(), String::new()))
+    }
+
+    fn strategies(&self) -> Vec<Strategy> {
+        let strategies = STRATEGIES.map(|texts| {
+            let [name, description, prompt] = texts.map(str::to_owned);
+            Strategy {
+                name,
+                description,
+                prompt,
+            }
+        });
+        strategies.into()
+    }
 }
 
 /// One element of a run's `prompts`.
@@ -137,15 +231,20 @@ struct DemoPrompt<'a>(&'a Value);
 struct Routes;
 
 impl Handler for Routes {
-    fn handle(&self, exchange: Exchange<'_>) {
+    fn handle(&self, mut exchange: Exchange<'_>) {
         let head = exchange.head();
         let parts: Vec<&str> = head.path().trim_start_matches('/').split('/').collect();
+        let body = match parts.as_slice() {
+            ["patterns", ..] => body(&mut exchange).unwrap_or_default(),
+            _ => String::new(),
+        };
+        let method = head.method().as_str();
+        match answer_from(&Included, method, &parts, body.as_bytes()) {
+            Some(Ok((status, body))) => return respond(exchange, status, &body),
+            Some(Err(error)) => return json(exchange, 500, &error.detail),
+            None => {}
+        }
         match (head.method(), parts.as_slice()) {
-            (Method::Get, ["patterns", "names"]) => {
-                json(exchange, 200, &PATTERNS.map(|(name, _)| name))
-            }
-            (Method::Get, ["patterns", name]) => raw_pattern(exchange, name),
-            (Method::Post, ["patterns", name, "apply"]) => applied_pattern(exchange, name),
             (Method::Get, ["models", "names"]) => {
                 json(
                     exchange,
@@ -153,7 +252,6 @@ impl Handler for Routes {
                     &json!({"models": [DRY_RUN, INSTANT], "vendors": {VENDOR: [DRY_RUN, INSTANT]}}),
                 );
             }
-            (Method::Get, ["strategies"]) => json(exchange, 200, &STRATEGIES),
             (Method::Get, ["config"]) => json(exchange, 200, &BTreeMap::from(CONFIG)),
             (Method::Get, ["contexts", "names"]) => {
                 json(exchange, 200, &CONTEXTS.map(|(name, _)| name))
@@ -170,51 +268,17 @@ impl Handler for Routes {
     }
 }
 
-/// Why writing JSON cannot fail.
-const WRITABLE: &str = "our types have string keys only";
-
 fn json(exchange: Exchange<'_>, status: u16, value: &impl Serialize) {
-    let body = serde_json::to_vec(value).expect(WRITABLE);
-    exchange.respond(
-        status,
-        &[("Content-Type", "application/json; charset=utf-8")],
-        &[&body],
-    );
+    respond(exchange, status, &encoded(value));
+}
+
+fn respond(exchange: Exchange<'_>, status: u16, json: &[u8]) {
+    let headers = [("Content-Type", "application/json; charset=utf-8")];
+    exchange.respond(status, &headers, &[json]);
 }
 
 fn bad_request(exchange: Exchange<'_>, why: &str) {
     json(exchange, 400, &json!({ "error": why }));
-}
-
-/// Responds with a pattern's text, or with Fabric's error message.
-fn respond_pattern(exchange: Exchange<'_>, name: &str, text: Result<String, String>) {
-    match text {
-        // Fabric capitalises these fields.
-        Ok(text) => {
-            let pattern = json!({"Name": name, "Description": "", "Pattern": text});
-            json(exchange, 200, &pattern)
-        }
-        Err(message) => json(exchange, 500, &message),
-    }
-}
-
-fn raw_pattern(exchange: Exchange<'_>, encoded: &str) {
-    let name = percent_decode(encoded).unwrap_or_default();
-    respond_pattern(exchange, &name, pattern(&name).map(str::to_owned));
-}
-
-fn applied_pattern(mut exchange: Exchange<'_>, encoded: &str) {
-    let name = percent_decode(encoded).unwrap_or_default();
-    let Some(body) = body(&mut exchange) else {
-        return bad_request(exchange, "EOF");
-    };
-    let asked: Value = match serde_json::from_str(&body) {
-        Ok(asked) => asked,
-        Err(e) => return bad_request(exchange, &e.to_string()),
-    };
-    let text =
-        pattern(&name).and_then(|text| fill_in(text, &asked["variables"], field(&asked, "input")));
-    respond_pattern(exchange, &name, text);
 }
 
 /// The body as text; `None` if it cannot be read or is not UTF-8.
@@ -349,12 +413,14 @@ impl<'a> DemoPrompt<'a> {
         };
         let pattern = match self.field("patternName") {
             "" => input.to_owned(),
-            name => pattern(name)
-                .and_then(|text| fill_in(text, &self.0["variables"], input))
+            name => Included
+                .pattern(name)
+                .ok_or_else(|| not_found(name))
+                .and_then(|(text, _)| render(name, &text, self.0, input).map_err(|e| e.detail))
                 .map_err(|e| format!("could not get pattern {name}: {e}"))?,
         };
-        let strategy = match STRATEGIES.iter().find(|known| known.name == strategy) {
-            Some(strategy) => strategy.prompt,
+        let strategy = match STRATEGIES.iter().find(|[name, ..]| *name == strategy) {
+            Some([_, _, prompt]) => prompt,
             None if strategy.is_empty() => "",
             None => {
                 return Err(format!(
@@ -380,44 +446,6 @@ impl<'a> DemoPrompt<'a> {
             Ok(text)
         }
     }
-}
-
-/// The text of a pattern, or Fabric's error message.
-fn pattern(name: &str) -> Result<&'static str, String> {
-    let found = PATTERNS.iter().find(|(known, _)| *known == name);
-    found.map(|(_, text)| *text).ok_or_else(|| {
-        format!("pattern '{name}' not found. Run 'fabric -l' to see available patterns")
-    })
-}
-
-/// Replaces `{{input}}` and `{{variable}}` in one pass, so that braces in a value stay as they are.
-///
-/// # Errors
-/// The first variable without a value.
-fn fill_in(pattern: &str, variables: &Value, input: &str) -> Result<String, String> {
-    let mut filled = String::with_capacity(pattern.len() + input.len());
-    let mut rest = pattern;
-    while let Some((before, name, after)) = placeholder(rest) {
-        filled.push_str(before);
-        match name {
-            "input" => filled.push_str(input),
-            _ => filled.push_str(
-                variables[name]
-                    .as_str()
-                    .ok_or_else(|| format!("missing required variable: {name}"))?,
-            ),
-        }
-        rest = after;
-    }
-    filled.push_str(rest);
-    Ok(filled)
-}
-
-/// Splits `text` at its first `{{name}}`.
-fn placeholder(text: &str) -> Option<(&str, &str, &str)> {
-    let (before, rest) = text.split_once("{{")?;
-    let (name, after) = rest.split_once("}}")?;
-    Some((before, name, after))
 }
 
 #[cfg(test)]
@@ -544,7 +572,7 @@ GET / => 404 404 page not found
             .filter_map(|event| event["content"].as_str().map(str::to_owned))
             .collect();
         let order = [
-            STRATEGIES[0].prompt,
+            STRATEGIES[0][2],
             CONTEXTS[0].1,
             "# IDENTITY and PURPOSE",
             "into fr only",

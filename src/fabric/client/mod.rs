@@ -57,6 +57,8 @@ pub(crate) struct Client {
     kept: Agent,
     fresh: Agent,
     settings: config::Fabric,
+    /// Answers instead of a Fabric.
+    pub(super) built_in: Option<Arc<dyn BuiltInFabric>>,
     /// Delays before the retries of a GET.
     pub(super) retry_delays: [Duration; 2],
     /// See [`AFTER_ERROR`].
@@ -65,6 +67,15 @@ pub(crate) struct Client {
     pub(super) max_body: usize,
     /// Largest output of a run, in bytes.
     pub(super) max_output: usize,
+}
+
+/// A Fabric within this process, without a model.
+pub(crate) trait BuiltInFabric: Send + Sync {
+    /// Answers `GET` or `POST` of a path with a status and JSON, as Fabric does.
+    ///
+    /// # Errors
+    /// What needs a real Fabric. Never names a path of this host.
+    fn answer(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, Vec<u8>), Error>;
 }
 
 /// Timeouts of one request.
@@ -135,11 +146,25 @@ impl Client {
             kept: agent(KEPT)?,
             fresh: agent(0)?,
             settings: settings.clone(),
+            built_in: None,
             retry_delays: RETRY_DELAYS,
             after_error: AFTER_ERROR,
             max_body: MAX_FABRIC_BODY,
             max_output: MAX_RUN_OUTPUT,
         })
+    }
+
+    /// A client that sends nothing: this one answers.
+    pub(crate) fn within(built_in: Arc<dyn BuiltInFabric>) -> Result<Client, String> {
+        // Errors show the URL, and must not show a path of this host.
+        let url = "http://localhost".to_owned();
+        let mut client = Client::new(&config::Fabric {
+            url,
+            ..config::Fabric::default()
+        })?;
+        client.settings.url = "--patterns-dir".to_owned();
+        client.built_in = Some(built_in);
+        Ok(client)
     }
 
     /// Fabric's URL, without user-info and final slash.
@@ -206,7 +231,10 @@ impl Client {
                 wait,
             };
             let waiting = WaitScope::enter(wait);
-            let sent = request.config().timeout_global(Some(left)).build().call();
+            let sent = match &self.built_in {
+                Some(fabric) => within_process(fabric.answer("GET", path, &[])?),
+                None => request.config().timeout_global(Some(left)).build().call(),
+            };
             let error = match call.opened(sent, waiting) {
                 Ok(response) => match response.into_bytes(self.max_body) {
                     Ok(body) => return Ok(body),
@@ -248,6 +276,11 @@ impl Client {
             begun: Instant::now(),
             wait,
         };
+        if let Some(fabric) = &self.built_in {
+            let answer = fabric.answer("POST", path, &json);
+            wait.release(json.len());
+            return call.opened(within_process(answer?), WaitScope::enter(wait));
+        }
         let request = request.header(header::CONTENT_LENGTH, json.len());
         let json = SendBody::from_owned_reader(Outgoing::new(json, Arc::clone(wait)));
         let waiting = WaitScope::enter(wait);
@@ -456,6 +489,15 @@ impl<'c> Attempt<'c> {
             ..Error::of(kind, cause, &values)
         }
     }
+}
+
+/// A response that did not come over the network.
+fn within_process((status, json): (u16, Vec<u8>)) -> Result<Response<Body>, ureq::Error> {
+    let body = Body::builder().data(json);
+    let response = Response::builder().status(status);
+    Ok(response
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(body)?)
 }
 
 /// Whether a GET may succeed when it is sent again at once.

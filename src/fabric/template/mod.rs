@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 
+use super::types::can_be_given;
 use super::{Error, Kind, Pattern};
 use crate::config::{MAX_MESSAGE, MAX_NAME};
 use crate::text;
@@ -24,6 +25,8 @@ use crate::text;
 pub(super) const SENTINEL: &str = "__FABRIC_INPUT_SENTINEL_TOKEN__";
 
 const BRACES: [char; 2] = ['{', '}'];
+/// The place of the input.
+const INPUT: &str = "{{input}}";
 
 /// Every token of `text` that Fabric's expression `{{([^{}]+)}}` finds: its offset and its content. Tokens cannot
 /// overlap, and the text between them contains none.
@@ -94,11 +97,7 @@ pub(crate) fn check(
     if variables.is_empty() {
         return Ok(());
     }
-    let mut own = text.replace("{{input}}", SENTINEL);
-    if !text.contains("{{input}}") {
-        own += if text.ends_with('\n') { "" } else { "\n" };
-        own += SENTINEL;
-    }
+    let own = with_input(text).replace(INPUT, SENTINEL);
     let rendered = filled(&own, |name| variables.get(name).map(String::as_str));
     let places = sentinels(&rendered);
     let size = rendered.len().saturating_sub(places * SENTINEL.len());
@@ -116,6 +115,64 @@ pub(crate) fn check(
         ));
     }
     Ok(())
+}
+
+/// The text with a place for the input: Fabric puts it at the end if there is none.
+fn with_input(text: &str) -> String {
+    let mut text = text.to_owned();
+    if !text.contains(INPUT) {
+        text += if text.ends_with('\n') { "" } else { "\n" };
+        text += INPUT;
+    }
+    text
+}
+
+/// Whether [`rendered`] gives what Fabric gives: the pattern calls no plugins, and nothing in it could call one.
+pub(super) fn is_plain(text: &str) -> bool {
+    let is_value = |body: &str| body == "input" || can_be_given(body);
+    Shape::of(text) != Shape::Nested && tokens(text).all(|(_, body)| is_value(body))
+}
+
+/// A plain pattern with variables and input put in, each token once. What they hold stays as it is.
+///
+/// # Errors
+/// [`Kind::InvalidRequest`]: the pattern is not plain, a variable is missing, or the text exceeds [`MAX_MESSAGE`].
+pub(crate) fn rendered(
+    pattern: &str,
+    text: &str,
+    variables: &BTreeMap<String, String>,
+    input: &str,
+) -> Result<String, Error> {
+    if !is_plain(text) {
+        return Err(not_plain(pattern));
+    }
+    let own = with_input(text);
+    let value = |name: &str| match name {
+        "input" => Some(input),
+        _ => variables.get(name).map(String::as_str),
+    };
+    let refused = |detail| Err(Error::new(Kind::InvalidRequest, detail));
+    if let Some((_, missing)) = tokens(&own).find(|(_, name)| value(name).is_none()) {
+        return refused(format!("missing required variable: {missing}"));
+    }
+    let rendered = filled(&own, value);
+    if rendered.len() > MAX_MESSAGE {
+        return refused(format!(
+            "With this input the pattern becomes longer than {} MiB, the limit: shorten the input.",
+            MAX_MESSAGE >> 20
+        ));
+    }
+    Ok(rendered)
+}
+
+/// The error for a pattern that only a Fabric can render.
+pub(super) fn not_plain(pattern: &str) -> Error {
+    let detail = format!(
+        "The pattern {} has template code between `{{{{` and `}}}}`, which only a Fabric can run, and this server reads \
+         folders without one. Read its text with fabric_get_pattern_details and follow it yourself.",
+        text::shown(pattern, MAX_NAME)
+    );
+    Error::new(Kind::InvalidRequest, detail)
 }
 
 /// What a pattern could make of the values in its tokens' places.

@@ -1,0 +1,230 @@
+//! Patterns and strategies from folders: `--patterns-dir`.
+//!
+//! In scope: which files are read, and within which limits. A folder may be a link. Below it links are followed too, as
+//! long as they stay inside, and only plain files are opened: a pipe would block, a device may never end. What cannot be
+//! used is left out with a warning in the log, once. Nothing is cached here, so changes are seen at the next request.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use super::{Library, answer_from};
+use crate::fabric::{BuiltInFabric, Cause, Error, Kind, Name, Strategy};
+use crate::sync::lock;
+
+/// Largest file, in bytes.
+const MAX_FILE: u64 = 1 << 20;
+/// Most bytes that a listing reads from all folders.
+const MAX_LISTING: usize = 64 << 20;
+/// Most entries of one folder that are looked at.
+const MAX_ENTRIES: usize = 10_000;
+/// Most warnings of one process.
+const MAX_WARNINGS: usize = 1000;
+
+/// Folders of patterns. The first that has a name wins.
+#[derive(Default)]
+pub(crate) struct Folders {
+    /// As given: what a link leads to may change.
+    given: Vec<PathBuf>,
+    /// What was logged.
+    warned: Mutex<BTreeSet<String>>,
+}
+
+impl Folders {
+    /// Looks whether each folder has patterns.
+    ///
+    /// # Errors
+    /// One line about the first that has none.
+    pub(crate) fn open(given: &[PathBuf]) -> Result<Folders, String> {
+        let folders = Folders {
+            given: given.to_vec(),
+            ..Folders::default()
+        };
+        for dir in given {
+            let mut names = BTreeSet::new();
+            let listed = folders.list(dir, &mut names, &mut { MAX_LISTING });
+            let why = match listed {
+                Err(error) => format!("cannot be read: {error}"),
+                Ok(()) if names.is_empty() => "has no pattern".to_owned(),
+                Ok(()) => continue,
+            };
+            let inner = dir.join("patterns");
+            let fix = match inner.is_dir() {
+                true => format!("did you mean {inner:?}?"),
+                false => "give a folder that holds NAME/system.md for each pattern".to_owned(),
+            };
+            return Err(format!("--patterns-dir: {dir:?} {why}; {fix}"));
+        }
+        Ok(folders)
+    }
+
+    /// Adds the names of the patterns in a folder. Each is read, for what cannot be read is no pattern; `room` is what
+    /// may be read yet, in bytes.
+    fn list(&self, dir: &Path, names: &mut BTreeSet<String>, room: &mut usize) -> io::Result<()> {
+        let root = dir.canonicalize()?;
+        for name in self.entries(&root)? {
+            if names.contains(&name) {
+                continue;
+            }
+            let Some(text) = self.text(&root, &Path::new(&name).join("system.md")) else {
+                continue;
+            };
+            if text.len() > *room {
+                let most = MAX_LISTING >> 20;
+                self.warn(
+                    &root,
+                    &format!("its rest: the folders have more than {most} MiB"),
+                );
+                break;
+            }
+            *room -= text.len();
+            names.insert(name);
+        }
+        Ok(())
+    }
+
+    /// The names in a folder that a pattern or strategy may have.
+    fn entries(&self, folder: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            if names.len() == MAX_ENTRIES {
+                self.warn(
+                    folder,
+                    &format!("its rest: it has more than {MAX_ENTRIES} entries"),
+                );
+                break;
+            }
+            match entry.file_name().into_string() {
+                Ok(name) if name.starts_with('.') => {}
+                Ok(name) if Name::parse("name", &name).is_ok() => names.push(name),
+                _ => self.warn(&entry.path(), "no name that Fabric takes"),
+            }
+        }
+        Ok(names)
+    }
+
+    /// The text of a file below `root`, which is canonical; `None` if there is none that can be used.
+    fn text(&self, root: &Path, file: &Path) -> Option<String> {
+        read(root, file).unwrap_or_else(|why| {
+            self.warn(&root.join(file), &why);
+            None
+        })
+    }
+
+    fn warn(&self, path: &Path, why: &str) {
+        let warning = format!("--patterns-dir leaves out {path:?}: {why}");
+        let mut warned = lock(&self.warned);
+        if warned.len() < MAX_WARNINGS && warned.insert(warning.clone()) {
+            log::warn!("{warning}");
+        }
+    }
+
+    /// The folders that exist now.
+    fn roots(&self) -> impl Iterator<Item = PathBuf> {
+        self.given.iter().flat_map(|dir| dir.canonicalize())
+    }
+}
+
+/// The text of a file below `root`, which is canonical; `None` if it does not exist.
+///
+/// # Errors
+/// Why it cannot be used.
+fn read(root: &Path, file: &Path) -> Result<Option<String>, String> {
+    let unreadable = |error: io::Error| format!("it cannot be read ({})", error.kind());
+    let path = root.join(file);
+    let path = match path.canonicalize() {
+        Ok(path) => path,
+        Err(error) => {
+            let is_missing = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+            return match is_missing && !path.is_symlink() {
+                true => Ok(None),
+                false => Err(unreadable(error)),
+            };
+        }
+    };
+    if !path.starts_with(root) {
+        return Err("a link leads out of the folder".to_owned());
+    }
+    // Before it is opened, because that may block; and afterwards, because another may have taken its place.
+    let is_plain = |found: fs::Metadata| match found.is_file() {
+        true => Ok(()),
+        false => Err("it is not a plain file".to_owned()),
+    };
+    is_plain(fs::symlink_metadata(&path).map_err(unreadable)?)?;
+    let file = File::open(&path).map_err(unreadable)?;
+    is_plain(file.metadata().map_err(unreadable)?)?;
+    let mut bytes = Vec::new();
+    let limited = file.take(MAX_FILE + 1).read_to_end(&mut bytes);
+    if limited.map_err(unreadable)? as u64 > MAX_FILE {
+        return Err(format!("it has more than {} MiB", MAX_FILE >> 20));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
+    Ok(Some(text))
+}
+
+impl Library for Folders {
+    fn names(&self) -> Result<Vec<String>, Error> {
+        let (mut names, mut room) = (BTreeSet::new(), MAX_LISTING);
+        for dir in &self.given {
+            self.list(dir, &mut names, &mut room).map_err(|error| {
+                let detail = format!(
+                    "A folder of --patterns-dir cannot be read any more ({}). Its operator has to bring it back.",
+                    error.kind()
+                );
+                Error::new(Kind::ApiUnavailable, detail)
+            })?;
+        }
+        Ok(names.into_iter().collect())
+    }
+
+    fn pattern(&self, name: &str) -> Option<(String, String)> {
+        let folder = Path::new(Name::parse("name", name).as_ref().ok()?.as_str()).to_owned();
+        self.roots().find_map(|root| {
+            let system = self.text(&root, &folder.join("system.md"))?;
+            let user = self.text(&root, &folder.join("user.md"));
+            Some((system, user.unwrap_or_default()))
+        })
+    }
+
+    /// From `strategies` in each folder, and beside it, where Fabric has them.
+    fn strategies(&self) -> Vec<Strategy> {
+        let mut found: BTreeMap<String, Strategy> = BTreeMap::new();
+        for root in self.roots() {
+            let beside = root.with_file_name("strategies").canonicalize();
+            let within = root.join("strategies").canonicalize();
+            let within = within.ok().filter(|folder| folder.starts_with(&root));
+            for folder in within.into_iter().chain(beside) {
+                for file in self.entries(&folder).unwrap_or_default() {
+                    let Some(name) = file.strip_suffix(".json") else {
+                        continue;
+                    };
+                    if found.contains_key(name) {
+                        continue;
+                    }
+                    let Some(text) = self.text(&folder, Path::new(&file)) else {
+                        continue;
+                    };
+                    match serde_json::from_str::<Strategy>(&text) {
+                        Ok(strategy) => {
+                            let name = name.to_owned();
+                            found.insert(name.clone(), Strategy { name, ..strategy });
+                        }
+                        Err(_) => self.warn(&folder.join(&file), "it is no JSON of a strategy"),
+                    }
+                }
+            }
+        }
+        found.into_values().collect()
+    }
+}
+
+impl BuiltInFabric for Folders {
+    fn answer(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, Vec<u8>), Error> {
+        let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+        answer_from(self, method, &parts, body)
+            .unwrap_or_else(|| Err(Error::of(Kind::ApiUnavailable, Cause::NeedsFabric, &[])))
+    }
+}
