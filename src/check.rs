@@ -38,6 +38,8 @@ const NEXT: &str = "Next: try a run, which this check leaves out because it may 
                     \x20 fabric-mcp --call fabric_run_pattern '{\"pattern_name\":\"NAME\"}' < FILE\n\
                     Then fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
                     fabric-mcp --generate client-config lists the clients.\n";
+const NEXT_AFTER_FOLDERS: &str = "Next: with the same --patterns-dir, fabric-mcp --install CLIENT adds these\n\
+                                  patterns to your assistant or editor; to run them you need a Fabric.\n";
 const NEXT_AFTER_DEMO: &str = "Next: fabric-mcp --demo --install CLIENT adds this demo to your assistant or\n\
                                editor; fabric-mcp --generate client-config lists the clients. Then start your\n\
                                own Fabric, and check it: fabric-mcp --check\n";
@@ -64,6 +66,10 @@ pub(crate) enum Look {
 /// Logs whether Fabric answers.
 pub(crate) fn log_connection(client: &Client) {
     match client.pattern_names(&no_wait()) {
+        Ok(names) if !client.has_fabric() => {
+            let count = names.len();
+            log::info!("Reading {count} patterns from --patterns-dir, without any Fabric.");
+        }
         Ok(_) => log::info!("Successfully connected to Fabric API at {}.", client.url()),
         Err(error) => log::error!(
             "Failed to connect to Fabric API at {}. Details: {}",
@@ -238,6 +244,7 @@ fn ask_for_the_rest(
                 report.found(Cause::NoModels, &[]);
             }
         }
+        Err(error) if error.cause == Some(Cause::NeedsFabric) => {}
         Err(error) => {
             report.line(false, "models", "cannot be listed")?;
             // Every version answers so without a vendor.
@@ -271,6 +278,7 @@ fn ask_for_the_rest(
             report.found(Cause::OldFabric, &[]);
         }
         Ok(_) => {}
+        Err(error) if error.cause == Some(Cause::NeedsFabric) => {}
         Err(error) => report.found_behind(Cause::NoConfiguration, &error),
     }
     Ok(())
@@ -411,7 +419,8 @@ struct Report<'a> {
     json: Value,
     /// In the order found.
     problems: Vec<Error>,
-    demo: bool,
+    /// What to do next if all is good.
+    next: &'static str,
     /// Whether the pattern of the proposed run is one of Fabric's.
     has_summarize: bool,
     /// Width of the current line of the demo's run, in characters.
@@ -444,15 +453,21 @@ impl<'a> Report<'a> {
                 "demo_run": null,
             }),
             problems: Vec::new(),
-            demo,
+            next: match config {
+                Config { demo: true, .. } => NEXT_AFTER_DEMO,
+                _ if config.patterns_dirs.is_empty() => NEXT,
+                _ => NEXT_AFTER_FOLDERS,
+            },
             has_summarize: false,
             column: 0,
             blanks: 0,
         };
-        let demo = if demo { " (the built-in demo)" } else { "" };
-        report.write(&format!(
-            "fabric-mcp {version}: checking Fabric at {url}{demo}\n\n"
-        ))?;
+        let head = match (demo, config.patterns_dirs.is_empty()) {
+            (true, _) => format!("Fabric at {url} (the built-in demo)"),
+            (false, true) => format!("Fabric at {url}"),
+            (false, false) => format!("the patterns in {url}"),
+        };
+        report.write(&format!("fabric-mcp {version}: checking {head}\n\n"))?;
         Ok(report)
     }
 
@@ -565,8 +580,7 @@ impl<'a> Report<'a> {
         };
         let next = match good {
             false => MEND,
-            true if self.demo => NEXT_AFTER_DEMO,
-            true => NEXT,
+            true => self.next,
         };
         let name = if self.has_summarize {
             "summarize"

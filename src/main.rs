@@ -147,6 +147,16 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             let program = program.to_string_lossy();
             install::run(client, &program, launch.as_ref(), &env, yes).map_err(ExitReason::failed)
         }
+        Command::Skills { dir, names, config } => {
+            let (server, config, _demo) = assemble(*config)?;
+            let origin = match config.demo {
+                true => "fabric-mcp --demo",
+                false => &config.fabric.url,
+            };
+            let report = generate::write_skills(&server, &dir, &names, origin);
+            let (text, good) = report.map_err(ExitReason::failed)?;
+            print(&text).map(|written| written && good)
+        }
         Command::Call {
             tool,
             arguments,

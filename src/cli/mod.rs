@@ -18,7 +18,7 @@ mod values;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lexopt::Arg;
 
@@ -55,6 +55,15 @@ pub(crate) enum Command {
     ListTools,
     /// Print a file generated from the table of flags: `--generate`.
     Generate(Generate),
+    /// Write patterns as skills into a folder: `--generate skills`.
+    Skills {
+        /// The folder.
+        dir: PathBuf,
+        /// Names of patterns; empty for all.
+        names: Vec<String>,
+        /// Where they come from.
+        config: Box<Config>,
+    },
     /// Change a client's configuration file.
     Install {
         /// Whose file.
@@ -154,6 +163,11 @@ pub(crate) fn parse(
     }
     raw.refuse_strays()?;
     if let Some(what) = raw.last("generate") {
+        if what == "skills" {
+            let (dir, names) = values::skills(&raw.words, raw.has("all"))?;
+            let config = Box::new(resolve::resolve(&raw, env, read_file)?);
+            return Ok(Command::Skills { dir, names, config });
+        }
         return values::generate(what, &raw.words, &|| launch::launch(&raw, env, read_file))
             .map(Command::Generate);
     }
@@ -276,6 +290,11 @@ impl RawFlags {
                 "yes",
                 self.has("install") || self.has("uninstall"),
                 "--install and --uninstall",
+            ),
+            (
+                "all",
+                self.last("generate").is_some_and(|what| what == "skills"),
+                "--generate skills",
             ),
             ("url", clients(), "--install and --generate client-config"),
         ] {

@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -407,6 +407,20 @@ pub(super) fn generate(
             )));
         }
     })
+}
+
+/// The folder and the patterns of `--generate skills`: no names for `--all`.
+pub(super) fn skills(words: &[OsString], all: bool) -> Result<(PathBuf, Vec<String>), ExitReason> {
+    let named = |word: &OsString| utf8(word.clone(), "--generate skills");
+    match words {
+        [dir, names @ ..] if names.is_empty() == all => {
+            let names = names.iter().map(named).collect::<Result<_, _>>()?;
+            Ok((PathBuf::from(dir), names))
+        }
+        _ => Err(ExitReason::usage(
+            "--generate skills: give a folder, and then the names of patterns or --all",
+        )),
+    }
 }
 
 /// A line of the tokens file, whose name is checked where the line is made.

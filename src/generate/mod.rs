@@ -1,11 +1,14 @@
 //! The files of `--generate`, from the table of flags.
 //!
-//! In scope: the manual page, completions, systemd units, rules for Prometheus, client configurations, tokens. Not in
-//! scope: installing them; they only go to stdout.
+//! In scope: the manual page, completions, systemd units, rules for Prometheus, client configurations, tokens, which only
+//! go to stdout; and skills, which are written into a folder. Not in scope: installing them.
 
 mod completions;
 mod man;
+mod skills;
 mod unit;
+
+pub(crate) use skills::write as write_skills;
 
 use std::path::Path;
 

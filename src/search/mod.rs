@@ -16,7 +16,7 @@ mod table;
 mod words;
 
 pub(crate) use index::{Card, Index, card};
-pub(crate) use names::{humanised, skill_names};
+pub(crate) use names::{humanised, kebab, skill_names};
 
 /// The longest start of at most `most` bytes.
 fn start_of(text: &str, most: usize) -> &str {

@@ -39,7 +39,8 @@ pub(crate) fn skill_names<'a>(
     skills
 }
 
-fn kebab(name: &str) -> String {
+/// The name of a pattern in kebab case, which other patterns may share; empty if no letter is left.
+pub(crate) fn kebab(name: &str) -> String {
     let mut kebab = String::new();
     for c in plain_letters(name).chars() {
         if kebab.len() == LONGEST {

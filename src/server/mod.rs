@@ -43,6 +43,7 @@ use crate::tools::{Backend, Caller, Peer};
 
 pub(crate) use call::{Call, CallHead, refuse};
 pub(crate) use local::Audience;
+pub(crate) use skills::SkillDocument;
 pub(crate) use subscriptions::{Listen, Listener, Registration};
 
 use call::{ToolCall, Working};

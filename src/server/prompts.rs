@@ -30,8 +30,13 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     let cursor = pages::cursor(request.params)?;
     Ok(request.call(move |call, result| {
         let snapshot = call.server.backend.catalog.snapshot(&call.context.wait())?;
-        let is_offered =
-            |entry: &&Entry| entry.is_runnable() && call.server.backend.policy.allows(&entry.name);
+        let backend = &call.server.backend;
+        let is_offered = |entry: &&Entry| {
+            let text = entry.text.as_deref().unwrap_or_default();
+            entry.is_runnable()
+                && backend.policy.allows(&entry.name)
+                && backend.fabric.is_only_shown(&entry.name, text).is_none()
+        };
         let allowed: Vec<&Entry> = snapshot.patterns.iter().filter(is_offered).collect();
         let revision = result.revision;
         cursor.write(result, "prompts", &allowed, |entry| {

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use serde::Serialize;
 
-use crate::fabric::{Entry, Error, Kind, Snapshot};
+use crate::fabric::{Client, Entry, Error, Kind, NoWait, Snapshot, Wait};
 use crate::protocol::pages;
 use crate::protocol::{Params, Refusal};
 use crate::search::{humanised, skill_names};
 use crate::sha256::sha256_hex;
 use crate::sync::lock;
 use crate::text::shown;
+use crate::tools::Backend;
 
 use super::call::Working;
 use super::{Action, Request, Server, while_fresh};
@@ -28,14 +29,13 @@ pub(super) struct Shelf(Mutex<Option<Arc<Skills>>>);
 
 impl Shelf {
     /// The skills of the current snapshot.
-    fn skills(&self, call: &Working<'_>) -> Result<Arc<Skills>, Refusal> {
-        let backend = &call.server.backend;
-        let snapshot = backend.catalog.snapshot(&call.context.wait())?;
+    fn skills(&self, backend: &Backend, wait: &Arc<dyn Wait>) -> Result<Arc<Skills>, Error> {
+        let snapshot = backend.catalog.snapshot(wait)?;
         let known = lock(&self.0).clone();
         if let Some(skills) = known.filter(|skills| Arc::ptr_eq(&skills.snapshot, &snapshot)) {
             return Ok(skills);
         }
-        let skills = Arc::new(Skills::new(snapshot, |name| backend.policy.allows(name)));
+        let skills = Arc::new(Skills::new(snapshot, backend));
         *lock(&self.0) = Some(Arc::clone(&skills));
         Ok(skills)
     }
@@ -44,6 +44,7 @@ impl Shelf {
 /// All skills of one snapshot. Their text is generated on each read, deterministically.
 struct Skills {
     snapshot: Arc<Snapshot>,
+    fabric: Arc<Client>,
     /// By name.
     all: BTreeMap<String, Manifest>,
 }
@@ -58,17 +59,19 @@ struct Manifest {
 }
 
 impl Skills {
-    fn new(snapshot: Arc<Snapshot>, is_allowed: impl Fn(&str) -> bool) -> Skills {
+    fn new(snapshot: Arc<Snapshot>, backend: &Backend) -> Skills {
+        let fabric = Arc::clone(&backend.fabric);
         let mut all = BTreeMap::new();
         let names = skill_names(snapshot.patterns.iter().map(|entry| entry.name.as_str()));
         let mut left_out = 0;
         for entry in snapshot
             .patterns
             .iter()
-            .filter(|entry| is_allowed(&entry.name))
+            .filter(|entry| backend.policy.allows(&entry.name))
         {
             let name = names.get(entry.name.as_str());
-            let document = name.and_then(|name| Some((name, document(name, entry, &snapshot)?)));
+            let document =
+                name.and_then(|name| Some((name, document(name, entry, &snapshot, &fabric)?)));
             let Some((name, document)) =
                 document.filter(|(_, document)| document.len() <= MAX_SKILL)
             else {
@@ -88,13 +91,17 @@ impl Skills {
             );
         }
         drop(names);
-        Skills { snapshot, all }
+        Skills {
+            snapshot,
+            fabric,
+            all,
+        }
     }
 
     /// The whole `SKILL.md`; `None` if there is no such skill.
     fn document(&self, name: &str) -> Option<String> {
         let entry = self.snapshot.pattern(&self.all.get(name)?.pattern)?;
-        document(name, entry, &self.snapshot)
+        document(name, entry, &self.snapshot, &self.fabric)
     }
 
     fn entry<'a>(&'a self, name: &'a str, manifest: &'a Manifest) -> SkillEntry<'a> {
@@ -172,7 +179,7 @@ impl<'a> FrontMatter<'a> {
 }
 
 /// A whole `SKILL.md`; `None` if the pattern's text is unknown.
-fn document(name: &str, entry: &Entry, snapshot: &Snapshot) -> Option<String> {
+fn document(name: &str, entry: &Entry, snapshot: &Snapshot, fabric: &Client) -> Option<String> {
     let text = entry.text.as_deref()?;
     let front = FrontMatter::new(name, &entry.name, snapshot);
     let (name, pattern) = (quoted(front.name), quoted(front.metadata.pattern));
@@ -181,7 +188,10 @@ fn document(name: &str, entry: &Entry, snapshot: &Snapshot) -> Option<String> {
          yourself, on the user's input.",
         quoted(&front.description)
     );
+    let is_only_shown = fabric.is_only_shown(&entry.name, text).is_some();
     document.push_str(&match entry.is_runnable() {
+        true if is_only_shown => " What stands between their double braces is code that Fabric would replace.\n\n".to_owned(),
+        true if !fabric.has_fabric() => "\n\n".to_owned(),
         true => format!(
             " Or call the tool `fabric_run_pattern` with `pattern_name` {pattern} and that input as `input_text`, so that \
              Fabric's model does it.\n\n"
@@ -189,13 +199,18 @@ fn document(name: &str, entry: &Entry, snapshot: &Snapshot) -> Option<String> {
         false => " Fabric itself cannot run them: what stands between their double braces is code.\n\n".to_owned(),
     });
     if !entry.variables.is_empty() && entry.is_runnable() {
+        let run = if fabric.has_fabric() {
+            " (in a run: `variables`)"
+        } else {
+            ""
+        };
         let variables: Vec<String> = entry
             .variables
             .iter()
             .map(|name| format!("`{{{{{name}}}}}`"))
             .collect();
         document.push_str(&format!(
-            "Variables, for which the user gives values (in a run: `variables`): {}.\n\n",
+            "Variables, for which the user gives values{run}: {}.\n\n",
             variables.join(", ")
         ));
     }
@@ -224,12 +239,41 @@ fn quoted(text: &str) -> String {
     quoted + "\""
 }
 
+/// A skill, to be saved.
+pub(crate) struct SkillDocument {
+    /// Its name.
+    pub(crate) name: String,
+    /// The name of its pattern.
+    pub(crate) pattern: String,
+    /// The whole `SKILL.md`.
+    pub(crate) text: String,
+}
+
+impl Server {
+    fn skills(&self, wait: Arc<dyn Wait>) -> Result<Arc<Skills>, Error> {
+        self.skills.skills(&self.backend, &wait)
+    }
+
+    /// All skills. Blocks until they are read.
+    pub(crate) fn skill_documents(&self) -> Result<Vec<SkillDocument>, Error> {
+        let skills = self.skills(Arc::new(NoWait))?;
+        let documents = skills.all.iter().filter_map(|(name, manifest)| {
+            Some(SkillDocument {
+                name: name.clone(),
+                pattern: manifest.pattern.clone(),
+                text: skills.document(name)?,
+            })
+        });
+        Ok(documents.collect())
+    }
+}
+
 /// The `SKILL.md` of the skill of this name, if it exists.
 pub(super) fn read(
     call: &Working<'_>,
     name: &str,
 ) -> Result<Option<(String, Arc<Snapshot>)>, Refusal> {
-    let skills = call.server.skills.skills(call)?;
+    let skills = call.server.skills(call.context.wait())?;
     let text = skills.document(name);
     Ok(text.map(|text| (text, Arc::clone(&skills.snapshot))))
 }
@@ -238,7 +282,7 @@ pub(super) fn read(
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let cursor = pages::cursor(request.params)?;
     Ok(request.call(move |call, result| {
-        let skills = call.server.skills.skills(call)?;
+        let skills = call.server.skills(call.context.wait())?;
         let all: Vec<_> = skills.all.iter().collect();
         cursor.write(result, "skills", &all, |(name, manifest)| {
             skills.entry(name, manifest)
@@ -253,7 +297,7 @@ pub(super) fn get(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "skills/get needs params.uri, a string such as skill://fabric/summarize/SKILL.md.";
     let uri = Params::new(request.params, usage).text("uri")?.to_owned();
     Ok(request.call(move |call, result| {
-        let skills = call.server.skills.skills(call)?;
+        let skills = call.server.skills(call.context.wait())?;
         let Some((name, manifest)) = named(&uri).and_then(|name| skills.all.get_key_value(name))
         else {
             let detail = format!(

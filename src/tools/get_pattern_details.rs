@@ -122,10 +122,11 @@ impl GetPatternDetails {
         );
         let variables = pattern.variables();
         let runnable = is_runnable(&variables);
-        let warnings: Vec<String> = (!runnable)
-            .then(|| not_runnable("pattern_name", name).detail)
-            .into_iter()
-            .collect();
+        let warning = match runnable {
+            true => backend.fabric.is_only_shown(name, &pattern.system_prompt),
+            false => Some(not_runnable("pattern_name", name)),
+        };
+        let warnings: Vec<String> = warning.map(|error| error.detail).into_iter().collect();
         let details = Details {
             name: name.to_owned(),
             description: pattern.own_description().unwrap_or(card.purpose),

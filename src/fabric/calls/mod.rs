@@ -227,6 +227,12 @@ impl Client {
         Ok(Some(pattern))
     }
 
+    /// Why a pattern of this text is only shown here and not rendered; `None` if it can be.
+    pub(crate) fn is_only_shown(&self, name: &str, text: &str) -> Option<Error> {
+        let is_rendered = self.has_fabric() || template::is_plain(text);
+        (!is_rendered).then(|| template::not_plain(name))
+    }
+
     /// Replaces the `error` of a run or read of `name` by "not found" if Fabric does not list that pattern. Errors with
     /// another cause stay unchanged.
     pub(crate) fn explain(&self, name: &Name, error: Error, wait: &Arc<dyn Wait>) -> Error {

@@ -167,6 +167,11 @@ impl Client {
         Ok(client)
     }
 
+    /// Whether there is a Fabric, or only patterns to read.
+    pub(crate) fn has_fabric(&self) -> bool {
+        self.built_in.is_none()
+    }
+
     /// Fabric's URL, without user-info and final slash.
     pub(crate) fn url(&self) -> &str {
         &self.settings.url
