@@ -36,6 +36,7 @@ pub(crate) const TOPICS: &[Topic] = &[
         Some(Section::Fabric),
         include_str!("topics/fabric.txt"),
     ),
+    topic("patterns", None, include_str!("topics/patterns.txt")),
     topic("runs", Some(Section::Runs), include_str!("topics/runs.txt")),
     topic(
         "network",

@@ -1,0 +1,336 @@
+//! Patterns from folders, without any Fabric: what is read, what is refused, and that nothing is sent or opened.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::support::folder::TempFolder;
+use crate::support::http::HttpServer;
+use crate::support::process::Program;
+use crate::support::stdio::Stdio;
+use crate::support::web::Streamable;
+use crate::support::{Caller, DEADLINE, ERAS, Era};
+
+/// Two plain patterns, one with a plugin call, one that is code, and a strategy.
+fn folder(name: &str) -> TempFolder {
+    let folder = TempFolder::new(name);
+    folder.write("patterns/plain/system.md", "Sum it up.\n");
+    folder.write("patterns/plain/user.md", "CONTENT:\n");
+    folder.write(
+        "patterns/translate/system.md",
+        "Into {{lang}}, please: {{input}} ({{lang}})",
+    );
+    folder.write(
+        "patterns/dated/system.md",
+        "Today is {{plugin:datetime:now}}. {{plugin:sys:env:HOME}}",
+    );
+    folder.write("patterns/code/system.md", "Write {{if .x}}.");
+    folder.write("patterns/README.md", "No pattern.");
+    folder.write(
+        "strategies/cot.json",
+        r#"{"description": "Steps", "prompt": "Step by step."}"#,
+    );
+    folder.write("strategies/broken.json", "no JSON");
+    folder
+}
+
+fn program(folder: &TempFolder) -> Program {
+    let dir = folder.path("patterns");
+    Program::new(["--patterns-dir", dir.to_str().unwrap()])
+}
+
+/// The names of what a list holds.
+fn names(result: &Value, kind: &str) -> Vec<String> {
+    let all = result[kind].as_array().unwrap().iter();
+    all.map(|one| one["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn prompt(result: &Value) -> &str {
+    result["messages"][0]["content"]["text"].as_str().unwrap()
+}
+
+fn check(client: &mut impl Caller) {
+    let mut result = |method: &str, params: Value| {
+        let answer = client.ask(method, params);
+        assert!(answer["result"].is_object(), "{method}: {answer}");
+        answer["result"].clone()
+    };
+    let prompts = result("prompts/list", json!({}));
+    assert_eq!(names(&prompts, "prompts"), ["plain", "translate"]);
+    let resources = result("resources/list", json!({}));
+    let all = ["code", "dated", "plain", "translate", "cot"];
+    assert_eq!(names(&resources, "resources"), all);
+    let arguments = json!({"lang": "{de}", "input_text": "a {{lang}} {{plugin:sys:env:HOME}} b"});
+    let get = json!({"name": "translate", "arguments": arguments});
+    assert_eq!(
+        prompt(&result("prompts/get", get)),
+        "Into {de}, please: a {{lang}} {{plugin:sys:env:HOME}} b ({de})"
+    );
+    // Fabric puts the input after a pattern without a place for it.
+    let arguments = json!({"input_text": "x", "strategy_name": "cot"});
+    let get = json!({"name": "plain", "arguments": arguments});
+    assert_eq!(
+        prompt(&result("prompts/get", get)),
+        "Step by step.\nSum it up.\nx"
+    );
+    let read = result("resources/read", json!({"uri": "fabric://pattern/dated"}));
+    let raw = "Today is {{plugin:datetime:now}}. {{plugin:sys:env:HOME}}";
+    assert_eq!(read["contents"][0]["text"], raw);
+    let reference = json!({"type": "ref/resource", "uri": "fabric://pattern/{name}"});
+    let params = json!({"ref": reference, "argument": {"name": "name", "value": "tr"}});
+    let completion = result("completion/complete", params);
+    assert_eq!(completion["completion"]["values"], json!(["translate"]));
+
+    let refusal = client.ask("prompts/get", json!({"name": "dated", "arguments": {}}));
+    let message = refusal["error"]["message"].as_str().unwrap();
+    assert!(message.contains("only a Fabric can run"), "{refusal}");
+    let details = client.success(
+        "fabric_get_pattern_details",
+        json!({"pattern_name": "dated"}),
+    );
+    assert_eq!(details["system_prompt"], raw);
+    let warning = details["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("only a Fabric can run"), "{warning}");
+    let details = client.success(
+        "fabric_get_pattern_details",
+        json!({"pattern_name": "plain"}),
+    );
+    assert_eq!(details["user_prompt_template"], "CONTENT:\n");
+    assert!(details.get("warnings").is_none(), "{details}");
+    let found = client.success("fabric_list_patterns", json!({"query": "sum up"}));
+    assert_eq!(found["patterns"][0]["name"], "plain", "{found}");
+    let strategies = client.success("fabric_list_strategies", json!({}));
+    assert_eq!(names(&strategies, "strategies"), ["cot"]);
+
+    for (tool, arguments) in [
+        (
+            "fabric_run_pattern",
+            json!({"pattern_name": "plain", "input_text": "x"}),
+        ),
+        ("fabric_list_models", json!({})),
+        ("fabric_list_contexts", json!({})),
+        ("fabric_get_configuration", json!({})),
+        (
+            "fabric_get_transcript",
+            json!({"url": "https://youtu.be/dQw4w9WgXcQ"}),
+        ),
+    ] {
+        let said = client.failure(tool, arguments, "fabric-api-unavailable");
+        assert!(
+            said.contains("needs a Fabric") && said.contains("--fabric-url"),
+            "{tool}: {said}"
+        );
+    }
+    let unknown = json!({"pattern_name": "plian"});
+    let said = client.failure("fabric_get_pattern_details", unknown, "pattern-not-found");
+    assert!(said.contains("plain"), "{said}");
+}
+
+#[test]
+fn everything_but_what_needs_a_fabric_works_in_every_era() {
+    let folder = folder("patterns-dir");
+    for era in ERAS {
+        check(&mut Stdio::speaking(era, program(&folder)));
+    }
+    let server = Arc::new(HttpServer::start(program(&folder)));
+    check(&mut Streamable::to(&server, Era::Modern, None));
+}
+
+#[test]
+fn skills_do_not_tell_to_run_what_cannot_be_run() {
+    let folder = folder("patterns-dir-skills");
+    let mut client = Stdio::speaking(Era::Modern, program(&folder));
+    for (name, end) in [
+        ("plain", "on the user's input.\n\nSum it up.\n"),
+        (
+            "dated",
+            "is code that Fabric would replace.\n\nToday is {{plugin:datetime:now}}. {{plugin:sys:env:HOME}}",
+        ),
+    ] {
+        let uri = format!("skill://fabric/{name}/SKILL.md");
+        let read = client.result("resources/read", json!({"uri": uri}));
+        let text = read["contents"][0]["text"].as_str().unwrap();
+        assert!(
+            text.ends_with(end) && !text.contains("fabric_run_pattern"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn the_first_folder_that_has_a_name_wins() {
+    let folder = TempFolder::new("patterns-dir-order");
+    folder.write("one/both/system.md", "from one");
+    folder.write("two/both/system.md", "from two");
+    folder.write("two/only/system.md", "from two");
+    let dirs = ["one", "two"].map(|dir| folder.path(dir).to_str().unwrap().to_owned());
+    let program = Program::new(["--patterns-dir", &dirs[0], "--patterns-dir", &dirs[1]]);
+    let mut client = Stdio::speaking(Era::Modern, program);
+    for (name, text) in [("both", "from one"), ("only", "from two")] {
+        let arguments = json!({"pattern_name": name});
+        let details = client.success("fabric_get_pattern_details", arguments);
+        assert_eq!(details["system_prompt"], text);
+    }
+}
+
+/// Whatever stands in a folder, it is neither waited for nor shown.
+#[cfg(unix)]
+#[test]
+fn links_out_pipes_huge_and_broken_files_are_left_out_with_a_warning() {
+    use std::ffi::OsStr;
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::symlink;
+
+    let folder = TempFolder::new("patterns-dir-hostile");
+    let secret = folder.write("secret/system.md", "canary");
+    let good = folder.write("patterns/good/system.md", "Good.");
+    let dir = |name: &str| {
+        let dir = folder.path("patterns").join(name);
+        fs::create_dir(&dir).unwrap();
+        dir.join("system.md")
+    };
+    symlink(&secret, dir("link_out")).unwrap();
+    symlink(folder.path("secret"), folder.path("patterns/folder_out")).unwrap();
+    symlink("../../secret/system.md", dir("link_up")).unwrap();
+    symlink("/dev/zero", dir("device")).unwrap();
+    symlink("system.md", dir("link_to_itself")).unwrap();
+    symlink("nowhere", dir("dangling")).unwrap();
+    symlink(&good, dir("link_inside")).unwrap();
+    let made = std::process::Command::new("mkfifo")
+        .arg(dir("pipe"))
+        .status();
+    assert!(made.unwrap().success());
+    fs::create_dir(dir("folder")).unwrap();
+    fs::write(dir("huge"), vec![b'x'; (1 << 20) + 1]).unwrap();
+    fs::write(dir("just_right"), vec![b'x'; 1 << 20]).unwrap();
+    fs::write(dir("not_utf8"), b"caf\xe9").unwrap();
+    fs::write(dir("two\nlines"), "x").unwrap();
+    fs::write(dir("résumé 2"), "x").unwrap();
+    fs::create_dir(folder.path("patterns/empty")).unwrap();
+    fs::create_dir(folder.path("patterns/.git")).unwrap();
+    let odd = folder.path("patterns").join(OsStr::from_bytes(b"odd\xff"));
+    fs::create_dir(odd).unwrap();
+    // The folder itself may be a link.
+    symlink("patterns", folder.path("link")).unwrap();
+    let link = folder.path("link");
+    let program = Program::new(["--patterns-dir", link.to_str().unwrap()]);
+    let mut client = Stdio::speaking(Era::Modern, program);
+    let list = client.result("prompts/list", json!({}));
+    let expected = ["good", "just_right", "link_inside", "résumé 2"];
+    assert_eq!(names(&list, "prompts"), expected);
+    for name in ["link_out", "folder_out", "link_up", "pipe", "device"] {
+        let arguments = json!({"pattern_name": name});
+        client.failure("fabric_get_pattern_details", arguments, "pattern-not-found");
+    }
+    let process = &client.process;
+    for (name, why) in [
+        ("link_out", "a link leads out"),
+        ("folder_out", "a link leads out"),
+        ("link_up", "a link leads out"),
+        ("device", "a link leads out"),
+        ("link_to_itself", "cannot be read"),
+        ("dangling", "cannot be read"),
+        ("pipe", "not a plain file"),
+        ("folder", "not a plain file"),
+        ("huge", "more than 1 MiB"),
+        ("not_utf8", "not UTF-8"),
+        ("lines", "no name that Fabric takes"),
+        ("odd", "no name that Fabric takes"),
+    ] {
+        let is_it = |line: &&str| line.contains(name) && line.contains(why);
+        let log = process.stderr();
+        // However often it is read.
+        assert_eq!(log.lines().filter(is_it).count(), 1, "{name}: {log}");
+    }
+    assert!(!process.stderr().contains("empty"), "{}", process.stderr());
+}
+
+#[test]
+fn changes_are_noticed() {
+    let folder = folder("patterns-dir-changes");
+    let program = program(&folder).flags("--catalog-ttl 0.05");
+    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);
+    let before = client.result("prompts/list", json!({}));
+    assert_eq!(names(&before, "prompts"), ["plain", "translate"]);
+    folder.write("patterns/brand_new/system.md", "New.");
+    let note = client.next_note();
+    assert_eq!(note["method"], "notifications/prompts/list_changed");
+    let after = client.result("prompts/list", json!({}));
+    assert_eq!(
+        names(&after, "prompts"),
+        ["brand_new", "plain", "translate"]
+    );
+    // A text is read when it is asked for.
+    folder.write("patterns/plain/system.md", "Changed.");
+    let details = client.success(
+        "fabric_get_pattern_details",
+        json!({"pattern_name": "plain"}),
+    );
+    assert_eq!(details["system_prompt"], "Changed.");
+}
+
+#[test]
+fn a_folder_that_goes_away_is_an_error_without_its_path() {
+    let folder = folder("patterns-dir-gone");
+    let mut client = Stdio::speaking(Era::Modern, program(&folder));
+    std::fs::rename(folder.path("patterns"), folder.path("elsewhere")).unwrap();
+    let said = client.failure("fabric_list_patterns", json!({}), "fabric-api-unavailable");
+    assert!(
+        said.contains("--patterns-dir") && !said.contains(folder.text()),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_folder_without_patterns_and_a_second_source_are_refused_at_the_start() {
+    let folder = folder("patterns-dir-start");
+    folder.write("empty/README.md", "Nothing.");
+    let dir = |name: &str| folder.path(name).to_str().unwrap().to_owned();
+    for (dir, says) in [
+        (dir("nowhere"), "cannot be read: No such file"),
+        (dir("empty"), "has no pattern; give a folder that holds"),
+        (dir("empty/README.md"), "cannot be read: Not a directory"),
+        (folder.text().to_owned(), "has no pattern; did you mean"),
+    ] {
+        let finished = Program::new(["--patterns-dir", &dir]).run(DEADLINE);
+        finished.expect_code(2).expect_stderr(says);
+    }
+    for other in ["--demo", "--fabric-url http://127.0.0.1:1"] {
+        let finished = program(&folder).flags(other).run(DEADLINE);
+        finished
+            .expect_code(2)
+            .expect_stderr("--patterns-dir: ")
+            .expect_stderr("unset one of them");
+    }
+    let finished = program(&folder)
+        .env("FABRIC_BASE_URL", "http://127.0.0.1:1")
+        .run(DEADLINE);
+    finished.expect_code(2).expect_stderr("FABRIC_BASE_URL");
+}
+
+#[test]
+fn the_check_and_an_entry_for_a_client_know_folders() {
+    let folder = folder("patterns-dir-check");
+    let finished = program(&folder).arg("--check").run(DEADLINE);
+    finished
+        .expect_code(0)
+        .expect_stdout("checking the patterns in ")
+        .expect_stdout("Everything works.");
+    let dir = folder.path("patterns");
+    let program = Program::new([
+        "--generate",
+        "client-config",
+        "cursor",
+        "--patterns-dir",
+        dir.to_str().unwrap(),
+    ]);
+    let finished = program.env("FABRIC_API_KEY", "canary").run(DEADLINE);
+    finished.expect_code(0);
+    let config: Value = serde_json::from_str(&finished.stdout).unwrap();
+    let entry = &config["mcpServers"]["fabric"];
+    assert_eq!(entry["args"][0], "--patterns-dir");
+    assert_eq!(entry["args"][1], dir.to_str().unwrap());
+    assert!(!finished.stdout.contains("FABRIC_"), "{entry}");
+}

@@ -1,0 +1,152 @@
+//! `--generate skills`: what is written, what a second run replaces, and what is never touched.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::support::fabric::FakeFabric;
+use crate::support::folder::TempFolder;
+use crate::support::process::{Finished, Program};
+use crate::support::stdio::Stdio;
+use crate::support::{DEADLINE, Era};
+
+/// Two patterns in a folder, and the flag that names it.
+fn patterns(name: &str) -> (TempFolder, String) {
+    let folder = TempFolder::new(name);
+    folder.write("patterns/sum_up/system.md", "Sum it up.\n");
+    folder.write("patterns/write_letter/system.md", "Write a letter.\n");
+    let flag = format!("--patterns-dir {}/patterns", folder.text());
+    (folder, flag)
+}
+
+fn generate(from: &str, into: &str) -> Finished {
+    let program = Program::new([]).flags(from);
+    program
+        .flags(&format!("--generate skills {into}"))
+        .run(DEADLINE)
+}
+
+/// The `SKILL.md` without the two lines that only the file has.
+fn unsigned(file: &str) -> String {
+    let lines = file.split_inclusive('\n');
+    lines
+        .filter(|line| !line.starts_with("  fabric-mcp-"))
+        .collect()
+}
+
+#[test]
+fn the_files_are_the_skills_of_the_server_with_origin_and_digest() {
+    let fabric = FakeFabric::start();
+    let (folder, flag) = patterns("skills-same");
+    for (from, origin) in [
+        (format!("--fabric-url {}", fabric.url()), fabric.url()),
+        (flag, format!("{}/patterns", folder.text())),
+    ] {
+        let mut client = Stdio::speaking(Era::Modern, Program::new([]).flags(&from));
+        let list = client.result("skills/list", json!({}));
+        let skills = list["skills"].as_array().unwrap();
+        let into = TempFolder::new("skills-same-into");
+        let finished = generate(&from, &format!("{}/new/skills --all", into.text()));
+        let count = skills.len();
+        finished
+            .expect_code(0)
+            .expect_stdout(&format!("{count} written, 0 unchanged, of {count} skills"));
+        for skill in skills {
+            let name = skill["frontmatter"]["name"].as_str().unwrap();
+            let read = client.result("resources/read", json!({"uri": skill["uri"]}));
+            let file = into.path(&format!("new/skills/{name}/SKILL.md"));
+            let file = fs::read_to_string(file).unwrap();
+            assert_eq!(unsigned(&file), read["contents"][0]["text"], "{name}");
+            let line = format!("\n  fabric-mcp-origin: {}\n", json!(origin));
+            assert!(file.contains(&line), "{file}");
+        }
+    }
+}
+
+#[test]
+fn a_second_run_replaces_what_is_unchanged_and_keeps_the_rest() {
+    let (folder, flag) = patterns("skills-again");
+    let into = format!("{}/skills sum_up write_letter", folder.text());
+    generate(&flag, &into)
+        .expect_code(0)
+        .expect_stdout("2 written");
+    generate(&flag, &into)
+        .expect_code(0)
+        .expect_stdout("0 written, 2 unchanged");
+    let letter = folder.path("skills/write-letter/SKILL.md");
+    let changed = fs::read_to_string(&letter).unwrap() + "Mine.\n";
+    fs::write(&letter, &changed).unwrap();
+    folder.write("patterns/write_letter/system.md", "Write a long letter.\n");
+    folder.write("patterns/sum_up/system.md", "Sum it all up.\n");
+    let finished = generate(&flag, &into);
+    finished
+        .expect_code(0)
+        .expect_stdout("kept write-letter: ")
+        .expect_stdout("1 written, 0 unchanged, of 2 skills");
+    assert_eq!(fs::read_to_string(&letter).unwrap(), changed);
+    let sum = fs::read_to_string(folder.path("skills/sum-up/SKILL.md")).unwrap();
+    assert!(sum.ends_with("Sum it all up.\n"), "{sum}");
+    let files = fs::read_dir(folder.path("skills/sum-up")).unwrap();
+    assert_eq!(files.count(), 1, "no file is left behind");
+}
+
+#[cfg(unix)]
+#[test]
+fn no_link_is_followed() {
+    use std::os::unix::fs::symlink;
+
+    let (folder, flag) = patterns("skills-links");
+    folder.write("elsewhere/SKILL.md", "Mine.");
+    fs::create_dir_all(folder.path("skills/sum-up")).unwrap();
+    symlink(
+        "../../elsewhere/SKILL.md",
+        folder.path("skills/sum-up/SKILL.md"),
+    )
+    .unwrap();
+    symlink("../elsewhere", folder.path("skills/write-letter")).unwrap();
+    let finished = generate(&flag, &format!("{}/skills --all", folder.text()));
+    finished
+        .expect_code(1)
+        .expect_stdout("refused sum_up: ")
+        .expect_stdout("refused write_letter: ")
+        .expect_stdout("0 written");
+    symlink("skills", folder.path("link")).unwrap();
+    let finished = generate(&flag, &format!("{}/link --all", folder.text()));
+    finished.expect_code(1).expect_stderr("it is a link");
+    let mine = fs::read_to_string(folder.path("elsewhere/SKILL.md")).unwrap();
+    assert_eq!(mine, "Mine.");
+    assert_eq!(fs::read_dir(folder.path("elsewhere")).unwrap().count(), 1);
+}
+
+#[test]
+fn names_that_meet_in_kebab_case_are_refused_and_single_ones_are_not() {
+    let (folder, flag) = patterns("skills-kebab");
+    folder.write("patterns/sum-up/system.md", "Sum up.\n");
+    let into = format!("{}/skills", folder.text());
+    let finished = generate(&flag, &format!("{into} --all"));
+    finished
+        .expect_code(1)
+        .expect_stdout("refused sum-up: sum_up has the same name")
+        .expect_stdout("refused sum_up: sum-up has the same name")
+        .expect_stdout("1 written");
+    generate(&flag, &format!("{into} sum-up")).expect_code(0);
+}
+
+#[test]
+fn a_wrong_name_or_command_writes_nothing() {
+    let (folder, flag) = patterns("skills-wrong");
+    let into = format!("{}/skills", folder.text());
+    for (rest, code, says) in [
+        ("", 2, "names of patterns or --all"),
+        (" sum_up --all", 2, "names of patterns or --all"),
+        (" sum_up sum_upp", 1, "sum_up"),
+        (" ../x", 1, "--generate skills"),
+        (" create_coding_feature", 1, "--allow-pattern"),
+    ] {
+        let finished = generate(&flag, &format!("{into}{rest}"));
+        finished.expect_code(code).expect_stderr(says);
+    }
+    assert!(!folder.path("skills").exists());
+    let finished = Program::new(["--all"]).run(DEADLINE);
+    finished.expect_code(2).expect_stderr("--generate skills");
+}
