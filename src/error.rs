@@ -499,9 +499,8 @@ table! {
             "no-fabric",
             "This needs a Fabric, and this server has none: it reads patterns from folders \
              (--patterns-dir).",
-            "Instead of a run, read the pattern with fabric_get_pattern_details and follow it \
-             yourself; for all else, have the server started with --fabric-url instead of \
-             --patterns-dir.",
+            "Read the pattern with fabric_get_pattern_details and follow it yourself, or start \
+             the server with --fabric-url instead of --patterns-dir.",
         );
         /// The folder is not there.
         NoStrategies = warning(

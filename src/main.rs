@@ -282,8 +282,9 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), E
     let client = match config.patterns_dirs.as_slice() {
         [] => Client::new(&config.fabric),
         dirs => Folders::open(dirs).and_then(|folders| {
-            let shown = dirs.iter().map(|dir| dir.display().to_string());
-            config.fabric.url = shown.collect::<Vec<_>>().join(", ");
+            let shown = dirs.iter().flat_map(std::path::absolute);
+            let shown: Vec<String> = shown.map(|dir| dir.display().to_string()).collect();
+            config.fabric.url = shown.join(", ");
             Client::within(Arc::new(folders))
         }),
     };

@@ -133,7 +133,7 @@ impl Folders {
 /// # Errors
 /// Why it cannot be used.
 fn read(root: &Path, file: &Path) -> Result<Option<String>, String> {
-    let unreadable = |error: io::Error| format!("it cannot be read ({})", error.kind());
+    let unreadable = |error: io::Error| format!("it cannot be read: {error}");
     let path = root.join(file);
     let path = match path.canonicalize() {
         Ok(path) => path,
@@ -225,6 +225,6 @@ impl BuiltInFabric for Folders {
     fn answer(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, Vec<u8>), Error> {
         let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
         answer_from(self, method, &parts, body)
-            .unwrap_or_else(|| Err(Error::of(Kind::ApiUnavailable, Cause::NeedsFabric, &[])))
+            .unwrap_or_else(|| Err(Error::of(Kind::InvalidRequest, Cause::NeedsFabric, &[])))
     }
 }

@@ -86,7 +86,7 @@ fn each_choice_in_the_table_is_taken() {
         for choice in flag
             .values()
             .iter()
-            .filter(|choice| !["client-command", "token"].contains(*choice))
+            .filter(|choice| !["skills", "client-command", "token"].contains(*choice))
         {
             parse_with(&format!("--{} {choice}", flag.long), &[]).unwrap();
         }

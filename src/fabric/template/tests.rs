@@ -423,6 +423,43 @@ pub(super) fn only_the_pattern_runs(cases: u64) {
     );
 }
 
+/// For a plain pattern, one pass of replacement gives the bytes that Fabric's rounds give.
+#[test]
+fn a_plain_pattern_is_rendered_as_fabric_renders_it() {
+    let (mut rendered_cases, mut refused) = (0, 0);
+    for seed in 0..30_000 {
+        let (text, variables, input) = hostile(seed);
+        let told = format!("seed {seed}: {text:?} with {variables:?} on {input:?}");
+        let here = rendered("p", &text, &variables, &input);
+        if !is_plain(&text) {
+            let error = here.unwrap_err();
+            assert!(error.detail.contains("only a Fabric can run"), "{told}");
+            refused += 1;
+        } else if guard(&text, &variables, &input).is_ok() {
+            let here = here.map_or(Rendering::Failed, Rendering::Done);
+            for version in VERSIONS {
+                let fabric = without_calls(version, &text, &variables, &input);
+                assert_eq!(here, fabric.outcome, "{version:?}, {told}");
+            }
+            rendered_cases += 1;
+        }
+    }
+    println!("{rendered_cases} rendered, {refused} not plain");
+    assert!(rendered_cases > 1_000 && refused > 1_000);
+}
+
+#[test]
+fn a_rendered_pattern_has_a_limit_and_needs_its_variables() {
+    let none = map(&[]);
+    let text = "{{input}}".repeat(3);
+    let long = "x".repeat(MAX_MESSAGE / 3);
+    assert!(rendered("p", &text, &none, &long).is_ok());
+    let error = rendered("p", &text, &none, &(long + "y")).unwrap_err();
+    assert!(error.detail.contains("8 MiB"), "{error}");
+    let error = rendered("p", "Say {{x}}.", &none, "").unwrap_err();
+    assert_eq!(error.detail, "missing required variable: x");
+}
+
 /// Ordinary values and input in plain patterns.
 #[test]
 fn ordinary_texts_and_values_pass() {
