@@ -462,12 +462,14 @@ impl<'a> Report<'a> {
             column: 0,
             blanks: 0,
         };
-        let head = match (demo, config.patterns_dirs.is_empty()) {
-            (true, _) => format!("Fabric at {url} (the built-in demo)"),
-            (false, true) => format!("Fabric at {url}"),
-            (false, false) => format!("the patterns in {url}"),
+        let kind = match config {
+            Config { demo: true, .. } => " (the built-in demo)",
+            _ if config.patterns_dirs.is_empty() => "",
+            _ => " (folders, without any Fabric)",
         };
-        report.write(&format!("fabric-mcp {version}: checking {head}\n\n"))?;
+        report.write(&format!(
+            "fabric-mcp {version}: checking Fabric at {url}{kind}\n\n"
+        ))?;
         Ok(report)
     }
 

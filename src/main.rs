@@ -154,7 +154,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
                 false => &config.fabric.url,
             };
             let report = generate::write_skills(&server, &dir, &names, origin);
-            let (text, good) = report.map_err(ExitReason::failed)?;
+            let (text, good) = report.map_err(|error| ExitReason::failed(error.detail))?;
             print(&text).map(|written| written && good)
         }
         Command::Call {

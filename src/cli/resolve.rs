@@ -40,19 +40,11 @@ pub(super) fn resolve(
         );
     }
     let has_folders = !config.patterns_dirs.is_empty();
-    for (long, is_given) in [
-        ("fabric-url", settings.is_given("fabric-url")),
-        ("demo", config.demo),
-    ] {
-        if has_folders && is_given {
-            let (folders, other) = (settings.name("patterns-dir"), settings.name(long));
-            return Err(named(
-                &folders,
-                format_args!(
-                    "patterns come from folders or from {other}, not from both; unset one of them"
-                ),
-            ));
-        }
+    let other = if config.demo { "demo" } else { "fabric-url" };
+    if has_folders && settings.is_given(other) {
+        let (folders, other) = (settings.name("patterns-dir"), settings.name(other));
+        let why = format!("it stands instead of {other}; unset one of them");
+        return Err(named(&folders, why));
     }
     // The key is for another Fabric.
     let needs_fabric = !config.demo && !has_folders;

@@ -72,11 +72,7 @@ impl Folders {
                 continue;
             };
             if text.len() > *room {
-                let most = MAX_LISTING >> 20;
-                self.warn(
-                    &root,
-                    &format!("its rest: the folders have more than {most} MiB"),
-                );
+                self.warn(&root, "there are more than 64 MiB, and this is the rest");
                 break;
             }
             *room -= text.len();
@@ -93,7 +89,7 @@ impl Folders {
             if names.len() == MAX_ENTRIES {
                 self.warn(
                     folder,
-                    &format!("its rest: it has more than {MAX_ENTRIES} entries"),
+                    "it has more than 10,000 entries, and this is the rest",
                 );
                 break;
             }
@@ -112,6 +108,16 @@ impl Folders {
             self.warn(&root.join(file), &why);
             None
         })
+    }
+
+    /// The strategy in a file, by name.
+    fn strategy(&self, folder: &Path, file: &str) -> Option<(String, Strategy)> {
+        let name = file.strip_suffix(".json")?.to_owned();
+        let text = self.text(folder, Path::new(file))?;
+        let read = serde_json::from_str::<Strategy>(&text);
+        let read = read.inspect_err(|_| self.warn(&folder.join(file), "it is no strategy in JSON"));
+        let strategy = read.ok()?;
+        Some((name.clone(), Strategy { name, ..strategy }))
     }
 
     fn warn(&self, path: &Path, why: &str) {
@@ -181,7 +187,8 @@ impl Library for Folders {
     }
 
     fn pattern(&self, name: &str) -> Option<(String, String)> {
-        let folder = Path::new(Name::parse("name", name).as_ref().ok()?.as_str()).to_owned();
+        let name = Name::parse("name", name).ok()?;
+        let folder = Path::new(name.as_str());
         self.roots().find_map(|root| {
             let system = self.text(&root, &folder.join("system.md"))?;
             let user = self.text(&root, &folder.join("user.md"));
@@ -191,28 +198,15 @@ impl Library for Folders {
 
     /// From `strategies` in each folder, and beside it, where Fabric has them.
     fn strategies(&self) -> Vec<Strategy> {
-        let mut found: BTreeMap<String, Strategy> = BTreeMap::new();
+        let mut found = BTreeMap::new();
         for root in self.roots() {
+            let within = root.join("strategies").canonicalize().ok();
+            let within = within.filter(|folder| folder.starts_with(&root));
             let beside = root.with_file_name("strategies").canonicalize();
-            let within = root.join("strategies").canonicalize();
-            let within = within.ok().filter(|folder| folder.starts_with(&root));
             for folder in within.into_iter().chain(beside) {
                 for file in self.entries(&folder).unwrap_or_default() {
-                    let Some(name) = file.strip_suffix(".json") else {
-                        continue;
-                    };
-                    if found.contains_key(name) {
-                        continue;
-                    }
-                    let Some(text) = self.text(&folder, Path::new(&file)) else {
-                        continue;
-                    };
-                    match serde_json::from_str::<Strategy>(&text) {
-                        Ok(strategy) => {
-                            let name = name.to_owned();
-                            found.insert(name.clone(), Strategy { name, ..strategy });
-                        }
-                        Err(_) => self.warn(&folder.join(&file), "it is no JSON of a strategy"),
+                    if let Some((name, strategy)) = self.strategy(&folder, &file) {
+                        found.entry(name).or_insert(strategy);
                     }
                 }
             }

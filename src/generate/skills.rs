@@ -3,15 +3,18 @@
 //! In scope: which files may be written. A skill's folder and file must not be links, and a file is only replaced if its
 //! digest says that this program wrote it and nobody changed it since. Not in scope: the text of a skill (`server`).
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 
-use crate::fabric::{Name, Names, not_found};
+use crate::fabric::{Error, Kind, Name, Names, not_found};
 use crate::search::kebab;
 use crate::server::{Server, SkillDocument};
 use crate::sha256::sha256_hex;
 
+/// What was asked for, in errors.
+const FLAG: &str = "--generate skills";
 /// Longest file that is read to see whose it is, in bytes: longer than any skill.
 const MAX_FILE: u64 = 17 << 20;
 /// The end of the front matter.
@@ -29,53 +32,47 @@ pub(crate) fn write(
     dir: &Path,
     names: &[String],
     origin: &str,
-) -> Result<(String, bool), String> {
-    let mut skills = server.skill_documents().map_err(|error| error.detail)?;
+) -> Result<(String, bool), Error> {
+    let mut skills = server.skill_documents()?;
     let known: Names = skills.iter().map(|skill| skill.pattern.as_str()).collect();
     for name in names {
-        let name = Name::parse("--generate skills", name).map_err(|error| error.detail)?;
-        let policy = &server.backend.policy;
-        policy
-            .check("--generate skills", &name)
-            .map_err(|error| error.detail)?;
+        let name = Name::parse(FLAG, name)?;
+        server.backend.policy.check(FLAG, &name)?;
         if !known.contains(name.as_str()) {
-            return Err(not_found(&name, &known).detail);
+            return Err(not_found(&name, &known));
         }
     }
     skills.retain(|skill| names.is_empty() || names.contains(&skill.pattern));
-    match fs::symlink_metadata(dir) {
-        Err(error) if error.kind() == ErrorKind::NotFound => fs::create_dir_all(dir),
-        Ok(found) if found.is_dir() => Ok(()),
-        Ok(_) => Err(io::Error::other(
-            "it is a link or not a folder; give the folder itself",
-        )),
-        Err(error) => Err(error),
+    let unusable = |error| Error::new(Kind::Internal, format!("{FLAG}: {dir:?}: {error}"));
+    own_folder(dir).map_err(unusable)?;
+    let mut claims: BTreeMap<String, usize> = BTreeMap::new();
+    for skill in &skills {
+        *claims.entry(kebab(&skill.pattern)).or_default() += 1;
     }
-    .map_err(|error| format!("--generate skills: {dir:?}: {error}"))?;
     let (mut report, mut good) = (String::new(), true);
     let (mut written, mut same) = (0, 0);
-    for skill in &skills {
-        let is_other = |other: &&SkillDocument| {
-            other.pattern != skill.pattern && kebab(&other.pattern) == kebab(&skill.pattern)
-        };
-        let outcome = match skills.iter().find(is_other) {
-            Some(other) => Err(Obstacle::Refused(format!(
-                "{} has the same name in kebab case; give only one of them",
-                other.pattern
-            ))),
-            None => write_one(&dir.join(&skill.name), &signed(&skill.text, origin)),
+    for SkillDocument {
+        name,
+        pattern,
+        text,
+    } in &skills
+    {
+        let outcome = match claims[&kebab(pattern)] {
+            1 => write_one(&dir.join(name), &signed(text, origin)),
+            _ => Err(io::Error::other(
+                "another has the same name in kebab case; give only one of them",
+            )),
         };
         match outcome {
-            Ok(true) => written += 1,
-            Ok(false) => same += 1,
-            Err(Obstacle::Changed) => {
+            Ok(SkillFile::Written) => written += 1,
+            Ok(SkillFile::Same) => same += 1,
+            Ok(SkillFile::Foreign) => {
                 report += &format!(
-                    "kept {}: it is not as this program wrote it; move it away to get the new one\n",
-                    skill.name
+                    "kept {name}: it is not as this program wrote it; move it away to get the new one\n"
                 );
             }
-            Err(Obstacle::Refused(why)) => {
-                report += &format!("refused {}: {why}\n", skill.pattern);
+            Err(error) => {
+                report += &format!("refused {pattern}: {error}\n");
                 good = false;
             }
         }
@@ -87,45 +84,46 @@ pub(crate) fn write(
     Ok((report, good))
 }
 
-/// Why a skill was not written.
-enum Obstacle {
-    /// Another file is in its place, or somebody changed it.
-    Changed,
-    /// It cannot or must not be written.
-    Refused(String),
-}
-
-impl From<io::Error> for Obstacle {
-    fn from(error: io::Error) -> Obstacle {
-        Obstacle::Refused(error.to_string())
+/// Creates a folder, which must not be a link, unless it exists.
+fn own_folder(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)?;
+    match fs::symlink_metadata(path)?.is_dir() {
+        true => Ok(()),
+        false => Err(io::Error::other(
+            "its folder is a link; give or make the folder itself",
+        )),
     }
 }
 
-/// Writes one file, in one step. False if it was there already.
-fn write_one(folder: &Path, text: &str) -> Result<bool, Obstacle> {
-    let refused = |why: &str| Err(Obstacle::Refused(format!("{folder:?} {why}")));
-    match fs::create_dir(folder) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
-        _ if !fs::symlink_metadata(folder)?.is_dir() => {
-            return refused("is a link or not a folder; remove it");
-        }
-        _ => {}
-    }
+/// What became of a file.
+enum SkillFile {
+    Written,
+    /// It was there already.
+    Same,
+    /// Somebody else wrote or changed it.
+    Foreign,
+}
+
+/// Writes one file, in one step, unless somebody else's is there.
+fn write_one(folder: &Path, text: &str) -> io::Result<SkillFile> {
+    own_folder(folder)?;
     let file = folder.join("SKILL.md");
     match fs::symlink_metadata(&file) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(error),
         Ok(found) if !found.is_file() => {
-            return refused("has a SKILL.md that is a link or not a file; remove it");
+            return Err(io::Error::other(
+                "its SKILL.md is a link or not a file; remove it",
+            ));
         }
         Ok(_) => {
             let mut found = Vec::new();
             File::open(&file)?.take(MAX_FILE).read_to_end(&mut found)?;
             if found == text.as_bytes() {
-                return Ok(false);
+                return Ok(SkillFile::Same);
             }
-            if !String::from_utf8(found).is_ok_and(|found| is_ours(&found)) {
-                return Err(Obstacle::Changed);
+            if !str::from_utf8(&found).is_ok_and(is_ours) {
+                return Ok(SkillFile::Foreign);
             }
         }
     }
@@ -137,7 +135,7 @@ fn write_one(folder: &Path, text: &str) -> Result<bool, Obstacle> {
     written
         .and_then(|()| fs::rename(&new, &file))
         .inspect_err(|_| drop(fs::remove_file(&new)))?;
-    Ok(true)
+    Ok(SkillFile::Written)
 }
 
 /// A `SKILL.md` with its origin and digest.

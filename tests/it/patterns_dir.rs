@@ -317,7 +317,7 @@ fn the_check_and_an_entry_for_a_client_know_folders() {
     let finished = program(&folder).arg("--check").run(DEADLINE);
     finished
         .expect_code(0)
-        .expect_stdout("checking the patterns in ")
+        .expect_stdout("(folders, without any Fabric)")
         .expect_stdout("Everything works.");
     let dir = folder.path("patterns");
     let program = Program::new([

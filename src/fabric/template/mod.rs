@@ -127,10 +127,14 @@ fn with_input(text: &str) -> String {
     text
 }
 
-/// Whether [`rendered`] gives what Fabric gives: the pattern calls no plugins, and nothing in it could call one.
+/// Whether [`rendered`] gives what Fabric gives: the pattern calls no plugins, nothing in it could call one, and it has no
+/// part of the sentinel.
 pub(super) fn is_plain(text: &str) -> bool {
     let is_value = |body: &str| body == "input" || can_be_given(body);
-    Shape::of(text) != Shape::Nested && tokens(text).all(|(_, body)| is_value(body))
+    let has_sentinel = text.contains("SENTINEL_TOKEN");
+    !has_sentinel
+        && Shape::of(text) != Shape::Nested
+        && tokens(text).all(|(_, body)| is_value(body))
 }
 
 /// A plain pattern with variables and input put in, each token once. What they hold stays as it is.
