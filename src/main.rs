@@ -148,6 +148,8 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             install::run(client, &program, launch.as_ref(), &env, yes).map_err(ExitReason::failed)
         }
         Command::Skills { dir, names, config } => {
+            // Tells what is left out.
+            logging::start(config.log_level, config.log_format);
             let (server, config, _demo) = assemble(*config)?;
             let origin = match config.demo {
                 true => "fabric-mcp --demo",

@@ -4,9 +4,9 @@
 //! digest says that this program wrote it and nobody changed it since. Not in scope: the text of a skill (`server`).
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::fabric::{Error, Kind, Name, Names, not_found};
 use crate::search::kebab;
@@ -44,7 +44,9 @@ pub(crate) fn write(
     }
     skills.retain(|skill| names.is_empty() || names.contains(&skill.pattern));
     let unusable = |error| Error::new(Kind::Internal, format!("{FLAG}: {dir:?}: {error}"));
-    own_folder(dir).map_err(unusable)?;
+    // A final slash would hide a link.
+    let dir: PathBuf = dir.components().collect();
+    own_folder(&dir).map_err(unusable)?;
     let mut claims: BTreeMap<String, usize> = BTreeMap::new();
     for skill in &skills {
         *claims.entry(kebab(&skill.pattern)).or_default() += 1;
@@ -128,10 +130,9 @@ fn write_one(folder: &Path, text: &str) -> io::Result<SkillFile> {
         }
     }
     let new = folder.join(format!(".SKILL.md.{}", std::process::id()));
-    let mut options = OpenOptions::new();
     // Follows no link.
-    let written = options.write(true).create_new(true).open(&new);
-    let written = written.and_then(|mut new| new.write_all(text.as_bytes()));
+    let mut begun = File::create_new(&new)?;
+    let written = begun.write_all(text.as_bytes());
     written
         .and_then(|()| fs::rename(&new, &file))
         .inspect_err(|_| drop(fs::remove_file(&new)))?;

@@ -35,7 +35,7 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
             let text = entry.text.as_deref().unwrap_or_default();
             entry.is_runnable()
                 && backend.policy.allows(&entry.name)
-                && backend.fabric.is_only_shown(&entry.name, text).is_none()
+                && backend.fabric.why_raw(&entry.name, text).is_none()
         };
         let allowed: Vec<&Entry> = snapshot.patterns.iter().filter(is_offered).collect();
         let revision = result.revision;

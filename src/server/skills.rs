@@ -188,9 +188,9 @@ fn document(name: &str, entry: &Entry, snapshot: &Snapshot, fabric: &Client) -> 
          yourself, on the user's input.",
         quoted(&front.description)
     );
-    let is_only_shown = fabric.is_only_shown(&entry.name, text).is_some();
+    let is_raw = fabric.why_raw(&entry.name, text).is_some();
     document.push_str(&match entry.is_runnable() {
-        true if is_only_shown => " What stands between their double braces is code that Fabric would replace.\n\n".to_owned(),
+        true if is_raw => " What stands between their double braces is code that Fabric would replace.\n\n".to_owned(),
         true if !fabric.has_fabric() => "\n\n".to_owned(),
         true => format!(
             " Or call the tool `fabric_run_pattern` with `pattern_name` {pattern} and that input as `input_text`, so that \

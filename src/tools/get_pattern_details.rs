@@ -123,7 +123,7 @@ impl GetPatternDetails {
         let variables = pattern.variables();
         let runnable = is_runnable(&variables);
         let warning = match runnable {
-            true => backend.fabric.is_only_shown(name, &pattern.system_prompt),
+            true => backend.fabric.why_raw(name, &pattern.system_prompt),
             false => Some(not_runnable("pattern_name", name)),
         };
         let warnings: Vec<String> = warning.map(|error| error.detail).into_iter().collect();

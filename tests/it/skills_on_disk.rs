@@ -111,8 +111,10 @@ fn no_link_is_followed() {
         .expect_stdout("refused write_letter: ")
         .expect_stdout("0 written");
     symlink("skills", folder.path("link")).unwrap();
-    let finished = generate(&flag, &format!("{}/link --all", folder.text()));
-    finished.expect_code(1).expect_stderr("is a link");
+    for link in ["link", "link/", "link/."] {
+        let finished = generate(&flag, &format!("{}/{link} --all", folder.text()));
+        finished.expect_code(1).expect_stderr("is a link");
+    }
     let mine = fs::read_to_string(folder.path("elsewhere/SKILL.md")).unwrap();
     assert_eq!(mine, "Mine.");
     assert_eq!(fs::read_dir(folder.path("elsewhere")).unwrap().count(), 1);

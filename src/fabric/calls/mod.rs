@@ -228,7 +228,7 @@ impl Client {
     }
 
     /// Why a pattern of this text is only shown here and not rendered; `None` if it can be.
-    pub(crate) fn is_only_shown(&self, name: &str, text: &str) -> Option<Error> {
+    pub(crate) fn why_raw(&self, name: &str, text: &str) -> Option<Error> {
         let is_rendered = self.has_fabric() || template::is_plain(text);
         (!is_rendered).then(|| template::not_plain(name))
     }
