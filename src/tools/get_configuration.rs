@@ -18,7 +18,6 @@ pub(super) const TOOL: Tool = Tool {
     title: "Get Fabric's configuration",
     description: "Get Fabric's configuration, to see which vendors and services are set up. Values that may be secret \
                   read [REDACTED_BY_MCP_SERVER]; an empty value is not set.",
-    arguments: &[],
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
@@ -30,8 +29,7 @@ const REDACTED: &str = "[REDACTED_BY_MCP_SERVER]";
 
 const OUTPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":true}"#;
 
-fn prepare(arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    arguments.end()?;
+fn prepare(_: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     Ok(Prepared::new(configuration))
 }
 

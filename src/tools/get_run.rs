@@ -15,16 +15,13 @@ use crate::time;
 
 use super::context::ChunkKind;
 use super::run_result::{self, DEFAULT_FORMAT, Rest};
-use super::{
-    Argument, ArgumentKind, Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused,
-};
+use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_run",
     title: "Get a run",
     description: "Get the output of a run of fabric_run_pattern, waiting for its end. Without \
                   run_id: your latest runs.",
-    arguments: ARGUMENTS,
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
@@ -32,32 +29,13 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// Most seconds of `wait_seconds`: below the timeout of the least patient clients.
-const MAX_WAIT: u64 = 50;
+const MAX_WAIT: usize = 50;
 
 /// Runs in a list.
 const LATEST: usize = 50;
 
 /// Text of a run is relayed in pieces of this size, in bytes: many may follow one long run.
 const PIECE: usize = 16 << 10;
-
-const ARGUMENTS: &[Argument] = &[
-    Argument::new("run_id", ArgumentKind::Text, "The run."),
-    Argument::new(
-        "wait_seconds",
-        ArgumentKind::Integer(0, MAX_WAIT),
-        "Default 50.",
-    ),
-    Argument::new(
-        "offset",
-        ArgumentKind::Integer(0, MAX_RUN_OUTPUT as u64),
-        "Characters to skip.",
-    ),
-    Argument::new(
-        "max_chars",
-        ArgumentKind::Integer(1, MAX_RUN_OUTPUT as u64),
-        "Most characters.",
-    ),
-];
 
 const OUTPUT: &str = r#"{
   "type":"object",
@@ -91,24 +69,25 @@ const OUTPUT: &str = r#"{
   }
 }"#;
 
-fn prepare(mut arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    let run_id = arguments.string("run_id")?;
-    let wait = arguments.integer("wait_seconds")?.unwrap_or(MAX_WAIT);
-    let offset = arguments.integer("offset")?.unwrap_or(0) as usize;
-    let max_chars = arguments.integer("max_chars")?.map(|n| n as usize);
-    arguments.end()?;
+fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+    let run_id = arguments.string("run_id", "The run.");
+    let wait = arguments.integer("wait_seconds", (0, MAX_WAIT), "Default 50.");
+    let wait = Duration::from_secs(wait.unwrap_or(MAX_WAIT) as u64);
+    let offset = arguments.integer("offset", (0, MAX_RUN_OUTPUT), "Characters to skip.");
+    let offset = offset.unwrap_or(0);
+    let max_chars = arguments.integer("max_chars", (1, MAX_RUN_OUTPUT), "Most characters.");
     let Some(run_id) = run_id else {
         return Ok(Prepared::new(list));
     };
-    let place = match wait {
-        0 => Resource::Calls,
-        _ => Resource::Waits,
+    let place = match wait.is_zero() {
+        true => Resource::Calls,
+        false => Resource::Waits,
     };
     Ok(Prepared {
         place,
         ..Prepared::new(move |context| {
             let run = find(context, &run_id)?;
-            follow(context, &run, Duration::from_secs(wait), offset)?;
+            follow(context, &run, wait, offset)?;
             shown(context, &run, offset, max_chars)
         })
     })

@@ -13,7 +13,6 @@ pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_contexts",
     title: "List contexts and sessions",
     description: "List the contexts and sessions stored in Fabric, for context_name and session_name.",
-    arguments: &[],
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
@@ -38,8 +37,7 @@ struct Contexts {
     warnings: Vec<String>,
 }
 
-fn prepare(arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    arguments.end()?;
+fn prepare(_: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     Ok(Prepared::new(contexts))
 }
 

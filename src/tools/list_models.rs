@@ -15,7 +15,6 @@ pub(super) const TOOL: Tool = Tool {
     title: "List models",
     description: "List the models that Fabric can use, by vendor, for model_name and vendor_name. Only needed to choose \
                   another model than Fabric's default. May take some seconds.",
-    arguments: &[],
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
@@ -41,8 +40,7 @@ struct ModelList {
     models_by_vendor: BTreeMap<String, Vec<String>>,
 }
 
-fn prepare(arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    arguments.end()?;
+fn prepare(_: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     Ok(Prepared::new(models))
 }
 

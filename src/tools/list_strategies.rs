@@ -13,7 +13,6 @@ pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_strategies",
     title: "List strategies",
     description: "List Fabric's prompting strategies (chain of thought and the like) with what they do, for strategy_name.",
-    arguments: &[],
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
@@ -48,8 +47,7 @@ struct Strategies {
     warnings: Vec<String>,
 }
 
-fn prepare(arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    arguments.end()?;
+fn prepare(_: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     Ok(Prepared::new(strategies))
 }
 

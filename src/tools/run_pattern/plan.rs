@@ -15,6 +15,8 @@ use crate::text::shown;
 use crate::tools::list_contexts::no_folder;
 use crate::tools::{Context, refused};
 
+use super::place;
+
 /// Longest wait for the list of models: Fabric may be asking every vendor.
 const MODELS_TIME: Duration = Duration::from_secs(5);
 /// A vendor that runs models which it does not list.
@@ -66,15 +68,6 @@ pub(super) fn explain(step: &Chat, error: Error, context: &Arc<Context>) -> Erro
         }
     }
     error
-}
-
-/// Prefix of the names of a step's arguments.
-fn place(step: usize) -> String {
-    if step == 0 {
-        String::new()
-    } else {
-        format!("then[{}].", step - 1)
-    }
 }
 
 /// Passes on only a cancellation: an unreadable list does not prevent the run.

@@ -20,18 +20,6 @@ pub(super) struct RunPattern {
     pub(super) max_chars: Option<usize>,
 }
 
-/// What the log line has of a run.
-pub(super) fn fields(steps: &[Chat]) -> Vec<(&'static str, String)> {
-    let mut fields: Vec<_> = steps
-        .iter()
-        .map(|step| ("pattern", step.pattern.as_str().to_owned()))
-        .collect();
-    if let Some(first) = steps.first().filter(|step| !step.model.is_empty()) {
-        fields.push(("model", first.model.clone()));
-    }
-    fields
-}
-
 impl RunPattern {
     /// Runs the steps on `input`, which is freed once it is sent.
     pub(super) fn run(self, input: String, context: &Arc<Context>) -> Result<Outcome, Failure> {
