@@ -13,7 +13,6 @@ use crate::fabric::{Error, Kind, Wait, no_room};
 use crate::runs::{Run, RunState, Waited};
 use crate::time;
 
-use super::context::ChunkKind;
 use super::run_result::{self, DEFAULT_FORMAT, Rest};
 use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused};
 
@@ -135,7 +134,7 @@ fn list(context: &Arc<Context>) -> Result<Outcome, Failure> {
 
 /// Waits for the end, at most as long as asked, and relays the text from character `offset` on.
 fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result<(), Error> {
-    context.begin_step(true, false);
+    context.stream_text(true);
     let begun = Instant::now();
     if run.record().state != RunState::Working {
         return Ok(());
@@ -159,7 +158,7 @@ fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result
                     .map_or("", |(at, _)| &text[at..]);
                 chars += text.chars().count();
                 if !skipped.is_empty() {
-                    context.chunk(ChunkKind::Content, DEFAULT_FORMAT, skipped);
+                    context.content(DEFAULT_FORMAT, skipped);
                 }
                 if run.record().bytes <= seen {
                     context.flush();
