@@ -8,7 +8,7 @@ use crate::access::Role;
 use crate::config::MAX_FABRIC_BODY;
 use crate::fabric::{Error, Name, is_runnable, not_runnable};
 
-use super::{Arguments, Context, Failure, Outcome, Plain, Policy, Prepared, Tool};
+use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_pattern_details",
@@ -128,7 +128,7 @@ impl GetPatternDetails {
         Ok(Outcome {
             warnings,
             bytes,
-            ..Outcome::new(Plain(details))
+            ..Outcome::json(details)
         })
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::access::Role;
 use crate::account::{Guard, Resource};
 use crate::config::MAX_RUN_OUTPUT;
-use crate::fabric::{Error, Kind, Wait, no_room};
+use crate::fabric::{Error, Kind, Wait};
 use crate::runs::{Run, RunState, Waited};
 use crate::time;
 
@@ -135,10 +135,10 @@ fn list(context: &Arc<Context>) -> Result<Outcome, Failure> {
 /// Waits for the end, at most as long as asked, and relays the text from character `offset` on.
 fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result<(), Error> {
     context.stream_text(true);
-    let begun = Instant::now();
     if run.record().state != RunState::Working {
         return Ok(());
     }
+    let begun = Instant::now();
     // What comes before `offset` is not relayed, even if it is still to come.
     let mut chars = 0;
     let mut seen = 0;
@@ -182,14 +182,8 @@ pub(super) fn shown(
 ) -> Result<Outcome, Failure> {
     let record = run.record();
     let rest = Rest::of(&record);
-    let mut memory = context.caller.account.open(Resource::Memory);
-    if memory
-        .grow(run_result::most_bytes(&record, max_chars))
-        .is_err()
-    {
-        return Err(no_room().into());
-    }
-    let text = run.read_chars(offset, max_chars.unwrap_or(MAX_RUN_OUTPUT));
+    let (text, memory) =
+        run_result::text(run, &record, offset, max_chars, &context.caller.account)?;
     let (end, total_chars) = (offset + text.chars().count(), run.chars());
     let next_offset = ((end as u64) < total_chars).then_some(end);
     let mut warnings = rest.warnings;

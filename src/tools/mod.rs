@@ -36,7 +36,6 @@ use crate::{logging, metrics};
 use arguments::Arguments;
 pub(crate) use cancel_run::cancel;
 pub(crate) use context::{Backend, Caller, Context, Peer, Place, RELATED_TASK};
-use outcome::Plain;
 pub(crate) use outcome::{Failure, Json, Outcome};
 pub(crate) use run_result::{end, request_id, result};
 
