@@ -8,10 +8,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::access::Role;
-use crate::fabric::Error;
 use crate::url::{self, Authority, Host};
 
-use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
+use super::{Context, Failure, Outcome, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_configuration",
@@ -21,17 +20,13 @@ pub(super) const TOOL: Tool = Tool {
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
-    prepare,
+    prepare: |_, _| Ok(Prepared::new(configuration)),
 };
 
 /// Replaces a value that may be secret.
 const REDACTED: &str = "[REDACTED_BY_MCP_SERVER]";
 
 const OUTPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":true}"#;
-
-fn prepare(_: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    Ok(Prepared::new(configuration))
-}
 
 fn configuration(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let mut configuration = context.backend.fabric.configuration(&context.wait())?;

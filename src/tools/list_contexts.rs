@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::access::Role;
 use crate::fabric::{Age, Error, Names, StoredKind};
 
-use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
+use super::{Context, Failure, Outcome, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_contexts",
@@ -16,7 +16,7 @@ pub(super) const TOOL: Tool = Tool {
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
-    prepare,
+    prepare: |_, _| Ok(Prepared::new(contexts)),
 };
 
 const OUTPUT: &str = r#"{
@@ -35,10 +35,6 @@ struct Contexts {
     sessions: Names,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
-}
-
-fn prepare(_: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    Ok(Prepared::new(contexts))
 }
 
 fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::access::Role;
-use crate::fabric::Error;
 
-use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
+use super::{Context, Failure, Outcome, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_models",
@@ -18,7 +17,7 @@ pub(super) const TOOL: Tool = Tool {
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
-    prepare,
+    prepare: |_, _| Ok(Prepared::new(models)),
 };
 
 const OUTPUT: &str = r#"{
@@ -38,10 +37,6 @@ const OUTPUT: &str = r#"{
 struct ModelList {
     all_models: Vec<String>,
     models_by_vendor: BTreeMap<String, Vec<String>>,
-}
-
-fn prepare(_: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    Ok(Prepared::new(models))
 }
 
 fn models(context: &Arc<Context>) -> Result<Outcome, Failure> {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::access::Role;
-use crate::fabric::{Age, Error, NO_STRATEGIES, Strategy};
+use crate::fabric::{Age, NO_STRATEGIES, Strategy};
 
-use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
+use super::{Context, Failure, Outcome, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_strategies",
@@ -16,7 +16,7 @@ pub(super) const TOOL: Tool = Tool {
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
-    prepare,
+    prepare: |_, _| Ok(Prepared::new(strategies)),
 };
 
 const OUTPUT: &str = r#"{
@@ -45,10 +45,6 @@ struct Strategies {
     strategies: Vec<Strategy>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
-}
-
-fn prepare(_: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    Ok(Prepared::new(strategies))
 }
 
 fn strategies(context: &Arc<Context>) -> Result<Outcome, Failure> {

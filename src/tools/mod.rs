@@ -445,20 +445,4 @@ mod tests {
             assert_eq!(blamed(arguments.clone()), argument, "{arguments}");
         }
     }
-
-    #[test]
-    fn an_unknown_argument_is_named_with_the_allowed_ones() {
-        for tool in TOOLS {
-            let error = refusal(tool, &json!({"pattern_name": "x", "nonsense": 1}));
-            assert_eq!(error.kind, Kind::InvalidRequest);
-            if parsed(&tool.input_schema())["properties"]["pattern_name"].is_object() {
-                assert!(
-                    error.detail.contains("nonsense"),
-                    "{}: {}",
-                    tool.name,
-                    error.detail
-                );
-            }
-        }
-    }
 }
