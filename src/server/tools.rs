@@ -95,7 +95,7 @@ fn define(out: &mut Vec<u8>, tool: &Tool, revision: Revision, tasks: bool) {
 
 /// Only runs take long enough.
 fn may_be_task(tool: &Tool) -> bool {
-    tool.role() == Role::Run
+    tool.role == Role::Run
 }
 
 /// Reads `tools/call`: finds the tool and checks the arguments.

@@ -1,441 +1,417 @@
-//! A tool's arguments: a table from which its schema, the checks and `--list-tools` follow.
+//! The arguments of a tool.
 //!
-//! Each is taken once, with its type and bounds; any left over is an error. Every refusal names the argument, says what
-//! was wrong and what is allowed. `null` counts as left out: models send it for optional arguments.
+//! A tool's `prepare` asks for each of its arguments once, with type, bounds and description, and in the order of the
+//! schema. What it asks for is its schema, its lines in `--list-tools` and what a refusal lists: an argument is one
+//! statement.
+//!
+//! Reading goes on after a refusal, with a value as if the argument had been left out; [`Arguments::end`] returns the
+//! first one. Every refusal names the argument, says what was wrong and what is allowed. `null` counts as left out:
+//! models send it for optional arguments.
 
 use std::collections::BTreeMap;
 
 use crate::config::{MAX_STRING, MAX_VARIABLES};
 use crate::fabric::{Error, Name, names};
-use crate::protocol::{Node, jsonrpc};
+use crate::protocol::Node;
 use crate::text::shown;
 
 use super::refused;
 
-/// One argument of a tool.
-pub(crate) struct Argument {
-    /// Its name.
-    pub(crate) name: &'static str,
-    /// What it takes.
-    pub(crate) kind: ArgumentKind,
-    /// What it is for.
-    pub(crate) description: &'static str,
-    /// Must it be given?
-    pub(crate) required: bool,
-}
-
-/// What an argument takes.
-#[derive(Clone, Copy)]
-pub(crate) enum ArgumentKind {
-    /// A string.
-    Text,
-    /// A truth value.
-    Flag,
-    /// A number within these bounds.
-    Number(i8, i8),
-    /// A whole number within these bounds.
-    Integer(u64, u64),
-    /// A list of at most so many strings.
-    Texts(usize),
-    /// An object of strings.
-    Variables,
-    /// A list of at most so many objects with these arguments, or of the first one's value alone.
-    Steps(usize, &'static [Argument]),
-}
-
-impl Argument {
-    /// An argument that may be left out.
-    pub(crate) const fn new(
-        name: &'static str,
-        kind: ArgumentKind,
-        description: &'static str,
-    ) -> Argument {
-        Argument {
-            name,
-            kind,
-            description,
-            required: false,
-        }
-    }
-
-    /// An argument that must be given.
-    pub(crate) const fn required(
-        name: &'static str,
-        kind: ArgumentKind,
-        description: &'static str,
-    ) -> Argument {
-        Argument {
-            required: true,
-            ..Argument::new(name, kind, description)
-        }
-    }
-}
-
-impl ArgumentKind {
-    /// Its JSON type.
-    pub(crate) fn json_type(self) -> &'static str {
-        match self {
-            ArgumentKind::Text => "string",
-            ArgumentKind::Flag => "boolean",
-            ArgumentKind::Number(..) => "number",
-            ArgumentKind::Integer(..) => "integer",
-            ArgumentKind::Texts(_) | ArgumentKind::Steps(..) => "array",
-            ArgumentKind::Variables => "object",
-        }
-    }
-
+/// An argument that was asked for.
+pub(super) struct Argument {
+    pub(super) name: &'static str,
+    pub(super) json_type: &'static str,
     /// What its schema says beside type and description.
-    fn constraints(self) -> String {
-        match self {
-            ArgumentKind::Text | ArgumentKind::Flag => String::new(),
-            ArgumentKind::Number(least, most) => format!(r#""minimum":{least},"maximum":{most},"#),
-            ArgumentKind::Integer(least, most) => format!(r#""minimum":{least},"maximum":{most},"#),
-            ArgumentKind::Texts(most) => {
-                format!(r#""items":{{"type":"string"}},"maxItems":{most},"#)
-            }
-            ArgumentKind::Variables => r#""additionalProperties":{"type":"string"},"#.to_owned(),
-            ArgumentKind::Steps(most, step) => {
-                format!(r#""maxItems":{most},"items":{},"#, schema(step))
-            }
-        }
-    }
+    constraints: String,
+    pub(super) description: &'static str,
+    pub(super) required: bool,
 }
 
-/// The JSON Schema of these arguments: plain, for picky clients, in the order of the table. Text, as a parsed map would
-/// lose that order, which clients use for their forms.
-pub(crate) fn schema(arguments: &[Argument]) -> String {
-    let mut out = br#"{"type":"object","properties":{"#.to_vec();
-    for (at, argument) in arguments.iter().enumerate() {
-        out.extend_from_slice(if at == 0 { b"" } else { b"," });
-        jsonrpc::write_json(&mut out, argument.name);
-        let (kind, constraints) = (argument.kind.json_type(), argument.kind.constraints());
-        out.extend_from_slice(
-            format!(r#":{{"type":"{kind}",{constraints}"description":"#).as_bytes(),
-        );
-        jsonrpc::write_json(&mut out, argument.description);
-        out.push(b'}');
-    }
-    out.push(b'}');
-    let required: Vec<&str> = arguments
-        .iter()
-        .filter(|argument| argument.required)
-        .map(|argument| argument.name)
-        .collect();
-    if !required.is_empty() {
-        out.extend_from_slice(br#","required":"#);
-        jsonrpc::write_json(&mut out, &required);
-    }
-    out.extend_from_slice(br#","additionalProperties":false}"#);
-    String::from_utf8(out).unwrap_or_default()
-}
-
-/// The arguments of a call not taken yet.
-pub(crate) struct Arguments<'a> {
+/// The arguments of a call, or of a step in one.
+pub(super) struct Arguments<'a> {
     tool: &'static str,
-    known: &'static [Argument],
     /// Prefix of names in refusals: empty, or the place in a list, such as `then[0].`.
     place: String,
-    left: Vec<(&'a str, &'a Node<'a>)>,
+    /// Those not asked for yet.
+    given: Vec<(&'a str, &'a Node<'a>)>,
+    /// What was asked for so far, in this order.
+    pub(super) asked: Vec<Argument>,
+    /// The first refusal.
+    refusal: Option<Error>,
 }
 
 impl<'a> Arguments<'a> {
-    /// The `arguments` of a call of `tool`, which knows these. Absent and `null` count as `{}`.
+    /// The `arguments` of a call of `tool`. Absent and `null` count as `{}`.
     ///
     /// # Errors
     /// Something else than an object.
     pub(super) fn read(
         tool: &'static str,
-        known: &'static [Argument],
         node: Option<&'a Node<'a>>,
     ) -> Result<Arguments<'a>, Error> {
-        let left = match node {
-            None | Some(Node::Null) => Vec::new(),
-            Some(Node::Object(members)) => members
-                .iter()
-                .map(|(name, member)| (name.as_ref(), member))
-                .collect(),
-            Some(_) => return Err(refused("`arguments` must be an object.")),
-        };
-        Ok(Arguments {
+        match node {
+            None | Some(Node::Null) => Ok(Arguments::none(tool)),
+            Some(Node::Object(given)) => Ok(Arguments {
+                given: given.iter().map(|(name, node)| (&**name, node)).collect(),
+                ..Arguments::none(tool)
+            }),
+            Some(_) => Err(refused("`arguments` must be an object.")),
+        }
+    }
+
+    /// No arguments.
+    pub(super) fn none(tool: &'static str) -> Arguments<'a> {
+        Arguments {
             tool,
-            known,
             place: String::new(),
-            left,
-        })
-    }
-
-    /// The name of an argument as refusals have it.
-    pub(super) fn path(&self, name: &str) -> String {
-        format!("{}{name}", self.place)
-    }
-
-    fn take(&mut self, name: &str) -> Option<&'a Node<'a>> {
-        let at = self.left.iter().position(|(known, _)| *known == name)?;
-        let (_, node) = self.left.swap_remove(at);
-        Some(node).filter(|node| **node != Node::Null)
-    }
-
-    /// What the table says of an argument.
-    fn kind(&self, name: &str) -> Option<ArgumentKind> {
-        self.known
-            .iter()
-            .find(|argument| argument.name == name)
-            .map(|argument| argument.kind)
-    }
-
-    fn wrong_type(&self, name: &str, wanted: &str, found: &Node<'_>) -> Error {
-        self.about(name, wrong_type(&self.path(name), wanted, found))
-    }
-
-    /// The same error, with the argument that it is about, for the log.
-    pub(super) fn about(&self, name: &str, error: Error) -> Error {
-        error.about(self.path(name))
-    }
-
-    /// A text of any length (the message it came in was limited); empty if left out.
-    pub(super) fn text(&mut self, name: &str) -> Result<String, Error> {
-        match self.take(name) {
-            None => Ok(String::new()),
-            Some(Node::Text(text)) => Ok(text.clone().into_owned()),
-            Some(other) => Err(self.wrong_type(name, "a string", other)),
+            given: Vec::new(),
+            asked: Vec::new(),
+            refusal: None,
         }
     }
 
-    /// A string of at most [`MAX_STRING`] bytes; `None` if left out or empty.
-    pub(super) fn string(&mut self, name: &str) -> Result<Option<String>, Error> {
-        let text = self.text(name)?;
-        if text.len() > MAX_STRING {
-            let error = too_long(&self.path(name), text.len());
-            return Err(self.about(name, error));
-        }
-        Ok(Some(text).filter(|text| !text.is_empty()))
-    }
-
-    /// A name that Fabric may safely use in a path; `None` if left out or empty.
-    pub(super) fn name(&mut self, name: &str) -> Result<Option<Name>, Error> {
-        self.string(name)?
-            .map(|value| Name::parse(&self.path(name), &value))
-            .transpose()
-            .map_err(|error| self.about(name, error))
-    }
-
-    /// The pattern to work on.
-    pub(super) fn pattern(&mut self) -> Result<Name, Error> {
-        self.name("pattern_name")?.ok_or_else(|| {
-            let (name, tool) = (self.path("pattern_name"), self.tool);
-            self.about(
-                "pattern_name",
-                refused(format!(
-                    "`{name}` is missing: {tool} needs the name of a pattern, as fabric_list_patterns gives it."
-                )),
-            )
-        })
-    }
-
-    /// The name of a model or a vendor; empty if left out, which lets Fabric choose.
-    pub(super) fn model(&mut self, name: &str) -> Result<String, Error> {
-        self.string(name)?.map_or(Ok(String::new()), |value| {
-            names::model(&self.path(name), &value).map_err(|error| self.about(name, error))
-        })
-    }
-
-    /// A truth value; false if left out.
-    pub(super) fn flag(&mut self, name: &str) -> Result<bool, Error> {
-        match self.take(name) {
-            None => Ok(false),
-            Some(Node::Bool(value)) => Ok(*value),
-            Some(other) => Err(self.wrong_type(name, "true or false", other)),
-        }
-    }
-
-    /// A number within the bounds of the table.
-    pub(super) fn number(&mut self, name: &str) -> Result<Option<f64>, Error> {
-        let (least, most) = match self.kind(name) {
-            Some(ArgumentKind::Number(least, most)) => (least, most),
-            _ => (i8::MIN, i8::MAX),
+    /// The JSON Schema of what was asked for: plain, for picky clients, and in this order. Text, as a parsed map would
+    /// lose that order, which clients use for their forms.
+    pub(super) fn schema(&self) -> String {
+        let json = |value: &str| serde_json::Value::from(value).to_string();
+        let property = |argument: &Argument| {
+            let (kind, constraints) = (argument.json_type, &argument.constraints);
+            let (name, description) = (json(argument.name), json(argument.description));
+            format!(r#"{name}:{{"type":"{kind}",{constraints}"description":{description}}}"#)
         };
-        let allowed = format!("a number from {least} to {most}");
-        match self.take(name) {
-            None => Ok(None),
-            Some(Node::Number(number)) => match number.as_f64() {
-                Some(value) if (f64::from(least)..=f64::from(most)).contains(&value) => {
-                    Ok(Some(value))
-                }
-                _ => Err(self.out_of_bounds(name, number, &allowed)),
-            },
-            Some(other) => Err(self.wrong_type(name, &allowed, other)),
-        }
-    }
-
-    /// A whole number within the bounds of the table.
-    pub(super) fn integer(&mut self, name: &str) -> Result<Option<u64>, Error> {
-        let (least, most) = match self.kind(name) {
-            Some(ArgumentKind::Integer(least, most)) => (least, most),
-            _ => (0, u64::MAX),
+        let properties: Vec<String> = self.asked.iter().map(property).collect();
+        let required = self.asked.iter().filter(|argument| argument.required);
+        let required: Vec<String> = required.map(|argument| json(argument.name)).collect();
+        let required = match required.is_empty() {
+            true => String::new(),
+            false => format!(r#""required":[{}],"#, required.join(",")),
         };
-        let allowed = format!("a whole number from {least} to {most}");
-        match self.take(name) {
-            None => Ok(None),
-            Some(Node::Number(number)) => {
-                // JavaScript knows one kind of number: 5.0 is 5.
-                let whole = number.as_u64().or_else(|| {
-                    number
-                        .as_f64()
-                        .filter(|f| f.fract() == 0.0 && *f >= 0.0)
-                        .map(|f| f as u64)
-                });
-                match whole {
-                    Some(value) if (least..=most).contains(&value) => Ok(Some(value)),
-                    _ => Err(self.out_of_bounds(name, number, &allowed)),
-                }
-            }
-            Some(other) => Err(self.wrong_type(name, &allowed, other)),
-        }
-    }
-
-    fn out_of_bounds(&self, name: &str, number: &serde_json::Number, allowed: &str) -> Error {
-        let path = self.path(name);
-        self.about(
-            name,
-            refused(format!("`{path}` is {number}: it must be {allowed}.")),
+        let properties = properties.join(",");
+        format!(
+            r#"{{"type":"object","properties":{{{properties}}},{required}"additionalProperties":false}}"#
         )
     }
 
+    /// A text of any length (the message it came in was limited); empty if left out.
+    pub(super) fn text(&mut self, name: &'static str, description: &'static str) -> String {
+        let text = self.ask(name, "string", String::new(), description, string);
+        text.map(str::to_owned).unwrap_or_default()
+    }
+
+    /// A string of at most [`MAX_STRING`] bytes, read by `parse`, which gets its name too; `None` if left out or empty.
+    pub(super) fn parsed<T>(
+        &mut self,
+        name: &'static str,
+        description: &'static str,
+        parse: impl FnOnce(&str, &str) -> Result<T, Error>,
+    ) -> Option<T> {
+        let read = |path: &str, node| match short(path, node)? {
+            "" => Ok(None),
+            text => parse(path, text).map(Some),
+        };
+        self.ask(name, "string", String::new(), description, read)
+            .flatten()
+    }
+
+    /// A string of at most [`MAX_STRING`] bytes; `None` if left out or empty.
+    pub(super) fn string(
+        &mut self,
+        name: &'static str,
+        description: &'static str,
+    ) -> Option<String> {
+        self.parsed(name, description, |_, text| Ok(text.to_owned()))
+    }
+
+    /// A name that Fabric may safely use in a path; `None` if left out or empty.
+    pub(super) fn name(&mut self, name: &'static str, description: &'static str) -> Option<Name> {
+        self.parsed(name, description, Name::parse)
+    }
+
+    /// The name of a model or a vendor; empty if left out, which lets Fabric choose.
+    pub(super) fn model(&mut self, name: &'static str, description: &'static str) -> String {
+        self.parsed(name, description, names::model)
+            .unwrap_or_default()
+    }
+
+    /// A string that must be given, and that `parse` refuses if it is empty.
+    pub(super) fn required<T>(
+        &mut self,
+        name: &'static str,
+        description: &'static str,
+        parse: impl FnOnce(&str, &str) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let text = self.string(name, description);
+        self.asked
+            .iter_mut()
+            .for_each(|argument| argument.required |= argument.name == name);
+        let path = self.path(name);
+        let read = parse(&path, &text.unwrap_or_default()).map_err(|error| error.about(path));
+        read.inspect_err(|error| self.refuse(error.clone()))
+    }
+
+    /// The pattern to work on. Where it is refused, another name stands for it, so that the other arguments can be
+    /// read: such a call never gets further than [`Arguments::end`].
+    pub(super) fn pattern(&mut self, description: &'static str) -> Name {
+        let tool = self.tool;
+        let parse = |path: &str, text: &str| match text {
+            "" => Err(refused(format!(
+                "`{path}` is missing: {tool} needs the name of a pattern, as fabric_list_patterns gives it."
+            ))),
+            text => Name::parse(path, text),
+        };
+        self.required("pattern_name", description, parse)
+            .unwrap_or_else(|_| Name::parse("", "refused").expect("letters are a name"))
+    }
+
+    /// A truth value; false if left out.
+    pub(super) fn flag(&mut self, name: &'static str, description: &'static str) -> bool {
+        let read = |path: &str, node: &Node<'_>| match node {
+            Node::Bool(value) => Ok(*value),
+            other => Err(wrong_type(path, "true or false", other)),
+        };
+        self.ask(name, "boolean", String::new(), description, read)
+            .unwrap_or_default()
+    }
+
+    /// A number within these bounds.
+    pub(super) fn number(
+        &mut self,
+        name: &'static str,
+        (least, most): (i8, i8),
+        description: &'static str,
+    ) -> Option<f64> {
+        let allowed = format!("a number from {least} to {most}");
+        let fits = |value: &f64| (f64::from(least)..=f64::from(most)).contains(value);
+        let read =
+            |path: &str, node: &Node<'_>| number(path, &allowed, node, |n| n.as_f64().filter(fits));
+        let constraints = format!(r#""minimum":{least},"maximum":{most},"#);
+        self.ask(name, "number", constraints, description, read)
+    }
+
+    /// A whole number within these bounds.
+    pub(super) fn integer(
+        &mut self,
+        name: &'static str,
+        (least, most): (usize, usize),
+        description: &'static str,
+    ) -> Option<usize> {
+        let allowed = format!("a whole number from {least} to {most}");
+        // JavaScript knows one kind of number: 5.0 is 5.
+        let whole = |number: f64| (number.fract() == 0.0 && number >= 0.0).then_some(number as u64);
+        let read = |path: &str, node: &Node<'_>| {
+            number(path, &allowed, node, |n| {
+                let value = n.as_u64().or_else(|| n.as_f64().and_then(whole))?;
+                usize::try_from(value)
+                    .ok()
+                    .filter(|n| (least..=most).contains(n))
+            })
+        };
+        let constraints = format!(r#""minimum":{least},"maximum":{most},"#);
+        self.ask(name, "integer", constraints, description, read)
+    }
+
     /// Pattern variables, names and values checked by Fabric's guard.
-    pub(super) fn variables(&mut self, name: &str) -> Result<BTreeMap<String, String>, Error> {
-        let members = match self.take(name) {
-            None => return Ok(BTreeMap::new()),
-            Some(Node::Object(members)) => members,
-            Some(other) => return Err(self.wrong_type(name, "an object of strings", other)),
-        };
-        let mut variables = BTreeMap::new();
-        for (key, value) in members.iter().take(MAX_VARIABLES + 1) {
-            match value {
-                Node::Text(text) => variables.insert(key.to_string(), text.to_string()),
-                other => {
-                    let place = format!("{}.{key}", self.path(name));
-                    return Err(self.about(name, wrong_type(&place, "a string", other)));
-                }
+    pub(super) fn variables(
+        &mut self,
+        name: &'static str,
+        description: &'static str,
+    ) -> BTreeMap<String, String> {
+        let place = self.place.trim_end_matches('.').to_owned();
+        let read = |path: &str, node: &Node<'_>| {
+            let Node::Object(members) = node else {
+                return Err(wrong_type(path, "an object of strings", node));
             };
-        }
-        names::variables(&variables).map_err(|error| {
-            let error = match self.place.as_str() {
-                "" => error,
-                place => refused(format!(
-                    "In {}: {}",
-                    place.trim_end_matches('.'),
-                    error.detail
-                )),
-            };
-            self.about(name, error)
-        })?;
-        Ok(variables)
-    }
-
-    /// A list of strings, of at most [`MAX_STRING`] bytes each.
-    pub(super) fn texts(&mut self, name: &str) -> Result<Vec<String>, Error> {
-        let mut texts = Vec::new();
-        for (i, item) in self.items(name, "a list of strings")?.iter().enumerate() {
-            match item {
-                Node::Text(text) if text.len() <= MAX_STRING => texts.push(text.to_string()),
-                Node::Text(text) => {
-                    let place = format!("{name}[{i}]");
-                    return Err(too_long(&place, text.len()).about(place));
-                }
-                other => {
-                    let place = format!("{name}[{i}]");
-                    return Err(wrong_type(&place, "a string", other).about(place));
-                }
+            let mut variables = BTreeMap::new();
+            for (key, value) in members.iter().take(MAX_VARIABLES + 1) {
+                let value = string(&format!("{path}.{key}"), value)?;
+                variables.insert(key.to_string(), value.to_owned());
             }
-        }
-        Ok(texts)
+            names::variables(&variables).map_err(|error| match place.as_str() {
+                "" => error,
+                place => refused(format!("In {place}: {}", error.detail)),
+            })?;
+            Ok(variables)
+        };
+        let constraints = r#""additionalProperties":{"type":"string"},"#.to_owned();
+        self.ask(name, "object", constraints, description, read)
+            .unwrap_or_default()
     }
 
-    /// A list of steps, each to be read like the arguments of a call. A string is a step of that pattern.
-    pub(super) fn steps(&mut self, name: &str) -> Result<Vec<Arguments<'a>>, Error> {
-        let known = match self.kind(name) {
-            Some(ArgumentKind::Steps(_, known)) => known,
-            _ => &[],
-        };
-        let mut steps = Vec::new();
-        for (i, item) in self.items(name, "a list of steps")?.iter().enumerate() {
-            let place = format!("{name}[{i}].");
-            let left = match item {
-                Node::Text(_) => vec![("pattern_name", item)],
-                Node::Object(members) => members
-                    .iter()
-                    .map(|(name, member)| (name.as_ref(), member))
-                    .collect(),
-                other => {
-                    let place = place.trim_end_matches('.');
-                    let wanted = "a pattern's name or an object";
-                    return Err(wrong_type(place, wanted, other).about(place));
-                }
+    /// A list of at most `most` strings, of at most [`MAX_STRING`] bytes each.
+    pub(super) fn texts(
+        &mut self,
+        name: &'static str,
+        most: usize,
+        description: &'static str,
+    ) -> Vec<String> {
+        let read = |path: &str, node: &'a Node<'a>| {
+            let items = items(path, node, most, "a list of strings")?
+                .iter()
+                .enumerate();
+            let text = |(i, item)| {
+                let path = format!("{path}[{i}]");
+                let text = short(&path, item).map(str::to_owned);
+                text.map_err(|error| error.about(path))
             };
-            steps.push(Arguments {
-                tool: self.tool,
-                known,
-                place,
-                left,
-            });
-        }
-        Ok(steps)
-    }
-
-    fn items(&mut self, name: &str, wanted: &str) -> Result<&'a [Node<'a>], Error> {
-        let limit = match self.kind(name) {
-            Some(ArgumentKind::Texts(most) | ArgumentKind::Steps(most, _)) => most,
-            _ => 0,
+            items.map(text).collect()
         };
-        match self.take(name) {
-            None => Ok(&[]),
-            Some(Node::List(items)) if items.len() <= limit => Ok(items),
-            Some(Node::List(items)) => Err(self.about(
-                name,
-                refused(format!(
-                    "`{name}` has {} entries: at most {limit} are allowed.",
-                    items.len()
-                )),
-            )),
-            Some(other) => Err(self.wrong_type(name, wanted, other)),
-        }
+        let constraints = format!(r#""items":{{"type":"string"}},"maxItems":{most},"#);
+        self.ask(name, "array", constraints, description, read)
+            .unwrap_or_default()
     }
 
-    /// Refuses arguments that the tool does not know.
+    /// A list of at most `most` steps, whose arguments `step` reads. A string is a step of that pattern.
+    pub(super) fn steps<T>(
+        &mut self,
+        name: &'static str,
+        most: usize,
+        description: &'static str,
+        step: fn(&mut Arguments<'_>) -> T,
+    ) -> Vec<T> {
+        let tool = self.tool;
+        let read = |path: &str, node: &'a Node<'a>| {
+            let items = items(path, node, most, "a list of steps")?
+                .iter()
+                .enumerate();
+            let read_step = |(i, item): (usize, &'a Node<'a>)| {
+                let path = format!("{path}[{i}]");
+                let given = match item {
+                    Node::Text(_) => vec![("pattern_name", item)],
+                    Node::Object(given) => {
+                        given.iter().map(|(name, node)| (&**name, node)).collect()
+                    }
+                    other => {
+                        let wanted = "a pattern's name or an object";
+                        return Err(wrong_type(&path, wanted, other).about(path));
+                    }
+                };
+                let mut arguments = Arguments {
+                    place: format!("{path}."),
+                    given,
+                    ..Arguments::none(tool)
+                };
+                let read = step(&mut arguments);
+                arguments.end().map(|()| read)
+            };
+            items.map(read_step).collect()
+        };
+        let mut unset = Arguments::none(tool);
+        step(&mut unset);
+        let constraints = format!(r#""maxItems":{most},"items":{},"#, unset.schema());
+        self.ask(name, "array", constraints, description, read)
+            .unwrap_or_default()
+    }
+
+    /// Returns the first refusal, if there is one, and refuses what was not asked for.
     pub(super) fn end(self) -> Result<(), Error> {
-        let is_known = |name: &str| self.known.iter().any(|argument| argument.name == name);
-        let mut unknown: Vec<&str> = self.left.iter().map(|(name, _)| *name).collect();
-        unknown.retain(|name| !is_known(name));
+        if let Some(refusal) = self.refusal {
+            return Err(refusal);
+        }
         // The same one however they are ordered.
-        let Some(name) = unknown.iter().min() else {
+        let Some((name, _)) = self.given.iter().min_by_key(|(name, _)| name) else {
             return Ok(());
         };
-        let known: Vec<&str> = self.known.iter().map(|argument| argument.name).collect();
-        let takes = if known.is_empty() {
-            "it takes none".to_owned()
-        } else {
-            format!("it takes {}", known.join(", "))
+        let known: Vec<&str> = self.asked.iter().map(|argument| argument.name).collect();
+        let takes = match known.is_empty() {
+            true => "it takes none".to_owned(),
+            false => format!("it takes {}", known.join(", ")),
         };
-        let error = refused(format!(
-            "`{}{}` is not an argument of {}: {takes}.",
-            self.place,
-            shown(name, 64),
-            self.tool
-        ));
-        Err(match self.place.as_str() {
+        let (path, tool) = (self.path(&shown(name, 64)), self.tool);
+        let error = refused(format!("`{path}` is not an argument of {tool}: {takes}."));
+        Err(match self.place.trim_end_matches('.') {
             "" => error,
-            place => error.about(place.trim_end_matches('.')),
+            place => error.about(place),
         })
+    }
+
+    /// An argument as `read` reads it, which gets its name as refusals have it; `None` if left out or refused.
+    fn ask<T>(
+        &mut self,
+        name: &'static str,
+        json_type: &'static str,
+        constraints: String,
+        description: &'static str,
+        read: impl FnOnce(&str, &'a Node<'a>) -> Result<T, Error>,
+    ) -> Option<T> {
+        self.asked.push(Argument {
+            name,
+            json_type,
+            constraints,
+            description,
+            required: false,
+        });
+        let at = self.given.iter().position(|(given, _)| *given == name)?;
+        let (_, node) = self.given.swap_remove(at);
+        if *node == Node::Null {
+            return None;
+        }
+        let path = self.path(name);
+        let read = read(&path, node).map_err(|error| match error.argument {
+            Some(_) => error,
+            None => error.about(path),
+        });
+        read.map_err(|error| self.refuse(error)).ok()
+    }
+
+    fn refuse(&mut self, error: Error) {
+        self.refusal.get_or_insert(error);
+    }
+
+    /// The name of an argument as refusals have it.
+    fn path(&self, name: &str) -> String {
+        format!("{}{name}", self.place)
     }
 }
 
-fn too_long(name: &str, length: usize) -> Error {
-    refused(format!(
-        "`{name}` is {length} bytes long: at most {MAX_STRING} are allowed."
-    ))
+fn string<'a>(path: &str, node: &'a Node<'_>) -> Result<&'a str, Error> {
+    match node {
+        Node::Text(text) => Ok(text),
+        other => Err(wrong_type(path, "a string", other)),
+    }
 }
 
-fn wrong_type(name: &str, wanted: &str, found: &Node<'_>) -> Error {
+/// A string of at most [`MAX_STRING`] bytes.
+fn short<'a>(path: &str, node: &'a Node<'_>) -> Result<&'a str, Error> {
+    match string(path, node)? {
+        text if text.len() <= MAX_STRING => Ok(text),
+        text => Err(refused(format!(
+            "`{path}` is {} bytes long: at most {MAX_STRING} are allowed.",
+            text.len()
+        ))),
+    }
+}
+
+/// What `fitting` makes of a number, which is `None` if it is not allowed.
+fn number<T>(
+    path: &str,
+    allowed: &str,
+    node: &Node<'_>,
+    fitting: impl FnOnce(&serde_json::Number) -> Option<T>,
+) -> Result<T, Error> {
+    match node {
+        Node::Number(number) => fitting(number)
+            .ok_or_else(|| refused(format!("`{path}` is {number}: it must be {allowed}."))),
+        other => Err(wrong_type(path, allowed, other)),
+    }
+}
+
+fn items<'a>(
+    path: &str,
+    node: &'a Node<'a>,
+    most: usize,
+    wanted: &str,
+) -> Result<&'a [Node<'a>], Error> {
+    match node {
+        Node::List(items) if items.len() <= most => Ok(items),
+        Node::List(items) => Err(refused(format!(
+            "`{path}` has {} entries: at most {most} are allowed.",
+            items.len()
+        ))),
+        other => Err(wrong_type(path, wanted, other)),
+    }
+}
+
+fn wrong_type(path: &str, wanted: &str, found: &Node<'_>) -> Error {
     let found = match found {
         Node::Null => "null",
         Node::Bool(_) => "a truth value",
@@ -446,7 +422,7 @@ fn wrong_type(name: &str, wanted: &str, found: &Node<'_>) -> Error {
     };
     refused(format!(
         "`{}` must be {wanted}, not {found}.",
-        shown(name, 128)
+        shown(path, 128)
     ))
 }
 
@@ -455,13 +431,6 @@ mod tests {
     use super::*;
     use crate::config::MAX_ATTACHMENTS;
     use serde_json::{Value, json};
-
-    const KNOWN: &[Argument] = &[
-        Argument::new("x", ArgumentKind::Text, ""),
-        Argument::new("n", ArgumentKind::Number(0, 2), ""),
-        Argument::new("i", ArgumentKind::Integer(1, 9), ""),
-        Argument::new("l", ArgumentKind::Texts(MAX_ATTACHMENTS), ""),
-    ];
 
     fn node(value: Value) -> Node<'static> {
         match value {
@@ -479,114 +448,120 @@ mod tests {
         }
     }
 
-    fn arguments(value: Value) -> Arguments<'static> {
-        let node = Box::leak(Box::new(node(value)));
-        Arguments::read("tool", KNOWN, Some(node)).unwrap()
+    /// What `ask` makes of these arguments, or the refusal.
+    fn read<T>(value: Value, ask: fn(&mut Arguments<'_>) -> T) -> Result<T, String> {
+        let node = node(value);
+        let mut arguments = Arguments::read("tool", Some(&node)).map_err(|error| error.detail)?;
+        let read = ask(&mut arguments);
+        arguments.end().map_err(|error| error.detail)?;
+        Ok(read)
     }
 
-    fn detail<T>(result: Result<T, Error>) -> String {
-        match result {
-            Ok(_) => panic!("it was taken"),
-            Err(error) => error.detail,
-        }
+    fn texts(arguments: &mut Arguments<'_>) -> Vec<String> {
+        arguments.texts("l", MAX_ATTACHMENTS, "")
+    }
+
+    fn string(arguments: &mut Arguments<'_>) -> Option<String> {
+        arguments.string("x", "")
+    }
+
+    fn number(arguments: &mut Arguments<'_>) -> Option<f64> {
+        arguments.number("n", (0, 2), "")
+    }
+
+    fn integer(arguments: &mut Arguments<'_>) -> Option<usize> {
+        arguments.integer("i", (1, 9), "")
     }
 
     #[test]
     fn null_and_absent_are_the_same() {
-        let mut a = arguments(json!({"s": null, "f": null, "n": null, "l": null, "v": null}));
-        assert_eq!(a.string("s").unwrap(), None);
-        assert!(!a.flag("f").unwrap());
-        assert_eq!(a.number("n").unwrap(), None);
-        assert!(a.texts("l").unwrap().is_empty());
-        assert!(a.variables("v").unwrap().is_empty());
-        a.end().unwrap();
-        assert!(
-            Arguments::read("tool", KNOWN, None)
-                .unwrap()
-                .left
-                .is_empty()
-        );
+        for value in [
+            json!({"x": null, "f": null, "n": null, "l": null, "v": null}),
+            json!({}),
+            Value::Null,
+        ] {
+            let nothing = |all: &mut Arguments<'_>| {
+                assert_eq!(string(all), None);
+                assert!(!all.flag("f", ""));
+                assert_eq!(number(all), None);
+                assert!(texts(all).is_empty());
+                assert!(all.variables("v", "").is_empty());
+            };
+            assert_eq!(read(value, nothing), Ok(()));
+        }
     }
 
     #[test]
     fn refusals_name_the_argument_and_what_is_allowed() {
-        assert_eq!(
-            detail(arguments(json!({"x": 5})).string("x")),
-            "`x` must be a string, not a number."
-        );
-        assert_eq!(
-            detail(arguments(json!({"x": "5"})).flag("x")),
-            "`x` must be true or false, not a string."
-        );
-        assert_eq!(
-            detail(arguments(json!({"n": 2.5})).number("n")),
-            "`n` is 2.5: it must be a number from 0 to 2."
-        );
-        assert_eq!(
-            detail(arguments(json!({"i": 0})).integer("i")),
-            "`i` is 0: it must be a whole number from 1 to 9."
-        );
-        assert_eq!(
-            detail(arguments(json!({"v": {"a": 1}})).variables("v")),
-            "`v.a` must be a string, not a number."
-        );
-        assert_eq!(
-            detail(arguments(json!({"l": ["a", {}]})).texts("l")),
-            "`l[1]` must be a string, not an object."
-        );
-        assert_eq!(
-            detail(arguments(json!({"y": 1})).end()),
-            "`y` is not an argument of tool: it takes x, n, i, l."
-        );
-        assert!(detail(arguments(json!({})).pattern()).starts_with("`pattern_name` is missing"));
+        fn all(arguments: &mut Arguments<'_>) {
+            string(arguments);
+            arguments.flag("f", "");
+            number(arguments);
+            integer(arguments);
+            arguments.variables("v", "");
+            texts(arguments);
+        }
+        for (value, refusal) in [
+            (json!({"x": 5}), "`x` must be a string, not a number."),
+            (
+                json!({"f": "5"}),
+                "`f` must be true or false, not a string.",
+            ),
+            (
+                json!({"n": 2.5}),
+                "`n` is 2.5: it must be a number from 0 to 2.",
+            ),
+            (
+                json!({"i": 0}),
+                "`i` is 0: it must be a whole number from 1 to 9.",
+            ),
+            (
+                json!({"v": {"a": 1}}),
+                "`v.a` must be a string, not a number.",
+            ),
+            (
+                json!({"l": ["a", {}]}),
+                "`l[1]` must be a string, not an object.",
+            ),
+            (
+                json!({"y": 1}),
+                "`y` is not an argument of tool: it takes x, f, n, i, v, l.",
+            ),
+            (
+                json!({"y": 1, "l": 1, "n": 3}),
+                "`n` is 3: it must be a number from 0 to 2.",
+            ),
+            (json!([]), "`arguments` must be an object."),
+        ] {
+            assert_eq!(read(value, all), Err(refusal.to_owned()));
+        }
     }
 
     #[test]
     fn bounds_hold_on_both_sides() {
         let fits = "x".repeat(MAX_STRING);
-        assert_eq!(
-            arguments(json!({"x": fits}))
-                .string("x")
-                .unwrap()
-                .map(|s| s.len()),
-            Some(MAX_STRING)
-        );
-        assert!(
-            arguments(json!({"x": format!("{fits}x")}))
-                .string("x")
-                .is_err()
-        );
-        assert_eq!(
-            arguments(json!({"l": vec!["a"; MAX_ATTACHMENTS]}))
-                .texts("l")
-                .unwrap()
-                .len(),
-            MAX_ATTACHMENTS
-        );
-        assert!(
-            arguments(json!({"l": vec!["a"; MAX_ATTACHMENTS + 1]}))
-                .texts("l")
-                .is_err()
-        );
+        let length = |value: Value| read(value, string).map(|text| text.map(|text| text.len()));
+        assert_eq!(length(json!({"x": fits})), Ok(Some(MAX_STRING)));
+        assert!(length(json!({"x": format!("{fits}x")})).is_err());
+        let list = |length| read(json!({"l": vec!["a"; length]}), texts).map(|texts| texts.len());
+        assert_eq!(list(MAX_ATTACHMENTS), Ok(MAX_ATTACHMENTS));
+        assert!(list(MAX_ATTACHMENTS + 1).is_err());
         for (value, ok) in [
             (json!(0), true),
             (json!(2), true),
             (json!(-0.001), false),
             (json!(2.001), false),
         ] {
-            assert_eq!(
-                arguments(json!({"n": value})).number("n").is_ok(),
-                ok,
-                "{value}"
-            );
+            assert_eq!(read(json!({"n": value}), number).is_ok(), ok, "{value}");
         }
-        assert_eq!(arguments(json!({"i": 5.0})).integer("i").unwrap(), Some(5));
-    }
-
-    #[test]
-    fn arguments_that_are_no_object_are_refused() {
-        for value in [json!([]), json!(5), json!("x")] {
-            assert!(Arguments::read("tool", KNOWN, Some(&node(value))).is_err());
+        for (value, ok) in [
+            (json!(5.0), true),
+            (json!(5.5), false),
+            (json!(-1), false),
+            (json!(1e300), false),
+            (json!(10), false),
+        ] {
+            assert_eq!(read(json!({"i": value}), integer).is_ok(), ok, "{value}");
         }
     }
 }

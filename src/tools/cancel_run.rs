@@ -5,20 +5,17 @@ use crate::fabric::{Error, Kind};
 use crate::runs::Run;
 
 use super::get_run::{find, shown};
-use super::{Argument, ArgumentKind, Arguments, Policy, Prepared, Tool, refused};
+use super::{Arguments, Policy, Prepared, Tool, refused};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_cancel_run",
     title: "Cancel a run",
     description: "Stop a run; returns its output so far.",
-    arguments: ARGUMENTS,
     output: OUTPUT,
     read_only: false,
     role: Role::Read,
     prepare,
 };
-
-const ARGUMENTS: &[Argument] = &[Argument::required("run_id", ArgumentKind::Text, "The run.")];
 
 const OUTPUT: &str = r#"{
   "type":"object",
@@ -31,12 +28,12 @@ const OUTPUT: &str = r#"{
   "required":["run_id","status","output_text"]
 }"#;
 
-fn prepare(mut arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    let run_id = arguments.string("run_id")?;
-    arguments.end()?;
-    let run_id = run_id.ok_or_else(|| {
-        refused("`run_id` is missing: fabric_run_pattern and fabric_get_run give it.")
-            .about("run_id")
+fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+    let run_id = arguments.required("run_id", "The run.", |_, id| match id {
+        "" => Err(refused(
+            "`run_id` is missing: fabric_run_pattern and fabric_get_run give it.",
+        )),
+        id => Ok(id.to_owned()),
     })?;
     Ok(Prepared::new(move |context| {
         let run = find(context, &run_id)?;

@@ -109,7 +109,7 @@ pub(crate) struct Context {
     /// It had to stop because the process ends.
     aborted: AtomicBool,
     /// The run, if it makes one.
-    run: OnceLock<OwnRun>,
+    run: OnceLock<RunWriter>,
     /// The answer to give before the end of the run, and when.
     early: Mutex<Option<(Instant, EarlyAnswer)>>,
     /// The task that the run became: its caller may then leave without cancelling it, and notifications name it
@@ -119,16 +119,12 @@ pub(crate) struct Context {
 
 /// The place of a call among those that may work at once. Taken before it gets a thread.
 pub(crate) struct Place {
-    turn: Turn,
+    /// The place itself, or one in the queue.
+    guard: Guard,
+    /// What it is queued for.
+    queued: Option<Resource>,
     /// Until its answer is written: its thread may wait for a reader long after its work is done.
     open: Guard,
-}
-
-/// When a call may work.
-enum Turn {
-    Now(Guard),
-    /// It waits for one of these, with a place in the queue.
-    Queued(Resource, Guard),
 }
 
 impl Place {
@@ -137,15 +133,19 @@ impl Place {
     /// # Errors
     /// `too-many-requests`: all are taken, and the queue is full.
     pub(crate) fn take(account: &Account, what: Resource) -> Result<Place, Error> {
-        let turn = account.take(what, 1).map(Turn::Now);
-        let turn = turn.or_else(|Full| {
-            account
-                .take(Resource::Queue, 1)
-                .map(|queued| Turn::Queued(what, queued))
-        });
-        let open = || account.take(Resource::Open, 1);
-        turn.and_then(|turn| open().map(|open| Place { turn, open }))
-            .map_err(|Full| busy(account, what))
+        let take = || {
+            let (guard, queued) = match account.take(what, 1) {
+                Ok(guard) => (guard, None),
+                Err(Full) => (account.take(Resource::Queue, 1)?, Some(what)),
+            };
+            let open = account.take(Resource::Open, 1)?;
+            Ok(Place {
+                guard,
+                queued,
+                open,
+            })
+        };
+        take().map_err(|Full| busy(account, what))
     }
 
     /// The same, waiting for it as long as `still_waiting` says so. `None` once it does not.
@@ -154,9 +154,11 @@ impl Place {
         what: Resource,
         still_waiting: &mut dyn FnMut() -> bool,
     ) -> Option<Place> {
-        let turn = Turn::Now(account.wait_for(what, still_waiting)?);
-        let open = account.wait_for(Resource::Open, still_waiting)?;
-        Some(Place { turn, open })
+        Some(Place {
+            guard: account.wait_for(what, still_waiting)?,
+            queued: None,
+            open: account.wait_for(Resource::Open, still_waiting)?,
+        })
     }
 }
 
@@ -199,14 +201,6 @@ fn rate_is_used_up(account: &Account, steps: u32, after: Option<Duration>) -> Er
 
 type EarlyAnswer = Box<dyn FnOnce() -> Answer + Send>;
 
-struct OwnRun {
-    writer: RunWriter,
-    /// The text is part of the result, not of an earlier step.
-    is_result: AtomicBool,
-    /// There was no room for what came.
-    full: AtomicBool,
-}
-
 /// What is still to be said.
 struct Notes {
     stream_text: bool,
@@ -220,28 +214,6 @@ struct Notes {
     progress: u64,
     /// Time of the last notification.
     last: Instant,
-}
-
-/// Fabric's event types of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ChunkKind {
-    /// Text of the output.
-    Content,
-    /// A failure, as text.
-    Error,
-    /// The end.
-    Complete,
-}
-
-impl ChunkKind {
-    /// The type as Fabric writes it.
-    fn name(self) -> &'static str {
-        match self {
-            ChunkKind::Content => "content",
-            ChunkKind::Error => "error",
-            ChunkKind::Complete => "complete",
-        }
-    }
 }
 
 #[derive(Serialize)]
@@ -320,21 +292,21 @@ impl Context {
     pub(crate) fn enter(&self, place: Place, patience: Option<Duration>) -> Result<(), Error> {
         let begun = Instant::now();
         *lock(&self.open) = Some(place.open);
-        let place = match place.turn {
-            Turn::Now(place) => place,
-            Turn::Queued(what, _queued) => {
+        let guard = match place.queued {
+            None => place.guard,
+            Some(what) => {
                 let mut left = false;
-                let place = self.caller.account.wait_for(what, &mut || {
+                let guard = self.caller.account.wait_for(what, &mut || {
                     left = self.still_waiting().is_err();
                     !left && patience.is_none_or(|patience| begun.elapsed() < patience)
                 });
-                place.ok_or_else(|| match left {
+                guard.ok_or_else(|| match left {
                     true => Error::cancelled(),
                     false => busy(&self.caller.account, what),
                 })?
             }
         };
-        *lock(&self.place) = Some(place);
+        *lock(&self.place) = Some(guard);
         Ok(())
     }
 
@@ -382,18 +354,14 @@ impl Context {
     pub(crate) fn begin_run(&self, writer: RunWriter) -> Run {
         let run = writer.run();
         // A call makes one run at most.
-        let _ = self.run.set(OwnRun {
-            writer,
-            is_result: AtomicBool::new(false),
-            full: AtomicBool::new(false),
-        });
+        let _ = self.run.set(writer);
         self.caller.peer.begins();
         run
     }
 
     /// The run that this call makes.
     pub(crate) fn run(&self) -> Option<&RunWriter> {
-        self.run.get().map(|run| &run.writer)
+        self.run.get()
     }
 
     /// If the run is not over by then, its call gets `answer`, and the run goes on. At once if it is time already.
@@ -444,60 +412,51 @@ impl Context {
         let _ = self.task.set(json!({ RELATED_TASK: { "taskId": id } }));
     }
 
+    /// Does the caller still get messages?
+    fn is_told(&self) -> bool {
+        !self.is_answered() || self.task.get().is_some()
+    }
+
     /// Sends a whole message, if the caller still gets any.
     pub(crate) fn notify(&self, message: &[u8]) {
-        if !self.is_answered() || self.task.get().is_some() {
+        if self.is_told() {
             self.caller.peer.notify(message);
         }
     }
 
-    /// A step of a run begins. `stream`: the caller wants its text as it arrives, not only heartbeats. `is_result`: the
-    /// text is the result, not the next step's input.
-    pub(crate) fn begin_step(&self, stream: bool, is_result: bool) {
+    /// Does the caller want the text of what follows as it arrives, not only heartbeats?
+    pub(crate) fn stream_text(&self, stream: bool) {
         self.notes().stream_text = stream;
-        if let Some(run) = self.run.get() {
-            run.is_result.store(is_result, Ordering::Relaxed);
-        }
     }
 
-    /// Takes a piece of a run's output: for the run, and for the caller, who gets it soon.
-    pub(crate) fn chunk(&self, kind: ChunkKind, format: &str, content: &str) {
-        self.relay(kind, format, content);
-        if kind == ChunkKind::Content
-            && let Some(run) = self.run.get()
-            && run.is_result.load(Ordering::Relaxed)
-        {
-            if run.writer.append(content).is_err() {
-                run.full.store(true, Ordering::Relaxed);
-            }
-            // From here on the run has it.
-            self.release(content.len());
-        }
-    }
-
-    fn relay(&self, kind: ChunkKind, format: &str, content: &str) {
-        if self.is_answered() && self.task.get().is_none() {
+    /// Tells the caller, soon, of a piece of text.
+    pub(crate) fn content(&self, format: &str, content: &str) {
+        if !self.is_told() {
             return;
         }
         let mut notes = self.notes();
-        if kind != ChunkKind::Content {
-            self.flush_pending(&mut notes);
-            if notes.stream_text {
-                self.log_chunk(kind, format, content);
-            }
-        } else if !notes.stream_text {
+        if !notes.stream_text {
             notes.unsaid += content.chars().count() as u64;
-        } else {
-            if notes.format != format {
+            return;
+        }
+        if notes.format != format {
+            self.flush_pending(&mut notes);
+            notes.format = format.to_owned();
+        }
+        for piece in pieces(content) {
+            if notes.pending.len() + piece.len() > MOST_TEXT {
                 self.flush_pending(&mut notes);
-                notes.format = format.to_owned();
             }
-            for piece in pieces(content) {
-                if notes.pending.len() + piece.len() > MOST_TEXT {
-                    self.flush_pending(&mut notes);
-                }
-                notes.pending.push_str(piece);
-            }
+            notes.pending.push_str(piece);
+        }
+    }
+
+    /// Tells the caller of another event of Fabric's: its type, and what it says.
+    pub(crate) fn event(&self, kind: &str, content: &str) {
+        let mut notes = self.notes();
+        self.flush_pending(&mut notes);
+        if notes.stream_text {
+            self.log_chunk(kind, "plain", content);
         }
     }
 
@@ -548,10 +507,10 @@ impl Context {
         }
     }
 
-    fn log_chunk(&self, kind: ChunkKind, format: &str, content: &str) {
+    fn log_chunk(&self, kind: &str, format: &str, content: &str) {
         if self.wants_chunks() {
             let data = Chunk {
-                r#type: kind.name(),
+                r#type: kind,
                 format,
                 content,
             };
@@ -575,7 +534,7 @@ impl Context {
         }
         let text = std::mem::take(&mut notes.pending);
         self.progress(notes, text.chars().count() as u64, Some(&text));
-        self.log_chunk(ChunkKind::Content, &notes.format, &text);
+        self.log_chunk("content", &notes.format, &text);
     }
 }
 
@@ -617,13 +576,6 @@ impl Wait for Context {
     }
 
     fn hold(&self, bytes: usize) -> Result<(), Full> {
-        if self
-            .run
-            .get()
-            .is_some_and(|run| run.full.load(Ordering::Relaxed))
-        {
-            return Err(Full);
-        }
         lock(&self.memory).grow(bytes)
     }
 
@@ -660,8 +612,8 @@ mod tests {
         let wait = |patience: &mut dyn FnMut() -> bool| {
             Place::wait_for(&account, Resource::Calls, patience)
         };
-        let Place { turn, open } = wait(&mut || true).unwrap();
-        drop(turn);
+        let Place { guard, open, .. } = wait(&mut || true).unwrap();
+        drop(guard);
         assert_eq!(account.held(Resource::Calls), 0);
         assert!(wait(&mut || false).is_none());
         let refused = Place::take(&account, Resource::Runs).err().unwrap();

@@ -8,32 +8,25 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::access::Role;
-use crate::fabric::Error;
 use crate::url::{self, Authority, Host};
 
-use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
+use super::{Context, Failure, Outcome, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_configuration",
     title: "Get Fabric's configuration",
     description: "Get Fabric's configuration, to see which vendors and services are set up. Values that may be secret \
                   read [REDACTED_BY_MCP_SERVER]; an empty value is not set.",
-    arguments: &[],
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
-    prepare,
+    prepare: |_, _| Ok(Prepared::new(configuration)),
 };
 
 /// Replaces a value that may be secret.
 const REDACTED: &str = "[REDACTED_BY_MCP_SERVER]";
 
 const OUTPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":true}"#;
-
-fn prepare(arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    arguments.end()?;
-    Ok(Prepared::new(configuration))
-}
 
 fn configuration(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let mut configuration = context.backend.fabric.configuration(&context.wait())?;

@@ -8,39 +8,18 @@ use crate::access::Role;
 use crate::config::MAX_FABRIC_BODY;
 use crate::fabric::{Error, Name, is_runnable, not_runnable};
 
-use super::{
-    Argument, ArgumentKind, Arguments, Context, Failure, Outcome, Plain, Policy, Prepared, Tool,
-};
+use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_pattern_details",
     title: "Get pattern details",
     description: "Get one Fabric pattern: what it does, its whole system prompt, and the variables that \
                   fabric_run_pattern needs for it.",
-    arguments: ARGUMENTS,
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
     prepare,
 };
-
-const ARGUMENTS: &[Argument] = &[
-    Argument::required(
-        "pattern_name",
-        ArgumentKind::Text,
-        "Exact name, as fabric_list_patterns gives it.",
-    ),
-    Argument::new(
-        "offset",
-        ArgumentKind::Integer(0, MAX_FABRIC_BODY as u64),
-        "Character of the prompt to begin at. Default 0.",
-    ),
-    Argument::new(
-        "max_chars",
-        ArgumentKind::Integer(1, MAX_FABRIC_BODY as u64),
-        "Most characters of the prompt. Default: all.",
-    ),
-];
 
 const OUTPUT: &str = r#"{
   "type":"object",
@@ -83,11 +62,18 @@ struct Details {
     warnings: Vec<String>,
 }
 
-fn prepare(mut arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    let pattern = arguments.pattern()?;
-    let mut number = |name: &str| Ok::<_, Error>(arguments.integer(name)?.map(|n| n as usize));
-    let (offset, max_chars) = (number("offset")?, number("max_chars")?);
-    arguments.end()?;
+fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+    let pattern = arguments.pattern("Exact name, as fabric_list_patterns gives it.");
+    let offset = arguments.integer(
+        "offset",
+        (0, MAX_FABRIC_BODY),
+        "Character of the prompt to begin at. Default 0.",
+    );
+    let max_chars = arguments.integer(
+        "max_chars",
+        (1, MAX_FABRIC_BODY),
+        "Most characters of the prompt. Default: all.",
+    );
     let fields = vec![("pattern", pattern.as_str().to_owned())];
     let wanted = GetPatternDetails {
         pattern,
@@ -143,7 +129,7 @@ impl GetPatternDetails {
         Ok(Outcome {
             warnings,
             bytes,
-            ..Outcome::new(Plain(details))
+            ..Outcome::json(details)
         })
     }
 }

@@ -9,22 +9,18 @@ use serde_json::{Value, json};
 use crate::access::Role;
 use crate::account::{Guard, Resource};
 use crate::config::MAX_RUN_OUTPUT;
-use crate::fabric::{Error, Kind, Wait, no_room};
+use crate::fabric::{Error, Kind, Wait};
 use crate::runs::{Run, RunState, Waited};
 use crate::time;
 
-use super::context::ChunkKind;
 use super::run_result::{self, DEFAULT_FORMAT, Rest};
-use super::{
-    Argument, ArgumentKind, Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused,
-};
+use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_run",
     title: "Get a run",
     description: "Get the output of a run of fabric_run_pattern, waiting for its end. Without \
                   run_id: your latest runs.",
-    arguments: ARGUMENTS,
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
@@ -32,32 +28,13 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// Most seconds of `wait_seconds`: below the timeout of the least patient clients.
-const MAX_WAIT: u64 = 50;
+const MAX_WAIT: usize = 50;
 
 /// Runs in a list.
 const LATEST: usize = 50;
 
 /// Text of a run is relayed in pieces of this size, in bytes: many may follow one long run.
 const PIECE: usize = 16 << 10;
-
-const ARGUMENTS: &[Argument] = &[
-    Argument::new("run_id", ArgumentKind::Text, "The run."),
-    Argument::new(
-        "wait_seconds",
-        ArgumentKind::Integer(0, MAX_WAIT),
-        "Default 50.",
-    ),
-    Argument::new(
-        "offset",
-        ArgumentKind::Integer(0, MAX_RUN_OUTPUT as u64),
-        "Characters to skip.",
-    ),
-    Argument::new(
-        "max_chars",
-        ArgumentKind::Integer(1, MAX_RUN_OUTPUT as u64),
-        "Most characters.",
-    ),
-];
 
 const OUTPUT: &str = r#"{
   "type":"object",
@@ -91,24 +68,25 @@ const OUTPUT: &str = r#"{
   }
 }"#;
 
-fn prepare(mut arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    let run_id = arguments.string("run_id")?;
-    let wait = arguments.integer("wait_seconds")?.unwrap_or(MAX_WAIT);
-    let offset = arguments.integer("offset")?.unwrap_or(0) as usize;
-    let max_chars = arguments.integer("max_chars")?.map(|n| n as usize);
-    arguments.end()?;
+fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+    let run_id = arguments.string("run_id", "The run.");
+    let wait = arguments.integer("wait_seconds", (0, MAX_WAIT), "Default 50.");
+    let wait = Duration::from_secs(wait.unwrap_or(MAX_WAIT) as u64);
+    let offset = arguments.integer("offset", (0, MAX_RUN_OUTPUT), "Characters to skip.");
+    let offset = offset.unwrap_or(0);
+    let max_chars = arguments.integer("max_chars", (1, MAX_RUN_OUTPUT), "Most characters.");
     let Some(run_id) = run_id else {
         return Ok(Prepared::new(list));
     };
-    let place = match wait {
-        0 => Resource::Calls,
-        _ => Resource::Waits,
+    let place = match wait.is_zero() {
+        true => Resource::Calls,
+        false => Resource::Waits,
     };
     Ok(Prepared {
         place,
         ..Prepared::new(move |context| {
             let run = find(context, &run_id)?;
-            follow(context, &run, Duration::from_secs(wait), offset)?;
+            follow(context, &run, wait, offset)?;
             shown(context, &run, offset, max_chars)
         })
     })
@@ -156,11 +134,11 @@ fn list(context: &Arc<Context>) -> Result<Outcome, Failure> {
 
 /// Waits for the end, at most as long as asked, and relays the text from character `offset` on.
 fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result<(), Error> {
-    context.begin_step(true, false);
-    let begun = Instant::now();
+    context.stream_text(true);
     if run.record().state != RunState::Working {
         return Ok(());
     }
+    let begun = Instant::now();
     // What comes before `offset` is not relayed, even if it is still to come.
     let mut chars = 0;
     let mut seen = 0;
@@ -180,7 +158,7 @@ fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result
                     .map_or("", |(at, _)| &text[at..]);
                 chars += text.chars().count();
                 if !skipped.is_empty() {
-                    context.chunk(ChunkKind::Content, DEFAULT_FORMAT, skipped);
+                    context.content(DEFAULT_FORMAT, skipped);
                 }
                 if run.record().bytes <= seen {
                     context.flush();
@@ -204,14 +182,8 @@ pub(super) fn shown(
 ) -> Result<Outcome, Failure> {
     let record = run.record();
     let rest = Rest::of(&record);
-    let mut memory = context.caller.account.open(Resource::Memory);
-    if memory
-        .grow(run_result::most_bytes(&record, max_chars))
-        .is_err()
-    {
-        return Err(no_room().into());
-    }
-    let text = run.read_chars(offset, max_chars.unwrap_or(MAX_RUN_OUTPUT));
+    let (text, memory) =
+        run_result::text(run, &record, offset, max_chars, &context.caller.account)?;
     let (end, total_chars) = (offset + text.chars().count(), run.chars());
     let next_offset = ((end as u64) < total_chars).then_some(end);
     let mut warnings = rest.warnings;

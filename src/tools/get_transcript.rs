@@ -8,39 +8,18 @@ use crate::access::Role;
 use crate::account::{Full, Resource};
 use crate::fabric::{Error, Kind, VideoId};
 
-use super::{
-    Argument, ArgumentKind, Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused,
-};
+use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_transcript",
     title: "Get a YouTube transcript",
     description: "Get the transcript of a YouTube video, and its title and description where Fabric has a key for YouTube. \
                   To work on it, pass the text to fabric_run_pattern as input_text. Takes up to a minute.",
-    arguments: ARGUMENTS,
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
     prepare,
 };
-
-const ARGUMENTS: &[Argument] = &[
-    Argument::required(
-        "url",
-        ArgumentKind::Text,
-        "Address of one video at youtube.com or youtu.be.",
-    ),
-    Argument::new(
-        "language",
-        ArgumentKind::Text,
-        "Wanted language, such as de or pt-BR. Default en.",
-    ),
-    Argument::new(
-        "timestamps",
-        ArgumentKind::Flag,
-        "Begin each line with its time. Default false.",
-    ),
-];
 
 const OUTPUT: &str = r#"{
   "type":"object",
@@ -63,12 +42,22 @@ struct VideoText {
     description: Option<String>,
 }
 
-fn prepare(mut arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    let url = arguments.string("url")?.unwrap_or_default();
-    let video = VideoId::parse("url", &url).map_err(|error| error.about("url"))?;
-    let language = arguments.string("language")?.map(language).transpose()?;
-    let timestamps = arguments.flag("timestamps")?;
-    arguments.end()?;
+fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+    let video = arguments.required(
+        "url",
+        "Address of one video at youtube.com or youtu.be.",
+        VideoId::parse,
+    );
+    let language = arguments.parsed(
+        "language",
+        "Wanted language, such as de or pt-BR. Default en.",
+        |_, value| language(value),
+    );
+    let timestamps = arguments.flag(
+        "timestamps",
+        "Begin each line with its time. Default false.",
+    );
+    let video = video?;
     Ok(Prepared::new(move |context| {
         transcript(context, &video, language.as_deref(), timestamps).map_err(|error| Failure {
             // The video is private to the caller, and yt-dlp's messages name it.
@@ -80,20 +69,19 @@ fn prepare(mut arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> 
 
 /// Checks a language code: Fabric panics on a single character, yt-dlp reads a regular expression, and `all` means
 /// every language.
-fn language(value: String) -> Result<String, Error> {
-    let (code, rest) = value.split_once('-').unwrap_or((&value, "x"));
+fn language(value: &str) -> Result<String, Error> {
+    let (code, rest) = value.split_once('-').unwrap_or((value, "x"));
     let is_code = matches!(code.len(), 2 | 3)
         && code.bytes().all(|b| b.is_ascii_lowercase())
         && code != "all";
     let is_part =
         |part: &str| matches!(part.len(), 1..=8) && part.bytes().all(|b| b.is_ascii_alphanumeric());
     if is_code && value.len() <= 35 && rest.split('-').all(is_part) {
-        return Ok(value);
+        return Ok(value.to_owned());
     }
-    Err(
-        refused("`language` must be the code of a language, such as de, fil or pt-BR.")
-            .about("language"),
-    )
+    Err(refused(
+        "`language` must be the code of a language, such as de, fil or pt-BR.",
+    ))
 }
 
 fn transcript(

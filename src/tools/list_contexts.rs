@@ -7,17 +7,16 @@ use serde::Serialize;
 use crate::access::Role;
 use crate::fabric::{Age, Error, Names, StoredKind};
 
-use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
+use super::{Context, Failure, Outcome, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_contexts",
     title: "List contexts and sessions",
     description: "List the contexts and sessions stored in Fabric, for context_name and session_name.",
-    arguments: &[],
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
-    prepare,
+    prepare: |_, _| Ok(Prepared::new(contexts)),
 };
 
 const OUTPUT: &str = r#"{
@@ -36,11 +35,6 @@ struct Contexts {
     sessions: Names,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
-}
-
-fn prepare(arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    arguments.end()?;
-    Ok(Prepared::new(contexts))
 }
 
 fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {

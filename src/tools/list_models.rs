@@ -6,20 +6,18 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::access::Role;
-use crate::fabric::Error;
 
-use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
+use super::{Context, Failure, Outcome, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_models",
     title: "List models",
     description: "List the models that Fabric can use, by vendor, for model_name and vendor_name. Only needed to choose \
                   another model than Fabric's default. May take some seconds.",
-    arguments: &[],
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
-    prepare,
+    prepare: |_, _| Ok(Prepared::new(models)),
 };
 
 const OUTPUT: &str = r#"{
@@ -39,11 +37,6 @@ const OUTPUT: &str = r#"{
 struct ModelList {
     all_models: Vec<String>,
     models_by_vendor: BTreeMap<String, Vec<String>>,
-}
-
-fn prepare(arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    arguments.end()?;
-    Ok(Prepared::new(models))
 }
 
 fn models(context: &Arc<Context>) -> Result<Outcome, Failure> {

@@ -8,9 +8,7 @@ use crate::access::Role;
 use crate::config::MAX_ROWS;
 use crate::fabric::{Age, Error, Names, Snapshot, not_runnable};
 
-use super::{
-    Argument, ArgumentKind, Arguments, Context, Failure, Json, Outcome, Policy, Prepared, Tool,
-};
+use super::{Arguments, Context, Failure, Json, Outcome, Policy, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_patterns",
@@ -18,25 +16,11 @@ pub(super) const TOOL: Tool = Tool {
     description: "Find the Fabric pattern for a task. Patterns are tested prompts, each made for one task, such as \
                   summarize, extract_wisdom or explain_code. As query, describe the task in your own words, synonyms \
                   included: the best come first, with what they do. Without query: all names.",
-    arguments: ARGUMENTS,
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
     prepare,
 };
-
-const ARGUMENTS: &[Argument] = &[
-    Argument::new(
-        "query",
-        ArgumentKind::Text,
-        "The task: what goes in, what should come out.",
-    ),
-    Argument::new(
-        "limit",
-        ArgumentKind::Integer(1, MAX_ROWS as u64),
-        "Most names. Default 15 with query, else all.",
-    ),
-];
 
 const OUTPUT: &str = r#"{
   "type":"object",
@@ -62,10 +46,13 @@ const OUTPUT: &str = r#"{
 /// Default number of search results.
 const USUAL: usize = 15;
 
-fn prepare(mut arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    let query = arguments.string("query")?;
-    let limit = arguments.integer("limit")?.map(|n| n as usize);
-    arguments.end()?;
+fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+    let query = arguments.string("query", "The task: what goes in, what should come out.");
+    let limit = arguments.integer(
+        "limit",
+        (1, MAX_ROWS),
+        "Most names. Default 15 with query, else all.",
+    );
     Ok(match query.filter(|query| !query.trim().is_empty()) {
         None => Prepared::new(move |context| all(context, limit.unwrap_or(usize::MAX))),
         Some(query) => {

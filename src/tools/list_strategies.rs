@@ -5,19 +5,18 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::access::Role;
-use crate::fabric::{Age, Error, NO_STRATEGIES, Strategy};
+use crate::fabric::{Age, NO_STRATEGIES, Strategy};
 
-use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
+use super::{Context, Failure, Outcome, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_strategies",
     title: "List strategies",
     description: "List Fabric's prompting strategies (chain of thought and the like) with what they do, for strategy_name.",
-    arguments: &[],
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
-    prepare,
+    prepare: |_, _| Ok(Prepared::new(strategies)),
 };
 
 const OUTPUT: &str = r#"{
@@ -46,11 +45,6 @@ struct Strategies {
     strategies: Vec<Strategy>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
-}
-
-fn prepare(arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    arguments.end()?;
-    Ok(Prepared::new(strategies))
 }
 
 fn strategies(context: &Arc<Context>) -> Result<Outcome, Failure> {

@@ -33,10 +33,9 @@ use crate::logging::Line;
 use crate::protocol::Node;
 use crate::{logging, metrics};
 
-use arguments::{Argument, ArgumentKind, Arguments};
+use arguments::Arguments;
 pub(crate) use cancel_run::cancel;
 pub(crate) use context::{Backend, Caller, Context, Peer, Place, RELATED_TASK};
-use outcome::Plain;
 pub(crate) use outcome::{Failure, Json, Outcome};
 pub(crate) use run_result::{end, request_id, result};
 
@@ -62,16 +61,14 @@ pub(crate) struct Tool {
     pub(crate) title: &'static str,
     /// What a model needs to know to use it well.
     pub(crate) description: &'static str,
-    /// Its arguments, the required ones first.
-    arguments: &'static [Argument],
-    /// JSON Schema of the structured result. White space stands only at the start of lines: [`joined`] removes it.
+    /// JSON Schema of the structured result. White space stands only at the start of lines.
     output: &'static str,
     /// Changes nothing, and may be repeated without harm.
     pub(crate) read_only: bool,
     /// What a caller must be allowed to do to call it.
-    role: Role,
-    /// Checks the arguments and returns the work. No I/O.
-    prepare: fn(Arguments<'_>, &Policy) -> Result<Prepared, Error>,
+    pub(crate) role: Role,
+    /// Asks for all arguments, the required ones first, then checks what they are together, and returns the work. No I/O.
+    prepare: fn(&mut Arguments<'_>, &Policy) -> Result<Prepared, Error>,
 }
 
 /// A call with checked arguments.
@@ -130,25 +127,27 @@ impl Tool {
         arguments: Option<&Node<'_>>,
         policy: &Policy,
     ) -> Result<Prepared, Error> {
-        (self.prepare)(
-            Arguments::read(self.name, self.arguments, arguments)?,
-            policy,
-        )
+        let mut arguments = Arguments::read(self.name, arguments)?;
+        let prepared = (self.prepare)(&mut arguments, policy);
+        arguments.end()?;
+        prepared
+    }
+
+    /// What it asks for when nothing is given.
+    fn arguments(&self) -> Arguments<'static> {
+        let mut arguments = Arguments::none(self.name);
+        let _ = (self.prepare)(&mut arguments, &Policy::default());
+        arguments
     }
 
     /// JSON Schema of its arguments.
     pub(crate) fn input_schema(&self) -> String {
-        arguments::schema(self.arguments)
+        self.arguments().schema()
     }
 
     /// JSON Schema of its structured result.
     pub(crate) fn output_schema(&self) -> String {
-        joined(self.output)
-    }
-
-    /// What a caller must be allowed to do to call it.
-    pub(crate) fn role(&self) -> Role {
-        self.role
+        self.output.lines().map(str::trim_start).collect()
     }
 }
 
@@ -163,28 +162,13 @@ pub(crate) fn run(
     let running = context.run().map(|_| metrics::RunInFlight::begin());
     let result = work(context);
     drop(running);
-    let took = begun.elapsed();
-    count(
+    report(
         tool,
-        result.as_ref().err().map(|failure| &failure.error),
-        Some(took),
+        fields,
+        Some(begun.elapsed()),
+        &result,
+        &context.request_id,
     );
-    let mut line = log_line(tool, fields);
-    line.field("duration_ms", took.as_millis() as u64);
-    line.field("ok", result.is_ok());
-    match &result {
-        Ok(outcome) => {
-            line.optional("rows", outcome.rows)
-                .optional("bytes", outcome.bytes);
-        }
-        Err(failure) => log_error(&mut line, &failure.error, failure.logged.as_deref()),
-    }
-    line.field("request_id", context.request_id.as_str());
-    let level = match &result {
-        Ok(_) => Level::Info,
-        Err(failure) => logging::level(&failure.error),
-    };
-    line.log(level, "fabric_mcp::tools");
     result
 }
 
@@ -195,48 +179,48 @@ pub(crate) fn log_refused(
     error: &Error,
     request_id: &str,
 ) {
-    count(tool, Some(error), None);
-    let mut line = log_line(tool, fields);
-    line.field("ok", false);
-    log_error(&mut line, error, None);
-    line.field("request_id", request_id);
-    line.log(logging::level(error), "fabric_mcp::tools");
+    report(tool, fields, None, &Err(error.clone().into()), request_id);
 }
 
-/// The beginning of every log line of a call.
-fn log_line(tool: &Tool, fields: &[(&'static str, String)]) -> Line {
+/// Counts and logs a call; `took` is `None` if it never ran.
+fn report(
+    tool: &Tool,
+    fields: &[(&'static str, String)],
+    took: Option<Duration>,
+    result: &Result<Outcome, Failure>,
+    request_id: &str,
+) {
+    let error = result.as_ref().err().map(|failure| &failure.error);
+    let outcome = error.map_or(metrics::OK, |error| error.kind.name());
+    metrics::call(tool.name, outcome, took);
+    error.into_iter().for_each(metrics::failure);
     let mut line = Line::default();
     line.field("tool", tool.name);
     for (key, value) in fields {
         line.field(key, value.as_str());
     }
-    line
+    line.optional("duration_ms", took.map(|took| took.as_millis() as u64))
+        .field("ok", result.is_ok());
+    match result {
+        Ok(outcome) => {
+            line.optional("rows", outcome.rows)
+                .optional("bytes", outcome.bytes);
+        }
+        Err(failure) => log_failure(&mut line, failure),
+    }
+    line.field("request_id", request_id);
+    line.log(
+        error.map_or(Level::Info, logging::level),
+        "fabric_mcp::tools",
+    );
 }
 
-/// `logged` is the reason as the log may have it, where that differs.
-fn log_error(line: &mut Line, error: &Error, logged: Option<&str>) {
-    line.failure(error, logged.unwrap_or(&error.detail));
+fn log_failure(line: &mut Line, Failure { error, logged, .. }: &Failure) {
+    line.failure(error, logged.as_deref().unwrap_or(&error.detail));
     if error.kind == Kind::InvalidRequest {
         let argument = error.argument.as_deref();
         line.field("argument", argument.unwrap_or("(unknown)"));
     }
-}
-
-/// Counts a call of `tool` that ended with `error` or well; `took` is `None` if it never ran.
-fn count(tool: &Tool, error: Option<&Error>, took: Option<Duration>) {
-    metrics::call(
-        tool.name,
-        error.map_or(metrics::OK, |error| error.kind.name()),
-        took,
-    );
-    if let Some(error) = error {
-        metrics::failure(error);
-    }
-}
-
-/// A schema as it is sent: one line.
-fn joined(schema: &str) -> String {
-    schema.lines().map(str::trim_start).collect()
 }
 
 /// The catalogue for `--list-tools`: each tool's name, what it does in a line, and its arguments.
@@ -250,13 +234,11 @@ pub(crate) fn catalogue() -> String {
             .unwrap_or_default()
             .trim_end();
         text.push_str(&format!("{}\n    {first}\n", tool.name));
-        for argument in tool.arguments {
+        for argument in tool.arguments().asked {
             let needed = if argument.required { " (required)" } else { "" };
             text.push_str(&format!(
                 "      {}: {}{needed}. {}\n",
-                argument.name,
-                argument.kind.json_type(),
-                argument.description
+                argument.name, argument.json_type, argument.description
             ));
         }
     }
@@ -370,23 +352,23 @@ mod tests {
 
     #[test]
     fn schemas_are_exactly_these_bytes() {
-        use ArgumentKind::{Flag, Integer, Number, Steps, Text, Texts, Variables};
-        const STEP: &[Argument] = &[Argument::required("p", Text, "P.")];
+        let none = Arguments::none("tool");
         assert_eq!(
-            arguments::schema(&[]),
+            none.schema(),
             r#"{"type":"object","properties":{},"additionalProperties":false}"#
         );
-        let all = [
-            Argument::required("z", Text, "Say \"z\"."),
-            Argument::new("f", Flag, "F."),
-            Argument::new("n", Number(-2, 2), "N."),
-            Argument::new("i", Integer(1, 9), "I."),
-            Argument::new("t", Texts(3), "T."),
-            Argument::new("v", Variables, "V."),
-            Argument::new("s", Steps(8, STEP), "S."),
-        ];
+        let mut all = Arguments::none("tool");
+        let _ = all.required("z", "Say \"z\".", |_, text| Ok(text.to_owned()));
+        all.flag("f", "F.");
+        all.number("n", (-2, 2), "N.");
+        all.integer("i", (1, 9), "I.");
+        all.texts("t", 3, "T.");
+        all.variables("v", "V.");
+        all.steps("s", 8, "S.", |step| {
+            let _ = step.required("p", "P.", |_, text| Ok(text.to_owned()));
+        });
         assert_eq!(
-            arguments::schema(&all),
+            all.schema(),
             concat!(
                 r#"{"type":"object","properties":{"z":{"type":"string","description":"Say \"z\"."},"#,
                 r#""f":{"type":"boolean","description":"F."},"#,
@@ -400,9 +382,9 @@ mod tests {
             )
         );
         for tool in TOOLS {
-            let needed: Vec<_> = tool.arguments.iter().map(|a| a.required).collect();
+            let asked = tool.arguments().asked;
             assert!(
-                needed.is_sorted_by(|a, b| a >= b),
+                asked.is_sorted_by_key(|argument| !argument.required),
                 "{}: required first",
                 tool.name
             );
@@ -414,10 +396,10 @@ mod tests {
         let tool = Tool::named("fabric_run_pattern").unwrap();
         let blamed = |arguments: Value| {
             let error = refusal(tool, &arguments);
-            let mut line = log_line(tool, &[]);
-            log_error(&mut line, &error, None);
+            let mut line = Line::default();
+            log_failure(&mut line, &error.into());
             line.to_logfmt()
-                .strip_prefix("tool=fabric_run_pattern error=invalid-request argument=")
+                .strip_prefix("error=invalid-request argument=")
                 .unwrap()
                 .to_owned()
         };
@@ -461,22 +443,6 @@ mod tests {
             (json!([]), "(unknown)"),
         ] {
             assert_eq!(blamed(arguments.clone()), argument, "{arguments}");
-        }
-    }
-
-    #[test]
-    fn an_unknown_argument_is_named_with_the_allowed_ones() {
-        for tool in TOOLS {
-            let error = refusal(tool, &json!({"pattern_name": "x", "nonsense": 1}));
-            assert_eq!(error.kind, Kind::InvalidRequest);
-            if parsed(&tool.input_schema())["properties"]["pattern_name"].is_object() {
-                assert!(
-                    error.detail.contains("nonsense"),
-                    "{}: {}",
-                    tool.name,
-                    error.detail
-                );
-            }
         }
     }
 }

@@ -22,25 +22,19 @@ pub(crate) trait Json: Send {
     }
 }
 
-/// A result that is read as its JSON.
-pub(super) struct Plain<T>(pub(super) T);
-
-impl<T: Serialize + Send> Json for Plain<T> {
-    fn write(&self, out: &mut Vec<u8>) {
-        jsonrpc::write_json(out, &self.0);
-    }
+/// A value that is read as its JSON, or as one of its texts.
+struct Readable<T> {
+    value: T,
+    text: Option<fn(&T) -> &str>,
 }
-
-/// A result that is read as one of its texts.
-struct Readable<T>(T, fn(&T) -> &str);
 
 impl<T: Serialize + Send> Json for Readable<T> {
     fn write(&self, out: &mut Vec<u8>) {
-        jsonrpc::write_json(out, &self.0);
+        jsonrpc::write_json(out, &self.value);
     }
 
     fn text(&self) -> Option<&str> {
-        Some(self.1(&self.0))
+        self.text.map(|text| text(&self.value))
     }
 }
 
@@ -70,11 +64,16 @@ impl Outcome {
         }
     }
 
+    /// A value with no fields for the log.
+    pub(super) fn json<T: Serialize + Send + 'static>(value: T) -> Outcome {
+        Outcome::new(Readable { value, text: None })
+    }
+
     /// A list or map of `rows` entries.
     pub(super) fn rows<T: Serialize + Send + 'static>(value: T, rows: usize) -> Outcome {
         Outcome {
             rows: Some(rows),
-            ..Outcome::new(Plain(value))
+            ..Outcome::json(value)
         }
     }
 
@@ -82,7 +81,10 @@ impl Outcome {
     pub(super) fn text<T: Serialize + Send + 'static>(value: T, text: fn(&T) -> &str) -> Outcome {
         Outcome {
             bytes: Some(text(&value).len()),
-            ..Outcome::new(Readable(value, text))
+            ..Outcome::new(Readable {
+                value,
+                text: Some(text),
+            })
         }
     }
 
@@ -91,7 +93,7 @@ impl Outcome {
         Outcome {
             end: Some(end),
             bytes: Some(bytes),
-            ..Outcome::new(Plain(()))
+            ..Outcome::json(())
         }
     }
 }

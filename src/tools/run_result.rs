@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::account::{Account, Guard, Resource};
+use crate::account::{Account, Full, Guard, Resource};
 use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
 use crate::fabric::{Error, Kind, no_room};
 use crate::runs::{End, Record, Run, RunState};
@@ -109,14 +109,10 @@ pub(crate) fn result(
         });
     }
     let max_chars = rest.max_chars.or(max_chars);
-    let mut memory = account.open(Resource::Memory);
-    if memory.grow(most_bytes(&record, max_chars)).is_err() {
-        return Err(Failure {
-            partial: vec![run.read(0, MAX_PARTIAL_TEXT)],
-            ..no_room().into()
-        });
-    }
-    let text = run.read_chars(0, max_chars.unwrap_or(MAX_RUN_OUTPUT));
+    let (text, memory) = text(run, &record, 0, max_chars, account).map_err(|error| Failure {
+        partial: vec![run.read(0, MAX_PARTIAL_TEXT)],
+        ..error.into()
+    })?;
     let omitted_chars = max_chars
         .and_then(|max| (run.chars() as usize).checked_sub(max))
         .filter(|n| *n > 0);
@@ -153,11 +149,20 @@ pub(crate) fn result(
     })
 }
 
-/// Upper bound of the bytes of a run's first `max_chars` characters.
-pub(super) fn most_bytes(record: &Record, max_chars: Option<usize>) -> usize {
-    max_chars.map_or(record.bytes as usize, |max| {
-        max.saturating_mul(4).min(record.bytes as usize)
-    })
+/// The text of a run from character `offset` on, and what it holds of memory.
+pub(super) fn text(
+    run: &Run,
+    record: &Record,
+    offset: usize,
+    max_chars: Option<usize>,
+    account: &Account,
+) -> Result<(String, Guard), Error> {
+    let most = max_chars.unwrap_or(MAX_RUN_OUTPUT);
+    let mut memory = account.open(Resource::Memory);
+    memory
+        .grow(most.saturating_mul(4).min(record.bytes as usize))
+        .map_err(|Full| no_room())?;
+    Ok((run.read_chars(offset, most), memory))
 }
 
 #[derive(Serialize)]

@@ -15,8 +15,7 @@ use crate::account::Resource;
 use crate::config::{MAX_ATTACHMENTS, MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error};
 
-use super::ArgumentKind::{Flag, Integer, Number, Steps, Text, Texts, Variables};
-use super::{Argument, Arguments, Policy, Prepared, RunPlan, Tool, refused};
+use super::{Arguments, Policy, Prepared, RunPlan, Tool, refused};
 use run::RunPattern;
 
 pub(super) const TOOL: Tool = Tool {
@@ -25,7 +24,6 @@ pub(super) const TOOL: Tool = Tool {
     description: "Run a Fabric pattern on a text with a language model and return its output. Give the whole text as \
                   input_text. Takes seconds to minutes and may cost money. Variables that \
                   fabric_get_pattern_details names must be given.",
-    arguments: ARGUMENTS,
     output: OUTPUT,
     read_only: false,
     role: Role::Run,
@@ -33,96 +31,10 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// Most seconds of `wait_seconds`.
-const MAX_WAIT: u64 = 3600;
+const MAX_WAIT: usize = 3600;
 
 /// Longest input that is kept to be removed from errors in the log, in bytes.
 const MAX_ECHO: usize = 64 << 10;
-
-/// The most important ones first.
-const ARGUMENTS: &[Argument] = &[
-    Argument::required(
-        "pattern_name",
-        Text,
-        "Exact name, as fabric_list_patterns gives it.",
-    ),
-    Argument::new("input_text", Text, "What the pattern works on."),
-    Argument::new(
-        "stream",
-        Flag,
-        "Also send the output as progress while it is made. Default false.",
-    ),
-    Argument::new(
-        "model_name",
-        Text,
-        "One of fabric_list_models. Default: Fabric's.",
-    ),
-    Argument::new(
-        "vendor_name",
-        Text,
-        "Vendor of model_name, if several have it.",
-    ),
-    Argument::new("strategy_name", Text, "One of fabric_list_strategies."),
-    Argument::new(
-        "context_name",
-        Text,
-        "A stored text to put first; see fabric_list_contexts.",
-    ),
-    Argument::new(
-        "session_name",
-        Text,
-        "A stored conversation to go on with; a new name begins one.",
-    ),
-    Argument::new("language", Text, "Of the output, such as de or pt-BR."),
-    Argument::new(
-        "variables",
-        Variables,
-        "Values of the pattern's variables, by name.",
-    ),
-    Argument::new(
-        "attachments",
-        Texts(MAX_ATTACHMENTS),
-        "Not read by Fabric today: use input_text.",
-    ),
-    Argument::new("temperature", Number(0, 2), "Default 0.7."),
-    Argument::new("top_p", Number(0, 1), "Default 0.9."),
-    Argument::new("presence_penalty", Number(-2, 2), "Default 0."),
-    Argument::new("frequency_penalty", Number(-2, 2), "Default 0."),
-    Argument::new(
-        "thinking",
-        Text,
-        "off, low, medium, high, or a number of tokens.",
-    ),
-    Argument::new(
-        "search",
-        Flag,
-        "Let the model search the web. Default false.",
-    ),
-    Argument::new(
-        "max_chars",
-        Integer(1, MAX_RUN_OUTPUT as u64),
-        "Most characters of the output. Default: all.",
-    ),
-    Argument::new(
-        "wait_seconds",
-        Integer(0, MAX_WAIT),
-        "Answer after so long; the run goes on.",
-    ),
-    Argument::new(
-        "then",
-        Steps(MAX_CHAIN_STEPS, STEP),
-        "Further patterns, each run on the output before it, such as \
-         [{\"pattern_name\":\"translate\",\"variables\":{\"lang_code\":\"de\"}}]; the name alone, as a string, is a \
-         step too. All are checked before any is run.",
-    ),
-];
-
-const STEP: &[Argument] = &[
-    Argument::required("pattern_name", Text, "The step's pattern."),
-    Argument::new("model_name", Text, "Default: the call's."),
-    Argument::new("vendor_name", Text, "Vendor of model_name."),
-    Argument::new("strategy_name", Text, "Default: none."),
-    Argument::new("variables", Variables, "Of this pattern."),
-];
 
 const OUTPUT: &str = r#"{
   "type":"object",
@@ -146,114 +58,173 @@ const OUTPUT: &str = r#"{
   "required":["output_format","output_text"]
 }"#;
 
-fn prepare(mut arguments: Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
-    let pattern = arguments.pattern()?;
-    policy.check("pattern_name", &pattern)?;
-    let mut chat = Chat::new(pattern.clone(), arguments.text("input_text")?);
-    chat.model = arguments.model("model_name")?;
-    chat.vendor = arguments.model("vendor_name")?;
-    policy.model("model_name", &mut chat)?;
-    chat.strategy = arguments.name("strategy_name")?;
-    chat.context = arguments.name("context_name")?;
-    chat.session = arguments.name("session_name")?;
-    chat.language = language(arguments.string("language")?.unwrap_or_default())?;
-    chat.variables = arguments.variables("variables")?;
-    chat.attachments = arguments.texts("attachments")?;
-    chat.temperature = arguments.number("temperature")?.unwrap_or(chat.temperature);
-    chat.top_p = arguments.number("top_p")?.unwrap_or(chat.top_p);
-    chat.presence_penalty = arguments
-        .number("presence_penalty")?
-        .unwrap_or(chat.presence_penalty);
-    chat.frequency_penalty = arguments
-        .number("frequency_penalty")?
-        .unwrap_or(chat.frequency_penalty);
-    chat.thinking = thinking(arguments.string("thinking")?.unwrap_or_default())?;
-    chat.search = arguments.flag("search")?;
-    let stream = arguments.flag("stream")?;
-    let max_chars = arguments.integer("max_chars")?.map(|n| n as usize);
-    let wait = arguments.integer("wait_seconds")?.map(Duration::from_secs);
-    let further = arguments.steps("then")?;
-    arguments.end()?;
-    let input = std::mem::take(&mut chat.input);
-    let mut steps = vec![chat];
-    for step in further {
-        let next = step_after(&steps[0], step, policy)?;
-        steps.push(next);
-    }
-    let fields = run::fields(&steps);
-    let plan = RunPlan {
-        patterns: steps
-            .iter()
-            .map(|step| step.pattern.as_str().to_owned())
-            .collect(),
-        model: steps[0].model.clone(),
-        wait,
-        max_chars,
+/// The most important arguments first. A new one is a statement here.
+fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
+    let pattern = arguments.pattern("Exact name, as fabric_list_patterns gives it.");
+    let input = arguments.text("input_text", "What the pattern works on.");
+    let stream = arguments.flag(
+        "stream",
+        "Also send the output as progress while it is made. Default false.",
+    );
+    let first = Chat {
+        model: arguments.model(
+            "model_name",
+            "One of fabric_list_models. Default: Fabric's.",
+        ),
+        vendor: arguments.model("vendor_name", "Vendor of model_name, if several have it."),
+        strategy: arguments.name("strategy_name", "One of fabric_list_strategies."),
+        context: arguments.name(
+            "context_name",
+            "A stored text to put first; see fabric_list_contexts.",
+        ),
+        session: arguments.name(
+            "session_name",
+            "A stored conversation to go on with; a new name begins one.",
+        ),
+        language: arguments
+            .parsed("language", "Of the output, such as de or pt-BR.", language)
+            .unwrap_or_default(),
+        variables: arguments.variables("variables", "Values of the pattern's variables, by name."),
+        attachments: arguments.texts(
+            "attachments",
+            MAX_ATTACHMENTS,
+            "Not read by Fabric today: use input_text.",
+        ),
+        temperature: arguments
+            .number("temperature", (0, 2), "Default 0.7.")
+            .unwrap_or(0.7),
+        top_p: arguments
+            .number("top_p", (0, 1), "Default 0.9.")
+            .unwrap_or(0.9),
+        presence_penalty: arguments
+            .number("presence_penalty", (-2, 2), "Default 0.")
+            .unwrap_or_default(),
+        frequency_penalty: arguments
+            .number("frequency_penalty", (-2, 2), "Default 0.")
+            .unwrap_or_default(),
+        thinking: arguments
+            .parsed(
+                "thinking",
+                "off, low, medium, high, or a number of tokens.",
+                thinking,
+            )
+            .unwrap_or_default(),
+        search: arguments.flag("search", "Let the model search the web. Default false."),
+        ..Chat::new(pattern, String::new())
     };
+    let max_chars = arguments.integer(
+        "max_chars",
+        (1, MAX_RUN_OUTPUT),
+        "Most characters of the output. Default: all.",
+    );
+    let wait = arguments.integer(
+        "wait_seconds",
+        (0, MAX_WAIT),
+        "Answer after so long; the run goes on.",
+    );
+    let then = arguments.steps(
+        "then",
+        MAX_CHAIN_STEPS,
+        "Further patterns, each run on the output before it, such as \
+         [{\"pattern_name\":\"translate\",\"variables\":{\"lang_code\":\"de\"}}]; the name alone, as a string, is a \
+         step too. All are checked before any is run.",
+        step,
+    );
+    let mut steps = vec![first];
+    for step in then {
+        steps.push(after(&steps[0], step));
+    }
+    for (i, step) in steps.iter_mut().enumerate() {
+        let place = place(i);
+        policy.check(&format!("{place}pattern_name"), &step.pattern)?;
+        policy.model(&format!("{place}model_name"), step)?;
+    }
     let run = RunPattern {
         echo: (input.len() <= MAX_ECHO).then(|| input.clone()),
         steps,
         stream,
         max_chars,
     };
+    let patterns = run
+        .steps
+        .iter()
+        .map(|step| step.pattern.as_str().to_owned());
+    let plan = RunPlan {
+        patterns: patterns.collect(),
+        model: run.steps[0].model.clone(),
+        wait: wait.map(|seconds| Duration::from_secs(seconds as u64)),
+        max_chars,
+    };
+    let patterns = plan
+        .patterns
+        .iter()
+        .map(|pattern| ("pattern", pattern.clone()));
+    let model = Some(("model", plan.model.clone())).filter(|(_, model)| !model.is_empty());
     Ok(Prepared {
-        fields,
+        fields: patterns.chain(model).collect(),
         place: Resource::Runs,
         run: Some(plan),
         ..Prepared::new(move |context| run.run(input, context))
     })
 }
 
-/// A further step has its own pattern, strategy and variables; context, session and attachments belong to the first
-/// step alone.
-fn step_after(first: &Chat, mut step: Arguments<'_>, policy: &Policy) -> Result<Chat, Error> {
-    let pattern = step.pattern()?;
-    policy.check(&step.path("pattern_name"), &pattern)?;
-    let mut chat = Chat {
+/// The arguments of a further step.
+fn step(arguments: &mut Arguments<'_>) -> Chat {
+    let pattern = arguments.pattern("The step's pattern.");
+    Chat {
+        model: arguments.model("model_name", "Default: the call's."),
+        vendor: arguments.model("vendor_name", "Vendor of model_name."),
+        strategy: arguments.name("strategy_name", "Default: none."),
+        variables: arguments.variables("variables", "Of this pattern."),
+        ..Chat::new(pattern, String::new())
+    }
+}
+
+/// A further step: what it leaves out is as in the first, but context, session and attachments belong to that alone.
+fn after(first: &Chat, step: Chat) -> Chat {
+    let own = !(step.model.is_empty() && step.vendor.is_empty());
+    let Chat { model, vendor, .. } = if own { &step } else { first };
+    Chat {
+        model: model.clone(),
+        vendor: vendor.clone(),
+        pattern: step.pattern.clone(),
+        strategy: step.strategy,
+        variables: step.variables,
         context: None,
         session: None,
         attachments: Vec::new(),
         ..first.clone()
-    };
-    chat.pattern = pattern;
-    let model = step.model("model_name")?;
-    let vendor = step.model("vendor_name")?;
-    if !(model.is_empty() && vendor.is_empty()) {
-        (chat.model, chat.vendor) = (model, vendor);
-        policy.model(&step.path("model_name"), &mut chat)?;
     }
-    chat.strategy = step.name("strategy_name")?;
-    chat.variables = step.variables("variables")?;
-    step.end()?;
-    Ok(chat)
+}
+
+/// Prefix of the names of a step's arguments.
+fn place(step: usize) -> String {
+    match step {
+        0 => String::new(),
+        step => format!("then[{}].", step - 1),
+    }
 }
 
 /// Fabric puts the language into the prompt: it must look like one, not like more instructions.
-fn language(value: String) -> Result<String, Error> {
-    if value.chars().count() <= 64
-        && value
-            .chars()
-            .all(|c| c.is_alphanumeric() || " -_()".contains(c))
-    {
-        return Ok(value);
+fn language(_: &str, value: &str) -> Result<String, Error> {
+    let may_be_in_one = |c: char| c.is_alphanumeric() || " -_()".contains(c);
+    match value.chars().count() <= 64 && value.chars().all(may_be_in_one) {
+        true => Ok(value.to_owned()),
+        false => Err(refused(
+            "`language` must be the code or name of a language, such as de, pt-BR or German.",
+        )),
     }
-    Err(
-        refused("`language` must be the code or name of a language, such as de, pt-BR or German.")
-            .about("language"),
-    )
 }
 
 /// Fabric takes four words or a number of tokens, and fails with a bare 400 on anything else.
-fn thinking(value: String) -> Result<String, Error> {
-    let is_number =
-        !value.is_empty() && value.len() <= 9 && value.bytes().all(|b| b.is_ascii_digit());
-    if is_number || ["", "off", "low", "medium", "high"].contains(&value.as_str()) {
-        return Ok(value);
+fn thinking(_: &str, value: &str) -> Result<String, Error> {
+    let is_number = value.len() <= 9 && value.bytes().all(|b| b.is_ascii_digit());
+    match is_number || ["off", "low", "medium", "high"].contains(&value) {
+        true => Ok(value.to_owned()),
+        false => Err(refused(
+            "`thinking` must be off, low, medium, high, or a number of tokens as a string.",
+        )),
     }
-    Err(
-        refused("`thinking` must be off, low, medium, high, or a number of tokens as a string.")
-            .about("thinking"),
-    )
 }
 
 #[cfg(test)]

@@ -1,13 +1,11 @@
 //! The output of a step: text, usage, format.
 
-use crate::config::MAX_PARTIAL_TEXT;
-use crate::fabric::{Event, Usage};
+use crate::fabric::{Error, Event, Usage, Wait, no_room};
 use crate::metrics;
 use crate::runs::End;
 use crate::text::prefix;
-use crate::tools::Outcome;
-use crate::tools::context::{ChunkKind, Context};
 use crate::tools::run_result::{DEFAULT_FORMAT, Rest};
+use crate::tools::{Context, Outcome};
 
 /// Length of the prefix that decides the format, in bytes.
 const FORMAT_TEXT: usize = 4 << 10;
@@ -25,13 +23,16 @@ const MERMAID: [&str; 6] = [
 /// What one step has sent so far.
 #[derive(Default)]
 pub(super) struct Output {
-    /// Whether the text is the result: then the store has it.
+    /// Whether the text is the run's result: then the run has it.
     is_result: bool,
-    text: String,
+    /// The text of an earlier step.
+    pub(super) text: String,
     bytes: usize,
     /// The format of the first piece.
     format: Option<String>,
-    usage: Option<Usage>,
+    pub(super) usage: Option<Usage>,
+    /// The run has no room for more.
+    is_full: bool,
 }
 
 impl Output {
@@ -42,23 +43,35 @@ impl Output {
         }
     }
 
-    /// Processes and relays an event. The client decides what is a failure.
-    pub(super) fn take(&mut self, event: Event, context: &Context) {
+    /// Keeps and relays an event. The client decides what is a failure.
+    ///
+    /// # Errors
+    /// There is no room for the text.
+    pub(super) fn take(&mut self, event: Event, context: &Context) -> Result<(), Error> {
         match event {
             Event::Content { format, content } => {
+                if self.is_full {
+                    return Err(no_room());
+                }
                 self.bytes += content.len();
-                let format = format.unwrap_or_else(|| DEFAULT_FORMAT.to_string());
-                context.chunk(ChunkKind::Content, &format, &content);
-                if !self.is_result {
-                    self.text.push_str(&content);
+                let format = format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned());
+                context.content(&format, &content);
+                match context.run().filter(|_| self.is_result) {
+                    Some(run) => {
+                        self.is_full = run.append(&content).is_err();
+                        // From here on the run is charged for it.
+                        context.release(content.len());
+                    }
+                    None => self.text.push_str(&content),
                 }
                 self.format.get_or_insert(format);
             }
             Event::Usage(usage) => self.usage = Some(usage),
-            Event::Error { content } => context.chunk(ChunkKind::Error, "plain", &content),
-            Event::Complete => context.chunk(ChunkKind::Complete, "plain", ""),
+            Event::Error { content } => context.event("error", &content),
+            Event::Complete => context.event("complete", ""),
             Event::Other => {}
         }
+        Ok(())
     }
 
     /// Counts the text and tokens of a step that has ended.
@@ -66,18 +79,12 @@ impl Output {
         metrics::RELAYED_BYTES.add([], self.bytes as u64);
         if let Some(usage) = &self.usage {
             let model = if model.is_empty() { "default" } else { model };
-            let (input, output) = (usage.input_tokens, usage.output_tokens);
             let caller = context.caller.pass.identity.name();
-            metrics::used(model, &caller, input, output);
+            metrics::used(model, &caller, usage.input_tokens, usage.output_tokens);
         }
     }
 
-    /// The text alone, for the step that follows, and what it used.
-    pub(super) fn into_text(self) -> (String, Option<Usage>) {
-        (self.text, self.usage)
-    }
-
-    /// The end of the run. `used` is what earlier steps used.
+    /// The end of the run. `used` is what all steps used.
     pub(super) fn into_outcome(
         self,
         max_chars: Option<usize>,
@@ -85,29 +92,26 @@ impl Output {
         warnings: Vec<String>,
         context: &Context,
     ) -> Outcome {
-        let start = context
-            .run()
-            .map(|writer| writer.run().read(0, FORMAT_TEXT))
-            .unwrap_or_default();
-        let format = output_format(&start, self.format);
         let rest = Rest {
-            format: Some(format),
+            format: Some(output_format(
+                &self.start(FORMAT_TEXT, context),
+                self.format,
+            )),
             max_chars,
             warnings,
             ..Rest::default()
         };
         let end = End::completed().with_result(serde_json::to_value(rest).unwrap_or_default());
-        let usage = add(used, self.usage).and_then(|usage| serde_json::to_value(usage).ok());
+        let usage = used.and_then(|usage| serde_json::to_value(usage).ok());
         Outcome::end(usage.into_iter().fold(end, End::with_usage), self.bytes)
     }
 
-    /// What had arrived when it failed; `None` if nothing had.
-    pub(super) fn into_partial(self, context: &Context) -> Option<String> {
-        let text = match context.run() {
-            Some(writer) if self.is_result => writer.run().read(0, MAX_PARTIAL_TEXT),
-            _ => prefix(&self.text, MAX_PARTIAL_TEXT).to_owned(),
-        };
-        (!text.is_empty()).then_some(text)
+    /// The beginning of the text, at most `most` bytes.
+    pub(super) fn start(&self, most: usize, context: &Context) -> String {
+        match context.run().filter(|_| self.is_result) {
+            Some(writer) => writer.run().read(0, most),
+            None => prefix(&self.text, most).to_owned(),
+        }
     }
 }
 

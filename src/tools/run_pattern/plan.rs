@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use crate::fabric::names::did_you_mean;
 use crate::fabric::{
-    Age, Chat, Error, Kind, Models, NO_STRATEGIES, Names, StoredKind, Strategy, Wait,
-    lacks_nothing, not_found, template,
+    Age, Catalog, Chat, Client, Error, Kind, Models, NO_STRATEGIES, Name, Names, StoredKind,
+    Strategy, Wait, lacks_nothing, not_found, template,
 };
 use crate::text::shown;
 use crate::tools::list_contexts::no_folder;
 use crate::tools::{Context, refused};
+
+use super::place;
 
 /// Longest wait for the list of models: Fabric may be asking every vendor.
 const MODELS_TIME: Duration = Duration::from_secs(5);
@@ -26,54 +28,210 @@ pub(super) fn check(
     input: &str,
     context: &Arc<Context>,
 ) -> Result<Vec<String>, Error> {
-    let wait = &context.wait();
+    let plan = Plan::new(steps, context);
     let mut warnings = Vec::new();
-    strategies(steps, context, wait)?;
+    plan.strategies()?;
     for step in steps {
-        known_context(step, context, wait)?;
-        warnings.extend(session(step, context, wait)?);
+        plan.context(step)?;
+        warnings.extend(plan.session(step)?);
     }
     // A single run with a wrong model fails without cost, so models are checked only after it failed.
     if let [step] = steps {
-        known_variables(step, context, wait)?;
+        plan.known_variables(step)?;
     } else {
-        patterns(steps, input, context, wait)?;
-        warnings.extend(models(steps, context, wait)?);
+        plan.patterns(input)?;
+        warnings.extend(plan.models()?);
     }
     Ok(warnings)
 }
 
 /// Adds to the error of a step whether Fabric lacks a name in it.
 pub(super) fn explain(step: &Chat, error: Error, context: &Arc<Context>) -> Error {
-    let wait = &context.wait();
+    if error.kind == Kind::Cancelled {
+        return error;
+    }
+    let plan = Plan::new(std::slice::from_ref(step), context);
     // The pattern may not exist; the names are read only after a failure.
-    let mut error = if error.kind == Kind::Cancelled {
-        error
-    } else {
-        context.backend.fabric.explain(&step.pattern, error, wait)
-    };
+    let mut error = plan.fabric.explain(&step.pattern, error, &plan.wait);
     let may_be_a_name =
         matches!(error.kind, Kind::FabricInternal | Kind::ApiError) && error.retry_after.is_none();
-    if may_be_a_name && !(step.model.is_empty() && step.vendor.is_empty()) {
-        match listed_models(std::slice::from_ref(step), context, wait) {
-            Err(stopped) if stopped.kind == Kind::Cancelled => return stopped,
+    if may_be_a_name && plan.names_a_model() {
+        match plan.listed_models() {
+            Err(stopped) => return stopped,
             Ok(Some(models)) => {
                 if let Some((_, why)) = unknown_model(&models, step) {
                     error.detail = format!("{why} {}", error.detail);
                 }
             }
-            _ => {}
+            Ok(None) => {}
         }
     }
     error
 }
 
-/// Prefix of the names of a step's arguments.
-fn place(step: usize) -> String {
-    if step == 0 {
-        String::new()
-    } else {
-        format!("then[{}].", step - 1)
+/// Steps, and what they are checked with.
+struct Plan<'a> {
+    steps: &'a [Chat],
+    fabric: &'a Client,
+    catalog: &'a Catalog,
+    wait: Arc<dyn Wait>,
+}
+
+impl Plan<'_> {
+    fn new<'a>(steps: &'a [Chat], context: &'a Arc<Context>) -> Plan<'a> {
+        Plan {
+            steps,
+            fabric: &context.backend.fabric,
+            catalog: &context.backend.catalog,
+            wait: context.wait(),
+        }
+    }
+
+    /// Refuses an unknown strategy: old versions of Fabric ignore it silently.
+    fn strategies(&self) -> Result<(), Error> {
+        let names = |all: &Vec<Strategy>| all.iter().map(|one| one.name.as_str()).collect();
+        let read = |age| {
+            let all = self.catalog.strategies(age, &self.wait)?;
+            Ok(all.as_ref().as_ref().map(names))
+        };
+        for (i, step) in self.steps.iter().enumerate() {
+            let Some(name) = &step.strategy else { continue };
+            let argument = format!("{}strategy_name", place(i));
+            // Without the list, no other strategy can be checked either.
+            let Some(known) = listed(name, read)? else {
+                break;
+            };
+            let words = ("strategy", "fabric_list_strategies");
+            is_known(&argument, words, name, known, || NO_STRATEGIES.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Refuses an unknown context: Fabric's error would show a path of its host.
+    fn context(&self, step: &Chat) -> Result<(), Error> {
+        let Some(name) = &step.context else {
+            return Ok(());
+        };
+        let Some(known) = listed(name, |age| self.stored(StoredKind::Contexts, age))? else {
+            return Ok(());
+        };
+        let words = ("context", "fabric_list_contexts");
+        is_known("context_name", words, name, known, || {
+            no_folder(StoredKind::Contexts)
+        })
+    }
+
+    /// Warns of a new session, which Fabric starts silently: it may be a typing error.
+    fn session(&self, step: &Chat) -> Result<Option<String>, Error> {
+        let Some(name) = &step.session else {
+            return Ok(None);
+        };
+        let known = listed(name, |age| self.stored(StoredKind::Sessions, age))?.flatten();
+        let name = name.as_str();
+        Ok(known.filter(|names| !names.contains(name)).map(|names| {
+            let hint = did_you_mean(name, &names);
+            format!("Fabric had no session named \"{name}\", so this run began without earlier messages.{hint}")
+        }))
+    }
+
+    fn stored(&self, what: StoredKind, age: Age) -> Result<Option<Names>, Error> {
+        self.catalog
+            .stored(age, what, &self.wait)
+            .map(Arc::unwrap_or_clone)
+    }
+
+    /// Refuses a run without the variables of the cached pattern, once a fresh read confirms them.
+    fn known_variables(&self, step: &Chat) -> Result<(), Error> {
+        let are_given =
+            |needed: &[String]| lacks_nothing("variables", &step.pattern, needed, &step.variables);
+        let latest = self.catalog.latest();
+        let cached = latest
+            .as_ref()
+            .and_then(|all| all.pattern(step.pattern.as_str()));
+        if cached.is_none_or(|pattern| are_given(&pattern.variables).is_ok()) {
+            return Ok(());
+        }
+        match unless_cancelled(self.fabric.pattern(&step.pattern, &self.wait))? {
+            Some(pattern) => are_given(&pattern.variables()),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses unknown patterns and missing variables of a chain.
+    fn patterns(&self, input: &str) -> Result<(), Error> {
+        let names = self.catalog.names(Age::Fresh, &self.wait)?;
+        for (i, step) in self.steps.iter().enumerate() {
+            let (
+                place,
+                Chat {
+                    pattern, variables, ..
+                },
+            ) = (place(i), step);
+            if !names.contains(pattern.as_str()) {
+                let mut error = not_found(pattern, &names);
+                error.detail = format!("`{place}pattern_name`: {} Nothing was run.", error.detail);
+                return Err(error);
+            }
+            let read = self.fabric.pattern(pattern, &self.wait)?;
+            let argument = format!("{place}variables");
+            lacks_nothing(&argument, pattern, &read.variables(), variables)?;
+            // Checked again with its input when the step is run.
+            if !variables.is_empty() {
+                let input = if i == 0 { input } else { "" };
+                template::check(&read, variables, input).map_err(|error| {
+                    let place = match place.trim_end_matches('.') {
+                        "" => String::new(),
+                        place => format!("In {place}: "),
+                    };
+                    refused(format!("{place}{} Nothing was run.", error.detail))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses unknown models and vendors of a chain.
+    fn models(&self) -> Result<Option<String>, Error> {
+        if !self.names_a_model() {
+            return Ok(None);
+        }
+        let Some(models) = self.listed_models()? else {
+            let seconds = MODELS_TIME.as_secs();
+            return Ok(Some(format!(
+                "Models and vendors were not checked before the run: Fabric did not list them within {seconds} s."
+            )));
+        };
+        let of = |step: &Chat| (step.model.clone(), step.vendor.clone());
+        for (i, step) in self.steps.iter().enumerate() {
+            if let Some((argument, why)) = unknown_model(&models, step) {
+                // A step without its own model uses the call's.
+                let is_own = of(step) != of(&self.steps[0]);
+                let place = place(if is_own { i } else { 0 });
+                return Err(refused(format!(
+                    "`{place}{argument}`: {why} Nothing was run."
+                )));
+            }
+        }
+        Ok(None)
+    }
+
+    fn names_a_model(&self) -> bool {
+        let names_one = |step: &Chat| !(step.model.is_empty() && step.vendor.is_empty());
+        self.steps.iter().any(names_one)
+    }
+
+    /// The cached models if they have all that the steps name, else a fresh list; `None` if that takes too long or
+    /// fails.
+    fn listed_models(&self) -> Result<Option<Arc<Models>>, Error> {
+        let has = |models: &Arc<Models>, step| unknown_model(models, step).is_none();
+        let has_all = |models: &Arc<Models>| self.steps.iter().all(|step| has(models, step));
+        match self.catalog.known_models().filter(has_all) {
+            Some(known) => Ok(Some(known)),
+            None => {
+                let read = self.catalog.models_within(MODELS_TIME, &self.wait);
+                unless_cancelled(read).map(Option::flatten)
+            }
+        }
     }
 }
 
@@ -85,274 +243,83 @@ fn unless_cancelled<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// Refuses an unknown strategy: old versions of Fabric ignore it silently.
-fn strategies(steps: &[Chat], context: &Arc<Context>, wait: &Arc<dyn Wait>) -> Result<(), Error> {
-    let named = steps
-        .iter()
-        .enumerate()
-        .filter_map(|(i, step)| Some((i, step.strategy.as_ref()?.as_str())));
-    let has = |known: &Option<Vec<Strategy>>, name: &str| {
-        known.iter().flatten().any(|strategy| strategy.name == name)
-    };
-    for (i, name) in named {
-        let Some(mut known) =
-            unless_cancelled(context.backend.catalog.strategies(Age::Cached, wait))?
-        else {
-            return Ok(());
-        };
-        if known.is_some() && !has(&known, name) {
-            // It may be new.
-            let Some(fresh) =
-                unless_cancelled(context.backend.catalog.strategies(Age::Fresh, wait))?
-            else {
-                return Ok(());
-            };
-            known = fresh;
-        }
-        let place = place(i);
-        match known.as_ref() {
-            None => {
-                let error = format!("`{place}strategy_name`: {NO_STRATEGIES} Nothing was run.");
-                return Err(refused(error).about(format!("{place}strategy_name")));
-            }
-            Some(all) if !has(&known, name) => {
-                let names: Names = all.iter().map(|strategy| strategy.name.as_str()).collect();
-                return Err(refused(format!(
-                    "`{place}strategy_name`: Fabric has no strategy named \"{name}\".{} fabric_list_strategies has them \
-                     all. Nothing was run.",
-                    did_you_mean(name, &names)
-                ))
-                .about(format!("{place}strategy_name")));
-            }
-            Some(_) => {}
-        }
-    }
-    Ok(())
-}
-
-/// Refuses an unknown context: Fabric's error would show a path of its host.
-fn known_context(step: &Chat, context: &Arc<Context>, wait: &Arc<dyn Wait>) -> Result<(), Error> {
-    let Some(name) = step.context.as_ref().map(|name| name.as_str()) else {
-        return Ok(());
-    };
-    let Some(known) = stored(StoredKind::Contexts, name, context, wait)? else {
-        return Ok(());
-    };
-    match known.as_ref() {
-        None => Err(refused(format!(
-            "`context_name`: {} Nothing was run.",
-            no_folder(StoredKind::Contexts)
-        ))),
-        Some(names) if !names.contains(name) => Err(refused(format!(
-            "`context_name`: Fabric has no context named \"{name}\".{} fabric_list_contexts has them all. Nothing was run.",
-            did_you_mean(name, names)
-        ))),
-        Some(_) => Ok(()),
-    }
-}
-
-/// Warns of a new session, which Fabric starts silently: it may be a typing error.
-fn session(
-    step: &Chat,
-    context: &Arc<Context>,
-    wait: &Arc<dyn Wait>,
-) -> Result<Option<String>, Error> {
-    let Some(name) = step.session.as_ref().map(|name| name.as_str()) else {
-        return Ok(None);
-    };
-    let known = stored(StoredKind::Sessions, name, context, wait)?;
-    let names = known.as_ref().and_then(|known| known.as_ref().as_ref());
-    Ok(names.filter(|names| !names.contains(name)).map(|names| {
-        format!(
-            "Fabric had no session named \"{name}\", so this run began without earlier messages.{}",
-            did_you_mean(name, names)
-        )
-    }))
-}
-
-/// The stored names, read again if `name` is not among the cached ones; `None` if unreadable.
-fn stored(
-    what: StoredKind,
-    name: &str,
-    context: &Arc<Context>,
-    wait: &Arc<dyn Wait>,
-) -> Result<Option<Arc<Option<Names>>>, Error> {
-    let known = unless_cancelled(context.backend.catalog.stored(Age::Cached, what, wait))?;
-    match known.as_ref().map(|known| known.as_ref()) {
-        Some(Some(names)) if !names.contains(name) => {
-            unless_cancelled(context.backend.catalog.stored(Age::Fresh, what, wait))
-        }
+/// The names that Fabric has, read again if `name` is not among the cached ones: it may be new. `None` if they cannot be
+/// read, and no names if Fabric has no folder of them.
+fn listed(
+    name: &Name,
+    read: impl Fn(Age) -> Result<Option<Names>, Error>,
+) -> Result<Option<Option<Names>>, Error> {
+    let known = unless_cancelled(read(Age::Cached))?;
+    match &known {
+        Some(Some(names)) if !names.contains(name.as_str()) => unless_cancelled(read(Age::Fresh)),
         _ => Ok(known),
     }
 }
 
-/// Refuses a run without the variables of the cached pattern, once a fresh read confirms them.
-fn known_variables(step: &Chat, context: &Arc<Context>, wait: &Arc<dyn Wait>) -> Result<(), Error> {
-    let Some(latest) = context.backend.catalog.latest() else {
-        return Ok(());
-    };
-    let Some(entry) = latest.pattern(step.pattern.as_str()) else {
-        return Ok(());
-    };
-    if lacks_nothing(
-        "variables",
-        &step.pattern,
-        &entry.variables,
-        &step.variables,
-    )
-    .is_ok()
-    {
-        return Ok(());
-    }
-    match unless_cancelled(context.backend.fabric.pattern(&step.pattern, wait))? {
-        Some(pattern) => lacks_nothing(
-            "variables",
-            &step.pattern,
-            &pattern.variables(),
-            &step.variables,
-        ),
-        None => Ok(()),
-    }
-}
-
-/// Refuses unknown patterns and missing variables of a chain.
-fn patterns(
-    steps: &[Chat],
-    input: &str,
-    context: &Arc<Context>,
-    wait: &Arc<dyn Wait>,
+/// Refuses the name of an `argument` that is not `known`. The words are what it names, and the tool that lists them.
+fn is_known(
+    argument: &str,
+    (what, tool): (&str, &str),
+    name: &Name,
+    known: Option<Names>,
+    no_folder: impl FnOnce() -> String,
 ) -> Result<(), Error> {
-    let names = context.backend.catalog.names(Age::Fresh, wait)?;
-    for (i, step) in steps.iter().enumerate() {
-        let place = place(i);
-        if !names.contains(step.pattern.as_str()) {
-            let mut error = not_found(&step.pattern, &names);
-            error.detail = format!("`{place}pattern_name`: {} Nothing was run.", error.detail);
-            return Err(error);
+    let name = name.as_str();
+    let why = match known {
+        Some(names) if names.contains(name) => return Ok(()),
+        Some(names) => {
+            let hint = did_you_mean(name, &names);
+            format!("Fabric has no {what} named \"{name}\".{hint} {tool} has them all.")
         }
-        let pattern = context.backend.fabric.pattern(&step.pattern, wait)?;
-        lacks_nothing(
-            &format!("{place}variables"),
-            &step.pattern,
-            &pattern.variables(),
-            &step.variables,
-        )?;
-        // Checked again with its input when the step is run.
-        if !step.variables.is_empty() {
-            let input = if i == 0 { input } else { "" };
-            template::check(&pattern, &step.variables, input).map_err(|error| {
-                let place = if i == 0 {
-                    String::new()
-                } else {
-                    format!("In then[{}]: ", i - 1)
-                };
-                refused(format!("{place}{} Nothing was run.", error.detail))
-            })?;
-        }
-    }
-    Ok(())
-}
-
-/// The cached models if they have all that the steps name, else a fresh list; `None` if that takes too long.
-fn listed_models(
-    steps: &[Chat],
-    context: &Arc<Context>,
-    wait: &Arc<dyn Wait>,
-) -> Result<Option<Arc<Models>>, Error> {
-    let has_all = |models: &Arc<Models>| {
-        steps
-            .iter()
-            .all(|step| unknown_model(models, step).is_none())
+        None => no_folder(),
     };
-    match context.backend.catalog.known_models().filter(has_all) {
-        Some(known) => Ok(Some(known)),
-        None => context.backend.catalog.models_within(MODELS_TIME, wait),
-    }
-}
-
-/// Refuses unknown models and vendors of a chain.
-fn models(
-    steps: &[Chat],
-    context: &Arc<Context>,
-    wait: &Arc<dyn Wait>,
-) -> Result<Option<String>, Error> {
-    if steps
-        .iter()
-        .all(|step| step.model.is_empty() && step.vendor.is_empty())
-    {
-        return Ok(None);
-    }
-    let known = unless_cancelled(listed_models(steps, context, wait))?;
-    let Some(models) = known.flatten() else {
-        let seconds = MODELS_TIME.as_secs();
-        return Ok(Some(format!(
-            "Models and vendors were not checked before the run: Fabric did not list them within {seconds} s."
-        )));
-    };
-    for (i, step) in steps.iter().enumerate() {
-        if let Some((argument, why)) = unknown_model(&models, step) {
-            // A step without its own model uses the call's.
-            let own = i == 0 || (&step.model, &step.vendor) != (&steps[0].model, &steps[0].vendor);
-            let place = if own { place(i) } else { String::new() };
-            return Err(refused(format!(
-                "`{place}{argument}`: {why} Nothing was run."
-            )));
-        }
-    }
-    Ok(None)
+    Err(refused(format!("`{argument}`: {why} Nothing was run.")).about(argument))
 }
 
 /// The argument that names what Fabric lacks, and why. Fabric ignores case, and accepts `vendor/model`.
 fn unknown_model(models: &Models, step: &Chat) -> Option<(&'static str, String)> {
     let is_same = |one: &str, other: &str| one.to_lowercase() == other.to_lowercase();
-    let missing = |what: String, wanted: &str, names: &Names| {
-        format!(
-            "Fabric has {what}.{} fabric_list_models has them all.",
-            did_you_mean(wanted, names)
-        )
-    };
     let (model, vendor) = (step.model.as_str(), step.vendor.as_str());
     let is_empty = models.models.is_empty() && models.vendors.values().all(Vec::is_empty);
     // Fabric lists none while it is still asking the vendors.
     if is_empty || is_same(vendor, UNLISTED_VENDOR) {
         return None;
     }
-    let known_vendor = |name: &str| models.vendors.keys().find(|known| is_same(known, name));
-    let all = || {
+    let of_vendor = |name: &str| {
         models
-            .models
+            .vendors
             .iter()
-            .chain(models.vendors.values().flatten())
+            .find(|(known, _)| is_same(known, name))
     };
-    if vendor.is_empty() {
-        let is_known = model.is_empty()
-            || all().any(|known| is_same(known, model))
-            || model
-                .split_once('/')
-                .is_some_and(|(prefix, _)| known_vendor(prefix).is_some());
-        let names = || all().map(String::as_str).collect();
-        let what = format!("no model named \"{}\"", shown(model, 128));
-        return (!is_known).then(|| ("model_name", missing(what, model, &names())));
-    }
-    let Some(known) = known_vendor(vendor) else {
-        let names = models.vendors.keys().map(String::as_str).collect();
-        return Some((
-            "vendor_name",
-            missing(
-                format!("no vendor named \"{}\"", shown(vendor, 128)),
-                vendor,
-                &names,
-            ),
-        ));
+    let missing = |what: &str, wanted: &str, of: String, names: Names| {
+        let (shown, hint) = (shown(wanted, 128), did_you_mean(wanted, &names));
+        format!(
+            "Fabric has no {what} named \"{shown}\"{of}.{hint} fabric_list_models has them all."
+        )
     };
-    let of_vendor = &models.vendors[known];
-    let is_known = model.is_empty() || of_vendor.iter().any(|known| is_same(known, model));
-    let names = || of_vendor.iter().map(String::as_str).collect();
-    let what = format!(
-        "no model named \"{}\" of the vendor {known}",
-        shown(model, 128)
-    );
-    (!is_known).then(|| ("model_name", missing(what, model, &names())))
+    let (known, of): (Vec<&String>, _) = match of_vendor(vendor).filter(|_| !vendor.is_empty()) {
+        Some((name, known)) => (known.iter().collect(), format!(" of the vendor {name}")),
+        None if vendor.is_empty() => {
+            let all = models
+                .models
+                .iter()
+                .chain(models.vendors.values().flatten());
+            (all.collect(), String::new())
+        }
+        None => {
+            let names = models.vendors.keys().map(String::as_str).collect();
+            return Some((
+                "vendor_name",
+                missing("vendor", vendor, String::new(), names),
+            ));
+        }
+    };
+    let prefix = model.split_once('/').filter(|_| vendor.is_empty());
+    let is_known = model.is_empty()
+        || known.iter().any(|known| is_same(known, model))
+        || prefix.is_some_and(|(prefix, _)| of_vendor(prefix).is_some());
+    let names = || known.iter().map(|name| name.as_str()).collect();
+    (!is_known).then(|| ("model_name", missing("model", model, of, names())))
 }
 
 #[cfg(test)]
@@ -360,7 +327,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::fabric::Name;
 
     #[test]
     fn models_are_known_as_fabric_knows_them() {

@@ -3,13 +3,17 @@
 use std::sync::Arc;
 
 use crate::config::MAX_PARTIAL_TEXT;
-use crate::fabric::{Chat, Error, Kind, Usage, Wait};
-use crate::text::{prefix, shown};
+use crate::fabric::{Chat, Kind, Usage, Wait};
+use crate::text::shown;
 use crate::tools::echo::without_echo;
 use crate::tools::{Context, Failure, Outcome};
 
 use super::output::{Output, add};
 use super::plan;
+
+/// The warning about attachments.
+const NOT_READ: &str = "The attachments were not read: Fabric's REST API ignores them today. If the output speaks of \
+                        their content, it is made up. Put the text itself into input_text.";
 
 /// A call with checked arguments: the first step, and those of `then`.
 pub(super) struct RunPattern {
@@ -18,18 +22,6 @@ pub(super) struct RunPattern {
     pub(super) echo: Option<String>,
     pub(super) stream: bool,
     pub(super) max_chars: Option<usize>,
-}
-
-/// What the log line has of a run.
-pub(super) fn fields(steps: &[Chat]) -> Vec<(&'static str, String)> {
-    let mut fields: Vec<_> = steps
-        .iter()
-        .map(|step| ("pattern", step.pattern.as_str().to_owned()))
-        .collect();
-    if let Some(first) = steps.first().filter(|step| !step.model.is_empty()) {
-        fields.push(("model", first.model.clone()));
-    }
-    fields
 }
 
 impl RunPattern {
@@ -42,34 +34,34 @@ impl RunPattern {
     }
 
     fn steps(&self, mut input: String, context: &Arc<Context>) -> Result<Outcome, Failure> {
-        let wait = context.wait();
-        let mut warnings = self.warnings();
+        let mut warnings = Vec::new();
+        if self.steps.iter().any(|step| !step.attachments.is_empty()) {
+            warnings.push(NOT_READ.to_owned());
+        }
         warnings.extend(plan::check(&self.steps, &input, context)?);
         // The request was charged since it came; what is sent is charged anew.
-        wait.release(input.len());
+        context.release(input.len());
+        let mut output = Output::default();
+        // Of earlier steps only what a failure may still show is kept.
         let mut earlier = Vec::new();
         let mut used: Option<Usage> = None;
         for (i, step) in self.steps.iter().enumerate() {
-            let is_last = i + 1 == self.steps.len();
             if i > 0 {
-                let left = self.steps.len() - i;
-                context
-                    .may_begin(left as u32)
-                    .map_err(|error| after(&mut earlier, error.into()))?;
+                earlier.push(output.start(MAX_PARTIAL_TEXT, context));
+                input = std::mem::take(&mut output.text);
             }
-            let output = self
-                .step(i, step, input, context, &wait, &mut warnings)
-                .map_err(|failure| after(&mut earlier, failure))?;
-            if is_last {
-                return Ok(output.into_outcome(self.max_chars, used, warnings, context));
-            }
-            let (text, usage) = output.into_text();
-            used = add(used, usage);
-            // Of an earlier step only what a failure may still show is kept.
-            earlier.push(prefix(&text, MAX_PARTIAL_TEXT).to_owned());
-            input = text;
+            output = self
+                .step(i, step, std::mem::take(&mut input), context, &mut warnings)
+                .map_err(|mut failure| {
+                    earlier.append(&mut failure.partial);
+                    Failure {
+                        partial: std::mem::take(&mut earlier),
+                        ..failure
+                    }
+                })?;
+            used = add(used, output.usage.take());
         }
-        Err(Error::new(Kind::Internal, "The run had no steps.").into())
+        Ok(output.into_outcome(self.max_chars, used, warnings, context))
     }
 
     /// Why it failed, as the log may have it: without what it repeats of the caller's and the model's texts.
@@ -97,76 +89,46 @@ impl RunPattern {
         step: &Chat,
         input: String,
         context: &Arc<Context>,
-        wait: &Arc<dyn Wait>,
         warnings: &mut Vec<String>,
     ) -> Result<Output, Failure> {
-        let count = self.steps.len();
+        let (fabric, wait) = (&context.backend.fabric, &context.wait());
+        let (count, pattern) = (self.steps.len(), step.pattern.as_str());
         let is_result = i + 1 == count;
-        context.begin_step(self.stream && is_result, is_result);
+        if i > 0 {
+            context.may_begin((count - i) as u32)?;
+        }
+        context.stream_text(self.stream && is_result);
         if count > 1 {
-            context.say(&format!(
-                "Step {} of {count}: {}\n",
-                i + 1,
-                step.pattern.as_str()
-            ));
+            context.say(&format!("Step {} of {count}: {pattern}\n", i + 1));
         }
         let chat = Chat {
             input,
             ..step.clone()
         };
         let mut output = Output::new(is_result);
-        let fabric = &context.backend.fabric;
         let ended = fabric.check(chat, wait).and_then(|checked| {
-            warnings.extend(checked.unused().iter().map(|name| unused(step, name)));
+            warnings.extend(checked.unused().iter().map(|name| {
+                let name = shown(name, 64);
+                format!("The pattern {pattern} has no variable \"{name}\": its value was not used.")
+            }));
             context.count()?;
-            fabric.run(checked, wait, &mut |event| {
-                output.take(event, context);
-                Ok(())
-            })
+            fabric.run(checked, wait, &mut |event| output.take(event, context))
         });
         context.flush();
         output.count(&step.model, context);
         let Err(error) = ended else { return Ok(output) };
         let mut error = plan::explain(step, error, context);
         if count > 1 {
-            error.detail = format!(
-                "Step {} of {count} ({}) failed. {}",
-                i + 1,
-                step.pattern.as_str(),
-                error.detail
-            );
+            let i = i + 1;
+            error.detail = format!("Step {i} of {count} ({pattern}) failed. {}", error.detail);
         }
+        let partial = output.start(MAX_PARTIAL_TEXT, context);
         Err(Failure {
-            partial: output.into_partial(context).into_iter().collect(),
+            partial: Some(partial)
+                .filter(|text| !text.is_empty())
+                .into_iter()
+                .collect(),
             ..error.into()
         })
     }
-
-    fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
-        if self.steps.iter().any(|step| !step.attachments.is_empty()) {
-            warnings.push(
-                "The attachments were not read: Fabric's REST API ignores them today. If the output speaks of their \
-                 content, it is made up. Put the text itself into input_text."
-                    .to_string(),
-            );
-        }
-        warnings
-    }
-}
-
-/// The warning for a variable that the pattern does not have.
-fn unused(step: &Chat, name: &str) -> String {
-    let pattern = step.pattern.as_str();
-    format!(
-        "The pattern {pattern} has no variable \"{}\": its value was not used.",
-        shown(name, 64)
-    )
-}
-
-/// Puts the output of earlier steps before that of the failed one.
-fn after(earlier: &mut Vec<String>, mut failure: Failure) -> Failure {
-    earlier.append(&mut failure.partial);
-    failure.partial = std::mem::take(earlier);
-    failure
 }
