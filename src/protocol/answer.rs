@@ -178,12 +178,7 @@ impl ResultWriter {
             let kind = self.kind;
             self.field("resultType", kind);
         }
-        if self.out.last() != Some(&b'{') {
-            self.out.push(b',');
-        }
-        jsonrpc::write_json(&mut self.out, name);
-        self.out.push(b':');
-        &mut self.out
+        jsonrpc::write_name(&mut self.out, name)
     }
 
     /// Appends the cache hints, in results and revisions that have them.

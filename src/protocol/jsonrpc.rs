@@ -6,13 +6,13 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::Read;
 
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::Number;
 
 use crate::config::{MAX_BATCH, MAX_ID, MAX_LINE_VALUES, MAX_VALUES};
 
-use super::node::{Faults, Node, Reader};
+use super::node::{Limits, Node, has_doubles};
 
 /// Not JSON.
 pub(crate) const PARSE_ERROR: i32 = -32700;
@@ -156,117 +156,69 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Incoming<'_>, Invalid> {
         .strip_prefix('\u{feff}')
         .unwrap_or(text)
         .trim_matches(WHITE_SPACE);
-    let mut reader = serde_json::Deserializer::from_str(text);
-    let content = reader
-        .deserialize_any(ContentReader)
-        .and_then(|content| reader.end().map(|()| content))
-        .map_err(|_| unreadable(text))?;
-    match content {
-        Content::Other => Err(invalid("A message is a JSON object.")),
-        Content::One(item) => message(item).map(Incoming::One),
-        Content::Many(items) if items.is_empty() => {
-            Err(invalid("An empty batch is not a request."))
-        }
-        Content::Many(items) if items.len() > MAX_BATCH => Err(invalid(
-            "The batch holds too many messages: send at most 1000 at once.",
-        )),
-        Content::Many(items) => Ok(Incoming::Batch(items.into_iter().map(message).collect())),
-    }
+    let mut json = serde_json::Deserializer::from_str(text);
+    let incoming = if text.starts_with('[') {
+        json.deserialize_seq(BatchReader)
+            .map(|items| match items.len() {
+                0 => Err(invalid("An empty batch is not a request.")),
+                1..=MAX_BATCH => Ok(Incoming::Batch(items)),
+                _ => Err(invalid(
+                    "The batch holds too many messages: send at most 1000 at once.",
+                )),
+            })
+    } else {
+        MessageReader(&mut MAX_VALUES.clone())
+            .deserialize(&mut json)
+            .map(|message| message.map(Incoming::One))
+    };
+    incoming
+        .and_then(|incoming| json.end().map(|()| incoming))
+        .unwrap_or_else(|_| Err(unreadable(text)))
 }
 
-/// What a line or body holds.
-enum Content<'a> {
-    One(Item<'a>),
-    /// At most [`MAX_BATCH`] + 1 items; further ones are skipped.
-    Many(Vec<Item<'a>>),
-    Other,
-}
+/// Reads the messages of an array, at most [`MAX_BATCH`] + 1; further ones are skipped.
+struct BatchReader;
 
-/// A value that may be a message, and what is wrong with it.
-struct Item<'a> {
-    node: Node<'a>,
-    faults: Faults,
-}
-
-impl<'a> Item<'a> {
-    /// Reads a value; `left` is how many values of the whole line are still kept.
-    fn read<E>(
-        left: &mut usize,
-        read: impl FnOnce(Reader<'_>) -> Result<Node<'a>, E>,
-    ) -> Result<Item<'a>, E> {
-        let mut faults = Faults::default();
-        let own = MAX_VALUES.min(*left);
-        let mut own_left = own;
-        let node = read(Reader {
-            left: &mut own_left,
-            faults: &mut faults,
-            depth: 0,
-        })?;
-        *left -= own - own_left;
-        Ok(Item { node, faults })
-    }
-}
-
-struct ContentReader;
-
-impl<'de> Visitor<'de> for ContentReader {
-    type Value = Content<'de>;
+impl<'de> Visitor<'de> for BatchReader {
+    type Value = Vec<Result<Message<'de>, Invalid>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a message or an array of messages")
+        f.write_str("an array of messages")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Content<'de>, A::Error> {
-        Item::read(&mut MAX_VALUES.clone(), |reader| reader.visit_map(map)).map(Content::One)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Content<'de>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let (mut items, mut left) = (Vec::new(), MAX_LINE_VALUES);
-        while items.len() <= MAX_BATCH {
-            let mut over = false;
-            let item = Item::read(&mut left, |reader| {
-                let item = seq.next_element_seed(reader)?;
-                over = item.is_none();
-                Ok(item.unwrap_or(Node::Null))
-            })?;
-            if over {
-                return Ok(Content::Many(items));
-            }
+        while items.len() <= MAX_BATCH
+            && let Some(item) = seq.next_element_seed(MessageReader(&mut left))?
+        {
             items.push(item);
         }
         while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Content::Many(items))
-    }
-
-    fn visit_unit<E>(self) -> Result<Content<'de>, E> {
-        Ok(Content::Other)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Content<'de>, E> {
-        Ok(Content::Other)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Content<'de>, E> {
-        Ok(Content::Other)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Content<'de>, E> {
-        Ok(Content::Other)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Content<'de>, E> {
-        Ok(Content::Other)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Content<'de>, E> {
-        Ok(Content::Other)
+        Ok(items)
     }
 }
 
-fn message(Item { node, faults }: Item<'_>) -> Result<Message<'_>, Invalid> {
+/// Reads one message of a line or body of which so many more values are kept.
+struct MessageReader<'l>(&'l mut usize);
+
+impl<'de> DeserializeSeed<'de> for MessageReader<'_> {
+    type Value = Result<Message<'de>, Invalid>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        let own = MAX_VALUES.min(*self.0);
+        let mut limits = Limits::new(own);
+        let node = limits.read(from)?;
+        *self.0 -= own - limits.left;
+        Ok(message(node, limits.fault()))
+    }
+}
+
+/// What a value is as a message; `fault` is what is wrong with its params.
+fn message<'a>(node: Node<'a>, fault: Option<&'static str>) -> Result<Message<'a>, Invalid> {
     let Node::Object(members) = node else {
         return Err(invalid("A message is a JSON object."));
     };
+    let is_doubled = has_doubles(&members);
     let (mut version, mut id, mut method, mut params) = (None, None, None, None);
     let (mut ids, mut is_response) = (0, false);
     for (name, member) in members {
@@ -289,7 +241,7 @@ fn message(Item { node, faults }: Item<'_>) -> Result<Message<'_>, Invalid> {
             reason,
         })
     };
-    if faults.doubled {
+    if is_doubled {
         return refuse("The message has the same field twice.");
     }
     if version.as_ref().and_then(Node::text) != Some("2.0") {
@@ -300,14 +252,6 @@ fn message(Item { node, faults }: Item<'_>) -> Result<Message<'_>, Invalid> {
         None => return refuse("\"method\" is missing."),
         Some(Node::Text(method)) => method,
         Some(_) => return refuse("\"method\" must be a string."),
-    };
-    let fault = match faults {
-        Faults { too_many: true, .. } => Some("params hold more than 10000 values, the limit."),
-        Faults {
-            doubled_within: true,
-            ..
-        } => Some("params hold an object with the same field twice."),
-        _ => None,
     };
     match id {
         None => Ok(Message::Notification { method, params }),
@@ -419,40 +363,14 @@ pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
         .expect("memory takes any text, and our types have string keys only");
 }
 
-/// Writes the members of an object one by one.
-pub(crate) struct Members<'o>(&'o mut Vec<u8>);
-
-impl<'o> Members<'o> {
-    /// Begins an object.
-    pub(crate) fn begin(out: &'o mut Vec<u8>) -> Members<'o> {
-        out.push(b'{');
-        Members(out)
+/// Appends the name of a member to the object that is open in `out`; the caller appends its value.
+pub(crate) fn write_name<'o>(out: &'o mut Vec<u8>, name: &str) -> &'o mut Vec<u8> {
+    if out.last() != Some(&b'{') {
+        out.push(b',');
     }
-
-    /// Appends a member.
-    pub(crate) fn field<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) {
-        self.name(name);
-        write_json(self.0, value);
-    }
-
-    /// Appends a member that is JSON already.
-    pub(crate) fn raw(&mut self, name: &str, json: &str) {
-        self.name(name);
-        self.0.extend_from_slice(json.as_bytes());
-    }
-
-    /// Ends the object.
-    pub(crate) fn end(self) {
-        self.0.push(b'}');
-    }
-
-    fn name(&mut self, name: &str) {
-        if self.0.last() != Some(&b'{') {
-            self.0.push(b',');
-        }
-        write_json(self.0, name);
-        self.0.push(b':');
-    }
+    write_json(out, name);
+    out.push(b':');
+    out
 }
 
 /// The length of `text` as a JSON string, in bytes.

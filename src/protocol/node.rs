@@ -131,32 +131,63 @@ impl<'p> Params<'p> {
     }
 }
 
-/// What is wrong with a message that is JSON.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Faults {
-    /// The message itself has a member twice.
-    pub(super) doubled: bool,
-    /// An object within it has a member twice.
-    pub(super) doubled_within: bool,
-    /// It has more values than are kept; the others are left out.
-    pub(super) too_many: bool,
+/// What may still be read of a message, and what is wrong with it.
+pub(super) struct Limits {
+    /// How many more values are kept.
+    pub(super) left: usize,
+    /// There were more; they are left out.
+    too_many: bool,
+    /// An object within the message has a member twice.
+    doubled: bool,
 }
 
-/// Reads one value of at most `left` values, and notes its faults.
-pub(super) struct Reader<'c> {
-    /// How many more values are kept.
-    pub(super) left: &'c mut usize,
-    /// What has been found.
-    pub(super) faults: &'c mut Faults,
-    /// How many objects and arrays are around it.
-    pub(super) depth: usize,
+impl Limits {
+    /// At most so many values are kept.
+    pub(super) fn new(values: usize) -> Limits {
+        Limits {
+            left: values,
+            too_many: false,
+            doubled: false,
+        }
+    }
+
+    /// Reads a whole message. Its own members are not checked: the caller needs the id for its error.
+    ///
+    /// # Errors
+    /// It is not JSON.
+    pub(super) fn read<'de, D: Deserializer<'de>>(
+        &mut self,
+        from: D,
+    ) -> Result<Node<'de>, D::Error> {
+        Reader {
+            limits: self,
+            depth: 0,
+        }
+        .deserialize(from)
+    }
+
+    /// What is wrong with the params, for the error.
+    pub(super) fn fault(&self) -> Option<&'static str> {
+        match self {
+            Limits { too_many: true, .. } => Some("params hold more than 10000 values, the limit."),
+            Limits { doubled: true, .. } => {
+                Some("params hold an object with the same field twice.")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Reads one value; `depth` objects and arrays are around it.
+struct Reader<'l> {
+    limits: &'l mut Limits,
+    depth: usize,
 }
 
 impl Reader<'_> {
     fn within(&mut self) -> Reader<'_> {
         Reader {
-            left: self.left,
-            faults: self.faults,
+            limits: self.limits,
             depth: self.depth + 1,
         }
     }
@@ -165,16 +196,16 @@ impl Reader<'_> {
 impl<'de> DeserializeSeed<'de> for Reader<'_> {
     type Value = Node<'de>;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node<'de>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Node<'de>, D::Error> {
         // The members of the message itself are kept in any case: its id is needed for the error.
         if self.depth > 1 {
-            if *self.left == 0 {
-                self.faults.too_many = true;
-                return IgnoredAny::deserialize(deserializer).map(|_| Node::Null);
+            if self.limits.left == 0 {
+                self.limits.too_many = true;
+                return IgnoredAny::deserialize(from).map(|_| Node::Null);
             }
-            *self.left -= 1;
+            self.limits.left -= 1;
         }
-        deserializer.deserialize_any(self)
+        from.deserialize_any(self)
     }
 }
 
@@ -217,7 +248,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         let mut items = Vec::new();
         while let Some(item) = seq.next_element_seed(self.within())? {
             // What is left out must not take room.
-            if !self.faults.too_many {
+            if !self.limits.too_many {
                 items.push(item);
             }
         }
@@ -228,22 +259,19 @@ impl<'de> Visitor<'de> for Reader<'_> {
         let mut members = Vec::new();
         while let Some(MemberName(name)) = map.next_key()? {
             let member = map.next_value_seed(self.within())?;
-            if !self.faults.too_many || self.depth == 0 {
+            if !self.limits.too_many || self.depth == 0 {
                 members.push((name, member));
             }
         }
-        if has_doubles(&members) {
-            match self.depth {
-                0 => self.faults.doubled = true,
-                _ => self.faults.doubled_within = true,
-            }
+        if self.depth > 0 && has_doubles(&members) {
+            self.limits.doubled = true;
         }
         Ok(Node::Object(members))
     }
 }
 
-/// Few members are compared with each other, which needs no memory; more are sorted.
-fn has_doubles(members: &[(Cow<'_, str>, Node<'_>)]) -> bool {
+/// Has an object a member twice? Few are compared with each other, which needs no memory; more are sorted.
+pub(super) fn has_doubles(members: &[(Cow<'_, str>, Node<'_>)]) -> bool {
     if members.len() <= 16 {
         return members
             .iter()

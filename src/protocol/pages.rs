@@ -47,23 +47,19 @@ impl Cursor {
         Ok((begin..end, (end < total).then(|| write(end / PAGE_SIZE))))
     }
 
-    /// Writes this page of `all` as the field `name`, each entry converted by `show`, and `nextCursor` if there is
-    /// another page.
+    /// Writes this page of `all` as the field `name`, and `nextCursor` if there is another page.
     ///
     /// # Errors
     /// See [`Cursor::page`].
-    pub(crate) fn write<E: Copy, S: Serialize>(
+    pub(crate) fn write<E: Serialize>(
         self,
         result: &mut ResultWriter,
         name: &str,
-        all: &[E],
-        show: impl FnMut(E) -> S,
+        all: impl ExactSizeIterator<Item = E>,
     ) -> Result<(), Refusal> {
         let (range, next) = self.page(all.len())?;
-        result.field(
-            name,
-            &all[range].iter().copied().map(show).collect::<Vec<S>>(),
-        );
+        let page: Vec<E> = all.skip(range.start).take(range.len()).collect();
+        result.field(name, &page);
         if let Some(next) = next {
             result.field("nextCursor", &next);
         }

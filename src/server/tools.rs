@@ -61,12 +61,13 @@ fn write_list(revision: Revision, tasks: bool) -> Vec<u8> {
 
 /// Writes a tool in a list. Its schemas are text: a parsed map would lose the order of their properties.
 fn define(out: &mut Vec<u8>, tool: &Tool, revision: Revision, tasks: bool) {
-    let mut members = jsonrpc::Members::begin(out);
+    fn member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value: &T) {
+        jsonrpc::write_json(jsonrpc::write_name(out, name), value);
+    }
+    out.push(b'{');
     if revision.knows(Feature::ItemMeta) {
-        members.field(
-            "_meta",
-            &json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS }),
-        );
+        let meta = json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS });
+        member(out, "_meta", &meta);
     }
     if revision.knows(Feature::ToolAnnotations) {
         let annotations = json!({
@@ -76,21 +77,21 @@ fn define(out: &mut Vec<u8>, tool: &Tool, revision: Revision, tasks: bool) {
             "idempotentHint": tool.read_only,
             "openWorldHint": true,
         });
-        members.field("annotations", &annotations);
+        member(out, "annotations", &annotations);
     }
-    members.field("description", tool.description);
+    member(out, "description", tool.description);
     if tasks && may_be_task(tool) {
-        members.field("execution", &json!({ "taskSupport": "optional" }));
+        member(out, "execution", &json!({ "taskSupport": "optional" }));
     }
-    members.raw("inputSchema", &tool.input_schema());
-    members.field("name", tool.name);
+    jsonrpc::write_name(out, "inputSchema").extend(tool.input_schema().bytes());
+    member(out, "name", tool.name);
     if revision.knows(Feature::StructuredContent) {
-        members.raw("outputSchema", &tool.output_schema());
+        jsonrpc::write_name(out, "outputSchema").extend(tool.output_schema().bytes());
     }
     if revision.knows(Feature::Title) {
-        members.field("title", tool.title);
+        member(out, "title", tool.title);
     }
-    members.end();
+    out.push(b'}');
 }
 
 /// Only runs take long enough.
