@@ -187,50 +187,54 @@ fn unsupported(version: &str, legacy: bool) -> Refusal {
 }
 
 impl Mirror {
-    /// Compares the headers with the body: 2026-07-28, basic/transports/streamable-http.
+    /// Compares the headers with the body: 2026-07-28, basic/transports/streamable-http. `member` of the params is what
+    /// `Mcp-Name` repeats.
     fn check(
         &self,
         version: &str,
         request: &RequestMessage<'_>,
-        mirrored: Option<&str>,
+        member: Option<&str>,
     ) -> Result<(), Refusal> {
-        let differs = |header: &str, body: &str, found: Option<&str>| {
-            let detail = match found {
-                None => {
-                    format!("The header {header} is missing: it must repeat the body's {body}.")
-                }
-                Some(_) => format!(
-                    "The header {header} differs from the body's {body}: both must be the same."
-                ),
-            };
-            Err(Refusal::new(HEADER_MISMATCH, detail))
-        };
-        if self.version.as_deref() != Some(version) {
-            return differs(
-                "MCP-Protocol-Version",
-                "protocol version",
-                self.version.as_deref(),
-            );
-        }
-        if self.method.as_deref() != Some(&*request.method) {
-            return differs("Mcp-Method", "method", self.method.as_deref());
-        }
-        let Some(member) = mirrored else {
+        let version = Some(version);
+        same(
+            "MCP-Protocol-Version",
+            "protocol version",
+            self.version.as_deref(),
+            version,
+        )?;
+        let method = Some(&*request.method);
+        same("Mcp-Method", "method", self.method.as_deref(), method)?;
+        let Some(member) = member else {
             return Ok(());
         };
-        let body = &format!("params.{member}");
+        let name = match &self.name {
+            Some(Err(why)) => {
+                let detail = format!("The header Mcp-Name is not readable: {why}.");
+                return Err(Refusal::new(HEADER_MISMATCH, detail));
+            }
+            Some(Ok(name)) => Some(&**name),
+            None => None,
+        };
+        // If the body has no name either, the method reports that better.
         let params = request.params.as_ref();
         let value = params.and_then(|params| params.get(member)?.text());
-        match (&self.name, value) {
-            (Some(Err(why)), _) => Err(Refusal::new(
-                HEADER_MISMATCH,
-                format!("The header Mcp-Name is not readable: {why}."),
-            )),
-            (Some(Ok(name)), Some(value)) if *name == value => Ok(()),
-            (Some(Ok(name)), _) => differs("Mcp-Name", body, Some(name)),
-            (None, Some(_)) => differs("Mcp-Name", body, None),
-            // The body has no name either: the method reports that better.
-            (None, None) => Ok(()),
-        }
+        same("Mcp-Name", &format!("params.{member}"), name, value)
     }
+}
+
+/// Compares a header with what it repeats of the body.
+fn same(
+    header: &str,
+    of_body: &str,
+    found: Option<&str>,
+    wanted: Option<&str>,
+) -> Result<(), Refusal> {
+    let detail = match found {
+        _ if found == wanted => return Ok(()),
+        None => format!("The header {header} is missing: it must repeat the body's {of_body}."),
+        Some(_) => {
+            format!("The header {header} differs from the body's {of_body}: both must be the same.")
+        }
+    };
+    Err(Refusal::new(HEADER_MISMATCH, detail))
 }

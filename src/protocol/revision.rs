@@ -104,16 +104,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_back_to_their_revision() {
-        for revision in Revision::ALL {
-            assert_eq!(Revision::named(revision.name()), Some(revision));
-        }
-        assert_eq!(Revision::named("2025-03-27"), None);
-        assert!(Revision::ALL.is_sorted());
-    }
-
-    #[test]
     fn some_things_were_there_for_a_while_only() {
+        assert!(Revision::ALL.is_sorted());
         let having = |has: fn(Revision) -> bool| {
             Revision::ALL
                 .into_iter()

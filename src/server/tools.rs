@@ -210,7 +210,6 @@ fn run_pattern(
     if let Err(error) = context.may_begin(plan.patterns.len() as u32) {
         return refused(error, result);
     }
-    let limit = patience(plan.wait, &backend.settings, &context.request).filter(|_| keeps);
     let start = Start {
         owner: context.caller.owner.clone(),
         patterns: plan.patterns,
@@ -233,10 +232,9 @@ fn run_pattern(
     if task.is_some() {
         context.become_task(&run.id().to_string());
     }
-    let limit = if task.is_some() {
-        Some(Duration::ZERO)
-    } else {
-        limit
+    let limit = match task {
+        Some(_) => Some(Duration::ZERO),
+        None => called.patience.filter(|_| keeps),
     };
     if let Some(limit) = limit {
         let answer = early_answer(&run, plan.max_chars, task.is_some(), call);

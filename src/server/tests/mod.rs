@@ -21,8 +21,13 @@ use crate::protocol::{Id, Inbound, Level, Mirror, Revision, Session};
 use crate::runs::Runs;
 use crate::tools::Backend;
 
-/// The `_meta` of every modern request, as the inside of a JSON object.
-const MODERN: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+/// The `_meta` of every request of a stateless revision, as the inside of a JSON object; `more` are further members.
+fn envelope(revision: Revision, more: &str) -> String {
+    let version = revision.name();
+    format!(
+        r#""_meta":{{"io.modelcontextprotocol/protocolVersion":"{version}","io.modelcontextprotocol/clientCapabilities":{{}}{more}}}"#
+    )
+}
 
 /// `serverInfo`, which every modern result has in its `_meta`.
 fn server_info() -> String {
@@ -196,8 +201,8 @@ fn request(method: &str) -> String {
 fn request_in(revision: Revision, method: &str, params: &str) -> String {
     let params = match (revision.is_legacy(), params.is_empty()) {
         (true, _) => params.to_string(),
-        (false, true) => MODERN.to_string(),
-        (false, false) => format!("{params},{MODERN}"),
+        (false, true) => envelope(revision, ""),
+        (false, false) => format!("{params},{}", envelope(revision, "")),
     };
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}}}}}"#)
 }
