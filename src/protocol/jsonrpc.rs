@@ -12,7 +12,10 @@ use serde_json::{Number, Value};
 
 use crate::config::{MAX_BATCH, MAX_ID, MAX_LINE_VALUES, MAX_VALUES};
 
-use super::node::{Limits, Node, has_doubles};
+use super::node::{self, Node, has_doubles};
+
+// Errors say these.
+const _: () = assert!(MAX_BATCH == 1000 && MAX_ID == 1024 && MAX_VALUES == 10_000);
 
 /// Not JSON.
 pub(crate) const PARSE_ERROR: i32 = -32700;
@@ -156,7 +159,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Incoming<'_>, Invalid> {
                 )),
             })
     } else {
-        MessageReader(&mut MAX_VALUES.clone())
+        MessageReader(&mut MAX_LINE_VALUES.clone())
             .deserialize(&mut json)
             .map(|message| message.map(Incoming::One))
     };
@@ -194,11 +197,7 @@ impl<'de> DeserializeSeed<'de> for MessageReader<'_> {
     type Value = Result<Message<'de>, Invalid>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        let own = MAX_VALUES.min(*self.0);
-        let mut limits = Limits::new(own);
-        let node = limits.read(from)?;
-        *self.0 -= own - limits.left;
-        Ok(message(node, limits.fault()))
+        node::read(from, self.0).map(|(node, fault)| message(node, fault))
     }
 }
 

@@ -1,4 +1,6 @@
-//! A message as a tree, read once and without copies: texts without escapes are borrowed from its bytes.
+//! A message as a tree, read once and without copies: texts without escapes are borrowed from its bytes. No struct for
+//! each method, because the method's name may come after its params, and because doubled members and too many values
+//! are found here for all.
 //!
 //! In scope: the tree, the limits on values, doubled members, and reading members of the wanted type. Not in scope: what
 //! a message is (`jsonrpc`).
@@ -9,6 +11,8 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
+
+use crate::config::MAX_VALUES;
 
 use super::answer::Refusal;
 
@@ -131,51 +135,43 @@ impl<'p> Params<'p> {
     }
 }
 
-/// What may still be read of a message, and what is wrong with it.
-pub(super) struct Limits {
+/// Reads a message, of which at most [`MAX_VALUES`] are kept and at most `left`, which is what its line or body may
+/// still have. Also says what is wrong with its params. Its own members are not checked: an error needs its id.
+///
+/// # Errors
+/// It is not JSON.
+pub(super) fn read<'de, D: Deserializer<'de>>(
+    from: D,
+    left: &mut usize,
+) -> Result<(Node<'de>, Option<&'static str>), D::Error> {
+    let own = MAX_VALUES.min(*left);
+    let mut limits = Limits {
+        left: own,
+        too_many: false,
+        doubled: false,
+    };
+    let reader = Reader {
+        limits: &mut limits,
+        depth: 0,
+    };
+    let node = reader.deserialize(from)?;
+    *left -= own - limits.left;
+    let fault = match limits {
+        Limits { too_many: true, .. } => Some("params hold more than 10000 values, the limit."),
+        Limits { doubled: true, .. } => Some("params hold an object with the same field twice."),
+        _ => None,
+    };
+    Ok((node, fault))
+}
+
+/// What may still be read of a message, and what was wrong with it.
+struct Limits {
     /// How many more values are kept.
-    pub(super) left: usize,
+    left: usize,
     /// There were more; they are left out.
     too_many: bool,
     /// An object within the message has a member twice.
     doubled: bool,
-}
-
-impl Limits {
-    /// At most so many values are kept.
-    pub(super) fn new(values: usize) -> Limits {
-        Limits {
-            left: values,
-            too_many: false,
-            doubled: false,
-        }
-    }
-
-    /// Reads a whole message. Its own members are not checked: the caller needs the id for its error.
-    ///
-    /// # Errors
-    /// It is not JSON.
-    pub(super) fn read<'de, D: Deserializer<'de>>(
-        &mut self,
-        from: D,
-    ) -> Result<Node<'de>, D::Error> {
-        Reader {
-            limits: self,
-            depth: 0,
-        }
-        .deserialize(from)
-    }
-
-    /// What is wrong with the params, for the error.
-    pub(super) fn fault(&self) -> Option<&'static str> {
-        match self {
-            Limits { too_many: true, .. } => Some("params hold more than 10000 values, the limit."),
-            Limits { doubled: true, .. } => {
-                Some("params hold an object with the same field twice.")
-            }
-            _ => None,
-        }
-    }
 }
 
 /// Reads one value; `depth` objects and arrays are around it.

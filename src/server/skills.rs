@@ -59,35 +59,25 @@ struct Manifest {
 
 impl Skills {
     fn new(snapshot: Arc<Snapshot>, is_allowed: impl Fn(&str) -> bool) -> Skills {
-        let mut all = BTreeMap::new();
         let names = skill_names(snapshot.patterns.iter().map(|entry| entry.name.as_str()));
-        let mut left_out = 0;
-        for entry in snapshot
-            .patterns
-            .iter()
-            .filter(|entry| is_allowed(&entry.name))
-        {
-            let name = names.get(entry.name.as_str());
-            let document = name.and_then(|name| Some((name, document(name, entry, &snapshot)?)));
-            let Some((name, document)) =
-                document.filter(|(_, document)| document.len() <= MAX_SKILL)
-            else {
-                left_out += 1;
-                continue;
-            };
+        let allowed = snapshot.patterns.iter();
+        let allowed: Vec<&Entry> = allowed.filter(|entry| is_allowed(&entry.name)).collect();
+        let skill = |entry: &&Entry| {
+            let name = names.get(entry.name.as_str())?;
             let manifest = Manifest {
                 pattern: entry.name.clone(),
-                size: document.len(),
+                size: document(name, entry, &snapshot)?.len(),
                 digest: OnceLock::new(),
             };
-            all.insert(name.clone(), manifest);
-        }
+            (manifest.size <= MAX_SKILL).then(|| (name.clone(), manifest))
+        };
+        let all: BTreeMap<String, Manifest> = allowed.iter().filter_map(skill).collect();
+        let left_out = allowed.len() - all.len();
         if left_out > 0 {
             log::warn!(
                 "{left_out} patterns are no skills: their text is not known or too long, or their name has no letters that a skill's may have"
             );
         }
-        drop(names);
         Skills { snapshot, all }
     }
 

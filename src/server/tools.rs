@@ -134,48 +134,43 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
         Some(task) => Some(tasks::requested(task, &backend.settings)?),
         None => None,
     };
-    match tool.prepare(arguments, &backend.policy) {
-        Ok(Prepared {
-            work,
-            fields,
-            place,
-            run,
-        }) => {
-            let wait = run.as_ref().and_then(|plan| plan.wait);
-            let called = ToolCall {
-                tool,
-                fields,
-                patience: patience(wait, &backend.settings, &request.context),
-            };
-            let logged = called.clone();
-            let work = move |call: &Working<'_>, result: &mut ResultWriter| match run {
-                None => {
-                    let outcome = tools::run(tool, work, &logged.fields, call.context);
-                    let account = &call.context.caller.account;
-                    write(&outcome, account, &call.context.request_id, result);
-                    Ok(())
-                }
-                Some(plan) => run_pattern(plan, work, &logged, task, call, result),
-            };
-            Ok(request.call_in(place, Some(called), work))
+    let prepared = match tool.prepare(arguments, &backend.policy) {
+        Ok(prepared) => prepared,
+        Err(error) => return Ok(Action::Answer(wrong_arguments(tool, error, &request))),
+    };
+    let Prepared { work, run, .. } = prepared;
+    let wait = run.as_ref().and_then(|plan| plan.wait);
+    let called = ToolCall {
+        tool,
+        fields: prepared.fields,
+        patience: patience(wait, &backend.settings, &request.context),
+    };
+    let logged = called.clone();
+    let work = move |call: &Working<'_>, result: &mut ResultWriter| match run {
+        Some(plan) => run_pattern(plan, work, &logged, task, call, result),
+        None => {
+            let outcome = tools::run(tool, work, &logged.fields, call.context);
+            write(
+                &outcome,
+                &call.context.caller.account,
+                &call.context.request_id,
+                result,
+            );
+            Ok(())
         }
-        Err(error) => {
-            let request_id = random::request_id();
-            tools::log_refused(tool, &[], &error, &request_id);
-            // As a result, so that the model sees what is wrong and corrects it.
-            if revision.knows(Feature::ArgumentErrorsAsResults) {
-                let answer = failed_tool(error, &request.id, revision, &request_id);
-                return Ok(Action::Answer(answer));
-            }
-            let refusal = Refusal::of(jsonrpc::INVALID_PARAMS, error);
-            Ok(Action::Answer(refusal.answer(
-                Some(&request.id),
-                NoId::Absent,
-                false,
-                &request_id,
-            )))
-        }
+    };
+    Ok(request.call_in(prepared.place, Some(called), work))
+}
+
+/// The answer to a call with wrong arguments: a result where the revision allows it, so that the model sees what is wrong
+/// and corrects it.
+fn wrong_arguments(tool: &Tool, error: Error, request: &Request<'_>) -> Answer {
+    let (id, revision, request_id) = (&request.id, request.context.revision, random::request_id());
+    tools::log_refused(tool, &[], &error, &request_id);
+    if revision.knows(Feature::ArgumentErrorsAsResults) {
+        return failed_tool(error, id, revision, &request_id);
     }
+    Refusal::of(jsonrpc::INVALID_PARAMS, error).answer(Some(id), NoId::Absent, false, &request_id)
 }
 
 /// The answer to a `tools/call` when there is no memory for its params.
