@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Declares an enum as a table: one row a variant, from which everything else follows, [`ALL`](Kind::ALL) too.
 macro_rules! table {
-    ($(#[$about:meta])* $name:ident: $row:ident { $($(#[$doc:meta])* $variant:ident = $facts:expr;)+ }) => {
+    ($(#[$about:meta])* $name:ident: $row:ty { $($(#[$doc:meta])* $variant:ident = $facts:expr;)+ }) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub(crate) enum $name {
@@ -17,7 +17,7 @@ macro_rules! table {
 
         impl $name {
             /// Every one, in this order.
-            pub(crate) const ALL: &[$name] = &[$($name::$variant),+];
+            pub(crate) const ALL: [$name; [$($name::$variant),+].len()] = [$($name::$variant),+];
 
             const fn row(self) -> $row {
                 match self {
@@ -27,6 +27,8 @@ macro_rules! table {
         }
     };
 }
+
+pub(crate) use table;
 
 /// What is known of a [`Kind`].
 struct KindRow {

@@ -178,12 +178,7 @@ impl ResultWriter {
             let kind = self.kind;
             self.field("resultType", kind);
         }
-        if self.out.last() != Some(&b'{') {
-            self.out.push(b',');
-        }
-        jsonrpc::write_json(&mut self.out, name);
-        self.out.push(b':');
-        &mut self.out
+        jsonrpc::write_name(&mut self.out, name)
     }
 
     /// Appends the cache hints, in results and revisions that have them.
@@ -333,68 +328,4 @@ pub(crate) fn error_object(error: &Error, request_id: &str) -> Map<String, Value
         object.insert("retry_after_ms".into(), (after.as_millis() as u64).into());
     }
     object
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn id() -> Id {
-        Id::Number(1.into())
-    }
-
-    fn text(answer: Answer) -> String {
-        String::from_utf8(answer.body.into_bytes()).unwrap()
-    }
-
-    #[test]
-    fn legacy_results_are_bare_and_modern_ones_framed() {
-        let mut writer = ResultWriter::new(&id(), Revision::R2025_11_25);
-        writer
-            .field("a", &1)
-            .cache(Cache::private(Duration::from_millis(5)));
-        assert_eq!(
-            text(writer.end()),
-            r#"{"jsonrpc":"2.0","id":1,"result":{"a":1}}"#
-        );
-        let mut writer = ResultWriter::new(&id(), Revision::R2026_07_28);
-        writer
-            .field("a", &1)
-            .cache(Cache::private(Duration::from_millis(5)));
-        let modern = text(writer.end());
-        assert!(modern.starts_with(
-            r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","a":1,"ttlMs":5,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{"#
-        ), "{modern}");
-        assert!(modern.ends_with("}}}}"));
-    }
-
-    #[test]
-    fn an_error_keeps_mcps_members_beside_our_object() {
-        let answer = Refusal::new(-32022, "no").with("requested", "x").answer(
-            Some(&id()),
-            NoId::Null,
-            true,
-            "r",
-        );
-        assert_eq!((answer.code, answer.modern), (Some(-32022), true));
-        let error: Value = serde_json::from_slice(&answer.body.into_bytes()).unwrap();
-        let data = &error["error"]["data"];
-        assert_eq!(
-            (
-                &error["id"],
-                &error["error"]["code"],
-                &error["error"]["message"]
-            ),
-            (&json!(1), &json!(-32022), &json!("no"))
-        );
-        assert_eq!(
-            (&data["requested"], &data["type"]),
-            (&json!("x"), &json!("urn:fabric-mcp:error:invalid-request"))
-        );
-        assert_eq!(
-            (&data["title"], &data["detail"]),
-            (&json!("The request was refused"), &json!("no"))
-        );
-        assert!(data["request_id"] == "r");
-    }
 }

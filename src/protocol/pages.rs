@@ -47,23 +47,19 @@ impl Cursor {
         Ok((begin..end, (end < total).then(|| write(end / PAGE_SIZE))))
     }
 
-    /// Writes this page of `all` as the field `name`, each entry converted by `show`, and `nextCursor` if there is
-    /// another page.
+    /// Writes this page of `all` as the field `name`, and `nextCursor` if there is another page.
     ///
     /// # Errors
     /// See [`Cursor::page`].
-    pub(crate) fn write<E: Copy, S: Serialize>(
+    pub(crate) fn write<E: Serialize>(
         self,
         result: &mut ResultWriter,
         name: &str,
-        all: &[E],
-        show: impl FnMut(E) -> S,
+        all: impl ExactSizeIterator<Item = E>,
     ) -> Result<(), Refusal> {
         let (range, next) = self.page(all.len())?;
-        result.field(
-            name,
-            &all[range].iter().copied().map(show).collect::<Vec<S>>(),
-        );
+        let page: Vec<E> = all.skip(range.start).take(range.len()).collect();
+        result.field(name, &page);
         if let Some(next) = next {
             result.field("nextCursor", &next);
         }
@@ -84,17 +80,6 @@ fn bad() -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::jsonrpc::{self, Incoming, Message};
-
-    fn read(params: &str) -> Result<Cursor, i32> {
-        let message = format!(r#"{{"jsonrpc":"2.0","method":"m","params":{params}}}"#);
-        let Ok(Incoming::One(Message::Notification { params, .. })) =
-            jsonrpc::read(message.as_bytes())
-        else {
-            panic!("{message}")
-        };
-        cursor(params.as_ref()).map_err(|refusal| refusal.code)
-    }
 
     #[test]
     fn a_list_is_one_page_up_to_the_limit() {
@@ -104,27 +89,11 @@ mod tests {
             Cursor(0).page(PAGE_SIZE + 1).unwrap(),
             (0..PAGE_SIZE, Some("page-1".into()))
         );
-        let next = read(r#"{"cursor":"page-1"}"#).unwrap();
+        let next = Cursor(PAGE_SIZE);
         assert_eq!(
             next.page(PAGE_SIZE + 1).unwrap(),
             (PAGE_SIZE..PAGE_SIZE + 1, None)
         );
         assert!(next.page(PAGE_SIZE).is_err());
-    }
-
-    #[test]
-    fn made_up_cursors_are_refused() {
-        assert_eq!(read("{}"), Ok(Cursor(0)));
-        for json in [
-            r#"{"cursor":5}"#,
-            r#"{"cursor":""}"#,
-            r#"{"cursor":"page-0"}"#,
-            r#"{"cursor":"page-01"}"#,
-            r#"{"cursor":"page--1"}"#,
-            r#"{"cursor":"page-99999999999999999999"}"#,
-            r#"{"cursor":"page-18446744073709551615"}"#,
-        ] {
-            assert_eq!(read(json), Err(-32602), "{json}");
-        }
     }
 }

@@ -34,7 +34,7 @@ impl Level {
     pub(crate) const INFO: Level = Level(1);
 
     /// The level with this name.
-    pub(super) fn named(name: &str) -> Option<Level> {
+    pub(crate) fn named(name: &str) -> Option<Level> {
         LEVELS.iter().position(|known| *known == name).map(Level)
     }
 
@@ -84,12 +84,12 @@ impl Session {
     }
 
     /// Sets the negotiated revision.
-    pub(super) fn agree(&self, revision: Revision) {
+    pub(crate) fn agree(&self, revision: Revision) {
         *lock(&self.revision) = Some(revision);
     }
 
     /// Sets the level of log messages.
-    pub(super) fn set_level(&self, level: Level) {
+    pub(crate) fn set_level(&self, level: Level) {
         *lock(&self.level) = Some(level);
     }
 

@@ -8,7 +8,7 @@ use log::Level;
 
 use crate::account::{Account, Full, Guard, Resource};
 use crate::config::MAX_PARTIAL_TEXT;
-use crate::fabric::{Error, no_room};
+use crate::fabric::{Error, Snapshot, no_room};
 use crate::logging::Line;
 use crate::protocol::{Answer, Id, NoId, Refusal, RequestContext, ResultWriter, Revision, Session};
 use crate::tools::{self, Caller, Context, Failure, Place, Tool};
@@ -61,6 +61,13 @@ pub(super) struct Working<'a> {
     pub(super) context: &'a Arc<Context>,
     /// For answers that are given before the end of a run.
     pub(super) id: &'a Id,
+}
+
+impl Working<'_> {
+    /// The lists of Fabric, not older than their time-to-live.
+    pub(super) fn snapshot(&self) -> Result<Arc<Snapshot>, Error> {
+        self.server.backend.catalog.snapshot(&self.context.wait())
+    }
 }
 
 impl Call {

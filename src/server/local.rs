@@ -1,4 +1,4 @@
-//! A client within this process: `--call` and `--check` ask the server as the user who started it.
+//! A client within this process: `--call` asks the server as the user who started it.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,9 +1,12 @@
-//! The table of all MCP methods of this server: a new one is a line here and its file.
+//! The table of all MCP methods of this server, and those of the handshake. A new one is a row here and its file.
+
+use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
-use crate::protocol::handshake::{self, Offer};
-use crate::protocol::{Answer, Id, Refusal, ResultWriter, Revision};
+use crate::protocol::{
+    Answer, Cache, Id, Level, Params, Refusal, ResultWriter, Revision, server_info,
+};
 
 use super::tasks::{self, Verb};
 use super::{Action, Listen, Request, Server, completion, prompts, resources, skills, tools};
@@ -18,9 +21,8 @@ its output again. A run that takes long is answered with its run_id while it wor
 /// One method.
 pub(super) struct Method {
     pub(super) name: &'static str,
-    /// The first and the last revision with this method.
-    first: Revision,
-    last: Revision,
+    /// The revisions with this method.
+    revisions: RangeInclusive<Revision>,
     /// Part of the handshake: served before a revision is negotiated, and takes no progress token.
     pub(super) is_lifecycle: bool,
     /// The member of its params that HTTP repeats in `Mcp-Name` (2026-07-28).
@@ -46,88 +48,72 @@ struct Capability {
 }
 
 const OLDEST: Revision = Revision::R2024_11_05;
-const LEGACY: Revision = Revision::NEWEST_LEGACY;
-const MODERN: Revision = Revision::R2026_07_28;
+const STATELESS: Revision = Revision::R2026_07_28;
+
+const ALL: RangeInclusive<Revision> = OLDEST..=Revision::NEWEST;
+const LEGACY: RangeInclusive<Revision> = OLDEST..=Revision::NEWEST_LEGACY;
+const MODERN: RangeInclusive<Revision> = STATELESS..=Revision::NEWEST;
+const TASKS: RangeInclusive<Revision> = Revision::R2025_11_25..=Revision::NEWEST;
+const CORE_TASKS: RangeInclusive<Revision> = Revision::R2025_11_25..=Revision::R2025_11_25;
+
+const LIST_CHANGED: &str = r#"{"listChanged":true}"#;
 
 static METHODS: &[Method] = &[
-    Method::new("initialize", initialize)
-        .until(LEGACY)
-        .lifecycle(),
-    Method::new("ping", ping).until(LEGACY).lifecycle(),
-    Method::new("logging/setLevel", set_level)
-        .until(LEGACY)
-        .capability("logging", "{}", OLDEST),
-    Method::new("server/discover", discover).since(MODERN),
-    Method::new("subscriptions/listen", listen).since(MODERN),
-    Method::new("tools/list", tools::list).capability("tools", "{}", OLDEST),
-    Method::new("tools/call", tools::call)
+    Method::new("initialize", LEGACY, initialize).lifecycle(),
+    Method::new("ping", LEGACY, ping).lifecycle(),
+    Method::new("logging/setLevel", LEGACY, set_level).capability("logging", "{}", OLDEST),
+    Method::new("server/discover", MODERN, discover),
+    Method::new("subscriptions/listen", MODERN, listen),
+    Method::new("tools/list", ALL, tools::list).capability("tools", "{}", OLDEST),
+    Method::new("tools/call", ALL, tools::call)
         .mirrors("name")
         .tool(),
-    Method::new("prompts/list", prompts::list).capability(
-        "prompts",
-        r#"{"listChanged":true}"#,
-        OLDEST,
-    ),
-    Method::new("prompts/get", prompts::get).mirrors("name"),
-    Method::new("resources/list", resources::list).capability(
+    Method::new("prompts/list", ALL, prompts::list).capability("prompts", LIST_CHANGED, OLDEST),
+    Method::new("prompts/get", ALL, prompts::get).mirrors("name"),
+    Method::new("resources/list", ALL, resources::list).capability(
         "resources",
-        r#"{"listChanged":true}"#,
+        LIST_CHANGED,
         OLDEST,
     ),
-    Method::new("resources/templates/list", resources::templates),
-    Method::new("resources/read", resources::read).mirrors("uri"),
-    Method::new("completion/complete", completion::complete).capability(
+    Method::new("resources/templates/list", ALL, resources::templates),
+    Method::new("resources/read", ALL, resources::read).mirrors("uri"),
+    Method::new("completion/complete", ALL, completion::complete).capability(
         "completions",
         "{}",
         Revision::R2025_03_26,
     ),
-    Method::new("skills/list", skills::list)
-        .since(MODERN)
-        .capability("io.modelcontextprotocol/skills", "{}", MODERN),
-    Method::new("skills/get", skills::get).since(MODERN),
-    Method::new("tasks/get", |server, request| {
+    Method::new("skills/list", MODERN, skills::list).capability(
+        "io.modelcontextprotocol/skills",
+        "{}",
+        STATELESS,
+    ),
+    Method::new("skills/get", MODERN, skills::get),
+    Method::new("tasks/get", TASKS, |server, request| {
         tasks::one(server, request, Verb::Get)
     })
-    .since(LEGACY)
     .mirrors("taskId"),
-    Method::new("tasks/cancel", |server, request| {
+    Method::new("tasks/cancel", TASKS, |server, request| {
         tasks::one(server, request, Verb::Cancel)
     })
-    .since(LEGACY)
     .mirrors("taskId"),
-    Method::new("tasks/update", tasks::update)
-        .since(MODERN)
-        .mirrors("taskId"),
-    Method::new("tasks/result", |server, request| {
+    Method::new("tasks/update", MODERN, tasks::update).mirrors("taskId"),
+    Method::new("tasks/result", CORE_TASKS, |server, request| {
         tasks::one(server, request, Verb::Result)
-    })
-    .since(LEGACY)
-    .until(LEGACY),
-    Method::new("tasks/list", tasks::list)
-        .since(LEGACY)
-        .until(LEGACY),
+    }),
+    Method::new("tasks/list", CORE_TASKS, tasks::list),
 ];
 
 impl Method {
-    const fn new(name: &'static str, read: Read) -> Method {
+    const fn new(name: &'static str, revisions: RangeInclusive<Revision>, read: Read) -> Method {
         Method {
             name,
-            first: OLDEST,
-            last: Revision::NEWEST,
+            revisions,
             is_lifecycle: false,
             mirrored: None,
             capability: None,
             read,
             overloaded: None,
         }
-    }
-
-    const fn since(self, first: Revision) -> Method {
-        Method { first, ..self }
-    }
-
-    const fn until(self, last: Revision) -> Method {
-        Method { last, ..self }
     }
 
     const fn lifecycle(self) -> Method {
@@ -165,26 +151,22 @@ impl Method {
 
     /// Is it part of `revision`?
     pub(super) fn is_in(&self, revision: Revision) -> bool {
-        (self.first..=self.last).contains(&revision)
+        self.revisions.contains(&revision)
     }
 }
 
 /// What clients of `revision` are offered. Tools never change while the program runs.
-fn offer(server: &Server, revision: Revision) -> Offer {
+fn capabilities(server: &Server, revision: Revision) -> Value {
     let (mut capabilities, mut extensions) = (Map::new(), Map::new());
     let known = METHODS
         .iter()
         .filter_map(|method| method.capability.as_ref());
     for Capability { name, value, .. } in known.filter(|capability| revision >= capability.first) {
-        let members = if name.contains('/') {
-            &mut extensions
-        } else {
-            &mut capabilities
+        let value = serde_json::from_str(value).unwrap_or_default();
+        match name.contains('/') {
+            true => extensions.insert((*name).to_owned(), value),
+            false => capabilities.insert((*name).to_owned(), value),
         };
-        members.insert(
-            (*name).to_owned(),
-            serde_json::from_str(value).unwrap_or_default(),
-        );
     }
     tasks::offer(
         &server.backend,
@@ -195,35 +177,48 @@ fn offer(server: &Server, revision: Revision) -> Offer {
     if !extensions.is_empty() {
         capabilities.insert("extensions".to_owned(), Value::Object(extensions));
     }
-    Offer {
-        capabilities: Value::Object(capabilities),
-        instructions: INSTRUCTIONS,
-    }
+    Value::Object(capabilities)
 }
 
+/// Sets the revision of the session. The answer to an unknown version is the newest legacy revision, as every revision
+/// requires.
 fn initialize(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    handshake::initialize(request.session, &request.id, request.params, |revision| {
-        offer(server, revision)
-    })
-    .map(Action::Answer)
+    let usage = "initialize needs params.protocolVersion, a string such as \"2025-11-25\".";
+    let wanted = Params::new(request.params, usage).text("protocolVersion")?;
+    let revision = Revision::named(wanted)
+        .filter(|revision| revision.is_legacy())
+        .unwrap_or(Revision::NEWEST_LEGACY);
+    request.session.agree(revision);
+    let mut result = ResultWriter::new(&request.id, revision);
+    result
+        .field("protocolVersion", revision.name())
+        .field("capabilities", &capabilities(server, revision))
+        .field("serverInfo", &server_info(revision))
+        .field("instructions", INSTRUCTIONS);
+    Ok(Action::Answer(result.end()))
 }
 
 fn discover(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    let revision = request.context.revision;
-    Ok(Action::Answer(handshake::discover(
-        &request.id,
-        revision,
-        &offer(server, revision),
-    )))
+    let capabilities = capabilities(server, request.context.revision);
+    let mut result = request.result();
+    result
+        .field("supportedVersions", &Revision::ALL.map(Revision::name))
+        .field("capabilities", &capabilities)
+        .field("instructions", INSTRUCTIONS)
+        .cache(Cache::STATIC);
+    Ok(Action::Answer(result.end()))
 }
 
 fn ping(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    Ok(empty(&request))
+    Ok(Action::Answer(request.result().end()))
 }
 
 fn set_level(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    handshake::set_level(request.session, request.params)?;
-    Ok(empty(&request))
+    let usage = "logging/setLevel needs params.level: debug, info, notice, warning, error, critical, alert or emergency.";
+    let params = Params::new(request.params, usage);
+    let level = Level::named(params.text("level")?).ok_or_else(|| params.refusal())?;
+    request.session.set_level(level);
+    Ok(Action::Answer(request.result().end()))
 }
 
 fn listen(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
@@ -233,31 +228,4 @@ fn listen(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
         server.backend.runs.keeps(),
         request.params,
     )?)))
-}
-
-fn empty(request: &Request<'_>) -> Action {
-    Action::Answer(ResultWriter::new(&request.id, request.context.revision).end())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_unique_and_capabilities_are_json() {
-        let names: std::collections::HashSet<_> =
-            METHODS.iter().map(|method| method.name).collect();
-        assert_eq!(names.len(), METHODS.len());
-        for method in METHODS {
-            let value = method
-                .capability
-                .as_ref()
-                .map_or("{}", |capability| capability.value);
-            assert!(
-                serde_json::from_str::<Value>(value).is_ok_and(|value| value.is_object()),
-                "{}",
-                method.name
-            );
-        }
-    }
 }

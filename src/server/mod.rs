@@ -33,6 +33,7 @@ use crate::config::MAX_BATCH_ANSWERS;
 use crate::fabric::{Error, Kind, Snapshot, no_room, too_many};
 use crate::protocol::inbound::{cancelled, is_modern};
 use crate::protocol::jsonrpc::{self, Incoming, Invalid, Message};
+use crate::protocol::pages::{self, Cursor};
 use crate::protocol::{
     Answer, Cache, Id, Inbound, Meta, Mirror, Node, Refusal, RequestContext, ResultWriter,
     Revision, Session, without_handshake,
@@ -94,6 +95,19 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
+    /// Begins a result that needs no call.
+    fn result(&self) -> ResultWriter {
+        ResultWriter::new(&self.id, self.context.revision)
+    }
+
+    /// Reads the cursor of a list that changes. A legacy client that reads such a list is told of changes.
+    fn cursor_of_changing_list(&self) -> Result<Cursor, Refusal> {
+        if self.context.revision.is_legacy() {
+            self.session.follow_lists();
+        }
+        pages::cursor(self.params)
+    }
+
     /// The action that does `work` as a call.
     fn call(
         self,
@@ -128,44 +142,6 @@ impl Server {
             tools: tools::Lists::default(),
             skills: skills::Shelf::default(),
         }
-    }
-
-    /// A server whose Fabric cannot be reached, for tests of everything else.
-    #[cfg(test)]
-    pub(crate) fn without_fabric() -> Server {
-        use crate::account::Accounts;
-        use crate::config::{Policy, RunSettings};
-        use crate::fabric::{Catalog, Client};
-        use crate::runs::Runs;
-        let time = std::time::Duration::from_secs(1);
-        let settings = crate::config::Fabric {
-            url: "http://127.0.0.1:9".into(),
-            api_key: None,
-            ca_file: None,
-            connect_timeout: time,
-            idle_timeout: time,
-            run_timeout: time,
-            request_timeout: time,
-            models_timeout: time,
-        };
-        let fabric = Arc::new(Client::new(&settings).unwrap());
-        let catalog = Arc::new(Catalog::new(fabric.clone(), time));
-        let accounts = Accounts::alone(1 << 30);
-        Server::new(Backend {
-            fabric,
-            catalog,
-            policy: Policy::default(),
-            runs: Runs::new(time, None, &accounts),
-            // 0, so that no call is answered early on a busy machine.
-            settings: RunSettings {
-                answer_within: std::time::Duration::ZERO,
-                task_after: time,
-                keep: time,
-                state_dir: None,
-            },
-            lists: true,
-            accounts,
-        })
     }
 
     /// The account of a caller.
@@ -212,13 +188,13 @@ impl Server {
             account,
         };
         match inbound.incoming {
-            Err(invalid) => Action::Answer(receiver.unreadable(invalid)),
+            Err(invalid) => Action::Answer(receiver.unreadable(&invalid)),
             Ok(Incoming::One(message)) => receiver.one(&message),
             Ok(Incoming::Batch(items)) => {
                 if modern || !session.revision().is_some_and(Revision::has_batches) {
                     let reason =
                         "Arrays of messages exist only in 2025-03-26: send one message at a time.";
-                    return Action::Answer(receiver.invalid(None, reason));
+                    return Action::Answer(receiver.invalid(reason, None));
                 }
                 let mut answered = 0;
                 let in_batch = |item| receiver.in_batch(item, &mut answered);
@@ -241,7 +217,7 @@ impl Receiver<'_> {
     /// `answered` is the size of the batch's answers so far, in bytes.
     fn in_batch(&self, item: Result<Message<'_>, Invalid>, answered: &mut usize) -> Action {
         let message = match item {
-            Err(invalid) => return Action::Answer(self.unreadable(invalid)),
+            Err(invalid) => return Action::Answer(self.unreadable(&invalid)),
             Ok(message) => message,
         };
         let Message::Request(request) = &message else {
@@ -249,7 +225,7 @@ impl Receiver<'_> {
         };
         if request.method == "initialize" || is_modern(request, false) {
             let reason = "This request cannot be part of a batch: send it by itself.";
-            return Action::Answer(self.invalid(Some(request.id.clone()), reason));
+            return Action::Answer(self.invalid(reason, Some(&request.id)));
         }
         let mut answer = match self.one(&message) {
             Action::Answer(answer) => answer,
@@ -360,21 +336,15 @@ impl Receiver<'_> {
         refuse(refusal, id, self.session.no_id(), self.modern)
     }
 
-    /// The answer to an invalid message.
-    fn unreadable(&self, invalid: Invalid) -> Answer {
-        self.refuse(
-            Refusal::new(invalid.code, invalid.reason),
-            invalid.id.as_ref(),
-        )
+    /// The answer to what is no message.
+    fn unreadable(&self, invalid: &Invalid) -> Answer {
+        let refusal = Refusal::new(invalid.code, invalid.reason);
+        self.refuse(refusal, invalid.id.as_ref())
     }
 
     /// The answer to a message that is not allowed here.
-    fn invalid(&self, id: Option<Id>, reason: &'static str) -> Answer {
-        self.unreadable(Invalid {
-            id,
-            code: jsonrpc::INVALID_REQUEST,
-            reason,
-        })
+    fn invalid(&self, reason: &str, id: Option<&Id>) -> Answer {
+        self.refuse(Refusal::new(jsonrpc::INVALID_REQUEST, reason), id)
     }
 }
 

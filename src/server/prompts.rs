@@ -3,16 +3,13 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::fabric::{Age, Entry, NO_STRATEGIES, Name, Snapshot, not_found, not_runnable};
-use crate::protocol::pages;
-use crate::protocol::{Feature, Node, Params, Refusal, ResultWriter, Revision};
+use crate::protocol::{Feature, Node, Params, Refusal, ResultWriter, Revision, jsonrpc};
 use crate::search::humanised;
 use crate::text::shown;
-use crate::tools::Policy;
 
 use super::call::Working;
 use super::{Action, Request, Server, while_fresh};
@@ -24,12 +21,9 @@ pub(super) const STRATEGY: &str = "strategy_name";
 
 /// Parses `prompts/list`.
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    if request.context.revision.is_legacy() {
-        request.session.follow_lists();
-    }
-    let cursor = pages::cursor(request.params)?;
+    let cursor = request.cursor_of_changing_list()?;
     Ok(request.call(move |call, result| {
-        let snapshot = call.server.backend.catalog.snapshot(&call.context.wait())?;
+        let (snapshot, revision) = (call.snapshot()?, result.revision);
         let backend = &call.server.backend;
         let is_offered = |entry: &&Entry| {
             let text = entry.text.as_deref().unwrap_or_default();
@@ -37,11 +31,11 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                 && backend.policy.allows(&entry.name)
                 && backend.fabric.why_raw(&entry.name, text).is_none()
         };
-        let allowed: Vec<&Entry> = snapshot.patterns.iter().filter(is_offered).collect();
-        let revision = result.revision;
-        cursor.write(result, "prompts", &allowed, |entry| {
-            define(&snapshot, entry, revision)
-        })?;
+        let offered: Vec<&Entry> = snapshot.patterns.iter().filter(is_offered).collect();
+        let prompts = offered
+            .into_iter()
+            .map(|entry| define(&snapshot, entry, revision));
+        cursor.write(result, "prompts", prompts)?;
         result.cache(while_fresh(&snapshot));
         Ok(())
     }))
@@ -103,146 +97,117 @@ fn own_variables(entry: &Entry) -> impl Iterator<Item = &String> {
 }
 
 /// Parses `prompts/get`.
+///
+/// # Errors
+/// -32602 that names what is wrong, or for a pattern that is not allowed here.
 pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    let get = GetPrompt::read(request.params, &server.backend.policy)?;
-    Ok(request.call(move |call, result| get.run(call, result)))
-}
-
-/// A `prompts/get` with parsed params.
-struct GetPrompt {
-    name: Name,
-    arguments: BTreeMap<String, String>,
-}
-
-impl GetPrompt {
-    /// Parses the params.
-    ///
-    /// # Errors
-    /// -32602 that names what is wrong, or for a pattern that is not allowed here.
-    fn read(params: Option<&Node<'_>>, policy: &Policy) -> Result<GetPrompt, Refusal> {
-        let usage = "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.";
-        let params = Params::new(params, usage);
-        let name = params.text("name")?;
-        let mut arguments = BTreeMap::new();
-        match params.get("arguments") {
-            None => {}
-            Some(Node::Object(members)) => {
-                for (name, value) in members {
-                    let value = value.text().ok_or_else(|| params.refusal())?;
-                    arguments.insert(name.to_string(), value.to_owned());
-                }
+    let usage = "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.";
+    let params = Params::new(request.params, usage);
+    let name = params.text("name")?;
+    let mut arguments = BTreeMap::new();
+    match params.get("arguments") {
+        None => {}
+        Some(Node::Object(members)) => {
+            for (name, value) in members {
+                let value = value.text().ok_or_else(|| params.refusal())?;
+                arguments.insert(name.to_string(), value.to_owned());
             }
-            Some(_) => return Err(params.refusal()),
         }
-        let name = Name::parse("name", name)?;
-        policy.check("name", &name)?;
-        Ok(GetPrompt { name, arguments })
+        Some(_) => return Err(params.refusal()),
     }
+    let name = Name::parse("name", name)?;
+    server.backend.policy.check("name", &name)?;
+    Ok(request.call(move |call, result| render(&name, &arguments, call, result)))
+}
 
-    /// Renders the prompt.
-    ///
-    /// # Errors
-    /// -32602 for an unknown prompt, an unknown argument, a missing variable, or an unknown strategy.
-    fn run(&self, call: &Working<'_>, result: &mut ResultWriter) -> Result<(), Refusal> {
-        let (backend, wait) = (&call.server.backend, &call.context.wait());
-        let snapshot = backend.catalog.snapshot(wait)?;
-        let name = self.name.as_str();
-        let Some(entry) = snapshot.pattern(name) else {
-            let names = snapshot.patterns.iter().map(|entry| entry.name.as_str());
-            let names = names.filter(|name| backend.policy.allows(name)).collect();
-            return Err(not_found(&self.name, &names).into());
-        };
-        if !entry.is_runnable() {
-            return Err(not_runnable("name", name).into());
-        }
-        let takes: Vec<&str> = [INPUT]
-            .into_iter()
-            .chain(own_variables(entry).map(String::as_str))
-            .chain([STRATEGY])
-            .collect();
-        if let Some(other) = self
-            .arguments
-            .keys()
-            .find(|key| !takes.contains(&key.as_str()))
-        {
-            let shown = shown(other, 64);
-            return Err(Refusal::params(format!(
-                "`{shown}` is not an argument of the prompt {name}: it takes {}.",
-                takes.join(", ")
-            )));
-        }
-        if let Some(missing) =
-            own_variables(entry).find(|variable| !self.arguments.contains_key(*variable))
-        {
-            return Err(Refusal::params(format!(
-                "The argument `{missing}` is missing: the prompt {name} needs it."
-            )));
-        }
-        let argument = |name: &str| self.arguments.get(name).map_or("", String::as_str);
-        let strategies = match argument(STRATEGY) {
-            "" => Arc::default(),
-            _ => backend.catalog.strategies(Age::Cached, wait)?,
-        };
-        let strategy = match (argument(STRATEGY), strategies.as_deref()) {
-            ("", _) => None,
-            (_, None) => return Err(Refusal::params(format!("`{STRATEGY}`: {NO_STRATEGIES}"))),
-            (wanted, Some(all)) => Some(
-                all.iter()
-                    .find(|strategy| strategy.name == wanted)
-                    .ok_or_else(|| {
-                        let known: Vec<&str> = all.iter().map(|s| s.name.as_str()).collect();
-                        let known = if known.is_empty() {
-                            "none".into()
-                        } else {
-                            known.join(", ")
-                        };
-                        Refusal::params(format!(
-                            "`{STRATEGY}` names no strategy of Fabric: there are {known}."
-                        ))
-                    })?,
-            ),
-        };
-        // Without the input, which may be large.
-        let variables = self
-            .arguments
-            .iter()
-            .filter(|(name, _)| entry.variables.contains(name))
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect();
-        let rendered = backend
+/// Renders a prompt.
+///
+/// # Errors
+/// -32602 for an unknown prompt, an unknown argument, a missing variable, or an unknown strategy.
+fn render(
+    pattern: &Name,
+    arguments: &BTreeMap<String, String>,
+    call: &Working<'_>,
+    result: &mut ResultWriter,
+) -> Result<(), Refusal> {
+    let backend = &call.server.backend;
+    let snapshot = call.snapshot()?;
+    let name = pattern.as_str();
+    let Some(entry) = snapshot.pattern(name) else {
+        let names = snapshot.patterns.iter().map(|entry| entry.name.as_str());
+        let names = names.filter(|name| backend.policy.allows(name)).collect();
+        return Err(not_found(pattern, &names).into());
+    };
+    if !entry.is_runnable() {
+        return Err(not_runnable("name", name).into());
+    }
+    let takes: Vec<&str> = [INPUT]
+        .into_iter()
+        .chain(own_variables(entry).map(String::as_str))
+        .chain([STRATEGY])
+        .collect();
+    if let Some(other) = arguments.keys().find(|key| !takes.contains(&key.as_str())) {
+        let shown = shown(other, 64);
+        return Err(Refusal::params(format!(
+            "`{shown}` is not an argument of the prompt {name}: it takes {}.",
+            takes.join(", ")
+        )));
+    }
+    if let Some(missing) = own_variables(entry).find(|variable| !arguments.contains_key(*variable))
+    {
+        return Err(Refusal::params(format!(
+            "The argument `{missing}` is missing: the prompt {name} needs it."
+        )));
+    }
+    let argument = |name: &str| arguments.get(name).map_or("", String::as_str);
+    let before = match argument(STRATEGY) {
+        "" => String::new(),
+        strategy => strategy_text(strategy, call)?,
+    };
+    // Without the input, which may be large.
+    let variables = arguments
+        .iter()
+        .filter(|(name, _)| entry.variables.contains(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    let rendered =
+        backend
             .fabric
-            .apply(&self.name, argument(INPUT), &variables, wait)?;
-        let text = match strategy {
-            Some(strategy) if !strategy.prompt.trim().is_empty() => {
-                format!("{}\n{}", strategy.prompt.trim(), rendered.system_prompt)
-            }
-            _ => rendered.system_prompt,
-        };
-        result
-            .field("description", snapshot.description(name))
-            .field(
-                "messages",
-                &[PromptMessage {
-                    content: PromptContent {
-                        text: &text,
-                        r#type: "text",
-                    },
-                    role: "user",
-                }],
-            );
-        Ok(())
+            .apply(pattern, argument(INPUT), &variables, &call.context.wait())?;
+    let text = match before.trim() {
+        "" => rendered.system_prompt,
+        before => format!("{before}\n{}", rendered.system_prompt),
+    };
+    let out = result
+        .field("description", snapshot.description(name))
+        .key("messages");
+    out.extend_from_slice(br#"[{"content":{"text":"#);
+    jsonrpc::write_json(out, &text);
+    out.extend_from_slice(br#","type":"text"},"role":"user"}]"#);
+    Ok(())
+}
+
+/// The prompt of the strategy of this name.
+///
+/// # Errors
+/// -32602 for an unknown one, and if Fabric has none.
+fn strategy_text(name: &str, call: &Working<'_>) -> Result<String, Refusal> {
+    let catalog = &call.server.backend.catalog;
+    let strategies = catalog.strategies(Age::Cached, &call.context.wait())?;
+    let all = strategies
+        .as_deref()
+        .ok_or_else(|| Refusal::params(format!("`{STRATEGY}`: {NO_STRATEGIES}")))?;
+    match all.iter().find(|strategy| strategy.name == name) {
+        Some(strategy) => Ok(strategy.prompt.clone()),
+        None => {
+            let known: Vec<&str> = all.iter().map(|strategy| strategy.name.as_str()).collect();
+            let known = match known.is_empty() {
+                true => "none".to_owned(),
+                false => known.join(", "),
+            };
+            Err(Refusal::params(format!(
+                "`{STRATEGY}` names no strategy of Fabric: there are {known}."
+            )))
+        }
     }
-}
-
-/// A rendered prompt: one message.
-#[derive(Serialize)]
-struct PromptMessage<'a> {
-    content: PromptContent<'a>,
-    role: &'static str,
-}
-
-#[derive(Serialize)]
-struct PromptContent<'a> {
-    text: &'a str,
-    r#type: &'static str,
 }

@@ -1,10 +1,12 @@
 //! `resources/list`, `resources/templates/list`, `resources/read`: patterns and strategies as Markdown.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::fabric::{Error, Kind, NO_STRATEGIES, Name, Source};
 use crate::protocol::pages;
-use crate::protocol::{Cache, Feature, Params, Refusal, ResultWriter, Revision, jsonrpc};
+use crate::protocol::{Cache, Feature, Params, Refusal, Revision, jsonrpc};
 use crate::search::humanised;
 use crate::text::{percent_decode, percent_encode, shown};
 
@@ -20,7 +22,7 @@ const MARKDOWN: &str = "text/markdown";
 const RESOURCE_NOT_FOUND: i32 = -32002;
 
 /// A listed resource, with a `uri`, or template, with a `uri_template`.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ResourceEntry<'a> {
     description: &'a str,
@@ -37,81 +39,61 @@ struct ResourceEntry<'a> {
 /// Answers `resources/templates/list`.
 pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let cursor = pages::cursor(request.params)?;
-    let revision = request.context.revision;
-    let template = |uri, name, title: &str, description| {
-        let title = revision.knows(Feature::Title).then(|| title.to_owned());
-        ResourceEntry {
-            description,
-            mime_type: MARKDOWN,
-            name,
-            title,
-            uri: None,
-            uri_template: Some(uri),
-        }
-    };
+    let has_titles = request.context.revision.knows(Feature::Title);
     let all = [
-        template(
+        (
             PATTERN_TEMPLATE,
             "pattern",
-            "Fabric pattern",
             "The system prompt of a Fabric pattern.",
         ),
-        template(
+        (
             STRATEGY_TEMPLATE,
             "strategy",
-            "Fabric strategy",
             "The prompt of a Fabric strategy.",
         ),
     ];
-    let mut result = ResultWriter::new(&request.id, revision);
-    cursor.write(
-        &mut result,
-        "resourceTemplates",
-        &all.each_ref(),
-        |template| template,
-    )?;
+    let all = all
+        .into_iter()
+        .map(|(template, name, description)| ResourceEntry {
+            description,
+            mime_type: MARKDOWN,
+            name,
+            title: has_titles.then(|| format!("Fabric {name}")),
+            uri_template: Some(template),
+            ..ResourceEntry::default()
+        });
+    let mut result = request.result();
+    cursor.write(&mut result, "resourceTemplates", all)?;
     result.cache(Cache::STATIC);
     Ok(Action::Answer(result.end()))
 }
 
 /// Parses `resources/list`: patterns first, then strategies.
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    if request.context.revision.is_legacy() {
-        request.session.follow_lists();
-    }
-    let cursor = pages::cursor(request.params)?;
+    let cursor = request.cursor_of_changing_list()?;
     Ok(request.call(move |call, result| {
-        let revision = result.revision;
-        let snapshot = call.server.backend.catalog.snapshot(&call.context.wait())?;
-        let patterns = snapshot.patterns.iter().map(|p| {
-            (
-                PATTERN_TEMPLATE,
-                p.name.as_str(),
-                snapshot.description(&p.name),
-            )
+        let snapshot = call.snapshot()?;
+        let patterns = snapshot.patterns.iter().map(|pattern| {
+            let name = pattern.name.as_str();
+            (PATTERN_TEMPLATE, name, snapshot.description(name))
         });
         let strategies = snapshot
             .strategies
             .iter()
             .map(|s| (STRATEGY_TEMPLATE, s.name.as_str(), s.description.as_str()));
         let all: Vec<_> = patterns.chain(strategies).collect();
-        cursor.write(
-            result,
-            "resources",
-            &all,
-            |(template, name, description)| {
-                let uri = Some(template.replace("{name}", &percent_encode(name)));
-                let title = revision.knows(Feature::Title).then(|| humanised(name));
-                ResourceEntry {
-                    description,
-                    mime_type: MARKDOWN,
-                    name,
-                    title,
-                    uri,
-                    uri_template: None,
-                }
-            },
-        )?;
+        let has_titles = result.revision.knows(Feature::Title);
+        let all = all
+            .into_iter()
+            .map(|(template, name, description)| ResourceEntry {
+                description,
+                mime_type: MARKDOWN,
+                name,
+                title: has_titles.then(|| humanised(name)),
+                uri: Some(template.replace("{name}", &percent_encode(name))),
+                ..ResourceEntry::default()
+            });
+        cursor.write(result, "resources", all)?;
         result.cache(while_fresh(&snapshot));
         Ok(())
     }))
@@ -137,16 +119,8 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     })?;
     Ok(request.call(move |call, result| {
         let (text, cache) = target.read(&uri, revision, call)?;
-        result
-            .field(
-                "contents",
-                &[Contents {
-                    mime_type: MARKDOWN,
-                    text: &text,
-                    uri: &uri,
-                }],
-            )
-            .cache(cache);
+        let contents = BTreeMap::from([("mimeType", MARKDOWN), ("text", &text), ("uri", &uri)]);
+        result.field("contents", &[contents]).cache(cache);
         Ok(())
     }))
 }
@@ -200,15 +174,6 @@ impl ResourceTarget {
         };
         Ok((text, Cache::private(call.server.backend.catalog.ttl())))
     }
-}
-
-/// A resource's text.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Contents<'a> {
-    mime_type: &'static str,
-    text: &'a str,
-    uri: &'a str,
 }
 
 fn target(uri: &str) -> Option<ResourceTarget> {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::fabric::{Client, Entry, Error, Kind, NoWait, Snapshot, Wait};
 use crate::protocol::pages;
@@ -61,36 +61,27 @@ struct Manifest {
 impl Skills {
     fn new(snapshot: Arc<Snapshot>, backend: &Backend) -> Skills {
         let fabric = Arc::clone(&backend.fabric);
-        let mut all = BTreeMap::new();
         let names = skill_names(snapshot.patterns.iter().map(|entry| entry.name.as_str()));
-        let mut left_out = 0;
-        for entry in snapshot
-            .patterns
-            .iter()
+        let allowed = snapshot.patterns.iter();
+        let allowed: Vec<&Entry> = allowed
             .filter(|entry| backend.policy.allows(&entry.name))
-        {
-            let name = names.get(entry.name.as_str());
-            let document =
-                name.and_then(|name| Some((name, document(name, entry, &snapshot, &fabric)?)));
-            let Some((name, document)) =
-                document.filter(|(_, document)| document.len() <= MAX_SKILL)
-            else {
-                left_out += 1;
-                continue;
-            };
+            .collect();
+        let skill = |entry: &&Entry| {
+            let name = names.get(entry.name.as_str())?;
             let manifest = Manifest {
                 pattern: entry.name.clone(),
-                size: document.len(),
+                size: document(name, entry, &snapshot, &fabric)?.len(),
                 digest: OnceLock::new(),
             };
-            all.insert(name.clone(), manifest);
-        }
+            (manifest.size <= MAX_SKILL).then(|| (name.clone(), manifest))
+        };
+        let all: BTreeMap<String, Manifest> = allowed.iter().filter_map(skill).collect();
+        let left_out = allowed.len() - all.len();
         if left_out > 0 {
             log::warn!(
                 "{left_out} patterns are no skills: their text is not known or too long, or their name has no letters that a skill's may have"
             );
         }
-        drop(names);
         Skills {
             snapshot,
             fabric,
@@ -104,22 +95,22 @@ impl Skills {
         document(name, entry, &self.snapshot, &self.fabric)
     }
 
-    fn entry<'a>(&'a self, name: &'a str, manifest: &'a Manifest) -> SkillEntry<'a> {
-        let uri = uri(name);
+    /// A skill in a list.
+    fn entry(&self, name: &str, manifest: &Manifest) -> Value {
+        let (uri, pattern) = (uri(name), &manifest.pattern);
         let digest = manifest.digest.get_or_init(|| {
             let document = self.document(name).unwrap_or_default();
             format!("sha256:{}", sha256_hex(document.as_bytes()))
         });
-        let resources = [File {
-            digest,
-            size: manifest.size,
-            uri: uri.clone(),
-        }];
-        SkillEntry {
-            frontmatter: FrontMatter::new(name, &manifest.pattern, &self.snapshot),
-            resources,
-            uri,
-        }
+        json!({
+            "frontmatter": {
+                "description": description(pattern, &self.snapshot),
+                "metadata": { "fabric-pattern": pattern },
+                "name": name,
+            },
+            "resources": [{ "digest": digest, "size": manifest.size, "uri": uri }],
+            "uri": uri,
+        })
     }
 }
 
@@ -135,58 +126,22 @@ pub(super) fn named(uri: &str) -> Option<&str> {
     (!name.contains('/')).then_some(name)
 }
 
-/// A skill in a list.
-#[derive(Serialize)]
-struct SkillEntry<'a> {
-    frontmatter: FrontMatter<'a>,
-    resources: [File<'a>; 1],
-    uri: String,
-}
-
-#[derive(Serialize)]
-struct File<'a> {
-    digest: &'a str,
-    size: usize,
-    uri: String,
-}
-
-/// The front matter of a `SKILL.md`.
-#[derive(Serialize)]
-struct FrontMatter<'a> {
-    description: String,
-    metadata: SkillMetadata<'a>,
-    name: &'a str,
-}
-
-#[derive(Serialize)]
-struct SkillMetadata<'a> {
-    #[serde(rename = "fabric-pattern")]
-    pattern: &'a str,
-}
-
-impl<'a> FrontMatter<'a> {
-    fn new(name: &'a str, pattern: &'a str, snapshot: &Snapshot) -> FrontMatter<'a> {
-        let (does, says) = (snapshot.description(pattern), humanised(pattern));
-        let description = format!(
-            "{does} Use it when the user asks for this, for \"{says}\", or for the Fabric pattern {pattern}."
-        );
-        FrontMatter {
-            description,
-            metadata: SkillMetadata { pattern },
-            name,
-        }
-    }
+/// When to use a skill, for models.
+fn description(pattern: &str, snapshot: &Snapshot) -> String {
+    let (does, says) = (snapshot.description(pattern), humanised(pattern));
+    format!(
+        "{does} Use it when the user asks for this, for \"{says}\", or for the Fabric pattern {pattern}."
+    )
 }
 
 /// A whole `SKILL.md`; `None` if the pattern's text is unknown.
 fn document(name: &str, entry: &Entry, snapshot: &Snapshot, fabric: &Client) -> Option<String> {
     let text = entry.text.as_deref()?;
-    let front = FrontMatter::new(name, &entry.name, snapshot);
-    let (name, pattern) = (quoted(front.name), quoted(front.metadata.pattern));
+    let (name, pattern) = (quoted(name), quoted(&entry.name));
     let mut document = format!(
         "---\nname: {name}\ndescription: {}\nmetadata:\n  fabric-pattern: {pattern}\n---\n\nFollow the instructions below \
          yourself, on the user's input.",
-        quoted(&front.description)
+        quoted(&description(&entry.name, snapshot))
     );
     let is_raw = fabric.why_raw(&entry.name, text).is_some();
     document.push_str(&match entry.is_runnable() {
@@ -283,10 +238,11 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     let cursor = pages::cursor(request.params)?;
     Ok(request.call(move |call, result| {
         let skills = call.server.skills(call.context.wait())?;
-        let all: Vec<_> = skills.all.iter().collect();
-        cursor.write(result, "skills", &all, |(name, manifest)| {
-            skills.entry(name, manifest)
-        })?;
+        let all = skills
+            .all
+            .iter()
+            .map(|(name, manifest)| skills.entry(name, manifest));
+        cursor.write(result, "skills", all)?;
         result.cache(while_fresh(&skills.snapshot));
         Ok(())
     }))

@@ -61,12 +61,13 @@ fn write_list(revision: Revision, tasks: bool) -> Vec<u8> {
 
 /// Writes a tool in a list. Its schemas are text: a parsed map would lose the order of their properties.
 fn define(out: &mut Vec<u8>, tool: &Tool, revision: Revision, tasks: bool) {
-    let mut members = jsonrpc::Members::begin(out);
+    fn member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value: &T) {
+        jsonrpc::write_json(jsonrpc::write_name(out, name), value);
+    }
+    out.push(b'{');
     if revision.knows(Feature::ItemMeta) {
-        members.field(
-            "_meta",
-            &json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS }),
-        );
+        let meta = json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS });
+        member(out, "_meta", &meta);
     }
     if revision.knows(Feature::ToolAnnotations) {
         let annotations = json!({
@@ -76,21 +77,21 @@ fn define(out: &mut Vec<u8>, tool: &Tool, revision: Revision, tasks: bool) {
             "idempotentHint": tool.read_only,
             "openWorldHint": true,
         });
-        members.field("annotations", &annotations);
+        member(out, "annotations", &annotations);
     }
-    members.field("description", tool.description);
+    member(out, "description", tool.description);
     if tasks && may_be_task(tool) {
-        members.field("execution", &json!({ "taskSupport": "optional" }));
+        member(out, "execution", &json!({ "taskSupport": "optional" }));
     }
-    members.raw("inputSchema", &tool.input_schema());
-    members.field("name", tool.name);
+    jsonrpc::write_name(out, "inputSchema").extend(tool.input_schema().bytes());
+    member(out, "name", tool.name);
     if revision.knows(Feature::StructuredContent) {
-        members.raw("outputSchema", &tool.output_schema());
+        jsonrpc::write_name(out, "outputSchema").extend(tool.output_schema().bytes());
     }
     if revision.knows(Feature::Title) {
-        members.field("title", tool.title);
+        member(out, "title", tool.title);
     }
-    members.end();
+    out.push(b'}');
 }
 
 /// Only runs take long enough.
@@ -133,48 +134,43 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
         Some(task) => Some(tasks::requested(task, &backend.settings)?),
         None => None,
     };
-    match tool.prepare(arguments, &backend.policy) {
-        Ok(Prepared {
-            work,
-            fields,
-            place,
-            run,
-        }) => {
-            let wait = run.as_ref().and_then(|plan| plan.wait);
-            let called = ToolCall {
-                tool,
-                fields,
-                patience: patience(wait, &backend.settings, &request.context),
-            };
-            let logged = called.clone();
-            let work = move |call: &Working<'_>, result: &mut ResultWriter| match run {
-                None => {
-                    let outcome = tools::run(tool, work, &logged.fields, call.context);
-                    let account = &call.context.caller.account;
-                    write(&outcome, account, &call.context.request_id, result);
-                    Ok(())
-                }
-                Some(plan) => run_pattern(plan, work, &logged, task, call, result),
-            };
-            Ok(request.call_in(place, Some(called), work))
+    let prepared = match tool.prepare(arguments, &backend.policy) {
+        Ok(prepared) => prepared,
+        Err(error) => return Ok(Action::Answer(wrong_arguments(tool, error, &request))),
+    };
+    let Prepared { work, run, .. } = prepared;
+    let wait = run.as_ref().and_then(|plan| plan.wait);
+    let called = ToolCall {
+        tool,
+        fields: prepared.fields,
+        patience: patience(wait, &backend.settings, &request.context),
+    };
+    let logged = called.clone();
+    let work = move |call: &Working<'_>, result: &mut ResultWriter| match run {
+        Some(plan) => run_pattern(plan, work, &logged, task, call, result),
+        None => {
+            let outcome = tools::run(tool, work, &logged.fields, call.context);
+            write(
+                &outcome,
+                &call.context.caller.account,
+                &call.context.request_id,
+                result,
+            );
+            Ok(())
         }
-        Err(error) => {
-            let request_id = random::request_id();
-            tools::log_refused(tool, &[], &error, &request_id);
-            // As a result, so that the model sees what is wrong and corrects it.
-            if revision.knows(Feature::ArgumentErrorsAsResults) {
-                let answer = failed_tool(error, &request.id, revision, &request_id);
-                return Ok(Action::Answer(answer));
-            }
-            let refusal = Refusal::of(jsonrpc::INVALID_PARAMS, error);
-            Ok(Action::Answer(refusal.answer(
-                Some(&request.id),
-                NoId::Absent,
-                false,
-                &request_id,
-            )))
-        }
+    };
+    Ok(request.call_in(prepared.place, Some(called), work))
+}
+
+/// The answer to a call with wrong arguments: a result where the revision allows it, so that the model sees what is wrong
+/// and corrects it.
+fn wrong_arguments(tool: &Tool, error: Error, request: &Request<'_>) -> Answer {
+    let (id, revision, request_id) = (&request.id, request.context.revision, random::request_id());
+    tools::log_refused(tool, &[], &error, &request_id);
+    if revision.knows(Feature::ArgumentErrorsAsResults) {
+        return failed_tool(error, id, revision, &request_id);
     }
+    Refusal::of(jsonrpc::INVALID_PARAMS, error).answer(Some(id), NoId::Absent, false, &request_id)
 }
 
 /// The answer to a `tools/call` when there is no memory for its params.
@@ -209,7 +205,6 @@ fn run_pattern(
     if let Err(error) = context.may_begin(plan.patterns.len() as u32) {
         return refused(error, result);
     }
-    let limit = patience(plan.wait, &backend.settings, &context.request).filter(|_| keeps);
     let start = Start {
         owner: context.caller.owner.clone(),
         patterns: plan.patterns,
@@ -232,10 +227,9 @@ fn run_pattern(
     if task.is_some() {
         context.become_task(&run.id().to_string());
     }
-    let limit = if task.is_some() {
-        Some(Duration::ZERO)
-    } else {
-        limit
+    let limit = match task {
+        Some(_) => Some(Duration::ZERO),
+        None => called.patience.filter(|_| keeps),
     };
     if let Some(limit) = limit {
         let answer = early_answer(&run, plan.max_chars, task.is_some(), call);

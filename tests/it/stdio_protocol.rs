@@ -1,15 +1,14 @@
-//! The protocol on stdio: framing of lines, both eras on one pipe, and ids in use.
+//! The protocol on stdio: framing of lines, and ids in use.
 //!
 //! What each revision answers to each message is tested in `src/server/tests`, byte by byte.
 
 use serde_json::{Value, json};
 
-use crate::support::Era;
-use crate::support::expect::{self};
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
+
 fn start() -> (FakeFabric, Stdio) {
     let fabric = FakeFabric::start();
     let client = Stdio::start(Program::with(&fabric));
@@ -30,31 +29,6 @@ fn annotations_are_true() {
         assert_eq!(notes["idempotentHint"], !runs, "{tool}");
         assert_eq!(notes["openWorldHint"], true, "{tool}");
     }
-}
-
-#[test]
-fn eras_mix_on_one_pipe_in_either_order() {
-    let (_fabric, mut client) = start();
-    assert!(client.modern("server/discover", Value::Null)["result"].is_object());
-    client.initialize("2024-11-05");
-    assert!(
-        client.modern("tools/list", Value::Null)["result"]["tools"][0]["outputSchema"].is_object()
-    );
-    assert!(
-        client.result("tools/list", Value::Null)["tools"][0]
-            .get("outputSchema")
-            .is_none()
-    );
-    let call = json!({"name": "fabric_list_patterns", "arguments": {}});
-    expect::success(
-        Era::Modern,
-        &client.modern("tools/call", call.clone())["result"],
-    );
-    expect::success(
-        Era::Legacy("2024-11-05"),
-        &client.result("tools/call", call),
-    );
-    client.expect_nothing_else();
 }
 
 #[test]

@@ -56,6 +56,9 @@ const BAD: &str = r#"
     {"jsonrpc":"2.0","id":1e2,"method":"ping"}
 -32600 - The message is nested more than 127 levels deep, or holds text that is not Unicode or a number that is too large.
     {"jsonrpc":"2.0","id":"\ud800","method":"ping"}
+-32600 1 The message is nested more than 127 levels deep, or holds text that is not Unicode or a number that is too large.
+    {"jsonrpc":"2.0","id":1,"method":"m","params":"\ud800"}
+    {"jsonrpc":"2.0","id":1,"method":"m","params":1e999}
 -32600 1 The message has the same field twice.
     {"jsonrpc":"2.0","id":1,"method":"a","method":"b"}
     {"jsonrpc":"2.0","id":1,"method":"ping","params":{},"params":{}}
@@ -92,6 +95,13 @@ fn every_bad_line_gets_its_code_and_a_readable_id_back() {
         for (line, words) in [
             (&b"\0"[..], not_json),
             (deep.as_bytes(), not_json),
+            ("\u{feff}\u{feff}{}".as_bytes(), not_json),
+            (" \u{feff}{}".as_bytes(), not_json),
+            ("\u{a0}{}".as_bytes(), not_json),
+            (
+                b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\nb\"}",
+                not_json,
+            ),
             (b"\xff", not_utf8),
             (
                 b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xed\xa0\x80\"}",
@@ -103,42 +113,39 @@ fn every_bad_line_gets_its_code_and_a_readable_id_back() {
         let nested = request("ping").replace("}", &format!(r#","params":{{"x":{deep_end}}}}}"#));
         let refused = pipe.say(&nested);
         assert!(refused.contains("more than 127 levels deep"), "{refused}");
+        assert!(refused.contains(r#""id":1,"#), "{refused}");
         let answer = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
         assert_eq!(pipe.say(&request("ping")), answer, "the pipe goes on");
+        for spelled in [
+            "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\r",
+            r#" {"jsonrpc":"2\u002e0","i\u0064":1,"method":"p\u0069ng","extra":[1]}"#,
+        ] {
+            assert_eq!(pipe.say(spelled), answer, "{spelled}");
+        }
     }
 }
 
 #[test]
 fn params_that_are_no_object_are_wrong_params() {
     let words = |what: &str| format!("\"{what}\" must be an object, with each field once.");
+    let twice = "params hold an object with the same field twice.";
     for (pipe, _) in pipes() {
         for method in ["ping", "initialize"] {
-            for params in ["[]", "5", "null"] {
-                let line =
-                    format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
-                assert_eq!(
-                    pipe.say(&line),
-                    error(ID, -32602, &words("params")),
-                    "{line}"
-                );
-            }
-            for params in [r#"{"_meta":[]}"#, r#"{"_meta":5}"#] {
-                let line =
-                    format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
-                assert_eq!(
-                    pipe.say(&line),
-                    error(ID, -32602, &words("_meta")),
-                    "{line}"
-                );
-            }
-            for params in [
-                r#"{"_meta":{"progressToken":1,"progressToken":1}}"#,
-                r#"{"_meta":{},"_meta":{}}"#,
+            for (params, words) in [
+                ("[]", words("params")),
+                ("5", words("params")),
+                ("null", words("params")),
+                (r#"{"_meta":[]}"#, words("_meta")),
+                (r#"{"_meta":5}"#, words("_meta")),
+                (
+                    r#"{"_meta":{"progressToken":1,"progressToken":1}}"#,
+                    twice.to_owned(),
+                ),
+                (r#"{"_meta":{},"_meta":{}}"#, twice.to_owned()),
             ] {
                 let line =
                     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
-                let words = "params hold an object with the same field twice.";
-                assert_eq!(pipe.say(&line), error(ID, -32602, words), "{line}");
+                assert_eq!(pipe.say(&line), error(ID, -32602, &words), "{line}");
             }
         }
     }

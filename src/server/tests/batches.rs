@@ -119,7 +119,9 @@ fn an_unreadable_or_too_long_batch_is_one_error() {
         pipe.say("[{},"),
         error("\"id\":null,", -32700, "The message is not JSON.")
     );
-    let long = format!("[{}1]", "1,".repeat(crate::config::MAX_BATCH));
+    let batch = |n: usize| format!("[{}1]", "1,".repeat(n - 1));
     let words = "The batch holds too many messages: send at most 1000 at once.";
-    assert_eq!(pipe.say(&long), error("\"id\":null,", -32600, words));
+    let too_long = error("\"id\":null,", -32600, words);
+    assert_eq!(pipe.say(&batch(crate::config::MAX_BATCH + 1)), too_long);
+    assert_ne!(pipe.say(&batch(crate::config::MAX_BATCH)), too_long);
 }

@@ -14,11 +14,20 @@ mod methods;
 use std::sync::Arc;
 
 use super::{Action, Server};
-use crate::account::Account;
+use crate::account::{Account, Accounts};
+use crate::config::{Policy, RunSettings};
+use crate::fabric::{Catalog, Client};
 use crate::protocol::{Id, Inbound, Level, Mirror, Revision, Session};
+use crate::runs::Runs;
+use crate::tools::Backend;
 
-/// The `_meta` of every modern request, as the inside of a JSON object.
-const MODERN: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+/// The `_meta` of every request of a stateless revision, as the inside of a JSON object; `more` are further members.
+fn envelope(revision: Revision, more: &str) -> String {
+    let version = revision.name();
+    format!(
+        r#""_meta":{{"io.modelcontextprotocol/protocolVersion":"{version}","io.modelcontextprotocol/clientCapabilities":{{}}{more}}}"#
+    )
+}
 
 /// `serverInfo`, which every modern result has in its `_meta`.
 fn server_info() -> String {
@@ -31,6 +40,41 @@ fn server_info() -> String {
 
 fn json(id: &Id) -> String {
     serde_json::to_string(id).unwrap()
+}
+
+impl Server {
+    /// A server whose Fabric cannot be reached, for tests of everything else.
+    pub(crate) fn without_fabric() -> Server {
+        let time = std::time::Duration::from_secs(1);
+        let settings = crate::config::Fabric {
+            url: "http://127.0.0.1:9".into(),
+            api_key: None,
+            ca_file: None,
+            connect_timeout: time,
+            idle_timeout: time,
+            run_timeout: time,
+            request_timeout: time,
+            models_timeout: time,
+        };
+        let fabric = Arc::new(Client::new(&settings).unwrap());
+        let catalog = Arc::new(Catalog::new(fabric.clone(), time));
+        let accounts = Accounts::alone(1 << 30);
+        Server::new(Backend {
+            fabric,
+            catalog,
+            policy: Policy::default(),
+            runs: Runs::new(time, None, &accounts),
+            // 0, so that no call is answered early on a busy machine.
+            settings: RunSettings {
+                answer_within: std::time::Duration::ZERO,
+                task_after: time,
+                keep: time,
+                state_dir: None,
+            },
+            lists: true,
+            accounts,
+        })
+    }
 }
 
 /// One connection to a server whose Fabric cannot be reached.
@@ -157,8 +201,8 @@ fn request(method: &str) -> String {
 fn request_in(revision: Revision, method: &str, params: &str) -> String {
     let params = match (revision.is_legacy(), params.is_empty()) {
         (true, _) => params.to_string(),
-        (false, true) => MODERN.to_string(),
-        (false, false) => format!("{params},{MODERN}"),
+        (false, true) => envelope(revision, ""),
+        (false, false) => format!("{params},{}", envelope(revision, "")),
     };
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}}}}}"#)
 }
