@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::account::Accounts;
 
-use super::tests::{Bench, KEEP, named};
+use super::tests::{Bench, KEEP, completed, named};
 use super::tests_folder::Temporary;
 use super::*;
 
@@ -40,9 +40,9 @@ fn child() {
                     let pieces = (i * 5 + n * 3) % 37;
                     for n in 0..pieces {
                         writer.append(&piece(n)).unwrap();
-                        writer.live.write();
+                        writer.live.write(false);
                     }
-                    writer.finish(End::completed());
+                    writer.finish(completed());
                     writeln!(std::io::stdout(), "\ncompleted {id} {pieces}").unwrap();
                 }
             });

@@ -3,7 +3,7 @@
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Event, Usage};
 use crate::metrics;
-use crate::runs::End;
+use crate::runs::{End, RunState};
 use crate::text::prefix;
 use crate::tools::Outcome;
 use crate::tools::context::{ChunkKind, Context};
@@ -96,9 +96,12 @@ impl Output {
             warnings,
             ..Rest::default()
         };
-        let end = End::completed().with_result(serde_json::to_value(rest).unwrap_or_default());
-        let usage = add(used, self.usage).and_then(|usage| serde_json::to_value(usage).ok());
-        Outcome::end(usage.into_iter().fold(end, End::with_usage), self.bytes)
+        let end = End {
+            usage: add(used, self.usage).and_then(|usage| serde_json::to_value(usage).ok()),
+            result: serde_json::to_value(rest).ok(),
+            ..End::of(RunState::Completed)
+        };
+        Outcome::end(end, self.bytes)
     }
 
     /// What had arrived when it failed; `None` if nothing had.
