@@ -208,15 +208,19 @@ impl Folder {
 
     /// Brings the record of a run that works up to date with what is in its files. Its characters are not counted.
     fn update(&self, record: &mut Record) {
-        let modified = |part| self.plain(record.id, part)?.modified().ok();
-        record.bytes = self.text_length(record.id);
-        record.chars = None;
-        let text = modified(TEXT).map_or(0, milliseconds);
-        let mark = modified(CANCEL).map(milliseconds);
-        record.updated = record.updated.max(text).max(mark.unwrap_or(0));
+        let modified = |part| {
+            self.plain(record.id, part)?
+                .modified()
+                .ok()
+                .map(milliseconds)
+        };
+        let [text, mark] = [TEXT, CANCEL].map(modified);
         if mark.is_some() {
             record.state = RunState::Cancelled;
         }
+        record.updated = record.updated.max(text.max(mark).unwrap_or(0));
+        record.bytes = self.text_length(record.id);
+        record.chars = None;
     }
 
     /// Ends a run whose process has died. Call it with its lock held. It ends now, so that it is kept as long as any

@@ -22,7 +22,7 @@ use crate::time::milliseconds_now;
 use super::Waited;
 use super::folder::{CANCEL, Folder};
 use super::record::{End, Record, RunId, RunState};
-use super::text::Text;
+use super::text;
 
 /// The memory of a run besides its text, in bytes; an estimate.
 const BASE: usize = 1 << 10;
@@ -48,7 +48,8 @@ pub(super) struct LiveRun {
 
 struct LiveState {
     record: Record,
-    text: Text,
+    text: String,
+    chars: u64,
     phase: RunPhase,
     /// Bytes that its end has beside the text.
     rest: usize,
@@ -86,7 +87,8 @@ impl LiveRun {
             }),
             state: Mutex::new(LiveState {
                 record,
-                text: Text::default(),
+                text: String::new(),
+                chars: 0,
                 phase: RunPhase::Open,
                 rest: 0,
                 memory: account.open(Resource::Memory),
@@ -103,7 +105,8 @@ impl LiveRun {
     pub(super) fn push(&self, piece: &str) {
         let mut state = self.state();
         if state.is_working() {
-            state.text.push(piece);
+            text::append(&mut state.text, piece);
+            state.chars += text::count(piece.as_bytes());
             state.record.updated = milliseconds_now();
             drop(state);
             self.changed.notify_all();
@@ -114,7 +117,7 @@ impl LiveRun {
     pub(super) fn size(&self) -> usize {
         let state = self.state();
         let is_reserved = state.record.ttl.is_some() && state.phase == RunPhase::Open;
-        (state.text.bytes + state.rest).max(if is_reserved { RESERVED } else { 0 })
+        (state.text.len() + state.rest).max(if is_reserved { RESERVED } else { 0 })
     }
 
     /// Charges what it has of the memory by now.
@@ -125,7 +128,7 @@ impl LiveRun {
         let mut state = self.state();
         state.is_kept = is_kept;
         // Values take about twice the memory of their text.
-        let memory = BASE + state.text.capacity + 2 * state.rest;
+        let memory = BASE + state.text.capacity() + 2 * state.rest;
         state.memory.set(memory)
     }
 
@@ -238,7 +241,7 @@ impl LiveRun {
             return None;
         }
         state.phase = RunPhase::Closing;
-        state.text.shrink();
+        state.text.shrink_to_fit();
         let mut record = state.record();
         if record.state == RunState::Working {
             record.end(end.state);
@@ -328,7 +331,7 @@ impl LiveRun {
     }
 
     pub(super) fn read(&self, from: usize, most: usize) -> String {
-        self.state().text.read(from, most)
+        text::part(&self.state().text, from, most)
     }
 
     /// Waits until there are `news` in its bytes and state; `None` if there are none in time.
@@ -337,7 +340,7 @@ impl LiveRun {
         news: impl Fn(u64, RunState) -> Option<Waited>,
         limit: Duration,
     ) -> Option<Waited> {
-        let news = |state: &LiveState| news(state.text.bytes as u64, state.record.state);
+        let news = |state: &LiveState| news(state.text.len() as u64, state.record.state);
         let nothing = |state: &mut LiveState| news(state).is_none();
         news(&wait_while(&self.changed, self.state(), limit, nothing).0)
     }
@@ -351,8 +354,8 @@ impl LiveState {
 
     fn record(&self) -> Record {
         Record {
-            bytes: self.text.bytes as u64,
-            chars: Some(self.text.chars as u64),
+            bytes: self.text.len() as u64,
+            chars: Some(self.chars),
             ..self.record.clone()
         }
     }

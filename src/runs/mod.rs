@@ -35,8 +35,6 @@ pub(crate) use record::{End, Owner, Record, RunId, RunState};
 pub(crate) use table::{RunCursor, Runs, bounds};
 
 #[cfg(test)]
-mod kill;
-#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_folder;
@@ -245,7 +243,7 @@ impl RunWriter {
     /// error and result of `end`. Only the first end counts.
     pub(crate) fn finish(&self, end: End) {
         self.runs.close(&self.live, end);
-        self.runs.refresh_sometimes();
+        self.runs.sweep_sometimes();
     }
 }
 

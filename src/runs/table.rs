@@ -375,9 +375,8 @@ impl Runs {
         if *caller == Owner::Key {
             return None;
         }
+        self.sweep();
         let now = milliseconds_now();
-        self.refresh();
-        self.tidy(now);
         let entries = self.entries();
         let own = entries.values().map(|entry| &entry.record);
         let mut found: Vec<RunCursor> = own
@@ -404,21 +403,22 @@ impl Runs {
     /// Reads the folder and removes expired and surplus runs. Call it once in the background after the start, so that
     /// the first listing is as fast as later ones.
     pub(crate) fn sweep(&self) {
-        self.refresh();
+        if let Some(folder) = &self.0.folder {
+            self.refresh(folder);
+        }
         self.tidy(milliseconds_now());
     }
 
-    /// Refreshes now and then, so that runs of other processes count even if nobody ever lists.
-    pub(super) fn refresh_sometimes(&self) {
+    /// Sweeps now and then, so that runs of other processes count even if nobody ever lists.
+    pub(super) fn sweep_sometimes(&self) {
         let read = *lock(&self.0.read);
         if read.is_none_or(|at| at.elapsed() >= REFRESH) {
-            self.refresh();
+            self.sweep();
         }
     }
 
     /// Brings the table up to date with what has changed in the folder.
-    fn refresh(&self) {
-        let Some(folder) = &self.0.folder else { return };
+    fn refresh(&self, folder: &Folder) {
         if folder.is_failing() {
             self.rewrite();
         }
