@@ -245,6 +245,13 @@ impl Folder {
         record.chars = Some(self.count(record.id, record.bytes));
     }
 
+    /// Is this open file still the text of the run? It may have been removed, with the folder or alone.
+    pub(super) fn has_text(&self, id: RunId, text: &File) -> bool {
+        let open = text.metadata();
+        self.plain(id, TEXT)
+            .is_some_and(|found| open.is_ok_and(|open| access::is_same(&found, &open)))
+    }
+
     /// Bytes of text without a character that is cut at the end.
     fn text_length(&self, id: RunId) -> u64 {
         let length = self.plain(id, TEXT).map_or(0, |text| text.len());

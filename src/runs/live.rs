@@ -177,8 +177,9 @@ impl LiveRun {
         }
     }
 
-    /// Writes the text that is not in the file yet; creates the files, if there are none.
+    /// Writes the text that is not in the file yet; creates the files, if there are none, or no longer.
     fn write_text(&self, files: &mut Files, folder: &Folder) -> io::Result<()> {
+        files.text.take_if(|text| !folder.has_text(self.id, text));
         let file = match &mut files.text {
             Some(file) => file,
             none => {

@@ -449,6 +449,27 @@ fn a_run_that_began_without_files_gets_them_later() {
 }
 
 #[test]
+fn a_working_run_outlives_the_removal_of_its_files() {
+    let (at, bench) = one_process();
+    let writers = [(); 2].map(|()| bench.begin(&Owner::Folder));
+    for writer in &writers {
+        writer.append("one ").unwrap();
+        tick(writer);
+    }
+    fs::remove_dir_all(&at.0).unwrap();
+    writers[0].append("two").unwrap();
+    writers[0].finish(completed());
+    fs::create_dir(&at.0).unwrap();
+    writers[1].append("two").unwrap();
+    writers[1].finish(completed());
+    assert!(
+        writers
+            .iter()
+            .all(|writer| at.seen(&writer.run()) == whole())
+    );
+}
+
+#[test]
 fn what_could_not_be_written_is_charged_and_goes_with_its_files() {
     let at = Temporary::new();
     let (bench, me) = (at.bounded(accounts(1 << 20, 9, 1 << 20)), named("me"));
