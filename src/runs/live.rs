@@ -106,7 +106,7 @@ impl LiveRun {
         let mut state = self.state();
         if state.is_working() {
             text::append(&mut state.text, piece);
-            state.chars += text::count(piece.as_bytes());
+            state.chars += piece.chars().count() as u64;
             state.record.updated = milliseconds_now();
             drop(state);
             self.changed.notify_all();

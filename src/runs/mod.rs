@@ -72,7 +72,8 @@ pub(crate) struct Run(RunPlace);
 enum RunPlace {
     /// In this process.
     Live(Arc<LiveRun>),
-    /// In the folder, as it was when it was found.
+    /// In the folder, as it was when it was found, without what its worker reported: that may be long, and a
+    /// subscription holds many runs.
     Stored(Arc<Folder>, Box<Record>),
 }
 
@@ -87,28 +88,38 @@ impl Run {
 
     /// Its current record; the last that was known, if its files cannot be read. Never reads its text.
     pub(crate) fn record(&self) -> Record {
-        let (folder, record) = match &self.0 {
-            RunPlace::Live(live) => return live.record(),
-            RunPlace::Stored(folder, record) => (folder, (**record).clone()),
-        };
-        if !record.is_elsewhere() {
-            return record;
+        match &self.0 {
+            RunPlace::Stored(folder, known) if !known.is_elsewhere() => {
+                folder.load(known.id).unwrap_or_else(|_| self.bare())
+            }
+            RunPlace::Live(_) | RunPlace::Stored(..) => self.bare(),
         }
-        match folder.load(record.id) {
+    }
+
+    /// The same, perhaps without what its worker reported; reads no file of a run that has ended.
+    pub(crate) fn bare(&self) -> Record {
+        let (folder, known) = match &self.0 {
+            RunPlace::Live(live) => return live.record(),
+            RunPlace::Stored(folder, known) => (folder, (**known).clone()),
+        };
+        if !known.is_elsewhere() {
+            return known;
+        }
+        match folder.load(known.id) {
             Ok(record) => record,
             Err(error) if error.kind() == ErrorKind::NotFound => Record {
                 state: RunState::Interrupted,
                 bytes: 0,
                 chars: Some(0),
-                ..record
+                ..known
             },
-            Err(_) => record,
+            Err(_) => known,
         }
     }
 
     /// How many characters of text it has; counts those of a run that works in another process.
     pub(crate) fn chars(&self) -> u64 {
-        let record = self.record();
+        let record = self.bare();
         record.chars.unwrap_or_else(|| match &self.0 {
             RunPlace::Live(_) => 0,
             RunPlace::Stored(folder, _) => folder.count(record.id, record.bytes),
@@ -120,7 +131,7 @@ impl Run {
         match &self.0 {
             RunPlace::Live(live) => live.read(usize::try_from(from).unwrap_or(usize::MAX), most),
             RunPlace::Stored(folder, record) => {
-                let left = self.record().bytes.saturating_sub(from);
+                let left = self.bare().bytes.saturating_sub(from);
                 text::whole(folder.read_text(record.id, from, left.min(most as u64)))
             }
         }
@@ -163,7 +174,7 @@ impl Run {
             let waited = match &self.0 {
                 RunPlace::Live(live) => live.wait(news, slice),
                 RunPlace::Stored(..) => {
-                    let record = self.record();
+                    let record = self.bare();
                     news(record.bytes, record.state)
                 }
             };

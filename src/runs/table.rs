@@ -361,7 +361,8 @@ impl Runs {
         }
         let folder = self.0.folder.as_ref()?;
         let record = folder.load(id).ok().filter(is_theirs)?;
-        Some(Run(RunPlace::Stored(folder.clone(), Box::new(record))))
+        let known = Box::new(record.bare());
+        Some(Run(RunPlace::Stored(folder.clone(), known)))
     }
 
     /// A page of the caller's runs, the latest first, starting where an earlier page ended. `None` for callers whose

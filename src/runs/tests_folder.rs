@@ -111,7 +111,10 @@ fn a_run_is_two_files_that_only_we_can_read() {
     });
     assert_eq!(at.names(), names);
     assert_eq!(fs::read_to_string(at.file(id, "txt")).unwrap(), "aé漢");
-    let json = serde_json::to_vec(&writer.run().record()).unwrap();
+    let found = find(&bench, &writer.run()).unwrap();
+    assert_eq!(found.record(), writer.run().record());
+    assert_eq!(found.bare().result, None, "many handles may be open");
+    let json = serde_json::to_vec(&found.record()).unwrap();
     assert_eq!(fs::read(at.file(id, "json")).unwrap(), json);
     #[cfg(unix)]
     {
