@@ -443,48 +443,41 @@ impl Guard {
     /// # Errors
     /// [`Full`], and nothing has changed.
     pub(crate) fn grow(&mut self, more: usize) -> Result<(), Full> {
-        self.grow_into_free(more).or_else(|Full| {
-            if self.what != Resource::Memory {
-                return Err(Full);
-            }
+        let held = self.held.checked_add(more).ok_or(Full)?;
+        self.set(held).or_else(|Full| {
             let holder = &self.account.0;
-            let reclaimed = holder
-                .bank
-                .reclaim
-                .get()
-                .map_or(0, |reclaim| reclaim(&holder.owner, more));
-            match reclaimed {
-                0 => Err(Full),
-                _ => self.grow_into_free(more),
+            match holder.bank.reclaim.get() {
+                Some(reclaim)
+                    if self.what == Resource::Memory && reclaim(&holder.owner, more) > 0 =>
+                {
+                    self.set(held)
+                }
+                _ => Err(Full),
             }
         })
     }
 
-    /// The same without dropping runs: for what keeps them.
+    /// Makes it `held`. Drops no runs: those that keep them may be locked.
     ///
     /// # Errors
     /// [`Full`], and nothing has changed.
-    pub(crate) fn grow_into_free(&mut self, more: usize) -> Result<(), Full> {
-        let held = self.held.checked_add(more).ok_or(Full)?;
-        if held > self.charged {
-            let charged = held
-                .checked_next_multiple_of(self.what.step())
-                .ok_or(Full)?;
+    pub(crate) fn set(&mut self, held: usize) -> Result<(), Full> {
+        let charged = held
+            .checked_next_multiple_of(self.what.step())
+            .ok_or(Full)?;
+        if charged > self.charged {
             self.account.charge(self.what, charged - self.charged)?;
-            self.charged = charged;
+        } else if charged < self.charged {
+            self.account.give_back(self.what, self.charged - charged);
         }
-        self.held = held;
+        (self.held, self.charged) = (held, charged);
         Ok(())
     }
 
     /// Gives back `less`.
     pub(crate) fn shrink(&mut self, less: usize) {
-        self.held = self.held.saturating_sub(less);
-        let charged = self.held.next_multiple_of(self.what.step());
-        if charged < self.charged {
-            self.account.give_back(self.what, self.charged - charged);
-            self.charged = charged;
-        }
+        // What becomes less always fits.
+        let _ = self.set(self.held.saturating_sub(less));
     }
 }
 

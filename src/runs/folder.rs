@@ -26,12 +26,10 @@ use crate::sync::lock;
 use crate::time::milliseconds;
 
 use super::record::{Record, RunId, RunState, VERSION};
-use super::text;
+use super::{PIECE, text};
 
 /// Largest record, in bytes; more than any run can have.
 const MAX_RECORD: u64 = 16 << 20;
-/// A text is read in pieces of this size. Bytes.
-const PIECE: u64 = 16 << 10;
 /// Files without a run are removed once they are this old: until then a process may be about to write the rest.
 const ORPHAN: Duration = Duration::from_secs(600);
 
@@ -43,14 +41,6 @@ pub(super) const CANCEL: &str = "cancel";
 const HALF: &str = "tmp";
 /// All of them. The record first: without it, nobody looks for the rest.
 pub(super) const ALL: [&str; 4] = [RECORD, TEXT, CANCEL, HALF];
-
-/// A run as the files have it.
-#[derive(Clone, Debug)]
-pub(super) struct Loaded {
-    pub(super) record: Record,
-    /// A process is working on it.
-    pub(super) held: bool,
-}
 
 /// A folder in which runs are kept.
 pub(crate) struct Folder {
@@ -80,7 +70,8 @@ impl Folder {
         let file = folder.create(probe, TEXT).map_err(failed)?;
         let danger = access::danger(given, &folder.path, &file);
         // One that is held must be refused to the next who asks.
-        let has_locks = file.try_lock().is_ok() && is(&folder.claim(probe), ErrorKind::WouldBlock);
+        let is_refused = |error: io::Error| error.kind() == ErrorKind::WouldBlock;
+        let has_locks = file.try_lock().is_ok() && folder.claim(probe).is_err_and(is_refused);
         drop(file);
         folder.remove(probe, &ALL);
         if let Some(danger) = danger.map_err(failed)? {
@@ -174,32 +165,27 @@ impl Folder {
     ///
     /// # Errors
     /// See [`is_gone`].
-    pub(super) fn load(&self, id: RunId, now: u64) -> io::Result<Loaded> {
+    pub(super) fn load(&self, id: RunId) -> io::Result<Record> {
         let mut record = self.read(id)?;
-        let mut held = false;
         if record.state == RunState::Working {
             // One at a time: a lock that is held must be that of the run's process, and not of another thread here.
             let _trying = lock(&self.trying);
-            match self.claim(id) {
-                Ok(_lock) => {
-                    // It may have ended in between: its end was written before the lock was given up.
-                    record = self.read(id)?;
-                    if record.state == RunState::Working {
-                        self.settle(&mut record, now);
-                    }
-                }
-                Err(_) => {
-                    held = true;
-                    self.update(&mut record);
-                }
+            let Ok(_lock) = self.claim(id) else {
+                self.update(&mut record);
+                return Ok(record);
+            };
+            // It may have ended in between: its end was written before the lock was given up.
+            record = self.read(id)?;
+            if record.state == RunState::Working {
+                self.settle(&mut record);
             }
         }
         // A finished run whose text is too short has lost it, by somebody's hand.
-        if !held && self.text_length(id) < record.bytes {
+        if record.chars.is_none() || self.text_length(id) < record.bytes {
             record.state = RunState::Interrupted;
             self.measure(&mut record);
         }
-        Ok(Loaded { record, held })
+        Ok(record)
     }
 
     fn read(&self, id: RunId) -> io::Result<Record> {
@@ -222,27 +208,28 @@ impl Folder {
 
     /// Brings the record of a run that works up to date with what is in its files. Its characters are not counted.
     fn update(&self, record: &mut Record) {
-        let modified = |part| self.plain(record.id, part)?.modified().ok();
-        record.bytes = self.text_length(record.id);
-        record.chars = None;
-        let text = modified(TEXT).map_or(0, milliseconds);
-        let mark = modified(CANCEL).map(milliseconds);
-        record.updated = record.updated.max(text).max(mark.unwrap_or(0));
+        let modified = |part| {
+            self.plain(record.id, part)?
+                .modified()
+                .ok()
+                .map(milliseconds)
+        };
+        let [text, mark] = [TEXT, CANCEL].map(modified);
         if mark.is_some() {
             record.state = RunState::Cancelled;
-            record.ended = Some(record.updated);
         }
+        record.updated = record.updated.max(text.max(mark).unwrap_or(0));
+        record.bytes = self.text_length(record.id);
+        record.chars = None;
     }
 
     /// Ends a run whose process has died. Call it with its lock held. It ends now, so that it is kept as long as any
     /// other.
-    fn settle(&self, record: &mut Record, now: u64) {
-        record.state = match self.is_marked(record.id) {
+    fn settle(&self, record: &mut Record) {
+        record.end(match self.is_marked(record.id) {
             true => RunState::Cancelled,
             false => RunState::Interrupted,
-        };
-        record.updated = now;
-        record.ended = Some(now);
+        });
         self.measure(record);
         match self.write(record, true) {
             Ok(()) => self.remove(record.id, &[CANCEL]),
@@ -258,6 +245,13 @@ impl Folder {
         record.chars = Some(self.count(record.id, record.bytes));
     }
 
+    /// Is this open file still the text of the run? It may have been removed, with the folder or alone.
+    pub(super) fn has_text(&self, id: RunId, text: &File) -> bool {
+        let open = text.metadata();
+        self.plain(id, TEXT)
+            .is_some_and(|found| open.is_ok_and(|open| access::is_same(&found, &open)))
+    }
+
     /// Bytes of text without a character that is cut at the end.
     fn text_length(&self, id: RunId) -> u64 {
         let length = self.plain(id, TEXT).map_or(0, |text| text.len());
@@ -268,15 +262,14 @@ impl Folder {
     /// Characters in the first `bytes` of a text.
     pub(super) fn count(&self, id: RunId, bytes: u64) -> u64 {
         let (mut from, mut chars) = (0, 0);
-        while from < bytes {
-            let piece = self.read_text(id, from, PIECE.min(bytes - from));
+        loop {
+            let piece = self.read_text(id, from, (bytes - from).min(PIECE as u64));
             if piece.is_empty() {
-                break;
+                return chars;
             }
             from += piece.len() as u64;
             chars += text::count(&piece);
         }
-        chars
     }
 
     /// At most `most` bytes of a text from byte `from` on. Unreadable text counts as none.
@@ -311,10 +304,9 @@ impl Folder {
     ///
     /// # Errors
     /// It works, and the mark could not be written; or it cannot be read.
-    pub(super) fn cancel(&self, id: RunId, now: u64) -> io::Result<bool> {
-        let works = |loaded: &Loaded| loaded.held && loaded.record.state == RunState::Working;
-        match self.load(id, now) {
-            Ok(loaded) if works(&loaded) => {}
+    pub(super) fn cancel(&self, id: RunId) -> io::Result<bool> {
+        match self.load(id) {
+            Ok(record) if record.state == RunState::Working => {}
             Err(error) if !is_gone(&error) => return Err(error),
             Ok(_) | Err(_) => return Ok(false),
         }
@@ -403,10 +395,6 @@ impl Folder {
 /// Is there no run, or what can never be read as one? Otherwise it is of another version, or cannot be read now.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData)
-}
-
-fn is<T>(result: &io::Result<T>, kind: ErrorKind) -> bool {
-    result.as_ref().is_err_and(|error| error.kind() == kind)
 }
 
 /// Creates folders that only this user can open.

@@ -31,24 +31,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use folder::Folder;
-pub(crate) use live::Waited;
-pub(crate) use record::{End, Owner, Record, RunId, RunState, Start};
+pub(crate) use record::{End, Owner, Record, RunId, RunState};
 pub(crate) use table::{RunCursor, Runs, bounds};
 
-#[cfg(test)]
-mod kill;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_folder;
 
-use folder::Loaded;
 use live::LiveRun;
-use table::RunTable;
 
-use crate::time::milliseconds_now;
-
-/// Text is searched in pieces of this size. Bytes.
+/// Text is read and searched in pieces of this size. Bytes.
 const PIECE: usize = 16 << 10;
 /// How often a waiting caller is asked whether to go on.
 const SLICE: Duration = Duration::from_millis(100);
@@ -57,50 +50,77 @@ const SLICE: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoreFull;
 
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// There is more text.
+    More,
+    /// The run has ended, and all its text had been seen or was not asked for.
+    Ended,
+    /// Time is up.
+    TimedOut,
+    /// The caller no longer waits.
+    Stopped,
+}
+
+/// A reader's handle to a run, of this process or in the folder. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Run(RunPlace);
+
 /// Where a run is.
 #[derive(Clone)]
 enum RunPlace {
     /// In this process.
     Live(Arc<LiveRun>),
-    /// In the folder, as it was when it was found.
-    Stored(Arc<Folder>, Box<Loaded>),
-}
-
-/// A reader's handle to a run, of this process or in the folder. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Run {
-    table: Arc<RunTable>,
-    place: RunPlace,
+    /// In the folder, as it was when it was found, without what its worker reported: that may be long, and a
+    /// subscription holds many runs.
+    Stored(Arc<Folder>, Box<Record>),
 }
 
 impl Run {
     /// Its id.
     pub(crate) fn id(&self) -> RunId {
-        match &self.place {
+        match &self.0 {
             RunPlace::Live(live) => live.id,
-            RunPlace::Stored(_, known) => known.record.id,
+            RunPlace::Stored(_, record) => record.id,
         }
     }
 
-    fn created(&self) -> u64 {
-        match &self.place {
-            RunPlace::Live(live) => live.created,
-            RunPlace::Stored(_, known) => known.record.created,
-        }
-    }
-
-    /// Its current record. Never reads its text.
+    /// Its current record; the last that was known, if its files cannot be read. Never reads its text.
     pub(crate) fn record(&self) -> Record {
-        match &self.place {
-            RunPlace::Live(live) => live.record(),
-            RunPlace::Stored(folder, known) => reload(folder, known),
+        match &self.0 {
+            RunPlace::Stored(folder, known) if !known.is_elsewhere() => {
+                folder.load(known.id).unwrap_or_else(|_| self.bare())
+            }
+            RunPlace::Live(_) | RunPlace::Stored(..) => self.bare(),
+        }
+    }
+
+    /// The same, perhaps without what its worker reported; reads no file of a run that has ended.
+    pub(crate) fn bare(&self) -> Record {
+        let (folder, known) = match &self.0 {
+            RunPlace::Live(live) => return live.record(),
+            RunPlace::Stored(folder, known) => (folder, (**known).clone()),
+        };
+        if !known.is_elsewhere() {
+            return known;
+        }
+        match folder.load(known.id) {
+            Ok(record) => record,
+            Err(error) if error.kind() == ErrorKind::NotFound => Record {
+                state: RunState::Interrupted,
+                bytes: 0,
+                chars: Some(0),
+                ..known
+            },
+            Err(_) => known,
         }
     }
 
     /// How many characters of text it has; counts those of a run that works in another process.
     pub(crate) fn chars(&self) -> u64 {
-        let record = self.record();
-        record.chars.unwrap_or_else(|| match &self.place {
+        let record = self.bare();
+        record.chars.unwrap_or_else(|| match &self.0 {
             RunPlace::Live(_) => 0,
             RunPlace::Stored(folder, _) => folder.count(record.id, record.bytes),
         })
@@ -108,11 +128,11 @@ impl Run {
 
     /// At most `most` bytes of its text from byte `from` on, cut between characters.
     pub(crate) fn read(&self, from: u64, most: usize) -> String {
-        match &self.place {
+        match &self.0 {
             RunPlace::Live(live) => live.read(usize::try_from(from).unwrap_or(usize::MAX), most),
-            RunPlace::Stored(folder, known) => {
-                let left = reload(folder, known).bytes.saturating_sub(from);
-                text::whole(folder.read_text(known.record.id, from, left.min(most as u64)))
+            RunPlace::Stored(folder, record) => {
+                let left = self.bare().bytes.saturating_sub(from);
+                text::whole(folder.read_text(record.id, from, left.min(most as u64)))
             }
         }
     }
@@ -144,10 +164,26 @@ impl Run {
         still_waiting: &mut dyn FnMut() -> bool,
     ) -> Waited {
         let begun = Instant::now();
+        let news = |bytes: u64, state: RunState| match seen {
+            Some(seen) if bytes > seen => Some(Waited::More),
+            _ => (state != RunState::Working).then_some(Waited::Ended),
+        };
         loop {
             let left = limit.saturating_sub(begun.elapsed());
-            if let Some(waited) = self.wait_slice(seen, left.min(SLICE)) {
+            let slice = left.min(SLICE);
+            let waited = match &self.0 {
+                RunPlace::Live(live) => live.wait(news, slice),
+                RunPlace::Stored(..) => {
+                    let record = self.bare();
+                    news(record.bytes, record.state)
+                }
+            };
+            if let Some(waited) = waited {
                 return waited;
+            }
+            if let RunPlace::Stored(..) = &self.0 {
+                // It runs in another process, which cannot wake us.
+                std::thread::sleep(slice);
             }
             if left <= SLICE {
                 return Waited::TimedOut;
@@ -158,92 +194,41 @@ impl Run {
         }
     }
 
-    fn wait_slice(&self, seen: Option<u64>, slice: Duration) -> Option<Waited> {
-        let record = match &self.place {
-            RunPlace::Live(live) => return live.wait(seen, slice),
-            RunPlace::Stored(folder, known) => reload(folder, known),
-        };
-        let waited = match seen {
-            Some(seen) if record.bytes > seen => Some(Waited::More),
-            _ => (record.state != RunState::Working).then_some(Waited::Ended),
-        };
-        if waited.is_none() {
-            // It runs in another process, which cannot wake us.
-            std::thread::sleep(slice);
-        }
-        waited
-    }
-
     /// Cancels it. From now on it is shown as cancelled, whatever its worker reports. False if it had ended or was
     /// cancelled before. A worker in another process notices within about a second.
     ///
     /// # Errors
     /// It works in another process, and the folder cannot be written or read: it goes on. That is logged.
     pub(crate) fn cancel(&self) -> io::Result<bool> {
-        let now = milliseconds_now();
-        match &self.place {
-            RunPlace::Live(live) => Ok(live.cancel(now)),
-            RunPlace::Stored(folder, known) => {
-                let id = known.record.id;
-                folder.cancel(id, now).inspect_err(|error| {
-                    log::warn!("run {id}: another process could not be told to stop it: {error}")
-                })
-            }
-        }
-    }
-
-    /// Promises to keep it as a task: it can be found for at least `ttl` from its start, and is on disk when this
-    /// returns.
-    ///
-    /// # Errors
-    /// [`StoreFull`], also for a run of another process, and for one that has ended or is ending: then its end is the
-    /// answer.
-    pub(crate) fn promise(&self, ttl: Duration) -> Result<(), StoreFull> {
-        match &self.place {
-            RunPlace::Live(live) if self.table.promise(live, ttl) => Ok(()),
-            RunPlace::Live(_) | RunPlace::Stored(..) => Err(StoreFull),
+        match &self.0 {
+            RunPlace::Live(live) => Ok(live.cancel()),
+            RunPlace::Stored(folder, record) => folder.cancel(record.id).inspect_err(|error| {
+                log::warn!(
+                    "run {}: another process could not be told to stop it: {error}",
+                    record.id
+                );
+            }),
         }
     }
 
     /// Writes it to disk before returning, where there is a folder. Call it before anybody learns its id.
     pub(crate) fn persist(&self) {
-        if let RunPlace::Live(live) = &self.place {
-            live.persist();
+        if let RunPlace::Live(live) = &self.0 {
+            live.write(true);
         }
-    }
-}
-
-/// What the files have of a run by now; the last that was known if they cannot be read.
-fn reload(folder: &Folder, known: &Loaded) -> Record {
-    let record = &known.record;
-    if !known.held {
-        return record.clone();
-    }
-    match folder.load(record.id, milliseconds_now()) {
-        Ok(loaded) => loaded.record,
-        Err(error) if error.kind() == ErrorKind::NotFound => Record {
-            state: RunState::Interrupted,
-            bytes: 0,
-            chars: Some(0),
-            ..record.clone()
-        },
-        Err(_) => record.clone(),
     }
 }
 
 /// The worker's handle to a run. Dropped without [`RunWriter::finish`], the run is interrupted.
 pub(crate) struct RunWriter {
-    table: Arc<RunTable>,
+    runs: Runs,
     live: Arc<LiveRun>,
 }
 
 impl RunWriter {
     /// The run.
     pub(crate) fn run(&self) -> Run {
-        Run {
-            table: self.table.clone(),
-            place: RunPlace::Live(self.live.clone()),
-        }
+        Run(RunPlace::Live(self.live.clone()))
     }
 
     /// Adds text. Nothing is added to a run that has ended or was cancelled.
@@ -252,31 +237,31 @@ impl RunWriter {
     /// [`StoreFull`]: there is no room for it in the account, even without the finished runs that may go. This piece is
     /// kept, but the worker should end the run.
     pub(crate) fn append(&self, piece: &str) -> Result<(), StoreFull> {
-        self.live.push(piece, milliseconds_now());
-        let fits = self.table.charge(&self.live, false);
+        self.live.push(piece);
+        let charged = self.runs.charge(&self.live, false);
         self.live.tick();
-        if fits { Ok(()) } else { Err(StoreFull) }
+        charged
     }
 
     /// Must the run stop? Call it several times a second: it also writes text that has waited for a second to disk, and
     /// notices cancellations by other processes.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.live.tick();
-        self.live.is_cancelled()
+        self.live.is_stopped()
     }
 
     /// Ends the run, which can be found and is on disk when this returns. A cancelled run stays cancelled, with usage,
     /// error and result of `end`. Only the first end counts.
     pub(crate) fn finish(&self, end: End) {
-        self.table.close(&self.live, end);
-        self.table.refresh_sometimes();
+        self.runs.close(&self.live, end);
+        self.runs.sweep_sometimes();
     }
 }
 
 impl Drop for RunWriter {
     fn drop(&mut self) {
         if !self.live.is_closed() {
-            self.finish(End::interrupted());
+            self.finish(End::of(RunState::Interrupted));
         }
     }
 }

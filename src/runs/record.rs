@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::random;
+use crate::time::milliseconds_now;
 
 /// The id of a run: `run_` and 32 lower-case hex digits that nobody can guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -133,51 +134,15 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Bytes of what its worker reported beside the text, as JSON.
-    pub(super) fn rest(&self) -> usize {
-        let json = |value: &Value| serde_json::to_vec(value).map_or(0, |json| json.len());
-        self.error.iter().chain(&self.result).map(json).sum()
-    }
-
-    /// Until when it is kept in any case, in milliseconds since 1970.
-    pub(super) fn promised_until(&self) -> u64 {
-        self.ttl.map_or(0, |ttl| self.created.saturating_add(ttl))
-    }
-
-    /// Has it been kept for `keep` milliseconds? By a clock that was set back it is no older.
-    pub(super) fn is_expired(&self, keep: u64, now: u64) -> bool {
-        let is_old = |ended| now.saturating_sub(ended) >= keep;
-        self.ended.is_some_and(is_old) && self.promised_until() <= now
-    }
-
-    /// When it ended, if it may be removed before it expires.
-    pub(super) fn may_go(&self, now: u64) -> Option<u64> {
-        self.ended.filter(|_| self.promised_until() <= now)
-    }
-}
-
-/// The version of the metadata file that this program writes and reads. Files of other versions are left alone.
-pub(super) const VERSION: u32 = 1;
-
-/// What is known of a run when it begins.
-#[derive(Clone, Debug)]
-pub(crate) struct Start {
-    /// Its owner.
-    pub(crate) owner: Owner,
-    /// The patterns it will run, in this order.
-    pub(crate) patterns: Vec<String>,
-    /// The model asked for; empty for Fabric's default.
-    pub(crate) model: String,
-}
-
-impl Start {
-    pub(super) fn record(self, id: RunId, now: u64) -> Record {
+    /// Of a run that begins now.
+    pub(crate) fn new(owner: Owner, patterns: Vec<String>, model: String) -> Record {
+        let now = milliseconds_now();
         Record {
             version: VERSION,
-            id,
-            owner: self.owner,
-            patterns: self.patterns,
-            model: self.model,
+            id: RunId::new(),
+            owner,
+            patterns,
+            model,
             state: RunState::Working,
             created: now,
             updated: now,
@@ -190,63 +155,72 @@ impl Start {
             result: None,
         }
     }
+
+    /// The same without what its worker reported.
+    pub(super) fn bare(self) -> Record {
+        Record {
+            usage: None,
+            error: None,
+            result: None,
+            ..self
+        }
+    }
+
+    /// It ends now.
+    pub(super) fn end(&mut self, state: RunState) {
+        self.state = state;
+        self.updated = milliseconds_now();
+        self.ended = Some(self.updated);
+    }
+
+    /// Does it work in another process?
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.chars.is_none()
+    }
+
+    /// Bytes of what its worker reported beside the text, as JSON.
+    pub(super) fn rest(&self) -> usize {
+        let json = |value: &Value| serde_json::to_vec(value).map_or(0, |json| json.len());
+        self.error.iter().chain(&self.result).map(json).sum()
+    }
+
+    /// When it ended, if it may be removed: not as long as it is promised.
+    pub(super) fn may_go(&self, now: u64) -> Option<u64> {
+        let until = self.ttl.map_or(0, |ttl| self.created.saturating_add(ttl));
+        self.ended.filter(|_| until <= now)
+    }
+
+    /// Has it been kept for `keep` milliseconds? By a clock that was set back it is no older.
+    pub(super) fn is_expired(&self, keep: u64, now: u64) -> bool {
+        self.may_go(now)
+            .is_some_and(|ended| now.saturating_sub(ended) >= keep)
+    }
 }
+
+/// The version of the metadata file that this program writes and reads. Files of other versions are left alone.
+pub(super) const VERSION: u32 = 1;
 
 /// How a run ended, and its results besides the text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct End {
-    pub(super) state: RunState,
-    pub(super) usage: Option<Value>,
-    pub(super) error: Option<Value>,
-    pub(super) result: Option<Value>,
+    /// Its state: one that is final.
+    pub(crate) state: RunState,
+    /// What it used.
+    pub(crate) usage: Option<Value>,
+    /// Why it failed.
+    pub(crate) error: Option<Value>,
+    /// Further members of its result, which must be small.
+    pub(crate) result: Option<Value>,
 }
 
 impl End {
-    const fn of(state: RunState) -> End {
+    /// An end with nothing to report.
+    pub(crate) const fn of(state: RunState) -> End {
         End {
             state,
             usage: None,
             error: None,
             result: None,
-        }
-    }
-
-    /// Without an error.
-    pub(crate) const fn completed() -> End {
-        End::of(RunState::Completed)
-    }
-
-    /// With an error.
-    pub(crate) fn failed(error: Value) -> End {
-        End {
-            error: Some(error),
-            ..End::of(RunState::Failed)
-        }
-    }
-
-    /// Stopped by its caller.
-    pub(crate) const fn cancelled() -> End {
-        End::of(RunState::Cancelled)
-    }
-
-    /// Cut off by the end of the process.
-    pub(crate) const fn interrupted() -> End {
-        End::of(RunState::Interrupted)
-    }
-
-    /// Adds what it used.
-    pub(crate) fn with_usage(self, usage: Value) -> End {
-        End {
-            usage: Some(usage),
-            ..self
-        }
-    }
-
-    /// Adds further members of its result, which must be small.
-    pub(crate) fn with_result(self, result: Value) -> End {
-        End {
-            result: Some(result),
-            ..self
         }
     }
 }
@@ -282,12 +256,8 @@ mod tests {
 
     #[test]
     fn a_record_is_these_bytes() {
-        let start = Start {
-            owner: Owner::Named("a".into()),
-            patterns: vec!["p".into()],
-            model: "m".into(),
-        };
-        let mut record = start.record(RunId(1), 5);
+        let mut record = Record::new(Owner::Named("a".into()), vec!["p".into()], "m".into());
+        (record.id, record.created, record.updated) = (RunId(1), 5, 5);
         record.usage = Some(json!({"output_tokens": 7}));
         let text = r#"{"version":1,"id":"run_00000000000000000000000000000001","owner":{"named":"a"},"patterns":["p"],"model":"m","state":"working","created":5,"updated":5,"ended":null,"ttl":null,"bytes":0,"chars":0,"usage":{"output_tokens":7}}"#;
         assert_eq!(serde_json::to_string(&record).unwrap(), text);

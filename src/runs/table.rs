@@ -4,20 +4,17 @@
 //! what listing and eviction need, and everything else is read from its files. A listing brings the table up to date
 //! with other processes, by the names in the folder.
 
-use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::account::{Account, Accounts, Full, Resource};
+use crate::account::{Account, Accounts, Full, Guard, Resource};
 use crate::sync::lock;
 use crate::time::{milliseconds_now, whole};
 
-use super::folder::{ALL, Folder, Loaded, is_gone};
-use super::live::{Charge, LiveRun};
-use super::record::{End, Owner, Record, RunId, Start};
+use super::folder::{ALL, Folder, is_gone};
+use super::live::LiveRun;
+use super::record::{End, Owner, Record, RunId, RunState};
 use super::{Run, RunPlace, RunWriter, StoreFull};
 
 /// How many runs may be kept, and the bytes of their texts and of what they have beside them.
@@ -30,12 +27,72 @@ pub(crate) fn bounds(in_folder: bool) -> (usize, usize) {
 
 /// How often the folder is read while runs end.
 const REFRESH: Duration = Duration::from_secs(60);
-/// Threads that write open runs at the end of the process: a disk syncs many files in the time of one.
-const WRITERS: usize = 16;
 
 /// The runs of this process, and those in its folder. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Runs(pub(super) Arc<RunTable>);
+pub(crate) struct Runs(Arc<RunTable>);
+
+struct RunTable {
+    /// How long a run is kept after its end, in milliseconds.
+    keep: u64,
+    folder: Option<Arc<Folder>>,
+    accounts: Accounts,
+    /// Locked before the state of a run, never after it.
+    entries: Mutex<Entries>,
+    /// When the folder was last read.
+    read: Mutex<Option<Instant>>,
+    /// Held while ends are written that could not be written before.
+    rewriting: Mutex<()>,
+}
+
+type Entries = HashMap<RunId, RunEntry>;
+
+struct RunEntry {
+    /// Without what its worker reported; without an end while it works, here or in another process.
+    record: Record,
+    account: Account,
+    /// `None` if there is no room to keep it: then it is forgotten at its end.
+    charge: Option<Charge>,
+    /// While it is in memory: it works here, there is no folder, or its end is still to be written there.
+    live: Option<Arc<LiveRun>>,
+}
+
+/// What a kept run takes of an account.
+struct Charge {
+    _run: Guard,
+    bytes: Guard,
+}
+
+impl RunEntry {
+    /// Charges so many bytes; `anew`: as kept, too, if it is not yet.
+    fn charge(&mut self, bytes: usize, anew: bool) -> Result<(), Full> {
+        if let Some(charge) = &mut self.charge {
+            return charge.bytes.set(bytes);
+        }
+        if anew {
+            let mut charge = Charge {
+                _run: self.account.take(Resource::Kept, 1)?,
+                bytes: self.account.open(Resource::Stored),
+            };
+            charge.bytes.set(bytes)?;
+            self.charge = Some(charge);
+        }
+        Ok(())
+    }
+
+    /// When it ended, if it may be removed before its time; for memory alone: if that frees some.
+    fn may_go(&self, for_memory: bool, now: u64) -> Option<u64> {
+        // Who holds a run holds its memory.
+        let frees = |live: &Arc<LiveRun>| Arc::strong_count(live) == 1;
+        let may_go = self.record.may_go(now);
+        may_go.filter(|_| !for_memory || self.live.as_ref().is_some_and(frees))
+    }
+
+    /// Has it ended in this process without being in the folder?
+    fn closed(&self) -> Option<&Arc<LiveRun>> {
+        self.live.as_ref().filter(|_| self.record.ended.is_some())
+    }
+}
 
 impl Runs {
     /// Keeps runs for `keep` after their end. What is kept is charged to `accounts`, which take it back from their own
@@ -48,18 +105,23 @@ impl Runs {
             accounts: accounts.clone(),
             entries: Mutex::default(),
             read: Mutex::default(),
+            rewriting: Mutex::default(),
         });
         let reclaiming = Arc::downgrade(&table);
         accounts.reclaim_with(move |owner, bytes| {
             let table = reclaiming.upgrade();
-            table.map_or(0, |table| table.reclaim(owner, bytes))
+            table.map_or(0, |table| Runs(table).reclaim(owner, bytes))
         });
         Runs(table)
     }
 
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        lock(&self.0.entries)
+    }
+
     /// Are runs kept after their end? Tasks need that.
     pub(crate) fn keeps(&self) -> bool {
-        self.0.keeps()
+        self.0.keep > 0
     }
 
     /// Is there a state folder, which other and later processes can read?
@@ -67,12 +129,31 @@ impl Runs {
         self.0.folder.is_some()
     }
 
-    /// Starts a run, which is kept if there is room in `account`.
-    pub(crate) fn begin(&self, start: Start, account: &Account) -> RunWriter {
-        RunWriter {
-            table: self.0.clone(),
-            live: self.0.begin(start, account),
-        }
+    /// How many runs there are that have ended or work in other processes. Those in the folder as they were last seen.
+    pub(crate) fn kept(&self) -> usize {
+        let is_kept = |entry: &&RunEntry| entry.live.is_none() || entry.record.ended.is_some();
+        self.entries().values().filter(is_kept).count()
+    }
+
+    /// Starts the run of this record, which is kept if there is room in `account`.
+    pub(crate) fn begin(&self, record: Record, account: &Account) -> RunWriter {
+        self.tidy(milliseconds_now());
+        // Runs of the process alone are visible to nobody else, and to nobody after its end.
+        let folder = self.0.folder.clone();
+        let folder = folder.filter(|_| record.owner != Owner::Process);
+        let live = Arc::new(LiveRun::new(record.clone(), folder, account));
+        let entry = RunEntry {
+            record,
+            account: account.clone(),
+            charge: None,
+            live: Some(live.clone()),
+        };
+        self.entries().insert(live.id, entry);
+        let runs = self.clone();
+        // Without room it goes on.
+        let _ = runs.charge(&live, runs.keeps());
+        live.write(false);
+        RunWriter { runs, live }
     }
 
     /// Starts a run that is announced as a task: it can be found for at least `ttl` from now, and is on disk when this
@@ -82,26 +163,206 @@ impl Runs {
     /// [`StoreFull`]; nothing was started.
     pub(crate) fn begin_task(
         &self,
-        start: Start,
+        record: Record,
         ttl: Duration,
         account: &Account,
     ) -> Result<RunWriter, StoreFull> {
-        let live = self.0.begin(start, account);
-        if !self.0.promise(&live, ttl) {
-            self.0.forget(&[live.id]);
+        let writer = self.begin(record, account);
+        let promised = self.promise(&writer.run(), ttl);
+        if promised.is_err() {
+            self.forget(writer.live.id);
+        }
+        promised.map(|()| writer)
+    }
+
+    /// Promises to keep a run as a task: it can be found for at least `ttl` from its start, and is on disk when this
+    /// returns.
+    ///
+    /// # Errors
+    /// [`StoreFull`], also for a run of another process, and for one that has ended or is ending: then its end is the
+    /// answer.
+    pub(crate) fn promise(&self, run: &Run, ttl: Duration) -> Result<(), StoreFull> {
+        let RunPlace::Live(live) = &run.0 else {
+            return Err(StoreFull);
+        };
+        let before = live.record().ttl;
+        if !self.keeps() || !live.promise(Some(whole(ttl)).max(before)) {
             return Err(StoreFull);
         }
-        Ok(RunWriter {
-            table: self.0.clone(),
-            live,
-        })
+        let charged = self.charge(live, true);
+        match charged {
+            Ok(()) => live.write(true),
+            Err(StoreFull) => _ = live.promise(before),
+        }
+        charged
+    }
+
+    /// Charges what a run has by now, if need be instead of older ones; `anew`: as kept, too, if it is not yet.
+    ///
+    /// # Errors
+    /// There is no room. Then it goes on, but is forgotten at its end unless there is some then, or it is promised; only
+    /// memory and what is charged anew are missed.
+    pub(super) fn charge(&self, live: &LiveRun, anew: bool) -> Result<(), StoreFull> {
+        let mut charged = self.charge_kept(live.id, live.size(), anew);
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(&live.id) else {
+            return charged;
+        };
+        if charged.is_err() && live.record().ttl.is_none() {
+            entry.charge = None;
+            if !anew {
+                charged = Ok(());
+            }
+        }
+        let (is_kept, account) = (entry.charge.is_some(), entry.account.clone());
+        drop(entries);
+        while live.charge(is_kept).is_err() {
+            self.evict(account.owner(), true).ok_or(StoreFull)?;
+        }
+        charged
+    }
+
+    /// Charges a run as kept, if need be instead of the oldest of its account.
+    fn charge_kept(&self, id: RunId, bytes: usize, anew: bool) -> Result<(), StoreFull> {
+        loop {
+            let mut entries = self.entries();
+            let Some(entry) = entries.get_mut(&id) else {
+                return Ok(());
+            };
+            if entry.charge(bytes, anew).is_ok() {
+                return Ok(());
+            }
+            let account = entry.account.clone();
+            drop(entries);
+            self.evict(account.owner(), false).ok_or(StoreFull)?;
+        }
+    }
+
+    /// Ends a run, once; the first end counts.
+    pub(super) fn close(&self, live: &Arc<LiveRun>, end: End) {
+        if let Some(record) = live.begin_close(end) {
+            // Without room it is forgotten.
+            let _ = self.charge(live, self.keeps());
+            if self.store(live, record)
+                && let Some(folder) = &self.0.folder
+                && folder.is_failing()
+            {
+                self.rewrite();
+            }
+        }
+    }
+
+    /// Writes the end of a run, where there is a folder, and closes it; forgets it if it is not to be kept. False if the
+    /// end could not be written.
+    fn store(&self, live: &LiveRun, mut record: Record) -> bool {
+        let is_kept = |entry: &RunEntry| entry.charge.is_some();
+        let is_kept = self.entries().get(&live.id).is_some_and(is_kept);
+        let folder = live.folder.as_ref().filter(|_| is_kept);
+        let is_written = folder.is_some_and(|folder| live.write_end(folder, &mut record));
+        let mut entries = self.entries();
+        // One that was to be written once more may have been evicted meanwhile.
+        let entry = entries.get_mut(&live.id).filter(|_| is_kept);
+        let is_gone = entry.is_none();
+        if let Some(entry) = entry {
+            entry.record = record.clone().bare();
+            if is_written {
+                entry.live = None;
+            }
+        }
+        live.closed(record);
+        drop(entries);
+        if is_gone {
+            self.forget(live.id);
+        }
+        is_written || folder.is_none()
+    }
+
+    /// Tries again to write the ends that could not be written, up to the first that still cannot. The smallest first:
+    /// little room is better used for many of them.
+    fn rewrite(&self) {
+        let _alone = lock(&self.0.rewriting);
+        let entries = self.entries();
+        let closed = entries.values().filter_map(RunEntry::closed).cloned();
+        let mut unwritten: Vec<_> = closed.filter(|live| live.folder.is_some()).collect();
+        drop(entries);
+        unwritten.sort_by_cached_key(|live| live.memory());
+        if unwritten.iter().all(|live| self.store(live, live.record()))
+            && let Some(folder) = &self.0.folder
+        {
+            folder.recovered();
+        }
+    }
+
+    /// Removes expired runs.
+    pub(super) fn tidy(&self, now: u64) {
+        let entries = self.entries();
+        let is_expired = |entry: &RunEntry| entry.record.is_expired(self.0.keep, now);
+        let expired = entries.iter().filter(|(_, entry)| is_expired(entry));
+        let expired: Vec<RunId> = expired.map(|(id, _)| *id).collect();
+        drop(entries);
+        for id in expired {
+            self.forget(id);
+        }
+    }
+
+    /// Removes the oldest run of an account that may go. Returns the bytes of memory that this frees; `None` if there
+    /// is none.
+    fn evict(&self, account: &str, for_memory: bool) -> Option<usize> {
+        let now = milliseconds_now();
+        let entries = self.entries();
+        let own = entries.iter();
+        let own = own.filter(|(_, entry)| entry.account.owner() == account);
+        let may_go = own.filter_map(|(id, entry)| Some((entry.may_go(for_memory, now)?, *id)));
+        let (_, oldest) = may_go.min()?;
+        drop(entries);
+        Some(self.forget(oldest))
+    }
+
+    /// Removes finished runs of an account from memory until `bytes` are freed, or none may go. Returns the bytes freed.
+    fn reclaim(&self, account: &str, bytes: usize) -> usize {
+        let mut freed = 0;
+        while freed < bytes
+            && let Some(more) = self.evict(account, true)
+        {
+            freed += more;
+        }
+        freed
+    }
+
+    /// Removes a run, also its files. Returns the bytes of memory that it had.
+    fn forget(&self, id: RunId) -> usize {
+        let entry = self.entries().remove(&id);
+        if let Some(folder) = &self.0.folder {
+            folder.remove(id, &ALL);
+        }
+        let live = entry.and_then(|entry| entry.live);
+        live.map_or(0, |live| live.memory())
     }
 
     /// The caller's run of that id; `None` if it is unknown, expired or another caller's.
     pub(crate) fn find(&self, id: &str, caller: &Owner) -> Option<Run> {
-        self.0
-            .find(RunId::parse(id)?, caller, milliseconds_now())
-            .map(|place| self.run(place))
+        self.find_at(RunId::parse(id)?, caller, milliseconds_now())
+    }
+
+    /// Ownership is checked here and nowhere else.
+    pub(super) fn find_at(&self, id: RunId, caller: &Owner, now: u64) -> Option<Run> {
+        let is_theirs =
+            |record: &Record| record.owner == *caller && !record.is_expired(self.0.keep, now);
+        let entries = self.entries();
+        let entry = entries.get(&id);
+        if entry.is_some_and(|entry| !is_theirs(&entry.record)) {
+            return None;
+        }
+        let live = entry.and_then(|entry| entry.live.clone());
+        drop(entries);
+        if let Some(live) = live {
+            live.look();
+            return Some(Run(RunPlace::Live(live)));
+        }
+        let folder = self.0.folder.as_ref()?;
+        let record = folder.load(id).ok().filter(is_theirs)?;
+        let known = Box::new(record.bare());
+        Some(Run(RunPlace::Stored(folder.clone(), known)))
     }
 
     /// A page of the caller's runs, the latest first, starting where an earlier page ended. `None` for callers whose
@@ -115,42 +376,112 @@ impl Runs {
         if *caller == Owner::Key {
             return None;
         }
-        let (places, more) = self.0.list(caller, from, most, milliseconds_now());
-        let runs: Vec<Run> = places.into_iter().map(|place| self.run(place)).collect();
-        let next = runs.last().filter(|_| more).map(|run| RunCursor {
-            created: run.created(),
-            id: run.id(),
-        });
-        Some(RunPage { runs, next })
-    }
-
-    fn run(&self, place: RunPlace) -> Run {
-        Run {
-            table: self.0.clone(),
-            place,
-        }
-    }
-
-    /// Ends all runs of this process as interrupted, keeping their text, and writes them. For the end of the process.
-    pub(crate) fn interrupt_all(&self) {
-        self.0.interrupt_all();
+        self.sweep();
+        let now = milliseconds_now();
+        let entries = self.entries();
+        let own = entries.values().map(|entry| &entry.record);
+        let mut found: Vec<RunCursor> = own
+            .filter(|record| record.owner == *caller)
+            .map(|record| RunCursor {
+                created: record.created,
+                id: record.id,
+            })
+            .filter(|run| from.is_none_or(|from| *run < from))
+            .collect();
+        drop(entries);
+        found.sort_unstable_by(|one, other| other.cmp(one));
+        let more = found.len() > most;
+        found.truncate(most);
+        Some(RunPage {
+            next: found.last().filter(|_| more).copied(),
+            runs: found
+                .iter()
+                .filter_map(|run| self.find_at(run.id, caller, now))
+                .collect(),
+        })
     }
 
     /// Reads the folder and removes expired and surplus runs. Call it once in the background after the start, so that
     /// the first listing is as fast as later ones.
     pub(crate) fn sweep(&self) {
-        self.0.refresh();
-        self.0.tidy(milliseconds_now());
+        if let Some(folder) = &self.0.folder {
+            self.refresh(folder);
+        }
+        self.tidy(milliseconds_now());
     }
 
-    /// How many runs there are that have ended or work in other processes. Those in the folder as they were last seen.
-    pub(crate) fn kept(&self) -> usize {
-        let entries = lock(&self.0.entries);
-        let is_kept = |entry: &&RunEntry| match entry {
-            RunEntry::Live(live) => live.has_ended(),
-            RunEntry::Stored(_) => true,
+    /// Sweeps now and then, so that runs of other processes count even if nobody ever lists.
+    pub(super) fn sweep_sometimes(&self) {
+        let read = *lock(&self.0.read);
+        if read.is_none_or(|at| at.elapsed() >= REFRESH) {
+            self.sweep();
+        }
+    }
+
+    /// Brings the table up to date with what has changed in the folder.
+    fn refresh(&self, folder: &Folder) {
+        if folder.is_failing() {
+            self.rewrite();
+        }
+        let mut read = lock(&self.0.read);
+        *read = Some(Instant::now());
+        let names = match folder.names() {
+            Ok(names) => names,
+            Err(error) => return log::warn!("the state folder could not be read: {error}"),
         };
-        entries.values().filter(is_kept).count()
+        let mut entries = self.entries();
+        // One that has begun and ended since then is missed until the next time.
+        entries.retain(|id, entry| entry.live.is_some() || names.get(id).is_some_and(|has| *has));
+        // Most are known and final.
+        let is_known = |entry: &RunEntry| entry.live.is_some() || entry.record.ended.is_some();
+        let is_new = |id: &RunId| !entries.get(id).is_some_and(is_known);
+        let news: Vec<RunId> = names.into_keys().filter(is_new).collect();
+        drop(entries);
+        for id in news {
+            match folder.load(id) {
+                Ok(record) => self.enter(record),
+                Err(error) if is_gone(&error) => folder.remove_orphan(id),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Enters a run of the folder, and charges it to its owner, whose oldest runs go if there is no room.
+    fn enter(&self, record: Record) {
+        let account = self.0.accounts.of(match &record.owner {
+            Owner::Named(name) => name,
+            Owner::Process | Owner::Folder | Owner::Key => "",
+        });
+        let (id, bytes) = (record.id, record.bytes as usize + record.rest());
+        let mut entries = self.entries();
+        let entry = entries.entry(id).or_insert_with(|| RunEntry {
+            record: record.clone(),
+            account,
+            charge: None,
+            live: None,
+        });
+        if entry.live.is_none() {
+            entry.record = record.bare();
+            drop(entries);
+            // Without room it stays, uncharged, until it is known how it ended.
+            let _ = self.charge_kept(id, bytes, true);
+        }
+    }
+
+    /// Ends all runs of this process as interrupted, keeping their text, and writes them, and the ends that could not be
+    /// written before. For the end of the process.
+    pub(crate) fn interrupt_all(&self) {
+        let entries = self.entries();
+        let open = |entry: &RunEntry| entry.live.clone().filter(|_| entry.record.ended.is_none());
+        let open: Vec<Arc<LiveRun>> = entries.values().filter_map(open).collect();
+        drop(entries);
+        // All are stopped before any is written: writing takes time, and each token costs money. Most are written by
+        // their own workers meanwhile.
+        open.iter().for_each(|live| live.interrupt());
+        for live in open {
+            self.close(&live, End::of(RunState::Interrupted));
+        }
+        self.rewrite();
     }
 }
 
@@ -184,420 +515,5 @@ impl RunCursor {
 impl std::fmt::Display for RunCursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}-{}", self.created, self.id)
-    }
-}
-
-/// What all handles share.
-pub(super) struct RunTable {
-    /// How long a run is kept after its end, in milliseconds.
-    keep: u64,
-    folder: Option<Arc<Folder>>,
-    accounts: Accounts,
-    /// Locked before the state of a run, never after it.
-    entries: Mutex<HashMap<RunId, RunEntry>>,
-    /// When the folder was last read; held meanwhile.
-    read: Mutex<Option<Instant>>,
-}
-
-enum RunEntry {
-    Live(Arc<LiveRun>),
-    Stored(Box<StoredRun>),
-}
-
-/// What the table has of a run in the folder.
-struct StoredRun {
-    /// Without what its worker reported; without an end while another process works on it.
-    record: Record,
-    account: Account,
-    /// `None` if there was no room for it while another process worked on it.
-    charge: Option<Charge>,
-}
-
-impl StoredRun {
-    fn new(record: &Record, account: Account, charge: Option<Charge>) -> StoredRun {
-        let record = Record {
-            usage: None,
-            error: None,
-            result: None,
-            ..record.clone()
-        };
-        StoredRun {
-            record,
-            account,
-            charge,
-        }
-    }
-
-    /// Charges it anew.
-    fn charge(&mut self, size: usize) -> Result<(), Full> {
-        let mut charge = match self.charge.take() {
-            Some(charge) => charge,
-            None => Charge::new(&self.account)?,
-        };
-        charge.set(size)?;
-        self.charge = Some(charge);
-        Ok(())
-    }
-}
-
-impl RunEntry {
-    fn owner(&self) -> &Owner {
-        match self {
-            RunEntry::Live(live) => &live.owner,
-            RunEntry::Stored(stored) => &stored.record.owner,
-        }
-    }
-
-    fn created(&self) -> u64 {
-        match self {
-            RunEntry::Live(live) => live.created,
-            RunEntry::Stored(stored) => stored.record.created,
-        }
-    }
-
-    fn account(&self) -> &Account {
-        match self {
-            RunEntry::Live(live) => &live.account,
-            RunEntry::Stored(stored) => &stored.account,
-        }
-    }
-
-    fn is_expired(&self, keep: u64, now: u64) -> bool {
-        match self {
-            RunEntry::Live(live) => live.is_expired(keep, now),
-            RunEntry::Stored(stored) => stored.record.is_expired(keep, now),
-        }
-    }
-
-    /// When it ended, if it may be removed before its time; only for its memory: if that frees some.
-    fn may_go(&self, for_memory: bool, now: u64) -> Option<u64> {
-        match self {
-            // Who holds a run holds its memory.
-            RunEntry::Live(live) if for_memory && Arc::strong_count(live) > 1 => None,
-            RunEntry::Live(live) => live.may_go(now),
-            RunEntry::Stored(_) if for_memory => None,
-            RunEntry::Stored(stored) => stored.record.may_go(now),
-        }
-    }
-}
-
-impl RunTable {
-    fn keeps(&self) -> bool {
-        self.keep > 0
-    }
-
-    fn begin(&self, start: Start, account: &Account) -> Arc<LiveRun> {
-        let now = milliseconds_now();
-        self.tidy(now);
-        // Runs of the process alone are visible to nobody else, and to nobody after its end.
-        let folder = self.folder.clone();
-        let folder = folder.filter(|_| start.owner != Owner::Process);
-        let live = Arc::new(LiveRun::new(
-            start.record(RunId::new(), now),
-            folder,
-            account,
-        ));
-        self.charge(&live, self.keeps());
-        live.write();
-        lock(&self.entries).insert(live.id, RunEntry::Live(live.clone()));
-        live
-    }
-
-    /// Promises to keep a run, if there is room.
-    pub(super) fn promise(&self, live: &LiveRun, ttl: Duration) -> bool {
-        let before = live.record().ttl;
-        let ttl = Some(whole(ttl)).max(before);
-        let promised = self.keeps() && live.promise(ttl) && self.charge(live, true);
-        match promised {
-            true => live.persist(),
-            false => _ = live.promise(before),
-        }
-        promised
-    }
-
-    /// Charges what a run has by now, if need be instead of older ones; `keep`: as kept, too, if it is not yet. False if
-    /// there is no room. Then it goes on, but is forgotten at its end unless there is some then, or it is promised.
-    pub(super) fn charge(&self, live: &LiveRun, keep: bool) -> bool {
-        while let Err(what) = live.charge(keep) {
-            let for_memory = what == Resource::Memory;
-            if self.evict(live.account.owner(), for_memory).is_none() {
-                return !for_memory && live.give_up() && !keep;
-            }
-        }
-        true
-    }
-
-    /// Ends a run, once; the first end counts.
-    pub(super) fn close(&self, live: &Arc<LiveRun>, end: End) {
-        let Some(record) = live.begin_close(end, milliseconds_now()) else {
-            return live.wait_closed();
-        };
-        self.charge(live, self.keeps());
-        if self.write_end(live, record, false) {
-            self.write_unwritten();
-        }
-    }
-
-    /// Writes the end of a closing run, where there is a folder, and closes it. False if that failed: then the run keeps
-    /// its files and their lock, and for other processes it works until its end is written. `is_shown`: this end has
-    /// been shown.
-    fn write_end(&self, live: &Arc<LiveRun>, mut record: Record, is_shown: bool) -> bool {
-        let is_kept = live.is_kept();
-        let folder = live.folder.as_ref().filter(|_| is_kept);
-        let is_written = folder.is_some_and(|folder| live.write_end(folder, &mut record, is_shown));
-        if is_written {
-            let stored = StoredRun::new(&record, live.account.clone(), live.take_charge());
-            lock(&self.entries).insert(live.id, RunEntry::Stored(Box::new(stored)));
-        } else if !is_kept {
-            self.forget(&[live.id]);
-        }
-        // After the table: a closed run in it counts as not stored, and would be evicted with its files.
-        let is_unwritten = folder.is_some() && !is_written;
-        live.closed(record, is_unwritten);
-        !is_unwritten
-    }
-
-    /// Writes the end of a run that could not be written before. False if it still cannot. Meanwhile it is closing, so
-    /// that it is not evicted.
-    fn write_again(&self, live: &Arc<LiveRun>) -> bool {
-        live.close_again()
-            .is_none_or(|record| self.write_end(live, record, true))
-    }
-
-    /// The runs whose end is in memory only, the smallest first: little room is better used for many of them.
-    fn unwritten(&self) -> Vec<Arc<LiveRun>> {
-        let entries = lock(&self.entries);
-        let unwritten = entries.values().filter_map(|entry| match entry {
-            RunEntry::Live(live) if live.is_unwritten() => Some(live.clone()),
-            RunEntry::Live(_) | RunEntry::Stored(_) => None,
-        });
-        let mut unwritten: Vec<Arc<LiveRun>> = unwritten.collect();
-        drop(entries);
-        unwritten.sort_by_cached_key(|live| live.memory());
-        unwritten
-    }
-
-    /// Tries again to write the ends that could not be written, up to the first that still cannot.
-    fn write_unwritten(&self) {
-        if let Some(folder) = &self.folder
-            && folder.is_failing()
-            && self.unwritten().iter().all(|live| self.write_again(live))
-        {
-            folder.recovered();
-        }
-    }
-
-    /// Removes expired runs.
-    pub(super) fn tidy(&self, now: u64) {
-        let entries = lock(&self.entries);
-        let expired = entries
-            .iter()
-            .filter(|(_, entry)| entry.is_expired(self.keep, now));
-        let expired: Vec<RunId> = expired.map(|(id, _)| *id).collect();
-        drop(entries);
-        self.forget(&expired);
-    }
-
-    /// Removes the oldest run of an account that may go. Returns the bytes of memory that this frees; `None` if there
-    /// is none.
-    fn evict(&self, account: &str, for_memory: bool) -> Option<usize> {
-        let now = milliseconds_now();
-        let entries = lock(&self.entries);
-        let own = entries.iter();
-        let own = own.filter(|(_, entry)| entry.account().owner() == account);
-        let may_go = own.filter_map(|(id, entry)| Some((entry.may_go(for_memory, now)?, *id)));
-        let (_, oldest) = may_go.min()?;
-        drop(entries);
-        Some(self.forget(&[oldest]))
-    }
-
-    /// Removes finished runs of an account from memory until `bytes` are freed, or none may go. Returns the bytes freed.
-    pub(super) fn reclaim(&self, account: &str, bytes: usize) -> usize {
-        let mut freed = 0;
-        while freed < bytes
-            && let Some(more) = self.evict(account, true)
-        {
-            freed += more;
-        }
-        freed
-    }
-
-    /// Removes runs, also their files. Returns the bytes of memory that they had.
-    fn forget(&self, ids: &[RunId]) -> usize {
-        let mut freed = 0;
-        for id in ids {
-            let entry = lock(&self.entries).remove(id);
-            let folder = match entry {
-                Some(RunEntry::Live(live)) => {
-                    drop(live.take_charge());
-                    freed += live.memory();
-                    live.folder.clone()
-                }
-                Some(RunEntry::Stored(_)) => self.folder.clone(),
-                None => None,
-            };
-            if let Some(folder) = folder {
-                folder.remove(*id, &ALL);
-            }
-        }
-        freed
-    }
-
-    /// The run of this id, if it is the caller's. Ownership is checked here and nowhere else.
-    pub(super) fn find(&self, id: RunId, caller: &Owner, now: u64) -> Option<RunPlace> {
-        let mut live = None;
-        match lock(&self.entries).get(&id) {
-            Some(entry) if entry.owner() != caller || entry.is_expired(self.keep, now) => {
-                return None;
-            }
-            Some(RunEntry::Live(found)) => live = Some(found.clone()),
-            Some(RunEntry::Stored(_)) | None => {}
-        }
-        if let Some(live) = live {
-            live.look();
-            return Some(RunPlace::Live(live));
-        }
-        let folder = self.folder.as_ref()?;
-        let loaded = folder.load(id, now).ok()?;
-        let record = &loaded.record;
-        let is_kept = loaded.held || !record.is_expired(self.keep, now);
-        (is_kept && record.owner == *caller)
-            .then(|| RunPlace::Stored(folder.clone(), Box::new(loaded)))
-    }
-
-    /// At most `most` of the caller's runs, the latest first, after the position `after`; and whether there are more.
-    pub(super) fn list(
-        &self,
-        caller: &Owner,
-        after: Option<RunCursor>,
-        most: usize,
-        now: u64,
-    ) -> (Vec<RunPlace>, bool) {
-        self.refresh();
-        self.tidy(now);
-        let entries = lock(&self.entries);
-        let own = entries.iter().filter(|(_, entry)| entry.owner() == caller);
-        let mut found: Vec<RunCursor> = own
-            .map(|(id, entry)| RunCursor {
-                created: entry.created(),
-                id: *id,
-            })
-            .filter(|run| after.is_none_or(|after| *run < after))
-            .collect();
-        drop(entries);
-        found.sort_unstable_by_key(|run| Reverse(*run));
-        let more = found.len() > most;
-        found.truncate(most);
-        let places = found
-            .iter()
-            .filter_map(|run| self.find(run.id, caller, now));
-        (places.collect(), more)
-    }
-
-    /// Refreshes now and then, so that runs of other processes count even if nobody ever lists.
-    pub(super) fn refresh_sometimes(&self) {
-        let read = *lock(&self.read);
-        if read.is_none_or(|at| at.elapsed() >= REFRESH) {
-            self.refresh();
-        }
-    }
-
-    /// Brings the table up to date with what has changed in the folder.
-    pub(super) fn refresh(&self) {
-        let Some(folder) = &self.folder else { return };
-        self.write_unwritten();
-        let mut read = lock(&self.read);
-        *read = Some(Instant::now());
-        let now = milliseconds_now();
-        let is_stored = |entry: &RunEntry| matches!(entry, RunEntry::Stored(_));
-        // What is entered from here on may not be among the names.
-        let before: HashSet<RunId> = {
-            let entries = lock(&self.entries);
-            let stored = entries.iter().filter(|(_, entry)| is_stored(entry));
-            stored.map(|(id, _)| *id).collect()
-        };
-        let names = match folder.names() {
-            Ok(names) => names,
-            Err(error) => return log::warn!("the state folder could not be read: {error}"),
-        };
-        let mut entries = lock(&self.entries);
-        entries.retain(|id, entry| {
-            !is_stored(entry) || !before.contains(id) || names.get(id).is_some_and(|has| *has)
-        });
-        // Most are known and final.
-        let is_final = |entry: &RunEntry| match entry {
-            RunEntry::Live(_) => true,
-            RunEntry::Stored(stored) => stored.record.ended.is_some(),
-        };
-        let is_new = |id: &RunId| !entries.get(id).is_some_and(is_final);
-        let news: Vec<RunId> = names.into_keys().filter(is_new).collect();
-        drop(entries);
-        for id in news {
-            match folder.load(id, now) {
-                Ok(loaded) => self.enter(&loaded),
-                Err(error) if is_gone(&error) => folder.remove_orphan(id),
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// Enters a run of the folder, and charges it to its owner, whose oldest runs go if there is no room.
-    fn enter(&self, loaded: &Loaded) {
-        let Loaded { record, held } = loaded;
-        let account = self.accounts.of(match &record.owner {
-            Owner::Named(name) => name,
-            Owner::Process | Owner::Folder | Owner::Key => "",
-        });
-        let mut new = StoredRun::new(record, account.clone(), None);
-        new.record.ended = record.ended.filter(|_| !held);
-        let mut entries = lock(&self.entries);
-        match entries.get_mut(&record.id) {
-            Some(RunEntry::Live(_)) => return,
-            Some(RunEntry::Stored(known)) => new.charge = known.charge.take(),
-            None => {}
-        }
-        entries.insert(record.id, RunEntry::Stored(Box::new(new)));
-        drop(entries);
-        let size = record.bytes as usize + record.rest();
-        loop {
-            let charged = match lock(&self.entries).get_mut(&record.id) {
-                Some(RunEntry::Stored(stored)) => stored.charge(size),
-                Some(RunEntry::Live(_)) | None => Ok(()),
-            };
-            if charged.is_ok() || self.evict(account.owner(), false).is_none() {
-                return;
-            }
-        }
-    }
-
-    /// Ends all runs of this process as interrupted, and writes the ends that could not be written before.
-    fn interrupt_all(&self) {
-        let entries = lock(&self.entries);
-        let live = entries.values().filter_map(|entry| match entry {
-            RunEntry::Live(live) => Some(live.clone()),
-            RunEntry::Stored(_) => None,
-        });
-        let live: Vec<Arc<LiveRun>> = live.collect();
-        drop(entries);
-        let (ended, open): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| live.has_ended());
-        drop(ended);
-        // All are stopped before any is written: writing takes time, and each token costs money.
-        let now = milliseconds_now();
-        open.iter().for_each(|live| live.interrupt(now));
-        let next = AtomicUsize::new(0);
-        let write = || {
-            while let Some(live) = open.get(next.fetch_add(1, Ordering::Relaxed)) {
-                self.close(live, End::interrupted());
-            }
-        };
-        thread::scope(|scope| {
-            for _ in 1..open.len().min(WRITERS) {
-                let _ = thread::Builder::new()
-                    .name("interrupt".into())
-                    .spawn_scoped(scope, write);
-            }
-            write();
-        });
-        self.write_unwritten();
     }
 }

@@ -5,22 +5,23 @@ use std::thread;
 use serde_json::json;
 
 use crate::account::{Account, Accounts, Bounds, Resource};
+use crate::time::milliseconds_now;
 
 use super::*;
 
 pub(super) const KEEP: Duration = Duration::from_secs(3600);
 pub(super) const LONG: Duration = Duration::from_secs(20);
 
+pub(super) const fn completed() -> End {
+    End::of(RunState::Completed)
+}
+
 pub(super) fn named(name: &str) -> Owner {
     Owner::Named(name.into())
 }
 
-pub(super) fn start(owner: &Owner) -> Start {
-    Start {
-        owner: owner.clone(),
-        patterns: vec!["summarize".into()],
-        model: "m".into(),
-    }
+pub(super) fn record(owner: &Owner) -> Record {
+    Record::new(owner.clone(), vec!["summarize".into()], "m".into())
 }
 
 /// As a server with several callers has them: so much memory, so many runs, so many bytes of them.
@@ -59,19 +60,19 @@ impl Bench {
     }
 
     pub(super) fn begin(&self, owner: &Owner) -> RunWriter {
-        self.runs.begin(start(owner), &self.account(owner))
+        self.runs.begin(record(owner), &self.account(owner))
     }
 
     pub(super) fn task(&self, owner: &Owner, ttl: Duration) -> Result<RunWriter, StoreFull> {
         let account = self.account(owner);
-        self.runs.begin_task(start(owner), ttl, &account)
+        self.runs.begin_task(record(owner), ttl, &account)
     }
 
     /// A finished run.
     pub(super) fn finished(&self, owner: &Owner, text: &str) -> Run {
         let writer = self.begin(owner);
         writer.append(text).unwrap();
-        writer.finish(End::completed());
+        writer.finish(completed());
         writer.run()
     }
 
@@ -91,13 +92,11 @@ impl Bench {
     /// Is it there after that time?
     pub(super) fn has_after(&self, run: &Run, owner: &Owner, time: Duration) -> bool {
         let then = milliseconds_now() + time.as_millis() as u64;
-        self.runs.0.find(run.id(), owner, then).is_some()
+        self.runs.find_at(run.id(), owner, then).is_some()
     }
 
     pub(super) fn tidy_after(&self, time: Duration) {
-        self.runs
-            .0
-            .tidy(milliseconds_now() + time.as_millis() as u64);
+        self.runs.tidy(milliseconds_now() + time.as_millis() as u64);
     }
 }
 
@@ -131,8 +130,12 @@ fn a_run_is_read_while_it_is_written() {
     let part = |skip, most| run.read_chars(skip, most);
     assert_eq!([part(1, 1), part(2, 9), part(3, 1)], ["é", "漢", ""]);
     let (usage, rest) = (json!({"output_tokens": 3}), json!({"format": "markdown"}));
-    let end = End::completed().with_usage(usage.clone());
-    writer.finish(end.with_result(rest.clone()));
+    let end = End {
+        usage: Some(usage.clone()),
+        result: Some(rest.clone()),
+        ..completed()
+    };
+    writer.finish(end);
     assert_eq!(wait(Some(0), LONG), Waited::More, "before the end");
     assert_eq!(wait(Some(6), LONG), Waited::Ended);
     let record = run.record();
@@ -170,7 +173,7 @@ fn whoever_waits_is_woken() {
         (text, run.record().state)
     });
     (0..1000).for_each(|n| writer.append(&format!("{n} é")).unwrap());
-    writer.finish(End::failed(json!({"type": "x"})));
+    writer.finish(End::of(RunState::Failed));
     let all: String = (0..1000).map(|n| format!("{n} é")).collect();
     assert_eq!(reader.join().unwrap(), (all, RunState::Failed));
 }
@@ -206,7 +209,7 @@ fn a_run_is_kept_for_its_time_and_read_by_who_holds_it() {
     bench.tidy_after(KEEP * 9);
     assert!(bench.has(&writer.run(), &me), "what works has no age");
     writer.append("text").unwrap();
-    writer.finish(End::completed());
+    writer.finish(completed());
     let run = writer.run();
     assert!(bench.has_after(&run, &me, KEEP - LONG));
     assert!(!bench.has_after(&run, &me, KEEP));
@@ -231,8 +234,8 @@ fn nothing_is_kept_where_nothing_shall_be() {
     writer.append("text").unwrap();
     let run = writer.run();
     assert!(bench.has(&run, &me), "while it works it can be cancelled");
-    assert_eq!(run.promise(KEEP), Err(StoreFull));
-    writer.finish(End::completed());
+    assert_eq!(bench.runs.promise(&run, KEEP), Err(StoreFull));
+    writer.finish(completed());
     assert!(!bench.has(&run, &me));
     assert_eq!(run.record().state, RunState::Completed);
     assert_eq!(run.read(0, 9), "text");
@@ -257,7 +260,7 @@ fn a_callers_oldest_go_first_and_anothers_never() {
     assert!(!mine.iter().any(|run| bench.has(run, &me)));
     let is_there = |writer: &&RunWriter| bench.has(&writer.run(), &me);
     assert_eq!(working.iter().filter(is_there).count(), 7);
-    working.iter().for_each(|run| run.finish(End::completed()));
+    working.iter().for_each(|run| run.finish(completed()));
     assert_eq!(
         working.iter().filter(is_there).count(),
         5,
@@ -278,7 +281,7 @@ fn bytes_are_charged_as_they_come() {
     writer.append(&"x".repeat(50 << 10)).unwrap();
     assert!(!bench.has(&mine, &me), "it made room");
     writer.append(&"x".repeat(300 << 10)).unwrap();
-    writer.finish(End::completed());
+    writer.finish(completed());
     assert!(!bench.has(&writer.run(), &me), "too long to be kept");
     assert_eq!(writer.run().record().bytes, 400 << 10);
     assert!(bench.has(&yours, &you));
@@ -295,16 +298,20 @@ fn what_is_promised_is_reserved_and_stays() {
     assert_eq!(tasks.len(), 7, "64 KiB each, about three quarters");
     assert_eq!(tasks[0].run().record().ttl, Some(7_200_000));
     let ordinary = bench.begin(&me);
-    assert_eq!(ordinary.run().promise(KEEP), Err(StoreFull));
+    assert_eq!(bench.runs.promise(&ordinary.run(), KEEP), Err(StoreFull));
     assert_eq!(ordinary.run().record().ttl, None);
     tasks[0].append(&"x".repeat(64 << 10)).unwrap();
     assert_eq!(tasks[0].append(&"x".repeat(64 << 10)), Err(StoreFull));
     assert!(bench.task(&you, KEEP).is_ok(), "others have what is left");
-    tasks.iter().for_each(|task| task.finish(End::completed()));
+    tasks.iter().for_each(|task| task.finish(completed()));
     assert!(bench.task(&me, KEEP).is_ok(), "they were shorter");
     let has = |time| bench.has_after(&tasks[1].run(), &me, time);
     assert!(has(KEEP) && !has(KEEP * 2), "kept by the promise alone");
-    assert_eq!(tasks[1].run().promise(KEEP), Err(StoreFull), "it has ended");
+    assert_eq!(
+        bench.runs.promise(&tasks[1].run(), KEEP),
+        Err(StoreFull),
+        "it has ended"
+    );
 }
 
 #[test]
@@ -313,7 +320,10 @@ fn what_a_failed_run_has_beside_its_text_counts() {
     let me = named("me");
     let writer = bench.begin(&me);
     let rest = json!({ "partial": ["x".repeat(100 << 10)] });
-    writer.finish(End::failed(json!(1)).with_result(rest));
+    writer.finish(End {
+        result: Some(rest),
+        ..End::of(RunState::Failed)
+    });
     assert!(bench.accounts.used(Resource::Stored) > 100 << 10);
     assert!(bench.accounts.used(Resource::Memory) > 200 << 10);
 }
@@ -337,7 +347,7 @@ fn memory_is_taken_from_ones_own_kept_runs() {
         "xx",
         "kept, but no more is to come"
     );
-    writer.finish(End::failed(json!("no room")));
+    writer.finish(End::of(RunState::Failed));
     drop(writer);
     let mut greedy = bench.account(&me).open(Resource::Memory);
     assert!(greedy.grow(600 << 10).is_ok() && bench.listed(&me).is_empty());
@@ -354,15 +364,18 @@ fn cancelled_is_seen_at_once_and_stays() {
     assert!(run.cancel().unwrap() && writer.is_cancelled() && !run.cancel().unwrap());
     assert_eq!(run.wait(None, LONG, &mut || true), Waited::Ended);
     writer.append(", and on").unwrap();
-    writer.finish(End::completed().with_usage(json!(1)));
+    writer.finish(End {
+        usage: Some(json!(1)),
+        ..completed()
+    });
     let record = run.record();
     assert_eq!(
-        (record.state, record.usage),
-        (RunState::Cancelled, Some(json!(1)))
+        (record.state, &record.usage),
+        (RunState::Cancelled, &Some(json!(1)))
     );
     assert_eq!(run.read(0, 99), "so far");
-    writer.finish(End::failed(json!(2)));
-    assert_eq!(run.record().error, None, "the first end counts");
+    writer.finish(End::of(RunState::Failed));
+    assert_eq!(run.record(), record, "the first end counts");
     let done = bench.finished(&Owner::Process, "x");
     assert!(!done.cancel().unwrap());
     assert_eq!(done.record().state, RunState::Completed);
@@ -389,7 +402,7 @@ fn the_end_of_the_process_interrupts_what_works() {
     bench.runs.interrupt_all();
     assert_eq!(bench.runs.kept(), 4);
     assert!(writers.iter().all(RunWriter::is_cancelled));
-    writers[0].finish(End::cancelled());
+    writers[0].finish(End::of(RunState::Cancelled));
     let states = writers.each_ref().map(|writer| writer.run().record().state);
     let interrupted = RunState::Interrupted;
     assert_eq!(states, [interrupted, interrupted, RunState::Cancelled]);
@@ -452,7 +465,7 @@ fn many_threads_at_once() {
                         writer.run().cancel().unwrap();
                     }
                     assert!(bench.runs.list(&me, None, 10).unwrap().runs.len() <= 10);
-                    writer.finish(End::completed());
+                    writer.finish(completed());
                     assert_eq!(writer.run().chars(), i as u64 + 1);
                 }
             });

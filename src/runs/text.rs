@@ -1,55 +1,18 @@
-//! An append-only text in memory, and cutting between characters.
+//! Parts of a text, cut between characters.
 
-/// Bytes of a block. A contiguous text would be copied again and again as it grows.
-const BLOCK: usize = 64 << 10;
-
-/// An append-only text.
-#[derive(Default)]
-pub(super) struct Text {
-    blocks: Vec<String>,
-    pub(super) bytes: usize,
-    pub(super) chars: usize,
-    /// Bytes of memory.
-    pub(super) capacity: usize,
+/// Adds to a text that may become long. It grows by an eighth of itself, not by all of it: what it has of the memory is
+/// charged.
+pub(super) fn append(text: &mut String, piece: &str) {
+    if text.capacity() - text.len() < piece.len() {
+        text.reserve_exact(piece.len().max(text.len() / 8).max(1 << 10));
+    }
+    text.push_str(piece);
 }
 
-impl Text {
-    pub(super) fn push(&mut self, piece: &str) {
-        let fits = |block: &String| block.len() + piece.len() <= BLOCK;
-        if !self.blocks.last().is_some_and(fits) {
-            self.shrink();
-            self.blocks.push(String::new());
-        }
-        if let Some(last) = self.blocks.last_mut() {
-            let before = last.capacity();
-            last.push_str(piece);
-            self.capacity += last.capacity() - before;
-        }
-        self.bytes += piece.len();
-        self.chars += piece.chars().count();
-    }
-
-    /// Frees the unused capacity of the last block.
-    pub(super) fn shrink(&mut self) {
-        if let Some(last) = self.blocks.last_mut() {
-            let before = last.capacity();
-            last.shrink_to_fit();
-            self.capacity -= before - last.capacity();
-        }
-    }
-
-    /// At most `most` bytes from byte `from` on, without characters that are only partly within.
-    pub(super) fn read(&self, from: usize, most: usize) -> String {
-        let end = from.saturating_add(most).min(self.bytes);
-        let mut out = Vec::with_capacity(end.saturating_sub(from));
-        let mut start = 0;
-        for block in &self.blocks {
-            let within = |at: usize| at.saturating_sub(start).min(block.len());
-            out.extend_from_slice(&block.as_bytes()[within(from)..within(end.max(from))]);
-            start += block.len();
-        }
-        whole(out)
-    }
+/// At most `most` bytes from byte `from` on, without characters that are only partly within.
+pub(super) fn part(text: &str, from: usize, most: usize) -> String {
+    let end = from.saturating_add(most).min(text.len());
+    whole(text.as_bytes()[from.min(end)..end].to_vec())
 }
 
 /// How many characters begin in these bytes: all bytes of UTF-8 begin one but those of the form 10xxxxxx.
@@ -82,34 +45,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_those_of_the_text_in_one_piece() {
-        let (mut text, plain) = (Text::default(), "aé漢🎼b".repeat(12_000));
-        (0..12_000).for_each(|_| text.push("aé漢🎼b"));
-        assert_eq!((text.bytes, text.chars), (plain.len(), 60_000));
-        assert!(text.blocks.len() > 1);
-        let (near, end) = (BLOCK - 3, plain.len());
-        for from in [0, 1, near, BLOCK, BLOCK + 5, end - 1, end, end + 9] {
-            for most in [0, 1, 2, 3, 17, BLOCK, usize::MAX] {
-                let up = (from.min(end)..).find(|at| plain.is_char_boundary(*at));
-                let down = (0..=from.saturating_add(most).min(end)).rev();
-                let down = down.into_iter().find(|at| plain.is_char_boundary(*at));
-                let part = plain.get(up.unwrap()..down.unwrap()).unwrap_or("");
-                assert_eq!(text.read(from, most), part, "{from} {most}");
+    fn parts_are_whole_characters() {
+        let text = "aé漢🎼b";
+        for from in 0..text.len() + 2 {
+            for most in [0, 1, 2, 3, 9, usize::MAX] {
+                let up = (from.min(text.len())..).find(|at| text.is_char_boundary(*at));
+                let mut down = (0..=from.saturating_add(most).min(text.len())).rev();
+                let down = down.find(|at| text.is_char_boundary(*at));
+                let expected = text.get(up.unwrap()..down.unwrap()).unwrap_or("");
+                assert_eq!(part(text, from, most), expected, "{from} {most}");
             }
         }
     }
 
     #[test]
     fn memory_follows_the_text() {
-        let mut text = Text::default();
-        (0..20_000).for_each(|_| text.push("0123456789"));
-        let room = text.capacity - text.bytes;
-        assert!(room < BLOCK, "{room}");
-        text.shrink();
-        let real: usize = text.blocks.iter().map(String::capacity).sum();
-        assert_eq!((text.capacity, text.bytes), (real, 200_000));
-        text.push(&"x".repeat(BLOCK + 1));
-        assert_eq!(text.read(200_000, usize::MAX).len(), BLOCK + 1);
+        let mut text = String::new();
+        (0..20_000).for_each(|_| append(&mut text, "0123456789"));
+        let room = text.capacity() - text.len();
+        assert!(text.len() == 200_000 && room <= 25_000, "{room}");
     }
 
     #[test]

@@ -206,7 +206,7 @@ impl Listener {
             };
             let mut working = None;
             for run in &listener.tasks {
-                let state = run.record().state;
+                let state = run.bare().state;
                 if told.insert(run.id(), state).unwrap_or(RunState::Working) != state {
                     let meta = listener.meta.clone().unwrap_or_default();
                     if let Some(message) =

@@ -336,7 +336,7 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
         let tasks: Vec<_> = page
             .runs
             .iter()
-            .map(|run| task(&run.record(), revision, backend.settings.keep))
+            .map(|run| task(&run.bare(), revision, backend.settings.keep))
             .collect();
         result.field("tasks", &tasks);
         if let Some(next) = page.next {

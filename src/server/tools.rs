@@ -14,7 +14,7 @@ use crate::protocol::{
     Answer, Cache, Feature, Id, NoId, Params, Refusal, RequestContext, ResultWriter, Revision,
     error_object, jsonrpc, pages, stored,
 };
-use crate::runs::{self, Run, Start};
+use crate::runs::{self, Record, Run};
 use crate::text::{prefix, shown};
 use crate::tools::{self, Failure, Outcome, Prepared, RunPlan, TOOLS, Tool};
 use crate::{random, time};
@@ -205,16 +205,12 @@ fn run_pattern(
     if let Err(error) = context.may_begin(plan.patterns.len() as u32) {
         return refused(error, result);
     }
-    let start = Start {
-        owner: context.caller.owner.clone(),
-        patterns: plan.patterns,
-        model: plan.model,
-    };
+    let record = Record::new(context.caller.owner.clone(), plan.patterns, plan.model);
     let writer = match task {
-        None => backend.runs.begin(start, &context.caller.account),
+        None => backend.runs.begin(record, &context.caller.account),
         Some(ttl) => backend
             .runs
-            .begin_task(start, ttl, &context.caller.account)
+            .begin_task(record, ttl, &context.caller.account)
             .map_err(|runs::StoreFull| {
                 let detail = "There is no room for another task: too many of yours or in all work or must be kept. \
                               Try again later, or call without params.task.";
@@ -261,9 +257,9 @@ fn early_answer(
     let (run, id, context) = (run.clone(), call.id.clone(), call.context);
     let (keep, revision) = (call.server.backend.settings.keep, context.request.revision);
     let (account, request_id) = (context.caller.account.clone(), context.request_id.clone());
-    let may_be_task = context.request.tasks;
+    let (runs, may_be_task) = (call.server.backend.runs.clone(), context.request.tasks);
     move || {
-        let is_task = is_task || may_be_task && run.promise(keep).is_ok();
+        let is_task = is_task || may_be_task && runs.promise(&run, keep).is_ok();
         // Before the caller learns of it.
         run.persist();
         let mut result = ResultWriter::new(&id, revision);

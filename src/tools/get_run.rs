@@ -115,7 +115,7 @@ fn list(context: &Arc<Context>) -> Result<Outcome, Failure> {
     })?;
     let now = time::milliseconds_now();
     let entry = |run: &Run| {
-        let record = run.record();
+        let record = run.bare();
         let mut entry = json!({
             "run_id": record.id,
             "status": record.state.name(),

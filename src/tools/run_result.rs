@@ -63,27 +63,27 @@ pub(crate) fn end(result: Result<Outcome, Failure>, run: &Run, request_id: &str)
     let Failure {
         error, mut partial, ..
     } = match result {
-        Ok(outcome) => return outcome.end.unwrap_or(End::completed()),
+        Ok(outcome) => return outcome.end.unwrap_or(End::of(RunState::Completed)),
         Err(failure) => failure,
     };
     // The text is in the store already.
     if run.record().bytes > 0 {
         partial.pop();
     }
-    let end = if error.kind == Kind::Cancelled {
-        End::cancelled()
-    } else {
+    let mut end = End::of(RunState::Cancelled);
+    if error.kind != Kind::Cancelled {
         let mut kept = json!({ "kind": error.kind.name(), "detail": error.detail });
         if let Some(after) = error.retry_after {
             kept["retry_after_ms"] = (after.as_millis() as u64).into();
         }
-        End::failed(kept)
-    };
+        (end.state, end.error) = (RunState::Failed, Some(kept));
+    }
     let mut rest = json!({ "request_id": request_id });
     if !partial.is_empty() {
         rest["partial"] = partial.into();
     }
-    end.with_result(rest)
+    end.result = Some(rest);
+    end
 }
 
 /// The id of the request that a run was made for, where it failed.

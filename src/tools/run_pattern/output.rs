@@ -2,7 +2,7 @@
 
 use crate::fabric::{Error, Event, Usage, Wait, no_room};
 use crate::metrics;
-use crate::runs::End;
+use crate::runs::{End, RunState};
 use crate::text::prefix;
 use crate::tools::run_result::{DEFAULT_FORMAT, Rest};
 use crate::tools::{Context, Outcome};
@@ -101,9 +101,12 @@ impl Output {
             warnings,
             ..Rest::default()
         };
-        let end = End::completed().with_result(serde_json::to_value(rest).unwrap_or_default());
-        let usage = used.and_then(|usage| serde_json::to_value(usage).ok());
-        Outcome::end(usage.into_iter().fold(end, End::with_usage), self.bytes)
+        let end = End {
+            usage: used.and_then(|usage| serde_json::to_value(usage).ok()),
+            result: serde_json::to_value(rest).ok(),
+            ..End::of(RunState::Completed)
+        };
+        Outcome::end(end, self.bytes)
     }
 
     /// The beginning of the text, at most `most` bytes.
