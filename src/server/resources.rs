@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::fabric::{Error, Kind, NO_STRATEGIES, Name, Source};
+use crate::fabric::{Error, Kind, NO_STRATEGIES, Name};
 use crate::protocol::pages;
 use crate::protocol::{Cache, Feature, Params, Refusal, ResultWriter, Revision, jsonrpc};
 use crate::search::humanised;

@@ -16,7 +16,6 @@ use crate::account::Full;
 use crate::config::MAX_NAME;
 use crate::text;
 
-use super::catalog::Source;
 use super::client::{Limits, Media, pause};
 use super::events::{self, Decoder};
 use super::types::can_be_given;
@@ -44,6 +43,70 @@ impl Client {
     /// `GET /patterns/names`: the names of all patterns.
     pub(crate) fn pattern_names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
         self.names(None, wait)
+    }
+
+    /// `GET /patterns/names`.
+    pub(crate) fn names(
+        &self,
+        before: Option<&Arc<Names>>,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Arc<Names>, Error> {
+        let limits = self.request_limits();
+        self.read("/patterns/names", limits, wait, |body| match before {
+            Some(same) if same.is_from(&body) => Some(Arc::clone(same)),
+            _ => Names::read(body).map(Arc::new),
+        })
+    }
+
+    /// `GET /patterns/:name`.
+    pub(crate) fn listed_pattern(
+        &self,
+        name: &Name,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Pattern, Error> {
+        let path = format!("/patterns/{}", name.percent_encoded());
+        self.read(&path, self.request_limits(), wait, |body| {
+            Pattern::from_body(members(&body)?, name)
+        })
+    }
+
+    /// `GET /strategies`, sorted by name. A 500 means that there is no such folder: see [`NO_STRATEGIES`].
+    pub(crate) fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
+        in_folder(
+            self.read("/strategies", self.request_limits(), wait, |body| {
+                // Go writes an empty list as `null`.
+                let mut strategies = decode::<Option<Vec<Strategy>>>(&body)?.unwrap_or_default();
+                strategies.sort_by(|a, b| a.name.cmp(&b.name));
+                Some(strategies)
+            }),
+        )
+    }
+
+    /// `GET /models/names`. The first time, Fabric asks every vendor, so this has its own timeout.
+    ///
+    /// Meanwhile it returns an empty list to every other caller (seen up to 1.4.470), so an empty list is requested
+    /// again after each of [`EMPTY_MODELS_DELAYS`].
+    pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
+        let mut delays = EMPTY_MODELS_DELAYS.iter();
+        loop {
+            let models = self.read("/models/names", self.models_limits(), wait, |body| {
+                Models::from_body(members(&body)?)
+            })?;
+            match delays.next() {
+                Some(delay) if models == Models::default() => pause(*delay, wait.as_ref())?,
+                _ => return Ok(models),
+            }
+        }
+    }
+
+    /// `GET /contexts/names` or `GET /sessions/names`. `None` on a 500, which means that there is no such folder.
+    pub(crate) fn stored(
+        &self,
+        what: StoredKind,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Option<Names>, Error> {
+        let path = format!("/{}/names", what.plural());
+        in_folder(self.read(&path, self.request_limits(), wait, Names::read))
     }
 
     /// `GET /patterns/:name`. A pattern that is not on the list of names is [`Kind::PatternNotFound`].
@@ -173,7 +236,7 @@ impl Client {
                 Ok(0) => {
                     let last = decoder.finish(&mut |event| run.take(event));
                     run.unless_failed(last)?;
-                    let is_empty = response.media == Media::Other && !decoder.has_event();
+                    let is_empty = response.media == Media::Other && !decoder.has_event;
                     return if is_empty || decoder.is_foreign() {
                         Err(response.not_a_run())
                     } else {
@@ -270,64 +333,6 @@ fn in_folder<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     match read {
         Err(error) if error.status == Some(500) => Ok(None),
         read => read.map(Some),
-    }
-}
-
-impl Source for Client {
-    /// `GET /patterns/names`.
-    fn names(
-        &self,
-        before: Option<&Arc<Names>>,
-        wait: &Arc<dyn Wait>,
-    ) -> Result<Arc<Names>, Error> {
-        let limits = self.request_limits();
-        self.read("/patterns/names", limits, wait, |body| match before {
-            Some(same) if same.is_from(&body) => Some(Arc::clone(same)),
-            _ => Names::read(body).map(Arc::new),
-        })
-    }
-
-    /// `GET /patterns/:name`.
-    fn listed_pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error> {
-        let path = format!("/patterns/{}", name.percent_encoded());
-        self.read(&path, self.request_limits(), wait, |body| {
-            Pattern::from_body(members(&body)?, name)
-        })
-    }
-
-    /// `GET /strategies`, sorted by name. A 500 means that there is no such folder: see [`NO_STRATEGIES`].
-    fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
-        in_folder(
-            self.read("/strategies", self.request_limits(), wait, |body| {
-                // Go writes an empty list as `null`.
-                let mut strategies = decode::<Option<Vec<Strategy>>>(&body)?.unwrap_or_default();
-                strategies.sort_by(|a, b| a.name.cmp(&b.name));
-                Some(strategies)
-            }),
-        )
-    }
-
-    /// `GET /models/names`. The first time, Fabric asks every vendor, so this has its own timeout.
-    ///
-    /// Meanwhile it returns an empty list to every other caller (seen up to 1.4.470), so an empty list is requested
-    /// again after each of [`EMPTY_MODELS_DELAYS`].
-    fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
-        let mut delays = EMPTY_MODELS_DELAYS.iter();
-        loop {
-            let models = self.read("/models/names", self.models_limits(), wait, |body| {
-                Models::from_body(members(&body)?)
-            })?;
-            match delays.next() {
-                Some(delay) if models == Models::default() => pause(*delay, wait.as_ref())?,
-                _ => return Ok(models),
-            }
-        }
-    }
-
-    /// `GET /contexts/names` or `GET /sessions/names`. `None` on a 500, which means that there is no such folder.
-    fn stored(&self, what: StoredKind, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
-        let path = format!("/{}/names", what.plural());
-        in_folder(self.read(&path, self.request_limits(), wait, Names::read))
     }
 }
 
