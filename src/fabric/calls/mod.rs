@@ -200,12 +200,10 @@ impl Client {
         drop(request);
         wait.release(input);
         let mut response = self.post("/chat", json, self.run_limits(), wait, None)?;
-        let (limit, client) = (self.max_output, self);
         let mut run = EventRelay {
-            client,
+            client: self,
             each,
             wait,
-            limit,
             received: 0,
             failed: None,
             is_complete: false,
@@ -247,7 +245,12 @@ impl Client {
                 Err(error) if decoder.is_foreign() && error.kind != Kind::Cancelled => {
                     Err(response.not_a_run())
                 }
-                Err(error) => Err(run.interrupted(error)),
+                // Silence after some content is an interruption.
+                Err(error) if error.kind == Kind::Timeout && run.received > 0 => Err(Error {
+                    kind: Kind::StreamInterrupted,
+                    ..error
+                }),
+                Err(error) => Err(error),
             };
             // Doubled: the incomplete event and its decoded text.
             let result = result
@@ -489,7 +492,6 @@ struct EventRelay<'a> {
     client: &'a Client,
     each: &'a mut dyn FnMut(Event) -> Result<(), Error>,
     wait: &'a Arc<dyn Wait>,
-    limit: usize,
     /// Bytes of content.
     received: usize,
     /// The first `error` event, which decides the result.
@@ -505,10 +507,10 @@ impl EventRelay<'_> {
         match &mut event {
             Event::Content { content, .. } => {
                 self.received += content.len();
-                if self.received > self.limit {
+                if self.received > self.client.max_output {
                     let detail = format!(
                         "The output has more than {} MiB, the limit. Ask for less.",
-                        self.limit >> 20
+                        self.client.max_output >> 20
                     );
                     return Err(Error::new(Kind::ResponseTooLarge, detail));
                 }
@@ -517,10 +519,9 @@ impl EventRelay<'_> {
             Event::Error { content } => {
                 *content = sanitize(&self.client.without_key(content));
                 if self.failed.is_none() {
-                    let said = if content.is_empty() {
-                        "no reason given"
-                    } else {
-                        content.as_str()
+                    let said = match content.as_str() {
+                        "" => "no reason given",
+                        content => content,
                     };
                     let detail = format!("Fabric could not run the pattern. {said}");
                     self.failed = Some(Error::new(Kind::ApiError, detail).after_status(200));
@@ -531,18 +532,6 @@ impl EventRelay<'_> {
             Event::Other => return Ok(()),
         }
         (self.each)(event)
-    }
-
-    /// Silence after some content is an interruption.
-    fn interrupted(&self, error: Error) -> Error {
-        if error.kind == Kind::Timeout && self.received > 0 {
-            Error {
-                kind: Kind::StreamInterrupted,
-                ..error
-            }
-        } else {
-            error
-        }
     }
 
     /// After an `error` event, the rest of the stream does not matter. After `complete`, trailing bytes do not either:
