@@ -2,7 +2,7 @@
 //!
 //! In scope: server-sent events in pieces of any size, and the meaning of one event. Not in scope: reading the bytes,
 //! the result of a run, and the size of the output (`calls`). Framing follows WHATWG HTML, section "Server-sent
-//! events", except that the last event needs no blank line, and that no line ends with CR alone, as none of Fabric's does.
+//! events", except that the last event needs no blank line.
 
 use std::borrow::Cow;
 
@@ -14,6 +14,9 @@ use crate::config::MAX_RUN_OUTPUT;
 
 /// Largest single event of a run, in bytes as sent: twice the output, because JSON escapes what it carries.
 const MAX_EVENT: usize = 2 * MAX_RUN_OUTPUT;
+
+/// The byte order mark in UTF-8.
+pub(super) const MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Capacity of a buffer that is kept between events, in bytes.
 const KEPT: usize = 64 << 10;
@@ -62,6 +65,10 @@ pub(super) struct Decoder {
     data: Vec<u8>,
     /// Whether `data` has at least one `data` line, perhaps an empty one.
     has_data: bool,
+    /// The last line ended with CR: a following LF belongs to it.
+    after_cr: bool,
+    /// A line has ended, so no byte order mark may follow.
+    has_line: bool,
     /// There was an event.
     pub(super) has_event: bool,
     /// There was a line that is not part of any event.
@@ -87,10 +94,15 @@ impl Decoder {
         bytes: &[u8],
         each: &mut dyn FnMut(Event) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
+        for part in bytes.split_inclusive(is_end) {
+            if std::mem::take(&mut self.after_cr) && part == b"\n" {
+                continue;
+            }
             self.check_size(self.line.len() + part.len())?;
             self.line.extend_from_slice(part);
-            if self.line.ends_with(b"\n") {
+            if let Some(end) = self.line.pop_if(|last| is_end(last)) {
+                self.after_cr = end == b'\r';
                 self.end_line(each)?;
             }
         }
@@ -145,8 +157,8 @@ impl Decoder {
     /// Processes and clears the line.
     fn end_line(&mut self, each: &mut dyn FnMut(Event) -> Result<(), Error>) -> Result<(), Error> {
         let mut line = std::mem::take(&mut self.line);
-        for end in [b'\n', b'\r'] {
-            line.pop_if(|last| *last == end);
+        if !std::mem::replace(&mut self.has_line, true) && line.starts_with(MARK) {
+            line.drain(..MARK.len());
         }
         match field(&line) {
             SseLine::Blank => self.dispatch(each)?,
@@ -198,7 +210,6 @@ enum SseLine<'a> {
 /// Classifies one line, without its end. Comments, `event`, `id`, `retry` and unknown fields are ignored; but a stream
 /// of unknown fields only is not an event stream.
 fn field(line: &[u8]) -> SseLine<'_> {
-    let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
     match line.strip_prefix(b"data") {
         _ if line.is_empty() => SseLine::Blank,
         Some(b"") => SseLine::Data(b""),
@@ -313,7 +324,7 @@ mod tests {
                        data:{\"type\":\"content\",\"format\":\"markdown\",\"content\":\"漢\u{1f600}\"}\r\n\r\n\
                        data: {\"type\":\"content\",\ndata: \"format\":\"markdown\",\ndata:\"content\":\"b\"}\n\n\
                        :\n\n\n\ndata\n\ndata: \n\ndatax: 1\n\n\
-                       data: {\"type\":\"content\",\"format\":\"markdown\",\"content\":\"c\"}\r\n\n\
+                       data: {\"type\":\"content\",\"format\":\"markdown\",\"content\":\"c\"}\r\r\
                        data: {\"type\":\"later\",\"x\":[1]}\n\ndata: {\"type\":\"complete\",\"content\":\"\"}\n\n";
 
     #[test]
@@ -362,7 +373,7 @@ mod tests {
         assert_eq!(feed(b"\n"), 1);
         assert_eq!(
             feed(b"data: {\"type\":\"content\",\"content\":\"b\"}\r\n\r"),
-            1
+            2
         );
         assert_eq!(feed(b"\ndata: {\"type\":\"complete\"}\n\n"), 3);
     }

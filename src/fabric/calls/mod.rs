@@ -211,7 +211,7 @@ impl Client {
         if response.media == Media::Json {
             let not_a_run = response.not_a_run();
             let body = response.into_bytes(self.max_body)?;
-            let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&body);
+            let body = body.strip_prefix(events::MARK).unwrap_or(&body);
             match events::parse(body) {
                 Ok(Event::Usage(_) | Event::Other) | Err(_) => return Err(not_a_run),
                 Ok(event) => {
