@@ -57,8 +57,7 @@ fn a_private_authority_is_read_at_the_start_but_only_for_https() {
 fn https_needs_a_build_with_tls() {
     assert!(
         Client::new(&settings("https://h"))
-            .unwrap_err()
-            .starts_with("FABRIC_BASE_URL is https")
+            .is_err_and(|why| why.starts_with("FABRIC_BASE_URL is https"))
     );
 }
 
