@@ -3,12 +3,12 @@
 
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ureq::http::Uri;
 use ureq::http::uri::Scheme;
@@ -117,15 +117,12 @@ fn usable(proxy: Option<Proxy>, uri: &Uri) -> Result<Option<Proxy>, String> {
 
 /// The name lookups of one client; clones share [`MAX_LOOKUPS`]. ureq resolves the host of each request, even on a pooled
 /// connection: addresses and `localhost` need no thread for it. Nothing is cached.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Lookups {
     running: Arc<(Mutex<usize>, Condvar)>,
-    look_up: Arc<LookUp>,
+    look_up: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
     stack: usize,
 }
-
-/// Finds the addresses of a host, with a port.
-type LookUp = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
 /// No thread could be started for a lookup. Inside [`ureq::Error::Other`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +141,7 @@ impl Lookups {
     pub(crate) fn new() -> Lookups {
         Lookups {
             running: Arc::default(),
-            look_up: Arc::new(|host, port| (host, port).to_socket_addrs().map(Iterator::collect)),
+            look_up: |host, port| (host, port).to_socket_addrs().map(Iterator::collect),
             stack: LOOKUP_STACK,
         }
     }
@@ -156,15 +153,19 @@ impl Lookups {
         port: u16,
         timeout: NextTimeout,
     ) -> Result<Vec<SocketAddr>, ureq::Error> {
-        let late = ureq::Error::Timeout(timeout.reason);
         let begun = Instant::now();
-        let Some(place) = LookupPlace::enter(&self.running, *timeout.after) else {
-            return Err(late);
-        };
-        let look_up = Arc::clone(&self.look_up);
+        let (running, freed) = &*self.running;
+        let is_full = |running: &mut usize| *running >= MAX_LOOKUPS;
+        let (mut count, is_free) = wait_while(freed, lock(running), *timeout.after, is_full);
+        if !is_free {
+            return Err(ureq::Error::Timeout(timeout.reason));
+        }
+        *count += 1;
+        drop(count);
+        let (running, look_up) = (RunningLookup(self.clone()), self.look_up);
         let (found, finds) = sync_channel(1);
         let work = move || {
-            let _place = place;
+            let _running = running;
             // Fails if nobody waits any more.
             let _ = found.send(look_up(&host, port));
         };
@@ -178,38 +179,19 @@ impl Lookups {
             // The system may fail for want of a file, which says nothing about the name.
             Ok(Err(error)) if is_out_of_sockets(&error) => Err(ureq::Error::Io(error)),
             Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => Err(ureq::Error::HostNotFound),
-            Err(RecvTimeoutError::Timeout) => Err(late),
+            Err(RecvTimeoutError::Timeout) => Err(ureq::Error::Timeout(timeout.reason)),
         }
     }
 }
 
 /// One of [`MAX_LOOKUPS`], until it is dropped.
-struct LookupPlace(Arc<(Mutex<usize>, Condvar)>);
+struct RunningLookup(Lookups);
 
-impl LookupPlace {
-    /// Waits for a free place, `limit` at most.
-    fn enter(running: &Arc<(Mutex<usize>, Condvar)>, limit: Duration) -> Option<LookupPlace> {
-        let (count, freed) = &**running;
-        let is_full = |count: &mut usize| *count >= MAX_LOOKUPS;
-        let (mut count, is_free) = wait_while(freed, lock(count), limit, is_full);
-        if !is_free {
-            return None;
-        }
-        *count += 1;
-        Some(LookupPlace(Arc::clone(running)))
-    }
-}
-
-impl Drop for LookupPlace {
+impl Drop for RunningLookup {
     fn drop(&mut self) {
-        *lock(&self.0.0) -= 1;
-        self.0.1.notify_one();
-    }
-}
-
-impl fmt::Debug for Lookups {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lookups").finish_non_exhaustive()
+        let (running, freed) = &*self.0.running;
+        *lock(running) -= 1;
+        freed.notify_one();
     }
 }
 
@@ -224,14 +206,10 @@ impl Resolver for Lookups {
         let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
         // musl compares with /etc/hosts by the letter.
         let host = uri.host().unwrap_or_default().to_ascii_lowercase();
+        let here: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         let found = match Host::parse(&host) {
             Ok(Host::Ip(address)) => vec![(address, port).into()],
-            Ok(name) if name.leads_here() => {
-                vec![
-                    (Ipv4Addr::LOCALHOST, port).into(),
-                    (Ipv6Addr::LOCALHOST, port).into(),
-                ]
-            }
+            Ok(name) if name.leads_here() => here.map(|address| (address, port).into()).into(),
             _ => self.find(host, port, timeout)?,
         };
         let mut addresses = self.empty();
@@ -259,32 +237,36 @@ pub(crate) fn is_out_of_sockets(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
 
     const LONG: Duration = Duration::from_secs(20);
+    /// Lookups of `slow` wait for it.
+    static GATE: Mutex<()> = Mutex::new(());
 
-    /// Lookups whose results the test sends one by one; each reports its name first.
-    struct ScriptedLookups {
-        lookups: Lookups,
-        names: Receiver<String>,
-        results: Sender<io::Result<Vec<SocketAddr>>>,
+    /// Lookups whose result depends on the name.
+    fn scripted() -> Lookups {
+        let look_up = |host: &str, port: u16| {
+            let found = || SocketAddr::from(([192, 0, 2, 1], port));
+            match host {
+                "slow" => drop(lock(&GATE)),
+                "unknown" => return Err(io::Error::other("no such name")),
+                "full" => return Err(io::Error::from_raw_os_error(24)),
+                "none" => return Ok(vec![]),
+                _ => {}
+            }
+            Ok(vec![found(); 40])
+        };
+        Lookups {
+            look_up,
+            ..Lookups::new()
+        }
     }
 
-    fn scripted() -> ScriptedLookups {
-        let ((named, names), (results, script)) = (channel(), channel());
-        let script = Mutex::new(script);
-        let look_up = move |host: &str, port: u16| {
-            let _ = named.send(format!("{host}:{port}"));
-            lock(&script).recv().unwrap()
-        };
-        let lookups = Lookups {
-            look_up: Arc::new(look_up),
-            ..Lookups::new()
-        };
-        ScriptedLookups {
-            lookups,
-            names,
-            results,
+    /// Lookups that get no thread.
+    fn starved() -> Lookups {
+        Lookups {
+            stack: 1 << 47,
+            ..scripted()
         }
     }
 
@@ -304,46 +286,30 @@ mod tests {
             .map(|found| found.to_vec())
     }
 
-    fn found() -> Vec<SocketAddr> {
-        vec!["192.0.2.1:80".parse().unwrap()]
-    }
-
     #[test]
     fn only_so_many_lookups_run_at_once_and_the_next_one_waits() {
-        let ScriptedLookups {
-            lookups,
-            names,
-            results,
-        } = scripted();
-        let is_late = |result: Result<Vec<SocketAddr>, ureq::Error>| {
+        let lookups = scripted();
+        let is_late = |url: &str, after| {
+            let result = resolve(&lookups, url, after);
             matches!(result, Err(ureq::Error::Timeout(ureq::Timeout::Resolve)))
         };
+        let gate = lock(&GATE);
         for _ in 0..MAX_LOOKUPS {
-            assert!(is_late(resolve(&lookups, "http://slow", Duration::ZERO)));
-            assert_eq!(names.recv().unwrap(), "slow:80");
+            assert!(is_late("http://slow", Duration::ZERO));
         }
-        assert!(is_late(resolve(&lookups, "https://B", Duration::ZERO)));
+        assert_eq!(*lock(&lookups.running.0), MAX_LOOKUPS);
+        assert!(is_late("https://B", Duration::from_millis(20)));
         thread::scope(|scope| {
             let next = scope.spawn(|| resolve(&lookups, "https://B", LONG));
-            results.send(Ok(vec![])).unwrap();
-            assert_eq!(names.recv().unwrap(), "b:443");
-            (0..MAX_LOOKUPS).for_each(|_| results.send(Ok(found())).unwrap());
-            assert_eq!(next.join().unwrap().unwrap(), found());
+            drop(gate);
+            let found = next.join().unwrap().unwrap();
+            assert_eq!(found, [SocketAddr::from(([192, 0, 2, 1], 443)); 16]);
         });
-        assert!(names.try_recv().is_err(), "a lookup without a place");
     }
 
     #[test]
     fn without_a_thread_a_lookup_is_an_error_and_the_next_one_is_tried() {
-        let ScriptedLookups {
-            lookups,
-            names,
-            results,
-        } = scripted();
-        let starved = Lookups {
-            stack: 1 << 47,
-            ..lookups.clone()
-        };
+        let starved = starved();
         for _ in 0..=MAX_LOOKUPS {
             let none = resolve(&starved, "http://h", LONG);
             assert!(
@@ -351,49 +317,31 @@ mod tests {
                 "{none:?}"
             );
         }
-        results.send(Ok(found())).unwrap();
-        assert_eq!(resolve(&lookups, "http://h", LONG).unwrap(), found());
-        assert_eq!(names.recv().unwrap(), "h:80");
+        assert_eq!(*lock(&starved.running.0), 0);
     }
 
     #[test]
     fn addresses_and_localhost_need_no_thread() {
-        let starved = Lookups {
-            stack: 1 << 47,
-            ..Lookups::new()
-        };
-        for (url, expected) in [
-            ("http://192.0.2.1", "192.0.2.1:80"),
-            ("https://[::1]:8443", "[::1]:8443"),
+        for (url, found) in [
+            ("http://192.0.2.1", &["192.0.2.1:80"][..]),
+            ("https://[::1]:8443", &["[::1]:8443"]),
+            ("http://LocalHost:8080", &["127.0.0.1:8080", "[::1]:8080"]),
+            ("http://a.localhost:8080", &["127.0.0.1:8080", "[::1]:8080"]),
         ] {
-            assert_eq!(
-                resolve(&starved, url, LONG).unwrap(),
-                [expected.parse().unwrap()],
-                "{url}"
-            );
-        }
-        for url in ["http://LocalHost:8080", "http://a.localhost:8080"] {
-            let expected = ["127.0.0.1:8080", "[::1]:8080"].map(|address| address.parse().unwrap());
-            assert_eq!(resolve(&starved, url, LONG).unwrap(), expected);
+            let found: Vec<SocketAddr> = found.iter().map(|text| text.parse().unwrap()).collect();
+            assert_eq!(resolve(&starved(), url, LONG).unwrap(), found, "{url}");
         }
     }
 
     #[test]
-    fn what_a_lookup_finds_is_told() {
-        let ScriptedLookups {
-            lookups, results, ..
-        } = scripted();
-        let resolved = |found| {
-            results.send(found).unwrap();
-            resolve(&lookups, "http://h", LONG)
-        };
-        assert_eq!(resolved(Ok(vec![found()[0]; 40])).unwrap().len(), 16);
-        for unknown in [Ok(vec![]), Err(io::Error::other("no such name"))] {
-            assert!(matches!(resolved(unknown), Err(ureq::Error::HostNotFound)));
+    fn a_lookup_that_finds_nothing_says_why() {
+        for unknown in ["http://none", "http://unknown"] {
+            let found = resolve(&scripted(), unknown, LONG);
+            assert!(matches!(found, Err(ureq::Error::HostNotFound)), "{unknown}");
         }
         #[cfg(unix)]
         {
-            let full = resolved(Err(io::Error::from_raw_os_error(24)));
+            let full = resolve(&scripted(), "http://full", LONG);
             assert!(
                 matches!(&full, Err(ureq::Error::Io(error)) if is_out_of_sockets(error)),
                 "{full:?}"

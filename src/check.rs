@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::access::Access;
 use crate::config::{self, Config};
-use crate::fabric::{Cause, Chat, Client, Error, Event, Kind, Name, NoWait, Source, Wait};
+use crate::fabric::{Cause, Chat, Client, Error, Event, Kind, Name, NoWait, Wait};
 use crate::protocol::Revision;
 use crate::server::Server;
 use crate::text::{WIDTH, wrapped};

@@ -14,7 +14,6 @@ mod digest;
 mod error;
 mod identity;
 mod oauth;
-mod outbound;
 mod tokens;
 
 use std::net::IpAddr;

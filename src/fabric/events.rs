@@ -15,6 +15,9 @@ use crate::config::MAX_RUN_OUTPUT;
 /// Largest single event of a run, in bytes as sent: twice the output, because JSON escapes what it carries.
 const MAX_EVENT: usize = 2 * MAX_RUN_OUTPUT;
 
+/// The byte order mark in UTF-8.
+pub(super) const MARK: &[u8] = b"\xEF\xBB\xBF";
+
 /// Capacity of a buffer that is kept between events, in bytes.
 const KEPT: usize = 64 << 10;
 
@@ -54,8 +57,8 @@ pub(crate) struct Usage {
 }
 
 /// Decodes bytes into events. Each byte is scanned once.
-#[derive(Debug)]
-pub(crate) struct Decoder {
+#[derive(Debug, Default)]
+pub(super) struct Decoder {
     /// An incomplete line.
     line: Vec<u8>,
     /// The data of an incomplete event.
@@ -64,74 +67,61 @@ pub(crate) struct Decoder {
     has_data: bool,
     /// The last line ended with CR: a following LF belongs to it.
     after_cr: bool,
-    /// No line has ended yet, so it may begin with a byte order mark.
-    at_start: bool,
+    /// A line has ended, so no byte order mark may follow.
+    has_line: bool,
     /// There was an event.
-    has_event: bool,
+    pub(super) has_event: bool,
     /// There was a line that is not part of any event.
     has_foreign: bool,
+    /// Largest event, in bytes.
     limit: usize,
 }
 
 impl Decoder {
     /// A decoder at the start of a stream, for events of at most [`MAX_EVENT`] bytes.
-    pub(crate) fn new() -> Decoder {
-        Decoder::with_limit(MAX_EVENT)
-    }
-
-    fn with_limit(limit: usize) -> Decoder {
+    pub(super) fn new() -> Decoder {
         Decoder {
-            line: Vec::new(),
-            data: Vec::new(),
-            has_data: false,
-            after_cr: false,
-            at_start: true,
-            has_event: false,
-            has_foreign: false,
-            limit,
+            limit: MAX_EVENT,
+            ..Decoder::default()
         }
     }
 
     /// Decodes the next bytes and passes each complete event to `each`, whose errors are returned.
     ///
     /// Data that is not a JSON object is [`Kind::ApiError`], an event beyond the limit [`Kind::ResponseTooLarge`].
-    pub(crate) fn feed(
+    pub(super) fn feed(
         &mut self,
-        mut bytes: &[u8],
+        bytes: &[u8],
         each: &mut dyn FnMut(Event) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        while let Some(&first) = bytes.first() {
-            if std::mem::take(&mut self.after_cr) && first == b'\n' {
-                bytes = &bytes[1..];
+        let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
+        for part in bytes.split_inclusive(is_end) {
+            if std::mem::take(&mut self.after_cr) && part == b"\n" {
                 continue;
             }
-            let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
-            let (line, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
-            self.check_size(self.line.len() + line.len())?;
-            self.line.extend_from_slice(line);
-            let Some((&end, rest)) = rest.split_first() else {
-                break;
-            };
-            self.after_cr = end == b'\r';
-            bytes = rest;
-            self.end_line(each)?;
+            self.check_size(self.line.len() + part.len())?;
+            self.line.extend_from_slice(part);
+            if let Some(end) = self.line.pop_if(|last| is_end(last)) {
+                self.after_cr = end == b'\r';
+                self.end_line(each)?;
+            }
         }
         Ok(())
     }
 
     /// Bytes buffered of an incomplete event.
-    pub(crate) fn held(&self) -> usize {
+    pub(super) fn held(&self) -> usize {
         self.line.len() + self.data.len()
     }
 
     /// At the end of the stream: passes a last event without blank line to `each`. If that is cut off, the error is
     /// [`Kind::StreamInterrupted`].
-    pub(crate) fn finish(
+    pub(super) fn finish(
         &mut self,
         each: &mut dyn FnMut(Event) -> Result<(), Error>,
     ) -> Result<(), Error> {
         // A prefix of `data:` is cut off, not foreign.
-        if !self.line.is_empty() && !b"data".starts_with(&self.line) {
+        if !b"data".starts_with(&self.line) {
             self.end_line(each)?;
         }
         match self.dispatch(each) {
@@ -153,11 +143,6 @@ impl Decoder {
         self.has_foreign && !self.has_event
     }
 
-    /// Has there been any event?
-    pub(super) fn has_event(&self) -> bool {
-        self.has_event
-    }
-
     fn check_size(&self, size: usize) -> Result<(), Error> {
         if size <= self.limit {
             return Ok(());
@@ -169,10 +154,13 @@ impl Decoder {
         Err(Error::new(Kind::ResponseTooLarge, detail))
     }
 
-    /// Processes and clears the line, whose end was found.
+    /// Processes and clears the line.
     fn end_line(&mut self, each: &mut dyn FnMut(Event) -> Result<(), Error>) -> Result<(), Error> {
         let mut line = std::mem::take(&mut self.line);
-        match field(&line, std::mem::take(&mut self.at_start)) {
+        if !std::mem::replace(&mut self.has_line, true) && line.starts_with(MARK) {
+            line.drain(..MARK.len());
+        }
+        match field(&line) {
             SseLine::Blank => self.dispatch(each)?,
             SseLine::Ignored => {}
             SseLine::Foreign => self.has_foreign = true,
@@ -221,16 +209,9 @@ enum SseLine<'a> {
 
 /// Classifies one line, without its end. Comments, `event`, `id`, `retry` and unknown fields are ignored; but a stream
 /// of unknown fields only is not an event stream.
-fn field(line: &[u8], may_have_mark: bool) -> SseLine<'_> {
-    let line = if may_have_mark {
-        line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line)
-    } else {
-        line
-    };
-    if line.is_empty() {
-        return SseLine::Blank;
-    }
+fn field(line: &[u8]) -> SseLine<'_> {
     match line.strip_prefix(b"data") {
+        _ if line.is_empty() => SseLine::Blank,
         Some(b"") => SseLine::Data(b""),
         Some([b':', b' ', data @ ..] | [b':', data @ ..]) => SseLine::Data(data),
         _ => match line.split(|byte| *byte == b':').next() {
@@ -299,6 +280,13 @@ mod tests {
         }
         decoder.finish(&mut each)?;
         Ok(events)
+    }
+
+    fn limited() -> Decoder {
+        Decoder {
+            limit: 120,
+            ..Decoder::default()
+        }
     }
 
     fn decode(bytes: &[u8]) -> Result<Vec<Event>, Error> {
@@ -519,11 +507,11 @@ mod tests {
             "x".repeat(60)
         );
         let parts: Vec<&[u8]> = fits.as_bytes().chunks(7).collect();
-        assert!(decode_parts(&mut Decoder::with_limit(120), &parts).is_ok());
+        assert!(decode_parts(&mut limited(), &parts).is_ok());
         let endless = vec![b"xxxxxxxxxx".as_slice(); 20];
         let many_lines = vec![b"data: xxxxxxxxxx\n".as_slice(); 20];
         for parts in [endless, many_lines] {
-            let error = decode_parts(&mut Decoder::with_limit(120), &parts).unwrap_err();
+            let error = decode_parts(&mut limited(), &parts).unwrap_err();
             assert_eq!(error.kind, Kind::ResponseTooLarge);
         }
     }

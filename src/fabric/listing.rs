@@ -1,5 +1,6 @@
 //! A list of names from Fabric, sorted and without duplicates. Which names are valid is decided in `names`.
 
+use std::ops::Deref;
 use std::sync::OnceLock;
 
 use serde::{Serialize, Serializer};
@@ -34,21 +35,6 @@ impl Names {
         self.body == body
     }
 
-    /// Number of names.
-    pub(crate) fn len(&self) -> usize {
-        self.names.len()
-    }
-
-    /// Are there none?
-    pub(crate) fn is_empty(&self) -> bool {
-        self.names.is_empty()
-    }
-
-    /// The name at this position.
-    pub(crate) fn get(&self, at: usize) -> Option<&str> {
-        self.names.get(at).map(String::as_str)
-    }
-
     /// All names, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
@@ -70,6 +56,14 @@ impl Names {
         self.names
             .binary_search_by(|known| known.as_str().cmp(name))
             .is_ok()
+    }
+}
+
+impl Deref for Names {
+    type Target = [String];
+
+    fn deref(&self) -> &[String] {
+        &self.names
     }
 }
 
@@ -118,10 +112,7 @@ mod tests {
     fn a_list_is_sorted_and_has_each_name_once() {
         let names = read(r#"["b", "a\u0041", "b", "", "ä"]"#).unwrap();
         assert_eq!(names.iter().collect::<Vec<_>>(), ["", "aA", "b", "ä"]);
-        assert_eq!(
-            (names.len(), names.get(1), names.get(4)),
-            (4, Some("aA"), None)
-        );
+        assert_eq!((names.len(), &*names[1]), (4, "aA"));
         assert_eq!(names, ["ä", "b", "aA", ""].into_iter().collect());
         assert_eq!(
             names.json(),

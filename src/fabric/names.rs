@@ -21,38 +21,31 @@ pub(crate) struct Name(String);
 impl Name {
     /// Parses a name. The error is [`Kind::InvalidRequest`] and names `field`, the argument.
     pub(crate) fn parse(field: &str, value: &str) -> Result<Name, Error> {
-        let refused =
-            |why: String| Err(Error::new(Kind::InvalidRequest, format!("`{field}` {why}")));
-        if value.is_empty() {
-            return refused("is empty: give a name.".into());
-        }
-        if value.chars().nth(MAX_NAME).is_some() {
-            return refused(format!(
-                "is too long: a name has at most {MAX_NAME} characters."
-            ));
-        }
-        if value.starts_with(['.', '~']) {
-            return refused(
-                "must not start with `.` or `~`: Fabric would take it for a path.".into(),
-            );
-        }
-        match value.chars().find(|c| !is_allowed(*c)) {
-            None if value.ends_with(['.', ' ']) => refused(
+        let why = match value.chars().find(|c| !is_allowed(*c)) {
+            _ if value.is_empty() => "is empty: give a name.".into(),
+            _ if value.chars().nth(MAX_NAME).is_some() => {
+                format!("is too long: a name has at most {MAX_NAME} characters.")
+            }
+            _ if value.starts_with(['.', '~']) => {
+                "must not start with `.` or `~`: Fabric would take it for a path.".into()
+            }
+            None if value.ends_with(['.', ' ']) => {
                 "must not end with a dot or a space: on some systems that is another spelling of the same folder."
-                    .into(),
-            ),
+                    .into()
+            }
             None if is_device(value) => {
-                refused(format!("must not be {value}: that is a device on Windows. Use another name."))
+                format!("must not be {value}: that is a device on Windows. Use another name.")
             }
-            None => Ok(Name(value.to_owned())),
+            None => return Ok(Name(value.to_owned())),
             Some(c @ ('/' | '\\')) => {
-                refused(format!("must not contain `{c}`: give a name as Fabric lists it, not a path."))
+                format!("must not contain `{c}`: give a name as Fabric lists it, not a path.")
             }
-            Some(c) => refused(format!(
+            Some(c) => format!(
                 "must not contain the character `{}`: letters, digits, space, `_`, `-` and `.` are allowed.",
                 c.escape_debug()
-            )),
-        }
+            ),
+        };
+        refused(format!("`{field}` {why}"))
     }
 
     /// The name as given.
@@ -64,6 +57,10 @@ impl Name {
     pub(crate) fn percent_encoded(&self) -> String {
         text::percent_encode(&self.0)
     }
+}
+
+fn refused<T>(why: String) -> Result<T, Error> {
+    Err(Error::new(Kind::InvalidRequest, why))
 }
 
 /// Combining accents belong to letters in decomposed spelling, which macOS uses in file names.
@@ -142,14 +139,12 @@ fn accents_alike(name: &str) -> String {
 /// (`meta-llama/x`, `llama3:8b`); empty means Fabric's default.
 pub(crate) fn model(field: &str, value: &str) -> Result<String, Error> {
     if value.chars().nth(MAX_NAME).is_some() {
-        let why = format!("`{field}` is too long: a name has at most {MAX_NAME} characters.");
-        return Err(Error::new(Kind::InvalidRequest, why));
+        return refused(format!(
+            "`{field}` is too long: a name has at most {MAX_NAME} characters."
+        ));
     }
     if value.chars().any(char::is_control) {
-        return Err(Error::new(
-            Kind::InvalidRequest,
-            format!("`{field}` must not contain control characters."),
-        ));
+        return refused(format!("`{field}` must not contain control characters."));
     }
     Ok(value.to_owned())
 }
@@ -157,7 +152,6 @@ pub(crate) fn model(field: &str, value: &str) -> Result<String, Error> {
 /// Checks the variables of one call: at most 256, names of 1 to 128 characters, values of at most 64 KiB without `{{`
 /// and Fabric's input sentinel. `template` checks what they form in a pattern. The error is [`Kind::InvalidRequest`].
 pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Error> {
-    let refused = |why: String| Err(Error::new(Kind::InvalidRequest, why));
     if variables.len() > MAX_VARIABLES {
         return refused(format!(
             "`variables` has {} entries: at most {MAX_VARIABLES} are allowed.",

@@ -396,35 +396,6 @@ mod tests {
     }
 
     #[test]
-    fn everything_a_caller_decides_is_sent() {
-        let chat = Chat {
-            vendor: "V".into(),
-            model: "m/x".into(),
-            context: Some(name("c")),
-            strategy: Some(name("cot")),
-            session: Some(name("s")),
-            variables: BTreeMap::from([("k".into(), "v".into())]),
-            language: "de".into(),
-            temperature: 2.0,
-            top_p: 0.0,
-            frequency_penalty: -2.0,
-            presence_penalty: 1.5,
-            thinking: "high".into(),
-            search: true,
-            attachments: vec!["a".into()],
-            ..Chat::new(name("p"), "")
-        };
-        assert_eq!(
-            serde_json::to_string(&chat).unwrap(),
-            "{\"prompts\":[{\"userInput\":\"\",\"vendor\":\"V\",\"model\":\"m/x\",\"contextName\":\"c\",\
-             \"patternName\":\"p\",\"strategyName\":\"cot\",\"sessionName\":\"s\",\"variables\":{\"k\":\"v\"}}],\
-             \"language\":\"de\",\"temperature\":2.0,\"topP\":0.0,\"frequencyPenalty\":-2.0,\"presencePenalty\":1.5,\
-             \"modelContextLength\":0,\"thinking\":\"high\",\"search\":true,\"searchLocation\":\"\",\
-             \"attachments\":[\"a\"]}"
-        );
-    }
-
-    #[test]
     fn null_is_empty_everywhere() {
         let models = |json| Models::from_body(serde_json::from_str(json).unwrap()).unwrap();
         assert_eq!(

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Error, Kind, sanitize};
+use crate::url::split;
 
 /// The end of every error about a URL.
 const GIVE: &str = "give the address of one video, such as https://www.youtube.com/watch?v=VIDEO_ID or \
@@ -39,16 +40,16 @@ impl VideoId {
         if !url.bytes().all(|b| b.is_ascii_graphic() && b != b'\\') {
             return Err("has blanks or characters that no address has");
         }
-        let (scheme, rest) = url.split_once("://").unwrap_or_default();
+        let (scheme, host, rest) = split(url).unwrap_or_default();
         if !["http", "https"].contains(&scheme.to_ascii_lowercase().as_str()) {
             return Err("does not begin with https:// or http://");
         }
         let rest = rest.split('#').next().unwrap_or_default();
-        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (host, path) = place.split_once('/').unwrap_or((place, ""));
-        // Port and user-info are not part of the host's name.
-        let host = host.to_ascii_lowercase();
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let path = path.strip_prefix('/').unwrap_or(path);
         let path = path.strip_suffix('/').unwrap_or(path);
+        // No video has a port or user-info before it.
+        let host = host.to_ascii_lowercase();
         let id = if is_at(&host, "youtu.be") {
             Some(path)
         } else if is_at(&host, "youtube.com") {
@@ -142,41 +143,41 @@ pub(super) fn explain(error: Error, body: &[u8]) -> Error {
     let has = |mark| said.contains(mark);
     // Older versions quote yt-dlp, which may contain any word.
     let is_quote = said.starts_with("yt-dlp failed");
-    let other;
-    let (kind, detail) = if has("--sleep-requests") || has("Too Many Requests") {
+    let known = [
         (
+            has("--sleep-requests") || has("Too Many Requests"),
             Kind::ApiError,
             "YouTube takes no more requests from Fabric's host for now. Try again in some minutes.",
-        )
-    } else if has("--cookies-from-browser") {
+        ),
         (
+            has("--cookies-from-browser"),
             Kind::ApiError,
             "YouTube wants Fabric's host to sign in: it takes it for a robot, or does not show this video to everybody. \
              Try another video; cookies can be given in yt-dlp's own configuration on Fabric's host.",
-        )
-    } else if !is_quote && has("yt-dlp") && has("PATH") {
+        ),
         (
+            !is_quote && has("yt-dlp") && has("PATH"),
             Kind::FabricInternal,
             "Fabric needs yt-dlp to get transcripts, and does not find it on its host: install yt-dlp there, in the PATH \
              of `fabric --serve`.",
-        )
-    } else if !is_quote && has("VTT") {
-        (Kind::ApiError, NO_TRANSCRIPT)
-    } else if has("googleapi:") || (has("API") && has("fabric --setup")) {
+        ),
+        (!is_quote && has("VTT"), Kind::ApiError, NO_TRANSCRIPT),
         (
+            has("googleapi:") || (has("API") && has("fabric --setup")),
             Kind::FabricInternal,
             "Fabric has no YouTube API key that works, and this version of it gets no transcript without one: give it \
              one by `fabric --setup` on its host, or update Fabric.",
-        )
-    } else {
-        other = format!(
-            "Fabric could not get the transcript (HTTP {status}): perhaps the video is not public, or yt-dlp on Fabric's \
-             host needs an update. Its reason: {}",
-            sanitize(said)
-        );
-        (Kind::ApiError, other.as_str())
-    };
-    because(kind, detail)
+        ),
+    ];
+    if let Some((_, kind, detail)) = known.into_iter().find(|(is_it, ..)| *is_it) {
+        return because(kind, detail);
+    }
+    let detail = format!(
+        "Fabric could not get the transcript (HTTP {status}): perhaps the video is not public, or yt-dlp on Fabric's host \
+         needs an update. Its reason: {}",
+        sanitize(said)
+    );
+    because(Kind::ApiError, &detail)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::fabric::{Error, Kind, NO_STRATEGIES, Name, Source};
+use crate::fabric::{Error, Kind, NO_STRATEGIES, Name};
 use crate::protocol::pages;
 use crate::protocol::{Cache, Feature, Params, Refusal, Revision, jsonrpc};
 use crate::search::humanised;

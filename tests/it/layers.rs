@@ -71,7 +71,7 @@ const OWNED: [(&str, &[&str]); 4] = [
     ("tiny_http", &["src/http"]),
     (
         "ureq",
-        &["src/agent", "src/fabric/client", "src/access/outbound"],
+        &["src/agent", "src/fabric/client", "src/access/oauth"],
     ),
     ("simple_logger", &["src/logging"]),
     ("lexopt", &["src/cli"]),

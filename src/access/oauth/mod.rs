@@ -5,8 +5,9 @@
 //!   token ─▶ a token by its form? ─▶ asked lately? ─▶ metadata (RFC 8414, OpenID) ─▶ introspection ─▶ claims ─▶ kept
 //!                                                        └ the issuer is down: 503, and it is tried again ever later
 //! ```
-//! In scope: whether a token is valid, for whom and until when, and what OAuth clients are told. Not in scope: obtaining
-//! tokens, and checking signatures: the issuer is asked instead, since it knows what was revoked.
+//! In scope: whether a token is valid, for whom and until when, what OAuth clients are told, and the exchanges with the
+//! issuer. Not in scope: obtaining tokens, and checking signatures: the issuer is asked instead, since it knows what was
+//! revoked.
 //!
 //! A positive answer is kept for a minute at most and never beyond the token's expiry, a negative one for [`BAD`]. What
 //! goes wrong with the introspection of one token concerns this token alone, since anybody can send one that the issuer
@@ -19,12 +20,15 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use ureq::http::{Response, header};
+use ureq::unversioned::transport::DefaultConnector;
+use ureq::{Agent, Body};
 
 use super::digest::{Digest, Keyed};
 use super::error::{AccessError, Flaw};
 use super::identity::{Identity, Role};
-use super::outbound::Outbound;
 use super::tokens;
+use crate::agent::{self, Lookups, NoThread};
 use crate::config::{OAuthSettings, Secret};
 use crate::sync::{lock, wait_while};
 use crate::text::percent_encode;
@@ -45,6 +49,11 @@ const UNCONFIRMED: Duration = Duration::from_secs(120);
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// How often the same failure is logged.
 const LOG: Duration = Duration::from_secs(60);
+/// Buffer of one connection to the issuer, in each direction, in bytes: room for the longest credentials and any sensible
+/// head of an answer.
+const BUFFER: usize = 16 << 10;
+/// Largest body of an answer, in bytes. Metadata of OpenID providers has some 10 KB.
+const MAX_BODY: u64 = 256 << 10;
 /// Longest token, in bytes.
 const MAX_TOKEN: usize = 8 << 10;
 /// Most answers that are kept.
@@ -68,7 +77,7 @@ pub(crate) struct OAuth {
     settings: OAuthSettings,
     credentials: Secret,
     /// For the issuer's metadata.
-    outbound: Outbound,
+    agent: Agent,
     discovery: Mutex<Discovery>,
     answers: Mutex<Answers>,
     /// Signals the end of an introspection.
@@ -95,7 +104,7 @@ struct Discovery {
 
 struct IntrospectionEndpoint {
     url: WebUrl,
-    outbound: Outbound,
+    agent: Agent,
 }
 
 /// What is known of tokens, and which ones are being asked about.
@@ -151,7 +160,7 @@ impl OAuth {
             "resource_name": "fabric-mcp",
         });
         Ok(OAuth {
-            outbound: Outbound::new(settings.issuer.as_str(), settings.ca_file.as_deref())
+            agent: agent_for(&settings.issuer, &settings)
                 .map_err(|why| format!("--oauth-issuer: {why}"))?,
             settings,
             credentials,
@@ -388,11 +397,11 @@ impl OAuth {
         let begun = Instant::now();
         for url in places {
             let left = self.limit.saturating_sub(begun.elapsed());
+            let left = left.max(Duration::from_millis(1));
+            let request = self.agent.get(&url).config();
+            let answer = request.timeout_global(Some(left)).build().call();
             // Without an answer it is not tried elsewhere: that would only take as long again.
-            let why = match self
-                .outbound
-                .get(&url, left.max(Duration::from_millis(1)))?
-            {
+            let why = match read_answer(answer, left)? {
                 (404, _) => continue,
                 (200, body) => match self.read_metadata(&body) {
                     Ok(endpoint) => return Ok(endpoint),
@@ -431,8 +440,8 @@ impl OAuth {
         if !issuer.host().leads_here() && (url.host().leads_here() || is_any) {
             return Err("names an introspection endpoint on this machine".to_owned());
         }
-        let outbound = Outbound::new(url.as_str(), self.settings.ca_file.as_deref())?;
-        Ok(IntrospectionEndpoint { url, outbound })
+        let agent = agent_for(&url, &self.settings)?;
+        Ok(IntrospectionEndpoint { url, agent })
     }
 
     fn question(
@@ -442,14 +451,21 @@ impl OAuth {
     ) -> Result<Introspection, String> {
         let token = percent_encode(token);
         let form = format!("token={token}&token_type_hint=access_token");
-        let (url, outbound) = (endpoint.url.as_str(), &endpoint.outbound);
+        let request = endpoint
+            .agent
+            .post(endpoint.url.as_str())
+            .header(header::AUTHORIZATION, self.credentials.expose())
+            .content_type("application/x-www-form-urlencoded")
+            .config()
+            .timeout_global(Some(self.limit))
+            .build();
         // After these its metadata decides whether the issuer is down, or has moved the endpoint.
         let forget = || {
             lock(&self.discovery)
                 .endpoint
                 .take_if(|known| Arc::ptr_eq(known, endpoint))
         };
-        let answer = outbound.post(url, &self.credentials, &form, self.limit);
+        let answer = read_answer(request.send(form), self.limit);
         match answer.inspect_err(|_| _ = forget())? {
             (200, body) => serde_json::from_slice(&body)
                 .map_err(|_| "answers with something else than JSON as RFC 7662 has it".to_owned()),
@@ -466,6 +482,70 @@ impl OAuth {
                 ))
             }
         }
+    }
+}
+
+/// A client for the issuer or its endpoint, which opens a connection for each exchange and needs no server yet.
+fn agent_for(url: &WebUrl, settings: &OAuthSettings) -> Result<Agent, String> {
+    let config = agent::config(
+        "the URL",
+        url.as_str(),
+        settings.ca_file.as_deref(),
+        BUFFER,
+        0,
+    )?;
+    let config = config.accept("application/json").build();
+    Ok(Agent::with_parts(
+        config,
+        DefaultConnector::new(),
+        Lookups::new(),
+    ))
+}
+
+/// Status and body of an answer, or why there is none within `time`: the predicate of a sentence about the issuer.
+fn read_answer(
+    response: Result<Response<Body>, ureq::Error>,
+    time: Duration,
+) -> Result<(u16, Vec<u8>), String> {
+    let read = |response: Response<Body>| {
+        let status = response.status().as_u16();
+        let body = response.into_body().into_with_config().limit(MAX_BODY);
+        Ok((status, body.read_to_vec()?))
+    };
+    response
+        .and_then(read)
+        .map_err(|error| explain(error, time))
+}
+
+/// Never with a part of the request: ureq's errors have none.
+fn explain(error: ureq::Error, time: Duration) -> String {
+    match error {
+        ureq::Error::Timeout(_) => format!("does not answer within {} s", time.as_secs_f64()),
+        ureq::Error::HostNotFound => "has a host name that cannot be resolved".to_owned(),
+        ureq::Error::ConnectProxyFailed(_) => {
+            "cannot be reached through the proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names"
+                .to_owned()
+        }
+        // rustls puts its errors into this kind.
+        ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            format!("does not speak TLS and HTTP as expected: {error}")
+        }
+        ureq::Error::Io(error) if agent::is_out_of_sockets(&error) => {
+            format!("cannot be reached: {error}")
+        }
+        ureq::Error::Io(error) => format!("cannot be reached ({})", error.kind()),
+        ureq::Error::Tls(why) => format!("offers no secure connection: {why}"),
+        #[cfg(feature = "tls")]
+        ureq::Error::Rustls(error) => format!("offers no secure connection: {error}"),
+        ureq::Error::LargeResponseHeader(..) => {
+            "answers with headers that are too large".to_owned()
+        }
+        ureq::Error::BodyExceedsLimit(limit) => format!("answers with more than {limit} bytes"),
+        ureq::Error::ConnectionFailed => "cannot be reached".to_owned(),
+        ureq::Error::Other(other) if other.is::<NoThread>() => {
+            format!("cannot be reached ({NoThread})")
+        }
+        _ => "does not speak HTTP".to_owned(),
     }
 }
 

@@ -264,34 +264,40 @@ fn a_good_answer_is_kept_for_a_minute_and_never_beyond_its_end() {
 }
 
 #[test]
-fn an_issuer_that_makes_no_sense_lets_nobody_in_and_spoils_nothing_for_others() {
-    let replies: [fn(&IssuerRequest) -> FakeReply; 6] = [
-        |_| FakeReply::Answer(500, claims().to_string()),
-        |_| FakeReply::Answer(302, claims().to_string()),
-        |_| FakeReply::Answer(200, String::new()),
-        |_| FakeReply::Answer(200, format!("{}{}", claims(), claims())),
-        |_| FakeReply::Answer(200, r#"{"active": false, "active": true}"#.into()),
-        |_| FakeReply::Answer(200, format!("{}{}", claims(), " ".repeat(256 << 10))),
+fn an_odd_answer_about_one_token_lets_it_not_in_and_locks_nobody_out() {
+    let replies: [fn() -> FakeReply; 8] = [
+        || FakeReply::Answer(500, claims().to_string()),
+        || FakeReply::Answer(302, claims().to_string()),
+        || FakeReply::Answer(200, String::new()),
+        || FakeReply::Answer(200, "<html>".into()),
+        || FakeReply::Answer(200, format!("{}{}", claims(), claims())),
+        || FakeReply::Answer(200, r#"{"active": false, "active": true}"#.into()),
+        || FakeReply::Answer(200, format!("{}{}", claims(), " ".repeat(256 << 10))),
+        || FakeReply::Raw(Vec::new()),
     ];
     for (at, reply) in replies.into_iter().enumerate() {
-        let fake = Fake::new(move |seen| {
+        // Also when the odd answer is the first after an outage.
+        let fake = Fake::new(good);
+        let (oauth, hand) = oauth(&fake);
+        fake.script(|_| FakeReply::Raw(Vec::new()));
+        assert_eq!(refusal(&oauth, "t"), down(1));
+        hand.pass(1000);
+        fake.script(fake.with_metadata(move |seen| {
             if seen.body.starts_with("token=odd&") {
-                reply(seen)
+                reply()
             } else {
                 good(seen)
             }
-        });
-        let (oauth, hand) = oauth(&fake);
-        assert_eq!(refusal(&oauth, "odd"), down(1), "{at}");
-        assert_eq!(refusal(&oauth, "t"), None, "{at}");
-        fake.seen();
-        assert_eq!(
-            (refusal(&oauth, "odd"), fake.lines().len()),
-            (down(1), 0),
-            "{at}"
-        );
+        }));
+        for round in 0..3 {
+            assert_eq!(refusal(&oauth, "odd"), down(1), "{at}");
+            assert_eq!(refusal(&oauth, &format!("t{round}")), None, "{at}");
+            fake.seen();
+            let again = (refusal(&oauth, "odd"), fake.lines().len());
+            assert_eq!(again, (down(1), 0), "{at}");
+            hand.pass(1000);
+        }
         fake.script(fake.with_metadata(good));
-        hand.pass(1000);
         assert_eq!(refusal(&oauth, "odd"), None, "{at}");
     }
 }
@@ -499,36 +505,6 @@ fn nobody_waits_for_an_issuer_that_has_failed() {
         assert_eq!(trial.join().unwrap(), down(2));
     });
     assert_eq!(refusal(&oauth, "c"), down(2));
-}
-
-#[test]
-fn an_odd_answer_about_one_token_locks_nobody_out() {
-    let replies: [fn() -> FakeReply; 3] = [
-        || FakeReply::Answer(500, "no".into()),
-        || FakeReply::Answer(200, "<html>".into()),
-        || FakeReply::Raw(Vec::new()),
-    ];
-    for (at, reply) in replies.into_iter().enumerate() {
-        let fake = Fake::new(good);
-        let answers = move |seen: &IssuerRequest| {
-            if seen.body.starts_with("token=odd&") {
-                reply()
-            } else {
-                good(seen)
-            }
-        };
-        // Also when the odd answer is the first after an outage.
-        let (oauth, hand) = oauth(&fake);
-        fake.script(|_| FakeReply::Raw(Vec::new()));
-        assert_eq!(refusal(&oauth, "t"), down(1));
-        hand.pass(1000);
-        fake.script(fake.with_metadata(answers));
-        for round in 0..3 {
-            assert_eq!(refusal(&oauth, "odd"), down(1), "{at}");
-            assert_eq!(refusal(&oauth, &format!("t{round}")), None, "{at}");
-            hand.pass(1000);
-        }
-    }
 }
 
 #[test]
@@ -757,6 +733,23 @@ fn an_issuer_elsewhere_does_not_lead_here() {
     }
     assert!(read(elsewhere, "http://as.example/i").is_err());
     assert!(read(here, "http://as.example/i").is_err());
+}
+
+#[test]
+fn a_private_authority_is_read_at_the_start_but_only_for_https() {
+    let start = |issuer: &str| {
+        let settings = OAuthSettings {
+            ca_file: Some("/no/such.pem".into()),
+            ..OAuthSettings::of(issuer, "", "")
+        };
+        OAuth::new(settings).map(drop)
+    };
+    assert_eq!(start("http://localhost"), Ok(()));
+    let why = match cfg!(feature = "tls") {
+        true => "SSL_CERT_FILE: cannot read /no/such.pem: entity not found",
+        false => "the URL is https, but this build has no TLS: use http, or build with `tls`",
+    };
+    assert_eq!(start("https://h"), Err(format!("--oauth-issuer: {why}")));
 }
 
 #[test]

@@ -16,7 +16,6 @@ use crate::account::Full;
 use crate::config::MAX_NAME;
 use crate::text;
 
-use super::catalog::Source;
 use super::client::{Limits, Media, pause};
 use super::events::{self, Decoder};
 use super::types::can_be_given;
@@ -44,6 +43,70 @@ impl Client {
     /// `GET /patterns/names`: the names of all patterns.
     pub(crate) fn pattern_names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
         self.names(None, wait)
+    }
+
+    /// `GET /patterns/names`.
+    pub(crate) fn names(
+        &self,
+        before: Option<&Arc<Names>>,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Arc<Names>, Error> {
+        let limits = self.request_limits();
+        self.read("/patterns/names", limits, wait, |body| match before {
+            Some(same) if same.is_from(&body) => Some(Arc::clone(same)),
+            _ => Names::read(body).map(Arc::new),
+        })
+    }
+
+    /// `GET /patterns/:name`.
+    pub(crate) fn listed_pattern(
+        &self,
+        name: &Name,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Pattern, Error> {
+        let path = format!("/patterns/{}", name.percent_encoded());
+        self.read(&path, self.request_limits(), wait, |body| {
+            Pattern::from_body(members(&body)?, name)
+        })
+    }
+
+    /// `GET /strategies`, sorted by name. A 500 means that there is no such folder: see [`NO_STRATEGIES`].
+    pub(crate) fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
+        in_folder(
+            self.read("/strategies", self.request_limits(), wait, |body| {
+                // Go writes an empty list as `null`.
+                let mut strategies = decode::<Option<Vec<Strategy>>>(&body)?.unwrap_or_default();
+                strategies.sort_by(|a, b| a.name.cmp(&b.name));
+                Some(strategies)
+            }),
+        )
+    }
+
+    /// `GET /models/names`. The first time, Fabric asks every vendor, so this has its own timeout.
+    ///
+    /// Meanwhile it returns an empty list to every other caller (seen up to 1.4.470), so an empty list is requested
+    /// again after each of [`EMPTY_MODELS_DELAYS`].
+    pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
+        let mut delays = EMPTY_MODELS_DELAYS.iter();
+        loop {
+            let models = self.read("/models/names", self.models_limits(), wait, |body| {
+                Models::from_body(members(&body)?)
+            })?;
+            match delays.next() {
+                Some(delay) if models == Models::default() => pause(*delay, wait.as_ref())?,
+                _ => return Ok(models),
+            }
+        }
+    }
+
+    /// `GET /contexts/names` or `GET /sessions/names`. `None` on a 500, which means that there is no such folder.
+    pub(crate) fn stored(
+        &self,
+        what: StoredKind,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Option<Names>, Error> {
+        let path = format!("/{}/names", what.plural());
+        in_folder(self.read(&path, self.request_limits(), wait, Names::read))
     }
 
     /// `GET /patterns/:name`. A pattern that is not on the list of names is [`Kind::PatternNotFound`].
@@ -137,12 +200,10 @@ impl Client {
         drop(request);
         wait.release(input);
         let mut response = self.post("/chat", json, self.run_limits(), wait, None)?;
-        let (limit, client) = (self.max_output, self);
         let mut run = EventRelay {
-            client,
+            client: self,
             each,
             wait,
-            limit,
             received: 0,
             failed: None,
             is_complete: false,
@@ -150,7 +211,7 @@ impl Client {
         if response.media == Media::Json {
             let not_a_run = response.not_a_run();
             let body = response.into_bytes(self.max_body)?;
-            let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&body);
+            let body = body.strip_prefix(events::MARK).unwrap_or(&body);
             match events::parse(body) {
                 Ok(Event::Usage(_) | Event::Other) | Err(_) => return Err(not_a_run),
                 Ok(event) => {
@@ -173,7 +234,7 @@ impl Client {
                 Ok(0) => {
                     let last = decoder.finish(&mut |event| run.take(event));
                     run.unless_failed(last)?;
-                    let is_empty = response.media == Media::Other && !decoder.has_event();
+                    let is_empty = response.media == Media::Other && !decoder.has_event;
                     return if is_empty || decoder.is_foreign() {
                         Err(response.not_a_run())
                     } else {
@@ -184,7 +245,12 @@ impl Client {
                 Err(error) if decoder.is_foreign() && error.kind != Kind::Cancelled => {
                     Err(response.not_a_run())
                 }
-                Err(error) => Err(run.interrupted(error)),
+                // Silence after some content is an interruption.
+                Err(error) if error.kind == Kind::Timeout && run.received > 0 => Err(Error {
+                    kind: Kind::StreamInterrupted,
+                    ..error
+                }),
+                Err(error) => Err(error),
             };
             // Doubled: the incomplete event and its decoded text.
             let result = result
@@ -276,64 +342,6 @@ fn in_folder<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     match read {
         Err(error) if error.status == Some(500) => Ok(None),
         read => read.map(Some),
-    }
-}
-
-impl Source for Client {
-    /// `GET /patterns/names`.
-    fn names(
-        &self,
-        before: Option<&Arc<Names>>,
-        wait: &Arc<dyn Wait>,
-    ) -> Result<Arc<Names>, Error> {
-        let limits = self.request_limits();
-        self.read("/patterns/names", limits, wait, |body| match before {
-            Some(same) if same.is_from(&body) => Some(Arc::clone(same)),
-            _ => Names::read(body).map(Arc::new),
-        })
-    }
-
-    /// `GET /patterns/:name`.
-    fn listed_pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error> {
-        let path = format!("/patterns/{}", name.percent_encoded());
-        self.read(&path, self.request_limits(), wait, |body| {
-            Pattern::from_body(members(&body)?, name)
-        })
-    }
-
-    /// `GET /strategies`, sorted by name. A 500 means that there is no such folder: see [`NO_STRATEGIES`].
-    fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
-        in_folder(
-            self.read("/strategies", self.request_limits(), wait, |body| {
-                // Go writes an empty list as `null`.
-                let mut strategies = decode::<Option<Vec<Strategy>>>(&body)?.unwrap_or_default();
-                strategies.sort_by(|a, b| a.name.cmp(&b.name));
-                Some(strategies)
-            }),
-        )
-    }
-
-    /// `GET /models/names`. The first time, Fabric asks every vendor, so this has its own timeout.
-    ///
-    /// Meanwhile it returns an empty list to every other caller (seen up to 1.4.470), so an empty list is requested
-    /// again after each of [`EMPTY_MODELS_DELAYS`].
-    fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
-        let mut delays = EMPTY_MODELS_DELAYS.iter();
-        loop {
-            let models = self.read("/models/names", self.models_limits(), wait, |body| {
-                Models::from_body(members(&body)?)
-            })?;
-            match delays.next() {
-                Some(delay) if models == Models::default() => pause(*delay, wait.as_ref())?,
-                _ => return Ok(models),
-            }
-        }
-    }
-
-    /// `GET /contexts/names` or `GET /sessions/names`. `None` on a 500, which means that there is no such folder.
-    fn stored(&self, what: StoredKind, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
-        let path = format!("/{}/names", what.plural());
-        in_folder(self.read(&path, self.request_limits(), wait, Names::read))
     }
 }
 
@@ -490,7 +498,6 @@ struct EventRelay<'a> {
     client: &'a Client,
     each: &'a mut dyn FnMut(Event) -> Result<(), Error>,
     wait: &'a Arc<dyn Wait>,
-    limit: usize,
     /// Bytes of content.
     received: usize,
     /// The first `error` event, which decides the result.
@@ -506,10 +513,10 @@ impl EventRelay<'_> {
         match &mut event {
             Event::Content { content, .. } => {
                 self.received += content.len();
-                if self.received > self.limit {
+                if self.received > self.client.max_output {
                     let detail = format!(
                         "The output has more than {} MiB, the limit. Ask for less.",
-                        self.limit >> 20
+                        self.client.max_output >> 20
                     );
                     return Err(Error::new(Kind::ResponseTooLarge, detail));
                 }
@@ -518,10 +525,9 @@ impl EventRelay<'_> {
             Event::Error { content } => {
                 *content = sanitize(&self.client.without_key(content));
                 if self.failed.is_none() {
-                    let said = if content.is_empty() {
-                        "no reason given"
-                    } else {
-                        content.as_str()
+                    let said = match content.as_str() {
+                        "" => "no reason given",
+                        content => content,
                     };
                     let detail = format!("Fabric could not run the pattern. {said}");
                     self.failed = Some(Error::new(Kind::ApiError, detail).after_status(200));
@@ -532,18 +538,6 @@ impl EventRelay<'_> {
             Event::Other => return Ok(()),
         }
         (self.each)(event)
-    }
-
-    /// Silence after some content is an interruption.
-    fn interrupted(&self, error: Error) -> Error {
-        if error.kind == Kind::Timeout && self.received > 0 {
-            Error {
-                kind: Kind::StreamInterrupted,
-                ..error
-            }
-        } else {
-            error
-        }
     }
 
     /// After an `error` event, the rest of the stream does not matter. After `complete`, trailing bytes do not either:

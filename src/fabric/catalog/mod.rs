@@ -3,7 +3,6 @@
 //! In scope: single-flight reads, expiry, and detecting that the list of patterns has changed. Not in scope: how
 //! callers share one read (`cached`), when to poll (`calls`), what subscribers are sent (`features`).
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
@@ -11,9 +10,7 @@ use std::time::{Duration, Instant};
 use super::cached::Cached;
 use super::types::is_runnable;
 use super::wait::SLICE;
-use super::{
-    Client, Error, Kind, Models, Name, Names, Pattern, Stop, StoredKind, Strategy, Until, Wait,
-};
+use super::{Client, Error, Kind, Models, Name, Names, Stop, StoredKind, Strategy, Until, Wait};
 use crate::search::{Card, Index, card};
 
 /// Limit of all kept pattern texts together, in bytes. Of patterns beyond it, only the name is kept.
@@ -98,14 +95,6 @@ impl Snapshot {
     }
 }
 
-impl fmt::Debug for Snapshot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Snapshot")
-            .field("patterns", &self.patterns.len())
-            .finish_non_exhaustive()
-    }
-}
-
 /// One pattern of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -135,21 +124,6 @@ impl Entry {
     }
 }
 
-/// Where the catalogue reads from: Fabric, or a fake.
-pub(crate) trait Source: Send + Sync {
-    /// The names of all patterns; `before` itself if they have not changed.
-    fn names(&self, before: Option<&Arc<Names>>, wait: &Arc<dyn Wait>)
-    -> Result<Arc<Names>, Error>;
-    /// A pattern of that list.
-    fn listed_pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error>;
-    /// The sorted strategies; `None` if there is no such folder.
-    fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error>;
-    /// All models.
-    fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error>;
-    /// The names of what is stored; `None` if there is no such folder.
-    fn stored(&self, what: StoredKind, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error>;
-}
-
 /// How long a caller waits for another's read of a short list before it starts its own.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The same for models. Longer, because vendors take seconds to answer, and Fabric returns an empty list to a second
@@ -166,8 +140,8 @@ pub(crate) enum Age {
 }
 
 /// The catalogue. Shared by all threads.
-pub(crate) struct Catalog<S: Source = Client> {
-    source: Arc<S>,
+pub(crate) struct Catalog {
+    fabric: Arc<Client>,
     ttl: Duration,
     names: Cached<Names>,
     strategies: Cached<Option<Vec<Strategy>>>,
@@ -177,11 +151,11 @@ pub(crate) struct Catalog<S: Source = Client> {
     on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-impl<S: Source> Catalog<S> {
-    /// An empty catalogue. `ttl` counts from the start of a read of `source`.
-    pub(crate) fn new(source: Arc<S>, ttl: Duration) -> Catalog<S> {
+impl Catalog {
+    /// An empty catalogue. `ttl` counts from the start of a read of `fabric`.
+    pub(crate) fn new(fabric: Arc<Client>, ttl: Duration) -> Catalog {
         Catalog {
-            source,
+            fabric,
             ttl,
             names: Cached::new(PATIENCE),
             strategies: Cached::new(PATIENCE),
@@ -280,7 +254,7 @@ impl<S: Source> Catalog<S> {
     pub(crate) fn names(&self, age: Age, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
         let mut changed = false;
         let read = self.names.get(self.max_age(age), wait.as_ref(), |before| {
-            let names = self.source.names(before, wait)?;
+            let names = self.fabric.names(before, wait)?;
             changed = before.is_some_and(|before| *before != names);
             Ok(names)
         });
@@ -319,13 +293,13 @@ impl<S: Source> Catalog<S> {
     ) -> Result<Arc<Option<Vec<Strategy>>>, Error> {
         // A missing folder is not cached: the operator may have fetched the strategies since the error.
         self.strategies.invalidate(Option::is_none);
-        let read = || self.source.strategies(wait);
+        let read = || self.fabric.strategies(wait);
         self.read(&self.strategies, age, wait, read)
     }
 
     /// All models, read after the call.
     pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Models>, Error> {
-        let read = || self.source.models(wait);
+        let read = || self.fabric.models(wait);
         self.read(&self.models, Age::Fresh, wait, read)
     }
 
@@ -361,7 +335,7 @@ impl<S: Source> Catalog<S> {
     ) -> Result<Arc<Option<Names>>, Error> {
         let cached = &self.stored[usize::from(what == StoredKind::Sessions)];
         cached.invalidate(Option::is_none);
-        self.read(cached, age, wait, || self.source.stored(what, wait))
+        self.read(cached, age, wait, || self.fabric.stored(what, wait))
     }
 
     /// Reads every pattern, up to [`CATALOG_REQUESTS`] at once. One that cannot be read stays listed by name; if too
@@ -404,7 +378,7 @@ impl<S: Source> Catalog<S> {
 
     fn read_pattern(&self, name: &str, wait: &Arc<dyn Wait>) -> Result<Entry, Error> {
         let pattern = self
-            .source
+            .fabric
             .listed_pattern(&Name::parse("name", name)?, wait)?;
         Ok(Entry {
             name: name.to_owned(),

@@ -1,134 +1,72 @@
-use std::collections::BTreeSet;
+use std::io::Write;
 use std::sync::Mutex;
 
+use super::super::fixture::{Fixture, json, status};
 use super::*;
 use crate::fabric::NoWait;
 use crate::sync::lock;
 
 const TTL: Duration = Duration::from_secs(300);
+const NAMES: &str = "GET /patterns/names";
+const STRATEGIES: &str = "GET /strategies";
 
-/// A fake Fabric that counts its reads and can fail.
-#[derive(Default)]
-struct FakeSource {
-    names: Mutex<Vec<String>>,
-    broken: BTreeSet<&'static str>,
-    gone: AtomicBool,
-    lists: AtomicUsize,
-    patterns: AtomicUsize,
-    strategies: AtomicUsize,
-    now: AtomicUsize,
-    most: AtomicUsize,
+/// What Fabric has at the moment; `None` if it refuses every request.
+type Listed = Arc<Mutex<Option<Vec<String>>>>;
+
+fn list(listed: &Listed, names: &[&str]) {
+    *lock(listed) = Some(names.iter().map(|name| (*name).to_owned()).collect());
 }
 
-impl FakeSource {
-    fn of(names: &[&str]) -> FakeSource {
-        FakeSource {
-            names: Mutex::new(names.iter().map(|n| (*n).to_owned()).collect()),
-            ..FakeSource::default()
-        }
-    }
-
-    fn rename(&self, names: &[&str]) {
-        *lock(&self.names) = names.iter().map(|n| (*n).to_owned()).collect();
-    }
-
-    fn read(&self) -> (usize, usize) {
-        (
-            self.lists.load(Ordering::SeqCst),
-            self.patterns.load(Ordering::SeqCst),
-        )
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        match self.gone.load(Ordering::SeqCst) {
-            true => Err(Error::new(Kind::ApiUnavailable, "gone")),
-            false => Ok(()),
-        }
-    }
-}
-
-impl Source for FakeSource {
-    fn names(&self, _: Option<&Arc<Names>>, _: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
-        self.lists.fetch_add(1, Ordering::SeqCst);
-        self.check()?;
-        Ok(Arc::new(
-            lock(&self.names).iter().map(String::as_str).collect(),
-        ))
-    }
-
-    fn listed_pattern(&self, name: &Name, _: &Arc<dyn Wait>) -> Result<Pattern, Error> {
-        self.patterns.fetch_add(1, Ordering::SeqCst);
-        self.most.fetch_max(
-            self.now.fetch_add(1, Ordering::SeqCst) + 1,
-            Ordering::SeqCst,
-        );
-        std::thread::yield_now();
-        self.now.fetch_sub(1, Ordering::SeqCst);
-        self.check()?;
-        if self.broken.contains(name.as_str()) {
-            return Err(Error::new(Kind::FabricInternal, "broken"));
-        }
-        let system_prompt = format!(
-            "# PURPOSE\nYou extract {} from a text.\n{{{{x}}}}",
-            name.as_str()
-        );
-        Ok(Pattern {
-            name: name.as_str().into(),
-            system_prompt,
-            ..Pattern::default()
-        })
-    }
-
-    fn strategies(&self, _: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
-        self.strategies.fetch_add(1, Ordering::SeqCst);
-        self.check()?;
-        Ok(Some(vec![Strategy {
-            name: "cot".into(),
-            ..Strategy::default()
-        }]))
-    }
-
-    fn models(&self, _: &Arc<dyn Wait>) -> Result<Models, Error> {
-        self.check()?;
-        Ok(Models::default())
-    }
-
-    fn stored(&self, _: StoredKind, _: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
-        self.check()?;
-        Ok(None)
-    }
-}
-
-fn catalog(fake: FakeSource) -> (Arc<FakeSource>, Catalog<FakeSource>) {
-    let fake = Arc::new(fake);
-    (Arc::clone(&fake), Catalog::new(fake, TTL))
+/// A Fabric with these patterns, of which `broken` cannot be read.
+fn fabric(names: &[&str]) -> (Fixture, Listed, Catalog) {
+    let listed = Listed::default();
+    list(&listed, names);
+    let answers = Arc::clone(&listed);
+    let fixture = Fixture::new(move |_, request, stream| {
+        let answer = match (&*lock(&answers), request.line.as_str()) {
+            (None, _) => status("401 X", ""),
+            (Some(names), NAMES) => json(&serde_json::json!(names).to_string()),
+            (_, STRATEGIES) => json(r#"[{"name":"cot"}]"#),
+            (_, line) => match line.strip_prefix("GET /patterns/") {
+                Some("broken") => status("500 X", ""),
+                Some(name) => {
+                    let text = format!("# PURPOSE\nYou extract {name} from a text.\n{{{{x}}}}");
+                    json(&serde_json::json!({"Pattern": text}).to_string())
+                }
+                None => status("404 X", ""),
+            },
+        };
+        stream.write_all(answer.as_bytes()).is_ok()
+    });
+    let catalog = Catalog::new(Arc::new(fixture.client()), TTL);
+    (fixture, listed, catalog)
 }
 
 fn no_wait() -> Arc<dyn Wait> {
     Arc::new(NoWait)
 }
 
+fn kind<T>(read: Result<T, Error>) -> Option<Kind> {
+    read.err().map(|error| error.kind)
+}
+
 #[test]
 fn without_the_texts_the_names_will_do() {
-    let (fake, catalog) = catalog(FakeSource::of(&["a", "b"]));
+    let (_fabric, listed, catalog) = fabric(&["a", "b"]);
     assert!(catalog.snapshot_or_names(&no_wait()).unwrap().1.is_none());
     // Its names are still fresh when Fabric goes away.
-    fake.gone.store(true, Ordering::SeqCst);
+    *lock(&listed) = None;
     catalog.snapshot.invalidate(|_| true);
     let (snapshot, error) = catalog.snapshot_or_names(&no_wait()).unwrap();
     assert_eq!(
         (names_of(&snapshot), snapshot.unread(), error.unwrap().kind),
-        (vec!["a", "b"], 2, Kind::ApiUnavailable)
+        (vec!["a", "b"], 2, Kind::ApiUnauthorized)
     );
     assert_eq!(snapshot.index().search("b", 5).hits[0].name, "b");
-    let (_, catalog) = self::catalog(FakeSource {
-        gone: AtomicBool::new(true),
-        ..FakeSource::of(&["a"])
-    });
-    assert_eq!(
-        catalog.snapshot_or_names(&no_wait()).unwrap_err().kind,
-        Kind::ApiUnavailable
-    );
+    let (_fabric, listed, catalog) = fabric(&["a"]);
+    *lock(&listed) = None;
+    let read = catalog.snapshot_or_names(&no_wait());
+    assert_eq!(kind(read), Some(Kind::ApiUnauthorized));
 }
 
 fn names_of(snapshot: &Snapshot) -> Vec<&str> {
@@ -141,7 +79,7 @@ fn names_of(snapshot: &Snapshot) -> Vec<&str> {
 
 #[test]
 fn everything_is_read_once_and_for_its_time() {
-    let (fake, catalog) = catalog(FakeSource::of(&["a", "b"]));
+    let (fabric, _, catalog) = fabric(&["a", "b"]);
     let snapshot = catalog.snapshot(&no_wait()).unwrap();
     let entry = snapshot.pattern("b").unwrap();
     assert_eq!(
@@ -162,117 +100,89 @@ fn everything_is_read_once_and_for_its_time() {
         *catalog.names(Age::Cached, &no_wait()).unwrap(),
         ["a", "b"].into_iter().collect()
     );
-    assert_eq!(fake.read(), (1, 2));
+    // All strategies came with it.
+    catalog.strategies(Age::Cached, &no_wait()).unwrap();
+    let counts =
+        |fabric: &Fixture| ["GET /patterns/a", NAMES, STRATEGIES].map(|line| fabric.count(line));
+    assert_eq!(counts(&fabric), [1, 1, 1]);
     catalog.snapshot.invalidate(|_| true);
     assert!(!Arc::ptr_eq(
         &snapshot,
         &catalog.snapshot(&no_wait()).unwrap()
     ));
-    assert_eq!(fake.read(), (2, 4));
+    assert_eq!(counts(&fabric), [2, 2, 2]);
 }
 
 #[test]
-fn strategies_alone_cost_one_request_and_none_after_everything_was_read() {
-    let (fake, catalog) = catalog(FakeSource::of(&["a"]));
-    for _ in 0..3 {
-        let strategies = catalog.strategies(Age::Cached, &no_wait()).unwrap();
+fn fresh_lists_are_read_anew_and_others_once() {
+    let (fabric, listed, catalog) = fabric(&["a"]);
+    let names = |age| names_as_text(&catalog.names(age, &no_wait()).unwrap());
+    assert_eq!(names(Age::Cached), "a");
+    list(&listed, &["b"]);
+    assert_eq!(names(Age::Cached), "a");
+    assert_eq!(names(Age::Fresh), "b");
+    assert_eq!(names(Age::Cached), "b");
+    for (age, reads) in [(Age::Cached, 1), (Age::Cached, 1), (Age::Fresh, 2)] {
+        let strategies = catalog.strategies(age, &no_wait()).unwrap();
         assert_eq!(strategies.as_ref().as_ref().unwrap()[0].name, "cot");
+        assert_eq!(fabric.count(STRATEGIES), reads);
     }
-    assert_eq!(
-        (fake.read(), fake.strategies.load(Ordering::SeqCst)),
-        ((0, 0), 1)
-    );
-    let (fake, catalog) = self::catalog(FakeSource::of(&["a"]));
-    catalog.snapshot(&no_wait()).unwrap();
-    catalog.strategies(Age::Cached, &no_wait()).unwrap();
-    assert_eq!(fake.strategies.load(Ordering::SeqCst), 1);
+    assert_eq!(fabric.count(NAMES), 2);
 }
 
-#[test]
-fn fresh_lists_are_read_anew() {
-    let (fake, catalog) = catalog(FakeSource::of(&["a"]));
-    catalog.names(Age::Cached, &no_wait()).unwrap();
-    fake.rename(&["b"]);
-    assert_eq!(
-        *catalog.names(Age::Cached, &no_wait()).unwrap(),
-        ["a"].into_iter().collect()
-    );
-    assert_eq!(
-        *catalog.names(Age::Fresh, &no_wait()).unwrap(),
-        ["b"].into_iter().collect()
-    );
-    assert_eq!(
-        *catalog.names(Age::Cached, &no_wait()).unwrap(),
-        ["b"].into_iter().collect()
-    );
-    catalog.strategies(Age::Cached, &no_wait()).unwrap();
-    catalog.strategies(Age::Fresh, &no_wait()).unwrap();
-    assert_eq!(fake.strategies.load(Ordering::SeqCst), 2);
+fn names_as_text(names: &Names) -> String {
+    names.iter().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
 fn a_large_list_is_read_whole_with_few_requests_at_once() {
     let names: Vec<String> = (0..250).map(|i| format!("p{i:03}")).collect();
-    let (fake, catalog) = catalog(FakeSource::of(
-        &names.iter().map(String::as_str).collect::<Vec<_>>(),
-    ));
+    let (fabric, listed, catalog) = fabric(&[]);
+    assert!(catalog.snapshot(&no_wait()).unwrap().patterns.is_empty());
+    *lock(&listed) = Some(names.clone());
+    catalog.names(Age::Fresh, &no_wait()).unwrap();
     assert_eq!(names_of(&catalog.snapshot(&no_wait()).unwrap()), names);
-    assert_eq!(fake.read(), (1, 250));
-    let most = fake.most.load(Ordering::SeqCst);
-    assert!((1..=CATALOG_REQUESTS).contains(&most), "{most} at once");
+    let requests = fabric.requests();
+    let of_patterns = |line: &str| line.starts_with("GET /patterns/p");
+    assert_eq!(
+        requests.iter().filter(|r| of_patterns(&r.line)).count(),
+        250
+    );
+    assert!(requests.iter().all(|r| r.connection < CATALOG_REQUESTS));
+    // One that goes away fails the refresh, without a request for every pattern.
+    let known = names.iter().map(String::as_str).collect();
+    *lock(&listed) = None;
+    let read = catalog.read_patterns(&known, &no_wait());
+    assert_eq!(kind(read), Some(Kind::ApiUnauthorized));
+    assert!(fabric.requests().len() < requests.len() + 50);
+    catalog.snapshot.invalidate(|_| true);
+    let read = catalog.snapshot(&no_wait());
+    assert_eq!(kind(read), Some(Kind::ApiUnauthorized));
+    // Nothing of the failed read is kept.
+    *lock(&listed) = Some(names);
+    assert_eq!(catalog.snapshot(&no_wait()).unwrap().patterns.len(), 250);
 }
 
 #[test]
 fn single_failures_leave_the_name_and_a_plain_description() {
-    let names = ["../odd", "a", "b", "c", "d", "e", "f", "g", "h", "i"];
-    let fake = FakeSource {
-        broken: BTreeSet::from(["a", "b", "c", "d", "e", "f", "g", "h"]),
-        ..FakeSource::of(&names)
-    };
-    let (_, catalog) = catalog(fake);
+    let (_fabric, _, catalog) = fabric(&["../odd", "broken", "i"]);
     let snapshot = catalog.snapshot(&no_wait()).unwrap();
-    assert_eq!(names_of(&snapshot), names);
-    assert_eq!(snapshot.pattern("a").unwrap().text, None);
+    assert_eq!(names_of(&snapshot), ["../odd", "broken", "i"]);
+    assert_eq!(snapshot.pattern("broken").unwrap().text, None);
     assert_eq!(
         (
-            snapshot.description("a"),
+            snapshot.description("broken"),
             snapshot.description("i"),
             snapshot.unread()
         ),
-        ("A.", "Extract i from a text.", 9)
+        ("Broken.", "Extract i from a text.", 2)
     );
     assert!(snapshot.description("../odd").ends_with('.'));
 }
 
 #[test]
-fn a_fabric_that_goes_away_fails_the_refresh_without_asking_for_every_pattern() {
-    let names: Vec<String> = (0..250).map(|i| format!("p{i:03}")).collect();
-    let (fake, catalog) = catalog(FakeSource::of(
-        &names.iter().map(String::as_str).collect::<Vec<_>>(),
-    ));
-    fake.gone.store(true, Ordering::SeqCst);
-    let known = catalog
-        .read_patterns(&names.iter().map(String::as_str).collect(), &no_wait())
-        .unwrap_err();
-    assert_eq!(known.kind, Kind::ApiUnavailable);
-    assert_eq!(
-        catalog.snapshot(&no_wait()).unwrap_err().kind,
-        Kind::ApiUnavailable
-    );
-    // Nothing of the failed read is kept.
-    fake.gone.store(false, Ordering::SeqCst);
-    assert_eq!(catalog.snapshot(&no_wait()).unwrap().patterns.len(), 250);
-}
-
-#[test]
-fn an_empty_fabric_is_a_catalogue_too() {
-    let (_, catalog) = catalog(FakeSource::of(&[]));
-    assert!(catalog.snapshot(&no_wait()).unwrap().patterns.is_empty());
-}
-
-#[test]
 fn changed_names_are_detected_by_every_read() {
-    let (fake, catalog) = catalog(FakeSource::of(&["a"]));
+    let (_fabric, listed, catalog) = fabric(&["a"]);
     let changes = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&changes);
     catalog.on_change(move || {
@@ -286,25 +196,25 @@ fn changed_names_are_detected_by_every_read() {
     poll().unwrap();
     assert_eq!(changes(), 0);
     // A poll finds another list, which invalidates the previous snapshot.
-    fake.rename(&["a", "b"]);
+    list(&listed, &["a", "b"]);
     poll().unwrap();
     poll().unwrap();
     assert_eq!(changes(), 1);
     assert_eq!(names_of(&catalog.snapshot(&no_wait()).unwrap()), ["a", "b"]);
     // A refresh finds another list.
-    fake.rename(&["c"]);
+    list(&listed, &["c"]);
     catalog.snapshot.invalidate(|_| true);
     assert_eq!(names_of(&catalog.snapshot(&no_wait()).unwrap()), ["c"]);
     poll().unwrap();
     assert_eq!(changes(), 2);
     // A failed read is not a change.
-    fake.gone.store(true, Ordering::SeqCst);
+    *lock(&listed) = None;
     assert_eq!((poll().is_err(), changes()), (true, 2));
 }
 
 #[test]
 fn after_a_change_is_reported_nothing_outdated_is_returned() {
-    let (fake, catalog) = catalog(FakeSource::of(&["a"]));
+    let (_fabric, listed, catalog) = fabric(&["a"]);
     let catalog = Arc::new(catalog);
     let found = Arc::new(Mutex::new(Vec::new()));
     let (asks, finds) = (Arc::downgrade(&catalog), Arc::clone(&found));
@@ -313,14 +223,14 @@ fn after_a_change_is_reported_nothing_outdated_is_returned() {
         lock(&finds).push(names_of(&snapshot).join(" "));
     });
     catalog.snapshot(&no_wait()).unwrap();
-    fake.rename(&["a", "b"]);
+    list(&listed, &["a", "b"]);
     catalog.names(Age::Fresh, &no_wait()).unwrap();
     assert_eq!(*lock(&found), ["a b"]);
 }
 
 #[test]
 fn a_card_follows_its_text() {
-    let (_, catalog) = catalog(FakeSource::of(&["a"]));
+    let (_fabric, _, catalog) = fabric(&["a"]);
     let purpose = |text: &str| catalog.card("a", text).purpose;
     for what in ["rocks", "mines"] {
         assert_eq!(

@@ -92,171 +92,73 @@ mod tests {
 
     #[test]
     fn causes_are_told_from_what_rustls_says() {
-        for (why, cause) in [
-            (
-                "invalid peer certificate: certificate expired: verification time 1795302000 (UNIX), but certificate is \
-                 not valid after 1609459200 (185842800 seconds ago)",
-                Cause::CertificateExpired,
-            ),
-            (
-                "invalid peer certificate: certificate not valid yet: verification time 1795302000 (UNIX), but \
-                 certificate is not valid before 1893456000 (98154000 seconds in future)",
-                Cause::CertificateNotYetValid,
-            ),
-            (
-                "invalid peer certificate: Expired",
-                Cause::CertificateExpired,
-            ),
-            (
-                "invalid peer certificate: NotValidYet",
-                Cause::CertificateNotYetValid,
-            ),
-            (
-                "invalid peer certificate: UnknownIssuer",
-                Cause::CertificateUnknownIssuer,
-            ),
-            (
-                "invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))",
-                Cause::CertificateOfAuthority,
-            ),
-            (
-                "invalid peer certificate: certificate not valid for name \"expired.example\"; certificate is only \
-                 valid for DnsName(\"other.example\")",
-                Cause::CertificateWrongName,
-            ),
-            (
-                "received corrupt message of type InvalidContentType",
-                Cause::NotTls,
-            ),
-            ("received fatal alert: HandshakeFailure", Cause::Tls),
-        ] {
-            assert_eq!(tls_cause(why), cause, "{why}");
+        let mut expected = Cause::Tls;
+        for line in "\
+CertificateExpired
+invalid peer certificate: certificate expired: verification time 1795302000 (UNIX), but certificate is not valid after
+invalid peer certificate: Expired
+CertificateNotYetValid
+invalid peer certificate: certificate not valid yet: verification time 1795302000 (UNIX), but certificate is not valid
+invalid peer certificate: NotValidYet
+CertificateUnknownIssuer
+invalid peer certificate: UnknownIssuer
+CertificateOfAuthority
+invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))
+CertificateWrongName
+invalid peer certificate: certificate not valid for name \"expired.example\"; certificate is only valid for DnsName(
+NotTls
+received corrupt message of type InvalidContentType
+Tls
+received fatal alert: HandshakeFailure"
+            .lines()
+        {
+            let named = |cause: &&Cause| format!("{cause:?}") == line;
+            match Cause::ALL.iter().find(named) {
+                Some(cause) => expected = *cause,
+                None => assert_eq!(tls_cause(line), expected, "{line}"),
+            }
         }
     }
 
     #[test]
     fn causes_are_told_from_how_a_connection_fails() {
+        use Stage::{Body, Head, Request};
+        use ureq::Error::{ConnectionFailed, HostNotFound, Tls};
         let io = |kind: ErrorKind| ureq::Error::Io(kind.into());
-        let timeout = |which| ureq::Error::Timeout(which);
-        let (http, https) = (false, true);
-        for (error, stage, is_https, cause, why) in [
-            (
-                io(ErrorKind::ConnectionRefused),
-                Stage::Request,
-                http,
-                Cause::Refused,
-                "",
-            ),
-            (
-                io(ErrorKind::ConnectionReset),
-                Stage::Head,
-                http,
-                Cause::Closed,
-                "",
-            ),
-            (
-                io(ErrorKind::ConnectionReset),
-                Stage::Head,
-                https,
-                Cause::ClosedTls,
-                "",
-            ),
-            (
-                io(ErrorKind::ConnectionReset),
-                Stage::Body,
-                http,
-                Cause::BrokeOff,
-                "",
-            ),
-            (
-                io(ErrorKind::TimedOut),
-                Stage::Request,
-                https,
-                Cause::ConnectTimeout,
-                "",
-            ),
-            (
-                io(ErrorKind::PermissionDenied),
-                Stage::Request,
-                http,
-                Cause::NoConnection,
-                "permission denied",
-            ),
-            (
-                ureq::Error::HostNotFound,
-                Stage::Request,
-                http,
-                Cause::UnknownHost,
-                "",
-            ),
-            (
-                timeout(Timeout::Resolve),
-                Stage::Request,
-                http,
-                Cause::ConnectTimeout,
-                "",
-            ),
-            (
-                timeout(Timeout::Global),
-                Stage::Head,
-                http,
-                Cause::RunTimeout,
-                "",
-            ),
-            (
-                timeout(Timeout::Global),
-                Stage::Body,
-                http,
-                Cause::RunTimeout,
-                "",
-            ),
-            (
-                timeout(Timeout::PerWrite),
-                Stage::Request,
-                http,
-                Cause::Unread,
-                "",
-            ),
-            (
-                timeout(Timeout::PerRead),
-                Stage::Body,
-                http,
-                Cause::RunSilent,
-                "",
-            ),
-            (
-                ureq::Error::Tls("no"),
-                Stage::Request,
-                https,
-                Cause::Tls,
-                "no",
-            ),
-            (
-                ureq::Error::ConnectionFailed,
-                Stage::Request,
-                http,
-                Cause::NoConnection,
-                "not connected",
-            ),
-        ] {
-            let found = of(&error, stage, is_https, false, true);
-            assert_eq!((found.0, found.1.as_str()), (cause, why), "{error}");
+        let late = ureq::Error::Timeout;
+        let run = |error, stage| of(&error, stage, false, false, true);
+        let tls = |error, stage| of(&error, stage, true, false, true);
+        let read = |error, stage| of(&error, stage, false, false, false);
+        let proxied = |error, stage| of(&error, stage, false, true, false);
+        let plain = |cause| (cause, String::new());
+        let why = |cause, why: &str| (cause, why.to_owned());
+        let (refused, reset) = (ErrorKind::ConnectionRefused, ErrorKind::ConnectionReset);
+        assert_eq!(run(io(refused), Request), plain(Cause::Refused));
+        assert_eq!(run(io(reset), Head), plain(Cause::Closed));
+        assert_eq!(tls(io(reset), Head), plain(Cause::ClosedTls));
+        assert_eq!(run(io(reset), Body), plain(Cause::BrokeOff));
+        let timed_out = tls(io(ErrorKind::TimedOut), Request);
+        assert_eq!(timed_out, plain(Cause::ConnectTimeout));
+        let denied = run(io(ErrorKind::PermissionDenied), Request);
+        assert_eq!(denied, why(Cause::NoConnection, "permission denied"));
+        assert_eq!(run(HostNotFound, Request), plain(Cause::UnknownHost));
+        let unresolved = run(late(Timeout::Resolve), Request);
+        assert_eq!(unresolved, plain(Cause::ConnectTimeout));
+        for stage in [Head, Body] {
+            assert_eq!(run(late(Timeout::Global), stage), plain(Cause::RunTimeout));
         }
+        assert_eq!(run(late(Timeout::PerWrite), Request), plain(Cause::Unread));
+        assert_eq!(run(late(Timeout::PerRead), Body), plain(Cause::RunSilent));
+        assert_eq!(tls(Tls("no"), Request), why(Cause::Tls, "no"));
+        let failed = run(ConnectionFailed, Request);
+        assert_eq!(failed, why(Cause::NoConnection, "not connected"));
         for (stage, cause) in [
-            (Stage::Request, Cause::Silent),
-            (Stage::Head, Cause::Silent),
-            (Stage::Body, Cause::Unfinished),
+            (Request, Cause::Silent),
+            (Head, Cause::Silent),
+            (Body, Cause::Unfinished),
         ] {
-            let found = of(&timeout(Timeout::Global), stage, http, false, false);
-            assert_eq!(found.0, cause, "no run");
+            assert_eq!(read(late(Timeout::Global), stage), plain(cause));
         }
-        let proxied = of(
-            &ureq::Error::HostNotFound,
-            Stage::Request,
-            http,
-            true,
-            false,
-        );
-        assert_eq!(proxied.0, Cause::Proxy);
+        assert_eq!(proxied(HostNotFound, Request).0, Cause::Proxy);
     }
 }

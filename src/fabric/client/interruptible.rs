@@ -21,21 +21,7 @@ const LAST_LOOK: Duration = Duration::from_millis(1);
 
 /// ureq's connections, with interruptible reads.
 #[derive(Debug)]
-pub(super) struct Interruptible<T> {
-    inner: T,
-    /// Something was read since ureq last checked whether the connection is open.
-    has_read: bool,
-}
-
-impl<T> Interruptible<T> {
-    /// Wraps `inner`.
-    pub(super) fn new(inner: T) -> Interruptible<T> {
-        Interruptible {
-            inner,
-            has_read: false,
-        }
-    }
-}
+pub(super) struct Interruptible<T>(pub(super) T);
 
 impl<C: Connector> Connector for Interruptible<C> {
     type Out = Interruptible<Box<dyn Transport>>;
@@ -45,35 +31,26 @@ impl<C: Connector> Connector for Interruptible<C> {
         details: &ConnectionDetails<'_>,
         chained: Option<()>,
     ) -> Result<Option<Self::Out>, ureq::Error> {
-        let connected = self.inner.connect(details, chained)?;
-        Ok(connected.map(|transport| Interruptible::new(transport.boxed())))
+        let connected = self.0.connect(details, chained)?;
+        Ok(connected.map(|transport| Interruptible(transport.boxed())))
     }
 }
 
 impl Transport for Interruptible<Box<dyn Transport>> {
     fn buffers(&mut self) -> &mut dyn Buffers {
-        self.inner.buffers()
+        self.0.buffers()
     }
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
-        // Rounded to whole seconds, so that it rarely changes: a change costs a system call.
-        let after = Duration::from_secs(timeout.after.as_secs().saturating_add(1));
-        self.inner.transmit_output(
-            amount,
-            NextTimeout {
-                after: after.into(),
-                ..timeout
-            },
-        )
+        self.0.transmit_output(amount, timeout)
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
-        self.has_read = true;
         let started = Instant::now();
         // The request was sent.
         ReadContext::change(|watch| watch.has_read = true);
-        let Some(watch) = ReadContext::current() else {
-            return self.inner.await_input(timeout);
+        let Some(watch) = CONTEXT.with_borrow(Clone::clone) else {
+            return self.0.await_input(timeout);
         };
         watch.wait.before_blocking();
         // Between reads too: the caller may leave while data trickles in.
@@ -94,7 +71,7 @@ impl Transport for Interruptible<Box<dyn Transport>> {
                 .max(LAST_LOOK);
             // The same value each time: a change costs a system call.
             let slice = time::Duration::from(left.min(SLICE));
-            match self.inner.await_input(NextTimeout {
+            match self.0.await_input(NextTimeout {
                 after: left.into(),
                 per_read: Some(slice),
                 ..timeout
@@ -108,14 +85,12 @@ impl Transport for Interruptible<Box<dyn Transport>> {
         }
     }
 
-    /// ureq calls this when it returns a connection to the pool and again when it takes it out. The second check, three
-    /// system calls, makes the first one unnecessary.
     fn is_open(&mut self) -> bool {
-        std::mem::take(&mut self.has_read) || self.inner.is_open()
+        self.0.is_open()
     }
 
     fn is_tls(&self) -> bool {
-        self.inner.is_tls()
+        self.0.is_tls()
     }
 }
 
@@ -125,7 +100,7 @@ thread_local! {
 }
 
 #[derive(Clone)]
-pub(super) struct ReadContext {
+struct ReadContext {
     wait: Arc<dyn Wait>,
     asked: Instant,
     until: Option<Instant>,
@@ -134,11 +109,6 @@ pub(super) struct ReadContext {
 }
 
 impl ReadContext {
-    /// The context of this thread, if it has a request.
-    pub(super) fn current() -> Option<ReadContext> {
-        CONTEXT.with_borrow(Clone::clone)
-    }
-
     fn change(change: impl FnOnce(&mut ReadContext)) {
         CONTEXT.with_borrow_mut(|watch| watch.as_mut().map(change));
     }
@@ -151,26 +121,20 @@ impl ReadContext {
     }
 }
 
-/// Until it is dropped, reads on this thread ask its [`Wait`]; afterwards the previous one.
-pub(super) struct WaitScope {
-    previous: Option<ReadContext>,
-    /// Not `Send`: it must be dropped on the same thread.
-    here: PhantomData<*const ()>,
-}
+/// Until it is dropped, reads on this thread ask its [`Wait`]. A thread has one at a time. Not `Send`: it must be dropped
+/// on the same thread.
+pub(super) struct WaitScope(PhantomData<*const ()>);
 
 impl WaitScope {
     /// Sets the context of this thread.
     pub(super) fn enter(wait: &Arc<dyn Wait>) -> WaitScope {
-        let watch = ReadContext {
+        CONTEXT.set(Some(ReadContext {
             wait: Arc::clone(wait),
             asked: Instant::now(),
             until: None,
             has_read: false,
-        };
-        WaitScope {
-            previous: CONTEXT.replace(Some(watch)),
-            here: PhantomData,
-        }
+        }));
+        WaitScope(PhantomData)
     }
 
     /// Has a response been waited for?
@@ -186,7 +150,7 @@ impl WaitScope {
 
 impl Drop for WaitScope {
     fn drop(&mut self) {
-        CONTEXT.set(self.previous.take());
+        CONTEXT.set(None);
     }
 }
 
@@ -238,7 +202,7 @@ mod tests {
                 ..NextTimeout::default()
             };
             let connection: Box<dyn Transport> = Box::new(FakeConnection { has_input });
-            Interruptible::new(connection).await_input(over)
+            Interruptible(connection).await_input(over)
         };
         assert!(matches!(read(true), Ok(true)));
         assert!(matches!(

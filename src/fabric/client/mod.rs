@@ -16,7 +16,7 @@ mod response;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::io::Read;
+use std::io::{Cursor, Read};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -89,16 +89,6 @@ pub(super) struct Limits {
     idle: Option<Duration>,
 }
 
-impl Limits {
-    fn of(total: Duration, flag: &'static str) -> Limits {
-        Limits {
-            total,
-            flag,
-            idle: None,
-        }
-    }
-}
-
 /// Adds detail to the error of a request, from the response body.
 type Explain = fn(Error, &[u8]) -> Error;
 
@@ -134,10 +124,10 @@ impl Client {
             let lookups = lookups.clone();
             // TLS and proxies take 15 KB more of the stack of each run.
             Ok::<_, String>(if url.starts_with("http:") && config.proxy().is_none() {
-                let plain = Interruptible::new(TcpConnector::default());
+                let plain = Interruptible(TcpConnector::default());
                 Agent::with_parts(config, plain, lookups)
             } else {
-                let any = Interruptible::new(DefaultConnector::new());
+                let any = Interruptible(DefaultConnector::new());
                 Agent::with_parts(config, any, lookups)
             })
         };
@@ -188,19 +178,28 @@ impl Client {
 
     /// The limits of an ordinary request.
     pub(super) fn request_limits(&self) -> Limits {
-        Limits::of(self.settings.request_timeout, "--request-timeout")
+        Limits {
+            total: self.settings.request_timeout,
+            flag: "--request-timeout",
+            idle: None,
+        }
     }
 
     /// The limits of the list of models.
     pub(super) fn models_limits(&self) -> Limits {
-        Limits::of(self.settings.models_timeout, "--models-timeout")
+        Limits {
+            total: self.settings.models_timeout,
+            flag: "--models-timeout",
+            idle: None,
+        }
     }
 
     /// The limits of a run.
     pub(super) fn run_limits(&self) -> Limits {
         Limits {
+            total: self.settings.run_timeout,
+            flag: "--run-timeout",
             idle: Some(self.settings.idle_timeout),
-            ..Limits::of(self.settings.run_timeout, "--run-timeout")
         }
     }
 
@@ -240,11 +239,11 @@ impl Client {
                 Some(fabric) => within_process(fabric.answer("GET", path, &[])?),
                 None => request.config().timeout_global(Some(left)).build().call(),
             };
-            let error = match call.opened(sent, waiting) {
-                Ok(response) => match response.into_bytes(self.max_body) {
-                    Ok(body) => return Ok(body),
-                    Err(error) => error,
-                },
+            let read = call
+                .opened(sent, waiting)
+                .and_then(|response| response.into_bytes(self.max_body));
+            let error = match read {
+                Ok(body) => return Ok(body),
                 Err(error) => error,
             };
             let delay = delays.next().filter(|_| error.cause.is_some_and(may_pass));
@@ -287,7 +286,10 @@ impl Client {
             return call.opened(within_process(answer?), WaitScope::enter(wait));
         }
         let request = request.header(header::CONTENT_LENGTH, json.len());
-        let json = SendBody::from_owned_reader(Outgoing::new(json, Arc::clone(wait)));
+        let json = SendBody::from_owned_reader(Outgoing {
+            json: Cursor::new(json),
+            wait: Arc::clone(wait),
+        });
         let waiting = WaitScope::enter(wait);
         let request = request
             .config()
@@ -295,14 +297,6 @@ impl Client {
             .timeout_per_read(limits.idle)
             .build();
         call.opened(request.send(json), waiting)
-    }
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client")
-            .field("url", &self.url())
-            .finish_non_exhaustive()
     }
 }
 
@@ -364,36 +358,25 @@ impl<'c> Attempt<'c> {
                 let is_http = self.client.url().starts_with("http:");
                 if status == 400 && is_http && wants_tls(&said) {
                     return Err(self.answered(Cause::WantsTls, status, ""));
-                } else if let Some(explain) = self.explain {
+                }
+                if let Some(explain) = self.explain {
                     return Err(explain(error, &said));
                 }
             }
             return Err(error);
         }
         let value = |name| head.headers.get(name).and_then(|v| v.to_str().ok());
-        let media = value(header::CONTENT_TYPE)
-            .unwrap_or_default()
-            .split(';')
-            .next();
-        let media = match media
-            .unwrap_or_default()
-            .trim()
-            .to_ascii_lowercase()
-            .as_str()
-        {
+        let media = value(header::CONTENT_TYPE).unwrap_or_default();
+        let media = media.split(';').next().unwrap_or_default().trim();
+        let media = match media.to_ascii_lowercase().as_str() {
             "text/html" => return Err(self.answered(Cause::WebPage, 200, "")),
             "application/json" => Media::Json,
             // Fabric's own type, and the registered one.
             "text/readystream" | "text/event-stream" => Media::Events,
             _ => Media::Other,
         };
-        let is_plain =
-            |encoding: &HeaderValue| encoding.as_bytes().eq_ignore_ascii_case(b"identity");
-        if !head
-            .headers
-            .get(header::CONTENT_ENCODING)
-            .is_none_or(is_plain)
-        {
+        let encoding = head.headers.get(header::CONTENT_ENCODING);
+        if encoding.is_some_and(|named| !named.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Err(self.answered(Cause::Compressed, 200, ""));
         }
         Ok(FabricResponse {

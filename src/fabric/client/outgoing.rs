@@ -1,41 +1,31 @@
 //! The body of a request while it is sent.
 
-use std::io::{self, Read};
+use std::io::{self, Cursor, Read};
 use std::sync::Arc;
 
 use crate::fabric::Wait;
 
 /// A body that is freed as soon as it is sent: the response may take an hour.
 pub(super) struct Outgoing {
-    json: Vec<u8>,
-    sent: usize,
-    wait: Arc<dyn Wait>,
-}
-
-impl Outgoing {
-    /// A body of `json`, which is charged to `wait`.
-    pub(super) fn new(json: Vec<u8>, wait: Arc<dyn Wait>) -> Outgoing {
-        Outgoing {
-            json,
-            sent: 0,
-            wait,
-        }
-    }
-
-    fn free(&mut self) {
-        self.wait.release(std::mem::take(&mut self.json).len());
-    }
+    pub(super) json: Cursor<Vec<u8>>,
+    /// What it is charged to.
+    pub(super) wait: Arc<dyn Wait>,
 }
 
 impl Read for Outgoing {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = (&self.json[self.sent..]).read(buffer)?;
-        self.sent += read;
-        if self.sent == self.json.len() {
+        let read = self.json.read(buffer)?;
+        if self.json.position() == self.json.get_ref().len() as u64 {
             self.free();
-            self.sent = 0;
         }
         Ok(read)
+    }
+}
+
+impl Outgoing {
+    fn free(&mut self) {
+        let json = std::mem::take(&mut self.json).into_inner();
+        self.wait.release(json.len());
     }
 }
 

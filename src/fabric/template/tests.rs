@@ -88,62 +88,52 @@ __FABRIC_INPUT_SENTINEL_TOKEN{{x}} | x=__ |  | `variables`
 {{plugin:sys:env:{{{{input}}}}}} | x= | NAME | The pattern p
 ";
 
-#[test]
-fn every_known_attack_is_refused_and_says_what_to_do() {
-    for attack in ATTACKS.lines().filter(|line| !line.starts_with('#')) {
-        let mut parts = attack.split(" | ");
-        let mut part = || parts.next().expect("four parts");
-        let (text, variables, input, named) = (part(), part(), part(), part());
-        let variables = variables.split('&').filter_map(|pair| pair.split_once('='));
-        let variables: Vec<_> = variables.collect();
-        let error = guard(text, &map(&variables), &input.replace("CALL", CALL)).expect_err(text);
-        assert_eq!(error.kind, Kind::InvalidRequest, "{text}");
-        assert!(error.detail.contains(named), "{text}: {error}");
-    }
+/// The parts of a row: pattern, variables, input, and the rest.
+fn parts(row: &str) -> Option<[&str; 4]> {
+    let mut parts = row.split(" | ");
+    let mut part = || parts.next().expect("four parts");
+    (!row.starts_with('#')).then(|| [part(), part(), part(), part()])
+}
+
+fn checked([text, variables, input, _]: [&str; 4]) -> Result<(), Error> {
+    let variables = variables.split('&').filter_map(|pair| pair.split_once('='));
+    let variables: Vec<_> = variables.collect();
+    guard(text, &map(&variables), &input.replace("CALL", CALL))
 }
 
 #[test]
+fn every_known_attack_is_refused_and_says_what_to_do() {
+    for attack in ATTACKS.lines().filter_map(parts) {
+        let error = checked(attack).expect_err(attack[0]);
+        assert_eq!(error.kind, Kind::InvalidRequest, "{attack:?}");
+        assert!(error.detail.contains(attack[3]), "{attack:?}: {error}");
+    }
+}
+
+/// As [`ATTACKS`]; the last part is the reason.
+const HARMLESS: &str = r#"
+{{x}}, {{y}}. {{input}} | x={"a": {"b": [1, {"c": {}}]}}&y=fn f() { g({}) } | CALL | no token touches another
+{"data": {{x}}} | x=[1] |  | a brace beside a token is no call
+{"data": {"is": "{{x}}"}} | x={"a": {"b": {}}} |  | the pattern is JSON itself
+{ {{x}} } | x={"a": {"b": {}}} |  | a blank parts them
+{{x}} }} | x=a { |  | nothing opens
+{{x}}{{y}} | x=a&y=b | CALL | touching, without braces
+{{{x}}} | x=plain | CALL | touching, without braces
+{{{input}}} | x=a | CALL | the input comes last
+{{input}} |  | {{{{input}}}} | the input comes last
+ | unused={ |  | it stands nowhere
+{{plugin:datetime:now}} {{x}} | x={"a": {"b": {}}} | CALL | its output is known
+{{plugin:sys:user}}@{{plugin:sys:hostname}} {{x}} {{plugin:text:upper:a:b}} | x=}} | { | their output is known
+{"is": "{{ext:a:b}}"} {{x}} {{plugin:file:read:/a}} | x=code | { } | unknown output, but no braces
+__FABRIC_INPUT_SENTINEL_TOKEN__ {{x}} | x=__FABRIC_INPUT_ | { | a part of the sentinel
+{{gone}} {{x}} | x={ |  | Fabric refuses it
+{{x}} | x=_____FABRIC_INPUT_SENTINEL_TOKEN_ |  | nearly the sentinel
+"#;
+
+#[test]
 fn harmless_combinations_pass() {
-    let json = r#"{"a": {"b": [1, {"c": {}}]}}"#;
-    for (text, variables, input) in [
-        (
-            "Hi {{x}}, {{y}}.\n{{input}}",
-            map(&[("x", json), ("y", "fn f() { g({}) }")]),
-            CALL,
-        ),
-        (r#"{"data": {{x}}}"#, map(&[("x", "[1]")]), ""),
-        (r#"{"data": {"is": "{{x}}"}}"#, map(&[("x", json)]), ""),
-        ("{ {{x}} }", map(&[("x", json)]), ""),
-        ("{{x}} }}", map(&[("x", "a {")]), ""),
-        ("{{x}}{{y}}", map(&[("x", "a"), ("y", "b")]), CALL),
-        ("{{{x}}}", map(&[("x", "plain")]), CALL),
-        ("{{{input}}}", map(&[("x", "a")]), CALL),
-        ("{{input}}", map(&[]), "{{{{input}}}}"),
-        ("", map(&[("unused", "{")]), ""),
-        ("{{plugin:datetime:now}} {{x}}", map(&[("x", json)]), CALL),
-        (
-            "{{plugin:sys:user}}@{{plugin:sys:hostname}} {{x}} {{plugin:text:upper:a:b}}",
-            map(&[("x", "}}")]),
-            "{",
-        ),
-        (
-            "{\"is\": \"{{ext:a:b}}\"} {{x}} {{plugin:file:read:/a}}",
-            map(&[("x", "code")]),
-            "{ }",
-        ),
-        (
-            "__FABRIC_INPUT_SENTINEL_TOKEN__ {{x}}",
-            map(&[("x", "__FABRIC_INPUT_")]),
-            "{",
-        ),
-        ("{{gone}} {{x}}", map(&[("x", "{")]), ""),
-        (
-            "{{x}}",
-            map(&[("x", "_____FABRIC_INPUT_SENTINEL_TOKEN_")]),
-            "",
-        ),
-    ] {
-        assert_eq!(guard(text, &variables, input), Ok(()), "{text}");
+    for harmless in HARMLESS.trim_start_matches('\n').lines().filter_map(parts) {
+        assert_eq!(checked(harmless), Ok(()), "{harmless:?}");
     }
 }
 
@@ -257,10 +247,14 @@ impl Rng {
         ((z ^ (z >> 31)) % n as u64) as usize
     }
 
-    fn some(&mut self, parts: &[&str], most: usize) -> String {
-        (0..self.below(most + 1))
-            .map(|_| parts[self.below(parts.len())])
-            .collect()
+    fn one<'a>(&mut self, parts: &'a str) -> &'a str {
+        let count = parts.split('|').count();
+        parts.split('|').nth(self.below(count)).unwrap_or_default()
+    }
+
+    /// Up to `most` of the parts, which are separated by `|`.
+    fn some(&mut self, parts: &str, most: usize) -> String {
+        (0..self.below(most + 1)).map(|_| self.one(parts)).collect()
     }
 }
 
@@ -269,76 +263,33 @@ pub(super) type Case = (String, BTreeMap<String, String>, String);
 
 /// A hostile one.
 pub(super) fn hostile(seed: u64) -> Case {
-    const TEXT: [&str; 20] = [
-        "{{x}}",
-        "{{y}}",
-        "{{{x}}}",
-        "{{{{x}}}}",
-        "{{{x}}{{y}}}",
-        "{{{{y}}{{x}}}}",
-        "{{{x}}",
-        "{{y}}}}",
-        "{{{y}}{{x}}}",
-        "{{input}}",
-        "{",
-        "}",
-        "{{",
-        "}}",
-        "text ",
-        "\n",
-        "x",
-        "plugin:text:upper:",
-        "__FABRIC_INPUT_",
-        "{{{{input}}}}",
-    ];
-    const CALLS: [&str; 9] = [
-        "{{plugin:text:upper:y}}",
-        "{{plugin:text:lower:INPUT}}",
-        "{{plugin:sys:env:NONE}}",
-        "{{plugin:sys:env:OPENS}}",
-        "{{plugin:sys:env:CLOSES}}",
-        "{{plugin:sys:env:READS}}",
-        SENTINEL,
-        "{{gone}}",
-        "{{ext:a:b:c}}",
-    ];
-    const VALUE: [&str; 19] = [
-        "",
-        "{",
-        "}",
-        "}}",
-        "x",
-        "y",
-        "input",
-        "{x}",
-        "{input}",
-        "{x",
-        "y}",
-        "plug",
-        "in:text:upper:a",
-        "{plugin:text:upper:a}",
-        "plugin:text:upper:a",
-        " ",
-        "__FABRIC_INPUT_",
-        "SENTINEL_TOKEN__",
-        "{\"a\": {}}",
-    ];
+    const TEXT: &str = "\
+        {{x}}|{{y}}|{{{x}}}|{{{{x}}}}|{{{x}}{{y}}}|{{{{y}}{{x}}}}|{{{x}}|{{y}}}}|\
+        {{{y}}{{x}}}|{{input}}|{|}|{{|}}|text |\n|x|plugin:text:upper:|__FABRIC_INPUT_|\
+        {{{{input}}}}";
+    const CALLS: &str = "\
+        {{plugin:text:upper:y}}|{{plugin:text:lower:INPUT}}|{{plugin:sys:env:NONE}}|\
+        {{plugin:sys:env:OPENS}}|{{plugin:sys:env:CLOSES}}|{{plugin:sys:env:READS}}|\
+        __FABRIC_INPUT_SENTINEL_TOKEN__|{{gone}}|{{ext:a:b:c}}";
+    const VALUE: &str = "\
+        |{|}|}}|x|y|input|{x}|{input}|{x|y}|plug|in:text:upper:a|{plugin:text:upper:a}|\
+        plugin:text:upper:a| |__FABRIC_INPUT_|SENTINEL_TOKEN__|{\"a\": {}}";
     let rng = &mut Rng(seed);
     let mut text = String::new();
     for _ in 0..1 + rng.below(3) {
-        text += &rng.some(&TEXT, 3);
+        text += &rng.some(TEXT, 3);
         // Missing variables end many runs early, so only some patterns have any.
         if rng.below(6) == 0 {
-            text += &rng.some(&CALLS, 1);
+            text += &rng.some(CALLS, 1);
         }
     }
     let mut variables = BTreeMap::new();
     if rng.below(10) > 0 {
         for name in ["x", "y"] {
-            variables.insert(name.to_owned(), rng.some(&VALUE, 2));
+            variables.insert(name.to_owned(), rng.some(VALUE, 2));
         }
     }
-    let mut input = rng.some(&VALUE, 3);
+    let mut input = rng.some(VALUE, 3);
     if rng.below(3) == 0 {
         input += "{{plugin:text:upper:i}}";
     }
@@ -357,22 +308,10 @@ fn given(
         (true, "text", "upper") if !value.is_empty() => Some(value.to_uppercase()),
         (true, "text", "lower") if !value.is_empty() => Some(value.to_lowercase()),
         (true, "text", _) => None,
-        _ if opens => Some(
-            rng.some(&["host", "{x", "{", " "], 2)
-                + &rng.some(&["{{plugin:text:upper:", "{{x", "{{{"], 1),
-        ),
-        _ => Some(rng.some(
-            &[
-                "host",
-                "}}",
-                "}",
-                "x}}",
-                "{{{x}}}",
-                "{{y}} ",
-                "{ {{input}} }",
-            ],
-            3,
-        )),
+        _ if opens => {
+            Some(rng.some("host|{x|{| ", 2) + &rng.some("{{plugin:text:upper:|{{x|{{{", 1))
+        }
+        _ => Some(rng.some("host|}}|}|x}}|{{{x}}}|{{y}} |{ {{input}} }", 3)),
     }
 }
 
@@ -463,48 +402,24 @@ fn a_rendered_pattern_has_a_limit_and_needs_its_variables() {
 /// Ordinary values and input in plain patterns.
 #[test]
 fn ordinary_texts_and_values_pass() {
-    const TEXT: [&str; 15] = [
-        "You translate into {{x}}.\n",
-        "# STEPS\n\n- Read {{input}} twice.\n",
-        "{\"lang\": \"{{x}}\", \"n\": 1}\n",
-        "Say {{y}} to {{x}}; ",
-        "fn main() { println!(\"{}\", x); }\n",
-        "\\textbf{bold} ",
-        "${HOME} ",
-        "{ {{y}} }\n",
-        "{\"data\": {\"is\": \"{{y}}\"}}\n",
-        "<b>{{x}}</b>",
-        "Today is {{plugin:datetime:today}}. ",
-        "{{plugin:text:upper:a}} ",
-        "`{{ x }}`",
-        "INPUT:\n\n{{input}}\n",
-        "{%if%} ",
-    ];
-    const VALUE: [&str; 15] = [
-        "de",
-        "a longer text, with a comma",
-        "",
-        "if (a) { b() } else { c() }",
-        "{\"a\": {\"b\": [{\"c\": {}}]}}",
-        "{}",
-        "\\frac{1}{2}",
-        "f\"{x}\"",
-        "}",
-        "${x}",
-        "plugin:",
-        "input",
-        "x: {y: {z: 1}}",
-        "漢字",
-        "__init__",
-    ];
+    const TEXT: &str = "\
+        You translate into {{x}}.\n|# STEPS\n\n- Read {{input}} twice.\n|\
+        {\"lang\": \"{{x}}\", \"n\": 1}\n|Say {{y}} to {{x}}; |\
+        fn main() { println!(\"{}\", x); }\n|\\textbf{bold} |${HOME} |{ {{y}} }\n|\
+        {\"data\": {\"is\": \"{{y}}\"}}\n|<b>{{x}}</b>|Today is {{plugin:datetime:today}}. |\
+        {{plugin:text:upper:a}} |`{{ x }}`|INPUT:\n\n{{input}}\n|{%if%} ";
+    const VALUE: &str = "\
+        de|a longer text, with a comma||if (a) { b() } else { c() }|\
+        {\"a\": {\"b\": [{\"c\": {}}]}}|{}|\\frac{1}{2}|f\"{x}\"|}|${x}|plugin:|input|\
+        x: {y: {z: 1}}|漢字|__init__";
     let (mut refused, cases) = (Vec::new(), 10_000);
     let rng = &mut Rng(7);
     for _ in 0..cases {
-        let text = rng.some(&TEXT, 8);
+        let text = rng.some(TEXT, 8);
         let variables = map(&[
-            ("x", VALUE[rng.below(15)]),
-            ("y", VALUE[rng.below(15)]),
-            (" x ", VALUE[rng.below(15)]),
+            ("x", rng.one(VALUE)),
+            ("y", rng.one(VALUE)),
+            (" x ", rng.one(VALUE)),
         ]);
         if let Err(error) = guard(&text, &variables, "{{ jinja }} { code }") {
             refused.push(format!("{text:?} with {variables:?}: {error}"));

@@ -10,10 +10,20 @@ use super::super::{NoWait, Stop};
 use super::*;
 use crate::config;
 
-mod answers;
-
 const POST: &str = "POST /chat";
 const NAMES: &str = "GET /patterns/names";
+
+impl Client {
+    /// Checks a run, then sends it.
+    fn chat(
+        &self,
+        request: Chat,
+        wait: &Arc<dyn Wait>,
+        each: &mut dyn FnMut(Event) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.run(self.check(request, wait)?, wait, each)
+    }
+}
 
 fn no_wait() -> Arc<dyn Wait> {
     Arc::new(NoWait)
@@ -49,31 +59,15 @@ fn stream(events: &[String]) -> String {
 }
 
 #[test]
-fn every_request_has_the_right_route_and_headers() {
+fn every_request_says_who_sends_it_and_wants_no_compression() {
     let fixture = Fixture::always(json("[]"));
-    let with_key = config::Fabric {
-        api_key: Some(config::Secret::new("k-1")),
-        ..settings(&format!("{}/fabric/v1", fixture.url))
-    };
-    let client = quick(&with_key);
-    assert_eq!(client.url(), with_key.url);
-    client.pattern_names(&no_wait()).unwrap();
-    client
-        .chat(Chat::new(name("p"), ""), &no_wait(), &mut |_| Ok(()))
-        .unwrap_err();
-    let requests = fixture.requests();
-    assert_eq!(requests[0].line, "GET /fabric/v1/patterns/names");
-    assert_eq!(requests[1].line, "POST /fabric/v1/chat");
-    for seen in requests {
-        assert_eq!(seen.headers["x-api-key"], "k-1");
-        assert_eq!(seen.headers["accept-encoding"], "identity");
-        assert_eq!(
-            seen.headers["user-agent"],
-            concat!("fabric-mcp/", env!("CARGO_PKG_VERSION"))
-        );
-    }
     fixture.client().pattern_names(&no_wait()).unwrap();
-    assert!(!fixture.requests()[2].headers.contains_key("x-api-key"));
+    run(&fixture.client()).2.unwrap_err();
+    for seen in fixture.requests() {
+        assert_eq!(seen.headers["accept-encoding"], "identity");
+        let program = concat!("fabric-mcp/", env!("CARGO_PKG_VERSION"));
+        assert_eq!(seen.headers["user-agent"], program);
+    }
 }
 
 #[test]
@@ -115,43 +109,21 @@ fn no_headers_in_time_is_a_silent_run_and_for_anything_else_unavailable() {
 }
 
 #[test]
-fn every_status_of_a_run_has_its_kind_and_none_is_retried() {
-    for (code, kind) in [
-        ("401 Unauthorized", Kind::ApiUnauthorized),
-        ("403 Forbidden", Kind::ApiUnauthorized),
-        ("502 Bad Gateway", Kind::ApiUnavailable),
-        ("503 Service Unavailable", Kind::ApiUnavailable),
-        ("504 Gateway Timeout", Kind::ApiUnavailable),
-        ("500 Internal Server Error", Kind::FabricInternal),
-        ("501 Not Implemented", Kind::FabricInternal),
-        ("400 Bad Request", Kind::ApiError),
-        ("404 Not Found", Kind::ApiError),
-        ("429 Too Many Requests", Kind::ApiError),
-        ("204 No Content", Kind::ApiError),
-    ] {
-        let error = failed_run(&Fixture::always(status(
-            code,
-            "{\"error\":\"open /srv/secret: sk-123456789\"}",
-        )));
-        assert_eq!(error.kind, kind, "{code}");
-        assert!(
-            !error.detail.contains("secret") && !error.detail.contains("sk-"),
-            "{error}"
-        );
-        assert!(error.detail.contains(&code[..3]), "{error}");
-    }
-}
-
-#[test]
 fn retry_after_is_passed_on() {
-    let fixture = Fixture::always("HTTP/1.1 429 X\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n");
-    assert_eq!(
-        failed_run(&fixture).retry_after,
-        Some(Duration::from_secs(7))
-    );
-    let date =
-        "HTTP/1.1 503 X\r\nRetry-After: Sat, 21 Nov 2026 22:13:36 GMT\r\nContent-Length: 0\r\n\r\n";
-    assert_eq!(failed_run(&Fixture::always(date)).retry_after, None);
+    for (status, value, expected) in [
+        (429, "7", Some(7)),
+        (503, "99999999", Some(24 * 3600)),
+        (503, "Sat, 21 Nov 2026 22:13:36 GMT", None),
+    ] {
+        let answer =
+            format!("HTTP/1.1 {status} X\r\nRetry-After: {value}\r\nContent-Length: 0\r\n\r\n");
+        let error = failed_run(&Fixture::always(answer));
+        assert_eq!(
+            error.retry_after,
+            expected.map(Duration::from_secs),
+            "{value}"
+        );
+    }
 }
 
 #[test]
@@ -242,11 +214,6 @@ fn an_error_event_decides_is_sanitised_and_complete_is_still_read() {
             content: "Error: open [path]: no model y".into()
         }));
         assert_eq!(events.last(), Some(&Event::Complete));
-    }
-    // An `error` event also decides when the stream is cut off or invalid afterwards.
-    for rest in ["", "zz", END] {
-        let fixture = Fixture::cut_after(format!("{STREAM}{error}{rest}"));
-        assert_eq!(failed_run(&fixture).kind, Kind::ApiError, "{rest}");
     }
     // A stream that stays open after an `error` event does not delay the error.
     let fixture = Fixture::new(move |_, _, stream| {
@@ -535,4 +502,54 @@ fn a_stale_pooled_connection_is_replaced_unnoticed() {
 
 fn stream_of_one() -> String {
     stream(&[content("a"), complete()])
+}
+
+#[test]
+fn a_request_that_cannot_be_sent_in_time_is_no_silent_run() {
+    // Nobody accepts: the connection is established in the listen queue, but the request is never read.
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let limits = config::Fabric {
+        request_timeout: Duration::from_millis(300),
+        ..settings(&url)
+    };
+    let end = quick(&limits).chat(
+        Chat::new(name("p"), "x".repeat(32 << 20)),
+        &no_wait(),
+        &mut |_| Ok(()),
+    );
+    assert_eq!(end.unwrap_err().kind, Kind::ApiUnavailable);
+}
+
+#[test]
+fn only_a_500_means_that_there_is_no_folder_of_strategies() {
+    for (answer, end) in [
+        (
+            status(
+                "500 X",
+                "{\"error\":\"Failed to read strategies directory\"}",
+            ),
+            Ok(None),
+        ),
+        (json("null"), Ok(Some(Vec::new()))),
+        (
+            status("501 X", "{}"),
+            Err((Kind::FabricInternal, Some(501))),
+        ),
+        (status("404 X", "{}"), Err((Kind::ApiError, Some(404)))),
+        (
+            status("401 X", "{}"),
+            Err((Kind::ApiUnauthorized, Some(401))),
+        ),
+        (json("{}"), Err((Kind::ApiError, Some(200)))),
+    ] {
+        let result = Fixture::always(answer.clone())
+            .client()
+            .strategies(&no_wait());
+        assert_eq!(
+            result.map_err(|error| (error.kind, error.status)),
+            end,
+            "{answer}"
+        );
+    }
 }
