@@ -5,6 +5,7 @@
 //!
 //! A new setting is an entry here and a field there.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,39 +27,26 @@ pub(crate) const OAUTH_CLIENT_SECRET: &str = "FABRIC_MCP_OAUTH_CLIENT_SECRET";
 /// Certificates to trust.
 pub(crate) const CERT_FILE: &str = "SSL_CERT_FILE";
 
-/// A setting that is no flag.
-#[derive(Debug)]
-pub(crate) struct EnvOnly {
-    /// The variable's name.
-    pub(crate) name: &'static str,
-    /// What it does, in a line.
-    pub(crate) help: &'static str,
-}
-
-/// Every variable that has no flag.
-pub(crate) const VARIABLES: &[EnvOnly] = &[
-    variable(
+/// Every variable that has no flag, and what it does, in a line.
+pub(crate) const VARIABLES: &[(&str, &str)] = &[
+    (
         API_KEY,
         "Key of Fabric's API, as given to fabric --serve --api-key",
     ),
-    variable(
+    (
         AUTH_TOKEN,
         "Bearer token that callers over http and sse must show",
     ),
-    variable(
+    (
         OAUTH_CLIENT_ID,
         "Client id by which this server asks the OAuth issuer about tokens",
     ),
-    variable(OAUTH_CLIENT_SECRET, "Secret of that client"),
-    variable(
+    (OAUTH_CLIENT_SECRET, "Secret of that client"),
+    (
         CERT_FILE,
         "PEM file of the certificates to trust for an https:// Fabric or OAuth issuer",
     ),
 ];
-
-const fn variable(name: &'static str, help: &'static str) -> EnvOnly {
-    EnvOnly { name, help }
-}
 
 /// Most runs at once that may be allowed: each has a thread.
 const MAX_MAX_RUNS: usize = 4096;
@@ -272,6 +260,21 @@ pub(crate) enum Takes {
     Raw(&'static str),
 }
 
+impl Takes {
+    /// Sets the field, if there is one. The error is as of [`Set`].
+    pub(super) fn set(self, config: &mut Config, value: &OsStr) -> Result<(), String> {
+        let text = || value.to_str().ok_or(values::NOT_UTF8);
+        match self {
+            Takes::Nothing | Takes::Raw(_) => {}
+            Takes::Switch(field) => *field(config) = values::switch(text()?)?,
+            Takes::One(_, set) | Takes::Many(_, set) => set(config, text()?)?,
+            Takes::Time(field, may_be_0) => *field(config) = values::seconds(text()?, may_be_0)?,
+            Takes::Path(_, field) => *field(config) = Some(value.into()),
+        }
+        Ok(())
+    }
+}
+
 /// Parses a value and sets its field. The error says what is wrong and what to give instead, without the flag's name.
 pub(crate) type Set = fn(&mut Config, &str) -> Result<(), String>;
 
@@ -291,25 +294,14 @@ pub(crate) enum Section {
 }
 
 impl Section {
-    /// Every section.
-    pub(crate) const ALL: [Section; 5] = [
-        Section::Server,
-        Section::Fabric,
-        Section::Runs,
-        Section::Http,
-        Section::Command,
+    /// Every section, with its heading.
+    pub(crate) const ALL: [(Section, &str); 5] = [
+        (Section::Server, "Server"),
+        (Section::Fabric, "Fabric"),
+        (Section::Runs, "Patterns and runs"),
+        (Section::Http, "Network (http and sse)"),
+        (Section::Command, "Instead of serving"),
     ];
-
-    /// The heading.
-    pub(crate) fn title(self) -> &'static str {
-        match self {
-            Section::Server => "Server",
-            Section::Fabric => "Fabric",
-            Section::Runs => "Patterns and runs",
-            Section::Http => "Network (http and sse)",
-            Section::Command => "Instead of serving",
-        }
-    }
 }
 
 /// One flag.
@@ -443,6 +435,11 @@ impl Flag {
         (self.section != Command).then(|| self.variable.map_or_else(derived, str::to_owned))
     }
 
+    /// Whether it has no effect on stdio.
+    pub(super) fn is_for_http(&self) -> bool {
+        self.section == Http || matches!(self.long, "transport" | "host" | "port" | "path")
+    }
+
     /// What the help calls its value; empty for a switch.
     pub(crate) fn placeholder(&self) -> &'static str {
         match self.takes {
@@ -477,6 +474,11 @@ impl Flag {
         } else {
             self.choices
         }
+    }
+
+    /// Its long names with their dashes.
+    pub(crate) fn dashed(&self) -> impl Iterator<Item = String> + use<> {
+        self.names().map(|name| format!("--{name}"))
     }
 
     /// Its long names.
@@ -583,7 +585,7 @@ mod tests {
         assert!(
             VARIABLES
                 .iter()
-                .all(|variable| names.insert(variable.name.to_owned()))
+                .all(|(name, _)| names.insert((*name).to_owned()))
         );
     }
 

@@ -25,6 +25,7 @@ use lexopt::Arg;
 use crate::clients::{Launch, McpClient};
 use crate::config::{Config, Env, MAX_SECRET, Secret};
 use flags::Flag;
+use resolve::FlagsAndEnv;
 
 pub(crate) use help::{PRECEDENCE, help, version};
 
@@ -177,7 +178,12 @@ pub(crate) fn parse(
     if raw.has("list-tools") {
         return Ok(Command::ListTools);
     }
-    let config = Box::new(resolve::resolve(&raw, env, read_file)?);
+    let settings = FlagsAndEnv {
+        raw: &raw,
+        env,
+        on_stdio: false,
+    };
+    let config = Box::new(resolve::resolve(&settings, read_file)?);
     if let Some(tool) = raw.last("call") {
         let tool = tool.to_string_lossy().into_owned();
         let arguments = raw
@@ -218,7 +224,7 @@ pub(crate) fn read_secret(path: &Path) -> io::Result<String> {
 /// The arguments as written: known flags with their raw values.
 #[derive(Debug, Default)]
 struct RawFlags {
-    /// In order; a switch has an empty value, or its letter if written as one.
+    /// In order; a switch has the value `true`, or its letter if written as one.
     given: Vec<(&'static Flag, OsString)>,
     /// Words that belong to no flag.
     words: Vec<OsString>,
@@ -232,7 +238,7 @@ impl RawFlags {
             let (flag, letter) = match arg {
                 Arg::Long(name) => (
                     flags::by_long(name).ok_or_else(|| unknown_long(name))?,
-                    String::new(),
+                    "true".to_owned(),
                 ),
                 Arg::Short(c) => (
                     flags::by_short(c).ok_or_else(|| unknown_short(c))?,

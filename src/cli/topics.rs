@@ -65,6 +65,12 @@ const fn topic(name: &'static str, section: Option<Section>, text: &'static str)
     }
 }
 
+/// The names of all topics.
+pub(crate) fn topic_names(between: &str) -> String {
+    let names: Vec<&str> = TOPICS.iter().map(|topic| topic.name).collect();
+    names.join(between)
+}
+
 impl Topic {
     /// Its heading.
     pub(crate) fn title(&self) -> &'static str {
@@ -193,7 +199,7 @@ mod tests {
     fn topics_are_named_once_and_each_section_of_settings_has_one() {
         let names: HashSet<_> = TOPICS.iter().map(|topic| topic.name).collect();
         assert_eq!(names.len(), TOPICS.len());
-        for section in Section::ALL {
+        for (section, _) in Section::ALL {
             let found = TOPICS
                 .iter()
                 .filter(|topic| topic.section == Some(section))

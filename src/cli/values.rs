@@ -333,17 +333,19 @@ pub(super) fn secret(text: &str) -> Result<(), String> {
     }
 }
 
+/// What is said of a value that is no text.
+pub(super) const NOT_UTF8: &str = "the value is not UTF-8; write it in UTF-8";
+
 /// Text given for `name`.
 pub(super) fn utf8(value: OsString, name: &str) -> Result<String, ExitReason> {
-    value.into_string().map_err(|_| {
-        ExitReason::usage(format!("{name}: the value is not UTF-8; write it in UTF-8"))
-    })
+    let not_text = |_| ExitReason::usage(format!("{name}: {NOT_UTF8}"));
+    value.into_string().map_err(not_text)
 }
 
 /// Which help: `written` is the letter, if that was used.
 pub(super) fn help(written: &OsStr, words: &[OsString]) -> Result<Help, ExitReason> {
     let Some(word) = words.first() else {
-        return Ok(if written.is_empty() {
+        return Ok(if written == "true" {
             Help::Full
         } else {
             Help::Short

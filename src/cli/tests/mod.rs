@@ -16,7 +16,7 @@ fn parse_with(args: &str, vars: Vars<'_>) -> Result<Command, ExitReason> {
     let env = |name: &str| {
         let known = |flag: &Flag| flag.env().is_some_and(|own| own == name);
         assert!(
-            FLAGS.iter().any(known) || VARIABLES.iter().any(|own| own.name == name),
+            FLAGS.iter().any(known) || VARIABLES.iter().any(|(own, _)| *own == name),
             "{name} is in no table"
         );
         vars.iter()
