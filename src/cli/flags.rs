@@ -247,15 +247,15 @@ pub(crate) enum Takes {
     /// Nothing: it is a command or a part of one.
     Nothing,
     /// Nothing: it is a setting that is off by default.
-    Switch(fn(&mut Config) -> &mut bool),
+    Switch(Field<bool>),
     /// A value; the last one wins.
     One(&'static str, Set),
     /// Values; all are used.
     Many(&'static str, Set),
     /// A time in seconds, and whether it may be 0; the last one wins.
-    Time(fn(&mut Config) -> &mut Duration, bool),
+    Time(Field<Duration>, bool),
     /// A path, which need not be UTF-8; the last one wins.
-    Path(&'static str, fn(&mut Config) -> &mut Option<PathBuf>),
+    Path(&'static str, Field<Option<PathBuf>>),
     /// A value for the code that looks it up; the last one wins.
     Raw(&'static str),
 }
@@ -274,6 +274,9 @@ impl Takes {
         Ok(())
     }
 }
+
+/// The field that a flag sets.
+type Field<T> = fn(&mut Config) -> &mut T;
 
 /// Parses a value and sets its field. The error says what is wrong and what to give instead, without the flag's name.
 pub(crate) type Set = fn(&mut Config, &str) -> Result<(), String>;
@@ -337,24 +340,16 @@ const fn many(section: Section, long: &'static str, name: &'static str, set: Set
     flag(section, long, Takes::Many(name, set))
 }
 
-const fn time(
-    section: Section,
-    long: &'static str,
-    field: fn(&mut Config) -> &mut Duration,
-) -> Flag {
+const fn time(section: Section, long: &'static str, field: Field<Duration>) -> Flag {
     flag(section, long, Takes::Time(field, false))
 }
 
 /// A time that may be 0.
-const fn pause(
-    section: Section,
-    long: &'static str,
-    field: fn(&mut Config) -> &mut Duration,
-) -> Flag {
+const fn pause(section: Section, long: &'static str, field: Field<Duration>) -> Flag {
     flag(section, long, Takes::Time(field, true))
 }
 
-const fn switch(section: Section, long: &'static str, field: fn(&mut Config) -> &mut bool) -> Flag {
+const fn switch(section: Section, long: &'static str, field: Field<bool>) -> Flag {
     flag(section, long, Takes::Switch(field))
 }
 
@@ -362,7 +357,7 @@ const fn path(
     section: Section,
     long: &'static str,
     name: &'static str,
-    field: fn(&mut Config) -> &mut Option<PathBuf>,
+    field: Field<Option<PathBuf>>,
 ) -> Flag {
     flag(section, long, Takes::Path(name, field))
 }
@@ -514,12 +509,15 @@ pub(crate) fn by_short(letter: char) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.short == Some(letter))
 }
 
+/// The flag that somebody may have meant by `word`, with its dashes.
+pub(super) fn similar(word: &str) -> Option<String> {
+    let word = word.to_ascii_lowercase().replace('_', "-");
+    closest(&word, FLAGS.iter().flat_map(Flag::names)).map(|name| format!("--{name}"))
+}
+
 /// The candidate that `wanted` is most likely a typing error for: the edit distance is at most a third of its length, and
 /// at most 3.
-pub(crate) fn closest<'a>(
-    wanted: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+fn closest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted: Vec<char> = wanted.chars().take(MAX_NAME).collect();
     candidates
         .into_iter()

@@ -147,8 +147,8 @@ pub(crate) fn parse(
     read_file: ReadFile<'_>,
 ) -> Result<Command, ExitReason> {
     let raw = RawFlags::read(args)?;
-    if let Some(written) = raw.last("help") {
-        return values::help(written, &raw.words).map(Command::Help);
+    if raw.has("help") {
+        return values::help(raw.is_help_short, &raw.words).map(Command::Help);
     }
     if raw.has("version") {
         return Ok(Command::Version);
@@ -224,8 +224,10 @@ pub(crate) fn read_secret(path: &Path) -> io::Result<String> {
 /// The arguments as written: known flags with their raw values.
 #[derive(Debug, Default)]
 struct RawFlags {
-    /// In order; a switch has the value `true`, or its letter if written as one.
+    /// In order; a switch has the value `true`.
     given: Vec<(&'static Flag, OsString)>,
+    /// Whether help was last asked for by its letter.
+    is_help_short: bool,
     /// Words that belong to no flag.
     words: Vec<OsString>,
 }
@@ -235,24 +237,21 @@ impl RawFlags {
         let mut raw = RawFlags::default();
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(arg) = parser.next().map_err(explain)? {
-            let (flag, letter) = match arg {
-                Arg::Long(name) => (
-                    flags::by_long(name).ok_or_else(|| unknown_long(name))?,
-                    "true".to_owned(),
-                ),
-                Arg::Short(c) => (
-                    flags::by_short(c).ok_or_else(|| unknown_short(c))?,
-                    c.to_string(),
-                ),
+            let is_letter = matches!(arg, Arg::Short(_));
+            let flag = match arg {
+                Arg::Long(name) => flags::by_long(name).ok_or_else(|| unknown_long(name)),
+                Arg::Short(c) => flags::by_short(c).ok_or_else(|| unknown_short(c)),
                 Arg::Value(word) => {
                     raw.words.push(word);
                     continue;
                 }
-            };
-            let value = if flag.takes_value() {
-                value_of(flag, &mut parser)?
-            } else {
-                OsString::from(letter)
+            }?;
+            if flag.long == "help" {
+                raw.is_help_short = is_letter;
+            }
+            let value = match flag.takes_value() {
+                true => value_of(flag, &mut parser)?,
+                false => "true".into(),
             };
             raw.given.push((flag, value));
         }
@@ -358,12 +357,10 @@ fn unknown_long(name: &str) -> ExitReason {
              {variable} instead"
         ));
     }
-    ExitReason::usage(
-        match flags::closest(&usual, flags::FLAGS.iter().flat_map(Flag::names)) {
-            Some(close) => format!("--{name} is not a flag; did you mean --{close}?"),
-            None => format!("--{name} is not a flag; fabric-mcp --help lists them"),
-        },
-    )
+    ExitReason::usage(match flags::similar(&name) {
+        Some(flag) => format!("--{name} is not a flag; did you mean {flag}?"),
+        None => format!("--{name} is not a flag; fabric-mcp --help lists them"),
+    })
 }
 
 fn unknown_short(letter: char) -> ExitReason {
@@ -375,28 +372,20 @@ fn unknown_short(letter: char) -> ExitReason {
 
 fn unexpected_word(word: &OsStr, is_call: bool) -> ExitReason {
     let word = word.to_string_lossy();
-    let hint = match flags::get("transport")
-        .choices
-        .iter()
-        .find(|choice| **choice == word)
-    {
+    let meant = match flags::get("transport").choices.contains(&&*word) {
+        true => Some(format!("--transport {word}")),
+        false => flags::similar(&word),
+    };
+    let hint = match meant {
         _ if is_call => {
             "put the arguments of --call into single quotes, such as '{\"query\":\"code\"}'"
                 .to_owned()
         }
-        Some(transport) => format!("did you mean --transport {transport}?"),
-        None => match flags::closest(
-            &word.to_ascii_lowercase(),
-            flags::FLAGS.iter().flat_map(Flag::names),
-        ) {
-            Some(close) => format!("did you mean --{close}?"),
-            None => "fabric-mcp takes flags only, and fabric-mcp --help lists them".to_owned(),
-        },
+        Some(flag) => format!("did you mean {flag}?"),
+        None => "fabric-mcp takes flags only, and fabric-mcp --help lists them".to_owned(),
     };
-    ExitReason::usage(format!(
-        "\"{}\" belongs to no flag; {hint}",
-        values::shown(&word)
-    ))
+    let word = values::shown(&word);
+    ExitReason::usage(format!("\"{word}\" belongs to no flag; {hint}"))
 }
 
 #[cfg(test)]

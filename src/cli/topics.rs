@@ -1,6 +1,6 @@
 //! The topics of `--help TOPIC` and the man page: the files in `topics`, with values from the code in their holes.
 
-use super::flags::{self, Section};
+use super::flags::{FLAGS, Section};
 use crate::clients::CLIENTS;
 use crate::config::{self, HttpLimits};
 use crate::error::{Cause, Kind};
@@ -137,19 +137,9 @@ fn filled(text: &str) -> String {
         ("MAX_SESSIONS", config::MAX_SESSIONS.to_string()),
         ("MAX_HEAD", kib(http.max_head)),
         ("MAX_HEADERS", http.max_headers.to_string()),
-        ("--max-runs", flags::get("max-runs").default.to_owned()),
-        ("--max-memory", flags::get("max-memory").default.to_owned()),
-        (
-            "--max-connections",
-            flags::get("max-connections").default.to_owned(),
-        ),
         (
             "CLIENT_LIMITS",
-            list(
-                CLIENTS
-                    .iter()
-                    .map(|client| (client.name, client.limit_words)),
-            ),
+            list(CLIENTS.iter().map(|c| (c.name, c.limit_words))),
         ),
         (
             "KINDS",
@@ -157,8 +147,12 @@ fn filled(text: &str) -> String {
         ),
         ("CAUSES", causes()),
     ];
-    holes.iter().fold(text.to_owned(), |text, (name, value)| {
-        text.replace(&format!("<{name}>"), value)
+    let flags = FLAGS.iter();
+    let defaults = flags.map(|flag| (format!("--{}", flag.long), flag.default.to_owned()));
+    let holes = holes.map(|(name, value)| (name.to_owned(), value));
+    let all = holes.into_iter().chain(defaults);
+    all.fold(text.to_owned(), |text, (name, value)| {
+        text.replace(&format!("<{name}>"), &value)
     })
 }
 
