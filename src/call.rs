@@ -143,9 +143,7 @@ fn input(stdin: impl Read) -> Result<String, ExitReason> {
 
 /// From here on, the first Ctrl-C cancels the call, and the second ends the process.
 fn cancel_on_signal(screen: &Arc<Screen>) {
-    let Some(mut signals) = signals::install(false) else {
-        return;
-    };
+    let mut signals = signals::install(false);
     let screen = screen.clone();
     // Without this thread, the second Ctrl-C ends the process all the same.
     let _ = thread::Builder::new()
