@@ -1,16 +1,16 @@
 //! fabric-mcp: a Model Context Protocol server in front of Fabric's REST API.
 //!
 //! ```text
-//!   client                                                                  fabric --serve
-//!     │ bytes                                                                     ▲
-//!     ▼                                                                           │ HTTP
-//!  transport ────────▶ server ─────────────────▶ tools ─────────────────────▶ fabric
-//!  stdio, http,        one file a feature,       one file a tool:             client, guards on
-//!  threads, batches    one table of methods,     arguments → result           names and templates,
-//!     ▲                the steps of a call         │        │                 catalogue, events
-//!     │                     │                      ▼        ▼
-//!     │                     ▼                    runs     search
-//!     └── one writer ◀── protocol: JSON-RPC, eras and revisions, `_meta`, handshake, errors
+//!   client                                                               fabric --serve
+//!     │ bytes                                                                   ▲
+//!     ▼                                                                         │ HTTP
+//!  transport ───► protocol ────────► server ─────────► tools ────────────────► fabric
+//!  stdio, http,   a message, its     its row in the    a file a tool:          names and templates
+//!  sse; threads   era and revision   table of methods  arguments → result      guarded, events decoded
+//!     ▲                                                  │        │
+//!     │                                                  ▼        ▼
+//!     │                                                runs     search
+//!     └── one writer ◄── protocol: the answer as its revision has it
 //! ```
 //!
 //! Dependencies point one way, which `tests/it/layers.rs` checks. The road of one `tools/call`:

@@ -152,7 +152,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Answer a call with its run's id if the run takes longer; 0 waits for the end"),
     pause(Runs, "task-after", |c| &mut c.kept.task_after)
         .default("5")
-        .help("The same with an MCP task, for clients that know tasks; 0 at once"),
+        .help("Answer with an MCP task if the run takes longer, where clients have tasks; 0 at once"),
     pause(Runs, "keep-runs", |c| &mut c.kept.keep)
         .default("3600")
         .help("How long runs and their output are kept after their end; 0 keeps none"),
