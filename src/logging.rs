@@ -225,7 +225,7 @@ fn push_printable(text: &mut String, c: char) {
     }
 }
 
-/// Sets the request id that a panic of this thread is logged with, until the guard is dropped.
+/// Until the guard is dropped, a panic of this thread is logged with this request id.
 pub(crate) fn request_scope(id: &str) -> Scope {
     Scope::enter(&REQUEST, id.to_owned())
 }
@@ -408,7 +408,6 @@ impl LogEntry {
         time::rfc3339_to_the_millisecond(i64::try_from(self.at).unwrap_or(i64::MAX))
     }
 
-    /// One object.
     fn json(&self) -> Value {
         let mut object = Map::new();
         object.insert("time".to_owned(), self.time().into());

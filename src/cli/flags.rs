@@ -18,13 +18,13 @@ use Section::{Command, Fabric, Http, Runs, Server};
 
 pub(crate) use crate::config::{API_KEY, AUTH_TOKEN};
 
-/// File that holds this token.
+/// Variable of the file that holds this token.
 pub(crate) const AUTH_TOKEN_FILE: &str = "FABRIC_MCP_AUTH_TOKEN_FILE";
-/// How we are known to the OAuth issuer.
+/// Variable of the client id at the OAuth issuer.
 pub(crate) const OAUTH_CLIENT_ID: &str = "FABRIC_MCP_OAUTH_CLIENT_ID";
-/// The secret that goes with it.
+/// Variable of the secret of that client.
 pub(crate) const OAUTH_CLIENT_SECRET: &str = "FABRIC_MCP_OAUTH_CLIENT_SECRET";
-/// Certificates to trust.
+/// Variable of the file of certificates to trust.
 pub(crate) const CERT_FILE: &str = "SSL_CERT_FILE";
 
 /// Every variable that has no flag, and what it does, in a line.
@@ -152,7 +152,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Answer a call with its run's id if the run takes longer; 0 waits for the end"),
     pause(Runs, "task-after", |c| &mut c.kept.task_after)
         .default("5")
-        .help("Answer with an MCP task if the run takes longer, where clients have tasks; 0 at once"),
+        .help("Answer with an MCP task if the run takes longer, for clients that support tasks; 0 at once"),
     pause(Runs, "keep-runs", |c| &mut c.kept.keep)
         .default("3600")
         .help("How long runs and their output are kept after their end; 0 keeps none"),
@@ -281,23 +281,19 @@ type Field<T> = fn(&mut Config) -> &mut T;
 /// Parses a value and sets its field. The error says what is wrong and what to give instead, without the flag's name.
 pub(crate) type Set = fn(&mut Config, &str) -> Result<(), String>;
 
-/// Section of the help, in this order.
+/// A section of the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
-    /// The server and its log.
     Server,
-    /// The connection to Fabric.
     Fabric,
-    /// Patterns and runs.
     Runs,
-    /// Access over HTTP.
     Http,
-    /// Commands instead of serving.
+    /// What is done instead of serving, and what goes with it: no settings.
     Command,
 }
 
 impl Section {
-    /// Every section, with its heading.
+    /// Every section in the order of the help, with its heading.
     pub(crate) const ALL: [(Section, &str); 5] = [
         (Section::Server, "Server"),
         (Section::Fabric, "Fabric"),
@@ -307,16 +303,14 @@ impl Section {
     ];
 }
 
-/// One flag.
+/// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flag {
-    /// Its name without dashes.
+    /// Without dashes.
     pub(crate) long: &'static str,
-    /// Its one-letter name.
     pub(crate) short: Option<char>,
-    /// Another long name.
+    /// Another long name, without dashes.
     pub(crate) alias: Option<&'static str>,
-    /// What follows it.
     pub(crate) takes: Takes,
     /// All allowed values, where they are few.
     pub(crate) choices: &'static [&'static str],
@@ -324,11 +318,10 @@ pub(crate) struct Flag {
     variable: Option<&'static str>,
     /// The default, parsed like a given value; empty for none.
     pub(crate) default: &'static str,
-    /// What the help adds to it, where the transport matters.
+    /// What the help adds to the default, where it depends on the transport.
     note: &'static str,
     /// What it does, in a line.
     pub(crate) help: &'static str,
-    /// Its section of the help.
     pub(crate) section: Section,
 }
 
@@ -476,7 +469,6 @@ impl Flag {
         self.names().map(|name| format!("--{name}"))
     }
 
-    /// Its long names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
         [self.long].into_iter().chain(self.alias)
     }

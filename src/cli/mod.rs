@@ -36,20 +36,16 @@ pub(crate) enum Command {
     Serve(Box<Config>),
     /// Test the connection to Fabric and report: `--check`, as JSON with `--json`.
     Check {
-        /// Whether to report in JSON.
         json: bool,
-        /// The settings to check.
         config: Box<Config>,
     },
     /// Call one tool and print its result: `--call`.
     Call {
-        /// Its name, as given.
         tool: String,
         /// Its arguments: JSON as given.
         arguments: Option<String>,
         /// Whether to print the structured result.
         json: bool,
-        /// The settings to call it with.
         config: Box<Config>,
     },
     /// Print the catalogue of tools: `--list-tools`.
@@ -58,16 +54,13 @@ pub(crate) enum Command {
     Generate(Generate),
     /// Change a client's configuration file.
     Install {
-        /// Whose file.
         client: &'static McpClient,
         /// What to put into it: `--install`; `None` to take it out: `--uninstall`.
         launch: Option<Launch>,
         /// Whether to do it without asking: `--yes`.
         yes: bool,
     },
-    /// Print [`help()`].
     Help(Help),
-    /// Print [`version()`].
     Version,
 }
 
@@ -82,7 +75,7 @@ pub(crate) enum Help {
     Topic(&'static topics::Topic),
 }
 
-/// What `--generate` prints.
+/// What `--generate` prints, with what it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Generate {
     /// The file of this name: one of the flag's choices that take no further words.
@@ -107,7 +100,6 @@ pub(crate) struct ExitReason {
 }
 
 impl ExitReason {
-    /// It cannot be done.
     pub(crate) fn failed(reason: impl Into<String>) -> ExitReason {
         ExitReason {
             code: 1,
@@ -115,7 +107,6 @@ impl ExitReason {
         }
     }
 
-    /// A mistake in what was typed or set.
     pub(crate) fn usage(reason: impl Into<String>) -> ExitReason {
         ExitReason {
             code: 2,

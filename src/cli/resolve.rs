@@ -214,7 +214,7 @@ fn named(name: &str, reason: impl Display) -> ExitReason {
     ExitReason::usage(format!("{name}: {reason}"))
 }
 
-/// Flags and variables.
+/// What was given, on the command line and in the environment.
 pub(super) struct FlagsAndEnv<'a> {
     pub(super) raw: &'a RawFlags,
     pub(super) env: Env<'a>,

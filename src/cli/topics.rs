@@ -27,7 +27,7 @@ pub(crate) enum HelpBlock {
     List(Vec<(String, String)>),
 }
 
-/// Every topic.
+/// In the order of the manual page.
 pub(crate) const TOPICS: &[Topic] = &[
     topic("clients", None, include_str!("topics/clients.txt")),
     topic("call", None, include_str!("topics/call.txt")),
@@ -72,12 +72,11 @@ pub(crate) fn topic_names(between: &str) -> String {
 }
 
 impl Topic {
-    /// Its heading.
     pub(crate) fn title(&self) -> &'static str {
         self.text.lines().next().unwrap_or_default()
     }
 
-    /// What it says.
+    /// Its paragraphs, with the values of this build.
     pub(crate) fn blocks(&self) -> Vec<HelpBlock> {
         let text = filled(&self.text.replace('\r', ""));
         let mut blocks = Vec::new();

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::config::{API_KEY, AUTH_TOKEN};
 use crate::text::for_terminal;
 
-use super::file::{self, Found};
+use super::file::{self, ClientFile};
 use super::json::{self, KEYS};
 use super::jsonc::Document;
 use super::{Env, Format, Launch, McpClient, NAME, System, TOKEN_PLACEHOLDER};
@@ -136,7 +136,7 @@ fn is_place(text: &str) -> bool {
 fn change(
     client: &McpClient,
     path: &Path,
-    found: &Found,
+    found: &ClientFile,
     before: Option<&Value>,
     entry: Option<&Value>,
 ) -> String {

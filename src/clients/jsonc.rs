@@ -17,7 +17,7 @@ pub(super) struct Document<'a> {
     text: &'a str,
     /// The text with comments and a byte order mark as spaces.
     bare: String,
-    /// The same without trailing commas: strict JSON.
+    /// `bare` with its trailing commas as spaces too: strict JSON.
     json: String,
     /// The key of the object of servers.
     key: &'static str,
@@ -285,7 +285,7 @@ fn strict(text: &str) -> Result<(String, String), String> {
         };
         let (part, after) = rest.split_at(length);
         match is_blank {
-            // Errors name lines.
+            // Line ends stay, since errors name lines.
             true => bare.extend(part.bytes().map(|b| if b == b'\n' { '\n' } else { ' ' })),
             false => bare.push_str(part),
         }

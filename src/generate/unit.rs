@@ -26,7 +26,7 @@ pub(super) fn unit(program: &Path) -> Result<String, String> {
     text(program, about, ["", "", "", "fabric-mcp"])
 }
 
-/// The template unit.
+/// The template of units, whose instance is the port.
 ///
 /// # Errors
 /// A path that systemd refuses.
