@@ -586,27 +586,6 @@ mod tests {
             Some("FABRIC_MCP_MAX_CALLS_PER_MINUTE")
         );
         assert_eq!(get("fabric-url").env().as_deref(), Some("FABRIC_BASE_URL"));
-        let without: Vec<_> = FLAGS
-            .iter()
-            .filter(|flag| flag.env().is_none())
-            .map(|flag| flag.long)
-            .collect();
-        assert_eq!(
-            without,
-            [
-                "check",
-                "call",
-                "json",
-                "list-tools",
-                "generate",
-                "install",
-                "uninstall",
-                "url",
-                "yes",
-                "version",
-                "help"
-            ]
-        );
     }
 
     #[test]
