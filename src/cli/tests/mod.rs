@@ -125,7 +125,7 @@ fn flags_and_variables_say_the_same_and_flags_win() {
             "URL" => ("http://fabric", "http://other"),
             "SECONDS" => ("0.25", "604800"),
             "NAME" => ("create_coding_feature", "other"),
-            "COUNT" => ("1", "4096"),
+            "COUNT" => ("1", "2"),
             "MIB" => ("32", "65536"),
             "HOST" => ("mcp.example.com:8443", "mcp"),
             "ORIGIN" => ("https://app.example.com", "http://x"),
