@@ -74,7 +74,7 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
 pub(crate) fn critical(message: impl fmt::Display) {
     log::error!(target: CRITICAL, "{message}");
     if !LOGGER.has_writer.load(Ordering::Acquire) {
-        // There can be no thread for the log, so this one is it; nobody waits for it any more.
+        // The log's thread could not be started, so this one writes: nothing waits for it any more.
         IS_LOG_THREAD.set(true);
         let stderr = SimpleLogger::new();
         while let Some(entry) = LOGGER.queue.pop() {
@@ -208,7 +208,7 @@ impl Line {
     }
 }
 
-/// The level of a call that ended with `error`: one that was cancelled is no fault.
+/// The level of a call that ended with `error`: cancelling is not a fault.
 pub(crate) fn level(error: &Error) -> Level {
     match error.kind {
         Kind::Cancelled => Level::Info,
@@ -360,7 +360,7 @@ impl Logger {
     }
 }
 
-/// A line with when, where and how grave it was.
+/// A line with its time, level and target.
 #[derive(Debug, PartialEq, Eq)]
 struct LogEntry {
     /// Milliseconds since 1970.

@@ -93,7 +93,7 @@ const FIRST_ANSWER: Duration = Duration::from_millis(10);
 
 /// Least number of calls that are no runs and work at once on stdio.
 const STDIO_CALLS: usize = 32;
-/// Calls on stdio that are not over, each on a thread: most of them wait until the client reads.
+/// Unfinished calls on stdio, each on a thread: most of them wait until the client reads.
 const STDIO_OPEN: usize = 4096;
 /// Messages over HTTP+SSE that are acted on at once: half as many as threads of closed connections may be left before
 /// new connections have to wait.

@@ -56,7 +56,7 @@ mod unix {
     static PIPE: AtomicI32 = AtomicI32::new(-1);
     /// Whether a signal that ends the process has arrived before.
     static RECEIVED: AtomicBool = AtomicBool::new(false);
-    /// Whether a SIGHUP has not been told yet, so that many of them cannot fill the pipe.
+    /// Whether a SIGHUP is still in the pipe, so that many of them cannot fill it.
     static HANGUP: AtomicBool = AtomicBool::new(false);
 
     #[allow(

@@ -8,14 +8,14 @@ use super::flags::{self, API_KEY, CERT_FILE, FLAGS, Takes};
 use super::resolve::{self, FlagsAndEnv};
 use super::{Env, ExitReason, RawFlags, ReadFile, values};
 
-/// So many seconds before a client would give up, its call is answered.
+/// How many seconds before a client gives up its call is answered.
 const MARGIN: u64 = 10;
 
 impl Launch {
-    /// The same for one client: calls are answered before it gives up, unless `--answer-within` was given.
+    /// Fits it to one client: calls are answered before it gives up, unless `--answer-within` was given.
     ///
     /// # Errors
-    /// A URL for a client that only starts programs, or one over HTTP+SSE for a client that knows no such.
+    /// A URL for a client that only starts programs, or one over HTTP+SSE for a client that does not speak it.
     pub(super) fn for_client(mut self, client: &McpClient) -> Result<Launch, ExitReason> {
         if let Launch::Program { args, .. } = &mut self {
             let flag = flags::get("answer-within");

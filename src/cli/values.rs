@@ -333,7 +333,7 @@ pub(super) fn secret(text: &str) -> Result<(), String> {
     }
 }
 
-/// What is said of a value that is no text.
+/// The reason for refusing a value that is not text.
 pub(super) const NOT_UTF8: &str = "the value is not UTF-8; write it in UTF-8";
 
 /// Text given for `name`.

@@ -14,7 +14,7 @@ const PRIVATE: u32 = 0o600;
 /// Most backups of one file.
 const MAX_BACKUPS: u32 = 1000;
 
-/// A file as it was found.
+/// A client's file as it was read.
 #[derive(Debug)]
 pub(super) struct ClientFile {
     /// The file itself, links followed.
@@ -91,7 +91,7 @@ impl ClientFile {
     /// Returns the path of the backup, which only the owner can read, if there was a file.
     ///
     /// # Errors
-    /// Why that failed; the file is as it was.
+    /// Why that failed; the file is unchanged.
     pub(super) fn replace(&self, text: &str, is_secret: bool) -> Result<Option<PathBuf>, String> {
         if let Some(folder) = &self.missing_folder {
             fs::create_dir_all(folder)

@@ -17,7 +17,7 @@ use super::jsonc::Document;
 use super::{Env, Format, Launch, McpClient, NAME, System, TOKEN_PLACEHOLDER};
 
 /// Puts `launch` of the program at this path into the client's file, or takes the server out without it: at the terminal,
-/// asking first unless the answer is `yes` already. True if the file is as wanted; if not, the user was told why.
+/// asking first unless the answer is `yes` already. True if the file is as it should be; otherwise the user has been told why.
 ///
 /// # Errors
 /// The reason, in one line; nothing was changed.

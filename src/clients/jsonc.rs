@@ -94,7 +94,7 @@ impl<'a> Document<'a> {
     /// The text with this as our server, or without it. `None` if it is so already.
     ///
     /// # Errors
-    /// That the text cannot be edited, though it was read.
+    /// That an edit would change more than the entry.
     pub(super) fn with(&self, entry: Option<&Value>) -> Result<Option<String>, String> {
         if self.own.as_ref() == entry {
             return Ok(None);
@@ -248,7 +248,7 @@ impl<'a> Document<'a> {
         })
     }
 
-    /// The position of the next byte that is no white space.
+    /// The position of the next byte that is not white space.
     fn skip(&self, at: usize) -> usize {
         let rest = slice(&self.json, at, self.json.len());
         at + rest.len() - rest.trim_start_matches(BLANKS).len()
@@ -263,7 +263,8 @@ impl<'a> Document<'a> {
     }
 }
 
-/// The text with comments and a byte order mark as so many spaces, and with trailing commas as spaces too.
+/// The text with comments and a byte order mark as spaces, and the same with trailing commas as spaces too. Positions stay
+/// the same.
 fn strict(text: &str) -> Result<(String, String), String> {
     let mut bare = String::with_capacity(text.len());
     let (mut trailing, mut comma) = (Vec::new(), None);

@@ -304,7 +304,7 @@ pub(crate) enum Key {
 /// The operating systems that clients tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum System {
-    /// Linux, and whatever else is like it.
+    /// Linux, and other Unixes.
     Linux,
     MacOs,
     Windows,
