@@ -26,7 +26,7 @@ impl Launch {
             }
         } else if let Err(why) = client.http {
             return Err(ExitReason::usage(format!("--url: {why}")));
-        } else if matches!(self, Launch::Sse(_)) && client.sse.is_none() {
+        } else if matches!(self, Launch::Url { is_sse: true, .. }) && client.sse.is_none() {
             return Err(ExitReason::usage(format!(
                 "--transport sse: {} does not connect over HTTP+SSE; start the server with --transport http, and give \
                  --transport http and its /mcp as --url here",
@@ -50,11 +50,7 @@ pub(super) fn launch(
     };
     if let Some(url) = settings.one("url", values::server_url)? {
         let is_sse = settings.one("transport", values::transport)? == Some(Transport::Sse);
-        return Ok(if is_sse {
-            Launch::Sse(url)
-        } else {
-            Launch::Url(url)
-        });
+        return Ok(Launch::Url { url, is_sse });
     }
     // Whatever this process would do.
     settings.on_stdio = true;

@@ -34,8 +34,8 @@ impl McpClient {
                 return entry;
             }
             // `cli` refuses what the client does not speak.
-            Launch::Url(url) => (self.http.unwrap_or(usual), url),
-            Launch::Sse(url) => (self.sse.unwrap_or(usual), url),
+            Launch::Url { url, is_sse: false } => (self.http.unwrap_or(usual), url),
+            Launch::Url { url, is_sse: true } => (self.sse.unwrap_or(usual), url),
         };
         let mut entry = json!({name: url, "headers": {"Authorization": self.authorization()}});
         if !kind.is_empty() {
@@ -70,7 +70,7 @@ impl McpClient {
     fn yaml(&self, program: &str, launch: &Launch) -> String {
         let about = quoted("Finds and runs Fabric's patterns");
         let own = match launch {
-            Launch::Url(url) | Launch::Sse(url) => format!(
+            Launch::Url { url, .. } => format!(
                 "    type: streamable_http\n    uri: {}\n    description: {about}\n    env_keys: [{}]\n    headers:\n      \
                  Authorization: {}\n",
                 quoted(url),
@@ -125,7 +125,7 @@ impl McpClient {
                 };
                 (start, args.as_slice(), self.variables(env, key), "")
             }
-            Launch::Url(url) | Launch::Sse(url) => (connect, &[][..], Vec::new(), url.as_str()),
+            Launch::Url { url, .. } => (connect, &[][..], Vec::new(), url.as_str()),
         };
         let mut words: Vec<String> = Vec::new();
         for word in template.split(' ') {
@@ -142,7 +142,9 @@ impl McpClient {
                         .flat_map(|(name, value)| ["--env".to_owned(), format!("{name}={value}")]),
                 ),
                 "URL" => words.push(url.to_owned()),
-                "TRANSPORT" if matches!(launch, Launch::Sse(_)) => words.push("sse".to_owned()),
+                "TRANSPORT" if matches!(launch, Launch::Url { is_sse: true, .. }) => {
+                    words.push("sse".to_owned())
+                }
                 "TRANSPORT" => words.push("http".to_owned()),
                 "HEADER" => words.push(format!("Authorization: {}", self.authorization())),
                 "JSON" => {
@@ -162,7 +164,7 @@ impl McpClient {
 fn toml(program: &str, launch: &Launch) -> String {
     let table = format!("[mcp_servers.{NAME}]\n");
     match launch {
-        Launch::Url(url) | Launch::Sse(url) => {
+        Launch::Url { url, .. } => {
             let (url, token) = (quoted(url), quoted(AUTH_TOKEN));
             format!("{table}url = {url}\nbearer_token_env_var = {token}\n")
         }
@@ -227,8 +229,13 @@ mod tests {
         }
     }
 
+    fn at(url: &str, is_sse: bool) -> Launch {
+        let url = url.to_owned();
+        Launch::Url { url, is_sse }
+    }
+
     fn url() -> Launch {
-        Launch::Url("https://mcp.example.com/mcp".into())
+        at("https://mcp.example.com/mcp", false)
     }
 
     #[test]
@@ -309,7 +316,7 @@ mod tests {
             ("gemini-cli", r#"{"url": "U", "#),
             ("jetbrains", r#"{"url": "U", "#),
         ] {
-            let entry = client(name).entry("/opt/f", &Launch::Sse("U".into()));
+            let entry = client(name).entry("/opt/f", &at("U", true));
             let text = text(&entry, None, "");
             assert!(text.starts_with(expected), "{name}: {text}");
         }
@@ -363,7 +370,7 @@ mod tests {
             env,
             key: Key::Set,
         };
-        let url = Launch::Url("https://m/mcp".into());
+        let url = at("https://m/mcp", false);
         let mut unset = start.clone();
         if let Launch::Program { key, .. } = &mut unset {
             *key = Key::Unset;
@@ -403,7 +410,7 @@ mod tests {
             assert_eq!(on(name, start).as_deref(), Ok(by_program));
             assert_eq!(on(name, &url).as_deref(), Ok(by_url));
         }
-        let sse = Launch::Sse("https://m/sse".into());
+        let sse = at("https://m/sse", true);
         for (name, expected) in [
             (
                 "claude-code",

@@ -284,10 +284,12 @@ pub(crate) enum Launch {
         /// What to write for Fabric's key, which is never written down itself.
         key: Key,
     },
-    /// Connect to a server over Streamable HTTP, at this URL.
-    Url(String),
-    /// Connect to a server over HTTP+SSE, at this URL.
-    Sse(String),
+    /// Connect to a server at this URL.
+    Url {
+        url: String,
+        /// Whether it speaks HTTP+SSE instead of Streamable HTTP.
+        is_sse: bool,
+    },
 }
 
 /// Whether Fabric's key belongs into a configuration.

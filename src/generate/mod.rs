@@ -190,7 +190,10 @@ mod tests {
                 env: Vec::new(),
                 key: Key::Unset,
             },
-            Launch::Url("http://127.0.0.1:8000/mcp".into()),
+            Launch::Url {
+                url: "http://127.0.0.1:8000/mcp".into(),
+                is_sse: false,
+            },
         ];
         let plain = get("generate")
             .choices
