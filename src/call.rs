@@ -143,11 +143,9 @@ fn input(stdin: impl Read) -> Result<String, ExitReason> {
 
 /// From here on, the first Ctrl-C cancels the call, and the second ends the process.
 fn cancel_on_signal(screen: &Arc<Screen>) {
-    let Some(mut signals) = signals::install(false) else {
-        return;
-    };
+    let mut signals = signals::install(false);
     let screen = screen.clone();
-    // Without this thread, the second Ctrl-C ends the process all the same.
+    // Without this thread, the second Ctrl-C still ends the process.
     let _ = thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
@@ -190,8 +188,8 @@ struct CallState {
     /// Whether any text was printed, and whether it ended a line.
     printed: bool,
     ended_line: bool,
-    /// Whether the user was told to wait.
-    told_wait: bool,
+    /// Whether the line about waiting was printed.
+    said_wait: bool,
     /// Why stdout cannot be written any more.
     lost: Option<io::Error>,
 }
@@ -304,10 +302,10 @@ impl Audience for Screen {
                 // Shows after some silence that the call still runs.
                 if state.news.is_none()
                     && !state.printed
-                    && !state.told_wait
+                    && !state.said_wait
                     && io::stderr().is_terminal()
                 {
-                    state.told_wait = true;
+                    state.said_wait = true;
                     say("waiting for Fabric; Ctrl-C cancels");
                 }
             }

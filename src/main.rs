@@ -1,16 +1,16 @@
 //! fabric-mcp: a Model Context Protocol server in front of Fabric's REST API.
 //!
 //! ```text
-//!   client                                                                  fabric --serve
-//!     │ bytes                                                                     ▲
-//!     ▼                                                                           │ HTTP
-//!  transport ────────▶ server ─────────────────▶ tools ─────────────────────▶ fabric
-//!  stdio, http,        one file a feature,       one file a tool:             client, guards on
-//!  threads, batches    one table of methods,     arguments → result           names and templates,
-//!     ▲                the steps of a call         │        │                 catalogue, events
-//!     │                     │                      ▼        ▼
-//!     │                     ▼                    runs     search
-//!     └── one writer ◀── protocol: JSON-RPC, eras and revisions, `_meta`, handshake, errors
+//!   client                                                               fabric --serve
+//!     │ bytes                                                                   ▲
+//!     ▼                                                                         │ HTTP
+//!  transport ───► protocol ────────► server ─────────► tools ────────────────► fabric
+//!  stdio, http,   a message, its     its row in the    a file a tool:          names and templates
+//!  sse; threads   era and revision   table of methods  arguments → result      guarded, events decoded
+//!     ▲                                                  │        │
+//!     │                                                  ▼        ▼
+//!     │                                                runs     search
+//!     └── one writer ◄── protocol: the answer as its revision has it
 //! ```
 //!
 //! Dependencies point one way, which `tests/it/layers.rs` checks. The road of one `tools/call`:
@@ -93,7 +93,7 @@ const FIRST_ANSWER: Duration = Duration::from_millis(10);
 
 /// Least number of calls that are no runs and work at once on stdio.
 const STDIO_CALLS: usize = 32;
-/// Calls on stdio that are not over, each on a thread: most of them wait until the client reads.
+/// Unfinished calls on stdio, each on a thread: most of them wait until the client reads.
 const STDIO_OPEN: usize = 4096;
 /// Messages over HTTP+SSE that are acted on at once: half as many as threads of closed connections may be left before
 /// new connections have to wait.
@@ -382,20 +382,18 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
         exit(0)
     };
     let stdio = Arc::new(Stdio::new(server.clone(), io::stdout(), left));
-    let signals = signals::install(false);
+    let mut signals = signals::install(false);
     let (behind, limit) = (stdio.clone(), config.http.drain_timeout);
     // Clients start this program and send requests at once: each additional thread delays the first answer.
     let begun = thread::Builder::new().name("behind".into()).spawn(move || {
         thread::sleep(FIRST_ANSWER);
         log::info!("Fabric MCP Server started on stdio transport.");
         log_connection(&server);
-        if let Some(mut signals) = signals {
-            let signal = signals.wait();
-            log::info!("{}: finishing what runs", signal.name());
-            behind.stop(limit);
-            logging::flush(LOG_FLUSH);
-            exit(0);
-        }
+        let signal = signals.wait();
+        log::info!("{}: finishing what runs", signal.name());
+        behind.stop(limit);
+        logging::flush(LOG_FLUSH);
+        exit(0);
     });
     if let Err(error) = begun {
         log::warn!("the connection to Fabric is not tested, and signals are not handled: {error}");
@@ -418,18 +416,16 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     // Before listening, so that every signal ends the process gracefully. SIGHUP means reload, unless it comes from a
     // closed terminal and there is no file to reload.
     let reloads = config.http.tokens_file.is_some() || !io::stderr().is_terminal();
-    let signals = signals::install(reloads);
+    let mut signals = signals::install(reloads);
     let listening =
         Listening::start(server.clone(), access.clone(), config).map_err(ExitReason::failed)?;
     log_connection(&server);
-    let auth = match (
-        config.http.token.is_some() || config.http.tokens_file.is_some(),
-        &config.http.oauth,
-    ) {
-        (true, Some(_)) => "token,oauth",
-        (true, None) => "token",
-        (false, Some(_)) => "oauth",
-        (false, None) => "none",
+    let has_tokens = config.http.token.is_some() || config.http.tokens_file.is_some();
+    let auth = match (has_tokens, config.http.oauth.is_some()) {
+        (true, true) => "token,oauth",
+        (true, false) => "token",
+        (false, true) => "oauth",
+        (false, false) => "none",
     };
     let mut line = Line::sentence(format!(
         "Fabric MCP Server started on {} transport at http://{}{}",
@@ -440,25 +436,17 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     line.field("auth", auth);
     line.log(Level::Info, module_path!());
     service::ready(listening.address());
-    match signals {
-        Some(mut signals) => loop {
-            match signals.wait() {
-                Signal::Hangup => {
-                    service::tell("RELOADING=1");
-                    access.reload();
-                    service::tell("READY=1");
-                }
-                signal => {
-                    log::info!("{}: finishing what runs", signal.name());
-                    break;
-                }
+    let signal = loop {
+        match signals.wait() {
+            Signal::Hangup => {
+                service::tell("RELOADING=1");
+                access.reload();
+                service::tell("READY=1");
             }
-        },
-        // Without signals, only the system can end the process.
-        None => loop {
-            thread::park();
-        },
-    }
+            signal => break signal,
+        }
+    };
+    log::info!("{}: finishing what runs", signal.name());
     service::tell("STOPPING=1");
     listening.stop(config.http.drain_timeout);
     Ok(())

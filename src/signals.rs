@@ -39,7 +39,7 @@ impl Signal {
 mod unix {
     use std::ffi::c_int;
     use std::io::{ErrorKind, PipeReader, Read};
-    use std::os::fd::{AsRawFd, IntoRawFd};
+    use std::os::fd::IntoRawFd;
     use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
     use super::Signal;
@@ -56,7 +56,7 @@ mod unix {
     static PIPE: AtomicI32 = AtomicI32::new(-1);
     /// Whether a signal that ends the process has arrived before.
     static RECEIVED: AtomicBool = AtomicBool::new(false);
-    /// Whether a SIGHUP has not been told yet, so that many of them cannot fill the pipe.
+    /// Whether a SIGHUP is still in the pipe, so that many of them cannot fill it.
     static HANGUP: AtomicBool = AtomicBool::new(false);
 
     #[allow(
@@ -71,21 +71,18 @@ mod unix {
 
     /// The signals that have arrived.
     pub(crate) struct Signals {
-        pipe: PipeReader,
+        /// `None` if the process could have no pipe: then signals do what the system has them do.
+        pipe: Option<PipeReader>,
     }
 
-    /// Installs the handlers; `None` if there is no pipe, or they are installed already. A SIGINT that the process was
-    /// started to ignore (`nohup`, a background job of a script) stays ignored. SIGHUP is left as it is unless `hangup`.
-    pub(crate) fn install(hangup: bool) -> Option<Signals> {
-        let (reader, writer) = std::io::pipe().ok()?;
-        let free = PIPE
-            .compare_exchange(-1, writer.as_raw_fd(), Ordering::SeqCst, Ordering::SeqCst)
-            .is_ok();
-        if !free {
-            return None;
-        }
+    /// Installs the handlers, once in a process. A SIGINT that the process was started to ignore (`nohup`, a background
+    /// job of a script) stays ignored. SIGHUP is left as it is unless `hangup`.
+    pub(crate) fn install(hangup: bool) -> Signals {
+        let Ok((reader, writer)) = std::io::pipe() else {
+            return Signals { pipe: None };
+        };
         // Never closed: the handler may run at any time.
-        let _ = writer.into_raw_fd();
+        PIPE.store(writer.into_raw_fd(), Ordering::SeqCst);
         let handler = on_signal as extern "C" fn(c_int) as usize;
         #[allow(unsafe_code, reason = "std has no way to set a signal handler")]
         // SAFETY: `signal` takes any handler with C's ABI and one int; ours only does what POSIX allows in a handler.
@@ -99,7 +96,8 @@ mod unix {
                 signal(SIGHUP, handler);
             }
         }
-        Some(Signals { pipe: reader })
+        let pipe = Some(reader);
+        Signals { pipe }
     }
 
     impl Signals {
@@ -108,7 +106,11 @@ mod unix {
         pub(crate) fn wait(&mut self) -> Signal {
             let mut number = [0];
             loop {
-                match self.pipe.read(&mut number) {
+                let Some(pipe) = &mut self.pipe else {
+                    std::thread::park();
+                    continue;
+                };
+                match pipe.read(&mut number) {
                     Ok(1) if number[0] == SIGINT as u8 => return Signal::Interrupt,
                     Ok(1) if number[0] == SIGHUP as u8 => {
                         // Before the files are read: one that comes meanwhile counts again.
@@ -160,18 +162,19 @@ mod unix {
 mod elsewhere {
     use super::Signal;
 
-    /// Uninhabited: there are no such signals here.
-    pub(crate) enum Signals {}
+    /// There are no such signals here.
+    pub(crate) struct Signals;
 
-    /// Always `None`.
-    pub(crate) fn install(_hangup: bool) -> Option<Signals> {
-        None
+    pub(crate) fn install(_hangup: bool) -> Signals {
+        Signals
     }
 
     impl Signals {
-        /// Cannot be called: there is no value of this type.
+        /// Blocks for ever.
         pub(crate) fn wait(&mut self) -> Signal {
-            match *self {}
+            loop {
+                std::thread::park();
+            }
         }
     }
 }
@@ -187,8 +190,7 @@ mod tests {
     #[test]
     #[ignore = "the other tests' child process"]
     fn child() {
-        let mut signals = install(true).unwrap();
-        assert!(install(true).is_none());
+        let mut signals = install(true);
         let say = |text: &str| writeln!(std::io::stdout(), "\nsaid {text}").unwrap();
         if std::env::var_os(UNHEARD).is_some() {
             drop(signals);

@@ -5,6 +5,7 @@
 //!
 //! A new setting is an entry here and a field there.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,48 +18,35 @@ use Section::{Command, Fabric, Http, Runs, Server};
 
 pub(crate) use crate::config::{API_KEY, AUTH_TOKEN};
 
-/// File that holds this token.
+/// Variable of the file that holds this token.
 pub(crate) const AUTH_TOKEN_FILE: &str = "FABRIC_MCP_AUTH_TOKEN_FILE";
-/// How we are known to the OAuth issuer.
+/// Variable of the client id at the OAuth issuer.
 pub(crate) const OAUTH_CLIENT_ID: &str = "FABRIC_MCP_OAUTH_CLIENT_ID";
-/// The secret that goes with it.
+/// Variable of the secret of that client.
 pub(crate) const OAUTH_CLIENT_SECRET: &str = "FABRIC_MCP_OAUTH_CLIENT_SECRET";
-/// Certificates to trust.
+/// Variable of the file of certificates to trust.
 pub(crate) const CERT_FILE: &str = "SSL_CERT_FILE";
 
-/// A setting that is no flag.
-#[derive(Debug)]
-pub(crate) struct EnvOnly {
-    /// The variable's name.
-    pub(crate) name: &'static str,
-    /// What it does, in a line.
-    pub(crate) help: &'static str,
-}
-
-/// Every variable that has no flag.
-pub(crate) const VARIABLES: &[EnvOnly] = &[
-    variable(
+/// Every variable that has no flag, and what it does, in a line.
+pub(crate) const VARIABLES: &[(&str, &str)] = &[
+    (
         API_KEY,
         "Key of Fabric's API, as given to fabric --serve --api-key",
     ),
-    variable(
+    (
         AUTH_TOKEN,
         "Bearer token that callers over http and sse must show",
     ),
-    variable(
+    (
         OAUTH_CLIENT_ID,
         "Client id by which this server asks the OAuth issuer about tokens",
     ),
-    variable(OAUTH_CLIENT_SECRET, "Secret of that client"),
-    variable(
+    (OAUTH_CLIENT_SECRET, "Secret of that client"),
+    (
         CERT_FILE,
         "PEM file of the certificates to trust for an https:// Fabric or OAuth issuer",
     ),
 ];
-
-const fn variable(name: &'static str, help: &'static str) -> EnvOnly {
-    EnvOnly { name, help }
-}
 
 /// Most runs at once that may be allowed: each has a thread.
 const MAX_MAX_RUNS: usize = 4096;
@@ -168,7 +156,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Answer a call with its run's id if the run takes longer; 0 waits for the end"),
     pause(Runs, "task-after", |c| &mut c.kept.task_after)
         .default("5")
-        .help("The same with an MCP task, for clients that know tasks; 0 at once"),
+        .help("Answer with an MCP task if the run takes longer, for clients that support tasks; 0 at once"),
     pause(Runs, "keep-runs", |c| &mut c.kept.keep)
         .default("3600")
         .help("How long runs and their output are kept after their end; 0 keeps none"),
@@ -265,69 +253,70 @@ pub(crate) enum Takes {
     /// Nothing: it is a command or a part of one.
     Nothing,
     /// Nothing: it is a setting that is off by default.
-    Switch(fn(&mut Config) -> &mut bool),
+    Switch(Field<bool>),
     /// A value; the last one wins.
     One(&'static str, Set),
     /// Values; all are used.
     Many(&'static str, Set),
     /// A time in seconds, and whether it may be 0; the last one wins.
-    Time(fn(&mut Config) -> &mut Duration, bool),
+    Time(Field<Duration>, bool),
     /// A path, which need not be UTF-8; the last one wins.
-    Path(&'static str, fn(&mut Config) -> &mut Option<PathBuf>),
+    Path(&'static str, Field<Option<PathBuf>>),
     /// A value for the code that looks it up; the last one wins.
     Raw(&'static str),
 }
 
+impl Takes {
+    /// Sets the field, if there is one. The error is as of [`Set`].
+    pub(super) fn set(self, config: &mut Config, value: &OsStr) -> Result<(), String> {
+        let text = || value.to_str().ok_or(values::NOT_UTF8);
+        match self {
+            Takes::Nothing | Takes::Raw(_) => {}
+            Takes::Switch(field) => *field(config) = values::switch(text()?)?,
+            Takes::One(_, set) | Takes::Many(_, set) => set(config, text()?)?,
+            Takes::Time(field, may_be_0) => *field(config) = values::seconds(text()?, may_be_0)?,
+            Takes::Path(_, field) => *field(config) = Some(value.into()),
+        }
+        Ok(())
+    }
+}
+
+/// The field that a flag sets.
+type Field<T> = fn(&mut Config) -> &mut T;
+
 /// Parses a value and sets its field. The error says what is wrong and what to give instead, without the flag's name.
 pub(crate) type Set = fn(&mut Config, &str) -> Result<(), String>;
 
-/// Section of the help, in this order.
+/// A section of the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
-    /// The server and its log.
     Server,
-    /// The connection to Fabric.
     Fabric,
-    /// Patterns and runs.
     Runs,
-    /// Access over HTTP.
     Http,
-    /// Commands instead of serving.
+    /// What is done instead of serving, and what goes with it: no settings.
     Command,
 }
 
 impl Section {
-    /// Every section.
-    pub(crate) const ALL: [Section; 5] = [
-        Section::Server,
-        Section::Fabric,
-        Section::Runs,
-        Section::Http,
-        Section::Command,
+    /// Every section in the order of the help, with its heading.
+    pub(crate) const ALL: [(Section, &str); 5] = [
+        (Section::Server, "Server"),
+        (Section::Fabric, "Fabric"),
+        (Section::Runs, "Patterns and runs"),
+        (Section::Http, "Network (http and sse)"),
+        (Section::Command, "Instead of serving"),
     ];
-
-    /// The heading.
-    pub(crate) fn title(self) -> &'static str {
-        match self {
-            Section::Server => "Server",
-            Section::Fabric => "Fabric",
-            Section::Runs => "Patterns and runs",
-            Section::Http => "Network (http and sse)",
-            Section::Command => "Instead of serving",
-        }
-    }
 }
 
-/// One flag.
+/// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flag {
-    /// Its name without dashes.
+    /// Without dashes.
     pub(crate) long: &'static str,
-    /// Its one-letter name.
     pub(crate) short: Option<char>,
-    /// Another long name.
+    /// Another long name, without dashes.
     pub(crate) alias: Option<&'static str>,
-    /// What follows it.
     pub(crate) takes: Takes,
     /// All allowed values, where they are few.
     pub(crate) choices: &'static [&'static str],
@@ -335,11 +324,10 @@ pub(crate) struct Flag {
     variable: Option<&'static str>,
     /// The default, parsed like a given value; empty for none.
     pub(crate) default: &'static str,
-    /// What the help adds to it, where the transport matters.
+    /// What the help adds to the default, where it depends on the transport.
     note: &'static str,
     /// What it does, in a line.
     pub(crate) help: &'static str,
-    /// Its section of the help.
     pub(crate) section: Section,
 }
 
@@ -351,24 +339,16 @@ const fn many(section: Section, long: &'static str, name: &'static str, set: Set
     flag(section, long, Takes::Many(name, set))
 }
 
-const fn time(
-    section: Section,
-    long: &'static str,
-    field: fn(&mut Config) -> &mut Duration,
-) -> Flag {
+const fn time(section: Section, long: &'static str, field: Field<Duration>) -> Flag {
     flag(section, long, Takes::Time(field, false))
 }
 
 /// A time that may be 0.
-const fn pause(
-    section: Section,
-    long: &'static str,
-    field: fn(&mut Config) -> &mut Duration,
-) -> Flag {
+const fn pause(section: Section, long: &'static str, field: Field<Duration>) -> Flag {
     flag(section, long, Takes::Time(field, true))
 }
 
-const fn switch(section: Section, long: &'static str, field: fn(&mut Config) -> &mut bool) -> Flag {
+const fn switch(section: Section, long: &'static str, field: Field<bool>) -> Flag {
     flag(section, long, Takes::Switch(field))
 }
 
@@ -376,7 +356,7 @@ const fn path(
     section: Section,
     long: &'static str,
     name: &'static str,
-    field: fn(&mut Config) -> &mut Option<PathBuf>,
+    field: Field<Option<PathBuf>>,
 ) -> Flag {
     flag(section, long, Takes::Path(name, field))
 }
@@ -449,6 +429,11 @@ impl Flag {
         (self.section != Command).then(|| self.variable.map_or_else(derived, str::to_owned))
     }
 
+    /// Whether it has no effect on stdio.
+    pub(super) fn is_for_http(&self) -> bool {
+        self.section == Http || matches!(self.long, "transport" | "host" | "port" | "path")
+    }
+
     /// What the help calls its value; empty for a switch.
     pub(crate) fn placeholder(&self) -> &'static str {
         match self.takes {
@@ -485,7 +470,11 @@ impl Flag {
         }
     }
 
-    /// Its long names.
+    /// Its long names with their dashes.
+    pub(crate) fn dashed(&self) -> impl Iterator<Item = String> + use<> {
+        self.names().map(|name| format!("--{name}"))
+    }
+
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
         [self.long].into_iter().chain(self.alias)
     }
@@ -518,12 +507,15 @@ pub(crate) fn by_short(letter: char) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.short == Some(letter))
 }
 
+/// The flag that somebody may have meant by `word`, with its dashes.
+pub(super) fn similar(word: &str) -> Option<String> {
+    let word = word.to_ascii_lowercase().replace('_', "-");
+    closest(&word, FLAGS.iter().flat_map(Flag::names)).map(|name| format!("--{name}"))
+}
+
 /// The candidate that `wanted` is most likely a typing error for: the edit distance is at most a third of its length, and
 /// at most 3.
-pub(crate) fn closest<'a>(
-    wanted: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+fn closest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted: Vec<char> = wanted.chars().take(MAX_NAME).collect();
     candidates
         .into_iter()
@@ -589,7 +581,7 @@ mod tests {
         assert!(
             VARIABLES
                 .iter()
-                .all(|variable| names.insert(variable.name.to_owned()))
+                .all(|(name, _)| names.insert((*name).to_owned()))
         );
     }
 
@@ -600,28 +592,6 @@ mod tests {
             Some("FABRIC_MCP_MAX_CALLS_PER_MINUTE")
         );
         assert_eq!(get("fabric-url").env().as_deref(), Some("FABRIC_BASE_URL"));
-        let without: Vec<_> = FLAGS
-            .iter()
-            .filter(|flag| flag.env().is_none())
-            .map(|flag| flag.long)
-            .collect();
-        assert_eq!(
-            without,
-            [
-                "check",
-                "call",
-                "json",
-                "list-tools",
-                "generate",
-                "all",
-                "install",
-                "uninstall",
-                "url",
-                "yes",
-                "version",
-                "help"
-            ]
-        );
     }
 
     #[test]

@@ -4,18 +4,18 @@
 use crate::clients::{Key, Launch, McpClient};
 use crate::config::Transport;
 
-use super::flags::{self, API_KEY, CERT_FILE, FLAGS, Flag, Section, Takes};
+use super::flags::{self, API_KEY, CERT_FILE, FLAGS, Takes};
 use super::resolve::{self, FlagsAndEnv};
 use super::{Env, ExitReason, RawFlags, ReadFile, values};
 
-/// So many seconds before a client would give up, its call is answered.
+/// How many seconds before a client gives up its call is answered.
 const MARGIN: u64 = 10;
 
 impl Launch {
-    /// The same for one client: calls are answered before it gives up, unless `--answer-within` was given.
+    /// Fits it to one client: calls are answered before it gives up, unless `--answer-within` was given.
     ///
     /// # Errors
-    /// A URL for a client that only starts programs, or one over HTTP+SSE for a client that knows no such.
+    /// A URL for a client that only starts programs, or one over HTTP+SSE for a client that does not speak it.
     pub(super) fn for_client(mut self, client: &McpClient) -> Result<Launch, ExitReason> {
         if let Launch::Program { args, .. } = &mut self {
             let flag = flags::get("answer-within");
@@ -26,7 +26,7 @@ impl Launch {
             }
         } else if let Err(why) = client.http {
             return Err(ExitReason::usage(format!("--url: {why}")));
-        } else if matches!(self, Launch::Sse(_)) && client.sse.is_none() {
+        } else if matches!(self, Launch::Url { is_sse: true, .. }) && client.sse.is_none() {
             return Err(ExitReason::usage(format!(
                 "--transport sse: {} does not connect over HTTP+SSE; start the server with --transport http, and give \
                  --transport http and its /mcp as --url here",
@@ -37,56 +37,40 @@ impl Launch {
     }
 }
 
-/// Settings without effect on stdio.
-fn is_for_http(flag: &Flag) -> bool {
-    flag.section == Section::Http || matches!(flag.long, "transport" | "host" | "port" | "path")
-}
-
 /// From flags and variables, all of which must be right.
 pub(super) fn launch(
     raw: &RawFlags,
     env: Env<'_>,
     read_file: ReadFile<'_>,
 ) -> Result<Launch, ExitReason> {
-    let settings = FlagsAndEnv { raw, env };
+    let mut settings = FlagsAndEnv {
+        raw,
+        env,
+        on_stdio: false,
+    };
     if let Some(url) = settings.one("url", values::server_url)? {
         let is_sse = settings.one("transport", values::transport)? == Some(Transport::Sse);
-        return Ok(if is_sse {
-            Launch::Sse(url)
-        } else {
-            Launch::Url(url)
-        });
+        return Ok(Launch::Url { url, is_sse });
     }
-    // A client starts it on stdio, whatever this process would do.
-    let is_unused = |name: &str| {
-        FLAGS
-            .iter()
-            .any(|flag| is_for_http(flag) && flag.env().is_some_and(|own| own == name))
-    };
-    let stdio = |name: &str| if is_unused(name) { None } else { env(name) };
-    let mut local = RawFlags {
-        given: raw.given.clone(),
-        words: Vec::new(),
-    };
-    local.given.retain(|(flag, _)| !is_for_http(flag));
-    let config = resolve::resolve(&local, &stdio, read_file)?;
+    // Whatever this process would do.
+    settings.on_stdio = true;
+    let config = resolve::resolve(&settings, read_file)?;
     let mut args = Vec::new();
     for flag in FLAGS {
-        if flag.env().is_none() || is_for_http(flag) || flag.long == "fabric-url" {
+        if flag.env().is_none() || flag.long == "fabric-url" {
             continue;
         }
-        let name = format!("--{}", flag.long);
-        if let Takes::Switch(_) = flag.takes {
-            args.extend(settings.switch(flag)?.then_some(name));
-            continue;
-        }
-        for text in settings.texts(flag)?.1 {
-            let text = if matches!(flag.placeholder(), "DIR" | "FILE") {
-                absolute(text)
-            } else {
-                text
-            };
-            args.extend([name.clone(), text]);
+        let (from, given) = settings.given(flag);
+        for value in given {
+            let name = format!("--{}", flag.long);
+            let text = values::utf8(value, &from)?;
+            match flag.takes {
+                Takes::Switch(_) => {
+                    args.extend((values::switch(&text) == Ok(true)).then_some(name))
+                }
+                Takes::Path(..) | Takes::Many("DIR", _) => args.extend([name, absolute(text)]),
+                _ => args.extend([name, text]),
+            }
         }
     }
     let mut variables = Vec::new();

@@ -25,6 +25,7 @@ use lexopt::Arg;
 use crate::clients::{Launch, McpClient};
 use crate::config::{Config, Env, MAX_SECRET, Secret};
 use flags::Flag;
+use resolve::FlagsAndEnv;
 
 pub(crate) use help::{PRECEDENCE, help, version};
 
@@ -35,20 +36,16 @@ pub(crate) enum Command {
     Serve(Box<Config>),
     /// Test the connection to Fabric and report: `--check`, as JSON with `--json`.
     Check {
-        /// Whether to report in JSON.
         json: bool,
-        /// The settings to check.
         config: Box<Config>,
     },
     /// Call one tool and print its result: `--call`.
     Call {
-        /// Its name, as given.
         tool: String,
         /// Its arguments: JSON as given.
         arguments: Option<String>,
         /// Whether to print the structured result.
         json: bool,
-        /// The settings to call it with.
         config: Box<Config>,
     },
     /// Print the catalogue of tools: `--list-tools`.
@@ -66,16 +63,13 @@ pub(crate) enum Command {
     },
     /// Change a client's configuration file.
     Install {
-        /// Whose file.
         client: &'static McpClient,
         /// What to put into it: `--install`; `None` to take it out: `--uninstall`.
         launch: Option<Launch>,
         /// Whether to do it without asking: `--yes`.
         yes: bool,
     },
-    /// Print [`help()`].
     Help(Help),
-    /// Print [`version()`].
     Version,
 }
 
@@ -90,7 +84,7 @@ pub(crate) enum Help {
     Topic(&'static topics::Topic),
 }
 
-/// What `--generate` prints.
+/// What `--generate` prints, with what it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Generate {
     /// The file of this name: one of the flag's choices that take no further words.
@@ -115,7 +109,6 @@ pub(crate) struct ExitReason {
 }
 
 impl ExitReason {
-    /// It cannot be done.
     pub(crate) fn failed(reason: impl Into<String>) -> ExitReason {
         ExitReason {
             code: 1,
@@ -123,7 +116,6 @@ impl ExitReason {
         }
     }
 
-    /// A mistake in what was typed or set.
     pub(crate) fn usage(reason: impl Into<String>) -> ExitReason {
         ExitReason {
             code: 2,
@@ -155,17 +147,22 @@ pub(crate) fn parse(
     read_file: ReadFile<'_>,
 ) -> Result<Command, ExitReason> {
     let raw = RawFlags::read(args)?;
-    if let Some(written) = raw.last("help") {
-        return values::help(written, &raw.words).map(Command::Help);
+    if raw.has("help") {
+        return values::help(raw.is_help_short, &raw.words).map(Command::Help);
     }
     if raw.has("version") {
         return Ok(Command::Version);
     }
     raw.refuse_strays()?;
+    let settings = FlagsAndEnv {
+        raw: &raw,
+        env,
+        on_stdio: false,
+    };
     if let Some(what) = raw.last("generate") {
         if what == "skills" {
             let (dir, names) = values::skills(&raw.words, raw.has("all"))?;
-            let config = Box::new(resolve::resolve(&raw, env, read_file)?);
+            let config = Box::new(resolve::resolve(&settings, read_file)?);
             return Ok(Command::Skills { dir, names, config });
         }
         return values::generate(what, &raw.words, &|| launch::launch(&raw, env, read_file))
@@ -191,7 +188,7 @@ pub(crate) fn parse(
     if raw.has("list-tools") {
         return Ok(Command::ListTools);
     }
-    let config = Box::new(resolve::resolve(&raw, env, read_file)?);
+    let config = Box::new(resolve::resolve(&settings, read_file)?);
     if let Some(tool) = raw.last("call") {
         let tool = tool.to_string_lossy().into_owned();
         let arguments = raw
@@ -232,8 +229,10 @@ pub(crate) fn read_secret(path: &Path) -> io::Result<String> {
 /// The arguments as written: known flags with their raw values.
 #[derive(Debug, Default)]
 struct RawFlags {
-    /// In order; a switch has an empty value, or its letter if written as one.
+    /// In order; a switch has the value `true`.
     given: Vec<(&'static Flag, OsString)>,
+    /// Whether help was last asked for by its letter.
+    is_help_short: bool,
     /// Words that belong to no flag.
     words: Vec<OsString>,
 }
@@ -243,24 +242,21 @@ impl RawFlags {
         let mut raw = RawFlags::default();
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(arg) = parser.next().map_err(explain)? {
-            let (flag, letter) = match arg {
-                Arg::Long(name) => (
-                    flags::by_long(name).ok_or_else(|| unknown_long(name))?,
-                    String::new(),
-                ),
-                Arg::Short(c) => (
-                    flags::by_short(c).ok_or_else(|| unknown_short(c))?,
-                    c.to_string(),
-                ),
+            let is_letter = matches!(arg, Arg::Short(_));
+            let flag = match arg {
+                Arg::Long(name) => flags::by_long(name).ok_or_else(|| unknown_long(name)),
+                Arg::Short(c) => flags::by_short(c).ok_or_else(|| unknown_short(c)),
                 Arg::Value(word) => {
                     raw.words.push(word);
                     continue;
                 }
-            };
-            let value = if flag.takes_value() {
-                value_of(flag, &mut parser)?
-            } else {
-                OsString::from(letter)
+            }?;
+            if flag.long == "help" {
+                raw.is_help_short = is_letter;
+            }
+            let value = match flag.takes_value() {
+                true => value_of(flag, &mut parser)?,
+                false => "true".into(),
             };
             raw.given.push((flag, value));
         }
@@ -371,12 +367,10 @@ fn unknown_long(name: &str) -> ExitReason {
              {variable} instead"
         ));
     }
-    ExitReason::usage(
-        match flags::closest(&usual, flags::FLAGS.iter().flat_map(Flag::names)) {
-            Some(close) => format!("--{name} is not a flag; did you mean --{close}?"),
-            None => format!("--{name} is not a flag; fabric-mcp --help lists them"),
-        },
-    )
+    ExitReason::usage(match flags::similar(&name) {
+        Some(flag) => format!("--{name} is not a flag; did you mean {flag}?"),
+        None => format!("--{name} is not a flag; fabric-mcp --help lists them"),
+    })
 }
 
 fn unknown_short(letter: char) -> ExitReason {
@@ -388,28 +382,20 @@ fn unknown_short(letter: char) -> ExitReason {
 
 fn unexpected_word(word: &OsStr, is_call: bool) -> ExitReason {
     let word = word.to_string_lossy();
-    let hint = match flags::get("transport")
-        .choices
-        .iter()
-        .find(|choice| **choice == word)
-    {
+    let meant = match flags::get("transport").choices.contains(&&*word) {
+        true => Some(format!("--transport {word}")),
+        false => flags::similar(&word),
+    };
+    let hint = match meant {
         _ if is_call => {
             "put the arguments of --call into single quotes, such as '{\"query\":\"code\"}'"
                 .to_owned()
         }
-        Some(transport) => format!("did you mean --transport {transport}?"),
-        None => match flags::closest(
-            &word.to_ascii_lowercase(),
-            flags::FLAGS.iter().flat_map(Flag::names),
-        ) {
-            Some(close) => format!("did you mean --{close}?"),
-            None => "fabric-mcp takes flags only, and fabric-mcp --help lists them".to_owned(),
-        },
+        Some(flag) => format!("did you mean {flag}?"),
+        None => "fabric-mcp takes flags only, and fabric-mcp --help lists them".to_owned(),
     };
-    ExitReason::usage(format!(
-        "\"{}\" belongs to no flag; {hint}",
-        values::shown(&word)
-    ))
+    let word = values::shown(&word);
+    ExitReason::usage(format!("\"{word}\" belongs to no flag; {hint}"))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use super::flags::{
     self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, FLAGS, Flag, OAUTH_CLIENT_ID,
-    OAUTH_CLIENT_SECRET, Takes,
+    OAUTH_CLIENT_SECRET,
 };
 use super::{Env, ExitReason, RawFlags, ReadFile, values};
 use crate::config::{Config, HTTP_MAX_RUNS, OAuthSettings, Policy, Secret, Transport};
@@ -19,14 +19,15 @@ const SHORT_TOKEN: usize = 16;
 
 /// The configuration, or the first mistake.
 pub(super) fn resolve(
-    raw: &RawFlags,
-    env: Env<'_>,
+    settings: &FlagsAndEnv<'_>,
     read_file: ReadFile<'_>,
 ) -> Result<Config, ExitReason> {
-    let settings = FlagsAndEnv { raw, env };
     let mut config = Config::default();
     for flag in FLAGS {
         settings.apply(flag, &mut config)?;
+    }
+    if let Some(folder) = &config.kept.state_dir {
+        values::state_dir(folder).map_err(|why| named(&settings.name("state-dir"), why))?;
     }
     if config.transport != Transport::Stdio && !settings.is_given("max-runs") {
         config.max_runs = HTTP_MAX_RUNS;
@@ -34,7 +35,7 @@ pub(super) fn resolve(
     if config.transport == Transport::Sse && !settings.is_given("path") {
         config.path = "/sse".to_owned();
     }
-    if config.demo && raw.has("fabric-url") {
+    if config.demo && settings.raw.has("fabric-url") {
         config.warnings.push(
             "--demo uses the Fabric built into this program: --fabric-url is ignored.".to_owned(),
         );
@@ -50,10 +51,10 @@ pub(super) fn resolve(
     let needs_fabric = !config.demo && !has_folders;
     config.fabric.api_key = settings.secret(API_KEY)?.filter(|_| needs_fabric);
     config.fabric.ca_file = settings.variable(CERT_FILE).map(PathBuf::from);
-    config.http.token = token(&settings, read_file, &mut config.warnings)?;
-    config.http.oauth = oauth(&settings)?;
-    require_default_model(&settings, &config.policy)?;
-    require_token(&settings, &mut config)?;
+    config.http.token = token(settings, read_file, &mut config.warnings)?;
+    config.http.oauth = oauth(settings)?;
+    require_default_model(settings, &config.policy)?;
+    require_token(settings, &mut config)?;
     Ok(config)
 }
 
@@ -63,17 +64,12 @@ fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthSettings>, ExitReason
     let resource = settings.one("oauth-resource", WebUrl::parse)?;
     let client_id = settings.secret(OAUTH_CLIENT_ID)?;
     let client_secret = settings.secret(OAUTH_CLIENT_SECRET)?;
-    let (given, missing): (Vec<_>, Vec<_>) = [
+    let all = [
         ("--oauth-issuer", issuer.is_some()),
         ("--oauth-resource", resource.is_some()),
         (OAUTH_CLIENT_ID, client_id.is_some()),
         (OAUTH_CLIENT_SECRET, client_secret.is_some()),
-    ]
-    .into_iter()
-    .partition(|(_, is_given)| *is_given);
-    let Some((name, _)) = given.first() else {
-        return Ok(None);
-    };
+    ];
     if let (Some(issuer), Some(resource), Some(client_id), Some(client_secret)) =
         (issuer, resource, client_id, client_secret)
     {
@@ -85,19 +81,24 @@ fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthSettings>, ExitReason
             ca_file: settings.variable(CERT_FILE).map(PathBuf::from),
         }));
     }
-    let missing: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
+    let Some((name, _)) = all.iter().find(|(_, is_given)| *is_given) else {
+        return Ok(None);
+    };
+    let missing = all.iter().filter(|(_, is_given)| !is_given);
+    let missing: Vec<&str> = missing.map(|(name, _)| *name).collect();
     let missing = missing.join(" and ");
-    let reason = format!("OAuth needs {missing} too; set it, or unset the rest");
-    Err(named(name, reason))
+    Err(named(
+        name,
+        format_args!("OAuth needs {missing} too; set it, or unset the rest"),
+    ))
 }
 
 /// Requires an allowed default model, since a run without one would get Fabric's own default.
 fn require_default_model(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result<(), ExitReason> {
     let allowed = &policy.allowed_models;
     if policy.default_model.is_empty() && !policy.default_vendor.is_empty() {
-        let name = settings.name("default-vendor");
         return Err(named(
-            &name,
+            &settings.name("default-vendor"),
             "there is no --default-model; a vendor alone names nothing, so give both",
         ));
     }
@@ -108,9 +109,8 @@ fn require_default_model(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result<
     {
         return Ok(());
     }
-    let name = settings.name("allow-model");
     Err(named(
-        &name,
+        &settings.name("allow-model"),
         format_args!(
             "--default-model must be one of the allowed models, for a run that names none would get Fabric's default; \
              give --default-model {}",
@@ -124,38 +124,30 @@ fn token(
     read_file: ReadFile<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<Option<Secret>, ExitReason> {
-    let (name, token) = match (
-        settings.secret(AUTH_TOKEN)?,
-        settings.path(flags::get("auth-token-file")),
-    ) {
-        (Some(_), Some((_, name))) => {
+    let (file_name, file) = settings.given(flags::get("auth-token-file"));
+    let (name, token) = match (settings.secret(AUTH_TOKEN)?, file.last()) {
+        (Some(_), Some(_)) => {
             return Err(ExitReason::usage(format!(
-                "{AUTH_TOKEN} and {name} are both set; unset one of them"
+                "{AUTH_TOKEN} and {file_name} are both set; unset one of them"
             )));
         }
         (Some(token), None) => (AUTH_TOKEN.to_owned(), token),
         (None, None) => return Ok(None),
-        (None, Some((file, name))) => {
+        (None, Some(file)) => {
             let shown = values::shown(&file.to_string_lossy());
-            let text = read_file(&file).map_err(|error| {
-                named(
-                    &name,
-                    format_args!(
-                        "\"{shown}\" cannot be read: {error}; give a file that holds the token"
-                    ),
-                )
+            let wrong = |why: String| named(&file_name, format_args!("\"{shown}\" {why}"));
+            let text = read_file(file.as_ref()).map_err(|error| {
+                wrong(format!(
+                    "cannot be read: {error}; give a file that holds the token"
+                ))
             })?;
             // Editors and shells add a line end.
             let text = text.trim_ascii();
             if text.is_empty() {
-                return Err(named(
-                    &name,
-                    format_args!("\"{shown}\" is empty; put the token into it"),
-                ));
+                return Err(wrong("is empty; put the token into it".to_owned()));
             }
-            values::secret(text).map_err(|reason| named(&name, reason))?;
-            let token = Secret::new(text);
-            (name, token)
+            values::secret(text).map_err(|why| named(&file_name, why))?;
+            (file_name, Secret::new(text))
         }
     };
     if token.expose().len() < SHORT_TOKEN {
@@ -173,28 +165,23 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
         return Ok(());
     }
     let is_local = |host: &str| Host::parse(host).is_ok_and(|host| host.is_loopback());
-    let host = (!is_local(&config.host)).then(|| {
-        let name = settings.name("host");
-        (
-            name,
-            format!("{} can be reached from other machines", config.host),
-        )
-    });
-    let open = host.or_else(|| {
-        let foreign = config
-            .http
-            .allowed_hosts
-            .iter()
-            .find(|authority| !authority.host.is_loopback())?;
-        Some((
-            settings.name("allowed-host"),
-            format!("{foreign} is what other machines call a server"),
-        ))
-    });
+    let mut foreign = config.http.allowed_hosts.iter();
+    let foreign = foreign.find(|authority| !authority.host.is_loopback());
+    let open = if is_local(&config.host) {
+        foreign.map(|host| {
+            (
+                "allowed-host",
+                format!("{host} is what other machines call a server"),
+            )
+        })
+    } else {
+        let host = &config.host;
+        Some(("host", format!("{host} can be reached from other machines")))
+    };
     match open {
-        Some((name, why)) if !config.http.allow_unauthenticated => {
+        Some((long, why)) if !config.http.allow_unauthenticated => {
             return Err(named(
-                &name,
+                &settings.name(long),
                 format_args!(
                     "{why}, and there is no token; give --tokens-file, set {AUTH_TOKEN} (or {AUTH_TOKEN_FILE}), or give \
                      --oauth-issuer; or --allow-unauthenticated, if something in front of it decides who may come in"
@@ -235,10 +222,12 @@ fn named(name: &str, reason: impl Display) -> ExitReason {
     ExitReason::usage(format!("{name}: {reason}"))
 }
 
-/// Flags and variables.
+/// What was given, on the command line and in the environment.
 pub(super) struct FlagsAndEnv<'a> {
     pub(super) raw: &'a RawFlags,
     pub(super) env: Env<'a>,
+    /// Whether it is for a client, which starts the program on stdio: what only HTTP has counts as not given.
+    pub(super) on_stdio: bool,
 }
 
 impl FlagsAndEnv<'_> {
@@ -256,19 +245,26 @@ impl FlagsAndEnv<'_> {
         Ok(Some(Secret::new(text)))
     }
 
-    /// The values given for a flag, and the name of the flag or variable. More than one only if it takes many.
-    fn given(&self, flag: &Flag) -> (String, Vec<OsString>) {
+    /// The values given for a flag, more than one only if it takes many, and the name of the flag or variable. A variable
+    /// separates several values by commas.
+    pub(super) fn given(&self, flag: &Flag) -> (String, Vec<OsString>) {
         let mut values: Vec<OsString> = self.raw.all(flag.long).map(OsStr::to_owned).collect();
-        if !flag.is_repeated() {
-            values.drain(..values.len().saturating_sub(1));
+        let variable = flag.env().filter(|_| values.is_empty());
+        let name = variable.clone().unwrap_or(format!("--{}", flag.long));
+        if self.on_stdio && flag.is_for_http() {
+            return (name, Vec::new());
         }
-        match flag.env() {
-            Some(name) if values.is_empty() => {
-                values.extend(self.variable(&name));
-                (name, values)
+        match variable.and_then(|name| self.variable(&name)) {
+            Some(list) if flag.is_repeated() && list.to_str().is_some() => {
+                let list = list.to_string_lossy();
+                let items = list.split(',').map(str::trim_ascii);
+                values.extend(items.filter(|item| !item.is_empty()).map(OsString::from));
             }
-            _ => (format!("--{}", flag.long), values),
+            Some(value) => values.push(value),
+            None if flag.is_repeated() => {}
+            None => _ = values.drain(..values.len().saturating_sub(1)),
         }
+        (name, values)
     }
 
     fn is_given(&self, long: &str) -> bool {
@@ -280,80 +276,31 @@ impl FlagsAndEnv<'_> {
         self.given(flags::get(long)).0
     }
 
-    /// [`FlagsAndEnv::given`] as text. A variable separates several values by commas.
-    pub(super) fn texts(&self, flag: &Flag) -> Result<(String, Vec<String>), ExitReason> {
-        let (name, values) = self.given(flag);
-        let mut texts = Vec::new();
-        for value in values {
-            let text = values::utf8(value, &name)?;
-            match flag.is_repeated() && !self.raw.has(flag.long) {
-                true => texts.extend(
-                    text.split(',')
-                        .map(str::trim_ascii)
-                        .filter(|t| !t.is_empty())
-                        .map(str::to_owned),
-                ),
-                false => texts.push(text),
-            }
-        }
-        Ok((name, texts))
-    }
-
-    /// The path given for a flag, and the name of the flag or variable.
-    fn path(&self, flag: &Flag) -> Option<(PathBuf, String)> {
-        let (name, mut values) = self.given(flag);
-        values.pop().map(|path| (PathBuf::from(path), name))
-    }
-
+    /// The value of a flag that has no field of its own.
     pub(super) fn one<T>(
         &self,
         long: &str,
         value: fn(&str) -> Result<T, String>,
     ) -> Result<Option<T>, ExitReason> {
-        let (name, texts) = self.texts(flags::get(long))?;
-        texts
-            .first()
-            .map(|text| value(text))
-            .transpose()
-            .map_err(|reason| named(&name, reason))
-    }
-
-    /// A switch on the command line wins over its variable.
-    pub(super) fn switch(&self, flag: &Flag) -> Result<bool, ExitReason> {
-        Ok(self.raw.has(flag.long) || self.one(flag.long, values::switch)?.unwrap_or(false))
+        let (name, mut values) = self.given(flags::get(long));
+        let Some(given) = values.pop() else {
+            return Ok(None);
+        };
+        let text = values::utf8(given, &name)?;
+        value(&text).map(Some).map_err(|why| named(&name, why))
     }
 
     /// Sets the field of a flag to what was given, or to the default.
     fn apply(&self, flag: &Flag, config: &mut Config) -> Result<(), ExitReason> {
-        match flag.takes {
-            Takes::Nothing | Takes::Raw(_) => return Ok(()),
-            Takes::Switch(field) => *field(config) = self.switch(flag)?,
-            Takes::Path(_, field) => {
-                let given = self.path(flag);
-                if let Some((path, name)) = &given
-                    && flag.long == "state-dir"
-                {
-                    values::state_dir(path).map_err(|reason| named(name, reason))?;
-                }
-                *field(config) = given.map(|(path, _)| path);
-            }
-            Takes::Time(..) | Takes::One(..) | Takes::Many(..) => {
-                let (name, mut texts) = self.texts(flag)?;
-                if texts.is_empty() && !flag.default.is_empty() {
-                    texts.push(flag.default.to_owned());
-                }
-                for text in texts {
-                    let set = match flag.takes {
-                        Takes::One(_, set) | Takes::Many(_, set) => set(config, &text),
-                        Takes::Time(field, may_be_0) => {
-                            values::seconds(&text, may_be_0).map(|time| *field(config) = time)
-                        }
-                        _ => Ok(()),
-                    };
-                    set.map_err(|reason| named(&name, reason))?;
-                }
-            }
+        let (name, mut values) = self.given(flag);
+        if values.is_empty() && !flag.default.is_empty() {
+            values.push(flag.default.into());
         }
-        Ok(())
+        let mut values = values.iter();
+        values.try_for_each(|value| {
+            flag.takes
+                .set(config, value)
+                .map_err(|why| named(&name, why))
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! The topics of `--help TOPIC` and the man page: the files in `topics`, with values from the code in their holes.
 
-use super::flags::{self, Section};
+use super::flags::{FLAGS, Section};
 use crate::clients::CLIENTS;
 use crate::config::{self, HttpLimits};
 use crate::error::{Cause, Kind};
@@ -27,7 +27,7 @@ pub(crate) enum HelpBlock {
     List(Vec<(String, String)>),
 }
 
-/// Every topic.
+/// In the order of the manual page.
 pub(crate) const TOPICS: &[Topic] = &[
     topic("clients", None, include_str!("topics/clients.txt")),
     topic("call", None, include_str!("topics/call.txt")),
@@ -66,13 +66,18 @@ const fn topic(name: &'static str, section: Option<Section>, text: &'static str)
     }
 }
 
+/// The names of all topics.
+pub(crate) fn topic_names(between: &str) -> String {
+    let names: Vec<&str> = TOPICS.iter().map(|topic| topic.name).collect();
+    names.join(between)
+}
+
 impl Topic {
-    /// Its heading.
     pub(crate) fn title(&self) -> &'static str {
         self.text.lines().next().unwrap_or_default()
     }
 
-    /// What it says.
+    /// Its paragraphs, with the values of this build.
     pub(crate) fn blocks(&self) -> Vec<HelpBlock> {
         let text = filled(&self.text.replace('\r', ""));
         let mut blocks = Vec::new();
@@ -132,19 +137,9 @@ fn filled(text: &str) -> String {
         ("MAX_SESSIONS", config::MAX_SESSIONS.to_string()),
         ("MAX_HEAD", kib(http.max_head)),
         ("MAX_HEADERS", http.max_headers.to_string()),
-        ("--max-runs", flags::get("max-runs").default.to_owned()),
-        ("--max-memory", flags::get("max-memory").default.to_owned()),
-        (
-            "--max-connections",
-            flags::get("max-connections").default.to_owned(),
-        ),
         (
             "CLIENT_LIMITS",
-            list(
-                CLIENTS
-                    .iter()
-                    .map(|client| (client.name, client.limit_words)),
-            ),
+            list(CLIENTS.iter().map(|c| (c.name, c.limit_words))),
         ),
         (
             "KINDS",
@@ -152,8 +147,12 @@ fn filled(text: &str) -> String {
         ),
         ("CAUSES", causes()),
     ];
-    holes.iter().fold(text.to_owned(), |text, (name, value)| {
-        text.replace(&format!("<{name}>"), value)
+    let flags = FLAGS.iter();
+    let defaults = flags.map(|flag| (format!("--{}", flag.long), flag.default.to_owned()));
+    let holes = holes.map(|(name, value)| (name.to_owned(), value));
+    let all = holes.into_iter().chain(defaults);
+    all.fold(text.to_owned(), |text, (name, value)| {
+        text.replace(&format!("<{name}>"), &value)
     })
 }
 
@@ -194,7 +193,7 @@ mod tests {
     fn topics_are_named_once_and_each_section_of_settings_has_one() {
         let names: HashSet<_> = TOPICS.iter().map(|topic| topic.name).collect();
         assert_eq!(names.len(), TOPICS.len());
-        for section in Section::ALL {
+        for (section, _) in Section::ALL {
             let found = TOPICS
                 .iter()
                 .filter(|topic| topic.section == Some(section))

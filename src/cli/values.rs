@@ -333,80 +333,13 @@ pub(super) fn secret(text: &str) -> Result<(), String> {
     }
 }
 
+/// The reason for refusing a value that is not text.
+pub(super) const NOT_UTF8: &str = "the value is not UTF-8; write it in UTF-8";
+
 /// Text given for `name`.
 pub(super) fn utf8(value: OsString, name: &str) -> Result<String, ExitReason> {
-    value.into_string().map_err(|_| {
-        ExitReason::usage(format!("{name}: the value is not UTF-8; write it in UTF-8"))
-    })
-}
-
-/// Which help: `written` is the letter, if that was used.
-pub(super) fn help(written: &OsStr, words: &[OsString]) -> Result<Help, ExitReason> {
-    let Some(word) = words.first() else {
-        return Ok(if written.is_empty() {
-            Help::Full
-        } else {
-            Help::Short
-        });
-    };
-    let word = word.to_string_lossy();
-    TOPICS
-        .iter()
-        .find(|topic| topic.name == word)
-        .map(Help::Topic)
-        .ok_or_else(|| {
-            let hint = flags::hint(
-                &word,
-                TOPICS.iter().map(|topic| topic.name),
-                "the topics are",
-            );
-            ExitReason::usage(format!(
-                "--help: {}",
-                wrong(&word, format_args!("is not a topic; {hint}"))
-            ))
-        })
-}
-
-/// What `--generate` prints; `words` are those that belong to no flag, and `launch` is for clients.
-pub(super) fn generate(
-    what: &OsStr,
-    words: &[OsString],
-    launch: &dyn Fn() -> Result<Launch, ExitReason>,
-) -> Result<Generate, ExitReason> {
-    let what = what.to_string_lossy();
-    let most_words = match &*what {
-        "token" => 2,
-        _ => usize::from(what.starts_with("client-")),
-    };
-    if let Some(word) = words.get(most_words) {
-        return Err(super::unexpected_word(word, false));
-    }
-    let word = words.first().map(OsString::as_os_str);
-    let for_client = |name| -> Result<_, ExitReason> {
-        let client = client(name, word)?;
-        Ok((client, launch()?.for_client(client)?))
-    };
-    Ok(match &*what {
-        "token" => token(words)?,
-        "client-config" if word.is_none() => Generate::Clients,
-        "client-config" => {
-            for_client("--generate client-config").map(|(c, l)| Generate::ClientConfig(c, l))?
-        }
-        "client-command" => {
-            for_client("--generate client-command").map(|(c, l)| Generate::ClientCommand(c, l))?
-        }
-        _ => {
-            let choices = flags::get("generate").choices;
-            if let Some(name) = choices.iter().find(|choice| **choice == what) {
-                return Ok(Generate::File(name));
-            }
-            let hint = flags::hint(&what, choices.iter().copied(), "give one of");
-            return Err(ExitReason::usage(format!(
-                "--generate: {}",
-                wrong(&what, format_args!("is unknown; {hint}"))
-            )));
-        }
-    })
+    let not_text = |_| ExitReason::usage(format!("{name}: {NOT_UTF8}"));
+    value.into_string().map_err(not_text)
 }
 
 /// The folder and the patterns of `--generate skills`: no names for `--all`.
@@ -423,22 +356,6 @@ pub(super) fn skills(words: &[OsString], all: bool) -> Result<(PathBuf, Vec<Stri
     }
 }
 
-/// A line of the tokens file, whose name is checked where the line is made.
-fn token(words: &[OsString]) -> Result<Generate, ExitReason> {
-    let fail = |why: String| Err(ExitReason::usage(format!("--generate token: {why}")));
-    let [name, role] = words else {
-        return fail("give a name and a role, as in --generate token alice read".to_owned());
-    };
-    let (name, role) = (name.to_string_lossy(), role.to_string_lossy());
-    let Some(role) = Role::named(&role) else {
-        return fail(wrong(&role, "is not a role; give run, read or metrics"));
-    };
-    match access::generate(&name, role) {
-        Ok(line) => Ok(Generate::Token(Secret::new(line))),
-        Err(why) => fail(why.to_owned()),
-    }
-}
-
 /// Refuses a folder that was meant for systemd to write, which reads `%S` in its units only.
 pub(super) fn state_dir(path: &Path) -> Result<(), String> {
     let text = path.to_string_lossy();
@@ -451,25 +368,100 @@ pub(super) fn state_dir(path: &Path) -> Result<(), String> {
     ))
 }
 
-/// The client called `word`, given to `flag`.
-pub(super) fn client(flag: &str, word: Option<&OsStr>) -> Result<&'static McpClient, ExitReason> {
-    let word = word.map(OsStr::to_string_lossy).unwrap_or_default();
-    if word.is_empty() {
-        return Err(ExitReason::usage(format!(
-            "{flag} needs a client; add one of {}",
-            NAMES.join(", ")
-        )));
+/// Why a word that names nothing is refused; `all` begins the list of what there is.
+fn unknown<'a>(
+    flag: &str,
+    (word, what): (&str, &str),
+    all: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> ExitReason {
+    let hint = flags::hint(word, candidates, all);
+    ExitReason::usage(format!(
+        "{flag}: {}",
+        wrong(word, format_args!("{what}; {hint}"))
+    ))
+}
+
+/// Which help; `words` are those that belong to no flag.
+pub(super) fn help(is_short: bool, words: &[OsString]) -> Result<Help, ExitReason> {
+    let Some(word) = words.first() else {
+        return Ok(if is_short { Help::Short } else { Help::Full });
+    };
+    let word = word.to_string_lossy();
+    let found = TOPICS.iter().find(|topic| topic.name == word);
+    found.map(Help::Topic).ok_or_else(|| {
+        let names = TOPICS.iter().map(|topic| topic.name);
+        unknown("--help", (&word, "is not a topic"), "the topics are", names)
+    })
+}
+
+/// What `--generate` prints; `words` are those that belong to no flag, and `launch` is for clients.
+pub(super) fn generate(
+    what: &OsStr,
+    words: &[OsString],
+    launch: &dyn Fn() -> Result<Launch, ExitReason>,
+) -> Result<Generate, ExitReason> {
+    let what = what.to_string_lossy();
+    let most_words = match &*what {
+        "token" => 2,
+        "client-config" | "client-command" => 1,
+        _ => 0,
+    };
+    if let Some(word) = words.get(most_words) {
+        return Err(super::unexpected_word(word, false));
     }
-    CLIENTS
-        .iter()
-        .find(|client| client.name == word)
-        .ok_or_else(|| {
-            let hint = flags::hint(&word, NAMES.iter().copied(), "give one of");
-            ExitReason::usage(format!(
-                "{flag}: {}",
-                wrong(&word, format_args!("is not a client we know; {hint}"))
-            ))
-        })
+    match &*what {
+        "token" => token(words),
+        "client-config" if words.is_empty() => Ok(Generate::Clients),
+        "client-config" | "client-command" => {
+            let client = client(&format!("--generate {what}"), words.first())?;
+            let launch = launch()?.for_client(client)?;
+            Ok(match &*what {
+                "client-config" => Generate::ClientConfig(client, launch),
+                _ => Generate::ClientCommand(client, launch),
+            })
+        }
+        _ => {
+            let choices = flags::get("generate").choices.iter().copied();
+            let found = choices.clone().find(|choice| *choice == what);
+            found
+                .map(Generate::File)
+                .ok_or_else(|| unknown("--generate", (&what, "is unknown"), "give one of", choices))
+        }
+    }
+}
+
+/// A line of the tokens file, whose name is checked where the line is made.
+fn token(words: &[OsString]) -> Result<Generate, ExitReason> {
+    let fail = |why: &str| ExitReason::usage(format!("--generate token: {why}"));
+    let [name, role] = words else {
+        return Err(fail(
+            "give a name and a role, as in --generate token alice read",
+        ));
+    };
+    let (name, role) = (name.to_string_lossy(), role.to_string_lossy());
+    let known = Role::named(&role)
+        .ok_or_else(|| fail(&wrong(&role, "is not a role; give run, read or metrics")))?;
+    let line = access::generate(&name, known).map_err(fail)?;
+    Ok(Generate::Token(Secret::new(line)))
+}
+
+/// The client called `word`, given to `flag`.
+pub(super) fn client(
+    flag: &str,
+    word: Option<impl AsRef<OsStr>>,
+) -> Result<&'static McpClient, ExitReason> {
+    let word = word.filter(|word| !word.as_ref().is_empty());
+    let word = word.ok_or_else(|| {
+        let names = NAMES.join(", ");
+        ExitReason::usage(format!("{flag} needs a client; add one of {names}"))
+    })?;
+    let word = word.as_ref().to_string_lossy();
+    let found = CLIENTS.iter().find(|client| client.name == word);
+    found.ok_or_else(|| {
+        let what = (&*word, "is not a client we know");
+        unknown(flag, what, "give one of", NAMES)
+    })
 }
 
 #[cfg(test)]

@@ -1,33 +1,19 @@
 //! A server's entry in each client's format, and the command that adds it: as its documentation has them.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::config::{API_KEY, AUTH_TOKEN};
 
-use super::json::{JsonNode, quoted};
+use super::json::{quoted, text};
 use super::{Format, Key, Launch, McpClient, NAME, System, TOKEN_PLACEHOLDER};
-
-/// Every key that [`McpClient::entry`] writes for some client: a change of settings takes the others' out.
-pub(super) const KEYS: [&str; 9] = [
-    "type",
-    "source",
-    "command",
-    "args",
-    "env",
-    "url",
-    "serverUrl",
-    "httpUrl",
-    "headers",
-];
 
 impl McpClient {
     /// The whole text that the client's file or dialog takes, ended by a newline.
     pub(crate) fn config(&self, program: &str, launch: &Launch) -> String {
         match self.format {
             Format::Json(key) | Format::Dialog(key, _) => {
-                let servers = JsonNode::object([(NAME, self.entry(program, launch))]);
-                let file = JsonNode::object([(key, servers)]);
-                format!("{}\n", file.text(Some("  "), ""))
+                let file = json!({key: {NAME: self.entry(program, launch)}});
+                format!("{}\n", text(&file, Some("  "), ""))
             }
             Format::Toml => toml(program, launch),
             Format::Yaml => self.yaml(program, launch),
@@ -35,29 +21,27 @@ impl McpClient {
     }
 
     /// The entry for clients that take JSON.
-    pub(super) fn entry(&self, program: &str, launch: &Launch) -> JsonNode {
+    pub(super) fn entry(&self, program: &str, launch: &Launch) -> Value {
         let usual = ("", "url");
         let ((kind, name), url) = match launch {
             Launch::Program { args, env, key } => {
-                let variables = self.variables(env, *key).into_iter();
-                let variables = variables.map(|(name, value)| (name, JsonNode::from(value)));
-                let kind = self
-                    .program
-                    .map(|(name, value)| (name, JsonNode::from(value)));
-                return JsonNode::object(kind.into_iter().chain([
-                    ("command", JsonNode::from(program)),
-                    ("args", JsonNode::from(args.clone())),
-                    ("env", JsonNode::object(variables)),
-                ]));
+                let env = self.variables(env, *key).into_iter();
+                let env: Map<_, _> = env.map(|(name, value)| (name, value.into())).collect();
+                let mut entry = json!({"command": program, "args": args, "env": env});
+                if let Some((name, value)) = self.program {
+                    entry[name] = value.into();
+                }
+                return entry;
             }
             // `cli` refuses what the client does not speak.
-            Launch::Url(url) => (self.http.unwrap_or(usual), url),
-            Launch::Sse(url) => (self.sse.unwrap_or(usual), url),
+            Launch::Url { url, is_sse: false } => (self.http.unwrap_or(usual), url),
+            Launch::Url { url, is_sse: true } => (self.sse.unwrap_or(usual), url),
         };
-        let kind = (!kind.is_empty()).then(|| ("type", JsonNode::from(kind)));
-        let token = JsonNode::object([("Authorization", JsonNode::from(self.authorization()))]);
-        let rest = [(name, JsonNode::from(url.as_str())), ("headers", token)];
-        JsonNode::object(kind.into_iter().chain(rest))
+        let mut entry = json!({name: url, "headers": {"Authorization": self.authorization()}});
+        if !kind.is_empty() {
+            entry["type"] = kind.into();
+        }
+        entry
     }
 
     /// The variables of an entry: Fabric's key as a reference, or empty to be filled in.
@@ -86,7 +70,7 @@ impl McpClient {
     fn yaml(&self, program: &str, launch: &Launch) -> String {
         let about = quoted("Finds and runs Fabric's patterns");
         let own = match launch {
-            Launch::Url(url) | Launch::Sse(url) => format!(
+            Launch::Url { url, .. } => format!(
                 "    type: streamable_http\n    uri: {}\n    description: {about}\n    env_keys: [{}]\n    headers:\n      \
                  Authorization: {}\n",
                 quoted(url),
@@ -141,7 +125,7 @@ impl McpClient {
                 };
                 (start, args.as_slice(), self.variables(env, key), "")
             }
-            Launch::Url(url) | Launch::Sse(url) => (connect, &[][..], Vec::new(), url.as_str()),
+            Launch::Url { url, .. } => (connect, &[][..], Vec::new(), url.as_str()),
         };
         let mut words: Vec<String> = Vec::new();
         for word in template.split(' ') {
@@ -158,15 +142,15 @@ impl McpClient {
                         .flat_map(|(name, value)| ["--env".to_owned(), format!("{name}={value}")]),
                 ),
                 "URL" => words.push(url.to_owned()),
-                "TRANSPORT" if matches!(launch, Launch::Sse(_)) => words.push("sse".to_owned()),
+                "TRANSPORT" if matches!(launch, Launch::Url { is_sse: true, .. }) => {
+                    words.push("sse".to_owned())
+                }
                 "TRANSPORT" => words.push("http".to_owned()),
                 "HEADER" => words.push(format!("Authorization: {}", self.authorization())),
                 "JSON" => {
-                    let mut server = self.entry(program, launch);
-                    if let JsonNode::Object(members) = &mut server {
-                        members.insert(0, ("name".to_owned(), JsonNode::from(NAME)));
-                    }
-                    words.push(server.text(None, ""));
+                    let entry = text(&self.entry(program, launch), None, "");
+                    let name = format!("{{\"name\": \"{NAME}\", ");
+                    words.push(entry.replacen('{', &name, 1));
                 }
                 word => words.push(word.to_owned()),
             }
@@ -180,7 +164,7 @@ impl McpClient {
 fn toml(program: &str, launch: &Launch) -> String {
     let table = format!("[mcp_servers.{NAME}]\n");
     match launch {
-        Launch::Url(url) | Launch::Sse(url) => {
+        Launch::Url { url, .. } => {
             let (url, token) = (quoted(url), quoted(AUTH_TOKEN));
             format!("{table}url = {url}\nbearer_token_env_var = {token}\n")
         }
@@ -213,7 +197,7 @@ fn forwarded(env: &[(String, String)], key: Key) -> (String, Vec<(String, String
 }
 
 fn list(items: &[String]) -> String {
-    JsonNode::Value(Value::from(items)).text(None, "")
+    text(&Value::from(items), None, "")
 }
 
 /// Quotes a word for a POSIX shell or for Windows.
@@ -235,7 +219,6 @@ fn shell(word: &str, system: System) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clients::NAMES;
     use crate::clients::tests::client;
 
     fn program(key: Key) -> Launch {
@@ -246,8 +229,13 @@ mod tests {
         }
     }
 
+    fn at(url: &str, is_sse: bool) -> Launch {
+        let url = url.to_owned();
+        Launch::Url { url, is_sse }
+    }
+
     fn url() -> Launch {
-        Launch::Url("https://mcp.example.com/mcp".into())
+        at("https://mcp.example.com/mcp", false)
     }
 
     #[test]
@@ -307,7 +295,7 @@ mod tests {
             ("jetbrains", r#""url""#, "YOUR_TOKEN"),
         ] {
             assert_eq!(
-                client(name).entry("/opt/f", &url()).text(None, ""),
+                text(&client(name).entry("/opt/f", &url()), None, ""),
                 format!(
                     "{{{head}: \"https://mcp.example.com/mcp\", \"headers\": {{\"Authorization\": \"Bearer {token}\"}}}}"
                 ),
@@ -328,9 +316,8 @@ mod tests {
             ("gemini-cli", r#"{"url": "U", "#),
             ("jetbrains", r#"{"url": "U", "#),
         ] {
-            let text = client(name)
-                .entry("/opt/f", &Launch::Sse("U".into()))
-                .text(None, "");
+            let entry = client(name).entry("/opt/f", &at("U", true));
+            let text = text(&entry, None, "");
             assert!(text.starts_with(expected), "{name}: {text}");
         }
     }
@@ -383,7 +370,7 @@ mod tests {
             env,
             key: Key::Set,
         };
-        let url = Launch::Url("https://m/mcp".into());
+        let url = at("https://m/mcp", false);
         let mut unset = start.clone();
         if let Launch::Program { key, .. } = &mut unset {
             *key = Key::Unset;
@@ -423,7 +410,7 @@ mod tests {
             assert_eq!(on(name, start).as_deref(), Ok(by_program));
             assert_eq!(on(name, &url).as_deref(), Ok(by_url));
         }
-        let sse = Launch::Sse("https://m/sse".into());
+        let sse = at("https://m/sse", true);
         for (name, expected) in [
             (
                 "claude-code",
@@ -440,10 +427,6 @@ mod tests {
         ] {
             let command = on(name, &sse).unwrap();
             assert!(command.starts_with(expected), "{command}");
-        }
-        for name in NAMES {
-            let known = ["claude-code", "vscode", "codex", "gemini-cli"];
-            assert_eq!(on(name, &unset).is_ok(), known.contains(&name), "{name}");
         }
         assert!(on("codex", &start).unwrap_err().contains("FABRIC_API_KEY"));
     }

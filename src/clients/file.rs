@@ -14,9 +14,9 @@ const PRIVATE: u32 = 0o600;
 /// Most backups of one file.
 const MAX_BACKUPS: u32 = 1000;
 
-/// A file as it was found.
+/// A client's file as it was read.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ClientFile {
     /// The file itself, links followed.
     pub(super) path: PathBuf,
     /// Whether a link leads to it.
@@ -31,12 +31,12 @@ pub(super) struct Found {
 ///
 /// # Errors
 /// Why it cannot be edited; nothing has been changed.
-pub(super) fn find(path: &Path) -> Result<Found, String> {
+pub(super) fn find(path: &Path) -> Result<ClientFile, String> {
     let is_link = path.is_symlink();
     match fs::canonicalize(path) {
         Ok(path) => {
             let (text, _) = read(&path)?;
-            Ok(Found {
+            Ok(ClientFile {
                 path,
                 is_link,
                 text: Some(text),
@@ -47,7 +47,7 @@ pub(super) fn find(path: &Path) -> Result<Found, String> {
         Err(_) if is_link => Err(
             "it is a link to a file that is not there; make that file or remove the link".into(),
         ),
-        Err(_) => Ok(Found {
+        Err(_) => Ok(ClientFile {
             path: path.to_owned(),
             is_link,
             text: None,
@@ -86,12 +86,12 @@ fn read(path: &Path) -> Result<(String, Metadata), String> {
     Ok((text, facts))
 }
 
-impl Found {
+impl ClientFile {
     /// Writes `text` to the file, or creates it. A file that others could read is private from then on if `is_secret`.
     /// Returns the path of the backup, which only the owner can read, if there was a file.
     ///
     /// # Errors
-    /// Why that failed; the file is as it was.
+    /// Why that failed; the file is unchanged.
     pub(super) fn replace(&self, text: &str, is_secret: bool) -> Result<Option<PathBuf>, String> {
         if let Some(folder) = &self.missing_folder {
             fs::create_dir_all(folder)

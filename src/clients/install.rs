@@ -11,14 +11,13 @@ use serde_json::Value;
 use crate::config::{API_KEY, AUTH_TOKEN};
 use crate::text::for_terminal;
 
-use super::entry::KEYS;
-use super::file::{self, Found};
-use super::json::JsonNode;
+use super::file::{self, ClientFile};
+use super::json::{self, KEYS};
 use super::jsonc::Document;
 use super::{Env, Format, Launch, McpClient, NAME, System, TOKEN_PLACEHOLDER};
 
 /// Puts `launch` of the program at this path into the client's file, or takes the server out without it: at the terminal,
-/// asking first unless the answer is `yes` already. True if the file is as wanted; if not, the user was told why.
+/// asking first unless the answer is `yes` already. True if the file is as it should be; otherwise the user has been told why.
 ///
 /// # Errors
 /// The reason, in one line; nothing was changed.
@@ -103,14 +102,14 @@ fn by_hand(client: &McpClient, program: &str, launch: Option<&Launch>, env: Env<
 
 /// The entry with what the user has added to it before, such as `disabled`, and the key or token that was filled in; and
 /// the same with that hidden.
-fn filled_in(mut entry: JsonNode, before: Option<&Value>) -> (JsonNode, JsonNode) {
-    if let (JsonNode::Object(members), Some(before)) =
-        (&mut entry, before.and_then(Value::as_object))
+fn filled_in(mut entry: Value, before: Option<&Value>) -> (Value, Value) {
+    if let (Some(members), Some(before)) =
+        (entry.as_object_mut(), before.and_then(Value::as_object))
     {
         let added = before
             .iter()
             .filter(|(name, _)| !KEYS.contains(&name.as_str()));
-        members.extend(added.map(|(name, value)| (name.clone(), JsonNode::from(value.clone()))));
+        members.extend(added.map(|(name, value)| (name.clone(), value.clone())));
     }
     let mut shown = entry.clone();
     for (group, name) in [("env", API_KEY), ("headers", "Authorization")] {
@@ -118,12 +117,10 @@ fn filled_in(mut entry: JsonNode, before: Option<&Value>) -> (JsonNode, JsonNode
         let Some(theirs) = theirs.filter(|text| !is_place(text)) else {
             continue;
         };
-        for (node, text) in [(&mut entry, theirs), (&mut shown, "…")] {
-            let ours = node.get_mut(group).and_then(|values| values.get_mut(name));
-            if let Some(JsonNode::Value(Value::String(ours))) = ours
-                && is_place(ours)
-            {
-                text.clone_into(ours);
+        for (entry, text) in [(&mut entry, theirs), (&mut shown, "…")] {
+            let ours = entry.get_mut(group).and_then(|values| values.get_mut(name));
+            if let Some(ours) = ours.filter(|ours| ours.as_str().is_some_and(is_place)) {
+                *ours = text.into();
             }
         }
     }
@@ -139,9 +136,9 @@ fn is_place(text: &str) -> bool {
 fn change(
     client: &McpClient,
     path: &Path,
-    found: &Found,
+    found: &ClientFile,
     before: Option<&Value>,
-    entry: Option<&JsonNode>,
+    entry: Option<&Value>,
 ) -> String {
     let title = client.title;
     let mut text = format!("{} ({title})\n", path.display());
@@ -159,9 +156,8 @@ fn change(
     } else if found.text.is_none() {
         text.push_str("  will be created\n");
     }
-    let before =
-        before.map(|before| format!("{:#}", masked(before, entry.map(JsonNode::value).as_ref())));
-    let after = entry.map(|entry| entry.text(Some("  "), ""));
+    let before = before.map(|before| format!("{:#}", masked(before, entry)));
+    let after = entry.map(|entry| json::text(entry, Some("  "), ""));
     for (mark, value) in [('-', before), ('+', after)] {
         let Some(value) = value else { continue };
         for line in format!("\"{NAME}\": {value}").lines() {
@@ -172,12 +168,12 @@ fn change(
 }
 
 /// The next steps for the user.
-fn next(client: &McpClient, entry: Option<&JsonNode>) -> String {
+fn next(client: &McpClient, entry: Option<&Value>) -> String {
     let Some(entry) = entry else {
         return String::new();
     };
     let mut text = String::new();
-    let shown = entry.text(Some("  "), "");
+    let shown = json::text(entry, Some("  "), "");
     if shown.contains(TOKEN_PLACEHOLDER) {
         text.push_str(&format!(
             "First: put the server's token in the place of {TOKEN_PLACEHOLDER}.\n"

@@ -1,71 +1,46 @@
-//! JSON with the keys in the given order, unlike serde_json's.
+//! JSON as people write an entry: its keys in the usual order, a list on one line.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-/// An object whose order counts, or any other value, which is on one line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum JsonNode {
-    Object(Vec<(String, JsonNode)>),
-    Value(Value),
-}
+/// Every key of an entry and of its `env`, in this order; other keys follow.
+pub(super) const KEYS: [&str; 12] = [
+    "type",
+    "source",
+    "command",
+    "args",
+    "env",
+    "url",
+    "serverUrl",
+    "httpUrl",
+    "headers",
+    "FABRIC_BASE_URL",
+    "SSL_CERT_FILE",
+    "FABRIC_API_KEY",
+];
 
-impl<T: Into<Value>> From<T> for JsonNode {
-    fn from(value: T) -> JsonNode {
-        JsonNode::Value(value.into())
-    }
-}
-
-impl JsonNode {
-    pub(super) fn object<K: Into<String>>(
-        members: impl IntoIterator<Item = (K, JsonNode)>,
-    ) -> JsonNode {
-        let members = members.into_iter();
-        JsonNode::Object(members.map(|(key, value)| (key.into(), value)).collect())
-    }
-
-    /// A member of an object.
-    pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut JsonNode> {
-        let JsonNode::Object(members) = self else {
-            return None;
-        };
-        let found = members.iter_mut().find(|(key, _)| key == name);
-        found.map(|(_, value)| value)
-    }
-
-    /// The text, each level indented by `unit`, or all on one line without it. `indent` stands before the line that the
-    /// text begins on.
-    pub(super) fn text(&self, unit: Option<&str>, indent: &str) -> String {
-        let members = match self {
-            JsonNode::Value(Value::Array(items)) => {
-                let items: Vec<String> = items.iter().map(written).collect();
-                return format!("[{}]", items.join(", "));
-            }
-            JsonNode::Value(value) => return written(value),
-            JsonNode::Object(members) if members.is_empty() => return "{}".to_owned(),
-            JsonNode::Object(members) => members,
-        };
-        let inner = format!("{indent}{}", unit.unwrap_or_default());
-        let members = members.iter();
-        let members = members.map(|(key, value)| member(key, &value.text(unit, &inner)));
-        let members: Vec<String> = members.collect();
-        match unit {
-            None => format!("{{{}}}", members.join(", ")),
-            Some(_) => {
-                let members = members.join(&format!(",\n{inner}"));
-                format!("{{\n{inner}{members}\n{indent}}}")
-            }
+/// The text, each level indented by `unit`, or all on one line without it. `indent` stands before the line that the text
+/// begins on.
+pub(super) fn text(value: &Value, unit: Option<&str>, indent: &str) -> String {
+    let members = match value {
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(written).collect();
+            return format!("[{}]", items.join(", "));
         }
-    }
-
-    /// The value, to be compared.
-    pub(super) fn value(&self) -> Value {
-        match self {
-            JsonNode::Value(value) => value.clone(),
-            JsonNode::Object(members) => {
-                let members = members.iter();
-                let members = members.map(|(key, value)| (key.clone(), value.value()));
-                Value::Object(members.collect::<Map<_, _>>())
-            }
+        Value::Object(members) if !members.is_empty() => members,
+        other => return written(other),
+    };
+    let place = |key: &str| KEYS.iter().position(|known| *known == key);
+    let mut members: Vec<_> = members.iter().collect();
+    members.sort_by_key(|(key, _)| place(key).unwrap_or(KEYS.len()));
+    let inner = format!("{indent}{}", unit.unwrap_or_default());
+    let members = members.into_iter();
+    let members = members.map(|(key, value)| member(key, &text(value, unit, &inner)));
+    let members: Vec<String> = members.collect();
+    match unit {
+        None => format!("{{{}}}", members.join(", ")),
+        Some(_) => {
+            let members = members.join(&format!(",\n{inner}"));
+            format!("{{\n{inner}{members}\n{indent}}}")
         }
     }
 }
@@ -88,28 +63,26 @@ fn written(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
-    fn keys_keep_their_order_and_the_layout_is_followed() {
-        let node = JsonNode::object([
-            ("type", JsonNode::from("stdio")),
-            ("args", JsonNode::from(vec!["--a", "b \"c\""])),
-            (
-                "env",
-                JsonNode::object([("B", JsonNode::from("1")), ("A", JsonNode::from("2"))]),
-            ),
-            ("none", JsonNode::Object(Vec::new())),
-        ]);
+    fn keys_have_their_order_and_the_layout_is_followed() {
+        let entry = json!({
+            "type": "stdio",
+            "args": ["--a", "b \"c\""],
+            "env": {"FABRIC_API_KEY": "2", "FABRIC_BASE_URL": "1"},
+            "none": {},
+            "also": 1
+        });
         assert_eq!(
-            node.text(Some("\t"), "\t"),
-            "{\n\t\t\"type\": \"stdio\",\n\t\t\"args\": [\"--a\", \"b \\\"c\\\"\"],\n\t\t\"env\": {\n\t\t\t\"B\": \
-             \"1\",\n\t\t\t\"A\": \"2\"\n\t\t},\n\t\t\"none\": {}\n\t}"
+            text(&entry, Some("\t"), "\t"),
+            "{\n\t\t\"type\": \"stdio\",\n\t\t\"args\": [\"--a\", \"b \\\"c\\\"\"],\n\t\t\"env\": \
+             {\n\t\t\t\"FABRIC_BASE_URL\": \"1\",\n\t\t\t\"FABRIC_API_KEY\": \"2\"\n\t\t},\n\t\t\"also\": 1,\n\t\t\"none\": \
+             {}\n\t}"
         );
-        let text = node.text(None, "");
         assert_eq!(
-            text,
-            r#"{"type": "stdio", "args": ["--a", "b \"c\""], "env": {"B": "1", "A": "2"}, "none": {}}"#
+            text(&entry, None, ""),
+            r#"{"type": "stdio", "args": ["--a", "b \"c\""], "env": {"FABRIC_BASE_URL": "1", "FABRIC_API_KEY": "2"}, "also": 1, "none": {}}"#
         );
-        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), node.value());
     }
 }

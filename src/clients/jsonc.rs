@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::NAME;
-use super::json::{JsonNode, member};
+use super::json::{self, member};
 
 /// White space of JSON.
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
@@ -15,10 +15,10 @@ const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 #[derive(Debug)]
 pub(super) struct Document<'a> {
     text: &'a str,
-    /// The text as strict JSON: comments, trailing commas and a byte order mark are spaces.
+    /// The text with comments and a byte order mark as spaces.
+    bare: String,
+    /// `bare` with its trailing commas as spaces too: strict JSON.
     json: String,
-    /// Positions of the trailing commas.
-    trailing: Vec<usize>,
     /// The key of the object of servers.
     key: &'static str,
     /// `None` if there are only comments.
@@ -31,7 +31,7 @@ pub(super) struct Document<'a> {
 }
 
 /// An object's positions: of its first byte, and the byte after its last.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Object {
     start: usize,
     end: usize,
@@ -61,11 +61,11 @@ impl<'a> Document<'a> {
     /// # Errors
     /// Why the text cannot be edited.
     pub(super) fn read(text: &'a str, key: &'static str) -> Result<Document<'a>, String> {
-        let (json, trailing) = strict(text)?;
+        let (bare, json) = strict(text)?;
         let mut document = Document {
             text,
+            bare,
             json,
-            trailing,
             key,
             root: None,
             servers: None,
@@ -94,9 +94,9 @@ impl<'a> Document<'a> {
     /// The text with this as our server, or without it. `None` if it is so already.
     ///
     /// # Errors
-    /// That the text cannot be edited, though it was read.
-    pub(super) fn with(&self, entry: Option<&JsonNode>) -> Result<Option<String>, String> {
-        if self.own == entry.map(JsonNode::value) {
+    /// That an edit would change more than the entry.
+    pub(super) fn with(&self, entry: Option<&Value>) -> Result<Option<String>, String> {
+        if self.own.as_ref() == entry {
             return Ok(None);
         }
         let text = match entry {
@@ -104,39 +104,38 @@ impl<'a> Document<'a> {
             None => self.take(),
         };
         match Document::read(&text, self.key) {
-            Ok(new) if new.rest == self.rest && new.own == entry.map(JsonNode::value) => {
-                Ok(Some(text))
-            }
+            Ok(new) if new.rest == self.rest && new.own.as_ref() == entry => Ok(Some(text)),
             _ => Err("it cannot be edited without changing more than the entry".to_owned()),
         }
     }
 
-    fn put(&self, entry: &JsonNode) -> String {
+    fn put(&self, entry: &Value) -> String {
         let text = self.text;
-        let servers = || JsonNode::object([(NAME, entry.clone())]);
+        let servers = json!({NAME: entry});
         let Some(root) = &self.root else {
             let between = match text.is_empty() || text.ends_with(['\n', '\u{feff}']) {
                 true => "",
                 false => "\n",
             };
-            let file = JsonNode::object([(self.key, servers())]).text(Some("  "), "");
+            let file = json::text(&json!({self.key: servers}), Some("  "), "");
             return format!("{text}{between}{file}\n");
         };
         // As the first member is indented; `None` is for a text on one line.
         let unit = match root.members.first() {
-            Some(first) if begins_line(text, first.start) => Some(indent(text, first.start)),
             Some(_) if !slice(text, root.start, root.end).contains('\n') => None,
-            _ => Some(""),
+            first => first
+                .and_then(|first| own_indent(text, first.start))
+                .filter(|own| !own.is_empty())
+                .or(Some("  ")),
         };
-        let unit = unit.map(|unit| if unit.is_empty() { "  " } else { unit });
         let Some(servers) = &self.servers else {
-            return self.insert(root, self.key, &servers(), unit);
+            return self.insert(root, self.key, &servers, unit);
         };
         match servers.member(NAME) {
             None => self.insert(servers, NAME, entry, unit),
             Some(own) => {
-                let value = self.lines(&entry.text(unit, indent(text, own.start)));
-                spliced(text, own.value.0, own.value.1, &value)
+                let value = self.lines(&json::text(entry, unit, indent(text, own.start)));
+                spliced(text, own.value, &value)
             }
         }
     }
@@ -150,36 +149,37 @@ impl<'a> Document<'a> {
     }
 
     /// Adds a member at the end of an object.
-    fn insert(&self, object: &Object, name: &str, value: &JsonNode, unit: Option<&str>) -> String {
-        let (text, close, last) = (self.text, object.end - 1, object.members.last());
+    fn insert(&self, object: &Object, name: &str, value: &Value, unit: Option<&str>) -> String {
+        let (text, close, outer) = (self.text, object.end - 1, indent(self.text, object.start));
         let end = slice(text, 0, close).trim_end_matches(BLANKS).len();
-        let outer = indent(text, object.start);
-        let within = match (unit, object.members.first()) {
-            (Some(_), Some(first)) if begins_line(text, first.start) => {
-                indent(text, first.start).to_owned()
-            }
-            (unit, _) => format!("{outer}{}", unit.unwrap_or_default()),
+        let first = object.members.first();
+        let inner = match first.and_then(|first| own_indent(text, first.start)) {
+            Some(indent) => indent.to_owned(),
+            None => format!("{outer}{}", unit.unwrap_or_default()),
         };
+        let last = object.members.last();
         let before = match unit {
-            Some(_) => self.lines(&format!("\n{within}")),
-            None if last.is_some() => " ".to_owned(),
-            None => String::new(),
+            Some(_) => format!("\n{inner}"),
+            None => last.map(|_| " ".to_owned()).unwrap_or_default(),
         };
         // A bracket on its own line stays there.
         let closing = match unit {
-            Some(_) if !begins_line(text, close) || end == close => {
-                self.lines(&format!("\n{outer}"))
-            }
+            Some(_) if own_indent(text, close).is_none() => self.lines(&format!("\n{outer}")),
             _ => slice(text, end, close).to_owned(),
         };
-        let value = self.lines(&member(name, &value.text(unit, &within)));
-        let has_comma = last.is_some_and(|last| last.comma.is_some());
-        let comma = if has_comma { "," } else { "" };
-        let new = format!("{before}{value}{comma}{closing}");
-        let text = spliced(text, end, close, &new);
+        let new = self.lines(&format!(
+            "{before}{}",
+            member(name, &json::text(value, unit, &inner))
+        ));
         match last {
-            Some(last) if !has_comma => spliced(&text, last.value.1, last.value.1, ","),
-            _ => text,
+            Some(Member {
+                comma: None, value, ..
+            }) => {
+                let text = spliced(text, (end, close), &format!("{new}{closing}"));
+                spliced(&text, (value.1, value.1), ",")
+            }
+            Some(_) => spliced(text, (end, close), &format!("{new},{closing}")),
+            None => spliced(text, (end, close), &format!("{new}{closing}")),
         }
     }
 
@@ -192,15 +192,15 @@ impl<'a> Document<'a> {
         };
         let own = &members[at];
         let before = slice(self.text, 0, own.start).trim_end_matches([' ', '\t']);
-        let start = match before.strip_suffix('\n') {
-            Some(line) => line.strip_suffix('\r').unwrap_or(line).len(),
-            None => before.len(),
-        };
+        let line = before.strip_suffix('\n');
+        let start = line
+            .map_or(before, |line| line.strip_suffix('\r').unwrap_or(line))
+            .len();
         let end = own.comma.map_or(own.value.1, |comma| comma + 1);
-        let text = spliced(self.text, start, end, "");
+        let text = spliced(self.text, (start, end), "");
         let previous = members[..at].last().and_then(|previous| previous.comma);
         match previous {
-            Some(comma) if own.comma.is_none() => spliced(&text, comma, comma + 1, ""),
+            Some(comma) if own.comma.is_none() => spliced(&text, (comma, comma + 1), ""),
             // Empty again, as before anything was added.
             None if members.len() == 1 => {
                 let open = slice(&text, 0, start).trim_end_matches(BLANKS);
@@ -216,72 +216,67 @@ impl<'a> Document<'a> {
 
     /// The object that begins at `start`; if that is another value, this error.
     fn object(&self, start: usize, otherwise: &str) -> Result<Object, String> {
-        let mut object = Object {
-            start,
-            ..Object::default()
-        };
-        if self.byte(start) != Some(b'{') {
+        let mut members: Vec<Member> = Vec::new();
+        if !slice(&self.json, start, self.json.len()).starts_with('{') {
             return Err(otherwise.to_owned());
         }
         let mut at = self.skip(start + 1);
         while let Some((key, end)) = self.value::<String>(at) {
-            if object.member(&key).is_some() {
+            if members.iter().any(|member| member.key == key) {
                 return Err(format!("the name {key:?} is there twice"));
             }
-            let start = self.skip(self.skip(end) + 1);
+            let first = self.skip(self.skip(end) + 1);
             let (_, end) = self
-                .value::<IgnoredAny>(start)
-                .unwrap_or((IgnoredAny, start));
-            let after = self.skip(end);
-            let comma = (self.byte(after) == Some(b',')).then_some(after);
-            object.members.push(Member {
+                .value::<IgnoredAny>(first)
+                .unwrap_or((IgnoredAny, first));
+            let after = slice(&self.bare, end, self.bare.len());
+            let comma = after.trim_start_matches(BLANKS).starts_with(',');
+            let comma = comma.then(|| self.bare.len() - after.trim_start_matches(BLANKS).len());
+            members.push(Member {
                 key,
                 start: at,
-                value: (start, end),
+                value: (first, end),
                 comma,
             });
-            at = self.skip(after + usize::from(comma.is_some()));
+            at = self.skip(comma.map_or(end, |comma| comma + 1));
         }
-        object.end = at + 1;
-        if let Some(last) = object.members.last_mut() {
-            let inside = last.value.1..object.end;
-            last.comma = self.trailing.iter().find(|at| inside.contains(at)).copied();
-        }
-        Ok(object)
+        let end = at + 1;
+        Ok(Object {
+            start,
+            end,
+            members,
+        })
     }
 
-    fn byte(&self, at: usize) -> Option<u8> {
-        self.json.as_bytes().get(at).copied()
-    }
-
-    /// The position of the next byte that is no white space.
+    /// The position of the next byte that is not white space.
     fn skip(&self, at: usize) -> usize {
-        let rest = self.json.get(at..).unwrap_or_default();
+        let rest = slice(&self.json, at, self.json.len());
         at + rest.len() - rest.trim_start_matches(BLANKS).len()
     }
 
     /// The value at a position, and the byte after it.
     fn value<T: for<'de> Deserialize<'de>>(&self, at: usize) -> Option<(T, usize)> {
-        let rest = self.json.get(at..).unwrap_or_default();
+        let rest = slice(&self.json, at, self.json.len());
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<T>();
         let value = values.next()?.ok()?;
         Some((value, at + values.byte_offset()))
     }
 }
 
-/// The text with comments, trailing commas and a byte order mark as so many spaces, and where those commas were.
-fn strict(text: &str) -> Result<(String, Vec<usize>), String> {
-    let mut json = String::with_capacity(text.len());
+/// The text with comments and a byte order mark as spaces, and the same with trailing commas as spaces too. Positions stay
+/// the same.
+fn strict(text: &str) -> Result<(String, String), String> {
+    let mut bare = String::with_capacity(text.len());
     let (mut trailing, mut comma) = (Vec::new(), None);
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
-        let at = json.len();
+        let at = bare.len();
         let (length, is_blank) = match first {
             '"' => (string(rest), false),
             '/' if rest.starts_with("//") => (rest.find(['\n', '\r']).unwrap_or(rest.len()), true),
             '/' if rest.starts_with("/*") => {
                 let Some(end) = rest.get(2..).and_then(|inside| inside.find("*/")) else {
-                    let line = text.get(..at).unwrap_or_default().matches('\n').count() + 1;
+                    let line = slice(text, 0, at).matches('\n').count() + 1;
                     return Err(format!("line {line}: a comment has no end"));
                 };
                 (end + 4, true)
@@ -291,9 +286,9 @@ fn strict(text: &str) -> Result<(String, Vec<usize>), String> {
         };
         let (part, after) = rest.split_at(length);
         match is_blank {
-            // Errors name lines.
-            true => json.extend(part.bytes().map(|b| if b == b'\n' { '\n' } else { ' ' })),
-            false => json.push_str(part),
+            // Line ends stay, since errors name lines.
+            true => bare.extend(part.bytes().map(|b| if b == b'\n' { '\n' } else { ' ' })),
+            false => bare.push_str(part),
         }
         match first {
             ',' => comma = Some(at),
@@ -303,30 +298,29 @@ fn strict(text: &str) -> Result<(String, Vec<usize>), String> {
         }
         rest = after;
     }
-    for at in &trailing {
-        json.replace_range(at..&(at + 1), " ");
+    let mut json = bare.clone();
+    for at in trailing {
+        json.replace_range(at..=at, " ");
     }
-    Ok((json, trailing))
+    Ok((bare, json))
 }
 
 /// The length of the string that a text begins with; all of it if the string has no end.
 fn string(text: &str) -> usize {
-    let mut escaped = false;
-    for (at, byte) in text.bytes().enumerate().skip(1) {
-        match byte {
-            b'"' if !escaped => return at + 1,
-            b'\\' => escaped = !escaped,
-            _ => escaped = false,
-        }
-    }
-    text.len()
+    let mut escaped = true;
+    let end = text.bytes().position(|byte| {
+        let is_end = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        is_end
+    });
+    end.map_or(text.len(), |end| end + 1)
 }
 
 fn slice(text: &str, start: usize, end: usize) -> &str {
     text.get(start..end).unwrap_or_default()
 }
 
-fn spliced(text: &str, start: usize, end: usize, new: &str) -> String {
+fn spliced(text: &str, (start, end): (usize, usize), new: &str) -> String {
     let (before, after) = (slice(text, 0, start), slice(text, end, text.len()));
     format!("{before}{new}{after}")
 }
@@ -343,25 +337,24 @@ fn indent(text: &str, at: usize) -> &str {
     )
 }
 
-/// Whether only white space precedes `at` on its line.
-fn begins_line(text: &str, at: usize) -> bool {
-    let before = slice(text, 0, at).trim_end_matches([' ', '\t']);
-    before.ends_with('\n')
+/// The indentation of the line of `at`, if nothing else precedes it there.
+fn own_indent(text: &str, at: usize) -> Option<&str> {
+    let (_, line) = slice(text, 0, at).rsplit_once('\n')?;
+    line.trim_start_matches([' ', '\t'])
+        .is_empty()
+        .then_some(line)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn entry() -> JsonNode {
-        JsonNode::object([
-            ("command", JsonNode::from("/f")),
-            ("args", JsonNode::from(Vec::<String>::new())),
-        ])
+    fn entry() -> Value {
+        json!({"command": "/f", "args": []})
     }
 
     /// The text after the entry is put in, or taken out.
-    fn edited(text: &str, entry: Option<&JsonNode>) -> Result<Option<String>, String> {
+    fn edited(text: &str, entry: Option<&Value>) -> Result<Option<String>, String> {
         Document::read(text, "servers")?.with(entry)
     }
 
@@ -494,15 +487,16 @@ mod tests {
     fn comments_and_trailing_commas_are_read_over() {
         let text = "\u{feff}// top\r\n/* a \" */ { // b\n \"x\": [1, -2.5e3, /**/ true, null,], /*/ c */\n\t\"y\": \
                     {\"//\": \"/*\\\"\\\\\", \"z\": {},},\n}\n// é";
-        let (json, trailing) = strict(text).unwrap();
+        let (bare, json) = strict(text).unwrap();
         assert_eq!(
             serde_json::from_str::<Value>(&json).unwrap(),
             json!({"x": [1, -2500.0, true, null], "y": {"//": "/*\"\\", "z": {}}})
         );
-        assert_eq!((json.len(), trailing.len()), (text.len(), 3));
+        assert_eq!((json.len(), bare.len()), (text.len(), text.len()));
+        assert_eq!(bare.matches(',').count() - json.matches(',').count(), 3);
         for end in ["\n", "\r\n", "\r"] {
             let text = format!("// c{end}{{\"a\": 1}}");
-            assert_eq!(strict(&text).unwrap().0.trim(), "{\"a\": 1}");
+            assert_eq!(strict(&text).unwrap().1.trim(), "{\"a\": 1}");
         }
     }
 

@@ -29,9 +29,8 @@ pub(crate) const TOKEN_PLACEHOLDER: &str = "YOUR_TOKEN";
 pub(crate) struct McpClient {
     /// The name on the command line.
     pub(crate) name: &'static str,
-    /// Its name as its makers write it.
+    /// The name as its makers write it.
     pub(crate) title: &'static str,
-    /// Its format.
     pub(crate) format: Format,
     /// Its file on Unix and on Windows.
     file: [(Base, &'static str); 2],
@@ -39,7 +38,7 @@ pub(crate) struct McpClient {
     program: Option<(&'static str, &'static str)>,
     /// `type` (or "") and the name of the URL in an entry for Streamable HTTP. The error says why there is none.
     pub(crate) http: Result<(&'static str, &'static str), &'static str>,
-    /// The same for HTTP+SSE; `None` if the client does not speak it.
+    /// As `http`, for HTTP+SSE; `None` if the client does not speak it.
     pub(crate) sse: Option<(&'static str, &'static str)>,
     /// What precedes and follows the name in a reference to a variable.
     reference: Option<(&'static str, &'static str)>,
@@ -50,7 +49,7 @@ pub(crate) struct McpClient {
     /// Its timeout for a call in seconds: of several versions the shortest, 60 s (the TypeScript SDK's default) where
     /// nothing is known.
     pub(crate) limit: u64,
-    /// The same in words.
+    /// `limit` in words, with what differs between versions.
     pub(crate) limit_words: &'static str,
     /// How the user makes it read its configuration again.
     pub(crate) then: &'static str,
@@ -61,9 +60,9 @@ pub(crate) struct McpClient {
 pub(crate) enum Format {
     /// JSON, possibly with comments: an object of servers under this key.
     Json(&'static str),
-    /// Codex's TOML.
+    /// Codex's.
     Toml,
-    /// Goose's YAML.
+    /// Goose's.
     Yaml,
     /// A dialog that takes JSON, with servers under this key, and where it is.
     Dialog(&'static str, &'static str),
@@ -72,11 +71,11 @@ pub(crate) enum Format {
 /// The folder that a client's file is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Base {
-    /// The current one.
+    /// The current folder.
     Project,
-    /// The user's own.
+    /// The user's home.
     Home,
-    /// That of a variable, or else this one in the user's own.
+    /// That of a variable, or else this one in the user's home.
     Variable(&'static str, &'static str),
     /// Where desktop programs of the system keep their settings.
     Settings,
@@ -103,7 +102,6 @@ const USUAL: McpClient = McpClient {
     then: "",
 };
 
-/// Every client.
 pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "claude-desktop",
@@ -279,19 +277,19 @@ pub(crate) const NAMES: [&str; CLIENTS.len()] = {
 /// How a client reaches the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Launch {
-    /// Start this program.
     Program {
-        /// With these flags.
         args: Vec<String>,
-        /// With these variables, in this order.
+        /// In this order.
         env: Vec<(String, String)>,
-        /// The variable of Fabric's key, which is never written down itself.
+        /// What to write for Fabric's key, which is never written down itself.
         key: Key,
     },
-    /// Connect to a server over Streamable HTTP, at this URL.
-    Url(String),
-    /// Connect to a server over HTTP+SSE, at this URL.
-    Sse(String),
+    /// Connect to a server at this URL.
+    Url {
+        url: String,
+        /// Whether it speaks HTTP+SSE instead of Streamable HTTP.
+        is_sse: bool,
+    },
 }
 
 /// Whether Fabric's key belongs into a configuration.
@@ -308,11 +306,9 @@ pub(crate) enum Key {
 /// The operating systems that clients tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum System {
-    /// Linux, and whatever else is like it.
+    /// Linux, and other Unixes.
     Linux,
-    /// macOS.
     MacOs,
-    /// Windows.
     Windows,
 }
 

@@ -14,7 +14,7 @@ use crate::url::{Authority, WebUrl};
 /// Returns a variable's value, as `std::env::var_os` does.
 pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// Variable of the key of Fabric's API.
+/// Variable of the key for Fabric's API.
 pub(crate) const API_KEY: &str = "FABRIC_API_KEY";
 /// Variable of the token that callers over HTTP must show.
 pub(crate) const AUTH_TOKEN: &str = "FABRIC_MCP_AUTH_TOKEN";
@@ -146,13 +146,11 @@ pub(crate) struct Config {
     pub(crate) port: u16,
     /// Path of the MCP endpoint, with its leading slash: `--path`; default `/mcp`, on sse `/sse`.
     pub(crate) path: String,
-    /// How to reach Fabric.
     pub(crate) fabric: Fabric,
     /// `--log-level`; default info.
     pub(crate) log_level: LogLevel,
     /// `--log-format`; default logfmt.
     pub(crate) log_format: LogFormat,
-    /// Which patterns and models may be run.
     pub(crate) policy: Policy,
     /// Time-to-live of the lists of patterns and strategies: `--catalog-ttl`; default 300 s.
     pub(crate) catalog_ttl: Duration,
@@ -160,7 +158,6 @@ pub(crate) struct Config {
     pub(crate) max_runs: usize,
     /// Bytes that requests, calls, outputs and answers may hold together: `--max-memory`; default 256 MiB.
     pub(crate) max_memory: usize,
-    /// How long calls wait for runs, and their retention.
     pub(crate) kept: RunSettings,
     /// Settings of the HTTP transports; `drain_timeout` applies to stdio too.
     pub(crate) http: Http,
@@ -194,7 +191,7 @@ pub(crate) struct RunSettings {
     /// A call whose run takes longer is answered with the run's id: `--answer-within`; default 50 s. With 0, calls wait
     /// for the end.
     pub(crate) answer_within: Duration,
-    /// The same for callers that support tasks: `--task-after`; default 5 s.
+    /// As `answer_within`, for callers that support tasks: `--task-after`; default 5 s.
     pub(crate) task_after: Duration,
     /// Retention of runs after their end: `--keep-runs`; default 3600 s. With 0 they are not kept.
     pub(crate) keep: Duration,
@@ -215,7 +212,6 @@ pub(crate) struct Http {
     pub(crate) token: Option<Secret>,
     /// File of named tokens: `FABRIC_MCP_TOKENS_FILE` or `--tokens-file`.
     pub(crate) tokens_file: Option<PathBuf>,
-    /// How OAuth tokens are checked.
     pub(crate) oauth: Option<OAuthSettings>,
     /// Proxies whose `X-Forwarded-For` is trusted: `--trusted-proxy`.
     pub(crate) trusted_proxies: Vec<IpAddr>,
@@ -261,7 +257,6 @@ pub(crate) const HTTP_ACCEPT_LOG: Duration = Duration::from_secs(10);
 pub(crate) struct Secret(String);
 
 impl Secret {
-    /// Wraps a secret.
     pub(crate) fn new(value: impl Into<String>) -> Secret {
         Secret(value.into())
     }
@@ -297,7 +292,7 @@ pub(crate) struct Fabric {
     pub(crate) run_timeout: Duration,
     /// Total timeout of any other request; default 30 s. `--request-timeout`.
     pub(crate) request_timeout: Duration,
-    /// The same for the list of models, for which Fabric may ask every vendor, and for a transcript; default 120 s.
+    /// Total timeout of the list of models, for which Fabric may ask every vendor, and for a transcript; default 120 s.
     /// `--models-timeout`.
     pub(crate) models_timeout: Duration,
 }

@@ -8,7 +8,9 @@ _fabric_mcp() {
     prev=${COMP_WORDS[COMP_CWORD-2]}
   fi
   case $prev in
-@CASES@    *) words="@FLAGS@" ;;
+@CASES@    client-config | client-command) words="@CLIENTS@" ;;
+    --help | -h) words="@TOPICS@" ;;
+    *) words="@FLAGS@" ;;
   esac
   COMPREPLY=($(compgen -W "$words" -- "$cur"))
 }

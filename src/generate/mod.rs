@@ -168,7 +168,7 @@ mod tests {
             .filter_map(|line| line.strip_prefix('#')?.split_once('='));
         let set: Vec<(&str, &str)> = shown.filter(|(name, _)| !name.contains(' ')).collect();
         let mut known: Vec<String> = FLAGS.iter().filter_map(Flag::env).collect();
-        known.extend(VARIABLES.iter().map(|variable| variable.name.to_owned()));
+        known.extend(VARIABLES.iter().map(|(name, _)| (*name).to_owned()));
         let mut listed: Vec<&str> = set.iter().map(|(name, _)| *name).collect();
         known.sort();
         listed.sort_unstable();
@@ -193,7 +193,10 @@ mod tests {
                 env: Vec::new(),
                 key: Key::Unset,
             },
-            Launch::Url("http://127.0.0.1:8000/mcp".into()),
+            Launch::Url {
+                url: "http://127.0.0.1:8000/mcp".into(),
+                is_sse: false,
+            },
         ];
         let plain = get("generate")
             .choices

@@ -166,9 +166,9 @@ impl Histogram {
     }
 }
 
-/// Counts the error that a call ended with, if it was Fabric that failed.
+/// Counts the error that a call ended with, if Fabric failed.
 pub(crate) fn failure(error: &Error) {
-    // A limit of ours is none of Fabric's failures.
+    // A limit of ours is not a failure of Fabric.
     if error.kind.is_of_fabric() && error.cause != Some(Cause::RunTimeout) {
         FABRIC_ERRORS.add([error.kind.name()], 1);
     }

@@ -24,38 +24,19 @@ fn version_is_one_line_on_stdout() {
     }
 }
 
-/// No line is wider than a terminal.
-#[track_caller]
-fn fits(finished: &Finished) {
-    let longest = finished
-        .stdout
-        .lines()
-        .map(|line| line.chars().count())
-        .max()
-        .unwrap_or(0);
-    assert!(
-        longest <= 80,
-        "a line of {longest} characters:\n{}",
-        finished.stdout
-    );
-}
-
 #[test]
-fn short_help_fits_a_screen_and_topics_have_their_own() {
+fn short_help_names_what_to_try_first_and_topics_have_their_own() {
     let short = run(["-h"]);
     short
         .expect_code(0)
         .expect_stdout("--check")
         .expect_stdout("--demo")
         .expect_stdout("--install");
-    fits(&short);
-    assert!(short.stdout.lines().count() <= 25, "{}", short.stdout);
     let network = run(["--help", "network"]);
     network
         .expect_code(0)
         .expect_stdout("--allowed-host")
         .expect_stdout("proxy_pass");
-    fits(&network);
     assert!(
         !network.stdout.contains("--idle-timeout"),
         "{}",

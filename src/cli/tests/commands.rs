@@ -20,9 +20,15 @@ fn commands() {
         assert_eq!(command(args), expected, "{args}");
     }
     let zed = command("--generate client-config zed --url http://H:8000/mcp");
-    assert!(zed.contains("Url(\"http://h:8000/mcp\")"), "{zed}");
+    assert!(
+        zed.contains("url: \"http://h:8000/mcp\", is_sse: false"),
+        "{zed}"
+    );
     let cline = command("--generate client-config cline --url http://H/sse --transport sse");
-    assert!(cline.contains("Sse(\"http://h/sse\")"), "{cline}");
+    assert!(
+        cline.contains("url: \"http://h/sse\", is_sse: true"),
+        "{cline}"
+    );
     let codex = command("--generate client-command codex --demo");
     assert!(
         codex.contains("args: [\"--demo\"], env: [], key: Unused"),
