@@ -200,8 +200,8 @@ impl Runs {
     /// Charges what a run has by now, if need be instead of older ones; `anew`: as kept, too, if it is not yet.
     ///
     /// # Errors
-    /// There is no room. Then it goes on, but is forgotten at its end unless there is some then, or it is promised; only
-    /// memory and what is charged anew are missed.
+    /// There is no room in memory, or for what was promised or is charged anew. Any other run without room goes on, and is
+    /// forgotten at its end unless there is some then.
     pub(super) fn charge(&self, live: &LiveRun, anew: bool) -> Result<(), StoreFull> {
         let mut charged = self.charge_kept(live.id, live.size(), anew);
         let mut entries = self.entries();
