@@ -12,7 +12,7 @@ use std::thread;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{ExitReason, flags};
-use crate::config::MAX_MESSAGE;
+use crate::config::{MAX_FABRIC_BODY, MAX_MESSAGE};
 use crate::protocol::{Revision, Session};
 use crate::server::{Audience, Server};
 use crate::signals;
@@ -22,6 +22,8 @@ use crate::tools::TOOLS;
 
 /// The tool that takes piped input.
 const RUN: &str = "fabric_run_pattern";
+/// The tool that shows a pattern.
+const DETAILS: &str = "fabric_get_pattern_details";
 /// Its argument for the input.
 const INPUT: &str = "input_text";
 
@@ -50,6 +52,12 @@ pub(crate) fn run(
         // A result cut by `max_chars` is shown only once it is cut.
         let cut = arguments.contains_key("max_chars");
         arguments.entry("stream").or_insert(Value::from(!cut));
+    }
+    if tool == DETAILS {
+        // People read all of it.
+        arguments
+            .entry("max_chars")
+            .or_insert(Value::from(MAX_FABRIC_BODY));
     }
     let stdin = io::stdin();
     if tool == RUN && arguments.get(INPUT).is_none_or(Value::is_null) {

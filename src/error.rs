@@ -117,7 +117,7 @@ table! {
         PatternNotFound = quoting(of_caller(
             "pattern-not-found",
             "No such pattern",
-            "No such pattern; the closest names are suggested",
+            "No such pattern; those that may be meant are suggested",
         ));
         /// An invalid name, variable, argument or pattern.
         InvalidRequest = quoting(of_caller(

@@ -192,15 +192,28 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
 
 /// "Did you mean" suggestions for an unknown name, as a sentence after a space; empty if nothing is similar.
 pub(crate) fn did_you_mean(wanted: &str, names: &Names) -> String {
-    let quoted: Vec<String> = closest(wanted, names)
-        .into_iter()
-        .map(|name| format!("\"{name}\""))
-        .collect();
-    match quoted.split_last() {
-        None => String::new(),
-        Some((one, [])) => format!(" Did you mean {one}?"),
-        Some((last, others)) => format!(" Did you mean {} or {last}?", others.join(", ")),
+    let found = closest(wanted, names);
+    match found.is_empty() {
+        true => String::new(),
+        false => format!(" Did you mean {}?", in_quotes(found, "or")),
     }
+}
+
+/// These names in quotes, with this word before the last.
+pub(crate) fn in_quotes<'a>(names: impl IntoIterator<Item = &'a str>, word: &str) -> String {
+    let names = names.into_iter().map(|name| format!("\"{name}\""));
+    let mut names: Vec<String> = names.collect();
+    let last = names.pop().unwrap_or_default();
+    match names.is_empty() {
+        true => last,
+        false => format!("{} {word} {last}", names.join(", ")),
+    }
+}
+
+/// Whether a name is another but for a typing error: one or two edits. Case and separators are ignored.
+pub(crate) fn is_misspelled(name: &str, other: &str) -> bool {
+    let (name, other) = (folded(name), folded(other));
+    text::edit_distance(&name, &other) <= (name.len() / 3).min(2)
 }
 
 /// The names closest to `wanted`, best first, at most three: within a few edits, or one contains the other. Case and

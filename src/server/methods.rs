@@ -12,11 +12,14 @@ use super::tasks::{self, Verb};
 use super::{Action, Listen, Request, Server, completion, prompts, resources, skills, tools};
 
 /// Instructions for models, sent once to every client.
-const INSTRUCTIONS: &str = "Fabric is a library of tested prompts (patterns), each for one task. Find one by \
-describing the task as query of fabric_list_patterns, look at fabric_get_pattern_details when the name leaves doubt or the pattern has \
-variables, then call fabric_run_pattern with the whole text as input_text. A run calls a language model, takes seconds \
-to minutes and may cost money: run a pattern once, set stream to true to follow it, and never repeat a run only to see \
-its output again. A run that takes long is answered with its run_id while it works: fabric_get_run gets the rest.";
+const INSTRUCTIONS: &str = "Fabric is a library of tested prompts (patterns), each for one task on a text. Use it when \
+the user names Fabric or a pattern, or has a text or topic to be summarized, analyzed, mined for ideas, rated, explained, \
+rewritten or turned into another form; do anything else without it. Describe the task as query of fabric_list_patterns. \
+If no match does the task, no pattern does: do it yourself. Else call fabric_run_pattern with the whole text as \
+input_text and a value for each of the variables that the match names. A pattern sees only that: it opens no links and \
+no files, so get their text first (of a YouTube video with fabric_get_transcript). A run calls a language model, takes \
+seconds to minutes and may cost money: run a pattern once, and do not repeat a run to see its output again. If its \
+status is working, fabric_get_run gets the rest.";
 
 /// One method.
 pub(super) struct Method {

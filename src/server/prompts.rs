@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::fabric::names::in_quotes;
 use crate::fabric::{Age, Entry, NO_STRATEGIES, Name, Snapshot, not_found, not_runnable};
 use crate::protocol::{Feature, Node, Params, Refusal, ResultWriter, Revision, jsonrpc};
 use crate::search::humanised;
@@ -153,10 +154,14 @@ fn render(
             takes.join(", ")
         )));
     }
-    if let Some(missing) = own_variables(entry).find(|variable| !arguments.contains_key(*variable))
-    {
+    let missing: Vec<&str> = own_variables(entry)
+        .map(String::as_str)
+        .filter(|variable| !arguments.contains_key(*variable))
+        .collect();
+    if !missing.is_empty() {
         return Err(Refusal::params(format!(
-            "The argument `{missing}` is missing: the prompt {name} needs it."
+            "`arguments` lacks {}, which the prompt {name} needs.",
+            in_quotes(missing, "and")
         )));
     }
     let argument = |name: &str| arguments.get(name).map_or("", String::as_str);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::fabric::{Client, Entry, Error, Kind, NoWait, Snapshot, Wait};
 use crate::protocol::pages;
 use crate::protocol::{Params, Refusal};
-use crate::search::{humanised, skill_names};
+use crate::search::skill_names;
 use crate::sha256::sha256_hex;
 use crate::sync::lock;
 use crate::text::shown;
@@ -104,7 +104,7 @@ impl Skills {
         });
         json!({
             "frontmatter": {
-                "description": description(pattern, &self.snapshot),
+                "description": self.snapshot.description(pattern),
                 "metadata": { "fabric-pattern": pattern },
                 "name": name,
             },
@@ -126,14 +126,6 @@ pub(super) fn named(uri: &str) -> Option<&str> {
     (!name.contains('/')).then_some(name)
 }
 
-/// When to use a skill, for models.
-fn description(pattern: &str, snapshot: &Snapshot) -> String {
-    let (does, says) = (snapshot.description(pattern), humanised(pattern));
-    format!(
-        "{does} Use it when the user asks for this, for \"{says}\", or for the Fabric pattern {pattern}."
-    )
-}
-
 /// A whole `SKILL.md`; `None` if the pattern's text is unknown.
 fn document(name: &str, entry: &Entry, snapshot: &Snapshot, fabric: &Client) -> Option<String> {
     let text = entry.text.as_deref()?;
@@ -141,7 +133,7 @@ fn document(name: &str, entry: &Entry, snapshot: &Snapshot, fabric: &Client) -> 
     let mut document = format!(
         "---\nname: {name}\ndescription: {}\nmetadata:\n  fabric-pattern: {pattern}\n---\n\nFollow the instructions below \
          yourself, on the user's input.",
-        quoted(&description(&entry.name, snapshot))
+        quoted(snapshot.description(&entry.name))
     );
     let is_raw = fabric.why_raw(&entry.name, text).is_some();
     document.push_str(&match entry.is_runnable() {

@@ -33,33 +33,25 @@ const OUTPUT: &str = r#"{
 struct Contexts {
     contexts: Names,
     sessions: Names,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
 }
 
 fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
+    let (catalog, wait) = (&context.backend.catalog, &context.wait());
     let mut warnings = Vec::new();
     let mut names = |what: StoredKind| {
-        let names = Arc::unwrap_or_clone(context.backend.catalog.stored(
-            Age::Fresh,
-            what,
-            &context.wait(),
-        )?);
-        Ok::<Names, Error>(names.unwrap_or_else(|| {
+        let found = Arc::unwrap_or_clone(catalog.stored(Age::Fresh, what, wait)?);
+        if found.is_none() {
             warnings.push(no_folder(what));
-            Names::default()
-        }))
+        }
+        Ok::<Names, Error>(found.unwrap_or_default())
     };
-    let (contexts, sessions) = (names(StoredKind::Contexts)?, names(StoredKind::Sessions)?);
-    let rows = contexts.len() + sessions.len();
-    let structured = Contexts {
-        contexts,
-        sessions,
-        warnings: warnings.clone(),
+    let stored = Contexts {
+        contexts: names(StoredKind::Contexts)?,
+        sessions: names(StoredKind::Sessions)?,
     };
     Ok(Outcome {
-        warnings,
-        ..Outcome::rows(structured, rows)
+        rows: Some(stored.contexts.len() + stored.sessions.len()),
+        ..Outcome::warning(stored, warnings)
     })
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::access::Role;
 use crate::config::MAX_ROWS;
-use crate::fabric::{Age, Error, Names, Snapshot, not_runnable};
+use crate::fabric::{Age, Error, Names, not_runnable};
 
 use super::{Arguments, Context, Failure, Json, Outcome, Policy, Prepared, Tool};
 
@@ -14,8 +14,8 @@ pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_patterns",
     title: "List Fabric patterns",
     description: "Find the Fabric pattern for a task. Patterns are tested prompts, each made for one task, such as \
-                  summarize, extract_wisdom or explain_code. As query, describe the task in your own words, synonyms \
-                  included: the best come first, with what they do. Without query: all names.",
+                  summarize, extract_wisdom or explain_code. With query, the best come first, with what they do and \
+                  the variables that they need; if none of them does the task, no pattern does. Without: all names.",
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
@@ -32,7 +32,8 @@ const OUTPUT: &str = r#"{
         "type":"object",
         "properties":{
           "name":{"type":"string","description":"The pattern's name."},
-          "description":{"type":"string","description":"What it does."}
+          "description":{"type":"string","description":"What it does."},
+          "variables":{"type":"array","items":{"type":"string"},"description":"What a run of it needs in variables, if anything."}
         },
         "required":["name","description"]
       },
@@ -44,25 +45,24 @@ const OUTPUT: &str = r#"{
 }"#;
 
 /// Default number of search results.
-const USUAL: usize = 15;
+const USUAL: usize = 10;
 
 fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    let query = arguments.string("query", "The task: what goes in, what should come out.");
+    let query = arguments
+        .string(
+            "query",
+            "The task in English: what goes in, what should come out.",
+        )
+        .unwrap_or_default();
     let limit = arguments.integer(
         "limit",
         (1, MAX_ROWS),
-        "Most names. Default 15 with query, else all.",
+        "Most names. Default 10 with query, else all.",
     );
-    Ok(match query.filter(|query| !query.trim().is_empty()) {
-        None => Prepared::new(move |context| all(context, limit.unwrap_or(usize::MAX))),
-        Some(query) => {
-            let search = Search {
-                query,
-                limit: limit.unwrap_or(USUAL),
-            };
-            Prepared::new(move |context| search.run(context))
-        }
-    })
+    Ok(Prepared::new(move |context| match query.trim() {
+        "" => all(context, limit.unwrap_or(usize::MAX)),
+        query => search(context, query, limit.unwrap_or(USUAL)),
+    }))
 }
 
 /// `{"patterns":[…]}`, from the list's cached JSON.
@@ -98,92 +98,74 @@ fn all(context: &Arc<Context>, limit: usize) -> Result<Outcome, Failure> {
     })
 }
 
-struct Search {
-    query: String,
-    limit: usize,
-}
-
 /// The result of a search.
 #[derive(Serialize)]
 struct Matches {
     patterns: Vec<String>,
     matches: Vec<Match>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
 }
 
 #[derive(Serialize)]
 struct Match {
     name: String,
     description: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    variables: Vec<String>,
 }
 
-impl Search {
-    fn run(&self, context: &Arc<Context>) -> Result<Outcome, Failure> {
-        let backend = &context.backend;
-        let (snapshot, error) = backend.catalog.snapshot_or_names(&context.wait())?;
-        let mut warnings = Vec::new();
-        if let Some(error) = error {
-            warnings.push(format!(
-                "Only the names were searched, because the patterns could not be read: {}",
-                error.detail
-            ));
-        } else if snapshot.unread() > 0 {
-            let (unread, all) = (snapshot.unread(), snapshot.patterns.len());
-            warnings
-                .push(format!("{unread} of {all} patterns could not be read: of those only the names were searched."));
-        }
-        let matches = self.search(&snapshot, &backend.policy, &mut warnings);
-        let patterns: Vec<String> = matches.iter().map(|found| found.name.clone()).collect();
-        let rows = patterns.len();
-        let found = Matches {
-            patterns,
-            matches,
-            warnings: warnings.clone(),
-        };
-        Ok(Outcome {
-            warnings,
-            ..Outcome::rows(found, rows)
-        })
+/// The patterns for a task that may be run here.
+fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, Failure> {
+    let backend = &context.backend;
+    let (snapshot, error) = backend.catalog.snapshot_or_names(&context.wait())?;
+    let mut warnings = Vec::new();
+    if let Some(error) = error {
+        warnings.push(format!(
+            "Only the names were searched, because the patterns could not be read: {}",
+            error.detail
+        ));
+    } else if snapshot.unread() > 0 {
+        let (unread, all) = (snapshot.unread(), snapshot.patterns.len());
+        warnings.push(format!(
+            "{unread} of {all} patterns could not be read: of those only the names were searched."
+        ));
     }
-
-    /// The patterns that match and may be run here.
-    fn search(
-        &self,
-        snapshot: &Snapshot,
-        policy: &Policy,
-        warnings: &mut Vec<String>,
-    ) -> Vec<Match> {
-        let found = snapshot.index().search(&self.query, usize::MAX);
-        let (mut matches, mut denied) = (Vec::new(), Vec::new());
-        for card in found.hits {
-            if matches.len() == self.limit {
-                break;
-            }
-            let name = card.name.as_str();
-            match policy.allows(name) {
-                true => matches.push(Match {
-                    name: name.into(),
-                    description: snapshot.description(name).into(),
-                }),
-                false => denied.push(name),
-            }
+    let found = snapshot.index().search(query, usize::MAX);
+    let mut denied = Vec::new();
+    let is_allowed = |name: &&str| {
+        let is_allowed = backend.policy.allows(name);
+        if !is_allowed {
+            denied.push((*name).to_owned());
         }
-        if !denied.is_empty() {
-            warnings.push(format!(
-                "Left out, because they may not be run on this server: {}.",
-                denied.join(", ")
-            ));
-        }
-        let is_not_runnable = |found: &&Match| {
-            snapshot
-                .pattern(&found.name)
-                .is_some_and(|entry| !entry.is_runnable())
-        };
-        for found in matches.iter().filter(is_not_runnable) {
-            warnings.push(not_runnable("patterns", &found.name).detail);
-        }
-        warnings.extend(found.fit.warning().map(str::to_owned));
-        matches
+        is_allowed
+    };
+    let names = found.hits.iter().map(|card| card.name.as_str());
+    let names: Vec<&str> = names.filter(is_allowed).take(limit).collect();
+    if !denied.is_empty() {
+        warnings.push(format!(
+            "Left out, because they may not be run on this server: {}.",
+            denied.join(", ")
+        ));
     }
+    let mut matches = Vec::new();
+    for name in &names {
+        let mut variables = Vec::new();
+        match snapshot.pattern(name) {
+            Some(entry) if !entry.is_runnable() => {
+                warnings.push(not_runnable("patterns", name).detail);
+            }
+            Some(entry) => variables.clone_from(&entry.variables),
+            None => {}
+        }
+        matches.push(Match {
+            name: (*name).to_owned(),
+            description: snapshot.description(name).to_owned(),
+            variables,
+        });
+    }
+    warnings.extend(found.fit.warning().map(str::to_owned));
+    let patterns: Vec<String> = names.into_iter().map(str::to_owned).collect();
+    Ok(Outcome {
+        rows: Some(patterns.len()),
+        ..Outcome::warning(Matches { patterns, matches }, warnings)
+    })
 }

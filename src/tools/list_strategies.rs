@@ -43,30 +43,18 @@ const OUTPUT: &str = r#"{
 #[derive(Serialize)]
 struct Strategies {
     strategies: Vec<Strategy>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
 }
 
 fn strategies(context: &Arc<Context>) -> Result<Outcome, Failure> {
-    let strategies = Arc::unwrap_or_clone(
-        context
-            .backend
-            .catalog
-            .strategies(Age::Fresh, &context.wait())?,
-    );
-    let warnings: Vec<String> = strategies
-        .is_none()
-        .then(|| NO_STRATEGIES.to_string())
-        .into_iter()
-        .collect();
-    let strategies = strategies.unwrap_or_default();
-    let rows = strategies.len();
-    let structured = Strategies {
-        strategies,
-        warnings: warnings.clone(),
+    let catalog = &context.backend.catalog;
+    let found = Arc::unwrap_or_clone(catalog.strategies(Age::Fresh, &context.wait())?);
+    let warnings = match found {
+        None => vec![NO_STRATEGIES.to_string()],
+        Some(_) => Vec::new(),
     };
+    let strategies = found.unwrap_or_default();
     Ok(Outcome {
-        warnings,
-        ..Outcome::rows(structured, rows)
+        rows: Some(strategies.len()),
+        ..Outcome::warning(Strategies { strategies }, warnings)
     })
 }

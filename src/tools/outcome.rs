@@ -38,6 +38,15 @@ impl<T: Serialize + Send> Json for Readable<T> {
     }
 }
 
+/// An object with a further member, if there are warnings.
+#[derive(Serialize)]
+struct WithWarnings<T> {
+    #[serde(flatten)]
+    value: T,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
 /// The result of a call that worked.
 pub(crate) struct Outcome {
     /// Exactly what the tool's output schema says.
@@ -73,6 +82,21 @@ impl Outcome {
     pub(super) fn rows<T: Serialize + Send + 'static>(value: T, rows: usize) -> Outcome {
         Outcome {
             rows: Some(rows),
+            ..Outcome::json(value)
+        }
+    }
+
+    /// An object, whose member `warnings` these become too.
+    pub(super) fn warning<T: Serialize + Send + 'static>(
+        value: T,
+        warnings: Vec<String>,
+    ) -> Outcome {
+        let value = WithWarnings {
+            value,
+            warnings: warnings.clone(),
+        };
+        Outcome {
+            warnings,
             ..Outcome::json(value)
         }
     }

@@ -149,6 +149,16 @@ fn a_single_run_asks_for_models_only_when_it_failed() {
             "OpenIA",
             "Fabric has no vendor named \"OpenIA\". Did you mean \"OpenAI\"? fabric_list_models",
         ),
+        (
+            "gpt-x",
+            "openai",
+            "Fabric lists \"OpenAI\": write it in this case.",
+        ),
+        (
+            "GPT-X",
+            "OPENAI",
+            "Fabric lists \"OpenAI\" and \"gpt-x\": write it in this case.",
+        ),
     ] {
         let (fabric, mut client) = ready();
         ran(&mut client, run("GPT-X", ""));
@@ -252,11 +262,19 @@ fn missing_variables_are_errors_before_a_run_and_unused_ones_warnings() {
     fabric.forget();
     ran(&mut client, run(json!({})));
     assert_eq!(fabric.routes(), ["POST /chat"]);
+    // Fabric itself names only one.
+    let both = "lacks \" recipient \" and \"sender\", which";
+    let error = Reply::sse().error("Error: missing required variable: sender");
+    fabric.once("POST /chat", error.complete());
+    let said = refused(&mut client, run(json!({})));
+    assert!(said.contains(both), "{said}");
     fabric.forget();
     client.result("prompts/list", json!({}));
     let said = refused(&mut client, run(json!({})));
-    assert!(said.contains("lacks \" recipient \""), "{said}");
+    assert!(said.contains(both), "{said}");
     fabric.expect_chats(0);
+    let error = client.error("prompts/get", json!({"name": "write_letter"}));
+    assert!(error["message"].as_str().unwrap().contains(both), "{error}");
     // The pattern has changed since.
     fabric.on(
         "GET /patterns/write_letter",

@@ -125,3 +125,24 @@ fn denied_patterns_are_not_recommended() {
         "{nothing}"
     );
 }
+
+#[test]
+fn ten_come_with_the_variables_that_they_need() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    let found = search(&mut client, "write a letter");
+    assert_eq!(
+        found["matches"][0],
+        json!({
+            "name": "write_letter",
+            "description": "Write a letter to {{ recipient }} from {{sender}}.",
+            "variables": [" recipient ", "sender"],
+        })
+    );
+    assert_eq!(found["matches"][2]["variables"], Value::Null, "{found}");
+    let many: Vec<String> = (10..30).map(|i| format!("letter_{i}")).collect();
+    fabric.on("GET /patterns/names", Reply::json(json!(many)));
+    let mut client = Stdio::ready(&fabric);
+    let found = search(&mut client, "letter");
+    assert_eq!(found["patterns"].as_array().unwrap().len(), 10, "{found}");
+}

@@ -11,7 +11,7 @@ use crate::support::fixtures;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
-use crate::support::{ERAS, Era};
+use crate::support::{Caller, ERAS, Era};
 
 fn client(fabric: &FakeFabric) -> Stdio {
     Stdio::speaking(Era::Modern, Program::with(fabric))
@@ -91,8 +91,10 @@ fn every_pattern_that_may_be_run_is_a_skill_whose_file_is_as_its_manifest_says()
         let text = contents["text"].as_str().unwrap();
         let (front, body) = parsed(text);
         assert_eq!(front, skill["frontmatter"]);
-        assert!((1..=1024).contains(&front["description"].as_str().unwrap().chars().count()));
         let pattern = front["metadata"]["fabric-pattern"].as_str().unwrap();
+        let details = json!({"pattern_name": pattern});
+        let details = client.success("fabric_get_pattern_details", details);
+        assert_eq!(front["description"], details["description"]);
         let own = fixtures::PATTERNS
             .iter()
             .find(|(known, _)| *known == pattern)

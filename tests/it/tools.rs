@@ -8,7 +8,7 @@ use crate::support::fixtures;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
-use crate::support::{Caller, ERAS, Era};
+use crate::support::{Caller, DEADLINE, ERAS, Era};
 
 const NEWEST: Era = Era::Legacy("2025-11-25");
 
@@ -359,4 +359,49 @@ fn create_coding_feature_is_refused_unless_allowed() {
         data(&mut client, "fabric_run_pattern", arguments.clone());
         fabric.expect_chats(1);
     }
+}
+
+#[test]
+fn a_long_prompt_comes_in_parts_unless_all_is_asked_for() {
+    let fabric = FakeFabric::start();
+    let text = "é".repeat(8000) + "the rest";
+    fabric.on(
+        "GET /patterns/ai",
+        Reply::json(json!({"Name": "ai", "Description": "", "Pattern": text})),
+    );
+    let mut client = Stdio::ready(&fabric);
+    let mut details = |mut arguments: Value| {
+        arguments["pattern_name"] = "ai".into();
+        client.success("fabric_get_pattern_details", arguments)
+    };
+    let start = details(json!({}));
+    assert_eq!(start["system_prompt"], "é".repeat(8000));
+    assert_eq!(
+        (&start["total_chars"], &start["next_offset"]),
+        (&json!(8008), &json!(8000))
+    );
+    let warning = start["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("again with offset 8000"), "{warning}");
+    let rest = details(json!({"offset": 8000}));
+    assert_eq!(
+        (&rest["system_prompt"], &rest["total_chars"]),
+        (&json!("the rest"), &json!(8008))
+    );
+    let whole = details(json!({"max_chars": 9000}));
+    assert_eq!(whole["system_prompt"], text);
+    for (part, name) in [
+        (&rest, "next_offset"),
+        (&rest, "warnings"),
+        (&whole, "total_chars"),
+    ] {
+        assert_eq!(part[name], Value::Null, "{name}");
+    }
+    // From the shell and as a resource, it is whole.
+    let program = Program::with(&fabric)
+        .flags("--call fabric_get_pattern_details")
+        .arg(r#"{"pattern_name":"ai"}"#);
+    let printed: Value = serde_json::from_str(&program.run(DEADLINE).stdout).unwrap();
+    assert_eq!(printed["system_prompt"], text);
+    let resource = client.result("resources/read", json!({"uri": "fabric://pattern/ai"}));
+    assert!(resource.to_string().contains(&text));
 }

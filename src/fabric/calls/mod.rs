@@ -13,7 +13,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::account::Full;
-use crate::config::MAX_NAME;
+use crate::config::{MAX_NAME, MAX_VARIABLES};
+use crate::search::Index;
 use crate::text;
 
 use super::client::{Limits, Media, pause};
@@ -36,6 +37,8 @@ const EMPTY_MODELS_DELAYS: [Duration; 3] = [
 
 /// Read buffer of a run, in bytes.
 const READ: usize = 4 << 10;
+/// Patterns suggested for an unknown name.
+const MOST_FOUND: usize = 5;
 /// An incomplete event up to this size is not charged. Bytes.
 const LITTLE: usize = 64 << 10;
 
@@ -394,17 +397,22 @@ pub(crate) fn lacks_nothing(
     needed: &[String],
     given: &BTreeMap<String, String>,
 ) -> Result<(), Error> {
-    let Some(missing) = needed.iter().find(|name| !given.contains_key(*name)) else {
+    let missing = needed.iter().filter(|name| !given.contains_key(*name));
+    let missing: Vec<String> = missing.map(|name| text::shown(name, MAX_NAME)).collect();
+    if missing.is_empty() {
         return Ok(());
-    };
+    }
     let pattern = pattern.as_str();
     if !needed.iter().all(|name| can_be_given(name)) {
         let field = format!("{}pattern_name", field.trim_end_matches("variables"));
         return Err(not_runnable(&field, pattern));
     }
     let detail = format!(
-        "`{field}` lacks \"{}\", which the pattern {pattern} needs. Nothing was run.",
-        text::shown(missing, MAX_NAME)
+        "`{field}` lacks {}, which the pattern {pattern} needs. Nothing was run.",
+        names::in_quotes(
+            missing.iter().map(String::as_str).take(MAX_VARIABLES),
+            "and"
+        )
     );
     Err(Error::new(Kind::InvalidRequest, detail))
 }
@@ -423,14 +431,28 @@ fn is_unreadable(error: &Error) -> bool {
     matches!(error.kind, Kind::FabricInternal | Kind::ApiError) && error.retry_after.is_none()
 }
 
-/// The error for an unknown pattern, with suggestions.
+/// The error for an unknown pattern: with the names that it may be a misspelling of, else with what a search for it finds.
 pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
-    let hint = names::did_you_mean(name.as_str(), names);
-    let detail = format!(
-        "Fabric has no pattern named \"{}\".{hint} List the patterns to see all {} names.",
-        name.as_str(),
-        names.len()
-    );
+    let wanted = name.as_str();
+    let meant = names::closest(wanted, names).into_iter();
+    let meant: Vec<&str> = meant
+        .filter(|known| names::is_misspelled(wanted, known))
+        .collect();
+    let all = format!("List the patterns to see all {} names.", names.len());
+    let hint = if meant.is_empty() {
+        let index = Index::build(names.iter().map(|name| (name, "")));
+        let found = index.search(wanted, MOST_FOUND).hits;
+        match found.is_empty() {
+            true => all,
+            false => format!(
+                "A search for this finds {}. If none of them does the task, describe it as query of fabric_list_patterns.",
+                names::in_quotes(found.iter().map(|card| card.name.as_str()), "and")
+            ),
+        }
+    } else {
+        format!("Did you mean {}? {all}", names::in_quotes(meant, "or"))
+    };
+    let detail = format!("Fabric has no pattern named \"{wanted}\". {hint}");
     Error::new(Kind::PatternNotFound, detail)
 }
 

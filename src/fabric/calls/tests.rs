@@ -308,6 +308,20 @@ fn a_pattern_that_is_not_listed_is_not_found() {
         error.detail,
         "Fabric has no pattern named \"sumarize\". Did you mean \"summarize\"? List the patterns to see all 3 names."
     );
+    // No typing error: what a search for it finds.
+    let error = client
+        .pattern(&name("shorten_paper"), &no_wait())
+        .unwrap_err();
+    assert_eq!(
+        error.detail,
+        "Fabric has no pattern named \"shorten_paper\". A search for this finds \"summarize_paper\" and \"summarize\". \
+         If none of them does the task, describe it as query of fabric_list_patterns."
+    );
+    let error = client.pattern(&name("qqq"), &no_wait()).unwrap_err();
+    assert_eq!(
+        error.detail,
+        "Fabric has no pattern named \"qqq\". List the patterns to see all 3 names."
+    );
     let error = client
         .apply(&name("nope"), "", &BTreeMap::new(), &no_wait())
         .unwrap_err();

@@ -22,8 +22,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "fabric_run_pattern",
     title: "Run a Fabric pattern",
     description: "Run a Fabric pattern on a text with a language model and return its output. Give the whole text as \
-                  input_text. Takes seconds to minutes and may cost money. Variables that \
-                  fabric_get_pattern_details names must be given.",
+                  input_text: links and files are not opened. Takes seconds to minutes and may cost money.",
     output: OUTPUT,
     read_only: false,
     role: Role::Run,
@@ -64,7 +63,7 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     let input = arguments.text("input_text", "What the pattern works on.");
     let stream = arguments.flag(
         "stream",
-        "Also send the output as progress while it is made. Default false.",
+        "Also send the text to the client as it comes. Default false.",
     );
     let first = Chat {
         model: arguments.model(
@@ -84,7 +83,10 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         language: arguments
             .parsed("language", "Of the output, such as de or pt-BR.", language)
             .unwrap_or_default(),
-        variables: arguments.variables("variables", "Values of the pattern's variables, by name."),
+        variables: arguments.variables(
+            "variables",
+            "A value for each of the pattern's variables, by name.",
+        ),
         attachments: arguments.texts(
             "attachments",
             MAX_ATTACHMENTS,

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fabric::names::did_you_mean;
+use crate::fabric::names::{did_you_mean, in_quotes};
 use crate::fabric::{
     Age, Catalog, Chat, Client, Error, Kind, Models, NO_STRATEGIES, Name, Names, StoredKind,
     Strategy, Wait, lacks_nothing, not_found, template,
@@ -53,13 +53,19 @@ pub(super) fn explain(step: &Chat, error: Error, context: &Arc<Context>) -> Erro
     let plan = Plan::new(std::slice::from_ref(step), context);
     // The pattern may not exist; the names are read only after a failure.
     let mut error = plan.fabric.explain(&step.pattern, error, &plan.wait);
-    let may_be_a_name =
-        matches!(error.kind, Kind::FabricInternal | Kind::ApiError) && error.retry_after.is_none();
-    if may_be_a_name && plan.names_a_model() {
+    if !matches!(error.kind, Kind::FabricInternal | Kind::ApiError) || error.retry_after.is_some() {
+        return error;
+    }
+    // Fabric names one at a time.
+    if let Err(lacking) = plan.variables(step) {
+        return lacking;
+    }
+    if plan.names_a_model() {
         match plan.listed_models() {
             Err(stopped) => return stopped,
             Ok(Some(models)) => {
-                if let Some((_, why)) = unknown_model(&models, step) {
+                let why = unknown_model(&models, step).map(|(_, why)| why);
+                if let Some(why) = why.or_else(|| other_case(&models, step)) {
                     error.detail = format!("{why} {}", error.detail);
                 }
             }
@@ -142,17 +148,20 @@ impl Plan<'_> {
 
     /// Refuses a run without the variables of the cached pattern, once a fresh read confirms them.
     fn known_variables(&self, step: &Chat) -> Result<(), Error> {
-        let are_given =
-            |needed: &[String]| lacks_nothing("variables", &step.pattern, needed, &step.variables);
         let latest = self.catalog.latest();
         let cached = latest
             .as_ref()
             .and_then(|all| all.pattern(step.pattern.as_str()));
-        if cached.is_none_or(|pattern| are_given(&pattern.variables).is_ok()) {
-            return Ok(());
+        match cached {
+            Some(pattern) if given(step, &pattern.variables).is_err() => self.variables(step),
+            _ => Ok(()),
         }
+    }
+
+    /// Refuses a run without the variables of the pattern, if it can be read.
+    fn variables(&self, step: &Chat) -> Result<(), Error> {
         match unless_cancelled(self.fabric.pattern(&step.pattern, &self.wait))? {
-            Some(pattern) => are_given(&pattern.variables()),
+            Some(pattern) => given(step, &pattern.variables()),
             None => Ok(()),
         }
     }
@@ -276,6 +285,11 @@ fn is_known(
     Err(refused(format!("`{argument}`: {why} Nothing was run.")).about(argument))
 }
 
+/// Refuses a step that lacks one of these variables.
+fn given(step: &Chat, needed: &[String]) -> Result<(), Error> {
+    lacks_nothing("variables", &step.pattern, needed, &step.variables)
+}
+
 /// The argument that names what Fabric lacks, and why. Fabric ignores case, and accepts `vendor/model`.
 fn unknown_model(models: &Models, step: &Chat) -> Option<(&'static str, String)> {
     let is_same = |one: &str, other: &str| one.to_lowercase() == other.to_lowercase();
@@ -320,6 +334,20 @@ fn unknown_model(models: &Models, step: &Chat) -> Option<(&'static str, String)>
         || prefix.is_some_and(|(prefix, _)| of_vendor(prefix).is_some());
     let names = || known.iter().map(|name| name.as_str()).collect();
     (!is_known).then(|| ("model_name", missing("model", model, of, names())))
+}
+
+/// Names the model and vendor that Fabric lists in another case: its older versions do not find them.
+fn other_case(models: &Models, step: &Chat) -> Option<String> {
+    let listed = models.vendors.keys().chain(&models.models);
+    let listed: Vec<&String> = listed.chain(models.vendors.values().flatten()).collect();
+    let named = [&step.vendor, &step.model].into_iter();
+    let misspelled = named.filter(|name| !listed.contains(name));
+    let meant = misspelled.filter_map(|name| {
+        let is_same = |known: &&&String| known.to_lowercase() == name.to_lowercase();
+        Some(listed.iter().find(is_same)?.as_str())
+    });
+    let names = in_quotes(meant, "and");
+    (!names.is_empty()).then(|| format!("Fabric lists {names}: write it in this case."))
 }
 
 #[cfg(test)]
