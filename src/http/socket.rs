@@ -99,7 +99,7 @@ impl Connection {
         read(&self.slot().socket, into)
     }
 
-    /// Frees the buffer, unless something in it is unread.
+    /// Frees the buffer, if all of it was read.
     pub(super) fn free_buffer(&mut self) {
         if self.unread().is_empty() {
             self.buffer = Vec::new();
@@ -114,18 +114,16 @@ impl Connection {
         self.slot().rest()
     }
 
-    /// Closes after the last response.
-    pub(super) fn end(&mut self) {
-        if self.body != Framing::None || !self.unread().is_empty() {
-            self.linger();
-        }
+    /// Whether bytes of a request are buffered or on their way.
+    pub(super) fn has_unread(&self) -> bool {
+        self.body != Framing::None || !self.unread().is_empty()
     }
 
     /// Lingering close, after a response to a request that was not read completely: on an immediate close, the kernel
     /// sends a reset, which may overtake the response.
     pub(super) fn linger(&mut self) {
         self.slot().complete(true);
-        if !self.lease.linger() {
+        if !self.slot().rest() {
             return;
         }
         let deadline = Instant::now() + HTTP_LINGER_TIME;

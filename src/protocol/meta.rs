@@ -1,5 +1,7 @@
 //! A request's `_meta`, and the checks of the modern envelope in order: `_meta`, header against body, version.
 
+use std::borrow::Cow;
+
 use super::answer::Refusal;
 use super::jsonrpc::{Id, RequestMessage};
 use super::node::Node;
@@ -17,13 +19,13 @@ pub(crate) const TASKS: &str = "io.modelcontextprotocol/tasks";
 /// The HTTP headers that repeat parts of a modern request, for comparison with its body. Values are decoded and
 /// trimmed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Mirror {
+pub(crate) struct Mirror<'a> {
     /// `MCP-Protocol-Version`.
-    pub(crate) version: Option<String>,
+    pub(crate) version: Option<Cow<'a, str>>,
     /// `Mcp-Method`.
-    pub(crate) method: Option<String>,
+    pub(crate) method: Option<Cow<'a, str>>,
     /// `Mcp-Name`, or the error in its encoding.
-    pub(crate) name: Option<Result<String, &'static str>>,
+    pub(crate) name: Option<Result<Cow<'a, str>, &'static str>>,
 }
 
 /// The context of a request, from `_meta` and the session.
@@ -117,7 +119,7 @@ impl<'m> Meta<'m> {
     pub(crate) fn modern(
         &self,
         request: &RequestMessage<'_>,
-        mirror: Option<(&Mirror, Option<&str>)>,
+        mirror: Option<(&Mirror<'_>, Option<&str>)>,
     ) -> Result<RequestContext, Refusal> {
         let missing = |name: &str, what: &str| {
             Refusal::params(format!(
@@ -197,7 +199,7 @@ fn unsupported(version: &str, legacy: bool) -> Refusal {
         .with("requested", version)
 }
 
-impl Mirror {
+impl Mirror<'_> {
     /// Compares the headers with the body: 2026-07-28, basic/transports/streamable-http.
     fn check(
         &self,
@@ -229,7 +231,6 @@ impl Mirror {
         let Some(member) = mirrored else {
             return Ok(());
         };
-        let body = &format!("params.{member}");
         let params = request.params.as_ref();
         let value = params.and_then(|params| params.get(member)?.text());
         match (&self.name, value) {
@@ -238,8 +239,8 @@ impl Mirror {
                 format!("The header Mcp-Name is not readable: {why}."),
             )),
             (Some(Ok(name)), Some(value)) if *name == value => Ok(()),
-            (Some(Ok(name)), _) => differs("Mcp-Name", body, Some(name)),
-            (None, Some(_)) => differs("Mcp-Name", body, None),
+            (Some(Ok(name)), _) => differs("Mcp-Name", &format!("params.{member}"), Some(name)),
+            (None, Some(_)) => differs("Mcp-Name", &format!("params.{member}"), None),
             // The body has no name either: the method reports that better.
             (None, None) => Ok(()),
         }

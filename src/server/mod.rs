@@ -199,7 +199,7 @@ impl Server {
         &self,
         session: &Arc<Session>,
         inbound: Inbound<'_>,
-        mirror: Option<&Mirror>,
+        mirror: Option<&Mirror<'_>>,
         account: &Account,
     ) -> Action {
         let modern = inbound.modern;
@@ -232,7 +232,7 @@ struct Receiver<'a> {
     server: &'a Server,
     session: &'a Arc<Session>,
     modern: bool,
-    mirror: Option<&'a Mirror>,
+    mirror: Option<&'a Mirror<'a>>,
     account: &'a Account,
 }
 

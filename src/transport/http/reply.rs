@@ -168,21 +168,15 @@ impl Reply {
         closes: bool,
     ) {
         let (kind, accepts, _share) = self.state().end();
-        let mut stream = match kind {
-            ReplyKind::Undecided(mut later) if accepts.json || status != 200 => {
+        match kind {
+            ReplyKind::Undecided(mut later) => {
                 if closes {
                     later.deferred.close();
                 }
-                let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
-                return later.respond(status, &headers, body);
+                later.answer(accepts, status, headers, body);
             }
-            ReplyKind::Undecided(later) => later.stream(headers),
-            ReplyKind::Streaming(stream) => stream,
-            ReplyKind::Over => return,
-        };
-        // Errors are ignored: the client has left.
-        if stream.event_of(body).is_ok() {
-            let _ = stream.finish();
+            ReplyKind::Streaming(stream) => end_with(stream, body),
+            ReplyKind::Over => {}
         }
     }
 
@@ -239,8 +233,30 @@ impl ReplyState {
 
 /// Answers at once.
 pub(super) fn respond(visit: Visit<'_>, status: u16, headers: &[(&str, &str)], answer: &Answer) {
+    let accepts = Accepts::read(visit.head());
     let body = answer.body.parts();
-    Reply::new(visit, false).finish(status, headers, &body, false);
+    visit.defer().answer(accepts, status, headers, &body);
+}
+
+impl Later {
+    /// Answers with a result, in parts: JSON, or a stream of it alone if only that is accepted. An error status is always
+    /// JSON.
+    fn answer(self, accepts: Accepts, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
+        if accepts.json || status != 200 {
+            let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
+            self.respond(status, &headers, body);
+        } else {
+            end_with(self.stream(headers), body);
+        }
+    }
+}
+
+/// Ends a stream with the result, in parts.
+fn end_with(mut stream: EventStream, result: &[&[u8]]) {
+    // Errors are ignored: the client has left.
+    if stream.event(result).is_ok() {
+        let _ = stream.finish();
+    }
 }
 
 /// The client of a call that came in a POST of Streamable HTTP.
@@ -305,7 +321,7 @@ impl PostPeer {
 impl Peer for PostPeer {
     fn notify(&self, message: &[u8]) {
         if !self.cancel.is_cancelled() {
-            self.reply.write(|stream| stream.event(message));
+            self.reply.write(|stream| stream.event(&[message]));
         }
     }
 

@@ -9,6 +9,7 @@
 //! mirrored headers, whether leaving means cancelling. Not in scope: what comes before the message (`web`), what it
 //! means (`protocol`), how its answer is written (`reply`).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::access::Role;
@@ -406,15 +407,17 @@ fn has_known_version(head: &Head) -> bool {
 }
 
 /// What the headers repeat of a modern request. A header that comes twice equals nothing a body can hold.
-fn mirror(head: &Head) -> Mirror {
+fn mirror(head: &Head) -> Mirror<'_> {
     let one = |name: &str| {
-        let values: Vec<&str> = head.headers_named(name).collect();
-        (!values.is_empty()).then(|| values.join(", "))
+        let mut values = head.headers_named(name).map(Cow::Borrowed);
+        values
+            .next()
+            .map(|first| values.fold(first, |all, value| all + ", " + value))
     };
     Mirror {
         version: one("mcp-protocol-version"),
         method: one("mcp-method"),
-        name: one("mcp-name").map(|value| base64::header_value(&value)),
+        name: one("mcp-name").map(|value| base64::header_value(value)),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::access::{self, Access, Pass, Role};
 use crate::account::{Account, Guard as Share, Resource};
 use crate::config::MAX_MESSAGE;
 use crate::fabric::{Error, Kind};
-use crate::http::{Body, BodyError, Deferred, EventStream, Exchange, Handler, Head, Method};
+use crate::http::{Body, Deferred, EventStream, Exchange, Handler, Head, Method, Rejection};
 use crate::protocol::jsonrpc::INVALID_REQUEST;
 use crate::protocol::{Answer, NoId, Refusal};
 use crate::server::Server;
@@ -176,15 +176,14 @@ impl<'a> Visit<'a> {
                 self.exchange.hold();
                 Some((self, body))
             }
-            Err(error) => {
-                let status = error.status();
-                match error {
-                    BodyError::Overloaded => self.overloaded(status, error.to_string()),
-                    BodyError::TooLarge => self.refuse(
+            Err(Rejection(status, detail)) => {
+                match status {
+                    503 => self.overloaded(status, detail),
+                    413 => self.refuse(
                         status,
-                        format!("{error} At most {MAX_MESSAGE} bytes are taken."),
+                        format!("{detail} At most {MAX_MESSAGE} bytes are taken."),
                     ),
-                    _ => self.refuse(status, error.to_string()),
+                    _ => self.refuse(status, detail),
                 }
                 None
             }
@@ -201,6 +200,7 @@ impl<'a> Visit<'a> {
             return None;
         }
         if has_place && self.exchange.hold() {
+            self.exchange.free_buffer();
             return Some(self);
         }
         self.overloaded(
