@@ -123,6 +123,13 @@ impl EventStream {
         self.send(":", &[])
     }
 
+    /// Completes the stream with this event. If that cannot be sent, the client has left.
+    pub(crate) fn end_with(mut self, data: &[&[u8]]) {
+        if self.event(data).is_ok() {
+            let _ = self.finish();
+        }
+    }
+
     /// Completes the stream.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         let end: &[u8] = if self.response.version == (1, 1) {

@@ -169,7 +169,7 @@ impl Server {
 
     /// The account of a caller.
     pub(crate) fn account(&self, identity: &Identity) -> Account {
-        self.backend.accounts.of(&identity.owner())
+        self.backend.accounts.of(identity)
     }
 
     /// The caller of a call, whom `peer` tells.
@@ -189,7 +189,7 @@ impl Server {
             Identity::Local if self.backend.runs.has_folder() => Owner::Folder,
             Identity::Local => Owner::Process,
             Identity::Peer(_) => Owner::Key,
-            named => Owner::Named(named.owner()),
+            named => Owner::Named(named.to_string()),
         }
     }
 

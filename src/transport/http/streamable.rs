@@ -30,7 +30,7 @@ use super::super::pipe::{Flush, Outlet};
 use super::super::threads::start;
 use super::super::{begin, read};
 use super::base64;
-use super::reply::{Accepts, PostPeer, Reply, respond, revocation, revoked, status};
+use super::reply::{PostPeer, Reply, respond, revocation, revoked, status};
 use super::sessions::{LiveSession, SessionId, Sessions};
 use super::streams::Streams;
 use super::web::{Endpoint, Guest, Visit};
@@ -101,8 +101,7 @@ impl Streamable {
         let Some(visit) = visit.with_json() else {
             return;
         };
-        let accepts = Accepts::read(visit.head());
-        if !accepts.json && !accepts.events {
+        if !visit.accepts.json && !visit.accepts.events {
             return visit.refuse(
                 406,
                 "Answers are application/json or text/event-stream: accept at least one of them.",
@@ -282,7 +281,7 @@ impl Streamable {
     }
 
     fn listen(&self, visit: Visit<'_>, guest: Guest<'_>, listen: &Listen) {
-        if !Accepts::read(visit.head()).events {
+        if !visit.accepts.events {
             return visit.refuse(
                 406,
                 "A subscription is answered with a stream: accept text/event-stream.",
@@ -309,7 +308,7 @@ impl Streamable {
         let Some(id) = visit.head().header(SESSION_ID) else {
             return visit.not_allowed(METHODS_WITHOUT_SESSION);
         };
-        if !Accepts::read(visit.head()).events {
+        if !visit.accepts.events {
             return visit.refuse(406, "A session's stream is text/event-stream: accept that.");
         }
         let Some(live) =

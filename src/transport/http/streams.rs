@@ -165,7 +165,8 @@ struct StreamTable {
 
 impl Streams {
     /// Answers with a stream, which the client accepts. It is ended at once if all have been.
-    pub(super) fn open(&self, visit: Visit<'_>) -> Arc<Channel> {
+    pub(super) fn open(&self, mut visit: Visit<'_>) -> Arc<Channel> {
+        visit.free_buffer();
         let reply = Reply::new(visit, false);
         reply.open();
         let channel = Arc::new(Channel {
