@@ -50,18 +50,6 @@ fn streams_are_exactly_these_bytes() {
 }
 
 #[test]
-fn a_stream_that_is_dropped_has_no_end() {
-    let server = server(HttpLimits::default(), |exchange| {
-        exchange.defer().stream(&SSE).event(&[b"one"]).unwrap();
-    });
-    let answer = talk(&server, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(
-        answer.ends_with("\r\n\r\nb\r\ndata: one\n\n\r\n"),
-        "{answer}"
-    );
-}
-
-#[test]
 fn a_stream_that_is_kept_beyond_its_handler_is_cut() {
     let (hand_over, handed) = sync_channel(1);
     let server = server(HttpLimits::default(), move |exchange| {

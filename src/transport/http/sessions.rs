@@ -287,48 +287,6 @@ mod tests {
     }
 
     #[test]
-    fn unknown_ids_are_adopted_and_ended_ones_are_not() {
-        let sessions = Sessions::new();
-        let unknown = SessionId::mint(REVISION);
-        assert!(!sessions.is_live(unknown, WHO));
-        assert_eq!(
-            sessions.find(unknown, WHO).unwrap().session.revision(),
-            Some(REVISION)
-        );
-        assert!(sessions.is_live(unknown, WHO));
-        assert!(sessions.end(unknown, WHO).unwrap().is_some());
-        assert!(
-            sessions.find(unknown, WHO).is_none()
-                && sessions.end(unknown, WHO).is_err()
-                && !sessions.is_live(unknown, WHO)
-        );
-        let never_seen = SessionId::mint(REVISION);
-        assert!(sessions.end(never_seen, WHO).unwrap().is_none());
-        assert!(sessions.find(never_seen, WHO).is_none());
-    }
-
-    #[test]
-    fn a_session_is_its_owners_alone() {
-        let sessions = Sessions::new();
-        let [a, b] = ["a", "b"].map(|name| Identity::Token(name.into()));
-        let opened = sessions.open(&a, Arc::new(Session::of(REVISION)), REVISION);
-        let named = SessionId::mint(REVISION);
-        assert!(sessions.find(named, &a).is_some());
-        for id in [opened, named] {
-            assert!(
-                sessions.find(id, &b).is_none()
-                    && sessions.end(id, &b).is_err()
-                    && !sessions.is_live(id, &b)
-            );
-            assert!(
-                sessions.find(id, &a).is_some()
-                    && sessions.is_live(id, &a)
-                    && sessions.end(id, &a).is_ok()
-            );
-        }
-    }
-
-    #[test]
     fn the_longest_idle_makes_room_and_the_used_stay() {
         // Begun a while ago, so that every new session is younger than the ages set here.
         let begun = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();

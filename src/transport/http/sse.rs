@@ -146,7 +146,7 @@ impl Sse {
         let answer = visit.defer();
         let Some(_acting) = guest
             .account
-            .wait_for(Resource::Messages, &mut || !answer.gone())
+            .wait_for(Resource::Messages, &mut || !answer.deferred.gone())
         else {
             return;
         };

@@ -24,7 +24,7 @@ use crate::server::{Action, Call, Listen, Listener, Server, refuse};
 use crate::sync::lock;
 use crate::tools::Peer;
 
-use super::super::batch::{self, Batch};
+use super::super::batch::Batch;
 use super::super::inflight::Cancel;
 use super::super::pipe::{Flush, Outlet};
 use super::super::threads::start;
@@ -252,13 +252,11 @@ impl Streamable {
         let Some(visit) = visit.stay(guest, false) else {
             return;
         };
-        let (answers, calls) = batch::sort(actions, &live.inflight);
-        if answers.is_empty() && calls.is_empty() {
+        let Some((batch, calls)) = Batch::begin(actions, &live.inflight) else {
             return visit.accepted();
-        }
+        };
         let may_go_on = calls.iter().any(|(call, _)| call.is_run());
         let reply = Arc::new(Reply::new(visit, may_go_on));
-        let batch = Batch::new(answers, calls.len());
         for (call, cancel) in calls {
             let (live, batch) = (Some(live.clone()), Some(batch.clone()));
             let peer = PostPeer::new(reply.clone(), &call, cancel, live, batch, guest.pass);
@@ -439,39 +437,6 @@ mod tests {
             ("2026/07/28", false),
         ] {
             assert_eq!(is_modern_version(version), modern, "{version}");
-        }
-    }
-
-    #[test]
-    fn statuses_follow_era_and_code() {
-        let answer = |code, modern, envelope| {
-            status(&Answer {
-                envelope,
-                ..Answer::new(Vec::new(), code, modern)
-            })
-        };
-        for code in [
-            None,
-            Some(-32601),
-            Some(-32602),
-            Some(-32603),
-            Some(-32600),
-            Some(-32002),
-        ] {
-            assert_eq!(answer(code, false, false), 200, "{code:?}");
-        }
-        for (code, envelope, expected) in [
-            (None, false, 200),
-            (Some(-32602), false, 200),
-            (Some(-32603), false, 200),
-            (Some(-32602), true, 400),
-            (Some(-32700), false, 400),
-            (Some(-32600), false, 400),
-            (Some(-32020), false, 400),
-            (Some(-32022), false, 400),
-            (Some(-32601), false, 404),
-        ] {
-            assert_eq!(answer(code, true, envelope), expected, "{code:?}");
         }
     }
 }

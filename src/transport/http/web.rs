@@ -321,11 +321,6 @@ pub(super) struct Later {
 }
 
 impl Later {
-    /// Has the client left, or was its connection closed?
-    pub(super) fn gone(&self) -> bool {
-        self.deferred.gone()
-    }
-
     /// Answers with a result, in parts: JSON, or a stream of it alone if only that is accepted. An error status is always
     /// JSON.
     pub(super) fn answer(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
