@@ -8,6 +8,7 @@
 //! what is free. So one greedy caller gets three quarters, two get three sevenths each, and something is always left.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -169,10 +170,13 @@ impl Accounts {
     }
 
     /// The account of this owner; without several callers the only one.
-    pub(crate) fn of(&self, owner: &str) -> Account {
-        let owner = if self.0.bounds.several { owner } else { "" };
+    pub(crate) fn of(&self, owner: impl fmt::Display) -> Account {
+        let owner = match self.0.bounds.several {
+            true => owner.to_string(),
+            false => String::new(),
+        };
         let mut ledger = self.0.ledger();
-        if let Some(holder) = ledger.holders.get(owner) {
+        if let Some(holder) = ledger.holders.get(&owner) {
             return Account(holder.clone());
         }
         if ledger.holders.len() >= MANY_HOLDERS {
@@ -180,11 +184,11 @@ impl Accounts {
         }
         let holder = Arc::new(Holder {
             bank: self.0.clone(),
-            owner: owner.to_owned(),
+            owner: owner.clone(),
             held: Mutex::default(),
             rate: Mutex::default(),
         });
-        ledger.holders.insert(owner.to_owned(), holder.clone());
+        ledger.holders.insert(owner, holder.clone());
         Account(holder)
     }
 

@@ -82,14 +82,6 @@ impl Identity {
         self == other || matches!((self, other), (Identity::Peer(_), Identity::Peer(_)))
     }
 
-    /// A unique and stable name of this caller, for stored runs.
-    pub(crate) fn owner(&self) -> String {
-        match self {
-            Identity::Client { .. } => self.to_string().replacen("oauth:", "oauth-client:", 1),
-            _ => self.to_string(),
-        }
-    }
-
     /// The token's name, the subject, the client's id or the address: `caller=` in the log, and the label of metrics.
     pub(crate) fn name(&self) -> String {
         match self {
@@ -107,17 +99,21 @@ impl Identity {
     }
 }
 
+/// A unique and stable name, also for stored runs.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let encoded = PercentEncoded;
         match self {
-            Identity::Token(_) => f.write_str("token:")?,
-            Identity::User { issuer, .. } | Identity::Client { issuer, .. } => {
-                write!(f, "oauth:{}#", PercentEncoded(issuer))?
+            Identity::Token(name) => write!(f, "token:{}", encoded(name)),
+            Identity::User { issuer, subject } => {
+                write!(f, "oauth:{}#{}", encoded(issuer), encoded(subject))
             }
-            Identity::Peer(_) => f.write_str("peer:")?,
-            Identity::Local => {}
+            Identity::Client { issuer, id } => {
+                write!(f, "oauth-client:{}#{}", encoded(issuer), encoded(id))
+            }
+            Identity::Local => f.write_str("stdio"),
+            Identity::Peer(ip) => write!(f, "peer:{ip}"),
         }
-        f.write_str(&self.name())
     }
 }
 
@@ -196,8 +192,8 @@ mod tests {
         };
         assert_ne!(user, client);
         assert_ne!(user, Identity::Token("alice".into()));
-        assert_eq!(user.owner(), "oauth:https://as.example#alice");
-        assert_eq!(client.owner(), "oauth-client:https://as.example#alice");
+        assert_eq!(user.to_string(), "oauth:https://as.example#alice");
+        assert_eq!(client.to_string(), "oauth-client:https://as.example#alice");
         assert!(!user.shares_with(&client) && user.shares_with(&user.clone()));
     }
 

@@ -298,7 +298,7 @@ fn chat(mut exchange: Exchange<'_>) {
         ("Cache-Control", "no-cache"),
         ("X-Accel-Buffering", "no"),
     ]);
-    let mut send = |event: Value| stream.event(event.to_string().as_bytes());
+    let mut send = |event: Value| stream.event(&[event.to_string().as_bytes()]);
     for prompt in chat["prompts"].as_array().into_iter().flatten() {
         let prompt = DemoPrompt(prompt);
         let sent = match prompt.text(field(&chat, "language")) {

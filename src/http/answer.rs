@@ -16,7 +16,8 @@ use crate::sync::lock;
 /// dropped. If dropped without a response, or if the handler returns too early, the connection is aborted.
 ///
 /// A response that ends its connection, by `Connection: close` or because it failed, gives back the connection's place at
-/// once. The handler may go on with something else on its thread: what limits that is not here.
+/// once, if the request was read completely. The handler may go on with something else on its thread: what limits that is
+/// not here.
 pub(crate) struct Deferred {
     pub(super) slot: Arc<Slot>,
     pub(super) version: HTTPVersion,
@@ -24,17 +25,15 @@ pub(crate) struct Deferred {
     pub(super) head_only: bool,
     /// The connection closes after it.
     pub(super) close: bool,
-    /// Bytes of the next request are buffered, so a peek cannot detect a disconnect.
-    pub(super) pipelined: bool,
-    /// Gives back the connection's place before the handler returns.
-    pub(super) releases: bool,
+    /// The connection has bytes that nobody has read: a peek cannot detect a disconnect, and closing has to linger.
+    pub(super) has_unread: bool,
 }
 
 impl Deferred {
     /// Whether the client has disconnected. Takes about 2 µs and never blocks. A client that has already sent its next
     /// request counts as connected.
     pub(crate) fn gone(&self) -> bool {
-        !self.pipelined && socket::gone(&self.slot.socket)
+        !self.has_unread && socket::gone(&self.slot.socket)
     }
 
     /// Makes this the last response of its connection, which says so.
@@ -93,7 +92,7 @@ impl Deferred {
 impl Drop for Deferred {
     fn drop(&mut self) {
         self.slot.abort();
-        if self.releases {
+        if !self.has_unread {
             self.slot.release();
         }
     }
@@ -108,15 +107,10 @@ pub(crate) struct EventStream {
 }
 
 impl EventStream {
-    /// Writes one event of the default type, `message`. `data` has no line breaks. An error means that the client has
-    /// disconnected or has not read for `write_timeout`; later writes fail at once.
-    pub(crate) fn event(&mut self, data: &[u8]) -> io::Result<()> {
-        self.send("data: ", &[data])
-    }
-
-    /// Like `event`, with data in parts.
-    pub(crate) fn event_of(&mut self, parts: &[&[u8]]) -> io::Result<()> {
-        self.send("data: ", parts)
+    /// Writes one event of the default type, `message`. `data`, in parts, has no line breaks. An error means that the
+    /// client has disconnected or has not read for `write_timeout`; later writes fail at once.
+    pub(crate) fn event(&mut self, data: &[&[u8]]) -> io::Result<()> {
+        self.send("data: ", data)
     }
 
     /// Like `event`, with an event type; `name` has no line breaks.
@@ -127,6 +121,13 @@ impl EventStream {
     /// Writes a comment as a keep-alive; clients ignore it.
     pub(crate) fn comment(&mut self) -> io::Result<()> {
         self.send(":", &[])
+    }
+
+    /// Completes the stream with this event. If that cannot be sent, the client has left.
+    pub(crate) fn end_with(mut self, data: &[&[u8]]) {
+        if self.event(data).is_ok() {
+            let _ = self.finish();
+        }
     }
 
     /// Completes the stream.

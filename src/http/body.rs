@@ -2,12 +2,11 @@
 //!
 //! In scope: limits on size, time and the memory of all bodies. Not in scope: what the body means.
 
-use std::fmt;
 use std::io::{self, ErrorKind, IoSlice};
 use std::ops::Deref;
 use std::time::Instant;
 
-use super::request::Framing;
+use super::request::{Framing, Rejection};
 use super::socket::Connection;
 use crate::account::{Account, Full, Guard, Resource};
 
@@ -17,55 +16,23 @@ const HTTP_MAX_CHUNK_LINE: usize = 1 << 10;
 /// Initial size of a body's buffer, in bytes; it doubles as data arrives.
 const FIRST_STEP: usize = 64 << 10;
 
-/// Why reading a body failed. The connection closes after the response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BodyError {
-    /// Over the limit: 413.
-    TooLarge,
-    /// Not complete within the timeout: 408.
-    Timeout,
-    /// Invalid chunks: 400.
-    Malformed,
-    /// Over the process's memory budget: 503.
-    Overloaded,
-    /// The client disconnected, so nobody reads the 400.
-    Disconnected,
-}
+const TOO_LARGE: Rejection = Rejection(413, "The body of the request is too large.");
+const TOO_LATE: Rejection = Rejection(408, "The body of the request did not arrive in time.");
+const MALFORMED: Rejection = Rejection(400, "The body of the request is not properly chunked.");
+const NO_MEMORY: Rejection = Rejection(
+    503,
+    "The server holds too many large requests at once. Try again in a moment.",
+);
+/// Nobody reads it.
+const DISCONNECTED: Rejection =
+    Rejection(400, "The connection ended before the body of the request.");
 
-impl BodyError {
-    /// The HTTP status.
-    pub(crate) fn status(self) -> u16 {
-        self.rejection().0
-    }
-
-    fn rejection(self) -> (u16, &'static str) {
-        match self {
-            BodyError::TooLarge => (413, "The body of the request is too large."),
-            BodyError::Timeout => (408, "The body of the request did not arrive in time."),
-            BodyError::Malformed => (400, "The body of the request is not properly chunked."),
-            BodyError::Overloaded => (
-                503,
-                "The server holds too many large requests at once. Try again in a moment.",
-            ),
-            BodyError::Disconnected => {
-                (400, "The connection ended before the body of the request.")
-            }
-        }
-    }
-}
-
-impl fmt::Display for BodyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.rejection().1)
-    }
-}
-
-impl From<io::Error> for BodyError {
-    fn from(error: io::Error) -> BodyError {
+impl From<io::Error> for Rejection {
+    fn from(error: io::Error) -> Rejection {
         if error.kind() == ErrorKind::TimedOut {
-            BodyError::Timeout
+            TOO_LATE
         } else {
-            BodyError::Disconnected
+            DISCONNECTED
         }
     }
 }
@@ -84,13 +51,9 @@ impl Body {
         }
     }
 
-    fn reserve(&mut self, more: usize) -> Result<(), BodyError> {
-        self.memory
-            .grow(more)
-            .map_err(|Full| BodyError::Overloaded)?;
-        self.bytes
-            .try_reserve(more)
-            .map_err(|_| BodyError::Overloaded)
+    fn reserve(&mut self, more: usize) -> Result<(), Rejection> {
+        self.memory.grow(more).map_err(|Full| NO_MEMORY)?;
+        self.bytes.try_reserve(more).map_err(|_| NO_MEMORY)
     }
 }
 
@@ -107,7 +70,7 @@ pub(super) fn read_body(
     connection: &mut Connection,
     account: &Account,
     expects_continue: bool,
-) -> Result<Body, BodyError> {
+) -> Result<Body, Rejection> {
     let max = connection.limits().max_body;
     let promised = match connection.body {
         Framing::None => return Ok(Body::new(account)),
@@ -115,7 +78,7 @@ pub(super) fn read_body(
         Framing::Chunked => 0,
     };
     if promised > max as u64 {
-        return Err(BodyError::TooLarge);
+        return Err(TOO_LARGE);
     }
     if expects_continue && connection.unread().is_empty() {
         connection
@@ -138,7 +101,7 @@ fn append(
     body: &mut Body,
     count: usize,
     deadline: Instant,
-) -> Result<(), BodyError> {
+) -> Result<(), Rejection> {
     let ready = connection.unread().len().min(count);
     body.reserve(ready)?;
     body.bytes.extend_from_slice(&connection.unread()[..ready]);
@@ -151,7 +114,7 @@ fn append(
         body.bytes.resize(filled + step, 0);
         while filled < body.len() {
             match connection.read_past(&mut body.bytes[filled..], deadline)? {
-                0 => return Err(BodyError::Disconnected),
+                0 => return Err(DISCONNECTED),
                 read => filled += read,
             }
         }
@@ -164,7 +127,7 @@ fn read_chunks(
     body: &mut Body,
     max: usize,
     deadline: Instant,
-) -> Result<(), BodyError> {
+) -> Result<(), Rejection> {
     loop {
         let line = line(connection, deadline)?;
         let size = chunk_size(&connection.unread()[..line])?;
@@ -173,11 +136,11 @@ fn read_chunks(
             break;
         }
         if size > (max - body.len()) as u64 {
-            return Err(BodyError::TooLarge);
+            return Err(TOO_LARGE);
         }
         append(connection, body, size as usize, deadline)?;
         if self::line(connection, deadline)? != 0 {
-            return Err(BodyError::Malformed);
+            return Err(MALFORMED);
         }
         connection.consume(2);
     }
@@ -191,43 +154,41 @@ fn read_chunks(
             return Ok(());
         }
         if trailers > connection.limits().max_head {
-            return Err(BodyError::TooLarge);
+            return Err(TOO_LARGE);
         }
     }
 }
 
 /// Reads until a whole line is buffered; returns its length without CR LF.
-fn line(connection: &mut Connection, deadline: Instant) -> Result<usize, BodyError> {
+fn line(connection: &mut Connection, deadline: Instant) -> Result<usize, Rejection> {
     loop {
         let unread = connection.unread();
         let searched = &unread[..unread.len().min(HTTP_MAX_CHUNK_LINE)];
         if let Some(end) = searched.iter().position(|&b| b == b'\n') {
-            let line = searched[..end]
-                .strip_suffix(b"\r")
-                .ok_or(BodyError::Malformed)?;
+            let line = searched[..end].strip_suffix(b"\r").ok_or(MALFORMED)?;
             return if line.contains(&b'\r') {
-                Err(BodyError::Malformed)
+                Err(MALFORMED)
             } else {
                 Ok(line.len())
             };
         }
         if searched.len() == HTTP_MAX_CHUNK_LINE {
-            return Err(BodyError::Malformed);
+            return Err(MALFORMED);
         }
         if connection.fill(deadline)? == 0 {
-            return Err(BodyError::Disconnected);
+            return Err(DISCONNECTED);
         }
     }
 }
 
 /// The hexadecimal size of a chunk; extensions after `;` are ignored.
-fn chunk_size(line: &[u8]) -> Result<u64, BodyError> {
+fn chunk_size(line: &[u8]) -> Result<u64, Rejection> {
     let digits = line.split(|&b| b == b';').next().unwrap_or_default();
     let digits = digits.trim_ascii_end();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_hexdigit) {
-        return Err(BodyError::Malformed);
+        return Err(MALFORMED);
     }
-    let text = std::str::from_utf8(digits).map_err(|_| BodyError::Malformed)?;
+    let text = std::str::from_utf8(digits).map_err(|_| MALFORMED)?;
     // An overflow exceeds every limit.
     Ok(u64::from_str_radix(text, 16).unwrap_or(u64::MAX))
 }

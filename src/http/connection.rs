@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::account::Account;
 
 use super::answer::Deferred;
-use super::body::{self, Body, BodyError};
+use super::body::{self, Body};
 use super::registry::{Lease, ResponseState};
 use super::request::{self, Framing, Head, Rejection};
 use super::socket::Connection;
@@ -44,7 +44,10 @@ pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
         match slot.take_outcome() {
             ResponseState::Kept if !panicked => {}
             ResponseState::Kept | ResponseState::Closed | ResponseState::Pending => {
-                return connection.end();
+                if connection.has_unread() {
+                    connection.linger();
+                }
+                return;
             }
             ResponseState::Unanswered => {
                 let (method, path) = (head.method(), head.path());
@@ -64,8 +67,7 @@ fn refuse(connection: &mut Connection, Rejection(status, text): Rejection) {
         version: HTTPVersion(1, 1),
         head_only: false,
         close: true,
-        pipelined: false,
-        releases: false,
+        has_unread: true,
     };
     let headers = [("Content-Type", "text/plain; charset=utf-8")];
     response.respond(status, &headers, &[text.as_bytes(), b"\n"]);
@@ -92,7 +94,7 @@ impl<'a> Exchange<'a> {
     /// Reads the whole body, within its limits of size, time and memory. Sends `100 Continue` only here, so that a
     /// client whose request is rejected need not send its body. A second call returns an empty body. After an error the
     /// connection closes with the response, unless all of the body has come already.
-    pub(crate) fn read_body(&mut self, account: &Account) -> Result<Body, BodyError> {
+    pub(crate) fn read_body(&mut self, account: &Account) -> Result<Body, Rejection> {
         let body = body::read_body(self.connection, account, self.head.expects_continue)?;
         self.connection.body = Framing::None;
         Ok(body)
@@ -107,19 +109,17 @@ impl<'a> Exchange<'a> {
     /// Answers with a body of known size, in parts. Adds the headers for framing; omits headers that are not visible
     /// ASCII. If the client has disconnected or does not read for `write_timeout`, the connection ends.
     pub(crate) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
-        self.response(false).respond(status, headers, body);
+        self.defer().respond(status, headers, body);
     }
 
-    /// Defers the response: whether it is sized or a stream is decided later. Nothing is read meanwhile, so the read
-    /// buffer is freed.
-    pub(crate) fn defer(self) -> Deferred {
+    /// Frees the read buffer, before a wait during which nothing is read.
+    pub(crate) fn free_buffer(&mut self) {
         self.connection.free_buffer();
-        self.response(true)
     }
 
-    /// The connection can be reused after the response, unless a part of the body is missing. An unread body is skipped
-    /// if already buffered, but not waited for.
-    fn response(self, releases: bool) -> Deferred {
+    /// Defers the response: whether it is sized or a stream is decided later. The connection can be reused after it,
+    /// unless a part of the body is missing. An unread body is skipped if already buffered, but not waited for.
+    pub(crate) fn defer(self) -> Deferred {
         let connection = self.connection;
         if let Framing::Length(length) = connection.body
             && length <= connection.unread().len() as u64
@@ -133,8 +133,7 @@ impl<'a> Exchange<'a> {
             version: self.head.version().clone(),
             head_only: *self.head.method() == Method::Head,
             close: connection.body != Framing::None || !self.head.keep_alive,
-            pipelined: !connection.unread().is_empty(),
-            releases,
+            has_unread: connection.has_unread(),
         }
     }
 }

@@ -181,22 +181,7 @@ fn statuses(mut answer: &[u8]) -> Result<Vec<u16>, String> {
             .and_then(|length| length.parse().ok())
             .ok_or_else(|| bad("no length"))?;
         let next_status = |rest: &[u8]| {
-            matches!(
-                rest,
-                [
-                    b'H',
-                    b'T',
-                    b'T',
-                    b'P',
-                    b'/',
-                    b'1',
-                    b'.',
-                    _,
-                    b' ',
-                    b'1'..=b'5',
-                    ..
-                ]
-            )
+            rest.starts_with(b"HTTP/1.") && matches!(rest.get(8..10), Some([b' ', b'1'..=b'5']))
         };
         let missing = answer.is_empty() || next_status(answer);
         answer = if missing {

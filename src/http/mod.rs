@@ -48,9 +48,9 @@ mod hostile;
 mod tests;
 
 pub(crate) use answer::{Deferred, EventStream};
-pub(crate) use body::{Body, BodyError};
+pub(crate) use body::Body;
 pub(crate) use connection::Exchange;
-pub(crate) use request::Head;
+pub(crate) use request::{Head, Rejection};
 pub(crate) use server::HttpServer;
 pub(crate) use tiny_http::{HTTPVersion, Method};
 

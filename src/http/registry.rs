@@ -118,22 +118,18 @@ impl Slot {
 
     /// The response has been sent completely. With `close`, nothing follows it.
     pub(super) fn complete(&self, close: bool) {
-        let outcome = if close {
-            ResponseState::Closed
-        } else {
-            ResponseState::Kept
-        };
-        self.end_response(&mut lock(&self.state), outcome);
         if close {
+            self.end_response(ResponseState::Closed);
             let _ = self.socket.shutdown(Shutdown::Write);
+        } else {
+            self.end_response(ResponseState::Kept);
         }
     }
 
     /// Ends the connection, if a response was begun and is not complete.
     pub(super) fn abort(&self) {
-        let mut state = lock(&self.state);
-        if state.outcome == ResponseState::Pending {
-            self.end_response(&mut state, ResponseState::Closed);
+        if lock(&self.state).outcome == ResponseState::Pending {
+            self.end_response(ResponseState::Closed);
             let _ = self.socket.shutdown(Shutdown::Both);
         }
     }
@@ -152,7 +148,8 @@ impl Slot {
         std::mem::take(&mut lock(&self.state).outcome)
     }
 
-    fn end_response(&self, state: &mut SlotState, outcome: ResponseState) {
+    fn end_response(&self, outcome: ResponseState) {
+        let mut state = lock(&self.state);
         state.outcome = outcome;
         if state.phase == ConnectionPhase::Admitted {
             state.phase = ConnectionPhase::Open;
@@ -174,28 +171,13 @@ impl Slot {
 /// A connection's place, given back when its thread ends, if not before by [`Slot::release`].
 pub(super) struct Lease(pub(super) Arc<Slot>);
 
-impl Lease {
-    /// Takes the place again that the last response gave back. False if the connection must close instead.
-    pub(super) fn linger(&self) -> bool {
-        let registry = &self.0.registry;
-        let mut table = registry.table();
-        let lingers =
-            self.0.shift(ConnectionPhase::Open, ConnectionPhase::Idle) && !registry.draining();
-        if lingers {
-            table.open.insert(self.0.id, Arc::clone(&self.0));
-        }
-        lingers
-    }
-}
-
 impl Drop for Lease {
     fn drop(&mut self) {
         let slot = &self.0;
+        slot.end_response(ResponseState::Closed);
         let mut table = slot.registry.table();
         table.open.remove(&slot.id);
-        let mut state = lock(&slot.state);
-        slot.end_response(&mut state, ResponseState::Closed);
-        if state.phase == ConnectionPhase::Closing {
+        if lock(&slot.state).phase == ConnectionPhase::Closing {
             table.ending -= 1;
         }
         slot.registry.changed.notify_all();
@@ -251,10 +233,8 @@ impl Slots {
             // It has just been admitted.
             return self.evict();
         }
-        let line = format_args!(
-            "{}: closed to make room: all connections are in use",
-            slot.peer
-        );
+        let peer = slot.peer;
+        let line = format_args!("{peer}: closed to make room: all connections are in use");
         self.log(log::Level::Warn, line);
         true
     }

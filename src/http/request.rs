@@ -20,7 +20,7 @@ const KEPT_TEXT: usize = 4 << 10;
 
 /// A rejected request: status and text of the response, after which the connection closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rejection(pub(super) u16, pub(super) &'static str);
+pub(crate) struct Rejection(pub(crate) u16, pub(crate) &'static str);
 
 const HEAD_TIMEOUT: Rejection = Rejection(408, "The head of the request did not arrive in time.");
 const HEAD_TOO_LARGE: Rejection = Rejection(431, "The head of the request is too large.");

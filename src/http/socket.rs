@@ -18,7 +18,7 @@ const HTTP_LINGER_BYTES: usize = 32 << 20;
 const HTTP_MIN_WRITE_RATE: u64 = 32 << 10;
 
 /// Initial size of the read buffer, in bytes: fits most requests in one read.
-const FIRST_BUFFER: usize = 4 << 10;
+const FIRST_BUFFER: usize = 2 << 10;
 /// Deadlines are rounded up to this, so that small reads rarely change the socket's timeout.
 const GRAIN: Duration = Duration::from_millis(100);
 
@@ -99,7 +99,7 @@ impl Connection {
         read(&self.slot().socket, into)
     }
 
-    /// Frees the buffer, unless something in it is unread.
+    /// Frees the buffer, if all of it was read.
     pub(super) fn free_buffer(&mut self) {
         if self.unread().is_empty() {
             self.buffer = Vec::new();
@@ -114,18 +114,16 @@ impl Connection {
         self.slot().rest()
     }
 
-    /// Closes after the last response.
-    pub(super) fn end(&mut self) {
-        if self.body != Framing::None || !self.unread().is_empty() {
-            self.linger();
-        }
+    /// Whether bytes of a request are buffered or on their way.
+    pub(super) fn has_unread(&self) -> bool {
+        self.body != Framing::None || !self.unread().is_empty()
     }
 
     /// Lingering close, after a response to a request that was not read completely: on an immediate close, the kernel
     /// sends a reset, which may overtake the response.
     pub(super) fn linger(&mut self) {
         self.slot().complete(true);
-        if !self.lease.linger() {
+        if !self.slot().rest() {
             return;
         }
         let deadline = Instant::now() + HTTP_LINGER_TIME;

@@ -1,5 +1,7 @@
 //! A request's `_meta`, and the checks of the modern envelope in order: `_meta`, header against body, version.
 
+use std::borrow::Cow;
+
 use super::answer::Refusal;
 use super::jsonrpc::{Id, RequestMessage};
 use super::node::Node;
@@ -22,13 +24,13 @@ pub(crate) const TASKS: &str = "io.modelcontextprotocol/tasks";
 /// The HTTP headers that repeat parts of a modern request, for comparison with its body. Values are decoded and
 /// trimmed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Mirror {
+pub(crate) struct Mirror<'a> {
     /// `MCP-Protocol-Version`.
-    pub(crate) version: Option<String>,
+    pub(crate) version: Option<Cow<'a, str>>,
     /// `Mcp-Method`.
-    pub(crate) method: Option<String>,
+    pub(crate) method: Option<Cow<'a, str>>,
     /// `Mcp-Name`, or the error in its encoding.
-    pub(crate) name: Option<Result<String, &'static str>>,
+    pub(crate) name: Option<Result<Cow<'a, str>, &'static str>>,
 }
 
 /// The context of a request, from `_meta` and the session.
@@ -108,7 +110,7 @@ impl<'m> Meta<'m> {
     pub(crate) fn modern(
         self,
         request: &RequestMessage<'_>,
-        mirror: Option<(&Mirror, Option<&str>)>,
+        mirror: Option<(&Mirror<'_>, Option<&str>)>,
     ) -> Result<RequestContext, Refusal> {
         let missing = |name: &str, what: &str| {
             Refusal::params(format!(
@@ -186,7 +188,7 @@ fn unsupported(version: &str, legacy: bool) -> Refusal {
         .with("requested", version)
 }
 
-impl Mirror {
+impl Mirror<'_> {
     /// Compares the headers with the body: 2026-07-28, basic/transports/streamable-http. `member` of the params is what
     /// `Mcp-Name` repeats.
     fn check(

@@ -146,7 +146,7 @@ impl Server {
 
     /// The account of a caller.
     pub(crate) fn account(&self, identity: &Identity) -> Account {
-        self.backend.accounts.of(&identity.owner())
+        self.backend.accounts.of(identity)
     }
 
     /// The caller of a call, whom `peer` tells.
@@ -166,7 +166,7 @@ impl Server {
             Identity::Local if self.backend.runs.has_folder() => Owner::Folder,
             Identity::Local => Owner::Process,
             Identity::Peer(_) => Owner::Key,
-            named => Owner::Named(named.owner()),
+            named => Owner::Named(named.to_string()),
         }
     }
 
@@ -176,7 +176,7 @@ impl Server {
         &self,
         session: &Arc<Session>,
         inbound: Inbound<'_>,
-        mirror: Option<&Mirror>,
+        mirror: Option<&Mirror<'_>>,
         account: &Account,
     ) -> Action {
         let modern = inbound.modern;
@@ -209,7 +209,7 @@ struct Receiver<'a> {
     server: &'a Server,
     session: &'a Arc<Session>,
     modern: bool,
-    mirror: Option<&'a Mirror>,
+    mirror: Option<&'a Mirror<'a>>,
     account: &'a Account,
 }
 

@@ -16,6 +16,9 @@ pub(super) struct Batch {
     changed: Condvar,
 }
 
+/// The calls of a batch.
+type BatchCalls = Vec<(Call, Cancel)>;
+
 struct BatchState {
     answers: Vec<Answer>,
     /// Requests that are not answered yet.
@@ -24,40 +27,38 @@ struct BatchState {
     room: usize,
 }
 
-/// Registers all calls of a batch before one of them runs, so that items act in their order. Returns the answers that exist
-/// already, and the calls.
-pub(super) fn sort(
-    actions: Vec<Action>,
-    inflight: &Inflight,
-) -> (Vec<Answer>, Vec<(Call, Cancel)>) {
-    let (mut answers, mut calls) = (Vec::new(), Vec::new());
-    for action in actions {
-        match action {
-            Action::Answer(answer) => answers.push(answer),
-            Action::Cancel(id) => inflight.cancel(&id),
-            Action::Call(call) => match begin(inflight, &call) {
-                Ok(cancel) => calls.push((*call, cancel)),
-                Err(answer) => answers.push(answer),
-            },
-            Action::Nothing | Action::Listen(_) | Action::Batch(_) => {}
-        }
-    }
-    calls.retain(|(_, cancel)| !cancel.is_cancelled());
-    (answers, calls)
-}
-
 impl Batch {
-    /// A batch of so many calls; these are the answers that exist already.
-    pub(super) fn new(answers: Vec<Answer>, calls: usize) -> Arc<Batch> {
+    /// Registers all calls of a batch before one of them runs, so that items act in their order. Returns the batch, with the
+    /// answers that exist already, and the calls. `None` if there is neither.
+    pub(super) fn begin(
+        actions: Vec<Action>,
+        inflight: &Inflight,
+    ) -> Option<(Arc<Batch>, BatchCalls)> {
+        let (mut answers, mut calls) = (Vec::new(), Vec::new());
+        for action in actions {
+            match action {
+                Action::Answer(answer) => answers.push(answer),
+                Action::Cancel(id) => inflight.cancel(&id),
+                Action::Call(call) => match begin(inflight, &call) {
+                    Ok(cancel) => calls.push((*call, cancel)),
+                    Err(answer) => answers.push(answer),
+                },
+                Action::Nothing | Action::Listen(_) | Action::Batch(_) => {}
+            }
+        }
+        calls.retain(|(_, cancel)| !cancel.is_cancelled());
         let answered: usize = answers.iter().map(|answer| answer.body.len()).sum();
-        Arc::new(Batch {
-            state: Mutex::new(BatchState {
-                answers,
-                pending: calls,
-                room: MAX_BATCH_ANSWERS.saturating_sub(answered),
-            }),
+        let is_empty = answers.is_empty() && calls.is_empty();
+        let state = BatchState {
+            answers,
+            pending: calls.len(),
+            room: MAX_BATCH_ANSWERS.saturating_sub(answered),
+        };
+        let batch = Batch {
+            state: Mutex::new(state),
             changed: Condvar::new(),
-        })
+        };
+        (!is_empty).then(|| (Arc::new(batch), calls))
     }
 
     /// Has an answer not fitted? Then nothing more of the batch is run.

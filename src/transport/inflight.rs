@@ -168,19 +168,6 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_used_once_at_a_time_and_again_afterwards() {
-        let all = Inflight::default();
-        let first = all.begin(&id(1)).unwrap();
-        assert!(all.begin(&id(1)).is_none());
-        assert!(
-            all.begin(&Id::Text("1".into())).is_some(),
-            "a string is another id than a number"
-        );
-        assert!(all.finish(&id(1), &first));
-        assert!(all.begin(&id(1)).is_some());
-    }
-
-    #[test]
     fn a_cancelled_call_is_not_answered_and_frees_its_id() {
         let all = Inflight::default();
         let first = all.begin(&id(1)).unwrap();

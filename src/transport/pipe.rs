@@ -18,7 +18,7 @@ use crate::protocol::{Answer, Id, Inbound, Session};
 use crate::server::{Action, Call, Listen, Listener, Registration, Server};
 use crate::tools::Peer;
 
-use super::batch::{self, Batch};
+use super::batch::Batch;
 use super::inflight::{Cancel, Inflight};
 use super::threads::start;
 use super::{begin, duplicate, read};
@@ -129,8 +129,9 @@ impl Pipe {
     }
 
     fn batch(&self, actions: Vec<Action>, pass: &Arc<Pass>) {
-        let (answers, calls) = batch::sort(actions, &self.inflight);
-        let batch = Batch::new(answers, calls.len());
+        let Some((batch, calls)) = Batch::begin(actions, &self.inflight) else {
+            return;
+        };
         if calls.is_empty() {
             batch.send(|array| self.line.send(array, Flush::Now));
         }

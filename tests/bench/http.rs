@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::Bench;
 use crate::clock::now_ns;
-use crate::process::{Process, http_server, listener};
+use crate::process::{self, Process, http_server, listener};
 use crate::report::{Row, Samples};
 use crate::stdio;
 use crate::wire::{self, Connection};
@@ -172,6 +172,38 @@ pub(crate) fn requests(bench: &Bench) -> Vec<Row> {
         );
     }
     rows
+}
+
+/// Blocks that a request allocates on a connection that has served others, in the server and in what it uses to ask
+/// Fabric.
+pub(crate) fn allocations(bench: &Bench) -> Vec<Row> {
+    let name = "fabric_list_patterns";
+    let call = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{name}","arguments":{{}},"_meta":{{{ENVELOPE}}}}}}}"#
+    );
+    let requests = [
+        ("tools/list", tools_list()),
+        (name, modern("tools/call", name, &call)),
+    ];
+    let row = |(name, request): (&str, Vec<u8>)| {
+        let total = |count| {
+            process::allocations(&bench.fabric, |address| {
+                let mut connection = Connection::open(address);
+                for _ in 0..count {
+                    connection.send(&request);
+                    assert_eq!(connection.skip_answer().0, 200, "a request was refused");
+                }
+            })
+        };
+        let each = total(20)
+            .zip(total(220))
+            .map(|(few, many)| (many - few) / 200.0);
+        let note = each.map_or("skipped: it needs valgrind".to_owned(), |each| {
+            format!("{each:.1} allocations")
+        });
+        Row::new(format!("http {name}, each")).note(note)
+    };
+    requests.into_iter().map(row).collect()
 }
 
 /// Runs a pattern over `connection` and adds the delays of its chunks to `samples`.

@@ -37,7 +37,7 @@ pub(crate) struct Bench {
 
 type Section = (&'static str, fn(&Bench) -> Vec<Row>);
 
-const SECTIONS: [Section; 13] = [
+const SECTIONS: [Section; 14] = [
     ("start", stdio::start),
     ("stdio", stdio::round_trips),
     ("patterns", stdio::list_patterns),
@@ -49,6 +49,7 @@ const SECTIONS: [Section; 13] = [
     ("http-relay", http::relay),
     ("http-memory", http::memory),
     ("http-growth", http::growth),
+    ("allocations", http::allocations),
     ("tails", tails::mix),
     ("relay-tails", tails::relay),
 ];

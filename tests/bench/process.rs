@@ -64,7 +64,10 @@ pub(crate) fn binary() -> String {
 
 /// The server under test in front of `fabric`, without the variables that it reads.
 pub(crate) fn server(fabric: &str) -> Command {
-    let mut command = Command::new(binary());
+    in_front_of(fabric, Command::new(binary()))
+}
+
+fn in_front_of(fabric: &str, mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name
             .to_str()
@@ -77,15 +80,44 @@ pub(crate) fn server(fabric: &str) -> Command {
     command
 }
 
+/// How many blocks the server on HTTP allocates, `work` included, as valgrind counts them. `None` without valgrind.
+pub(crate) fn allocations(fabric: &str, work: impl FnOnce(SocketAddr)) -> Option<f64> {
+    let report = format!(
+        "{}/bench-{}.valgrind",
+        env!("CARGO_TARGET_TMPDIR"),
+        std::process::id()
+    );
+    let mut valgrind = Command::new("valgrind");
+    valgrind.arg(format!("--log-file={report}")).arg(binary());
+    let (mut server, address) =
+        listening_server(in_front_of(fabric, valgrind), fabric, &[]).ok()?;
+    work(address);
+    let pid = server.0.id().to_string();
+    // Its orderly end: only then does valgrind report.
+    Command::new("kill").arg(pid).status().ok()?;
+    server.0.wait().ok()?;
+    let said = fs::read_to_string(&report).ok()?;
+    let _ = fs::remove_file(&report);
+    let count = said.split("total heap usage: ").nth(1)?;
+    count.split(' ').next()?.replace(',', "").parse().ok()
+}
+
 /// The server under test on HTTP, and its address. The error is its log, if it exits instead.
 pub(crate) fn http_server(fabric: &str, flags: &[&str]) -> Result<(Process, SocketAddr), String> {
+    listening_server(server(fabric), fabric, flags)
+}
+
+fn listening_server(
+    mut command: Command,
+    fabric: &str,
+    flags: &[&str],
+) -> Result<(Process, SocketAddr), String> {
     // A file and not a pipe: reading its log takes CPU time from the measurement.
     let log = format!(
         "{}/bench-{}.log",
         env!("CARGO_TARGET_TMPDIR"),
         std::process::id()
     );
-    let mut command = server(fabric);
     command
         .args(["--transport", "http", "--port", "0"])
         .args(flags)

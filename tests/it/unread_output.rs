@@ -8,12 +8,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::fabric::FakeFabric;
-use crate::support::poll;
 use crate::support::process::{Output, Program};
 use crate::support::reply::{Reply, Step, content, line};
 use crate::support::stdio::{Stdio, with_meta};
 use crate::support::transports::{EACH, Wire, client, serve};
 use crate::support::web::{Sse, Streamable};
+use crate::support::{Era, LEGACY, poll};
 
 /// The protocol's 2 s, or the drain timeout below, plus the needs of a busy machine.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
@@ -80,6 +80,37 @@ fn a_reader_that_stopped_holds_up_neither_others_nor_the_end() {
         assert!(poll(ENDS_WITHIN, || ended(pid).then_some(())).is_some());
         drop(slow);
     }
+}
+
+#[test]
+fn a_caller_that_reads_nothing_is_refused_calls_in_the_end() {
+    let fabric = FakeFabric::start();
+    let text = "word ".repeat(200_000);
+    let pattern = json!({"Name": "ai", "Description": "", "Pattern": text});
+    fabric.on("GET /patterns/ai", Reply::json(pattern));
+    // With these, 16 calls may work at once, and 33 may have no written answer.
+    let program = Program::with(&fabric).flags("--max-connections 16 --max-runs 1");
+    let server = serve(Wire::Sse, program);
+    let mut deaf = Sse::to(&server, Era::Legacy(LEGACY[0]), None);
+    let params = json!({"name": "fabric_get_pattern_details", "arguments": {"pattern_name": "ai"}});
+    let ids: Vec<Value> = (0..49).map(|n| json!(format!("call-{n}"))).collect();
+    for id in &ids {
+        let message =
+            json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params.clone()});
+        // Each on a connection of its own: the thread of one whose call is refused waits for the reader, too.
+        let answer = server.connect().post(&deaf.endpoint, &[], &message);
+        assert_eq!(answer.status, 202, "{}", answer.text());
+    }
+    let health = server.connect().request("GET", "/healthz", &[], None);
+    assert_eq!(health.status, 200);
+    let answers: Vec<Value> = ids.iter().map(|id| deaf.answer(id)).collect();
+    let is_refused = |answer: &&Value| {
+        let text = answer["result"]["content"][0]["text"].as_str();
+        answer["result"]["isError"] == true
+            && text.is_some_and(|text| text.contains("error:too-many-requests"))
+    };
+    let refused = answers.iter().filter(is_refused).count();
+    assert!((1..=33).contains(&refused), "{refused} of {}", ids.len());
 }
 
 /// Whether this child has ended: gone, or a zombie.

@@ -557,7 +557,7 @@ fn users_without_a_subject_are_refused_and_clients_are_not() {
         let shown = said.to_string();
         let fake = Fake::new(move |_| FakeReply::json(&said));
         let found = oauth(&fake).0.check("t");
-        let found = found.map(|(grant, _)| grant.identity.owner());
+        let found = found.map(|(grant, _)| grant.identity.to_string());
         let issuer = format!("{}/as", fake.url);
         let expected = identity
             .map(|owner| owner.replace("ISSUER", &issuer))

@@ -21,7 +21,7 @@ fn gated() -> (
         let _ = may_go.lock().unwrap().recv_timeout(PATIENCE);
         match body {
             Ok(body) => exchange.respond(200, &[], &[&body]),
-            Err(e) => exchange.respond(e.status(), &[], &[b""]),
+            Err(Rejection(status, _)) => exchange.respond(status, &[], &[b""]),
         }
     };
     (handler, has_begun, go)

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::registry::Registry;
 use super::server::accept_loop;
-use super::{EventStream, Exchange, Handler, HttpServer};
+use super::{EventStream, Exchange, Handler, HttpServer, Rejection};
 use crate::account::Accounts;
 use crate::config::HttpLimits;
 
@@ -49,7 +49,7 @@ pub(super) fn echo(mut exchange: Exchange<'_>) {
                 let status = if exchange.hold() { 200 } else { 503 };
                 exchange.respond(status, &[], &[&body]);
             }
-            Err(e) => exchange.respond(e.status(), &[], &[e.to_string().as_bytes()]),
+            Err(Rejection(status, text)) => exchange.respond(status, &[], &[text.as_bytes()]),
         },
     }
 }
@@ -591,7 +591,7 @@ fn a_handler_that_panics_or_stays_silent_costs_one_connection() {
             }
             "/stream" => {
                 let mut stream = exchange.defer().stream(&[]);
-                stream.event(b"one").unwrap();
+                stream.event(&[b"one"]).unwrap();
                 panic!("in a stream");
             }
             _ => echo(exchange),

@@ -198,12 +198,12 @@ fn headers_must_match_the_body() {
     let mirror = |version: Option<&str>,
                   method: Option<&str>,
                   name: Option<Result<&str, &'static str>>| Mirror {
-        version: version.map(String::from),
-        method: method.map(String::from),
-        name: name.map(|name| name.map(String::from)),
+        version: version.map(|text| text.to_owned().into()),
+        method: method.map(|text| text.to_owned().into()),
+        name: name.map(|name| name.map(|text| text.to_owned().into())),
     };
     let good = Some("2026-07-28");
-    let post = |method: &str, params: &str, mirror: &Mirror| {
+    let post = |method: &str, params: &str, mirror: &Mirror<'_>| {
         pipe.post(
             &request_in(Revision::R2026_07_28, method, params),
             true,

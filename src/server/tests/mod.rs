@@ -129,7 +129,7 @@ impl TestClient {
     }
 
     /// The same over HTTP, with its headers.
-    fn post(&self, line: &str, modern: bool, mirror: &Mirror) -> String {
+    fn post(&self, line: &str, modern: bool, mirror: &Mirror<'_>) -> String {
         show(self.server.receive(
             &self.session,
             Inbound::read(line.as_bytes(), modern),

@@ -1,6 +1,8 @@
 //! The values of MCP's mirrored headers: plain, or `=?base64?…?=` for what a header cannot carry
 //! (2026-07-28, basic/transports/streamable-http, "Value Encoding").
 
+use std::borrow::Cow;
+
 const OPENING: &str = "=?base64?";
 const CLOSING: &str = "?=";
 
@@ -8,16 +10,17 @@ const CLOSING: &str = "?=";
 ///
 /// # Errors
 /// What is wrong with its encoding.
-pub(super) fn header_value(value: &str) -> Result<String, &'static str> {
+pub(super) fn header_value(value: Cow<'_, str>) -> Result<Cow<'_, str>, &'static str> {
     // Both markers are needed, and they do not overlap.
     let Some(encoded) = value
         .strip_prefix(OPENING)
         .and_then(|rest| rest.strip_suffix(CLOSING))
     else {
-        return Ok(value.to_owned());
+        return Ok(value);
     };
     let bytes = decode(encoded).ok_or("what stands between =?base64? and ?= is not base64")?;
-    String::from_utf8(bytes).map_err(|_| "its base64 does not hold UTF-8")
+    let text = String::from_utf8(bytes).map_err(|_| "its base64 does not hold UTF-8")?;
+    Ok(Cow::Owned(text))
 }
 
 /// RFC 4648, section 4: the standard alphabet, padded, without anything else in between.
@@ -77,7 +80,11 @@ mod tests {
             ("=?base64?=", "=?base64?="),
             ("=?base64?SGVsbG8=", "=?base64?SGVsbG8="),
         ] {
-            assert_eq!(header_value(value).as_deref(), Ok(decoded), "{value}");
+            assert_eq!(
+                header_value(value.into()).as_deref(),
+                Ok(decoded),
+                "{value}"
+            );
         }
     }
 
@@ -97,7 +104,7 @@ mod tests {
             "SGVsbG8===",
         ] {
             assert!(
-                header_value(&format!("=?base64?{value}?=")).is_err(),
+                header_value(format!("=?base64?{value}?=").into()).is_err(),
                 "{value}"
             );
         }

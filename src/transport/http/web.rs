@@ -13,7 +13,7 @@ use crate::access::{self, Access, Pass, Role};
 use crate::account::{Account, Guard as Share, Resource};
 use crate::config::MAX_MESSAGE;
 use crate::fabric::{Error, Kind};
-use crate::http::{Body, BodyError, Deferred, EventStream, Exchange, Handler, Head, Method};
+use crate::http::{Body, Deferred, EventStream, Exchange, Handler, Head, Method, Rejection};
 use crate::protocol::jsonrpc::INVALID_REQUEST;
 use crate::protocol::{Answer, NoId, Refusal};
 use crate::server::Server;
@@ -21,6 +21,7 @@ use crate::{metrics, random};
 
 use super::guard::{RequestGuard, allowed_headers, cors, preflight};
 use super::ops::{Ops, PROBES};
+use super::reply::Accepts;
 
 /// What one transport serves after these checks.
 pub(super) trait Endpoint: Send + Sync {
@@ -49,6 +50,7 @@ impl Handler for Web {
     fn handle(&self, exchange: Exchange<'_>) {
         let head = exchange.head();
         let mut visit = Visit {
+            accepts: Accepts::read(head),
             exchange,
             origin: None,
             share: None,
@@ -143,6 +145,8 @@ const STREAM: [(&str, &str); 3] = [
 /// An admitted request, and the way to answer it.
 pub(super) struct Visit<'a> {
     exchange: Exchange<'a>,
+    /// What its client accepts as an answer.
+    pub(super) accepts: Accepts,
     origin: Option<&'a str>,
     /// Its caller's share of the connections, once it has one.
     share: Option<Share>,
@@ -176,15 +180,14 @@ impl<'a> Visit<'a> {
                 self.exchange.hold();
                 Some((self, body))
             }
-            Err(error) => {
-                let status = error.status();
-                match error {
-                    BodyError::Overloaded => self.overloaded(status, error.to_string()),
-                    BodyError::TooLarge => self.refuse(
+            Err(Rejection(status, detail)) => {
+                match status {
+                    503 => self.overloaded(status, detail),
+                    413 => self.refuse(
                         status,
-                        format!("{error} At most {MAX_MESSAGE} bytes are taken."),
+                        format!("{detail} At most {MAX_MESSAGE} bytes are taken."),
                     ),
-                    _ => self.refuse(status, error.to_string()),
+                    _ => self.refuse(status, detail),
                 }
                 None
             }
@@ -222,10 +225,16 @@ impl<'a> Visit<'a> {
         self.respond(202, &[], &[]);
     }
 
+    /// Frees what the connection reads into, because the answer may take long.
+    pub(super) fn free_buffer(&mut self) {
+        self.exchange.free_buffer();
+    }
+
     /// Defers the answer.
     pub(super) fn defer(self) -> Later {
         Later {
             origin: self.origin.map(str::to_owned),
+            accepts: self.accepts,
             share: self.share,
             deferred: self.exchange.defer(),
         }
@@ -305,15 +314,22 @@ impl<'a> Visit<'a> {
 /// A deferred answer.
 pub(super) struct Later {
     origin: Option<String>,
+    pub(super) accepts: Accepts,
     /// The caller's share of the connections.
     pub(super) share: Option<Share>,
     pub(super) deferred: Deferred,
 }
 
 impl Later {
-    /// Has the client left, or was its connection closed?
-    pub(super) fn gone(&self) -> bool {
-        self.deferred.gone()
+    /// Answers with a result, in parts: JSON, or a stream of it alone if only that is accepted. An error status is always
+    /// JSON.
+    pub(super) fn answer(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
+        if self.accepts.json || status != 200 {
+            let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
+            self.respond(status, &headers, body);
+        } else {
+            self.stream(headers).end_with(body);
+        }
     }
 
     /// Answers with a body of known size, in these parts.

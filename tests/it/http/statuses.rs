@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{Modern, POST, code, initialize, request, start};
-use crate::support::http::Answer;
+use crate::support::fabric::FakeFabric;
+use crate::support::http::{Answer, HttpServer};
+use crate::support::process::Program;
+use crate::support::reply::Reply;
 use crate::support::stdio::modern_meta;
 
 #[test]
@@ -278,6 +281,26 @@ fn only_what_is_accepted_is_sent() {
     }
     // The same connection throughout: a stream does not end it.
     assert_eq!(list.send(&mut http, "/mcp").status, 200);
+}
+
+#[test]
+fn an_answer_before_the_end_of_a_run_is_the_last_of_its_connection() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::silence());
+    let server = HttpServer::start(Program::with(&fabric));
+    let params = json!({"name": "fabric_run_pattern",
+                        "arguments": {"pattern_name": "summarize", "wait_seconds": 0}});
+    for accept in ["application/json", "text/event-stream"] {
+        let call = Modern::new(json!(1), "tools/call", params.clone());
+        let mut headers = call.headers();
+        headers.push(("Accept", accept));
+        let answer = server.connect().post("/mcp", &headers, &call.message);
+        assert_eq!(
+            (answer.header("content-type"), answer.header("connection")),
+            (Some(accept), Some("close"))
+        );
+        assert!(answer.text().contains("working"), "{}", answer.text());
+    }
 }
 
 #[test]
