@@ -101,8 +101,13 @@ pub(crate) fn run(
     if reachable {
         ask_for_the_rest(client, config, &mut report, say)?;
     }
-    if let Err(why) = access.probe() {
-        report.found(Cause::OAuthIssuer, &[("why", &why)]);
+    match access.probe() {
+        Some(Ok(works)) => report.line(true, "OAuth", &works)?,
+        Some(Err(why)) => {
+            report.line(false, "OAuth", "does not work")?;
+            report.found(Cause::OAuthIssuer, &[("why", &why)]);
+        }
+        None => {}
     }
     report.protocol()?;
     if config.demo && reachable {

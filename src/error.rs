@@ -540,8 +540,8 @@ table! {
         OAuthIssuer = problem(
             "oauth-issuer",
             "OAuth callers cannot come in: {why}.",
-            "Check --oauth-issuer, and whether the issuer can be reached from here and has \
-             introspection.",
+            "Check --oauth-issuer, and whether it can be reached from here; fabric-mcp --help \
+             oauth tells what to set up there.",
         );
         /// Found by `--check`: the demo does not work, for `{why}`.
         DemoRun = problem(

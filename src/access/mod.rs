@@ -97,9 +97,9 @@ impl Access {
         })
     }
 
-    /// Checks that the OAuth issuer can be asked, which may take as long as [`Access::admit`]. The error is one line.
-    pub(crate) fn probe(&self) -> Result<(), String> {
-        self.oauth.as_ref().map_or(Ok(()), |oauth| oauth.probe())
+    /// With OAuth, what [`OAuth::probe`] says, which may take twice as long as [`Access::admit`].
+    pub(crate) fn probe(&self) -> Option<Result<String, String>> {
+        self.oauth.as_ref().map(|oauth| oauth.probe())
     }
 
     /// Reads the tokens file again, as SIGHUP asks for.

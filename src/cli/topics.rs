@@ -44,6 +44,7 @@ pub(crate) const TOPICS: &[Topic] = &[
         include_str!("topics/network.txt"),
     ),
     topic("access", None, include_str!("topics/access.txt")),
+    topic("oauth", None, include_str!("topics/oauth.txt")),
     topic("proxy", None, include_str!("topics/proxy.txt")),
     topic(
         "service",

@@ -38,6 +38,7 @@ pub(super) struct IssuerRequest {
     pub(super) body: String,
 }
 
+#[derive(Clone)]
 pub(super) enum FakeReply {
     /// Status and body; the connection is kept.
     Answer(u16, String),

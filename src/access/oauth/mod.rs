@@ -69,6 +69,8 @@ const CLOCK_SKEW: i64 = 60;
 const UNAVAILABLE: &str = "who comes with a token of it is answered 503";
 /// The path of our metadata, before that of the endpoint.
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
+/// The type of a form, in which the issuer is asked.
+const FORM: &str = "application/x-www-form-urlencoded";
 /// Every scope that gives a role.
 const ALL_SCOPES: &str = "fabric:read fabric:run";
 
@@ -105,6 +107,8 @@ struct Discovery {
 struct IntrospectionEndpoint {
     url: WebUrl,
     agent: Agent,
+    /// Where the issuer gives tokens, which only [`OAuth::probe`] asks for.
+    token_url: Option<WebUrl>,
 }
 
 /// What is known of tokens, and which ones are being asked about.
@@ -330,13 +334,71 @@ impl OAuth {
 
     // The issuer.
 
-    /// Checks that the issuer's metadata can be had, so that an operator learns at the start what would fail later.
+    /// Checks what must be set up at the issuer: its metadata, introspection with this server's credentials and, if it
+    /// gives this server a token of its own, that such a token would be accepted here. Returns what was found to work.
     ///
     /// # Errors
     /// What is wrong, in one line.
-    pub(crate) fn probe(&self) -> Result<(), String> {
+    pub(crate) fn probe(&self) -> Result<String, String> {
         let named = |why| format!("the OAuth issuer {} {why}", self.settings.issuer);
-        self.discover().map(drop).map_err(named)
+        self.try_out().map_err(named)
+    }
+
+    fn try_out(&self) -> Result<String, String> {
+        let endpoint = Arc::new(self.discover()?);
+        // Nobody's token, but only a client that may introspect learns that.
+        self.question(&endpoint, "x")?;
+        let token = match &endpoint.token_url {
+            Some(url) => self.own_token(url)?,
+            None => Err("no token endpoint".to_owned()),
+        };
+        let token = match token {
+            Ok(token) => token,
+            Err(why) => {
+                return Ok(format!(
+                    "introspection works; the audience was not tested ({why})"
+                ));
+            }
+        };
+        let said = self.question(&endpoint, &token)?;
+        match said.judge(&self.settings, self.clock.steady(), self.date()) {
+            Ok(_) => Ok("introspection works, and the audience fits".to_owned()),
+            Err(AccessError::BadToken(Flaw::AUDIENCE)) => Err(format!(
+                "issues tokens for another audience: have it put {} into those with the scopes {ALL_SCOPES}",
+                self.settings.resource
+            )),
+            Err(AccessError::BadToken(Flaw::INACTIVE)) => Err(
+                "calls a token inactive that it has just issued: have it put FABRIC_MCP_OAUTH_CLIENT_ID into the \
+                 audience too, or let this client introspect the tokens of others"
+                    .to_owned(),
+            ),
+            Err(refusal) => Err(format!(
+                "issues tokens that are refused: {}",
+                refusal.detail()
+            )),
+        }
+    }
+
+    /// A token that the issuer gives to this server itself, or in a word why it gives none.
+    fn own_token(&self, url: &WebUrl) -> Result<Result<String, String>, String> {
+        let scope = percent_encode(Role::Read.scope());
+        let resource = percent_encode(self.settings.resource.as_str());
+        let request = agent_for(url, &self.settings)?
+            .post(url.as_str())
+            .header(header::AUTHORIZATION, self.credentials.expose())
+            .content_type(FORM)
+            .config()
+            .timeout_global(Some(self.limit))
+            .build();
+        let form = format!("grant_type=client_credentials&scope={scope}&resource={resource}");
+        let (status, body) = read_answer(request.send(form), self.limit)?;
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let text = |name: &str| body[name].as_str().map(str::to_owned);
+        let is_code = |error: &String| error.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        Ok(text("access_token").ok_or_else(|| {
+            let error = text("error").filter(is_code);
+            error.unwrap_or_else(|| format!("HTTP {status}"))
+        }))
     }
 
     /// Where to introspect. The error is how long to wait before the next try.
@@ -430,18 +492,31 @@ impl OAuth {
         let url = metadata.introspection_endpoint.ok_or(
             "names no introspection endpoint: tokens of such an issuer cannot be checked here",
         )?;
-        let url = WebUrl::parse(&url)
-            .map_err(|why| format!("names an introspection endpoint that is no good: {why}"))?;
+        let url = self.endpoint_url(&url, "an introspection endpoint")?;
+        let agent = agent_for(&url, &self.settings)?;
+        let token_url = metadata.token_endpoint;
+        let token_url = token_url.and_then(|url| self.endpoint_url(&url, "a token endpoint").ok());
+        Ok(IntrospectionEndpoint {
+            url,
+            agent,
+            token_url,
+        })
+    }
+
+    /// A URL of the metadata, if this server's credentials may be sent there.
+    fn endpoint_url(&self, url: &str, what: &str) -> Result<WebUrl, String> {
+        let issuer = &self.settings.issuer;
+        let url =
+            WebUrl::parse(url).map_err(|why| format!("names {what} that is no good: {why}"))?;
         if issuer.is_https() && !url.is_https() {
-            return Err("names an introspection endpoint without https".to_owned());
+            return Err(format!("names {what} without https"));
         }
         // A remote issuer must not make us ask services of this machine. A connection to 0.0.0.0 goes there as well.
         let is_any = url.host().address().is_some_and(|ip| ip.is_unspecified());
         if !issuer.host().leads_here() && (url.host().leads_here() || is_any) {
-            return Err("names an introspection endpoint on this machine".to_owned());
+            return Err(format!("names {what} on this machine"));
         }
-        let agent = agent_for(&url, &self.settings)?;
-        Ok(IntrospectionEndpoint { url, agent })
+        Ok(url)
     }
 
     fn question(
@@ -455,7 +530,7 @@ impl OAuth {
             .agent
             .post(endpoint.url.as_str())
             .header(header::AUTHORIZATION, self.credentials.expose())
-            .content_type("application/x-www-form-urlencoded")
+            .content_type(FORM)
             .config()
             .timeout_global(Some(self.limit))
             .build();
@@ -585,6 +660,7 @@ impl Answers {
 struct IssuerMetadata {
     issuer: String,
     introspection_endpoint: Option<String>,
+    token_endpoint: Option<String>,
 }
 
 /// An introspection response. `null` counts as absent; a member that is there twice makes it unreadable.

@@ -325,12 +325,33 @@ fn an_issuer_that_is_silent_is_given_up() {
     }
 }
 
+/// What `--check` says of an issuer that answers questions about any token and requests for one like this.
+fn probed(claims: FakeReply, token: Option<FakeReply>) -> String {
+    let fake = Fake::bare();
+    let mut metadata = fake.metadata();
+    if token.is_some() {
+        metadata["token_endpoint"] = json!(format!("{}/token", fake.url));
+    }
+    let replies = Mutex::new((claims, token));
+    fake.script(move |seen| {
+        let replies = lock(&replies);
+        match seen.line.as_str() {
+            DISCOVERY => FakeReply::json(&metadata),
+            QUESTION => replies.0.clone(),
+            "POST /token" => {
+                let form = "grant_type=client_credentials&scope=fabric%3Aread&resource=http%3A%2F%2Flocalhost%3A8000%2Fmcp";
+                assert_eq!(seen.body, form);
+                replies.1.clone().unwrap()
+            }
+            _ => FakeReply::Answer(404, "{}".into()),
+        }
+    });
+    let said = oauth(&fake).0.probe();
+    said.unwrap_or_else(|why| why.replace(&fake.url, "URL"))
+}
+
 #[test]
-fn what_is_wrong_with_an_issuer_can_be_told_at_the_start() {
-    let fake = Fake::new(good);
-    let (known, _) = oauth(&fake);
-    assert_eq!(known.probe(), Ok(()));
-    assert_eq!(fake.lines(), [DISCOVERY]);
+fn what_an_issuer_lacks_is_told_before_anybody_comes() {
     let nothing = Fake::bare();
     let why = "has no metadata, neither of OAuth nor of OpenID: check --oauth-issuer";
     assert_eq!(
@@ -345,6 +366,57 @@ fn what_is_wrong_with_an_issuer_can_be_told_at_the_start() {
             "GET /as/.well-known/openid-configuration"
         ]
     );
+    let refused = |error: &str| Some(FakeReply::Answer(400, json!({"error": error}).to_string()));
+    let token = || Some(FakeReply::json(&json!({"access_token": "t"})));
+    let claims = || FakeReply::json(&claims());
+    for (claims, token, said) in [
+        (
+            FakeReply::Answer(401, "{}".into()),
+            token(),
+            "the OAuth issuer URL/as refuses this server itself (HTTP 401): check FABRIC_MCP_OAUTH_CLIENT_ID and \
+             FABRIC_MCP_OAUTH_CLIENT_SECRET, and that this client may introspect",
+        ),
+        (
+            claims(),
+            None,
+            "introspection works; the audience was not tested (no token endpoint)",
+        ),
+        (
+            claims(),
+            refused("unauthorized_client"),
+            "introspection works; the audience was not tested (unauthorized_client)",
+        ),
+        (
+            claims(),
+            refused("\u{1b}[31m"),
+            "introspection works; the audience was not tested (HTTP 400)",
+        ),
+        (
+            with("aud", json!("account")),
+            token(),
+            "the OAuth issuer URL/as issues tokens for another audience: have it put http://localhost:8000/mcp into those \
+             with the scopes fabric:read fabric:run",
+        ),
+        (
+            with("active", json!(false)),
+            token(),
+            "the OAuth issuer URL/as calls a token inactive that it has just issued: have it put \
+             FABRIC_MCP_OAUTH_CLIENT_ID into the audience too, or let this client introspect the tokens of others",
+        ),
+        (
+            with("scope", json!("openid")),
+            token(),
+            "the OAuth issuer URL/as issues tokens that are refused: This token may not do that: it takes the role read, or \
+             the OAuth scope fabric:read.",
+        ),
+        (
+            claims(),
+            token(),
+            "introspection works, and the audience fits",
+        ),
+    ] {
+        assert_eq!(probed(claims, token), said);
+    }
 }
 
 #[test]

@@ -84,7 +84,7 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
     add the URL in the app, under Settings, Connectors, or leave --url out
 --help netwrk => --help: "netwrk" is not a topic; did you mean network?
 --help x => --help: "x" is not a topic; the topics are clients, call, fabric, patterns, runs, network,
-    access, proxy, service, security, limits, logs, metrics, errors, problems
+    access, oauth, proxy, service, security, limits, logs, metrics, errors, problems
 "#;
 
 #[test]

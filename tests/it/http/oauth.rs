@@ -230,3 +230,24 @@ fn with_the_issuer_down_only_named_tokens_are_accepted() {
         .expect_stdout("OAuth callers cannot come in: the OAuth issuer http://127.0.0.1:");
     assert!(!check.stdout.contains(SECRET));
 }
+
+#[test]
+fn check_tells_what_the_issuer_lacks() {
+    let (fabric, issuer) = (FakeFabric::start(), issuer());
+    let check = || {
+        Program::with(&fabric)
+            .env("FABRIC_MCP_OAUTH_CLIENT_ID", "fabric-mcp")
+            .env("FABRIC_MCP_OAUTH_CLIENT_SECRET", SECRET)
+            .env("FABRIC_MCP_OAUTH_ISSUER", &issuer.url())
+            .env("FABRIC_MCP_OAUTH_RESOURCE", RESOURCE)
+            .arg("--check")
+            .run(crate::support::DEADLINE)
+    };
+    issuer.once("POST /introspect", Reply::json(json!({"active": false})));
+    check().expect_stdout("  ok  OAuth           introspection works; ");
+    issuer.once("POST /introspect", Reply::failure(401, json!({})));
+    check()
+        .expect_code(1)
+        .expect_stdout("  --  OAuth           does not work")
+        .expect_stdout("refuses this server itself (HTTP 401)");
+}
