@@ -132,8 +132,8 @@ fn ask_for_patterns(
         Ok(names) => names,
         Err(error) => {
             let key = match error.cause {
-                Some(Cause::KeyMissing) => Some(KeyStatus::Missing),
-                Some(Cause::KeyRefused) => Some(KeyStatus::Refused),
+                Some(Cause::KeyMissing) => Some(KeyStatus::MISSING),
+                Some(Cause::KeyRefused) => Some(KeyStatus::REFUSED),
                 _ => None,
             };
             match key {
@@ -145,7 +145,7 @@ fn ask_for_patterns(
             }
             match other_port(config).filter(|_| error.cause == Some(Cause::Refused)) {
                 Some(found) => report.found(Cause::Elsewhere, &[("url", url), ("found", &found)]),
-                None => report.problem(error),
+                None => report.problems.push(error),
             }
             return Ok(false);
         }
@@ -163,7 +163,7 @@ fn ask_for_patterns(
     )?;
     let key = key_status(config);
     report.key(key)?;
-    if key == KeyStatus::Unused {
+    if key == KeyStatus::UNUSED {
         report.found(Cause::KeyNotAskedFor, &[]);
     }
     report.fabric("patterns", names.len());
@@ -178,16 +178,16 @@ fn ask_for_patterns(
 /// Whether Fabric needs the key it accepted: asks again without it.
 fn key_status(config: &Config) -> KeyStatus {
     if config.fabric.api_key.is_none() {
-        return KeyStatus::NotNeeded;
+        return KeyStatus::NOT_NEEDED;
     }
     let without = config::Fabric {
         api_key: None,
         ..config.fabric.clone()
     };
     match Client::new(&without).map(|client| client.pattern_names(&no_wait())) {
-        Ok(Ok(_)) => KeyStatus::Unused,
-        Ok(Err(error)) if error.cause == Some(Cause::KeyMissing) => KeyStatus::Accepted,
-        _ => KeyStatus::Unknown,
+        Ok(Ok(_)) => KeyStatus::UNUSED,
+        Ok(Err(error)) if error.cause == Some(Cause::KeyMissing) => KeyStatus::ACCEPTED,
+        _ => KeyStatus::UNKNOWN,
     }
 }
 
@@ -255,7 +255,7 @@ fn ask_for_the_rest(
             // Every version answers so without a vendor.
             match error.status {
                 Some(500) => report.found(Cause::NoVendor, &[]),
-                _ => report.problem(error),
+                _ => report.problems.push(error),
             }
         }
     }
@@ -390,30 +390,17 @@ fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 100_000.0).round() / 100.0
 }
 
-/// How Fabric treats the key.
+/// How Fabric treats the key: its name in JSON, its words in the text, and whether that is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum KeyStatus {
-    Unknown,
-    NotNeeded,
-    Accepted,
-    /// Sent, but not needed.
-    Unused,
-    Missing,
-    Refused,
-}
+struct KeyStatus(&'static str, &'static str, bool);
 
 impl KeyStatus {
-    /// Its name in JSON, its words in the text, and whether that is good.
-    fn shown(self) -> (&'static str, &'static str, bool) {
-        match self {
-            KeyStatus::Unknown => ("unknown", "not known", true),
-            KeyStatus::NotNeeded => ("not-needed", "none set, none needed", true),
-            KeyStatus::Accepted => ("accepted", "accepted", true),
-            KeyStatus::Unused => ("unused", "sent, but Fabric answers without it too", true),
-            KeyStatus::Missing => ("missing", "missing", false),
-            KeyStatus::Refused => ("refused", "refused", false),
-        }
-    }
+    const UNKNOWN: KeyStatus = KeyStatus("unknown", "not known", true);
+    const NOT_NEEDED: KeyStatus = KeyStatus("not-needed", "none set, none needed", true);
+    const ACCEPTED: KeyStatus = KeyStatus("accepted", "accepted", true);
+    const UNUSED: KeyStatus = KeyStatus("unused", "sent, but Fabric answers without it too", true);
+    const MISSING: KeyStatus = KeyStatus("missing", "missing", false);
+    const REFUSED: KeyStatus = KeyStatus("refused", "refused", false);
 }
 
 /// The report: its text goes out at once, JSON at the end.
@@ -437,6 +424,11 @@ struct Report<'a> {
 impl<'a> Report<'a> {
     fn new(config: &Config, look: Look, out: &'a mut dyn Write) -> io::Result<Report<'a>> {
         let (url, demo, version) = (&config.fabric.url, config.demo, env!("CARGO_PKG_VERSION"));
+        let (kind, next) = match config.patterns_dirs.is_empty() {
+            _ if demo => (" (the built-in demo)", NEXT_AFTER_DEMO),
+            true => ("", NEXT),
+            false => (" (folders, without any Fabric)", NEXT_AFTER_FOLDERS),
+        };
         let mut report = Report {
             out,
             look,
@@ -447,7 +439,7 @@ impl<'a> Report<'a> {
                     "url": url,
                     "demo": demo,
                     "reachable": false,
-                    "api_key": KeyStatus::Unknown.shown().0,
+                    "api_key": KeyStatus::UNKNOWN.0,
                     "latency_ms": null,
                     "patterns": null,
                     "models": null,
@@ -458,19 +450,10 @@ impl<'a> Report<'a> {
                 "demo_run": null,
             }),
             problems: Vec::new(),
-            next: match config {
-                Config { demo: true, .. } => NEXT_AFTER_DEMO,
-                _ if config.patterns_dirs.is_empty() => NEXT,
-                _ => NEXT_AFTER_FOLDERS,
-            },
+            next,
             has_summarize: false,
             column: 0,
             blanks: 0,
-        };
-        let kind = match config {
-            Config { demo: true, .. } => " (the built-in demo)",
-            _ if config.patterns_dirs.is_empty() => "",
-            _ => " (folders, without any Fabric)",
         };
         report.write(&format!(
             "fabric-mcp {version}: checking Fabric at {url}{kind}\n\n"
@@ -489,7 +472,7 @@ impl<'a> Report<'a> {
     }
 
     fn key(&mut self, key: KeyStatus) -> io::Result<()> {
-        let (name, text, good) = key.shown();
+        let KeyStatus(name, text, good) = key;
         self.fabric("api_key", name);
         self.line(good, "key", text)
     }
@@ -505,12 +488,8 @@ impl<'a> Report<'a> {
         self.line(true, "tools", &TOOLS.len().to_string())
     }
 
-    fn problem(&mut self, error: Error) {
-        self.problems.push(error);
-    }
-
     fn found(&mut self, cause: Cause, values: &[(&str, &str)]) {
-        self.problem(Error::of(Kind::ApiError, cause, values));
+        self.problems.push(Error::of(Kind::ApiError, cause, values));
     }
 
     /// A problem whose reason is `error`.
@@ -649,7 +628,7 @@ mod tests {
             report
                 .address(true, "http://f:1 answers in 1.23 ms")
                 .unwrap();
-            report.key(KeyStatus::Accepted).unwrap();
+            report.key(KeyStatus::ACCEPTED).unwrap();
             report.protocol().unwrap();
             report.has_summarize = true;
             report.found(Cause::NoModels, &[]);

@@ -20,7 +20,7 @@ use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Condvar, LazyLock, Mutex, OnceLock, PoisonError};
 use std::thread::{self, LocalKey};
 use std::time::Duration;
 
@@ -47,11 +47,7 @@ const MESSAGE: &str = "message";
 /// How lines are written; set at the start.
 static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 
-static LOGGER: Logger = Logger {
-    queue: Queue::new(),
-    critical_only: AtomicBool::new(false),
-    has_writer: AtomicBool::new(false),
-};
+static LOGGER: LazyLock<Logger> = LazyLock::new(Logger::default);
 
 /// Starts logging records of `level` and above. The thread starts with the first line, to not delay the first answer.
 /// Called again, it only changes the level.
@@ -67,7 +63,7 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
         LogLevel::Error | LogLevel::Critical => LevelFilter::Error,
     });
     // Fails if this logger is set already.
-    let _ = log::set_logger(&LOGGER);
+    let _ = log::set_logger(&*LOGGER);
 }
 
 /// Logs why the process is about to end, at every level.
@@ -313,6 +309,7 @@ fn short_path(file: &str) -> &str {
     }
 }
 
+#[derive(Default)]
 struct Logger {
     queue: Queue,
     critical_only: AtomicBool,
@@ -445,12 +442,14 @@ fn stderr_is() -> Option<String> {
 }
 
 /// Lines waiting for stderr.
+#[derive(Default)]
 struct Queue {
     state: Mutex<Lines>,
     /// A line came, or one was written.
     changed: Condvar,
 }
 
+#[derive(Default)]
 struct Lines {
     waiting: VecDeque<LogEntry>,
     /// How many were dropped and not yet logged.
@@ -474,18 +473,6 @@ impl Lines {
 }
 
 impl Queue {
-    const fn new() -> Queue {
-        let lines = Lines {
-            waiting: VecDeque::new(),
-            dropped: 0,
-            writing: false,
-        };
-        Queue {
-            state: Mutex::new(lines),
-            changed: Condvar::new(),
-        }
-    }
-
     /// Adds a line, or counts it as dropped. Never waits for stderr.
     fn push(&self, line: LogEntry) {
         let mut lines = lock(&self.state);
@@ -559,7 +546,7 @@ mod tests {
 
     /// A queue of its own whose writer asks `permit` before each line and tells what it wrote.
     fn served() -> (&'static Queue, mpsc::Sender<()>, mpsc::Receiver<String>) {
-        let queue: &'static Queue = Box::leak(Box::new(Queue::new()));
+        let queue: &'static Queue = Box::leak(Box::new(Queue::default()));
         let (permit, permits) = mpsc::channel();
         let (sender, written) = mpsc::channel();
         thread::spawn(move || {
@@ -610,7 +597,7 @@ mod tests {
 
     #[test]
     fn a_writer_that_panics_loses_one_line() {
-        let queue: &'static Queue = Box::leak(Box::new(Queue::new()));
+        let queue: &'static Queue = Box::leak(Box::new(Queue::default()));
         let (sender, written) = mpsc::channel();
         thread::spawn(move || {
             IS_LOG_THREAD.set(true);
@@ -716,7 +703,7 @@ mod tests {
     #[test]
     fn the_caller_is_the_last_field() {
         let logger = Logger {
-            queue: Queue::new(),
+            queue: Queue::default(),
             critical_only: AtomicBool::new(false),
             has_writer: AtomicBool::new(true),
         };
@@ -731,7 +718,7 @@ mod tests {
     #[test]
     fn only_our_own_records_are_logged() {
         let logger = |critical_only: bool| Logger {
-            queue: Queue::new(),
+            queue: Queue::default(),
             critical_only: AtomicBool::new(critical_only),
             has_writer: AtomicBool::new(false),
         };

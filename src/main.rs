@@ -335,19 +335,14 @@ fn bounds(config: &Config) -> Bounds {
         && http.trusted_proxies.is_empty()
         && url::Host::parse(&config.host).is_ok_and(|host| host.is_loopback());
     let has_one_token = http.token.is_some() && http.tokens_file.is_none() && http.oauth.is_none();
+    let (runs_per_caller, per_minute) = match is_stdio {
+        true => (0, 0),
+        false => (http.max_runs_per_caller, http.max_calls_per_minute),
+    };
     Bounds {
         totals: Resource::ALL.map(total),
-        // Both are for callers over HTTP.
-        runs_per_caller: if is_stdio {
-            0
-        } else {
-            http.max_runs_per_caller
-        },
-        per_minute: if is_stdio {
-            0
-        } else {
-            http.max_calls_per_minute
-        },
+        runs_per_caller,
+        per_minute,
         several: !is_stdio && !is_open_here && !has_one_token,
     }
 }

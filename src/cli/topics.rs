@@ -27,45 +27,36 @@ pub(crate) enum HelpBlock {
     List(Vec<(String, String)>),
 }
 
+/// A topic whose file is called after it.
+macro_rules! topic {
+    ($name:literal, $section:expr) => {
+        Topic {
+            name: $name,
+            section: $section,
+            text: include_str!(concat!("topics/", $name, ".txt")),
+        }
+    };
+}
+
 /// In the order of the manual page.
 pub(crate) const TOPICS: &[Topic] = &[
-    topic("clients", None, include_str!("topics/clients.txt")),
-    topic("call", None, include_str!("topics/call.txt")),
-    topic(
-        "fabric",
-        Some(Section::Fabric),
-        include_str!("topics/fabric.txt"),
-    ),
-    topic("patterns", None, include_str!("topics/patterns.txt")),
-    topic("runs", Some(Section::Runs), include_str!("topics/runs.txt")),
-    topic(
-        "network",
-        Some(Section::Http),
-        include_str!("topics/network.txt"),
-    ),
-    topic("access", None, include_str!("topics/access.txt")),
-    topic("oauth", None, include_str!("topics/oauth.txt")),
-    topic("proxy", None, include_str!("topics/proxy.txt")),
-    topic(
-        "service",
-        Some(Section::Server),
-        include_str!("topics/service.txt"),
-    ),
-    topic("security", None, include_str!("topics/security.txt")),
-    topic("limits", None, include_str!("topics/limits.txt")),
-    topic("logs", None, include_str!("topics/logs.txt")),
-    topic("metrics", None, include_str!("topics/metrics.txt")),
-    topic("errors", None, include_str!("topics/errors.txt")),
-    topic("problems", None, include_str!("topics/problems.txt")),
+    topic!("clients", None),
+    topic!("call", None),
+    topic!("fabric", Some(Section::Fabric)),
+    topic!("patterns", None),
+    topic!("runs", Some(Section::Runs)),
+    topic!("network", Some(Section::Http)),
+    topic!("access", None),
+    topic!("oauth", None),
+    topic!("proxy", None),
+    topic!("service", Some(Section::Server)),
+    topic!("security", None),
+    topic!("limits", None),
+    topic!("logs", None),
+    topic!("metrics", None),
+    topic!("errors", None),
+    topic!("problems", None),
 ];
-
-const fn topic(name: &'static str, section: Option<Section>, text: &'static str) -> Topic {
-    Topic {
-        name,
-        section,
-        text,
-    }
-}
 
 /// The names of all topics.
 pub(crate) fn topic_names(between: &str) -> String {
@@ -239,12 +230,12 @@ mod tests {
 
     #[test]
     fn a_file_is_read_by_its_indentation() {
-        let topic = topic(
-            "x",
-            None,
-            "Title\n\nA paragraph of\ntwo lines.\n\n    code {\n\n      more\n    }\n\n  term\n          what it\n          \
+        let topic = Topic {
+            name: "x",
+            section: None,
+            text: "Title\n\nA paragraph of\ntwo lines.\n\n    code {\n\n      more\n    }\n\n  term\n          what it\n          \
              means\n  another one\n          that\n",
-        );
+        };
         assert_eq!(topic.title(), "Title");
         let row = |term: &str, meaning: &str| (term.to_owned(), meaning.to_owned());
         assert_eq!(

@@ -219,73 +219,51 @@ pub(super) fn server_url(text: &str) -> Result<String, String> {
 
 /// The path of the MCP endpoint.
 pub(super) fn path(text: &str) -> Result<String, String> {
-    if !text.starts_with('/') {
-        return Err(wrong(text, "is not a path; begin it with /, as in /mcp"));
-    }
-    if text.len() > MAX_ADDRESS {
-        return Err(format!(
-            "the path is longer than {MAX_ADDRESS} bytes; give a shorter one"
-        ));
-    }
-    if !text
-        .bytes()
-        .all(|b| b.is_ascii_graphic() && !b"?#\"<>\\".contains(&b))
-    {
-        return Err(wrong(
-            text,
-            "holds what a path must not; give visible ASCII characters without ? # \" < > \\",
-        ));
-    }
-    if OPERATIONS_PATHS.contains(&text) {
-        return Err(wrong(
-            text,
-            "is taken by the server itself; give another one, such as /mcp",
-        ));
-    }
-    Ok(text.to_owned())
+    let allowed = |b: u8| b.is_ascii_graphic() && !b"?#\"<>\\".contains(&b);
+    let reason = match text {
+        _ if !text.starts_with('/') => "is not a path; begin it with /, as in /mcp",
+        _ if text.len() > MAX_ADDRESS => {
+            return Err(format!(
+                "the path is longer than {MAX_ADDRESS} bytes; give a shorter one"
+            ));
+        }
+        _ if !text.bytes().all(allowed) => {
+            "holds what a path must not; give visible ASCII characters without ? # \" < > \\"
+        }
+        _ if OPERATIONS_PATHS.contains(&text) => {
+            "is taken by the server itself; give another one, such as /mcp"
+        }
+        _ => return Ok(text.to_owned()),
+    };
+    Err(wrong(text, reason))
 }
 
 /// The name of a pattern.
 pub(super) fn pattern(text: &str) -> Result<String, String> {
-    if text.is_empty()
-        || text.chars().count() > MAX_NAME
-        || text
-            .chars()
-            .any(|c| c.is_control() || c == '/' || c == '\\')
-    {
-        return Err(wrong(
+    let refused = |c: char| c.is_control() || c == '/' || c == '\\';
+    match text.chars().count() {
+        1..=MAX_NAME if !text.contains(refused) => Ok(text.to_owned()),
+        _ => Err(wrong(
             text,
             format_args!(
                 "is not a pattern's name; give 1 to {MAX_NAME} characters without / and \\"
             ),
-        ));
+        )),
     }
-    Ok(text.to_owned())
 }
 
 /// A value of the header `Host`.
 pub(super) fn allowed_host(text: &str) -> Result<Authority, String> {
-    if text.contains("://") {
-        return Err(wrong(
-            text,
-            "is a URL; give the host alone, such as mcp.example.com",
-        ));
-    }
-    if text.contains('*') {
-        return Err(wrong(
-            text,
-            "has a wildcard, which is not supported; give each host by its name",
-        ));
-    }
-    let authority = Host::parse(text)
-        .map(|host| Authority { host, port: None })
-        .or_else(|_| Authority::parse(text));
-    authority.map_err(|_| {
-        wrong(
-            text,
-            "is not a host; give something like mcp.example.com or mcp.example.com:8443",
-        )
-    })
+    let host = Host::parse(text).map(|host| Authority { host, port: None });
+    let reason = match host.or_else(|_| Authority::parse(text)) {
+        _ if text.contains("://") => "is a URL; give the host alone, such as mcp.example.com",
+        _ if text.contains('*') => {
+            "has a wildcard, which is not supported; give each host by its name"
+        }
+        Ok(authority) => return Ok(authority),
+        Err(_) => "is not a host; give something like mcp.example.com or mcp.example.com:8443",
+    };
+    Err(wrong(text, reason))
 }
 
 /// A value of the header `Origin`, as a browser writes it.

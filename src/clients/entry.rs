@@ -118,12 +118,7 @@ impl McpClient {
                 return Err("needs an entry: its command cannot pass FABRIC_API_KEY on");
             }
             Launch::Program { args, env, key } => {
-                let key = if *key == Key::Set {
-                    Key::Set
-                } else {
-                    Key::Unused
-                };
-                (start, args.as_slice(), self.variables(env, key), "")
+                (start, args.as_slice(), self.variables(env, *key), "")
             }
             Launch::Url { url, .. } => (connect, &[][..], Vec::new(), url.as_str()),
         };
@@ -132,15 +127,16 @@ impl McpClient {
             match word {
                 "PROGRAM" => words.push(program.to_owned()),
                 "ARGS" => words.extend_from_slice(args),
-                "--ARGS" if args.is_empty() => {}
                 "--ARGS" => {
-                    words.push("--".to_owned());
+                    words.extend(args.first().map(|_| "--".to_owned()));
                     words.extend_from_slice(args);
                 }
-                "ENV" => words.extend(
-                    env.iter()
-                        .flat_map(|(name, value)| ["--env".to_owned(), format!("{name}={value}")]),
-                ),
+                "ENV" => {
+                    // An empty place for the key cannot be filled in later.
+                    let env = env.iter().filter(|(_, value)| !value.is_empty());
+                    let pairs = env.map(|(name, value)| format!("{name}={value}"));
+                    words.extend(pairs.flat_map(|pair| ["--env".to_owned(), pair]));
+                }
                 "URL" => words.push(url.to_owned()),
                 "TRANSPORT" if matches!(launch, Launch::Url { is_sse: true, .. }) => {
                     words.push("sse".to_owned())
