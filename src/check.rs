@@ -44,6 +44,9 @@ const NEXT_AFTER_DEMO: &str = "Next: fabric-mcp --demo --install CLIENT adds thi
                                editor; fabric-mcp --generate client-config lists the clients. Then start your\n\
                                own Fabric, and check it: fabric-mcp --check\n";
 
+/// What the lines of the demo's run begin with.
+const INDENT: &str = "  ";
+
 /// Colours of a terminal, as ANSI has them.
 const GREEN: &str = "32";
 const RED: &str = "31";
@@ -418,7 +421,7 @@ struct Report<'a> {
     /// Width of the current line of the demo's run, in characters.
     column: usize,
     /// Spaces to be written before its next word.
-    blanks: usize,
+    gap: String,
 }
 
 impl<'a> Report<'a> {
@@ -453,7 +456,7 @@ impl<'a> Report<'a> {
             next,
             has_summarize: false,
             column: 0,
-            blanks: 0,
+            gap: INDENT.to_owned(),
         };
         report.write(&format!(
             "fabric-mcp {version}: checking Fabric at {url}{kind}\n\n"
@@ -503,26 +506,22 @@ impl<'a> Report<'a> {
         let mut shown = String::with_capacity(text.len() + 8);
         for piece in text.split_inclusive([' ', '\n']) {
             let word = piece.trim_end_matches([' ', '\n']);
+            let length = word.chars().count();
             if !word.is_empty() {
-                let length = word.chars().count();
-                if self.column > 0 && self.column + self.blanks + length > WIDTH {
+                if self.column > 0 && self.column + self.gap.len() + length > WIDTH {
                     shown.push('\n');
-                    (self.column, self.blanks) = (0, 0);
+                    (self.column, self.gap) = (0, INDENT.to_owned());
                 }
-                if self.column == 0 {
-                    shown.push_str("  ");
-                    self.column = 2;
-                }
-                shown.extend(std::iter::repeat_n(' ', self.blanks));
+                shown.push_str(&self.gap);
                 shown.push_str(word);
-                self.column += self.blanks + length;
-                self.blanks = 0;
+                self.column += self.gap.len() + length;
+                self.gap.clear();
             }
             if piece.ends_with('\n') {
                 shown.push('\n');
-                (self.column, self.blanks) = (0, 0);
+                (self.column, self.gap) = (0, INDENT.to_owned());
             } else if piece.ends_with(' ') {
-                self.blanks += 1;
+                self.gap.push(' ');
             }
         }
         self.write(&shown)

@@ -182,26 +182,6 @@ impl Line {
         }
         out
     }
-
-    /// As the members of an object.
-    fn add_to(&self, object: &mut Map<String, Value>) {
-        for (key, value) in &self.fields {
-            let mut value = value.clone();
-            if let Value::String(text) = &mut value {
-                let mut shown = String::with_capacity(text.len());
-                text.chars().for_each(|c| push_printable(&mut shown, c));
-                *text = shown;
-            }
-            match (object.get_mut(*key), value) {
-                // A chain has several patterns.
-                (Some(Value::String(before)), Value::String(text)) => {
-                    before.push(',');
-                    before.push_str(&text);
-                }
-                (_, value) => _ = object.insert((*key).to_owned(), value),
-            }
-        }
-    }
 }
 
 /// The level of a call that ended with `error`: cancelling is not a fault.
@@ -411,7 +391,22 @@ impl LogEntry {
         let level = self.level.as_str().to_ascii_lowercase();
         object.insert("level".to_owned(), level.into());
         object.insert("target".to_owned(), self.target.as_str().into());
-        self.line.add_to(&mut object);
+        for (key, value) in &self.line.fields {
+            let mut value = value.clone();
+            if let Value::String(text) = &mut value {
+                let mut shown = String::with_capacity(text.len());
+                text.chars().for_each(|c| push_printable(&mut shown, c));
+                *text = shown;
+            }
+            match (object.get_mut(*key), value) {
+                // A chain has several patterns.
+                (Some(Value::String(before)), Value::String(text)) => {
+                    before.push(',');
+                    before.push_str(&text);
+                }
+                (_, value) => _ = object.insert((*key).to_owned(), value),
+            }
+        }
         object.into()
     }
 }

@@ -292,13 +292,17 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), E
     };
     let client = Arc::new(client.map_err(ExitReason::usage)?);
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
+    let state_dir = config.kept.state_dir.as_deref();
+    let state_dir = state_dir.filter(|_| !config.kept.keep.is_zero());
+    let folder = state_dir.map(Folder::open).transpose();
+    let folder = folder.map_err(ExitReason::failed)?;
     // Callers that cannot be distinguished must not list each other's runs.
     let lists = config.transport == Transport::Stdio || !config.http.is_open();
     let backend = Backend {
         fabric: client,
         catalog,
         policy: config.policy.clone(),
-        runs: keep_runs(&config.kept, &accounts)?,
+        runs: Runs::new(config.kept.keep, folder, &accounts),
         settings: config.kept.clone(),
         lists,
         accounts,
@@ -345,14 +349,6 @@ fn bounds(config: &Config) -> Bounds {
         per_minute,
         several: !is_stdio && !is_open_here && !has_one_token,
     }
-}
-
-/// The store of runs.
-fn keep_runs(kept: &config::RunSettings, accounts: &Accounts) -> Result<Runs, ExitReason> {
-    let folder = kept.state_dir.as_ref().filter(|_| !kept.keep.is_zero());
-    let folder = folder.map(|path| Folder::open(path)).transpose();
-    let folder = folder.map_err(ExitReason::failed)?;
-    Ok(Runs::new(kept.keep, folder, accounts))
 }
 
 /// Logs whether Fabric answers, in the background, so that no client waits for it.

@@ -6,7 +6,7 @@ use crate::config::Transport;
 
 use super::flags::{self, API_KEY, CERT_FILE, FLAGS, Takes};
 use super::resolve::{self, FlagsAndEnv};
-use super::{Env, ExitReason, RawFlags, ReadFile, values};
+use super::{ExitReason, values};
 
 /// How many seconds before a client gives up its call is answered.
 const MARGIN: u64 = 10;
@@ -38,23 +38,17 @@ impl Launch {
 }
 
 /// From flags and variables, all of which must be right.
-pub(super) fn launch(
-    raw: &RawFlags,
-    env: Env<'_>,
-    read_file: ReadFile<'_>,
-) -> Result<Launch, ExitReason> {
-    let mut settings = FlagsAndEnv {
-        raw,
-        env,
-        on_stdio: false,
-    };
+pub(super) fn launch(settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
     if let Some(url) = settings.one("url", values::server_url)? {
         let is_sse = settings.one("transport", values::transport)? == Some(Transport::Sse);
         return Ok(Launch::Url { url, is_sse });
     }
     // Whatever this process would do.
-    settings.on_stdio = true;
-    let config = resolve::resolve(&settings, read_file)?;
+    let settings = FlagsAndEnv {
+        on_stdio: true,
+        ..*settings
+    };
+    let config = resolve::resolve(&settings)?;
     let mut args = Vec::new();
     for flag in FLAGS {
         if flag.env().is_none() || flag.long == "fabric-url" {

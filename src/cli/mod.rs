@@ -157,16 +157,16 @@ pub(crate) fn parse(
     let settings = FlagsAndEnv {
         raw: &raw,
         env,
+        read_file,
         on_stdio: false,
     };
     if let Some(what) = raw.last("generate") {
         if what == "skills" {
             let (dir, names) = values::skills(&raw.words, raw.has("all"))?;
-            let config = Box::new(resolve::resolve(&settings, read_file)?);
+            let config = Box::new(resolve::resolve(&settings)?);
             return Ok(Command::Skills { dir, names, config });
         }
-        return values::generate(what, &raw.words, &|| launch::launch(&raw, env, read_file))
-            .map(Command::Generate);
+        return values::generate(what, &settings).map(Command::Generate);
     }
     let json = raw.has("json");
     let words = usize::from(raw.has("call"));
@@ -178,7 +178,7 @@ pub(crate) fn parse(
             continue;
         };
         let client = values::client(&format!("--{flag}"), Some(client))?;
-        let launch = || launch::launch(&raw, env, read_file)?.for_client(client);
+        let launch = || launch::launch(&settings)?.for_client(client);
         return Ok(Command::Install {
             client,
             launch: is_put_in.then(launch).transpose()?,
@@ -188,7 +188,7 @@ pub(crate) fn parse(
     if raw.has("list-tools") {
         return Ok(Command::ListTools);
     }
-    let config = Box::new(resolve::resolve(&settings, read_file)?);
+    let config = Box::new(resolve::resolve(&settings)?);
     if let Some(tool) = raw.last("call") {
         let tool = tool.to_string_lossy().into_owned();
         let arguments = raw

@@ -18,10 +18,7 @@ use crate::url::{Host, WebUrl};
 const SHORT_TOKEN: usize = 16;
 
 /// The configuration, or the first mistake.
-pub(super) fn resolve(
-    settings: &FlagsAndEnv<'_>,
-    read_file: ReadFile<'_>,
-) -> Result<Config, ExitReason> {
+pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> {
     let mut config = Config::default();
     for flag in FLAGS {
         settings.apply(flag, &mut config)?;
@@ -51,7 +48,7 @@ pub(super) fn resolve(
     let needs_fabric = !config.demo && !has_folders;
     config.fabric.api_key = settings.secret(API_KEY)?.filter(|_| needs_fabric);
     config.fabric.ca_file = settings.variable(CERT_FILE).map(PathBuf::from);
-    config.http.token = token(settings, read_file, &mut config.warnings)?;
+    config.http.token = token(settings, &mut config.warnings)?;
     config.http.oauth = oauth(settings)?;
     require_default_model(settings, &config.policy)?;
     require_token(settings, &mut config)?;
@@ -81,11 +78,11 @@ fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthSettings>, ExitReason
             ca_file: settings.variable(CERT_FILE).map(PathBuf::from),
         }));
     }
-    let Some((name, _)) = all.iter().find(|(_, is_given)| *is_given) else {
+    let (given, missing): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, is_given)| *is_given);
+    let Some((name, _)) = given.first() else {
         return Ok(None);
     };
-    let missing = all.iter().filter(|(_, is_given)| !is_given);
-    let missing: Vec<&str> = missing.map(|(name, _)| *name).collect();
+    let missing: Vec<&str> = missing.into_iter().map(|(name, _)| name).collect();
     let missing = missing.join(" and ");
     Err(named(
         name,
@@ -121,7 +118,6 @@ fn require_default_model(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result<
 
 fn token(
     settings: &FlagsAndEnv<'_>,
-    read_file: ReadFile<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<Option<Secret>, ExitReason> {
     let (file_name, file) = settings.given(flags::get("auth-token-file"));
@@ -136,7 +132,7 @@ fn token(
         (None, Some(file)) => {
             let shown = values::shown(&file.to_string_lossy());
             let wrong = |why: String| named(&file_name, format_args!("\"{shown}\" {why}"));
-            let text = read_file(file.as_ref()).map_err(|error| {
+            let text = (settings.read_file)(file.as_ref()).map_err(|error| {
                 wrong(format!(
                     "cannot be read: {error}; give a file that holds the token"
                 ))
@@ -226,6 +222,7 @@ fn named(name: &str, reason: impl Display) -> ExitReason {
 pub(super) struct FlagsAndEnv<'a> {
     pub(super) raw: &'a RawFlags,
     pub(super) env: Env<'a>,
+    pub(super) read_file: ReadFile<'a>,
     /// Whether it is for a client, which starts the program on stdio: what only HTTP has counts as not given.
     pub(super) on_stdio: bool,
 }

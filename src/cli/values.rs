@@ -11,10 +11,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::flags;
+use super::launch;
+use super::resolve::FlagsAndEnv;
 use super::topics::TOPICS;
 use super::{ExitReason, Generate, Help};
 use crate::access::{self, Role};
-use crate::clients::{CLIENTS, Launch, McpClient, NAMES};
+use crate::clients::{CLIENTS, McpClient, NAMES};
 use crate::config::{LogFormat, LogLevel, MAX_NAME, MAX_SECRET, Secret, Transport};
 use crate::url::{self, Authority, Host, MAX_ADDRESS};
 
@@ -373,13 +375,9 @@ pub(super) fn help(is_short: bool, words: &[OsString]) -> Result<Help, ExitReaso
     })
 }
 
-/// What `--generate` prints; `words` are those that belong to no flag, and `launch` is for clients.
-pub(super) fn generate(
-    what: &OsStr,
-    words: &[OsString],
-    launch: &dyn Fn() -> Result<Launch, ExitReason>,
-) -> Result<Generate, ExitReason> {
-    let what = what.to_string_lossy();
+/// What `--generate` prints.
+pub(super) fn generate(what: &OsStr, settings: &FlagsAndEnv<'_>) -> Result<Generate, ExitReason> {
+    let (what, words) = (what.to_string_lossy(), &settings.raw.words);
     let most_words = match &*what {
         "token" => 2,
         "client-config" | "client-command" => 1,
@@ -393,7 +391,7 @@ pub(super) fn generate(
         "client-config" if words.is_empty() => Ok(Generate::Clients),
         "client-config" | "client-command" => {
             let client = client(&format!("--generate {what}"), words.first())?;
-            let launch = launch()?.for_client(client)?;
+            let launch = launch::launch(settings)?.for_client(client)?;
             Ok(match &*what {
                 "client-config" => Generate::ClientConfig(client, launch),
                 _ => Generate::ClientCommand(client, launch),

@@ -330,11 +330,8 @@ fn indent(text: &str, at: usize) -> &str {
     let before = slice(text, 0, at);
     let line = before.rsplit('\n').next().unwrap_or_default();
     let line = line.trim_start_matches('\u{feff}');
-    slice(
-        line,
-        0,
-        line.len() - line.trim_start_matches([' ', '\t']).len(),
-    )
+    let indent = line.split(|c| c != ' ' && c != '\t').next();
+    indent.unwrap_or_default()
 }
 
 /// The indentation of the line of `at`, if nothing else precedes it there.
