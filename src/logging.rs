@@ -687,11 +687,10 @@ mod tests {
         );
         let mut line = Line::sentence("It \"listens\". x=y");
         line.field("auth", "token");
-        let mut object = Map::new();
-        line.add_to(&mut object);
+        entry.line = line;
         assert_eq!(
-            Value::Object(object).to_string(),
-            r#"{"auth":"token","message":"It \"listens\". x=y"}"#
+            entry.json().to_string(),
+            r#"{"auth":"token","level":"info","message":"It \"listens\". x=y","target":"fabric_mcp::x","time":"1970-01-01T00:00:00.007Z"}"#
         );
     }
 
