@@ -99,10 +99,11 @@ pub(crate) fn run(
     for warning in &config.warnings {
         report.found(Cause::Settings, &[("why", warning)]);
     }
+    report.say = say;
     let client = &server.backend.fabric;
-    let reachable = ask_for_patterns(client, config, &mut report, say)?;
+    let reachable = ask_for_patterns(client, config, &mut report)?;
     if reachable {
-        ask_for_the_rest(client, config, &mut report, say)?;
+        ask_for_the_rest(client, config, &mut report)?;
     }
     match access.probe() {
         Some(Ok(works)) => report.line(true, "OAuth", &works)?,
@@ -120,16 +121,11 @@ pub(crate) fn run(
 }
 
 /// Lists the patterns, which tests address, network and key. True if it worked.
-fn ask_for_patterns(
-    client: &Client,
-    config: &Config,
-    report: &mut Report<'_>,
-    say: Say<'_>,
-) -> io::Result<bool> {
+fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -> io::Result<bool> {
     let url = &config.fabric.url;
     let limit = config.fabric.request_timeout;
     let started = Instant::now();
-    let names = match patiently(say, "Fabric's list of patterns", limit, || {
+    let names = match patiently(report.say, "Fabric's list of patterns", limit, || {
         client.pattern_names(&no_wait())
     }) {
         Ok(names) => names,
@@ -221,16 +217,11 @@ fn other_port(config: &Config) -> Option<String> {
 }
 
 /// Sequentially: while Fabric answers another request, it may return an empty list of models.
-fn ask_for_the_rest(
-    client: &Client,
-    config: &Config,
-    report: &mut Report<'_>,
-    say: Say<'_>,
-) -> io::Result<()> {
+fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) -> io::Result<()> {
     let wait = no_wait();
     let limit = config.fabric.request_timeout;
     let models = "Fabric's list of models, for which it asks every vendor";
-    match patiently(say, models, config.fabric.models_timeout, || {
+    match patiently(report.say, models, config.fabric.models_timeout, || {
         client.models(&wait)
     }) {
         Ok(models) => {
@@ -262,7 +253,7 @@ fn ask_for_the_rest(
             }
         }
     }
-    let strategies = patiently(say, "Fabric's strategies", limit, || {
+    let strategies = patiently(report.say, "Fabric's strategies", limit, || {
         client.strategies(&wait)
     });
     let count = match &strategies {
@@ -277,7 +268,7 @@ fn ask_for_the_rest(
         Ok(None) => report.found(Cause::NoStrategies, &[]),
         Err(error) => report.found_behind(Cause::StrategiesUnread, &error),
     }
-    match patiently(say, "Fabric's configuration", limit, || {
+    match patiently(report.say, "Fabric's configuration", limit, || {
         client.configuration(&wait)
     }) {
         // The demo shows its made-up keys unmasked.
@@ -409,6 +400,7 @@ impl KeyStatus {
 /// The report: its text goes out at once, JSON at the end.
 struct Report<'a> {
     out: &'a mut dyn Write,
+    say: Say<'a>,
     look: Look,
     /// All but the problems.
     json: Value,
@@ -434,6 +426,7 @@ impl<'a> Report<'a> {
         };
         let mut report = Report {
             out,
+            say: None,
             look,
             json: json!({
                 "schema_version": 1,

@@ -348,11 +348,9 @@ impl OAuth {
         let endpoint = Arc::new(self.discover()?);
         // Nobody's token, but only a client that may introspect learns that.
         self.question(&endpoint, "x")?;
-        let token = match &endpoint.token_url {
-            Some(url) => self.own_token(url)?,
-            None => Err("no token endpoint".to_owned()),
-        };
-        let token = match token {
+        let no_endpoint = Err("no token endpoint".to_owned());
+        let token_url = endpoint.token_url.as_ref();
+        let token = match token_url.map_or(no_endpoint, |url| self.own_token(url)) {
             Ok(token) => token,
             Err(why) => {
                 return Ok(format!(
@@ -379,8 +377,8 @@ impl OAuth {
         }
     }
 
-    /// A token that the issuer gives to this server itself, or in a word why it gives none.
-    fn own_token(&self, url: &WebUrl) -> Result<Result<String, String>, String> {
+    /// A token that the issuer gives to this server itself. The error says why it gives none.
+    fn own_token(&self, url: &WebUrl) -> Result<String, String> {
         let scope = percent_encode(Role::Read.scope());
         let resource = percent_encode(self.settings.resource.as_str());
         let request = agent_for(url, &self.settings)?
@@ -395,10 +393,10 @@ impl OAuth {
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         let text = |name: &str| body[name].as_str().map(str::to_owned);
         let is_code = |error: &String| error.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
-        Ok(text("access_token").ok_or_else(|| {
+        text("access_token").ok_or_else(|| {
             let error = text("error").filter(is_code);
             error.unwrap_or_else(|| format!("HTTP {status}"))
-        }))
+        })
     }
 
     /// Where to introspect. The error is how long to wait before the next try.
