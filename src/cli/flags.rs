@@ -140,6 +140,8 @@ pub(crate) const FLAGS: &[Flag] = &[
         set(&mut c.policy.default_vendor, values::model(t))
     })
     .help("Vendor of --default-model"),
+    switch(Runs, "strip-thinking", |c| &mut c.policy.strip_thinking)
+        .help("Leave out a block <think> or <thinking> that opens an output"),
     one(Runs, "max-runs", "COUNT", |c, t| {
         set(&mut c.max_runs, count(t, 1, MAX_MAX_RUNS))
     })

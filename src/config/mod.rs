@@ -169,7 +169,7 @@ pub(crate) struct Config {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Which patterns and models the operator allows; enforced by `tools`.
+/// Which patterns and models the operator allows, and what runs get that do not say; enforced by `tools`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Policy {
     /// Patterns that may be run although they are refused by default: `--allow-pattern`.
@@ -183,6 +183,8 @@ pub(crate) struct Policy {
     pub(crate) default_model: String,
     /// The vendor of `default_model`, or empty: `--default-vendor`.
     pub(crate) default_vendor: String,
+    /// Leave out a block of thinking that opens the output of runs that do not say: `--strip-thinking`.
+    pub(crate) strip_thinking: bool,
 }
 
 /// How long calls wait for runs, and the runs' retention.
