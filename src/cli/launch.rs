@@ -6,7 +6,7 @@ use crate::config::Transport;
 
 use super::flags::{self, API_KEY, CERT_FILE, FLAGS, Takes};
 use super::resolve::{self, FlagsAndEnv};
-use super::{Env, ExitReason, RawFlags, ReadFile, values};
+use super::{ExitReason, ReadFile, values};
 
 /// How many seconds before a client gives up its call is answered.
 const MARGIN: u64 = 10;
@@ -39,15 +39,9 @@ impl Launch {
 
 /// From flags and variables, all of which must be right.
 pub(super) fn launch(
-    raw: &RawFlags,
-    env: Env<'_>,
+    mut settings: FlagsAndEnv<'_>,
     read_file: ReadFile<'_>,
 ) -> Result<Launch, ExitReason> {
-    let mut settings = FlagsAndEnv {
-        raw,
-        env,
-        on_stdio: false,
-    };
     if let Some(url) = settings.one("url", values::server_url)? {
         let is_sse = settings.one("transport", values::transport)? == Some(Transport::Sse);
         return Ok(Launch::Url { url, is_sse });
@@ -85,6 +79,9 @@ pub(super) fn launch(
                 absolute(values::utf8(file, CERT_FILE)?),
             ));
         }
+    }
+    for (name, model) in settings.models {
+        variables.push((name.clone(), values::utf8(model.clone(), name)?));
     }
     let key = match settings.variable(API_KEY) {
         _ if !needs_fabric => Key::Unused,

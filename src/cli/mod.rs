@@ -140,10 +140,12 @@ pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 /// Parses the arguments after the program's name.
 ///
 /// Commands about the program itself (`--help`, `--version`, `--generate man` and the like, `--list-tools`, in this order
-/// of precedence) ignore wrong values of settings; the others need every setting to be valid.
+/// of precedence) ignore wrong values of settings; the others need every setting to be valid. `models` are the variables
+/// that are not empty and begin with [`MODEL_VARIABLE`](crate::config::MODEL_VARIABLE).
 pub(crate) fn parse(
     args: impl IntoIterator<Item = OsString>,
     env: Env<'_>,
+    models: &[(String, OsString)],
     read_file: ReadFile<'_>,
 ) -> Result<Command, ExitReason> {
     let raw = RawFlags::read(args)?;
@@ -157,6 +159,7 @@ pub(crate) fn parse(
     let settings = FlagsAndEnv {
         raw: &raw,
         env,
+        models,
         on_stdio: false,
     };
     if let Some(what) = raw.last("generate") {
@@ -165,7 +168,7 @@ pub(crate) fn parse(
             let config = Box::new(resolve::resolve(&settings, read_file)?);
             return Ok(Command::Skills { dir, names, config });
         }
-        return values::generate(what, &raw.words, &|| launch::launch(&raw, env, read_file))
+        return values::generate(what, &raw.words, &|| launch::launch(settings, read_file))
             .map(Command::Generate);
     }
     let json = raw.has("json");
@@ -178,7 +181,7 @@ pub(crate) fn parse(
             continue;
         };
         let client = values::client(&format!("--{flag}"), Some(client))?;
-        let launch = || launch::launch(&raw, env, read_file)?.for_client(client);
+        let launch = || launch::launch(settings, read_file)?.for_client(client);
         return Ok(Command::Install {
             client,
             launch: is_put_in.then(launch).transpose()?,

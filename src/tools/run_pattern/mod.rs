@@ -15,6 +15,7 @@ use crate::access::Role;
 use crate::account::Resource;
 use crate::config::{MAX_ATTACHMENTS, MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error};
+use crate::text::is_language;
 
 use super::{Arguments, Policy, Prepared, RunPlan, Tool, refused};
 use run::RunPattern;
@@ -86,7 +87,7 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         ),
         language: arguments
             .parsed("language", "Of the output, such as de or pt-BR.", language)
-            .unwrap_or_default(),
+            .unwrap_or_else(|| policy.default_language.clone()),
         variables: arguments.variables(
             "variables",
             "A value for each of the pattern's variables, by name.",
@@ -224,10 +225,8 @@ fn place(step: usize) -> String {
     }
 }
 
-/// Fabric puts the language into the prompt: it must look like one, not like more instructions.
 fn language(_: &str, value: &str) -> Result<String, Error> {
-    let may_be_in_one = |c: char| c.is_alphanumeric() || " -_()".contains(c);
-    match value.chars().count() <= 64 && value.chars().all(may_be_in_one) {
+    match is_language(value) {
         true => Ok(value.to_owned()),
         false => Err(refused(
             "`language` must be the code or name of a language, such as de, pt-BR or German.",
