@@ -37,7 +37,7 @@ use arguments::Arguments;
 pub(crate) use cancel_run::cancel;
 pub(crate) use context::{Backend, Caller, Context, Peer, Place, RELATED_TASK};
 pub(crate) use outcome::{Failure, Json, Outcome};
-pub(crate) use run_result::{end, request_id, result};
+pub(crate) use run_result::{end, request_id, result, silence};
 
 /// Every tool, in listing order. The first one needs no arguments: clients that try a server out call it with `{}`.
 pub(crate) static TOOLS: &[Tool] = &[

@@ -105,7 +105,11 @@ impl Output {
                 // From here on the run is charged for it.
                 context.release(text.len());
             }
-            None => self.text.push_str(text),
+            None => {
+                self.text.push_str(text);
+                // Not the text, but that some has come.
+                self.is_full = context.run().is_some_and(|run| run.append("").is_err());
+            }
         }
     }
 
