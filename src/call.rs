@@ -8,6 +8,7 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
@@ -18,7 +19,7 @@ use crate::server::{Audience, Server};
 use crate::signals;
 use crate::sync::lock;
 use crate::text::{for_terminal, shown};
-use crate::tools::TOOLS;
+use crate::tools::{self, TOOLS};
 
 /// The tool that takes piped input.
 const RUN: &str = "fabric_run_pattern";
@@ -74,6 +75,7 @@ pub(crate) fn run(
     }
     let screen = Arc::new(Screen {
         text_wanted: !json,
+        idle_timeout: server.backend.fabric.idle_timeout(),
         ..Screen::default()
     });
     cancel_on_signal(&screen);
@@ -185,6 +187,8 @@ fn called(
 struct Screen {
     /// Whether text is printed as it comes.
     text_wanted: bool,
+    /// After so much silence the run is given up.
+    idle_timeout: Duration,
     stopped: AtomicBool,
     state: Mutex<CallState>,
 }
@@ -198,8 +202,19 @@ struct CallState {
     ended_line: bool,
     /// Whether the line about waiting was printed.
     said_wait: bool,
+    /// The last silence of a run, in steps of 10 s.
+    silent_steps: u64,
     /// Why stdout cannot be written any more.
     lost: Option<io::Error>,
+}
+
+impl CallState {
+    /// What to say about a run that is silent: every 10 s.
+    fn silence(&mut self, silence: Duration, idle_timeout: Duration) -> Option<String> {
+        let steps = silence.as_secs() / 10;
+        let is_new = std::mem::replace(&mut self.silent_steps, steps) != steps;
+        tools::silence(silence, idle_timeout).filter(|_| is_new)
+    }
 }
 
 impl Screen {
@@ -331,6 +346,12 @@ impl Audience for Screen {
         }
     }
 
+    fn idle(&self, silence: Duration) {
+        if let Some(text) = lock(&self.state).silence(silence, self.idle_timeout) {
+            say(&text);
+        }
+    }
+
     fn stopped(&self) -> bool {
         tell(&mut lock(&self.state));
         self.stopped.load(Ordering::Acquire)
@@ -382,6 +403,20 @@ mod tests {
             assert!(message.contains(&told), "{message}");
         }
         assert_eq!(parsed(None), Ok(Map::new()));
+    }
+
+    #[test]
+    fn a_silence_is_told_every_10_s() {
+        let (mut state, limit) = (CallState::default(), Duration::from_secs(300));
+        let mut told = |seconds: u64| {
+            let tenths = (0..10).map(|tenth| Duration::from_millis(seconds * 1000 + tenth * 100));
+            tenths
+                .filter_map(|silence| state.silence(silence, limit))
+                .count()
+        };
+        let seconds: Vec<u64> = (0..61).filter(|&second| told(second) == 1).collect();
+        assert_eq!(seconds, [30, 40, 50, 60]);
+        assert_eq!([told(0), told(35)], [0, 1], "after some text");
     }
 
     #[test]

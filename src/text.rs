@@ -114,6 +114,13 @@ pub(crate) fn prefix(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
+/// Whether this may be the code or name of a language. Fabric puts it into the prompt: it must look like one, not like
+/// more instructions.
+pub(crate) fn is_language(text: &str) -> bool {
+    let may_be_in_one = |c: char| c.is_alphanumeric() || " -_()".contains(c);
+    text.chars().count() <= 64 && text.chars().all(may_be_in_one)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

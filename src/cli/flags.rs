@@ -43,6 +43,10 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
     ),
     (OAUTH_CLIENT_SECRET, "Secret of that client"),
     (
+        "FABRIC_MODEL_PATTERN_NAME",
+        "As --pattern-model of PATTERN_NAME, for each pattern, as Fabric's own command line knows it",
+    ),
+    (
         CERT_FILE,
         "PEM file of the certificates to trust for an https:// Fabric or OAuth issuer",
     ),
@@ -140,6 +144,16 @@ pub(crate) const FLAGS: &[Flag] = &[
         set(&mut c.policy.default_vendor, values::model(t))
     })
     .help("Vendor of --default-model"),
+    many(Runs, "pattern-model", "PATTERN=MODEL", |c, t| {
+        push(&mut c.policy.pattern_models, values::pattern_model(t))
+    })
+    .help("Model of one pattern's runs that name none; PATTERN=VENDOR|MODEL names its vendor too"),
+    one(Runs, "default-language", "LANGUAGE", |c, t| {
+        set(&mut c.policy.default_language, values::language(t))
+    })
+    .help("Language of outputs of runs that name none, such as de or pt-BR"),
+    switch(Runs, "strip-thinking", |c| &mut c.policy.strip_thinking)
+        .help("Leave out a block <think> or <thinking> that opens an output"),
     one(Runs, "max-runs", "COUNT", |c, t| {
         set(&mut c.max_runs, count(t, 1, MAX_MAX_RUNS))
     })

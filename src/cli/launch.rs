@@ -80,6 +80,9 @@ pub(super) fn launch(settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
             ));
         }
     }
+    for (name, model) in settings.models {
+        variables.push((name.clone(), values::utf8(model.clone(), name)?));
+    }
     let key = match settings.variable(API_KEY) {
         _ if !needs_fabric => Key::Unused,
         Some(_) => Key::Set,

@@ -11,7 +11,9 @@ use super::flags::{
     OAUTH_CLIENT_SECRET,
 };
 use super::{Env, ExitReason, RawFlags, ReadFile, values};
-use crate::config::{Config, HTTP_MAX_RUNS, OAuthSettings, Policy, Secret, Transport};
+use crate::config::{
+    Config, HTTP_MAX_RUNS, OAuthSettings, PatternModel, Policy, Secret, Transport,
+};
 use crate::url::{Host, WebUrl};
 
 /// A token shorter than this many characters is taken, with a warning.
@@ -50,7 +52,13 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
     config.fabric.ca_file = settings.variable(CERT_FILE).map(PathBuf::from);
     config.http.token = token(settings, &mut config.warnings)?;
     config.http.oauth = oauth(settings)?;
-    require_default_model(settings, &config.policy)?;
+    let of_patterns = settings.models.iter().map(|(name, value)| {
+        let model = values::utf8(value.clone(), name)?;
+        values::model_of(name.clone(), &model).map_err(|why| named(name, why))
+    });
+    let of_patterns = of_patterns.collect::<Result<Vec<_>, _>>()?;
+    config.policy.pattern_models.splice(0..0, of_patterns);
+    require_allowed_models(settings, &config.policy)?;
     require_token(settings, &mut config)?;
     Ok(config)
 }
@@ -90,8 +98,9 @@ fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthSettings>, ExitReason
     ))
 }
 
-/// Requires an allowed default model, since a run without one would get Fabric's own default.
-fn require_default_model(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result<(), ExitReason> {
+/// Requires an allowed default model, since a run without one would get Fabric's own default, and allowed models of
+/// patterns.
+fn require_allowed_models(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result<(), ExitReason> {
     let allowed = &policy.allowed_models;
     if policy.default_model.is_empty() && !policy.default_vendor.is_empty() {
         return Err(named(
@@ -99,21 +108,31 @@ fn require_default_model(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result<
             "there is no --default-model; a vendor alone names nothing, so give both",
         ));
     }
-    if allowed.is_empty()
-        || allowed
-            .iter()
-            .any(|model| model.eq_ignore_ascii_case(&policy.default_model))
-    {
-        return Ok(());
+    let is_refused = |model: &str| {
+        !allowed.is_empty() && !allowed.iter().any(|one| one.eq_ignore_ascii_case(model))
+    };
+    if is_refused(&policy.default_model) {
+        return Err(named(
+            &settings.name("allow-model"),
+            format_args!(
+                "--default-model must be one of the allowed models, for a run that names none would get Fabric's \
+                 default; give --default-model {}",
+                values::shown(&allowed[0])
+            ),
+        ));
     }
-    Err(named(
-        &settings.name("allow-model"),
-        format_args!(
-            "--default-model must be one of the allowed models, for a run that names none would get Fabric's default; \
-             give --default-model {}",
-            values::shown(&allowed[0])
-        ),
-    ))
+    let mut of_patterns = policy.pattern_models.iter();
+    match of_patterns.find(|one| is_refused(&one.model)) {
+        Some(PatternModel { pattern, model, .. }) => Err(named(
+            &settings.name("allow-model"),
+            format_args!(
+                "\"{}\", the model of {}, is not allowed; allow it too, or give the pattern another",
+                values::shown(model),
+                values::shown(pattern)
+            ),
+        )),
+        None => Ok(()),
+    }
 }
 
 fn token(
@@ -219,10 +238,13 @@ fn named(name: &str, reason: impl Display) -> ExitReason {
 }
 
 /// What was given, on the command line and in the environment.
+#[derive(Clone, Copy)]
 pub(super) struct FlagsAndEnv<'a> {
     pub(super) raw: &'a RawFlags,
     pub(super) env: Env<'a>,
     pub(super) read_file: ReadFile<'a>,
+    /// Fabric's variables for the models of patterns.
+    pub(super) models: &'a [(String, OsString)],
     /// Whether it is for a client, which starts the program on stdio: what only HTTP has counts as not given.
     pub(super) on_stdio: bool,
 }

@@ -17,7 +17,8 @@ use super::topics::TOPICS;
 use super::{ExitReason, Generate, Help};
 use crate::access::{self, Role};
 use crate::clients::{CLIENTS, McpClient, NAMES};
-use crate::config::{LogFormat, LogLevel, MAX_NAME, MAX_SECRET, Secret, Transport};
+use crate::config::{LogFormat, LogLevel, MAX_NAME, MAX_SECRET, PatternModel, Secret, Transport};
+use crate::text::is_language;
 use crate::url::{self, Authority, Host, MAX_ADDRESS};
 
 /// Shortest time that can be set.
@@ -111,6 +112,40 @@ pub(super) fn model(text: &str) -> Result<String, String> {
         _ => Err(wrong(
             text,
             format_args!("is no such name; give 1 to {MAX_NAME} characters, as Fabric lists it"),
+        )),
+    }
+}
+
+/// A pattern and its model: `PATTERN=MODEL` or `PATTERN=VENDOR|MODEL`.
+pub(super) fn pattern_model(text: &str) -> Result<PatternModel, String> {
+    let (name, model) = text.split_once('=').ok_or_else(|| {
+        let why = "does not say which pattern and which model; give PATTERN=MODEL or PATTERN=VENDOR|MODEL";
+        wrong(text, why)
+    })?;
+    model_of(pattern(name)?, model)
+}
+
+/// The model of one pattern: `MODEL` or `VENDOR|MODEL`.
+pub(super) fn model_of(pattern: String, text: &str) -> Result<PatternModel, String> {
+    let (vendor, name) = text.split_once('|').unwrap_or(("", text));
+    let (model, vendor) = match vendor {
+        "" => (model(name)?, String::new()),
+        vendor => (model(name)?, model(vendor)?),
+    };
+    Ok(PatternModel {
+        pattern,
+        model,
+        vendor,
+    })
+}
+
+/// The language of an output.
+pub(super) fn language(text: &str) -> Result<String, String> {
+    match is_language(text) {
+        true => Ok(text.to_owned()),
+        false => Err(wrong(
+            text,
+            "is not a language; give its code or name, such as de, pt-BR or German",
         )),
     }
 }

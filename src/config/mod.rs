@@ -16,6 +16,9 @@ pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// Variable of the key for Fabric's API.
 pub(crate) const API_KEY: &str = "FABRIC_API_KEY";
+/// What Fabric's variables for the models of single patterns begin with; the name follows in upper case, with `_` for
+/// each `-`.
+pub(crate) const MODEL_VARIABLE: &str = "FABRIC_MODEL_";
 /// Variable of the token that callers over HTTP must show.
 pub(crate) const AUTH_TOKEN: &str = "FABRIC_MCP_AUTH_TOKEN";
 
@@ -169,7 +172,7 @@ pub(crate) struct Config {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Which patterns and models the operator allows; enforced by `tools`.
+/// Which patterns and models the operator allows, and what runs get that do not say; enforced by `tools`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Policy {
     /// Patterns that may be run although they are refused by default: `--allow-pattern`.
@@ -183,6 +186,23 @@ pub(crate) struct Policy {
     pub(crate) default_model: String,
     /// The vendor of `default_model`, or empty: `--default-vendor`.
     pub(crate) default_vendor: String,
+    /// Models of single patterns, which win over `default_model`; a later one wins over an earlier one:
+    /// [`MODEL_VARIABLE`], then `--pattern-model`. All are among `allowed_models`, unless that is empty.
+    pub(crate) pattern_models: Vec<PatternModel>,
+    /// The language of outputs of runs that name none: `--default-language`; empty for Fabric's default.
+    pub(crate) default_language: String,
+    /// Leave out a block of thinking that opens the output of runs that do not say: `--strip-thinking`.
+    pub(crate) strip_thinking: bool,
+}
+
+/// The model of one pattern.
+#[derive(Clone, Debug)]
+pub(crate) struct PatternModel {
+    /// The name of the pattern, or of the variable of patterns.
+    pub(crate) pattern: String,
+    pub(crate) model: String,
+    /// Its vendor, or empty.
+    pub(crate) vendor: String,
 }
 
 /// How long calls wait for runs, and the runs' retention.

@@ -136,6 +136,10 @@ pub(crate) struct Chat {
     pub(crate) thinking: String,
     /// Lets the model search the web, if the vendor supports it.
     pub(crate) search: bool,
+    /// Where such a search is to be made from: a time zone or a language code, as the vendor wants it, or empty.
+    pub(crate) search_location: String,
+    /// The model's context window in tokens, which only Ollama is told; 0 for Fabric's default.
+    pub(crate) context_length: usize,
     /// Passed on unchanged, although no Fabric up to 1.4.470 reads them.
     pub(crate) attachments: Vec<String>,
 }
@@ -159,6 +163,8 @@ impl Chat {
             presence_penalty: 0.0,
             thinking: String::new(),
             search: false,
+            search_location: String::new(),
+            context_length: 0,
             attachments: Vec::new(),
         }
     }
@@ -198,10 +204,10 @@ impl Serialize for Chat {
         wire.serialize_field("topP", &self.top_p)?;
         wire.serialize_field("frequencyPenalty", &self.frequency_penalty)?;
         wire.serialize_field("presencePenalty", &self.presence_penalty)?;
-        wire.serialize_field("modelContextLength", &0)?;
+        wire.serialize_field("modelContextLength", &self.context_length)?;
         wire.serialize_field("thinking", &self.thinking)?;
         wire.serialize_field("search", &self.search)?;
-        wire.serialize_field("searchLocation", "")?;
+        wire.serialize_field("searchLocation", &self.search_location)?;
         if !self.attachments.is_empty() {
             wire.serialize_field("attachments", &self.attachments)?;
         }

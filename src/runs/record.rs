@@ -1,6 +1,7 @@
 //! The metadata of a run, in memory and in its file: everything but the text.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -154,6 +155,15 @@ impl Record {
             error: None,
             result: None,
         }
+    }
+
+    /// How long nothing has come from it; zero once it has ended.
+    pub(crate) fn silence(&self) -> Duration {
+        let since = match self.state {
+            RunState::Working => milliseconds_now().saturating_sub(self.updated),
+            _ => 0,
+        };
+        Duration::from_millis(since)
     }
 
     /// The same without what its worker reported.

@@ -1,6 +1,7 @@
 //! A client within this process: `--call` asks the server as the user who started it.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -20,6 +21,9 @@ pub(crate) trait Audience: Send + Sync {
     fn stopped(&self) -> bool {
         false
     }
+
+    /// As [`Peer::idle`].
+    fn idle(&self, _silence: Duration) {}
 }
 
 impl Server {
@@ -75,5 +79,9 @@ impl Peer for LocalPeer {
 
     fn stopped(&self) -> bool {
         self.audience.stopped()
+    }
+
+    fn idle(&self, silence: Duration) {
+        self.audience.idle(silence);
     }
 }

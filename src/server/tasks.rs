@@ -193,7 +193,7 @@ pub(super) fn status(run: &Run, keep: Duration) -> Vec<u8> {
 /// The result that the call returns without a task.
 fn write_result(run: &Run, record: &Record, account: &Account, result: &mut ResultWriter) {
     let request_id = tools::request_id(record).unwrap_or_default();
-    let outcome = tools::result(run, None, true, account);
+    let outcome = tools::result(run, None, true, Duration::MAX, account);
     write(&outcome, account, &request_id, result);
 }
 

@@ -257,6 +257,7 @@ fn early_answer(
     let (run, id, context) = (run.clone(), call.id.clone(), call.context);
     let (keep, revision) = (call.server.backend.settings.keep, context.request.revision);
     let (account, request_id) = (context.caller.account.clone(), context.request_id.clone());
+    let idle_timeout = call.server.backend.fabric.idle_timeout();
     let (runs, may_be_task) = (call.server.backend.runs.clone(), context.request.tasks);
     move || {
         let is_task = is_task || may_be_task && runs.promise(&run, keep).is_ok();
@@ -266,7 +267,7 @@ fn early_answer(
         if is_task {
             tasks::created(&run, keep, &mut result);
         } else {
-            let outcome = tools::result(&run, max_chars, true, &account);
+            let outcome = tools::result(&run, max_chars, true, idle_timeout, &account);
             write(&outcome, &account, &request_id, &mut result);
         }
         result.end()
@@ -282,7 +283,8 @@ fn write_run(
     result: &mut ResultWriter,
 ) {
     let account = &call.context.caller.account;
-    let outcome = tools::result(run, max_chars, keeps, account);
+    let idle_timeout = call.server.backend.fabric.idle_timeout();
+    let outcome = tools::result(run, max_chars, keeps, idle_timeout, account);
     write(&outcome, account, &call.context.request_id, result);
     if outcome.is_err() && keeps {
         // With the id, the caller can read a text that is truncated here.

@@ -165,12 +165,16 @@ impl<'a> Arguments<'a> {
 
     /// A truth value; false if left out.
     pub(super) fn flag(&mut self, name: &'static str, description: &'static str) -> bool {
+        self.choice(name, description).unwrap_or_default()
+    }
+
+    /// A truth value.
+    pub(super) fn choice(&mut self, name: &'static str, description: &'static str) -> Option<bool> {
         let read = |path: &str, node: &Node<'_>| match node {
             Node::Bool(value) => Ok(*value),
             other => Err(wrong_type(path, "true or false", other)),
         };
         self.ask(name, "boolean", String::new(), description, read)
-            .unwrap_or_default()
     }
 
     /// A number within these bounds.

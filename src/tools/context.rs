@@ -52,8 +52,9 @@ pub(crate) trait Peer: Send + Sync {
     /// A run begins: there may be something to say before the answer.
     fn begins(&self) {}
 
-    /// Called about every 100 ms while Fabric is silent, to keep the connection alive.
-    fn idle(&self) {}
+    /// Called about every 100 ms while Fabric is silent, to keep the connection alive. `silence`: how long nothing has
+    /// come from the run.
+    fn idle(&self, _silence: Duration) {}
 }
 
 /// What all calls share: Fabric, and the runs.
@@ -570,7 +571,9 @@ impl Wait for Context {
         }
         drop(notes);
         if !is_answered {
-            self.caller.peer.idle();
+            let run = self.run().map(RunWriter::run);
+            let silence = run.map_or(Duration::ZERO, |run| run.bare().silence());
+            self.caller.peer.idle(silence);
         }
         Ok(())
     }

@@ -188,6 +188,8 @@ pub(super) fn shown(
     let next_offset = ((end as u64) < total_chars).then_some(end);
     let mut warnings = rest.warnings;
     let error = run_result::error(&record);
+    let idle_timeout = context.backend.fabric.idle_timeout();
+    let silence = run_result::silence(record.silence(), idle_timeout);
     match &error {
         Some(error) if error.kind == Kind::Cancelled => warnings.push(format!(
             "The run was {}: this is what had arrived of its output.",
@@ -195,6 +197,7 @@ pub(super) fn shown(
         )),
         Some(error) => warnings.push(format!("The run failed. {}", error.detail)),
         None if record.state == RunState::Working => {
+            warnings.extend(silence.clone());
             warnings.push(
                 "The run is still working: call fabric_get_run again for the rest.".to_owned(),
             );
@@ -205,6 +208,11 @@ pub(super) fn shown(
         warnings.push(format!(
             "There is more of the output: call fabric_get_run again with offset {next}."
         ));
+    }
+    let mut blocks = warnings.clone();
+    if text.is_empty() {
+        // Its silence stands where the text would.
+        blocks.retain(|warning| silence.as_ref() != Some(warning));
     }
     let shown = RunView {
         run_id: record.id.to_string(),
@@ -219,12 +227,16 @@ pub(super) fn shown(
         usage: record.usage,
         error: error
             .map(|e| json!({ "type": e.kind.urn(), "title": e.kind.title(), "detail": e.detail })),
-        warnings: warnings.clone(),
+        warnings,
+        silence: silence.unwrap_or_default(),
         _memory: memory,
     };
     Ok(Outcome {
-        warnings,
-        ..Outcome::text(shown, |shown| &shown.output_text)
+        warnings: blocks,
+        ..Outcome::text(shown, |shown| match shown.output_text.as_str() {
+            "" => &shown.silence,
+            text => text,
+        })
     })
 }
 
@@ -247,6 +259,8 @@ struct RunView {
     error: Option<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
+    #[serde(skip)]
+    silence: String,
     /// Of the text.
     #[serde(skip)]
     _memory: Guard,

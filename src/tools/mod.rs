@@ -37,7 +37,7 @@ use arguments::Arguments;
 pub(crate) use cancel_run::cancel;
 pub(crate) use context::{Backend, Caller, Context, Peer, Place, RELATED_TASK};
 pub(crate) use outcome::{Failure, Json, Outcome};
-pub(crate) use run_result::{end, request_id, result};
+pub(crate) use run_result::{end, request_id, result, silence};
 
 /// Every tool, in listing order. The first one needs no arguments: clients that try a server out call it with `{}`.
 pub(crate) static TOOLS: &[Tool] = &[
@@ -291,13 +291,13 @@ mod tests {
 
     /// What a client puts into a model's context.
     #[test]
-    fn all_tools_take_at_most_6800_bytes_of_json() {
+    fn all_tools_take_at_most_7500_bytes_of_json() {
         let tool = |tool: &Tool| {
             let schema = parsed(&tool.input_schema());
             json!({"name": tool.name, "description": tool.description, "inputSchema": schema})
         };
         let bytes = Value::from_iter(TOOLS.iter().map(tool)).to_string().len();
-        assert!(bytes <= 6800, "{bytes} bytes");
+        assert!(bytes <= 7500, "{bytes} bytes");
     }
 
     #[test]

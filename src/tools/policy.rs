@@ -1,6 +1,6 @@
 //! Which patterns may be run, and with which models.
 
-use crate::config::Policy;
+use crate::config::{MODEL_VARIABLE, PatternModel, Policy};
 use crate::fabric::{Chat, Error, Name, names};
 
 use super::refused;
@@ -26,15 +26,16 @@ impl Policy {
         self.refusal(pattern).is_none()
     }
 
-    /// Sets the default model if the run names none, and refuses a model that is not allowed. `field` is the argument.
+    /// Sets the pattern's model or else the default one if the run names none, and refuses a model that is not allowed. `field` is the argument.
     ///
     /// # Errors
     /// `invalid-request`, naming the models that may be run.
     pub(crate) fn model(&self, field: &str, chat: &mut Chat) -> Result<(), Error> {
-        if chat.model.is_empty() && !self.default_model.is_empty() {
-            chat.model.clone_from(&self.default_model);
+        if chat.model.is_empty() {
+            let (model, vendor) = self.model_of(chat.pattern.as_str());
+            chat.model.clone_from(model);
             if chat.vendor.is_empty() {
-                chat.vendor.clone_from(&self.default_vendor);
+                chat.vendor.clone_from(vendor);
             }
         }
         if self.allowed_models.is_empty() {
@@ -56,6 +57,18 @@ impl Policy {
                 self.allowed_models.join(", ")
             ))
             .about(field)),
+        }
+    }
+
+    /// The model and vendor of runs of a pattern that name none.
+    fn model_of(&self, pattern: &str) -> (&String, &String) {
+        // As Fabric's command line derives it.
+        let variable = MODEL_VARIABLE.to_owned() + &pattern.replace('-', "_").to_uppercase();
+        let is_meant =
+            |own: &&PatternModel| own.pattern == variable || names::is_same(pattern, &own.pattern);
+        match self.pattern_models.iter().rfind(is_meant) {
+            Some(own) => (&own.model, &own.vendor),
+            None => (&self.default_model, &self.default_vendor),
         }
     }
 
@@ -149,6 +162,31 @@ mod tests {
         assert_eq!(run(&default, "", ""), ok("small", "A"));
         assert_eq!(run(&default, "", "B"), ok("small", "B"));
         assert_eq!(run(&default, "large", ""), ok("large", ""));
+        let own = |pattern: &str, model: &str, vendor: &str| PatternModel {
+            pattern: pattern.into(),
+            model: model.into(),
+            vendor: vendor.into(),
+        };
+        let by_pattern = Policy {
+            pattern_models: vec![
+                own("FABRIC_MODEL_SUMMARIZE", "theirs", "V"),
+                own("other", "o", "O"),
+            ],
+            ..default.clone()
+        };
+        assert_eq!(run(&by_pattern, "", ""), ok("theirs", "V"));
+        assert_eq!(run(&by_pattern, "", "B"), ok("theirs", "B"));
+        assert_eq!(run(&by_pattern, "large", ""), ok("large", ""));
+        let by_flag = Policy {
+            pattern_models: [
+                by_pattern.pattern_models,
+                vec![own("Summarize", "ours", "")],
+            ]
+            .concat(),
+            allowed_models: vec!["Ours".into(), "small".into()],
+            ..default.clone()
+        };
+        assert_eq!(run(&by_flag, "", ""), ok("Ours", ""));
         let strict = Policy {
             allowed_models: vec!["small".into(), "Mid".into()],
             ..default

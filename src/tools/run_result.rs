@@ -1,6 +1,8 @@
 //! The result of `fabric_run_pattern`, built from the stored run: the same for the call, for tasks, and after a
 //! restart.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -13,6 +15,9 @@ use super::{Failure, Outcome};
 
 /// The format of most output.
 pub(super) const DEFAULT_FORMAT: &str = "markdown";
+
+/// Silence of a run that its caller is told of.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// What the store keeps of a result beside text and usage.
 #[derive(Default, Deserialize, Serialize)]
@@ -40,6 +45,18 @@ impl Rest {
     }
 }
 
+/// What a caller is told of a run from which nothing has come for so long; `None` if that is usual. `limit` is how long
+/// it may be silent.
+pub(crate) fn silence(silence: Duration, limit: Duration) -> Option<String> {
+    (silence >= SILENCE).then(|| {
+        format!(
+            "Nothing has arrived for {} s; Fabric gives no sign when its model fails; it is given up after {} s.",
+            silence.as_secs(),
+            limit.as_secs()
+        )
+    })
+}
+
 /// Why a run failed.
 pub(super) fn error(record: &Record) -> Option<Error> {
     match record.state {
@@ -52,7 +69,7 @@ pub(super) fn error(record: &Record) -> Option<Error> {
             let kind = text("kind").and_then(Kind::named).unwrap_or(Kind::Internal);
             let mut error = Error::new(kind, text("detail").unwrap_or("The reason was not kept."));
             let after = kept.and_then(|kept| kept["retry_after_ms"].as_u64());
-            error.retry_after = after.map(std::time::Duration::from_millis);
+            error.retry_after = after.map(Duration::from_millis);
             Some(error)
         }
     }
@@ -91,11 +108,13 @@ pub(crate) fn request_id(record: &Record) -> Option<String> {
     Rest::of(record).request_id
 }
 
-/// The result of a run, or its text so far, cut to `max_chars`. `told`: the caller knows the run's id.
+/// The result of a run, or its text so far, cut to `max_chars`. `told`: the caller knows the run's id. `idle_timeout`:
+/// after so much silence it is given up.
 pub(crate) fn result(
     run: &Run,
     max_chars: Option<usize>,
     told: bool,
+    idle_timeout: Duration,
     account: &Account,
 ) -> Result<Outcome, Failure> {
     let record = run.record();
@@ -116,6 +135,8 @@ pub(crate) fn result(
     let omitted_chars = max_chars
         .and_then(|max| (run.chars() as usize).checked_sub(max))
         .filter(|n| *n > 0);
+    let silence = silence(record.silence(), idle_timeout);
+    rest.warnings.extend(silence.clone());
     if record.state == RunState::Working {
         rest.warnings.push(format!(
             "The run is still working, and this is its output so far. Call fabric_get_run with run_id {} for the rest; \
@@ -133,19 +154,28 @@ pub(crate) fn result(
         rest.warnings
             .push(format!("The output was cut to {max} characters by max_chars: {omitted} more were left out. {how}"));
     }
+    let mut warnings = rest.warnings.clone();
+    if text.is_empty() {
+        // Its silence stands where the text would.
+        warnings.retain(|warning| silence.as_ref() != Some(warning));
+    }
     let output = RunOutput {
         output_format: rest.format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned()),
         output_text: text,
         usage: record.usage,
         omitted_chars,
-        warnings: rest.warnings.clone(),
+        warnings: rest.warnings,
+        silence: silence.unwrap_or_default(),
         status: record.state.name(),
         run_id: told.then(|| record.id.to_string()),
         _memory: memory,
     };
     Ok(Outcome {
-        warnings: rest.warnings,
-        ..Outcome::text(output, |output| &output.output_text)
+        warnings,
+        ..Outcome::text(output, |output| match output.output_text.as_str() {
+            "" => &output.silence,
+            text => text,
+        })
     })
 }
 
@@ -175,10 +205,29 @@ struct RunOutput {
     omitted_chars: Option<usize>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
+    #[serde(skip)]
+    silence: String,
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     run_id: Option<String>,
     /// Of the text.
     #[serde(skip)]
     _memory: Guard,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silence_is_told_once_it_is_long() {
+        let told = |seconds| silence(Duration::from_secs(seconds), Duration::from_secs(300));
+        assert_eq!(told(29), None);
+        assert_eq!(
+            told(40).as_deref(),
+            Some(
+                "Nothing has arrived for 40 s; Fabric gives no sign when its model fails; it is given up after 300 s."
+            )
+        );
+    }
 }

@@ -64,6 +64,7 @@ mod streaming;
 mod support_tests;
 mod tasks;
 mod templates;
+mod thinking;
 mod tls;
 mod tools;
 mod tools_arguments;

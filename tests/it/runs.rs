@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::thread;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -546,4 +547,43 @@ fn a_folder_that_others_can_change_is_refused_at_the_start() {
     let remedy = format!("others can write to it: chmod 700 {}", state.display());
     let ran = runs.program(&fabric).run(DEADLINE);
     ran.expect_code(1).expect_stderr(&remedy);
+}
+
+#[test]
+fn a_silent_run_is_said_to_be_silent_where_its_text_would_be() {
+    const AGO: Duration = Duration::from_secs(40);
+    let (fabric, folder) = (FakeFabric::start(), TempFolder::new("silent"));
+    let reply = Reply::sse().gate().content("late").complete();
+    fabric.on("POST /chat", reply);
+    let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
+    let begun = client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})));
+    assert_eq!(begun["content"][0]["text"], "", "not yet: {begun}");
+    fabric.wait_held(1);
+    // As if it had begun some time ago.
+    let path = folder.path("state").join(id(&begun));
+    let record = fs::read(path.with_extension("json")).unwrap();
+    let mut record: Value = serde_json::from_slice(&record).unwrap();
+    let updated = record["updated"].as_u64().unwrap() - AGO.as_millis() as u64;
+    record["updated"] = updated.into();
+    fs::write(path.with_extension("json"), record.to_string()).unwrap();
+    let text = fs::File::options()
+        .append(true)
+        .open(path.with_extension("txt"));
+    let text = text.unwrap();
+    text.set_modified(SystemTime::now() - AGO).unwrap();
+    let mut other = Stdio::speaking(NEWEST, folder.program(&fabric));
+    let arguments = json!({"run_id": id(&begun), "wait_seconds": 0});
+    let result = other.call("fabric_get_run", arguments);
+    let said = result["content"][0]["text"].as_str().unwrap();
+    assert!(
+        said.starts_with("Nothing has arrived for 4")
+            && said.ends_with("its model fails; it is given up after 300 s."),
+        "{result}"
+    );
+    assert_eq!(data(&result)["output_text"], "");
+    assert_eq!(data(&result)["warnings"][0], said);
+    assert_eq!(result["content"].as_array().unwrap().len(), 2, "{result}");
+    fabric.release_all();
+    let late = get_until(&mut client, &id(&begun), 4);
+    assert_eq!(late["content"][0]["text"], "late");
 }

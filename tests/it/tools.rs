@@ -281,6 +281,33 @@ fn a_run_sends_exactly_its_arguments_to_fabric() {
 }
 
 #[test]
+fn the_call_wins_then_the_patterns_model_then_the_default() {
+    let fabric = FakeFabric::start();
+    let program = Program::with(&fabric)
+        .env("FABRIC_MODEL_LAB_FLOUNCE", "V|theirs")
+        .flags("--default-model small --default-language de --pattern-model ai=W|ours");
+    let mut client = Stdio::speaking(NEWEST, program);
+    let no_model = json!({"pattern_name": "lab-flounce"});
+    let model = json!({"pattern_name": "ai", "model_name": "large", "language": "fr"});
+    for (arguments, vendor, model, language) in [
+        (json!({"pattern_name": "ai"}), "W", "ours", "de"),
+        (no_model, "V", "theirs", "de"),
+        (json!({"pattern_name": "summarize"}), "", "small", "de"),
+        (model, "", "large", "fr"),
+    ] {
+        fabric.forget();
+        client.call("fabric_run_pattern", arguments);
+        let chat = fabric.chats().remove(0);
+        let prompt = &chat["prompts"][0];
+        assert_eq!(
+            (&prompt["vendor"], &prompt["model"], &chat["language"]),
+            (&json!(vendor), &json!(model), &json!(language)),
+            "{chat}"
+        );
+    }
+}
+
+#[test]
 fn the_key_is_sent_with_every_request_and_a_missing_one_reported() {
     let fabric = FakeFabric::start();
     fabric.require_key("canary-key");

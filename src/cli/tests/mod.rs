@@ -3,7 +3,7 @@
 use super::flags::{FLAGS, VARIABLES};
 use super::*;
 use crate::clients::NAMES;
-use crate::config::{LogLevel, Transport};
+use crate::config::{LogLevel, MODEL_VARIABLE, Transport};
 use std::time::Duration;
 
 mod commands;
@@ -30,7 +30,10 @@ fn parse_with(args: &str, vars: Vars<'_>) -> Result<Command, ExitReason> {
         Some("binary") => Ok("secr\u{1}et".to_owned()),
         _ => Err(io::Error::new(io::ErrorKind::NotFound, "no such file")),
     };
-    parse(args, &env, &read)
+    let is_model = |name: &&(&str, &str)| name.0.starts_with(MODEL_VARIABLE);
+    let models = vars.iter().filter(is_model);
+    let models = models.map(|(name, value)| (name.to_string(), OsString::from(value)));
+    parse(args, &env, &models.collect::<Vec<_>>(), &read)
 }
 
 fn config_with(args: &str, vars: Vars<'_>) -> Config {
@@ -124,6 +127,8 @@ fn flags_and_variables_say_the_same_and_flags_win() {
             "LEVEL" => ("Warn", "DEBUG"),
             "URL" => ("http://fabric", "http://other"),
             "SECONDS" => ("0.25", "604800"),
+            "PATTERN=MODEL" => ("summarize=V|m", "x=y"),
+            "LANGUAGE" => ("de", "fr"),
             "NAME" => ("create_coding_feature", "other"),
             "COUNT" => ("1", "2"),
             "MIB" => ("32", "65536"),
@@ -309,20 +314,20 @@ fn values_that_are_not_utf8_are_refused() {
     use std::os::unix::ffi::OsStringExt;
     let bad = || OsString::from_vec(b"caf\xe9".to_vec());
     let none = |_: &Path| Err(io::Error::other("none"));
-    let error = parse(["--host".into(), bad()], &|_| None, &none).unwrap_err();
+    let error = parse(["--host".into(), bad()], &|_| None, &[], &none).unwrap_err();
     assert_eq!(
         error.reason,
         "--host: the value is not UTF-8; write it in UTF-8"
     );
     let all = "FABRIC_BASE_URL FABRIC_API_KEY FABRIC_MCP_ALLOWED_HOST FABRIC_MCP_DEMO";
     for name in all.split(' ') {
-        let error = parse([], &|wanted| (wanted == name).then(bad), &none).unwrap_err();
+        let error = parse([], &|wanted| (wanted == name).then(bad), &[], &none).unwrap_err();
         assert_eq!(
             error.reason,
             format!("{name}: the value is not UTF-8; write it in UTF-8")
         );
     }
-    let error = parse([bad()], &|_| None, &none).unwrap_err();
+    let error = parse([bad()], &|_| None, &[], &none).unwrap_err();
     assert!(
         error
             .reason
@@ -505,6 +510,11 @@ fn settings_that_need_one_another_say_so() {
         "--allow-model a => --allow-model: --default-model must be one of the allowed models",
         "--allow-model a --default-model b => give --default-model a",
         "--default-vendor V => --default-vendor: there is no --default-model",
+        r#"--allow-model a --default-model a --pattern-model x=b => --allow-model: "b", the model of x, is not allowed;"#,
+        r#"--pattern-model x => --pattern-model: "x" does not say which pattern and which model; give PATTERN=MODEL or"#,
+        r#"--pattern-model x=V| => --pattern-model: "" is no such name"#,
+        r#"--pattern-model a/b=m => --pattern-model: "a/b" is not a pattern's name"#,
+        r#"--default-language de. => --default-language: "de." is not a language; give its code or name"#,
         r#"--trusted-proxy nginx => --trusted-proxy: "nginx" is not an address"#,
         "--generate token => --generate token: give a name and a role",
         "--generate token a => --generate token: give a name and a role",
@@ -528,6 +538,24 @@ fn settings_that_need_one_another_say_so() {
             &*policy.default_vendor
         ),
         (2, "A", "V")
+    );
+    let models = [("FABRIC_MODEL_SUMMARIZE", "V|c")];
+    let policy = config_with("--pattern-model x=a --pattern-model y=W|b", &models).policy;
+    let models_of = policy.pattern_models.iter();
+    let models_of: Vec<_> = models_of
+        .map(|one| (&*one.pattern, &*one.vendor, &*one.model))
+        .collect();
+    assert_eq!(
+        models_of,
+        [
+            ("FABRIC_MODEL_SUMMARIZE", "V", "c"),
+            ("x", "", "a"),
+            ("y", "W", "b")
+        ]
+    );
+    assert_eq!(
+        error_with("--allow-model a --default-model a", &models),
+        "--allow-model: \"c\", the model of FABRIC_MODEL_SUMMARIZE, is not allowed; allow it too, or give the pattern another"
     );
     let open = "--transport http --host 0.0.0.0";
     assert!(parse_with(&format!("{open} --tokens-file x"), &[]).is_ok());

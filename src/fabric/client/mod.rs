@@ -194,6 +194,11 @@ impl Client {
         }
     }
 
+    /// The silence after which a run is given up.
+    pub(crate) fn idle_timeout(&self) -> Duration {
+        self.settings.idle_timeout
+    }
+
     /// The limits of a run.
     pub(super) fn run_limits(&self) -> Limits {
         Limits {

@@ -7,6 +7,8 @@ use crate::text::prefix;
 use crate::tools::run_result::{DEFAULT_FORMAT, Rest};
 use crate::tools::{Context, Outcome};
 
+use super::thinking::ThinkingFilter;
+
 /// Length of the prefix that decides the format, in bytes.
 const FORMAT_TEXT: usize = 4 << 10;
 
@@ -25,6 +27,12 @@ const MERMAID: [&str; 6] = [
 pub(super) struct Output {
     /// Whether the text is the run's result: then the run has it.
     is_result: bool,
+    /// Leaves out what the model thinks before it answers.
+    thinking: Option<ThinkingFilter>,
+    /// A block of thinking has no end, and is in the text.
+    pub(super) is_unclosed: bool,
+    /// All of the output was left out.
+    pub(super) is_only_thinking: bool,
     /// The text of an earlier step.
     pub(super) text: String,
     bytes: usize,
@@ -36,9 +44,10 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn new(is_result: bool) -> Output {
+    pub(super) fn new(is_result: bool, strip_thinking: bool) -> Output {
         Output {
             is_result,
+            thinking: strip_thinking.then(ThinkingFilter::default),
             ..Output::default()
         }
     }
@@ -53,25 +62,55 @@ impl Output {
                 if self.is_full {
                     return Err(no_room());
                 }
-                self.bytes += content.len();
                 let format = format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned());
-                context.content(&format, &content);
-                match context.run().filter(|_| self.is_result) {
-                    Some(run) => {
-                        self.is_full = run.append(&content).is_err();
-                        // From here on the run is charged for it.
-                        context.release(content.len());
+                match &mut self.thinking {
+                    Some(thinking) => {
+                        let (text, left_out) = thinking.take(&content);
+                        context.release(left_out);
+                        self.relay(&format, &text, context);
                     }
-                    None => self.text.push_str(&content),
+                    None => self.relay(&format, &content, context),
                 }
                 self.format.get_or_insert(format);
             }
             Event::Usage(usage) => self.usage = Some(usage),
             Event::Error { content } => context.event("error", &content),
-            Event::Complete => context.event("complete", ""),
+            Event::Complete => {
+                self.finish(context);
+                context.event("complete", "");
+            }
             Event::Other => {}
         }
         Ok(())
+    }
+
+    /// Relays what was held in case it was thinking, as nothing more comes.
+    pub(super) fn finish(&mut self, context: &Context) {
+        let Some(thinking) = self.thinking.take() else {
+            return;
+        };
+        let (rest, is_unclosed) = thinking.finish();
+        self.is_unclosed = is_unclosed;
+        self.is_only_thinking = self.bytes == 0 && rest.is_empty();
+        self.relay(DEFAULT_FORMAT, &rest, context);
+    }
+
+    /// Keeps a part of the output and tells the caller.
+    fn relay(&mut self, format: &str, text: &str, context: &Context) {
+        self.bytes += text.len();
+        context.content(format, text);
+        match context.run().filter(|_| self.is_result) {
+            Some(run) => {
+                self.is_full = run.append(text).is_err();
+                // From here on the run is charged for it.
+                context.release(text.len());
+            }
+            None => {
+                self.text.push_str(text);
+                // Not the text, but that some has come.
+                self.is_full = context.run().is_some_and(|run| run.append("").is_err());
+            }
+        }
     }
 
     /// Counts the text and tokens of a step that has ended.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::config::MAX_PARTIAL_TEXT;
-use crate::fabric::{Chat, Kind, Usage, Wait};
+use crate::fabric::{Chat, Error, Kind, Usage, Wait};
 use crate::text::shown;
 use crate::tools::echo::without_echo;
 use crate::tools::{Context, Failure, Outcome};
@@ -15,12 +15,16 @@ use super::plan;
 const NOT_READ: &str = "The attachments were not read: Fabric's REST API ignores them today. If the output speaks of \
                         their content, it is made up. Put the text itself into input_text.";
 
+/// The warning, or the error of an earlier step, if nothing is left of an output.
+const ONLY_THINKING: &str = "The model only thought and gave no answer: all of its output was left out                              (strip_thinking).";
+
 /// A call with checked arguments: the first step, and those of `then`.
 pub(super) struct RunPattern {
     pub(super) steps: Vec<Chat>,
     /// A copy of a short input, to be removed from errors in the log.
     pub(super) echo: Option<String>,
     pub(super) stream: bool,
+    pub(super) strip_thinking: bool,
     pub(super) max_chars: Option<usize>,
 }
 
@@ -105,7 +109,7 @@ impl RunPattern {
             input,
             ..step.clone()
         };
-        let mut output = Output::new(is_result);
+        let mut output = Output::new(is_result, self.strip_thinking);
         let ended = fabric.check(chat, wait).and_then(|checked| {
             warnings.extend(checked.unused().iter().map(|name| {
                 let name = shown(name, 64);
@@ -114,10 +118,26 @@ impl RunPattern {
             context.count()?;
             fabric.run(checked, wait, &mut |event| output.take(event, context))
         });
+        output.finish(context);
         context.flush();
         output.count(&step.model, context);
-        let Err(error) = ended else { return Ok(output) };
-        let mut error = plan::explain(step, error, context);
+        let mut error = match ended {
+            Err(error) => plan::explain(step, error, context),
+            Ok(()) if output.is_only_thinking && !is_result => {
+                Error::new(Kind::ApiError, ONLY_THINKING)
+            }
+            Ok(()) => {
+                if output.is_only_thinking {
+                    warnings.push(ONLY_THINKING.to_owned());
+                }
+                if output.is_unclosed {
+                    warnings.push(format!(
+                        "The output of {pattern} begins with thinking that does not end, so it was not left out."
+                    ));
+                }
+                return Ok(output);
+            }
+        };
         if count > 1 {
             let i = i + 1;
             error.detail = format!("Step {i} of {count} ({pattern}) failed. {}", error.detail);

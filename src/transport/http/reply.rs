@@ -328,7 +328,7 @@ impl Peer for PostPeer {
         self.reply.open();
     }
 
-    fn idle(&self) {
+    fn idle(&self, _: Duration) {
         self.reply.keep_alive();
     }
 }

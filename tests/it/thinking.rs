@@ -1,0 +1,113 @@
+//! `strip_thinking`: a block of thinking that opens an output is nobody's, wherever Fabric cuts it.
+
+use serde_json::{Value, json};
+
+use crate::support::fabric::FakeFabric;
+use crate::support::process::Program;
+use crate::support::reply::Reply;
+use crate::support::stdio::Stdio;
+use crate::support::transports::{self, EACH};
+use crate::support::{Caller, Era};
+
+const OUTPUT: &str = "<think>hm, <b> ü</think>\n\n<thinking>more</thinking>An ü of <think>.";
+const ANSWER: &str = "An ü of <think>.";
+
+fn run(more: Value) -> Value {
+    let mut arguments = json!({"pattern_name": "ai", "input_text": "x", "strip_thinking": true});
+    let members = arguments.as_object_mut().unwrap();
+    members.extend(more.as_object().unwrap().clone());
+    arguments
+}
+
+#[test]
+fn thinking_is_left_out_wherever_fabric_cuts_it() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    let cuts = (1..OUTPUT.len()).filter(|&at| OUTPUT.is_char_boundary(at));
+    let cut = cuts.map(|at| Reply::run(&[&OUTPUT[..at], &OUTPUT[at..]]));
+    for reply in cut.chain([Reply::run(&[OUTPUT]).dripped()]) {
+        fabric.once("POST /chat", reply);
+        let arguments = run(json!({"stream": true}));
+        let id = client.begin_call("fabric_run_pattern", arguments, Some(json!("t")));
+        let result = client.answer(&id)["result"].take();
+        assert_eq!(result["structuredContent"]["output_text"], ANSWER);
+        assert_eq!(result["structuredContent"].get("warnings"), None);
+        let notes = client.notes();
+        let texts = notes.iter().map(|note| note["params"]["message"].as_str());
+        assert_eq!(texts.flatten().collect::<String>(), ANSWER, "{notes:?}");
+        let run_id = result["structuredContent"]["run_id"].clone();
+        let stored = client.call("fabric_get_run", json!({ "run_id": run_id }));
+        assert_eq!(stored["structuredContent"]["output_text"], ANSWER);
+    }
+}
+
+#[test]
+fn each_step_gets_the_answer_of_the_one_before_and_nothing_is_run_on_none() {
+    for (wire, era) in EACH {
+        let fabric = FakeFabric::start();
+        let mut client = transports::open(wire, era, Program::with(&fabric), None);
+        fabric.once("POST /chat", Reply::run(&[OUTPUT]));
+        let result = client.call("fabric_run_pattern", run(json!({"then": ["summarize"]})));
+        let text = format!("Ran summarize on: {ANSWER}");
+        assert_eq!(result["content"][0]["text"], text, "{result}");
+        fabric.once("POST /chat", Reply::run(&["<think>hm</think>\n"]));
+        let said = client.failure(
+            "fabric_run_pattern",
+            run(json!({"then": ["summarize"]})),
+            "fabric-api-error",
+        );
+        assert!(
+            said.contains("Step 1 of 2 (ai) failed. The model only thought"),
+            "{said}"
+        );
+        fabric.expect_chats(3);
+    }
+}
+
+#[test]
+fn what_does_not_end_is_text_and_an_output_of_nothing_else_is_said_to_be_so() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::speaking(
+        Era::Legacy("2025-11-25"),
+        Program::with(&fabric).flags("--strip-thinking"),
+    );
+    for (output, text, warning) in [
+        (
+            "<think>hm",
+            "<think>hm",
+            "begins with thinking that does not end",
+        ),
+        ("<think>hm</think> ", "", "The model only thought"),
+    ] {
+        fabric.once("POST /chat", Reply::run(&[output]));
+        let result = client.call("fabric_run_pattern", json!({"pattern_name": "ai"}));
+        let got = &result["structuredContent"];
+        assert_eq!(got["output_text"], text);
+        let warnings = got["warnings"].to_string();
+        assert!(warnings.contains(warning), "{output}: {warnings}");
+    }
+    // What had arrived is not lost, and the call decides.
+    fabric.once("POST /chat", Reply::sse().content("<think>hm").cut());
+    let result = client.call("fabric_run_pattern", json!({"pattern_name": "ai"}));
+    assert_eq!(result["content"][1]["text"], "<think>hm", "{result}");
+    fabric.once("POST /chat", Reply::run(&[OUTPUT]));
+    let result = client.call("fabric_run_pattern", run(json!({"strip_thinking": false})));
+    assert_eq!(result["structuredContent"]["output_text"], OUTPUT);
+}
+
+#[test]
+fn context_length_and_search_location_are_what_fabric_calls_them() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    let arguments =
+        run(json!({"context_length": 32768, "search": true, "search_location": "Europe/Berlin"}));
+    client.call("fabric_run_pattern", arguments);
+    let body = &fabric.requests_of("POST /chat")[0].body;
+    assert_eq!(
+        String::from_utf8_lossy(body),
+        "{\"prompts\":[{\"userInput\":\"x\",\"vendor\":\"\",\"model\":\"\",\"contextName\":\"\",\"patternName\":\"ai\",\
+         \"strategyName\":\"\",\"sessionName\":\"\",\"variables\":{}}],\"language\":\"\",\"temperature\":0.7,\
+         \"topP\":0.9,\"frequencyPenalty\":0.0,\"presencePenalty\":0.0,\"modelContextLength\":32768,\"thinking\":\"\",\
+         \"search\":true,\"searchLocation\":\"Europe/Berlin\"}"
+    );
+}
