@@ -2,8 +2,9 @@
 //!
 //! A run costs money: one `POST /chat` for each step, never sent twice. The checks before it are in `plan`.
 //!
-//! In scope: arguments. Not in scope: running (`run`) and output (`output`).
+//! In scope: arguments. Not in scope: running (`run`), input (`input`) and output (`output`).
 
+mod input;
 mod output;
 mod plan;
 mod run;
@@ -140,6 +141,10 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         let place = place(i);
         policy.check(&format!("{place}pattern_name"), &step.pattern)?;
         policy.model(&format!("{place}model_name"), step)?;
+    }
+    // A vendor's model may open it.
+    if !steps[0].search {
+        input::not_a_link("input_text", &input)?;
     }
     let run = RunPattern {
         echo: (input.len() <= MAX_ECHO).then(|| input.clone()),

@@ -9,7 +9,7 @@ use crate::tools::echo::without_echo;
 use crate::tools::{Context, Failure, Outcome};
 
 use super::output::{Output, add};
-use super::plan;
+use super::{input, plan};
 
 /// The warning about attachments.
 const NOT_READ: &str = "The attachments were not read: Fabric's REST API ignores them today. If the output speaks of \
@@ -34,7 +34,7 @@ impl RunPattern {
     }
 
     fn steps(&self, mut input: String, context: &Arc<Context>) -> Result<Outcome, Failure> {
-        let mut warnings = Vec::new();
+        let mut warnings = Vec::from_iter(input::doubt(&input).map(str::to_owned));
         if self.steps.iter().any(|step| !step.attachments.is_empty()) {
             warnings.push(NOT_READ.to_owned());
         }
