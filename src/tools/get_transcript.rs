@@ -6,8 +6,10 @@ use serde::Serialize;
 
 use crate::access::Role;
 use crate::account::{Full, Resource};
-use crate::fabric::{Error, Kind, VideoId};
+use crate::config::MAX_FABRIC_BODY;
+use crate::fabric::{Error, Kind, Transcript, VideoId};
 
+use super::get_pattern_details::part;
 use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused};
 
 pub(super) const TOOL: Tool = Tool {
@@ -27,7 +29,10 @@ const OUTPUT: &str = r#"{
     "transcript":{"type":"string","description":"The text."},
     "video_id":{"type":"string","description":"The video's ID."},
     "title":{"type":"string","description":"Its title."},
-    "description":{"type":"string","description":"Its description."}
+    "description":{"type":"string","description":"Its description."},
+    "total_chars":{"type":"integer","description":"Characters of the whole transcript, where this is a part of it."},
+    "next_offset":{"type":"integer","description":"The offset at which the next part begins, where there is one."},
+    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."}
   },
   "required":["transcript","video_id"]
 }"#;
@@ -40,6 +45,12 @@ struct VideoText {
     title: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_chars: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_offset: Option<usize>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
@@ -57,9 +68,21 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
         "timestamps",
         "Begin each line with its time. Default false.",
     );
+    let offset = arguments
+        .integer("offset", (0, MAX_FABRIC_BODY), "Characters to skip.")
+        .unwrap_or(0);
+    let max_chars = arguments
+        .integer(
+            "max_chars",
+            (1, MAX_FABRIC_BODY),
+            "Most characters. Default: all.",
+        )
+        .unwrap_or(MAX_FABRIC_BODY);
     let video = video?;
     Ok(Prepared::new(move |context| {
-        transcript(context, &video, language.as_deref(), timestamps).map_err(|error| Failure {
+        let found = fetch(context, &video, language.as_deref(), timestamps);
+        let shown = found.map(|found| shown(found, &video, offset, max_chars));
+        shown.map_err(|error| Failure {
             // The video is private to the caller, and yt-dlp's messages name it.
             logged: (error.kind == Kind::ApiError).then(|| "[...]".to_owned()),
             ..error.into()
@@ -84,12 +107,13 @@ fn language(value: &str) -> Result<String, Error> {
     ))
 }
 
-fn transcript(
+/// Has Fabric fetch a transcript, which counts against the caller's rate.
+fn fetch(
     context: &Arc<Context>,
     video: &VideoId,
     language: Option<&str>,
     timestamps: bool,
-) -> Result<Outcome, Error> {
+) -> Result<Transcript, Error> {
     let _fetching = context
         .caller
         .account
@@ -101,15 +125,31 @@ fn transcript(
         })?;
     context.count()?;
     let fabric = &context.backend.fabric;
-    let found = fabric.transcript(video, language, timestamps, &context.wait())?;
+    fabric.transcript(video, language, timestamps, &context.wait())
+}
+
+fn shown(found: Transcript, video: &VideoId, offset: usize, max_chars: usize) -> Outcome {
     let is_said = |text: &String| !text.is_empty() && text != video.as_str();
+    let (transcript, next_offset) = part(&found.transcript, offset, max_chars);
+    let more = next_offset.map(|next| {
+        format!(
+            "There is more of the transcript: if you need it, call fabric_get_transcript again with offset {next}."
+        )
+    });
+    let is_part = transcript.len() < found.transcript.len();
     let text = VideoText {
-        transcript: found.transcript,
+        transcript: transcript.to_owned(),
         video_id: video.as_str().to_owned(),
         title: found.title.filter(is_said),
         description: found.description.filter(is_said),
+        total_chars: is_part.then(|| found.transcript.chars().count()),
+        next_offset,
+        warnings: more.into_iter().collect(),
     };
-    Ok(Outcome::text(text, |text| &text.transcript))
+    Outcome {
+        warnings: text.warnings.clone(),
+        ..Outcome::text(text, |text| &text.transcript)
+    }
 }
 
 #[cfg(test)]
