@@ -139,6 +139,11 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
         Err(error) => return Ok(Action::Answer(wrong_arguments(tool, error, &request))),
     };
     let Prepared { work, run, .. } = prepared;
+    if task.is_some() && run.is_none() {
+        return Err(Refusal::params(
+            "A dry run cannot be a task: call it without params.task.",
+        ));
+    }
     let wait = run.as_ref().and_then(|plan| plan.wait);
     let called = ToolCall {
         tool,

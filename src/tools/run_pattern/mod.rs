@@ -62,6 +62,10 @@ const OUTPUT: &str = r#"{
 fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
     let pattern = arguments.pattern("Exact name, as fabric_list_patterns gives it.");
     let input = arguments.text("input_text", "What the pattern works on.");
+    let dry_run = arguments.flag(
+        "dry_run",
+        "Return the prompt itself, without a model: free.",
+    );
     let stream = arguments.flag(
         "stream",
         "Also send the text to the client as it comes. Default false.",
@@ -142,8 +146,8 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         policy.check(&format!("{place}pattern_name"), &step.pattern)?;
         policy.model(&format!("{place}model_name"), step)?;
     }
-    // A vendor's model may open it.
-    if !steps[0].search {
+    // A vendor's model may open it, and a dry run pays nothing.
+    if !(steps[0].search || dry_run) {
         input::not_a_link("input_text", &input)?;
     }
     let run = RunPattern {
@@ -167,8 +171,16 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         .iter()
         .map(|pattern| ("pattern", pattern.clone()));
     let model = Some(("model", plan.model.clone())).filter(|(_, model)| !model.is_empty());
+    let fields = patterns.chain(model);
+    if dry_run {
+        let dry = Some(("dry_run", "true".to_owned()));
+        return Ok(Prepared {
+            fields: fields.chain(dry).collect(),
+            ..Prepared::new(move |context| run.dry_run(input, context))
+        });
+    }
     Ok(Prepared {
-        fields: patterns.chain(model).collect(),
+        fields: fields.collect(),
         place: Resource::Runs,
         run: Some(plan),
         ..Prepared::new(move |context| run.run(input, context))

@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::config::MAX_PARTIAL_TEXT;
-use crate::fabric::{Chat, Kind, Usage, Wait};
+use crate::fabric::{Chat, Kind, Name, Usage, Wait};
 use crate::text::shown;
 use crate::tools::echo::without_echo;
-use crate::tools::{Context, Failure, Outcome};
+use crate::tools::get_pattern_details::part;
+use crate::tools::run_result::DEFAULT_FORMAT;
+use crate::tools::{Context, Failure, Outcome, prompt};
 
 use super::output::{Output, add};
 use super::{input, plan};
@@ -24,12 +28,68 @@ pub(super) struct RunPattern {
     pub(super) max_chars: Option<usize>,
 }
 
+/// The result of a dry run.
+#[derive(Serialize)]
+struct DryRun {
+    output_format: &'static str,
+    output_text: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
 impl RunPattern {
     /// Runs the steps on `input`, which is freed once it is sent.
     pub(super) fn run(self, input: String, context: &Arc<Context>) -> Result<Outcome, Failure> {
         self.steps(input, context).map_err(|failure| Failure {
             logged: Some(self.logged(&failure)),
             ..failure
+        })
+    }
+
+    /// The prompt of the first step, of which nothing is sent to a model.
+    pub(super) fn dry_run(self, input: String, context: &Arc<Context>) -> Result<Outcome, Failure> {
+        let shown = self.first_prompt(&input, context);
+        shown.map_err(|failure| Failure {
+            logged: Some(self.logged(&failure)),
+            ..failure
+        })
+    }
+
+    fn first_prompt(&self, input: &str, context: &Arc<Context>) -> Result<Outcome, Failure> {
+        plan::check(&self.steps, input, context)?;
+        let step = &self.steps[0];
+        let strategy = step.strategy.as_ref().map_or("", Name::as_str);
+        let text = prompt(context, &step.pattern, input, &step.variables, strategy)
+            .map_err(|error| plan::explain(step, error, context))?;
+        let named = |what, name: &Option<Name>| {
+            name.as_ref()
+                .map(|name| format!("{what} \"{}\"", name.as_str()))
+        };
+        let strategy = named("The text begins with the strategy", &step.strategy);
+        let begins = strategy.map(|strategy| format!("{strategy}."));
+        let language = Some(&step.language).filter(|language| !language.is_empty());
+        let more = [
+            named("the text of the context", &step.context),
+            named("the messages of the session", &step.session),
+            language.map(|language| format!("the order to answer in the language {language}")),
+        ];
+        let more: Vec<String> = more.into_iter().flatten().collect();
+        let adds = (!more.is_empty()).then(|| {
+            format!(
+                "A run also sends what is not shown here: {}.",
+                more.join(", ")
+            )
+        });
+        let (output_text, next) = part(&text, 0, self.max_chars.unwrap_or(usize::MAX));
+        let cut = next.map(|most| format!("The prompt was cut to {most} characters by max_chars."));
+        let shown = DryRun {
+            output_format: DEFAULT_FORMAT,
+            output_text: output_text.to_owned(),
+            warnings: begins.into_iter().chain(adds).chain(cut).collect(),
+        };
+        Ok(Outcome {
+            warnings: shown.warnings.clone(),
+            ..Outcome::text(shown, |shown| &shown.output_text)
         })
     }
 
