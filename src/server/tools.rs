@@ -207,7 +207,7 @@ fn run_pattern(
         let error = Error::new(Kind::InvalidRequest, detail).about("wait_seconds");
         return refused(error, result);
     }
-    if let Err(error) = context.may_begin(plan.patterns.len() as u32) {
+    if let Err(error) = context.may_begin(plan.rate) {
         return refused(error, result);
     }
     let record = Record::new(context.caller.owner.clone(), plan.patterns, plan.model);

@@ -16,7 +16,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_transcript",
     title: "Get a YouTube transcript",
     description: "Get the transcript of a YouTube video, and its title and description where Fabric has a key for YouTube. \
-                  To work on it, pass the text to fabric_run_pattern as input_text. Takes up to a minute.",
+                  To run a pattern on it, fabric_run_pattern takes the video itself. Takes up to a minute.",
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
@@ -59,15 +59,7 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
         "Address of one video at youtube.com or youtu.be.",
         VideoId::parse,
     );
-    let language = arguments.parsed(
-        "language",
-        "Wanted language, such as de or pt-BR. Default en.",
-        |_, value| language(value),
-    );
-    let timestamps = arguments.flag(
-        "timestamps",
-        "Begin each line with its time. Default false.",
-    );
+    let style = TranscriptStyle::read(arguments);
     let offset = arguments
         .integer("offset", (0, MAX_FABRIC_BODY), "Characters to skip.")
         .unwrap_or(0);
@@ -80,13 +72,7 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
         .unwrap_or(MAX_FABRIC_BODY);
     let video = video?;
     Ok(Prepared::new(move |context| {
-        let found = fetch(context, &video, language.as_deref(), timestamps);
-        let shown = found.map(|found| shown(found, &video, offset, max_chars));
-        shown.map_err(|error| Failure {
-            // The video is private to the caller, and yt-dlp's messages name it.
-            logged: (error.kind == Kind::ApiError).then(|| "[...]".to_owned()),
-            ..error.into()
-        })
+        fetch(context, &video, &style).map(|found| shown(found, &video, offset, max_chars))
     }))
 }
 
@@ -107,25 +93,52 @@ fn language(value: &str) -> Result<String, Error> {
     ))
 }
 
+/// How a transcript is wanted.
+#[derive(Default, PartialEq)]
+pub(super) struct TranscriptStyle {
+    language: Option<String>,
+    timestamps: bool,
+}
+
+impl TranscriptStyle {
+    /// Asks for it.
+    pub(super) fn read(arguments: &mut Arguments<'_>) -> TranscriptStyle {
+        TranscriptStyle {
+            language: arguments.parsed(
+                "language",
+                "Wanted language, such as de or pt-BR. Default en.",
+                |_, value| language(value),
+            ),
+            timestamps: arguments.flag(
+                "timestamps",
+                "Begin each line with its time. Default false.",
+            ),
+        }
+    }
+}
+
 /// Has Fabric fetch a transcript, which counts against the caller's rate.
-fn fetch(
+pub(super) fn fetch(
     context: &Arc<Context>,
     video: &VideoId,
-    language: Option<&str>,
-    timestamps: bool,
-) -> Result<Transcript, Error> {
-    let _fetching = context
-        .caller
-        .account
-        .take(Resource::Transcripts, 1)
-        .map_err(|Full| {
+    style: &TranscriptStyle,
+) -> Result<Transcript, Failure> {
+    let fetch = || {
+        let account = &context.caller.account;
+        let _fetching = account.take(Resource::Transcripts, 1).map_err(|Full| {
             let detail = "Fabric is fetching as many transcripts as it may, for you or for everybody. Try again in a \
                           moment.";
             Error::new(Kind::TooManyRequests, detail)
         })?;
-    context.count()?;
-    let fabric = &context.backend.fabric;
-    fabric.transcript(video, language, timestamps, &context.wait())
+        context.count()?;
+        let (fabric, wait) = (&context.backend.fabric, &context.wait());
+        fabric.transcript(video, style.language.as_deref(), style.timestamps, wait)
+    };
+    fetch().map_err(|error| Failure {
+        // The video is private to the caller, and yt-dlp's messages name it.
+        logged: (error.kind == Kind::ApiError).then(|| "[...]".to_owned()),
+        ..error.into()
+    })
 }
 
 fn shown(found: Transcript, video: &VideoId, offset: usize, max_chars: usize) -> Outcome {

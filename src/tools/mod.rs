@@ -92,6 +92,8 @@ pub(crate) type Work = Box<dyn FnOnce(&Arc<Context>) -> Result<Outcome, Failure>
 pub(crate) struct RunPlan {
     /// The patterns, one after the other.
     pub(crate) patterns: Vec<String>,
+    /// What it counts against the caller's rate: each step, and a transcript.
+    pub(crate) rate: u32,
     /// The model asked for, or empty.
     pub(crate) model: String,
     /// How long its caller wants to wait for it.

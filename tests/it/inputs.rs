@@ -1,12 +1,13 @@
 //! What a run works on: links and nothing, transcripts, outputs of earlier runs; and dry runs.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
+use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::transports::{self, EACH};
-use crate::support::{Caller, expect};
+use crate::support::{Caller, DEADLINE, expect};
 
 const RUN: &str = "fabric_run_pattern";
 
@@ -66,4 +67,63 @@ fn a_dry_run_shows_what_prompts_get_shows_and_runs_nothing() {
         assert!(said.contains("lang_code"), "{said}");
         fabric.expect_chats(0);
     }
+}
+
+const TRANSCRIPT: &str = "POST /youtube/transcript";
+
+fn of_video() -> Value {
+    json!({"pattern_name": "ai", "input_from": {"youtube": "https://youtu.be/abc-DEF_123", "language": "de"}})
+}
+
+#[test]
+fn a_run_on_a_video_gets_its_transcript_and_one_on_a_run_its_output() {
+    for (wire, era) in EACH {
+        let fabric = FakeFabric::start();
+        let mut client = transports::open(wire, era, Program::with(&fabric), None);
+        let result = client.call(RUN, of_video());
+        let said = "Ran ai on: Said in de, with times: false";
+        assert_eq!(result["content"][0]["text"], said, "{wire:?}: {result}");
+        let runs = expect::success(era, &result);
+        let Some(id) = runs["run_id"].as_str() else {
+            continue;
+        };
+        let again =
+            json!({"pattern_name": "summarize", "max_chars": 3, "input_from": {"run_id": id}});
+        let result = client.call(RUN, again);
+        assert_eq!(result["content"][0]["text"], "Ran", "{wire:?}: {result}");
+        assert_eq!(fabric.chats()[1]["prompts"][0]["userInput"], said);
+        fabric.expect_chats(2);
+    }
+}
+
+#[test]
+fn a_run_whose_input_cannot_be_had_fails_and_nothing_is_sent() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    fabric.once(TRANSCRIPT, Reply::json(json!({"transcript": " "})));
+    let said = client.failure(RUN, of_video(), "fabric-api-error");
+    assert!(said.contains("got no transcript"), "{said}");
+    // Cancelled while Fabric fetches it.
+    fabric.once(TRANSCRIPT, Reply::silence());
+    fabric.forget();
+    let id = client.begin_call(RUN, of_video(), None);
+    fabric.wait_requests(TRANSCRIPT, 1);
+    client.cancel(&id);
+    assert_eq!(fabric.wait_closed(DEADLINE).route, TRANSCRIPT);
+    // Answered while Fabric fetches it.
+    fabric.once(TRANSCRIPT, Reply::silence());
+    let mut slow = of_video();
+    slow["wait_seconds"] = json!(0);
+    let data = client.success(RUN, slow);
+    assert_eq!(data["status"], "working", "{data}");
+    let on = |id: &Value| json!({"pattern_name": "ai", "input_from": {"run_id": id}});
+    let said = client.failure(RUN, on(&data["run_id"]), "invalid-request");
+    assert!(said.contains("the status working"), "{said}");
+    let unknown = json!("run_00000000000000000000000000000000");
+    let said = client.failure(RUN, on(&unknown), "invalid-request");
+    assert!(
+        said.contains("`input_from.run_id` is no run of yours"),
+        "{said}"
+    );
+    fabric.expect_chats(0);
 }

@@ -1,7 +1,75 @@
-//! Inputs that are hardly meant: nothing opens a link or a file, so a model would make up what is in it.
+//! Where the input of a run comes from, and inputs that are hardly meant: nothing opens a link or a file, so a model
+//! would make up what is in it.
 
-use crate::fabric::Error;
-use crate::tools::refused;
+use std::sync::Arc;
+
+use crate::account::Full;
+use crate::config::MAX_RUN_OUTPUT;
+use crate::fabric::{Error, VideoId, Wait, no_room};
+use crate::runs::RunState;
+use crate::tools::get_run::find;
+use crate::tools::get_transcript::{TranscriptStyle, fetch};
+use crate::tools::{Arguments, Context, Failure, refused};
+
+/// Where the input of a run comes from.
+pub(super) enum InputSource {
+    /// The call itself.
+    Text(String),
+    /// The transcript of a video.
+    Video(VideoId, TranscriptStyle),
+    /// The output of an earlier run, by its id.
+    Run(String),
+}
+
+impl InputSource {
+    /// The argument `input_from`.
+    pub(super) fn read(arguments: &mut Arguments<'_>) -> Result<InputSource, Error> {
+        let video = arguments.parsed("youtube", "Address of a video.", VideoId::parse);
+        let style = TranscriptStyle::read(arguments);
+        let run_id = arguments.string("run_id", "A completed run.");
+        match (video, run_id) {
+            (Some(video), None) => Ok(InputSource::Video(video, style)),
+            (None, Some(run_id)) if style == TranscriptStyle::default() => {
+                Ok(InputSource::Run(run_id))
+            }
+            _ => Err(refused(
+                "`input_from` must have one of youtube, to which language and timestamps belong, and run_id.",
+            )),
+        }
+    }
+
+    /// The input. Its memory is charged to the call until it is sent.
+    pub(super) fn text(self, search: bool, context: &Arc<Context>) -> Result<String, Failure> {
+        let text = match self {
+            InputSource::Text(text) => return Ok(text),
+            InputSource::Video(video, style) => fetch(context, &video, &style)?.transcript,
+            InputSource::Run(run_id) => output(&run_id, context)?,
+        };
+        if !search {
+            not_a_link("input_from", &text)?;
+        }
+        Ok(text)
+    }
+}
+
+/// The whole output of a completed run of the caller's.
+fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
+    let argument = "input_from.run_id";
+    let run = find(context, argument, run_id)?;
+    let record = run.record();
+    if record.state != RunState::Completed {
+        let status = record.state.name();
+        let detail = format!(
+            "`{argument}` is a run with the status {status}: only the output of a completed one can be an input. \
+             Nothing was run."
+        );
+        return Err(refused(detail).about(argument));
+    }
+    context
+        .hold(record.bytes as usize)
+        .map_err(|Full| no_room())?;
+    Ok(run.read_chars(0, MAX_RUN_OUTPUT))
+}
 
 /// Refuses an `argument` that is nothing but a link.
 pub(super) fn not_a_link(argument: &str, input: &str) -> Result<(), Error> {
@@ -13,9 +81,8 @@ pub(super) fn not_a_link(argument: &str, input: &str) -> Result<(), Error> {
         return Ok(());
     }
     Err(refused(format!(
-        "`{argument}` is only a link, which nothing opens. Get the text behind it, of a YouTube video with \
-         fabric_get_transcript, and give that as input_text. If the pattern is for the link itself, put words around \
-         it. Nothing was run."
+        "`{argument}` is only a link, which nothing opens. Of a YouTube video give input_from {{\"youtube\": link}}; \
+         otherwise give the text itself. If the pattern is for the link as it is, put words around it. Nothing was run."
     ))
     .about(argument))
 }
@@ -64,7 +131,7 @@ mod tests {
         ] {
             let refusal = not_a_link("input_text", link).unwrap_err();
             assert_eq!(refusal.argument.as_deref(), Some("input_text"), "{link}");
-            for word in ["fabric_get_transcript", "input_text", "words around it"] {
+            for word in ["input_from", "the text itself", "words around it"] {
                 assert!(refusal.detail.contains(word), "{refusal:?}");
             }
         }

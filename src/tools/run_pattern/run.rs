@@ -12,8 +12,12 @@ use crate::tools::get_pattern_details::part;
 use crate::tools::run_result::DEFAULT_FORMAT;
 use crate::tools::{Context, Failure, Outcome, prompt};
 
+use super::input::{InputSource, doubt};
 use super::output::{Output, add};
-use super::{input, plan};
+use super::plan;
+
+/// Longest input that is kept to be removed from errors in the log, in bytes.
+const MAX_ECHO: usize = 64 << 10;
 
 /// The warning about attachments.
 const NOT_READ: &str = "The attachments were not read: Fabric's REST API ignores them today. If the output speaks of \
@@ -24,6 +28,7 @@ pub(super) struct RunPattern {
     pub(super) steps: Vec<Chat>,
     /// A copy of a short input, to be removed from errors in the log.
     pub(super) echo: Option<String>,
+    pub(super) dry_run: bool,
     pub(super) stream: bool,
     pub(super) max_chars: Option<usize>,
 }
@@ -38,23 +43,25 @@ struct DryRun {
 }
 
 impl RunPattern {
-    /// Runs the steps on `input`, which is freed once it is sent.
-    pub(super) fn run(self, input: String, context: &Arc<Context>) -> Result<Outcome, Failure> {
-        self.steps(input, context).map_err(|failure| Failure {
+    /// Runs the steps on the input, which is freed once it is sent; or shows the prompt of the first.
+    pub(super) fn run(
+        mut self,
+        input: InputSource,
+        context: &Arc<Context>,
+    ) -> Result<Outcome, Failure> {
+        let input = input.text(self.steps[0].search || self.dry_run, context)?;
+        self.echo = (input.len() <= MAX_ECHO).then(|| input.clone());
+        let done = match self.dry_run {
+            true => self.first_prompt(&input, context),
+            false => self.steps(input, context),
+        };
+        done.map_err(|failure| Failure {
             logged: Some(self.logged(&failure)),
             ..failure
         })
     }
 
-    /// The prompt of the first step, of which nothing is sent to a model.
-    pub(super) fn dry_run(self, input: String, context: &Arc<Context>) -> Result<Outcome, Failure> {
-        let shown = self.first_prompt(&input, context);
-        shown.map_err(|failure| Failure {
-            logged: Some(self.logged(&failure)),
-            ..failure
-        })
-    }
-
+    /// Shows the prompt of the first step. Nothing is sent to a model.
     fn first_prompt(&self, input: &str, context: &Arc<Context>) -> Result<Outcome, Failure> {
         plan::check(&self.steps, input, context)?;
         let step = &self.steps[0];
@@ -94,7 +101,7 @@ impl RunPattern {
     }
 
     fn steps(&self, mut input: String, context: &Arc<Context>) -> Result<Outcome, Failure> {
-        let mut warnings = Vec::from_iter(input::doubt(&input).map(str::to_owned));
+        let mut warnings = Vec::from_iter(doubt(&input).map(str::to_owned));
         if self.steps.iter().any(|step| !step.attachments.is_empty()) {
             warnings.push(NOT_READ.to_owned());
         }
@@ -154,9 +161,8 @@ impl RunPattern {
         let (fabric, wait) = (&context.backend.fabric, &context.wait());
         let (count, pattern) = (self.steps.len(), step.pattern.as_str());
         let is_result = i + 1 == count;
-        if i > 0 {
-            context.may_begin((count - i) as u32)?;
-        }
+        // The transcript, or the step before, took its time.
+        context.may_begin((count - i) as u32)?;
         context.stream_text(self.stream && is_result);
         if count > 1 {
             context.say(&format!("Step {} of {count}: {pattern}\n", i + 1));
