@@ -27,7 +27,8 @@ const RUN: &str = "fabric_run_pattern";
 const DETAILS: &str = "fabric_get_pattern_details";
 /// Its argument for the input.
 const INPUT: &str = "input_text";
-
+/// Its argument that stands instead.
+const INPUT_FROM: &str = "input_from";
 /// Its argument that lets it answer early.
 const WAIT: &str = "wait_seconds";
 
@@ -61,7 +62,8 @@ pub(crate) fn run(
             .or_insert(Value::from(MAX_FABRIC_BODY));
     }
     let stdin = io::stdin();
-    if tool == RUN && arguments.get(INPUT).is_none_or(Value::is_null) {
+    let is_given = |name| !arguments.get(name).is_none_or(Value::is_null);
+    if tool == RUN && !is_given(INPUT) && !is_given(INPUT_FROM) {
         if stdin.is_terminal() {
             say(&format!(
                 "no {INPUT} is given, and nothing is piped in: it runs without"

@@ -17,7 +17,7 @@ the user names Fabric or a pattern, or has a text or topic to be summarized, ana
 rewritten or turned into another form; do anything else without it. Describe the task as query of fabric_list_patterns. \
 If no match does the task, no pattern does: do it yourself. Else call fabric_run_pattern with the whole text as \
 input_text and a value for each of the variables that the match names. A pattern sees only that: it opens no links and \
-no files, so get their text first (of a YouTube video with fabric_get_transcript). A run calls a language model, takes \
+no files, so get their text first (a YouTube video can be input_from). A run calls a language model, takes \
 seconds to minutes and may cost money: run a pattern once, and do not repeat a run to see its output again. If its \
 status is working, fabric_get_run gets the rest.";
 

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::fabric::names::in_quotes;
-use crate::fabric::{Age, Entry, NO_STRATEGIES, Name, Snapshot, not_found, not_runnable};
+use crate::fabric::{Entry, Name, Snapshot, not_found, not_runnable};
 use crate::protocol::{Feature, Node, Params, Refusal, ResultWriter, Revision, jsonrpc};
 use crate::search::humanised;
 use crate::text::shown;
+use crate::tools::prompt;
 
 use super::call::Working;
 use super::{Action, Request, Server, while_fresh};
@@ -165,24 +166,19 @@ fn render(
         )));
     }
     let argument = |name: &str| arguments.get(name).map_or("", String::as_str);
-    let before = match argument(STRATEGY) {
-        "" => String::new(),
-        strategy => strategy_text(strategy, call)?,
-    };
     // Without the input, which may be large.
     let variables = arguments
         .iter()
         .filter(|(name, _)| entry.variables.contains(name))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
-    let rendered =
-        backend
-            .fabric
-            .apply(pattern, argument(INPUT), &variables, &call.context.wait())?;
-    let text = match before.trim() {
-        "" => rendered.system_prompt,
-        before => format!("{before}\n{}", rendered.system_prompt),
-    };
+    let text = prompt(
+        call.context,
+        pattern,
+        argument(INPUT),
+        &variables,
+        argument(STRATEGY),
+    )?;
     let out = result
         .field("description", snapshot.description(name))
         .key("messages");
@@ -190,29 +186,4 @@ fn render(
     jsonrpc::write_json(out, &text);
     out.extend_from_slice(br#","type":"text"},"role":"user"}]"#);
     Ok(())
-}
-
-/// The prompt of the strategy of this name.
-///
-/// # Errors
-/// -32602 for an unknown one, and if Fabric has none.
-fn strategy_text(name: &str, call: &Working<'_>) -> Result<String, Refusal> {
-    let catalog = &call.server.backend.catalog;
-    let strategies = catalog.strategies(Age::Cached, &call.context.wait())?;
-    let all = strategies
-        .as_deref()
-        .ok_or_else(|| Refusal::params(format!("`{STRATEGY}`: {NO_STRATEGIES}")))?;
-    match all.iter().find(|strategy| strategy.name == name) {
-        Some(strategy) => Ok(strategy.prompt.clone()),
-        None => {
-            let known: Vec<&str> = all.iter().map(|strategy| strategy.name.as_str()).collect();
-            let known = match known.is_empty() {
-                true => "none".to_owned(),
-                false => known.join(", "),
-            };
-            Err(Refusal::params(format!(
-                "`{STRATEGY}` names no strategy of Fabric: there are {known}."
-            )))
-        }
-    }
 }

@@ -139,6 +139,11 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
         Err(error) => return Ok(Action::Answer(wrong_arguments(tool, error, &request))),
     };
     let Prepared { work, run, .. } = prepared;
+    if task.is_some() && run.is_none() {
+        return Err(Refusal::params(
+            "A dry run cannot be a task: call it without params.task.",
+        ));
+    }
     let wait = run.as_ref().and_then(|plan| plan.wait);
     let called = ToolCall {
         tool,
@@ -202,7 +207,7 @@ fn run_pattern(
         let error = Error::new(Kind::InvalidRequest, detail).about("wait_seconds");
         return refused(error, result);
     }
-    if let Err(error) = context.may_begin(plan.patterns.len() as u32) {
+    if let Err(error) = context.may_begin(plan.rate) {
         return refused(error, result);
     }
     let record = Record::new(context.caller.owner.clone(), plan.patterns, plan.model);

@@ -92,6 +92,35 @@ impl<'a> Arguments<'a> {
         )
     }
 
+    /// An object whose members `read` asks for and checks; `None` if left out.
+    pub(super) fn object<T>(
+        &mut self,
+        name: &'static str,
+        description: &'static str,
+        read: fn(&mut Arguments<'_>) -> Result<T, Error>,
+    ) -> Option<T> {
+        let tool = self.tool;
+        let mut unset = Arguments::none(tool);
+        let _ = read(&mut unset);
+        let schema = unset.schema();
+        let members = schema.trim_start_matches(r#"{"type":"object","#);
+        let constraints = format!("{},", members.strip_suffix('}').unwrap_or(members));
+        let read = |path: &str, node: &'a Node<'a>| {
+            let Node::Object(given) = node else {
+                return Err(wrong_type(path, "an object", node));
+            };
+            let mut arguments = Arguments {
+                place: format!("{path}."),
+                given: given.iter().map(|(name, node)| (&**name, node)).collect(),
+                ..Arguments::none(tool)
+            };
+            let value = read(&mut arguments);
+            arguments.end()?;
+            value
+        };
+        self.ask(name, "object", constraints, description, read)
+    }
+
     /// A text of any length (the message it came in was limited); empty if left out.
     pub(super) fn text(&mut self, name: &'static str, description: &'static str) -> String {
         let text = self.ask(name, "string", String::new(), description, string);

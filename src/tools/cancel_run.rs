@@ -36,7 +36,7 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
         id => Ok(id.to_owned()),
     })?;
     Ok(Prepared::new(move |context| {
-        let run = find(context, &run_id)?;
+        let run = find(context, "run_id", &run_id)?;
         cancel(&run)?;
         shown(context, &run, 0, None)
     }))

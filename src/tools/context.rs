@@ -191,8 +191,8 @@ fn rate_is_used_up(account: &Account, steps: u32, after: Option<Duration>) -> Er
             after.as_secs() + 1
         ),
         None => format!(
-            "This call makes {steps} runs, and this server takes at most {per_minute} a minute from one caller. Shorten \
-             its chain."
+            "This call counts as {steps} runs, and this server takes at most {per_minute} a minute from one caller. \
+             Make several calls of it."
         ),
     };
     let mut error = Error::new(Kind::TooManyRequests, detail);

@@ -80,7 +80,7 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
 }
 
 /// Part of a text, and where the next one begins, in characters.
-fn part(text: &str, offset: usize, max_chars: usize) -> (&str, Option<usize>) {
+pub(super) fn part(text: &str, offset: usize, max_chars: usize) -> (&str, Option<usize>) {
     let at = |text: &str, n| text.char_indices().nth(n).map(|(at, _)| at);
     let rest = at(text, offset).map_or("", |from| &text[from..]);
     match at(rest, max_chars) {

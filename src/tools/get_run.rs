@@ -85,22 +85,22 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     Ok(Prepared {
         place,
         ..Prepared::new(move |context| {
-            let run = find(context, &run_id)?;
+            let run = find(context, "run_id", &run_id)?;
             follow(context, &run, wait, offset)?;
             shown(context, &run, offset, max_chars)
         })
     })
 }
 
-/// The caller's run. Unknown, expired and foreign ids get the same error.
-pub(super) fn find(context: &Context, run_id: &str) -> Result<Run, Error> {
+/// The caller's run, which `argument` names. Unknown, expired and foreign ids get the same error.
+pub(super) fn find(context: &Context, argument: &str, run_id: &str) -> Result<Run, Error> {
     let (runs, owner) = (&context.backend.runs, &context.caller.owner);
     runs.find(run_id, owner).ok_or_else(|| {
-        refused(
-            "`run_id` is no run of yours that is kept: it never was, or its time (--keep-runs) is over. Take it from the \
-             result of fabric_run_pattern.",
-        )
-        .about("run_id")
+        refused(format!(
+            "`{argument}` is no run of yours that is kept: it never was, or its time (--keep-runs) is over. Take it from \
+             the result of fabric_run_pattern.",
+        ))
+        .about(argument)
     })
 }
 

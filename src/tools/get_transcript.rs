@@ -6,15 +6,17 @@ use serde::Serialize;
 
 use crate::access::Role;
 use crate::account::{Full, Resource};
-use crate::fabric::{Error, Kind, VideoId};
+use crate::config::MAX_FABRIC_BODY;
+use crate::fabric::{Error, Kind, Transcript, VideoId};
 
+use super::get_pattern_details::part;
 use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_transcript",
     title: "Get a YouTube transcript",
     description: "Get the transcript of a YouTube video, and its title and description where Fabric has a key for YouTube. \
-                  To work on it, pass the text to fabric_run_pattern as input_text. Takes up to a minute.",
+                  To run a pattern on it, fabric_run_pattern takes the video itself. Takes up to a minute.",
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
@@ -27,7 +29,10 @@ const OUTPUT: &str = r#"{
     "transcript":{"type":"string","description":"The text."},
     "video_id":{"type":"string","description":"The video's ID."},
     "title":{"type":"string","description":"Its title."},
-    "description":{"type":"string","description":"Its description."}
+    "description":{"type":"string","description":"Its description."},
+    "total_chars":{"type":"integer","description":"Characters of the whole transcript, where this is a part of it."},
+    "next_offset":{"type":"integer","description":"The offset at which the next part begins, where there is one."},
+    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."}
   },
   "required":["transcript","video_id"]
 }"#;
@@ -40,6 +45,12 @@ struct VideoText {
     title: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_chars: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_offset: Option<usize>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
@@ -48,22 +59,20 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
         "Address of one video at youtube.com or youtu.be.",
         VideoId::parse,
     );
-    let language = arguments.parsed(
-        "language",
-        "Wanted language, such as de or pt-BR. Default en.",
-        |_, value| language(value),
-    );
-    let timestamps = arguments.flag(
-        "timestamps",
-        "Begin each line with its time. Default false.",
-    );
+    let style = TranscriptStyle::read(arguments);
+    let offset = arguments
+        .integer("offset", (0, MAX_FABRIC_BODY), "Characters to skip.")
+        .unwrap_or(0);
+    let max_chars = arguments
+        .integer(
+            "max_chars",
+            (1, MAX_FABRIC_BODY),
+            "Most characters. Default: all.",
+        )
+        .unwrap_or(MAX_FABRIC_BODY);
     let video = video?;
     Ok(Prepared::new(move |context| {
-        transcript(context, &video, language.as_deref(), timestamps).map_err(|error| Failure {
-            // The video is private to the caller, and yt-dlp's messages name it.
-            logged: (error.kind == Kind::ApiError).then(|| "[...]".to_owned()),
-            ..error.into()
-        })
+        fetch(context, &video, &style).map(|found| shown(found, &video, offset, max_chars))
     }))
 }
 
@@ -84,32 +93,76 @@ fn language(value: &str) -> Result<String, Error> {
     ))
 }
 
-fn transcript(
+/// How a transcript is wanted.
+#[derive(Default, PartialEq)]
+pub(super) struct TranscriptStyle {
+    language: Option<String>,
+    timestamps: bool,
+}
+
+impl TranscriptStyle {
+    /// Asks for it.
+    pub(super) fn read(arguments: &mut Arguments<'_>) -> TranscriptStyle {
+        TranscriptStyle {
+            language: arguments.parsed(
+                "language",
+                "Wanted language, such as de or pt-BR. Default en.",
+                |_, value| language(value),
+            ),
+            timestamps: arguments.flag(
+                "timestamps",
+                "Begin each line with its time. Default false.",
+            ),
+        }
+    }
+}
+
+/// Has Fabric fetch a transcript, which counts against the caller's rate.
+pub(super) fn fetch(
     context: &Arc<Context>,
     video: &VideoId,
-    language: Option<&str>,
-    timestamps: bool,
-) -> Result<Outcome, Error> {
-    let _fetching = context
-        .caller
-        .account
-        .take(Resource::Transcripts, 1)
-        .map_err(|Full| {
+    style: &TranscriptStyle,
+) -> Result<Transcript, Failure> {
+    let fetch = || {
+        let account = &context.caller.account;
+        let _fetching = account.take(Resource::Transcripts, 1).map_err(|Full| {
             let detail = "Fabric is fetching as many transcripts as it may, for you or for everybody. Try again in a \
                           moment.";
             Error::new(Kind::TooManyRequests, detail)
         })?;
-    context.count()?;
-    let fabric = &context.backend.fabric;
-    let found = fabric.transcript(video, language, timestamps, &context.wait())?;
+        context.count()?;
+        let (fabric, wait) = (&context.backend.fabric, &context.wait());
+        fabric.transcript(video, style.language.as_deref(), style.timestamps, wait)
+    };
+    fetch().map_err(|error| Failure {
+        // The video is private to the caller, and yt-dlp's messages name it.
+        logged: (error.kind == Kind::ApiError).then(|| "[...]".to_owned()),
+        ..error.into()
+    })
+}
+
+fn shown(found: Transcript, video: &VideoId, offset: usize, max_chars: usize) -> Outcome {
     let is_said = |text: &String| !text.is_empty() && text != video.as_str();
+    let (transcript, next_offset) = part(&found.transcript, offset, max_chars);
+    let more = next_offset.map(|next| {
+        format!(
+            "There is more of the transcript: if you need it, call fabric_get_transcript again with offset {next}."
+        )
+    });
+    let is_part = transcript.len() < found.transcript.len();
     let text = VideoText {
-        transcript: found.transcript,
+        transcript: transcript.to_owned(),
         video_id: video.as_str().to_owned(),
         title: found.title.filter(is_said),
         description: found.description.filter(is_said),
+        total_chars: is_part.then(|| found.transcript.chars().count()),
+        next_offset,
+        warnings: more.into_iter().collect(),
     };
-    Ok(Outcome::text(text, |text| &text.transcript))
+    Outcome {
+        warnings: text.warnings.clone(),
+        ..Outcome::text(text, |text| &text.transcript)
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod list_patterns;
 mod list_strategies;
 mod outcome;
 mod policy;
+mod prompt;
 mod run_pattern;
 mod run_result;
 
@@ -37,6 +38,7 @@ use arguments::Arguments;
 pub(crate) use cancel_run::cancel;
 pub(crate) use context::{Backend, Caller, Context, Peer, Place, RELATED_TASK};
 pub(crate) use outcome::{Failure, Json, Outcome};
+pub(crate) use prompt::prompt;
 pub(crate) use run_result::{end, request_id, result, silence};
 
 /// Every tool, in listing order. The first one needs no arguments: clients that try a server out call it with `{}`.
@@ -90,6 +92,8 @@ pub(crate) type Work = Box<dyn FnOnce(&Arc<Context>) -> Result<Outcome, Failure>
 pub(crate) struct RunPlan {
     /// The patterns, one after the other.
     pub(crate) patterns: Vec<String>,
+    /// What it counts against the caller's rate: each step, and a transcript.
+    pub(crate) rate: u32,
     /// The model asked for, or empty.
     pub(crate) model: String,
     /// How long its caller wants to wait for it.

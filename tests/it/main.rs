@@ -37,6 +37,7 @@ mod hostile_values;
 mod http;
 #[cfg(target_os = "linux")]
 mod idle;
+mod inputs;
 mod install;
 mod layers;
 mod limits;

@@ -172,6 +172,35 @@ fn a_failure_says_what_to_do_is_sent_once_and_names_no_path_nor_video() {
 }
 
 #[test]
+fn a_part_of_a_long_transcript_says_where_the_next_begins() {
+    let fabric = FakeFabric::start();
+    fabric.on(ROUTE, Reply::json(json!({"transcript": "añb"})));
+    let mut client = Stdio::ready(&fabric);
+    let mut part = |offset, max_chars| {
+        let mut arguments = video();
+        arguments["offset"] = json!(offset);
+        arguments["max_chars"] = json!(max_chars);
+        client.success(TOOL, arguments)
+    };
+    let first = part(0, 2);
+    assert_eq!(
+        (
+            &first["transcript"],
+            &first["total_chars"],
+            &first["next_offset"]
+        ),
+        (&json!("añ"), &json!(3), &json!(2))
+    );
+    let warning = first["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("offset 2"), "{warning}");
+    assert_eq!(
+        part(2, 2),
+        json!({"transcript": "b", "video_id": ID, "total_chars": 3})
+    );
+    assert_eq!(part(0, 3), json!({"transcript": "añb", "video_id": ID}));
+}
+
+#[test]
 fn it_has_the_time_of_a_list_of_models() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric)

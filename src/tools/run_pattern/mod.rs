@@ -2,8 +2,9 @@
 //!
 //! A run costs money: one `POST /chat` for each step, never sent twice. The checks before it are in `plan`.
 //!
-//! In scope: arguments. Not in scope: running (`run`) and output (`output`).
+//! In scope: arguments. Not in scope: running (`run`), input (`input`) and output (`output`).
 
+mod input;
 mod output;
 mod plan;
 mod run;
@@ -18,13 +19,14 @@ use crate::fabric::{Chat, Error};
 use crate::text::is_language;
 
 use super::{Arguments, Policy, Prepared, RunPlan, Tool, refused};
+use input::InputSource;
 use run::RunPattern;
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_run_pattern",
     title: "Run a Fabric pattern",
     description: "Run a Fabric pattern on a text with a language model and return its output. Give the whole text as \
-                  input_text: links and files are not opened. Takes seconds to minutes and may cost money.",
+                  input_text, or input_from: other links and files are not opened. Takes seconds to minutes and may cost money.",
     output: OUTPUT,
     read_only: false,
     role: Role::Run,
@@ -36,9 +38,6 @@ const MAX_WAIT: usize = 3600;
 
 /// Most tokens of `context_length`.
 const MAX_CONTEXT: usize = 10_000_000;
-
-/// Longest input that is kept to be removed from errors in the log, in bytes.
-const MAX_ECHO: usize = 64 << 10;
 
 const OUTPUT: &str = r#"{
   "type":"object",
@@ -66,6 +65,15 @@ const OUTPUT: &str = r#"{
 fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
     let pattern = arguments.pattern("Exact name, as fabric_list_patterns gives it.");
     let input = arguments.text("input_text", "What the pattern works on.");
+    let from = arguments.object(
+        "input_from",
+        "Instead of input_text: a video's transcript, or an earlier output.",
+        InputSource::read,
+    );
+    let dry_run = arguments.flag(
+        "dry_run",
+        "Return the prompt itself, without a model: free.",
+    );
     let stream = arguments.flag(
         "stream",
         "Also send the text to the client as it comes. Default false.",
@@ -158,8 +166,22 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         policy.check(&format!("{place}pattern_name"), &step.pattern)?;
         policy.model(&format!("{place}model_name"), step)?;
     }
+    // A vendor's model may open it, and a dry run pays nothing.
+    if !(steps[0].search || dry_run) {
+        input::not_a_link("input_text", &input)?;
+    }
+    let input = match from {
+        Some(_) if !input.is_empty() => {
+            return Err(
+                refused("`input_from` stands instead of `input_text`: give one of them.")
+                    .about("input_from"),
+            );
+        }
+        from => from.unwrap_or(InputSource::Text(input)),
+    };
     let run = RunPattern {
-        echo: (input.len() <= MAX_ECHO).then(|| input.clone()),
+        echo: None,
+        dry_run,
         steps,
         stream,
         strip_thinking,
@@ -169,7 +191,9 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         .steps
         .iter()
         .map(|step| step.pattern.as_str().to_owned());
+    let transcripts = u32::from(matches!(input, InputSource::Video(..)));
     let plan = RunPlan {
+        rate: run.steps.len() as u32 + transcripts,
         patterns: patterns.collect(),
         model: run.steps[0].model.clone(),
         wait: wait.map(|seconds| Duration::from_secs(seconds as u64)),
@@ -180,11 +204,19 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         .iter()
         .map(|pattern| ("pattern", pattern.clone()));
     let model = Some(("model", plan.model.clone())).filter(|(_, model)| !model.is_empty());
-    Ok(Prepared {
-        fields: patterns.chain(model).collect(),
-        place: Resource::Runs,
-        run: Some(plan),
+    let dry = dry_run.then(|| ("dry_run", "true".to_owned()));
+    let fields = patterns.chain(model).chain(dry).collect();
+    let prepared = Prepared {
+        fields,
         ..Prepared::new(move |context| run.run(input, context))
+    };
+    Ok(match dry_run {
+        true => prepared,
+        false => Prepared {
+            place: Resource::Runs,
+            run: Some(plan),
+            ..prepared
+        },
     })
 }
 
@@ -299,6 +331,15 @@ mod tests {
 "then":{} => `then` must be a list
 "then":[5] => `then[0]` must be a pattern's name or an object
 "then":[""] => `then[0].pattern_name` is missing
+"then":[{"pattern_name":"y","input_from":{"run_id":"x"}}] => `then[0].input_from` is not an argument
+"input_from":{} => `input_from` must have one of
+"input_from":{"youtube":"https://youtu.be/abc-DEF_123","run_id":"x"} => `input_from` must have one of
+"input_from":{"run_id":"x","language":"de"} => `input_from` must have one of
+"input_from":{"youtube":"https://example.org"} => `input_from.youtube` is not at
+"input_from":{"run_id":5} => `input_from.run_id` must be a string
+"input_from":{"url":"x"} => `input_from.url` is not an argument
+"input_from":"x" => `input_from` must be an object
+"input_from":{"run_id":"x"},"input_text":"x" => give one of them
 "then":["../y"] => `then[0].pattern_name`
 "then":[{}] => `then[0].pattern_name` is missing
 "then":[{"pattern_name":"y","stream":true}] => it takes pattern_name, model_name, vendor_name, strategy_name, variables.

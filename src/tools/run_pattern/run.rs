@@ -2,14 +2,22 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::config::MAX_PARTIAL_TEXT;
-use crate::fabric::{Chat, Error, Kind, Usage, Wait};
+use crate::fabric::{Chat, Error, Kind, Name, Usage, Wait};
 use crate::text::shown;
 use crate::tools::echo::without_echo;
-use crate::tools::{Context, Failure, Outcome};
+use crate::tools::get_pattern_details::part;
+use crate::tools::run_result::DEFAULT_FORMAT;
+use crate::tools::{Context, Failure, Outcome, prompt};
 
+use super::input::{InputSource, doubt};
 use super::output::{Output, add};
 use super::plan;
+
+/// Longest input that is kept to be removed from errors in the log, in bytes.
+const MAX_ECHO: usize = 64 << 10;
 
 /// The warning about attachments.
 const NOT_READ: &str = "The attachments were not read: Fabric's REST API ignores them today. If the output speaks of \
@@ -23,22 +31,81 @@ pub(super) struct RunPattern {
     pub(super) steps: Vec<Chat>,
     /// A copy of a short input, to be removed from errors in the log.
     pub(super) echo: Option<String>,
+    pub(super) dry_run: bool,
     pub(super) stream: bool,
     pub(super) strip_thinking: bool,
     pub(super) max_chars: Option<usize>,
 }
 
+/// The result of a dry run.
+#[derive(Serialize)]
+struct DryRun {
+    output_format: &'static str,
+    output_text: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
 impl RunPattern {
-    /// Runs the steps on `input`, which is freed once it is sent.
-    pub(super) fn run(self, input: String, context: &Arc<Context>) -> Result<Outcome, Failure> {
-        self.steps(input, context).map_err(|failure| Failure {
+    /// Runs the steps on the input, which is freed once it is sent; or shows the prompt of the first.
+    pub(super) fn run(
+        mut self,
+        input: InputSource,
+        context: &Arc<Context>,
+    ) -> Result<Outcome, Failure> {
+        let input = input.text(self.steps[0].search || self.dry_run, context)?;
+        self.echo = (input.len() <= MAX_ECHO).then(|| input.clone());
+        let done = match self.dry_run {
+            true => self.first_prompt(&input, context),
+            false => self.steps(input, context),
+        };
+        done.map_err(|failure| Failure {
             logged: Some(self.logged(&failure)),
             ..failure
         })
     }
 
+    /// Shows the prompt of the first step. Nothing is sent to a model.
+    fn first_prompt(&self, input: &str, context: &Arc<Context>) -> Result<Outcome, Failure> {
+        plan::check(&self.steps, input, context)?;
+        let step = &self.steps[0];
+        let strategy = step.strategy.as_ref().map_or("", Name::as_str);
+        let text = prompt(context, &step.pattern, input, &step.variables, strategy)
+            .map_err(|error| plan::explain(step, error, context))?;
+        let named = |what, name: &Option<Name>| {
+            name.as_ref()
+                .map(|name| format!("{what} \"{}\"", name.as_str()))
+        };
+        let strategy = named("The text begins with the strategy", &step.strategy);
+        let begins = strategy.map(|strategy| format!("{strategy}."));
+        let language = Some(&step.language).filter(|language| !language.is_empty());
+        let more = [
+            named("the text of the context", &step.context),
+            named("the messages of the session", &step.session),
+            language.map(|language| format!("the order to answer in the language {language}")),
+        ];
+        let more: Vec<String> = more.into_iter().flatten().collect();
+        let adds = (!more.is_empty()).then(|| {
+            format!(
+                "A run also sends what is not shown here: {}.",
+                more.join(", ")
+            )
+        });
+        let (output_text, next) = part(&text, 0, self.max_chars.unwrap_or(usize::MAX));
+        let cut = next.map(|most| format!("The prompt was cut to {most} characters by max_chars."));
+        let shown = DryRun {
+            output_format: DEFAULT_FORMAT,
+            output_text: output_text.to_owned(),
+            warnings: begins.into_iter().chain(adds).chain(cut).collect(),
+        };
+        Ok(Outcome {
+            warnings: shown.warnings.clone(),
+            ..Outcome::text(shown, |shown| &shown.output_text)
+        })
+    }
+
     fn steps(&self, mut input: String, context: &Arc<Context>) -> Result<Outcome, Failure> {
-        let mut warnings = Vec::new();
+        let mut warnings = Vec::from_iter(doubt(&input).map(str::to_owned));
         if self.steps.iter().any(|step| !step.attachments.is_empty()) {
             warnings.push(NOT_READ.to_owned());
         }
@@ -98,9 +165,8 @@ impl RunPattern {
         let (fabric, wait) = (&context.backend.fabric, &context.wait());
         let (count, pattern) = (self.steps.len(), step.pattern.as_str());
         let is_result = i + 1 == count;
-        if i > 0 {
-            context.may_begin((count - i) as u32)?;
-        }
+        // The transcript, or the step before, took its time.
+        context.may_begin((count - i) as u32)?;
         context.stream_text(self.stream && is_result);
         if count > 1 {
             context.say(&format!("Step {} of {count}: {pattern}\n", i + 1));

@@ -1,0 +1,54 @@
+//! The prompt of a pattern, as `prompts/get` and a dry run show it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::fabric::{Age, Error, NO_STRATEGIES, Name};
+
+use super::{Context, refused};
+
+/// The pattern with `input` and `variables` filled in by Fabric, after the text of `strategy`, if one is named. Runs the
+/// pattern's own plugins on Fabric's host, and no model.
+///
+/// # Errors
+/// As for a run that is refused; `invalid-request` for an unknown strategy.
+pub(crate) fn prompt(
+    context: &Arc<Context>,
+    pattern: &Name,
+    input: &str,
+    variables: &BTreeMap<String, String>,
+    strategy: &str,
+) -> Result<String, Error> {
+    let before = match strategy {
+        "" => String::new(),
+        strategy => strategy_text(strategy, context)?,
+    };
+    let fabric = &context.backend.fabric;
+    let rendered = fabric.apply(pattern, input, variables, &context.wait())?;
+    Ok(match before.trim() {
+        "" => rendered.system_prompt,
+        before => format!("{before}\n{}", rendered.system_prompt),
+    })
+}
+
+/// The prompt of the strategy of this name.
+fn strategy_text(name: &str, context: &Arc<Context>) -> Result<String, Error> {
+    let catalog = &context.backend.catalog;
+    let strategies = catalog.strategies(Age::Cached, &context.wait())?;
+    let all = strategies
+        .as_deref()
+        .ok_or_else(|| refused(format!("`strategy_name`: {NO_STRATEGIES}")))?;
+    match all.iter().find(|strategy| strategy.name == name) {
+        Some(strategy) => Ok(strategy.prompt.clone()),
+        None => {
+            let known: Vec<&str> = all.iter().map(|strategy| strategy.name.as_str()).collect();
+            let known = match known.is_empty() {
+                true => "none".to_owned(),
+                false => known.join(", "),
+            };
+            Err(refused(format!(
+                "`strategy_name` names no strategy of Fabric: there are {known}."
+            )))
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Where the input of a run comes from, and inputs that are hardly meant: nothing opens a link or a file, so a model
+//! would make up what is in it.
+
+use std::sync::Arc;
+
+use crate::account::Full;
+use crate::config::MAX_RUN_OUTPUT;
+use crate::fabric::{Error, VideoId, Wait, no_room};
+use crate::runs::RunState;
+use crate::tools::get_run::find;
+use crate::tools::get_transcript::{TranscriptStyle, fetch};
+use crate::tools::{Arguments, Context, Failure, refused};
+
+/// Where the input of a run comes from.
+pub(super) enum InputSource {
+    /// The call itself.
+    Text(String),
+    /// The transcript of a video.
+    Video(VideoId, TranscriptStyle),
+    /// The output of an earlier run, by its id.
+    Run(String),
+}
+
+impl InputSource {
+    /// The argument `input_from`.
+    pub(super) fn read(arguments: &mut Arguments<'_>) -> Result<InputSource, Error> {
+        let video = arguments.parsed("youtube", "Address of a video.", VideoId::parse);
+        let style = TranscriptStyle::read(arguments);
+        let run_id = arguments.string("run_id", "A completed run.");
+        match (video, run_id) {
+            (Some(video), None) => Ok(InputSource::Video(video, style)),
+            (None, Some(run_id)) if style == TranscriptStyle::default() => {
+                Ok(InputSource::Run(run_id))
+            }
+            _ => Err(refused(
+                "`input_from` must have one of youtube, to which language and timestamps belong, and run_id.",
+            )),
+        }
+    }
+
+    /// The input. Its memory is charged to the call until it is sent.
+    pub(super) fn text(self, search: bool, context: &Arc<Context>) -> Result<String, Failure> {
+        let text = match self {
+            InputSource::Text(text) => return Ok(text),
+            InputSource::Video(video, style) => fetch(context, &video, &style)?.transcript,
+            InputSource::Run(run_id) => output(&run_id, context)?,
+        };
+        if !search {
+            not_a_link("input_from", &text)?;
+        }
+        Ok(text)
+    }
+}
+
+/// The whole output of a completed run of the caller's.
+fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
+    let argument = "input_from.run_id";
+    let run = find(context, argument, run_id)?;
+    let record = run.record();
+    if record.state != RunState::Completed {
+        let status = record.state.name();
+        let detail = format!(
+            "`{argument}` is a run with the status {status}: only the output of a completed one can be an input. \
+             Nothing was run."
+        );
+        return Err(refused(detail).about(argument));
+    }
+    context
+        .hold(record.bytes as usize)
+        .map_err(|Full| no_room())?;
+    Ok(run.read_chars(0, MAX_RUN_OUTPUT))
+}
+
+/// Refuses an `argument` that is nothing but a link.
+pub(super) fn not_a_link(argument: &str, input: &str) -> Result<(), Error> {
+    let input = input.trim();
+    let is_link = ["http://", "https://", "file://"]
+        .iter()
+        .any(|scheme| begins_with(input, scheme));
+    if !is_link || input.contains(char::is_whitespace) {
+        return Ok(());
+    }
+    Err(refused(format!(
+        "`{argument}` is only a link, which nothing opens. Of a YouTube video give input_from {{\"youtube\": link}}; \
+         otherwise give the text itself. If the pattern is for the link as it is, put words around it. Nothing was run."
+    ))
+    .about(argument))
+}
+
+/// A warning about an input that is empty, or only a path.
+pub(super) fn doubt(input: &str) -> Option<&'static str> {
+    let input = input.trim();
+    if input.is_empty() {
+        return Some(
+            "There was no input: the pattern had only its own text to work on. If the output speaks of an input, it is \
+             made up.",
+        );
+    }
+    let drive = input.split_at_checked(1).is_some_and(|(letter, rest)| {
+        let is_letter = letter.bytes().all(|b| b.is_ascii_alphabetic());
+        is_letter && (rest.starts_with(":\\") || rest.starts_with(":/"))
+    });
+    // On Windows, paths often have blanks.
+    let is_path = match drive || input.starts_with("\\\\") {
+        true => !input.contains('\n'),
+        false => input.starts_with('/') && !input.contains(char::is_whitespace),
+    };
+    is_path.then_some(
+        "The input was only a path, and no file was opened. If the output speaks of the file's content, it is made up: \
+         give the text itself.",
+    )
+}
+
+/// Ignores the case of ASCII letters.
+fn begins_with(text: &str, start: &str) -> bool {
+    text.get(..start.len())
+        .is_some_and(|head| head.eq_ignore_ascii_case(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_alone_is_refused_and_words_let_it_through() {
+        for link in [
+            "https://example.org/a?b#c",
+            "\n HTTP://x \n",
+            "file:///etc/hosts",
+            "https://",
+        ] {
+            let refusal = not_a_link("input_text", link).unwrap_err();
+            assert_eq!(refusal.argument.as_deref(), Some("input_text"), "{link}");
+            for word in ["input_from", "the text itself", "words around it"] {
+                assert!(refusal.detail.contains(word), "{refusal:?}");
+            }
+        }
+        for text in [
+            "",
+            "httpsː//x",
+            "https:/x",
+            "See https://x",
+            "https://x\nhttps://y",
+            "<https://x>",
+            "éhttps://x",
+            "ftp://x",
+        ] {
+            assert_eq!(not_a_link("input_text", text), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_input_that_is_none_brings_a_warning() {
+        let about = |input, words: &str| doubt(input).is_some_and(|said| said.contains(words));
+        for nothing in ["", " \n\t"] {
+            assert!(about(nothing, "no input"), "{nothing:?}");
+        }
+        for path in [
+            "/etc/hosts",
+            " /tmp/x.txt\n",
+            "C:\\My Files\\x.txt",
+            "d:/x",
+            "\\\\server\\x",
+        ] {
+            assert!(about(path, "only a path"), "{path}");
+        }
+        for text in [
+            "text",
+            "/etc is a folder",
+            "a/b",
+            "C:\\x\ny",
+            "é:/x",
+            "See /tmp/x",
+            "x",
+        ] {
+            assert_eq!(doubt(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What a run works on: links and nothing, transcripts, outputs of earlier runs; and dry runs.
+
+use serde_json::{Value, json};
+
+use crate::support::fabric::FakeFabric;
+use crate::support::process::Program;
+use crate::support::reply::Reply;
+use crate::support::stdio::Stdio;
+use crate::support::transports::{self, EACH};
+use crate::support::{Caller, DEADLINE, expect};
+
+const RUN: &str = "fabric_run_pattern";
+
+#[test]
+fn a_link_alone_is_not_run_and_an_input_that_is_none_brings_a_warning() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    let mut link = json!({"pattern_name": "ai", "input_text": " https://youtu.be/abc-DEF_123\n"});
+    let said = client.failure(RUN, link.clone(), "invalid-request");
+    assert!(
+        said.contains("`input_text`") && said.contains("words around it"),
+        "{said}"
+    );
+    fabric.expect_chats(0);
+    link["search"] = json!(true);
+    let data = client.success(RUN, link);
+    assert!(data.get("warnings").is_none(), "{data}");
+    for (arguments, words) in [
+        (json!({"pattern_name": "ai"}), "There was no input"),
+        (
+            json!({"pattern_name": "ai", "input_text": "/tmp/x.md"}),
+            "only a path",
+        ),
+    ] {
+        let data = client.success(RUN, arguments);
+        assert!(
+            data["warnings"][0].as_str().unwrap().contains(words),
+            "{data}"
+        );
+    }
+    fabric.expect_chats(3);
+}
+
+#[test]
+fn a_dry_run_shows_what_prompts_get_shows_and_runs_nothing() {
+    for (wire, era) in EACH {
+        let fabric = FakeFabric::start();
+        let program = Program::with(&fabric).flags("--max-calls-per-minute 1");
+        let mut client = transports::open(wire, era, program, None);
+        let arguments = json!({"lang_code": "de", "input_text": "x", "strategy_name": "cot"});
+        let prompt = client.ask(
+            "prompts/get",
+            json!({"name": "translate", "arguments": arguments}),
+        );
+        let prompt = &prompt["result"]["messages"][0]["content"]["text"];
+        for _ in 0..2 {
+            let dry = json!({"pattern_name": "translate", "input_text": "x", "strategy_name": "cot",
+                "context_name": "work", "variables": {"lang_code": "de"}, "then": ["ai"], "dry_run": true});
+            let result = client.call(RUN, dry);
+            expect::success(era, &result);
+            assert_eq!(&result["content"][0]["text"], prompt, "{wire:?}");
+            let said = result["content"].to_string();
+            assert!(said.contains("cot") && said.contains("work"), "{said}");
+        }
+        let lacking = json!({"pattern_name": "translate", "dry_run": true});
+        let said = client.call(RUN, lacking).to_string();
+        assert!(said.contains("lang_code"), "{said}");
+        fabric.expect_chats(0);
+    }
+}
+
+const TRANSCRIPT: &str = "POST /youtube/transcript";
+
+fn of_video() -> Value {
+    json!({"pattern_name": "ai", "input_from": {"youtube": "https://youtu.be/abc-DEF_123", "language": "de"}})
+}
+
+#[test]
+fn a_run_on_a_video_gets_its_transcript_and_one_on_a_run_its_output() {
+    for (wire, era) in EACH {
+        let fabric = FakeFabric::start();
+        let mut client = transports::open(wire, era, Program::with(&fabric), None);
+        let result = client.call(RUN, of_video());
+        let said = "Ran ai on: Said in de, with times: false";
+        assert_eq!(result["content"][0]["text"], said, "{wire:?}: {result}");
+        let runs = expect::success(era, &result);
+        let Some(id) = runs["run_id"].as_str() else {
+            continue;
+        };
+        let again =
+            json!({"pattern_name": "summarize", "max_chars": 3, "input_from": {"run_id": id}});
+        let result = client.call(RUN, again);
+        assert_eq!(result["content"][0]["text"], "Ran", "{wire:?}: {result}");
+        assert_eq!(fabric.chats()[1]["prompts"][0]["userInput"], said);
+        fabric.expect_chats(2);
+    }
+}
+
+#[test]
+fn a_run_whose_input_cannot_be_had_fails_and_nothing_is_sent() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    fabric.once(TRANSCRIPT, Reply::json(json!({"transcript": " "})));
+    let said = client.failure(RUN, of_video(), "fabric-api-error");
+    assert!(said.contains("got no transcript"), "{said}");
+    // Cancelled while Fabric fetches it.
+    fabric.once(TRANSCRIPT, Reply::silence());
+    fabric.forget();
+    let id = client.begin_call(RUN, of_video(), None);
+    fabric.wait_requests(TRANSCRIPT, 1);
+    client.cancel(&id);
+    assert_eq!(fabric.wait_closed(DEADLINE).route, TRANSCRIPT);
+    // Answered while Fabric fetches it.
+    fabric.once(TRANSCRIPT, Reply::silence());
+    let mut slow = of_video();
+    slow["wait_seconds"] = json!(0);
+    let data = client.success(RUN, slow);
+    assert_eq!(data["status"], "working", "{data}");
+    let on = |id: &Value| json!({"pattern_name": "ai", "input_from": {"run_id": id}});
+    let said = client.failure(RUN, on(&data["run_id"]), "invalid-request");
+    assert!(said.contains("the status working"), "{said}");
+    let unknown = json!("run_00000000000000000000000000000000");
+    let said = client.failure(RUN, on(&unknown), "invalid-request");
+    assert!(
+        said.contains("`input_from.run_id` is no run of yours"),
+        "{said}"
+    );
+    fabric.expect_chats(0);
+}
