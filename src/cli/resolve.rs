@@ -11,7 +11,7 @@ use super::flags::{
     OAUTH_CLIENT_SECRET,
 };
 use super::{Env, ExitReason, RawFlags, ReadFile, values};
-use crate::config::{Config, HTTP_MAX_RUNS, OAuthSettings, Policy, Secret, Transport};
+use crate::config::{Config, HTTP_MAX_RUNS, OAuthSettings, Policy, Prices, Secret, Transport};
 use crate::url::{Host, WebUrl};
 
 /// A token shorter than this many characters is taken, with a warning.
@@ -53,6 +53,7 @@ pub(super) fn resolve(
     config.fabric.ca_file = settings.variable(CERT_FILE).map(PathBuf::from);
     config.http.token = token(settings, read_file, &mut config.warnings)?;
     config.http.oauth = oauth(settings)?;
+    config.http.prices = prices(settings, read_file)?;
     require_default_model(settings, &config.policy)?;
     require_token(settings, &mut config)?;
     Ok(config)
@@ -157,6 +158,28 @@ fn token(
         ));
     }
     Ok(Some(token))
+}
+
+fn prices(
+    settings: &FlagsAndEnv<'_>,
+    read_file: ReadFile<'_>,
+) -> Result<Option<Prices>, ExitReason> {
+    let (name, files) = settings.given(flags::get("prices"));
+    let Some(file) = files.last() else {
+        return Ok(None);
+    };
+    let shown = values::shown(&file.to_string_lossy());
+    let text = read_file(file.as_ref()).map_err(|error| {
+        let remedy = "give a file with a line MODEL INPUT OUTPUT for each model";
+        named(
+            &name,
+            format_args!("\"{shown}\" cannot be read: {error}; {remedy}"),
+        )
+    })?;
+    let prices = values::prices(&text);
+    prices
+        .map(Some)
+        .map_err(|why| named(&name, format_args!("\"{shown}\", {why}")))
 }
 
 /// Requires a token or `--allow-unauthenticated` if other machines can reach the server, directly or through a proxy.

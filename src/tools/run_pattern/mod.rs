@@ -161,9 +161,11 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         .patterns
         .iter()
         .map(|pattern| ("pattern", pattern.clone()));
-    let model = Some(("model", plan.model.clone())).filter(|(_, model)| !model.is_empty());
+    let mut models: Vec<_> = run.steps.iter().map(Chat::model_label).collect();
+    models.dedup();
+    let models = models.iter().map(|model| ("model", (*model).to_owned()));
     Ok(Prepared {
-        fields: patterns.chain(model).collect(),
+        fields: patterns.chain(models).collect(),
         place: Resource::Runs,
         run: Some(plan),
         ..Prepared::new(move |context| run.run(input, context))

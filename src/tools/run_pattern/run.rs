@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::config::MAX_PARTIAL_TEXT;
-use crate::fabric::{Chat, Kind, Usage, Wait};
+use crate::fabric::{Chat, Kind, Wait};
 use crate::text::shown;
 use crate::tools::echo::without_echo;
 use crate::tools::{Context, Failure, Outcome};
 
-use super::output::{Output, add};
+use super::output::Output;
 use super::plan;
 
 /// The warning about attachments.
@@ -44,7 +44,6 @@ impl RunPattern {
         let mut output = Output::default();
         // Of earlier steps only what a failure may still show is kept.
         let mut earlier = Vec::new();
-        let mut used: Option<Usage> = None;
         for (i, step) in self.steps.iter().enumerate() {
             if i > 0 {
                 earlier.push(output.start(MAX_PARTIAL_TEXT, context));
@@ -59,9 +58,8 @@ impl RunPattern {
                         ..failure
                     }
                 })?;
-            used = add(used, output.usage.take());
         }
-        Ok(output.into_outcome(self.max_chars, used, warnings, context))
+        Ok(output.into_outcome(self.max_chars, warnings, context))
     }
 
     /// Why it failed, as the log may have it: without what it repeats of the caller's and the model's texts.
@@ -115,7 +113,7 @@ impl RunPattern {
             fabric.run(checked, wait, &mut |event| output.take(event, context))
         });
         context.flush();
-        output.count(&step.model, context);
+        output.count(step.model_label(), ended.is_ok(), context);
         let Err(error) = ended else { return Ok(output) };
         let mut error = plan::explain(step, error, context);
         if count > 1 {
