@@ -47,6 +47,7 @@ families! {
     BUILD_INFO: Family<&'static str, 1> = Family::gauge, "build_info", ["version"], "The version that runs.";
     RUNS_IN_FLIGHT: Single = Family::gauge, "runs_in_flight", [], "Runs of a pattern at this moment.";
     RUNS_KEPT: Single = Family::gauge, "runs_kept", [], "Runs that have ended and can still be read.";
+    STATE_FAILING: Single = Family::gauge, "state_dir_failing", [], "Whether runs cannot be written to --state-dir.";
     MEMORY: Single = Family::gauge, "memory_bytes", [], "What requests, runs and answers hold of --max-memory.";
     MEMORY_LIMIT: Single = Family::gauge, "memory_limit_bytes", [], "How much --max-memory is.";
     FABRIC_UP: Single = Family::gauge, "fabric_up", [], "Whether Fabric answers.";

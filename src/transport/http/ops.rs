@@ -70,6 +70,7 @@ impl Ops {
         metrics::CONNECTIONS.set([], connections as u64);
         metrics::SESSIONS.set([], sessions as u64);
         metrics::RUNS_KEPT.set([], self.backend.runs.kept() as u64);
+        metrics::STATE_FAILING.set([], u64::from(self.backend.runs.is_failing()));
         metrics::FABRIC_UP.set([], u64::from(self.ready.ask().is_none()));
         let accounts = &self.backend.accounts;
         metrics::MEMORY.set([], accounts.used(Resource::Memory) as u64);
