@@ -407,6 +407,9 @@ fn access(config: &Config) -> Result<Access, String> {
 }
 
 fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
+    if let Some(prices) = &config.http.prices {
+        metrics::set_prices(prices.clone());
+    }
     let access = Arc::new(access(config).map_err(ExitReason::usage)?);
     // Before listening, so that every signal ends the process gracefully. SIGHUP means reload, unless it comes from a
     // closed terminal and there is no file to reload.

@@ -186,6 +186,8 @@ pub(crate) const FLAGS: &[Flag] = &[
     .help("Let in web pages of this Origin (https://host)"),
     path(Http, "tokens-file", "FILE", |c| &mut c.http.tokens_file)
         .help("File of callers' tokens, a line NAME ROLE TOKEN each; read again when it changes"),
+    raw(Http, "prices", "FILE")
+        .help("File of what models cost, for the metrics: a line MODEL INPUT OUTPUT each"),
     raw(Http, "auth-token-file", "FILE").help("File that holds the bearer token callers must show"),
     raw(Http, "oauth-issuer", "URL").help("Let in callers with OAuth tokens of this issuer"),
     raw(Http, "oauth-resource", "URL")

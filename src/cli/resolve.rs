@@ -12,7 +12,7 @@ use super::flags::{
 };
 use super::{Env, ExitReason, RawFlags, ReadFile, values};
 use crate::config::{
-    Config, HTTP_MAX_RUNS, OAuthSettings, PatternModel, Policy, Secret, Transport,
+    Config, HTTP_MAX_RUNS, OAuthSettings, PatternModel, Policy, Prices, Secret, Transport,
 };
 use crate::url::{Host, WebUrl};
 
@@ -52,6 +52,7 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
     config.fabric.ca_file = settings.variable(CERT_FILE).map(PathBuf::from);
     config.http.token = token(settings, &mut config.warnings)?;
     config.http.oauth = oauth(settings)?;
+    config.http.prices = prices(settings)?;
     let of_patterns = settings.models.iter().map(|(name, value)| {
         let model = values::utf8(value.clone(), name)?;
         values::model_of(name.clone(), &model).map_err(|why| named(name, why))
@@ -172,6 +173,25 @@ fn token(
         ));
     }
     Ok(Some(token))
+}
+
+fn prices(settings: &FlagsAndEnv<'_>) -> Result<Option<Prices>, ExitReason> {
+    let (name, files) = settings.given(flags::get("prices"));
+    let Some(file) = files.last() else {
+        return Ok(None);
+    };
+    let shown = values::shown(&file.to_string_lossy());
+    let text = (settings.read_file)(file.as_ref()).map_err(|error| {
+        let remedy = "give a file with a line MODEL INPUT OUTPUT for each model";
+        named(
+            &name,
+            format_args!("\"{shown}\" cannot be read: {error}; {remedy}"),
+        )
+    })?;
+    let prices = values::prices(&text);
+    prices
+        .map(Some)
+        .map_err(|why| named(&name, format_args!("\"{shown}\", {why}")))
 }
 
 /// Requires a token or `--allow-unauthenticated` if other machines can reach the server, directly or through a proxy.

@@ -17,7 +17,9 @@ use super::topics::TOPICS;
 use super::{ExitReason, Generate, Help};
 use crate::access::{self, Role};
 use crate::clients::{CLIENTS, McpClient, NAMES};
-use crate::config::{LogFormat, LogLevel, MAX_NAME, MAX_SECRET, PatternModel, Secret, Transport};
+use crate::config::{
+    LogFormat, LogLevel, MAX_NAME, MAX_SECRET, PatternModel, Prices, Secret, Transport,
+};
 use crate::text::is_language;
 use crate::url::{self, Authority, Host, MAX_ADDRESS};
 
@@ -475,9 +477,89 @@ pub(super) fn client(
     })
 }
 
+/// The text of a file of prices: a line MODEL INPUT OUTPUT each, and comments. The error names the line.
+pub(super) fn prices(text: &str) -> Result<Prices, String> {
+    let price = |text: &str| {
+        let is_plain = text
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.');
+        text.parse().ok().filter(|_| is_plain).ok_or_else(|| {
+            format!(
+                "\"{}\" is no price; write what a million tokens cost as a number such as 2.50",
+                shown(text)
+            )
+        })
+    };
+    let mut prices = Prices::new();
+    for (at, line) in text.lines().enumerate() {
+        let wrong = |why: String| format!("line {}: {why}", at + 1);
+        let words = line.split_whitespace();
+        let words: Vec<&str> = words.take_while(|word| !word.starts_with('#')).collect();
+        // Names may have spaces.
+        let (model, [input, output]) = match words.as_slice() {
+            [] => continue,
+            [model @ .., input, output] if !model.is_empty() => (model.join(" "), [input, output]),
+            _ => {
+                let form = "a line is MODEL INPUT OUTPUT, such as gpt-4o 2.50 10";
+                return Err(wrong(form.to_owned()));
+            }
+        };
+        let both = [price(input).map_err(wrong)?, price(output).map_err(wrong)?];
+        if prices.insert(model.to_ascii_lowercase(), both).is_some() {
+            let model = shown(&model);
+            return Err(wrong(format!(
+                "{model} has a price already; give each model one line"
+            )));
+        }
+    }
+    Ok(prices)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prices_are_read_and_mistakes_have_their_line() {
+        let text = "# USD\n\nGPT-4o 2.50 10 # of May\nmy own model 0 .5\ndefault 1 2\n";
+        let known = [
+            ("gpt-4o", [2.5, 10.0]),
+            ("my own model", [0.0, 0.5]),
+            ("default", [1.0, 2.0]),
+        ];
+        assert_eq!(
+            prices(text),
+            Ok(known.map(|(model, both)| (model.to_owned(), both)).into())
+        );
+        for (text, why) in [
+            (
+                "gpt-4o 2.50",
+                "line 1: a line is MODEL INPUT OUTPUT, such as gpt-4o 2.50 10",
+            ),
+            (
+                "#\n1 2",
+                "line 2: a line is MODEL INPUT OUTPUT, such as gpt-4o 2.50 10",
+            ),
+            (
+                "\na $2 10",
+                "line 2: \"$2\" is no price; write what a million tokens cost as a number such as 2.50",
+            ),
+            (
+                "a 2 inf",
+                "line 1: \"inf\" is no price; write what a million tokens cost as a number such as 2.50",
+            ),
+            (
+                "a 2 .",
+                "line 1: \".\" is no price; write what a million tokens cost as a number such as 2.50",
+            ),
+            (
+                "a 1 2\nA 1 2",
+                "line 2: A has a price already; give each model one line",
+            ),
+        ] {
+            assert_eq!(prices(text), Err(why.to_owned()), "{text}");
+        }
+    }
 
     #[test]
     fn times_are_read_to_the_nanosecond() {

@@ -3,6 +3,7 @@
 //! In scope: every setting, and limits that several modules share or the README lists. Not in scope: how flags are
 //! written (`cli`), what the settings do, and limits with one user, which are defined there.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::net::IpAddr;
@@ -219,6 +220,12 @@ pub(crate) struct RunSettings {
     pub(crate) state_dir: Option<PathBuf>,
 }
 
+/// The model of runs that name none, in the log, the metrics and the prices.
+pub(crate) const DEFAULT_MODEL: &str = "default";
+
+/// What a million tokens cost that are read, and that are written, by model in lower case.
+pub(crate) type Prices = BTreeMap<String, [f64; 2]>;
+
 /// Access over HTTP, and limits per caller.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Http {
@@ -241,6 +248,8 @@ pub(crate) struct Http {
     pub(crate) max_calls_per_minute: u32,
     /// Concurrent runs per caller; 0, the default, means no limit. `--max-runs-per-caller`.
     pub(crate) max_runs_per_caller: usize,
+    /// Prices for `/metrics`: `--prices`.
+    pub(crate) prices: Option<Prices>,
     /// How long runs may continue after SIGTERM or SIGINT: `--drain-timeout`; default 10 s.
     pub(crate) drain_timeout: Duration,
     /// Connections at once: `--max-connections`; default 512.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::Name;
 use super::template::tokens;
-use crate::config::MAX_NAME;
+use crate::config::{DEFAULT_MODEL, MAX_NAME};
 
 /// Longest description of a pattern, in characters.
 const MAX_DESCRIPTION: usize = 300;
@@ -145,6 +145,14 @@ pub(crate) struct Chat {
 }
 
 impl Chat {
+    /// The model as the log and the metrics have it: Fabric does not say which its default is.
+    pub(crate) fn model_label(&self) -> &str {
+        match self.model.as_str() {
+            "" => DEFAULT_MODEL,
+            model => model,
+        }
+    }
+
     /// A run of `pattern` on `input` with Fabric's defaults for everything else.
     pub(crate) fn new(pattern: Name, input: impl Into<String>) -> Chat {
         Chat {

@@ -23,7 +23,7 @@ const IS_HIDDEN: &str = "\
 /// A path that systemd refuses.
 pub(super) fn unit(program: &Path) -> Result<String, String> {
     let about = "# fabric-mcp on http://127.0.0.1:8000/mcp.";
-    text(program, about, ["", "", "", "fabric-mcp"])
+    text(program, about, ["", "", ""])
 }
 
 /// The template of units, whose instance is the port.
@@ -37,15 +37,11 @@ pub(super) fn template(program: &Path) -> Result<String, String> {
 # Settings of one instance win over those of all.
 EnvironmentFile=-/etc/fabric-mcp/%i.env
 ";
-    let instance = [" on port %i", " --port %i", settings, "fabric-mcp/%i"];
+    let instance = [" on port %i", " --port %i", settings];
     text(program, about, instance)
 }
 
-fn text(
-    program: &Path,
-    about: &str,
-    [on, port, settings, state]: [&str; 4],
-) -> Result<String, String> {
+fn text(program: &Path, about: &str, [on, port, settings]: [&str; 3]) -> Result<String, String> {
     let command = command(program)?;
     let is_hidden = HIDDEN.iter().any(|folder| program.starts_with(folder));
     Ok(filled(
@@ -56,7 +52,6 @@ fn text(
             ("@ON@", on),
             ("@PORT@", port),
             ("@INSTANCE@", settings),
-            ("@STATE@", state),
             ("@PROGRAM@", &command),
         ],
     ))
@@ -90,7 +85,7 @@ mod tests {
         let unit = unit(Path::new("/usr/bin/fabric-mcp")).unwrap();
         let start = "ExecStart=/usr/bin/fabric-mcp --transport http --tokens-file /etc/fabric-mcp/tokens \
                      --state-dir %S/fabric-mcp";
-        for line in [start, "DynamicUser=yes", "StateDirectory=fabric-mcp"] {
+        for line in [start, "DynamicUser=yes", "User=fabric-mcp"] {
             assert!(unit.lines().any(|l| l == line), "{line}\n{unit}");
         }
         assert!(
@@ -110,14 +105,13 @@ mod tests {
             .lines()
             .filter(|line| !unit.lines().any(|l| l == *line))
             .collect();
-        assert_eq!(other.len(), 6, "{other:?}");
+        assert_eq!(other.len(), 5, "{other:?}");
         assert_eq!(
             other[2],
             "ExecStart=/usr/bin/x --transport http --port %i --tokens-file /etc/fabric-mcp/tokens \
-             --state-dir %S/fabric-mcp/%i"
+             --state-dir %S/fabric-mcp"
         );
         assert_eq!(other[4], "EnvironmentFile=-/etc/fabric-mcp/%i.env");
-        assert_eq!(other[5], "StateDirectory=fabric-mcp/%i");
     }
 
     #[test]

@@ -7,9 +7,10 @@ mod process;
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
+use crate::config::{DEFAULT_MODEL, Prices};
 use crate::error::{Cause, Error};
 use crate::sync::lock;
 use crate::time;
@@ -19,10 +20,14 @@ const BUCKETS: [f64; 14] = [
     0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1., 2.5, 5., 10., 30., 60., 300., 1800.,
 ];
 
-/// Most callers, and most models, with their own label; the rest is [`OTHER`].
-const MAX_LABELS: usize = 100;
-/// The label of the rest.
+/// Most samples of tokens, two for each caller and model; the rest is [`OTHER`].
+const MAX_SAMPLES: usize = 500;
+/// The label of models that Fabric does not list, and of callers and models for whom there is no sample left.
 const OTHER: &str = "other";
+/// See [`set_prices`].
+static PRICES: OnceLock<Prices> = OnceLock::new();
+/// Tokens by the model that was asked for, until [`label_tokens`] is called.
+static UNLABELLED: Family<String, 3> = Family::counter("", ["", "", ""], "");
 
 /// The outcome of a successful call; a failed one has the name of its error.
 pub(crate) const OK: &str = "ok";
@@ -42,6 +47,7 @@ families! {
     BUILD_INFO: Family<&'static str, 1> = Family::gauge, "build_info", ["version"], "The version that runs.";
     RUNS_IN_FLIGHT: Single = Family::gauge, "runs_in_flight", [], "Runs of a pattern at this moment.";
     RUNS_KEPT: Single = Family::gauge, "runs_kept", [], "Runs that have ended and can still be read.";
+    STATE_FAILING: Single = Family::gauge, "state_dir_failing", [], "Whether runs cannot be written to --state-dir.";
     MEMORY: Single = Family::gauge, "memory_bytes", [], "What requests, runs and answers hold of --max-memory.";
     MEMORY_LIMIT: Single = Family::gauge, "memory_limit_bytes", [], "How much --max-memory is.";
     FABRIC_UP: Single = Family::gauge, "fabric_up", [], "Whether Fabric answers.";
@@ -51,8 +57,8 @@ families! {
     FABRIC_ERRORS: Family<&'static str, 1> = Family::counter, "fabric_errors_total", ["kind"], "Failures of Fabric, by kind.";
     CALLERS_REFUSED: Family<&'static str, 1> = Family::counter, "callers_refused_total", ["reason"], "Requests without a good token or the role they need, by reason.";
     RESPONSES: Family<u16, 1> = Family::counter, "http_responses_total", ["status"], "Answers over HTTP, by status.";
-    TOKENS: Family<String, 2> = Family::counter, "tokens_total", ["model", "direction"], "Tokens that models read and wrote, by model.";
-    CALLER_TOKENS: Family<String, 2> = Family::counter, "caller_tokens_total", ["caller", "direction"], "Tokens that models read and wrote, by caller.";
+    TOKENS: Family<String, 3> = Family::counter, "tokens_total", ["caller", "model", "direction"], "Tokens that models read and wrote, by caller and model.";
+    WITHOUT_USAGE: Single = Family::counter, "runs_without_usage_total", [], "Runs whose tokens Fabric did not report.";
     CALLS: Family<&'static str, 2> = Family::counter, "calls_total", ["tool", "outcome"], "Calls of tools, by tool and outcome.";
     CALL_DURATION: Histogram = Histogram::new, "call_duration_seconds", "tool", "How long calls of tools took.";
 }
@@ -182,21 +188,72 @@ pub(crate) fn call(tool: &'static str, outcome: &'static str, took: Option<Durat
     }
 }
 
-/// Counts the tokens that a run of `model` for `caller` read and wrote.
-pub(crate) fn used(model: &str, caller: &str, input: u64, output: u64) {
-    add_tokens(&TOKENS, model, input, output);
-    add_tokens(&CALLER_TOKENS, caller, input, output);
+/// Counts the tokens that a run of `model` for `caller` read and wrote. They are shown once [`label_tokens`] has been
+/// called.
+pub(crate) fn used(caller: &str, model: &str, input: u64, output: u64) {
+    let mut samples = lock(&UNLABELLED.samples);
+    for (direction, tokens) in [("input", input), ("output", output)] {
+        let labels = [caller, model, direction].map(str::to_owned);
+        add_tokens(&mut samples, labels, tokens);
+    }
 }
 
-fn add_tokens(family: &Family<String, 2>, name: &str, input: u64, output: u64) {
-    let sample = |name: &str, direction: &str| [name.to_owned(), direction.to_owned()];
-    let has_label = {
-        let samples = lock(&family.samples);
-        samples.len() < 2 * MAX_LABELS || samples.contains_key(&sample(name, "input"))
+/// Labels tokens with the models of this list of Fabric's, in its spelling. Without one, those of named models wait for
+/// the next call; returns whether there are such.
+pub(crate) fn label_tokens(listed: Option<&[String]>) -> bool {
+    let mut unlabelled = lock(&UNLABELLED.samples);
+    let mut samples = lock(&TOKENS.samples);
+    unlabelled.retain(|[caller, model, direction], tokens| {
+        let label = match listed {
+            _ if model == DEFAULT_MODEL => DEFAULT_MODEL,
+            None => return true,
+            Some(listed) => listed
+                .iter()
+                .find(|name| name.eq_ignore_ascii_case(model))
+                .map_or(OTHER, String::as_str),
+        };
+        let labels = [caller, label, direction].map(str::to_owned);
+        add_tokens(&mut samples, labels, *tokens);
+        false
+    });
+    !unlabelled.is_empty()
+}
+
+/// Adds to tokens by caller, model and direction. The directions of a pair come one after the other.
+fn add_tokens(samples: &mut BTreeMap<[String; 3], u64>, labels: [String; 3], more: u64) {
+    // The last two are those of the rest.
+    let is_full = samples.len() >= MAX_SAMPLES - 2 && !samples.contains_key(&labels);
+    let [_, _, direction] = &labels;
+    let labels = match is_full {
+        true => [OTHER.to_owned(), OTHER.to_owned(), direction.clone()],
+        false => labels,
     };
-    let name = if has_label { name } else { OTHER };
-    family.add(sample(name, "input"), input);
-    family.add(sample(name, "output"), output);
+    let sample = samples.entry(labels).or_default();
+    *sample = sample.saturating_add(more);
+}
+
+/// Shows what runs cost, by these prices. Only the first ones count.
+pub(crate) fn set_prices(prices: Prices) {
+    let _ = PRICES.set(prices);
+}
+
+/// What tokens cost, by caller and model; a model without a price is left out.
+fn write_cost(tokens: &Family<String, 3>, prices: &Prices, out: &mut Exposition) {
+    out.family("cost_total", "counter", "What runs cost, by --prices.");
+    let mut costs = BTreeMap::<_, f64>::new();
+    let samples = lock(&tokens.samples);
+    for ([caller, model, direction], tokens) in &*samples {
+        let price = prices.get(&model.to_ascii_lowercase());
+        if let Some([input, output]) = price.or_else(|| prices.get(DEFAULT_MODEL)) {
+            let price = if direction == "input" { input } else { output };
+            *costs.entry([caller, model]).or_default() += *tokens as f64 * price;
+        }
+    }
+    for ([caller, model], cost) in costs {
+        // Prices are for a million tokens.
+        let labels = [("caller", caller.as_str()), ("model", model)];
+        out.sample("cost_total", &labels, cost / 1e6);
+    }
 }
 
 /// A run in flight, counted until it is dropped.
@@ -221,6 +278,9 @@ pub(crate) fn text() -> String {
     BUILD_INFO.set([env!("CARGO_PKG_VERSION")], 1);
     let mut out = Exposition(String::with_capacity(4096));
     write_families(&mut out);
+    if let Some(prices) = PRICES.get() {
+        write_cost(&TOKENS, prices, &mut out);
+    }
     let started = (
         "process_start_time_seconds",
         "gauge",
@@ -334,19 +394,39 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_callers_have_a_label() {
-        let family = Family::counter("t_total", ["caller", "direction"], "T.");
-        for n in 0..MAX_LABELS + 5 {
-            add_tokens(&family, &format!("c{n:03}"), 1, 2);
+    fn only_so_many_tokens_have_labels() {
+        let family = Family::counter("t_total", ["caller", "model", "direction"], "T.");
+        for n in 0..MAX_SAMPLES {
+            for direction in ["input", "output"] {
+                let labels = [format!("c{n:03}"), "m".to_owned(), direction.to_owned()];
+                add_tokens(&mut lock(&family.samples), labels, 2);
+            }
         }
         let text = written(|out| family.write(out));
-        assert_eq!(text.matches("t_total{").count(), 2 * (MAX_LABELS + 1));
+        assert_eq!(text.matches("t_total{").count(), MAX_SAMPLES);
         for line in [
-            "fabric_mcp_t_total{caller=\"other\",direction=\"output\"} 10",
-            "fabric_mcp_t_total{caller=\"c099\",direction=\"input\"} 1",
+            "fabric_mcp_t_total{caller=\"other\",model=\"other\",direction=\"output\"} 502",
+            "fabric_mcp_t_total{caller=\"c248\",model=\"m\",direction=\"input\"} 2",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_cost_is_that_of_both_directions() {
+        let family = Family::counter("t_total", ["caller", "model", "direction"], "T.");
+        for model in ["Small", "other"] {
+            for (direction, tokens) in [("input", 2_000_000), ("output", 500_000)] {
+                family.add(["alice", model, direction].map(str::to_owned), tokens);
+            }
+        }
+        let mut prices = Prices::from([("small".to_owned(), [0.5, 2.25])]);
+        let cost = |prices: &Prices| written(|out| write_cost(&family, prices, out));
+        let small = "fabric_mcp_cost_total{caller=\"alice\",model=\"Small\"} 2.125\n";
+        let other = "fabric_mcp_cost_total{caller=\"alice\",model=\"other\"} 7\n";
+        assert!(cost(&prices).ends_with(&format!("counter\n{small}")));
+        prices.insert(DEFAULT_MODEL.to_owned(), [2.0, 6.0]);
+        assert!(cost(&prices).ends_with(&format!("counter\n{small}{other}")));
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub(crate) struct Folder {
     path: PathBuf,
     /// A write has failed, and not all that could not be written has been since.
     failing: AtomicBool,
+    /// It has been said that another version wrote some of its runs.
+    is_newer: AtomicBool,
     /// Held while a lock is tried.
     trying: Mutex<()>,
 }
@@ -64,6 +66,7 @@ impl Folder {
         let folder = Folder {
             path: given.canonicalize().map_err(failed)?,
             failing: AtomicBool::new(false),
+            is_newer: AtomicBool::new(false),
             trying: Mutex::default(),
         };
         let probe = RunId::new();
@@ -377,6 +380,28 @@ impl Folder {
                 "run {id}: {what} to the state folder: {error}. Until that works again, runs are kept in memory only."
             );
         }
+    }
+
+    /// Logs, once, that this run is in a format of a later version.
+    pub(super) fn warn_newer(&self, id: RunId) {
+        if !self.is_newer.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "the state folder {} has runs that a newer fabric-mcp wrote, such as {id}: they are left alone, and cannot \
+                 be read here. Start that version, or give another --state-dir.",
+                self.path.display()
+            );
+        }
+    }
+
+    /// Tries whether the folder can be written.
+    pub(super) fn probe(&self) -> io::Result<()> {
+        let id = RunId::new();
+        let written = self.create(id, HALF).and_then(|mut file| {
+            file.write_all(&[0; 4096])?;
+            file.sync_all()
+        });
+        self.remove(id, &[HALF]);
+        written
     }
 
     /// Has a write failed?

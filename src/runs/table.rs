@@ -5,6 +5,7 @@
 //! with other processes, by the names in the folder.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -127,6 +128,16 @@ impl Runs {
     /// Is there a state folder, which other and later processes can read?
     pub(crate) fn has_folder(&self) -> bool {
         self.0.folder.is_some()
+    }
+
+    /// Is there a state folder that cannot be written? If it could not be before, it is tried again.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.0.folder.as_ref().is_some_and(|folder| {
+            if folder.is_failing() {
+                self.rewrite();
+            }
+            folder.is_failing()
+        })
     }
 
     /// How many runs there are that have ended or work in other processes. Those in the folder as they were last seen.
@@ -277,18 +288,20 @@ impl Runs {
         is_written || folder.is_none()
     }
 
-    /// Tries again to write the ends that could not be written, up to the first that still cannot. The smallest first:
+    /// Tries again to write, and then the ends that could not be written, up to the first that still cannot. The smallest first:
     /// little room is better used for many of them.
     fn rewrite(&self) {
         let _alone = lock(&self.0.rewriting);
+        let folder = self.0.folder.as_ref();
+        let Some(folder) = folder.filter(|folder| folder.probe().is_ok()) else {
+            return;
+        };
         let entries = self.entries();
         let closed = entries.values().filter_map(RunEntry::closed).cloned();
         let mut unwritten: Vec<_> = closed.filter(|live| live.folder.is_some()).collect();
         drop(entries);
         unwritten.sort_by_cached_key(|live| live.memory());
-        if unwritten.iter().all(|live| self.store(live, live.record()))
-            && let Some(folder) = &self.0.folder
-        {
+        if unwritten.iter().all(|live| self.store(live, live.record())) {
             folder.recovered();
         }
     }
@@ -441,6 +454,7 @@ impl Runs {
             match folder.load(id) {
                 Ok(record) => self.enter(record),
                 Err(error) if is_gone(&error) => folder.remove_orphan(id),
+                Err(error) if error.kind() == ErrorKind::Unsupported => folder.warn_newer(id),
                 Err(_) => {}
             }
         }

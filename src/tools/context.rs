@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::access::{Pass, Role};
 use crate::account::{Account, Accounts, Full, Guard, Resource};
 use crate::config::{Policy, RunSettings};
-use crate::fabric::{Catalog, Client, Error, Kind, Stop, Wait};
+use crate::fabric::{Catalog, Client, Error, Kind, Stop, Usage, Wait};
 use crate::protocol::{Answer, Feature, Id, Level, RequestContext, Session, jsonrpc};
 use crate::runs::{Owner, Run, RunWriter, Runs};
 use crate::sync::lock;
@@ -113,6 +113,8 @@ pub(crate) struct Context {
     run: OnceLock<RunWriter>,
     /// The answer to give before the end of the run, and when.
     early: Mutex<Option<(Instant, EarlyAnswer)>>,
+    /// What its steps have used so far, where Fabric reported it.
+    usage: Mutex<Option<Usage>>,
     /// The task that the run became: its caller may then leave without cancelling it, and notifications name it
     /// (2025-11-25).
     task: OnceLock<Value>,
@@ -275,6 +277,7 @@ impl Context {
             open: Mutex::default(),
             answered: AtomicBool::new(false),
             aborted: AtomicBool::new(false),
+            usage: Mutex::default(),
             run: OnceLock::new(),
             early: Mutex::default(),
             task: OnceLock::new(),
@@ -314,6 +317,22 @@ impl Context {
     /// Gives back the place, before an answer to a possibly slow reader.
     pub(crate) fn leave(&self) {
         *lock(&self.place) = None;
+    }
+
+    /// Adds what a step of the run used.
+    pub(crate) fn add_usage(&self, step: Usage) {
+        let mut usage = lock(&self.usage);
+        let before = usage.unwrap_or_default();
+        *usage = Some(Usage {
+            input_tokens: before.input_tokens.saturating_add(step.input_tokens),
+            output_tokens: before.output_tokens.saturating_add(step.output_tokens),
+            total_tokens: before.total_tokens.saturating_add(step.total_tokens),
+        });
+    }
+
+    /// What the steps of the run have used so far; `None` if Fabric reported nothing.
+    pub(crate) fn usage(&self) -> Option<Usage> {
+        *lock(&self.usage)
     }
 
     /// Asks whether the caller may begin so many steps of a run now.

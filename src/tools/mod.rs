@@ -29,7 +29,7 @@ use log::Level;
 use crate::access::Role;
 use crate::account::Resource;
 pub(crate) use crate::config::Policy;
-use crate::fabric::{Error, Kind};
+use crate::fabric::{Error, Kind, Usage};
 use crate::logging::Line;
 use crate::protocol::Node;
 use crate::{logging, metrics};
@@ -171,6 +171,7 @@ pub(crate) fn run(
         fields,
         Some(begun.elapsed()),
         &result,
+        context.usage(),
         &context.request_id,
     );
     result
@@ -183,7 +184,14 @@ pub(crate) fn log_refused(
     error: &Error,
     request_id: &str,
 ) {
-    report(tool, fields, None, &Err(error.clone().into()), request_id);
+    report(
+        tool,
+        fields,
+        None,
+        &Err(error.clone().into()),
+        None,
+        request_id,
+    );
 }
 
 /// Counts and logs a call; `took` is `None` if it never ran.
@@ -192,6 +200,7 @@ fn report(
     fields: &[(&'static str, String)],
     took: Option<Duration>,
     result: &Result<Outcome, Failure>,
+    usage: Option<Usage>,
     request_id: &str,
 ) {
     let error = result.as_ref().err().map(|failure| &failure.error);
@@ -212,7 +221,9 @@ fn report(
         }
         Err(failure) => log_failure(&mut line, failure),
     }
-    line.field("request_id", request_id);
+    line.optional("input_tokens", usage.map(|usage| usage.input_tokens))
+        .optional("output_tokens", usage.map(|usage| usage.output_tokens))
+        .field("request_id", request_id);
     line.log(
         error.map_or(Level::Info, logging::level),
         "fabric_mcp::tools",

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::http::access::File;
 use crate::support::fabric::FakeFabric;
 use crate::support::http::HttpServer;
 use crate::support::process::{Process, Program};
@@ -147,7 +148,8 @@ fn refusals_before_a_run_are_counted_for_every_caller() {
         expect_no_failure_of_fabric(&server);
         let line = line(&server.process, &["error=too-many-requests"]);
         assert!(
-            line.contains(" WARN ") && line.contains("tool=fabric_run_pattern pattern=ai ok=false"),
+            line.contains(" WARN ")
+                && line.contains("tool=fabric_run_pattern pattern=ai model=default ok=false"),
             "{line}"
         );
         assert!(line.contains("reason="), "{line}");
@@ -188,7 +190,9 @@ fn a_limit_of_ours_is_no_failure_of_fabric() {
 #[test]
 fn the_help_describes_every_family_of_metrics() {
     let fabric = FakeFabric::start();
-    let server = transports::serve(Wire::Streamable, Program::with(&fabric));
+    let prices = File::new("help", &["default 1 2\n"]);
+    let program = Program::with(&fabric).env("FABRIC_MCP_PRICES", prices.0.to_str().unwrap());
+    let server = transports::serve(Wire::Streamable, program);
     let help = Program::new(["--help", "metrics"]).run(DEADLINE).stdout;
     let text = metrics(&server);
     let mut families = 0;

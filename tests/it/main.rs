@@ -46,6 +46,7 @@ mod logs;
 mod long_runs;
 mod memory;
 mod names;
+mod packages;
 mod patterns_dir;
 mod process;
 mod process_http;

@@ -538,6 +538,57 @@ fn a_limit_on_the_size_of_files_fails_no_run() {
 
 #[cfg(unix)]
 #[test]
+fn a_folder_that_cannot_be_written_is_told_until_it_can_be() {
+    let (fabric, runs) = (FakeFabric::start(), TempFolder::new("full"));
+    let state = runs.path("state");
+    let server = transports::serve(Wire::Streamable, runs.program(&fabric));
+    let mut client = Streamable::to(&server, NEWEST, None);
+    let failing = || {
+        let mut http = server.connect();
+        let text = http.request("GET", "/metrics", &[], None).text();
+        text.contains("\nfabric_mcp_state_dir_failing 1\n")
+    };
+    server.process.wait_stderr("Successfully connected");
+    assert!(!failing());
+    // A plain file in its place, as root may write everywhere.
+    let aside = runs.path("aside");
+    fs::rename(&state, &aside).unwrap();
+    fs::write(&state, "").unwrap();
+    let result = client.call("fabric_run_pattern", run(json!({})));
+    assert!(failing() && failing());
+    let log = server.process.stderr();
+    assert!(
+        log.contains("kept in memory only") && !log.contains("written again"),
+        "{log}"
+    );
+    fs::remove_file(&state).unwrap();
+    fs::rename(&aside, &state).unwrap();
+    assert!(!failing());
+    server
+        .process
+        .wait_stderr("the state folder can be written again");
+    let file = format!("{}.json", data(&result)["run_id"].as_str().unwrap());
+    assert!(state.join(file).exists());
+}
+
+#[test]
+fn runs_of_a_newer_version_are_left_alone_with_a_warning() {
+    let (fabric, runs) = (FakeFabric::start(), TempFolder::new("newer"));
+    let state = runs.path("state");
+    fs::create_dir(&state).unwrap();
+    #[cfg(unix)]
+    fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let record = state.join(format!("run_{}.json", "1".repeat(32)));
+    fs::write(&record, r#"{"version":2}"#).unwrap();
+    let server = transports::serve(Wire::Streamable, runs.program(&fabric));
+    server
+        .process
+        .wait_stderr("has runs that a newer fabric-mcp wrote, such as run_1111");
+    assert!(record.exists());
+}
+
+#[cfg(unix)]
+#[test]
 fn a_folder_that_others_can_change_is_refused_at_the_start() {
     use std::os::unix::fs::PermissionsExt;
     let (fabric, runs) = (FakeFabric::start(), TempFolder::new("refused"));

@@ -37,6 +37,9 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --path /a?b => --path: "/a?b" holds what a path must not;
     give visible ASCII characters without ? # " < > \
 --path /metrics => --path: "/metrics" is taken by the server itself; give another one, such as /mcp
+--prices missing => --prices: "missing" cannot be read: no such file;
+    give a file with a line MODEL INPUT OUTPUT for each model
+--prices token => --prices: "token", line 1: a line is MODEL INPUT OUTPUT, such as gpt-4o 2.50 10
 --state-dir %S/x => --state-dir: "%S/x" has a %, which only a unit of systemd replaces;
     give the folder's own path
 --fabric-url localhost:8080 => --fabric-url: the URL has no scheme; did you mean http://localhost:8080?

@@ -26,6 +26,8 @@ fn parse_with(args: &str, vars: Vars<'_>) -> Result<Command, ExitReason> {
     let read = |path: &Path| match path.to_str() {
         Some("token") => Ok("0123456789abcdef\n".to_owned()),
         Some("other-token") => Ok("a-short-one".to_owned()),
+        Some("prices") => Ok("small 1 2\n".to_owned()),
+        Some("other-prices") => Ok("default 1 2\n".to_owned()),
         Some("empty") => Ok(" \n".to_owned()),
         Some("binary") => Ok("secr\u{1}et".to_owned()),
         _ => Err(io::Error::new(io::ErrorKind::NotFound, "no such file")),
@@ -134,6 +136,7 @@ fn flags_and_variables_say_the_same_and_flags_win() {
             "MIB" => ("32", "65536"),
             "HOST" => ("mcp.example.com:8443", "mcp"),
             "ORIGIN" => ("https://app.example.com", "http://x"),
+            "FILE" if flag.long == "prices" => ("prices", "other-prices"),
             "FILE" => ("token", "other-token"),
             "DIR" => ("runs", "/var/lib/runs"),
             other => panic!("a value for {other}"),

@@ -203,9 +203,11 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         .patterns
         .iter()
         .map(|pattern| ("pattern", pattern.clone()));
-    let model = Some(("model", plan.model.clone())).filter(|(_, model)| !model.is_empty());
+    let mut models: Vec<_> = run.steps.iter().map(Chat::model_label).collect();
+    models.dedup();
+    let models = models.iter().map(|model| ("model", (*model).to_owned()));
     let dry = dry_run.then(|| ("dry_run", "true".to_owned()));
-    let fields = patterns.chain(model).chain(dry).collect();
+    let fields = patterns.chain(models).chain(dry).collect();
     let prepared = Prepared {
         fields,
         ..Prepared::new(move |context| run.run(input, context))

@@ -38,7 +38,7 @@ pub(super) struct Output {
     bytes: usize,
     /// The format of the first piece.
     format: Option<String>,
-    pub(super) usage: Option<Usage>,
+    usage: Option<Usage>,
     /// The run has no room for more.
     is_full: bool,
 }
@@ -114,20 +114,23 @@ impl Output {
     }
 
     /// Counts the text and tokens of a step that has ended.
-    pub(super) fn count(&self, model: &str, context: &Context) {
+    pub(super) fn count(&self, model: &str, is_ok: bool, context: &Context) {
         metrics::RELAYED_BYTES.add([], self.bytes as u64);
-        if let Some(usage) = &self.usage {
-            let model = if model.is_empty() { "default" } else { model };
-            let caller = context.caller.pass.identity.name();
-            metrics::used(model, &caller, usage.input_tokens, usage.output_tokens);
+        match self.usage {
+            Some(usage) => {
+                let caller = context.caller.pass.identity.name();
+                metrics::used(&caller, model, usage.input_tokens, usage.output_tokens);
+                context.add_usage(usage);
+            }
+            None if is_ok || self.bytes > 0 => metrics::WITHOUT_USAGE.add([], 1),
+            None => {}
         }
     }
 
-    /// The end of the run. `used` is what all steps used.
+    /// The end of the run.
     pub(super) fn into_outcome(
         self,
         max_chars: Option<usize>,
-        used: Option<Usage>,
         warnings: Vec<String>,
         context: &Context,
     ) -> Outcome {
@@ -141,7 +144,9 @@ impl Output {
             ..Rest::default()
         };
         let end = End {
-            usage: used.and_then(|usage| serde_json::to_value(usage).ok()),
+            usage: context
+                .usage()
+                .and_then(|usage| serde_json::to_value(usage).ok()),
             result: serde_json::to_value(rest).ok(),
             ..End::of(RunState::Completed)
         };
@@ -166,18 +171,6 @@ fn output_format(start: &str, first: Option<String>) -> String {
     first.unwrap_or_else(|| DEFAULT_FORMAT.to_string())
 }
 
-/// What two steps used together.
-pub(super) fn add(one: Option<Usage>, other: Option<Usage>) -> Option<Usage> {
-    match (one, other) {
-        (Some(a), Some(b)) => Some(Usage {
-            input_tokens: a.input_tokens.saturating_add(b.input_tokens),
-            output_tokens: a.output_tokens.saturating_add(b.output_tokens),
-            total_tokens: a.total_tokens.saturating_add(b.total_tokens),
-        }),
-        (one, other) => one.or(other),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,19 +181,5 @@ mod tests {
         assert_eq!(format("\n graph TD\n A-->B", Some("markdown")), "mermaid");
         assert_eq!(format("text about a graph TD", Some("plain")), "plain");
         assert_eq!(format("text", None), "markdown");
-    }
-
-    #[test]
-    fn usage_of_all_steps_is_added() {
-        let usage = |n| {
-            Some(Usage {
-                input_tokens: n,
-                output_tokens: n,
-                total_tokens: 2 * n,
-            })
-        };
-        assert_eq!(add(usage(1), usage(2)), usage(3));
-        assert_eq!(add(None, usage(2)), usage(2));
-        assert_eq!(add(None, None), None);
     }
 }

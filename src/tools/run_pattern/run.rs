@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::config::MAX_PARTIAL_TEXT;
-use crate::fabric::{Chat, Error, Kind, Name, Usage, Wait};
+use crate::fabric::{Chat, Error, Kind, Name, Wait};
 use crate::text::shown;
 use crate::tools::echo::without_echo;
 use crate::tools::get_pattern_details::part;
@@ -13,7 +13,7 @@ use crate::tools::run_result::DEFAULT_FORMAT;
 use crate::tools::{Context, Failure, Outcome, prompt};
 
 use super::input::{InputSource, doubt};
-use super::output::{Output, add};
+use super::output::Output;
 use super::plan;
 
 /// Longest input that is kept to be removed from errors in the log, in bytes.
@@ -24,7 +24,8 @@ const NOT_READ: &str = "The attachments were not read: Fabric's REST API ignores
                         their content, it is made up. Put the text itself into input_text.";
 
 /// The warning, or the error of an earlier step, if nothing is left of an output.
-const ONLY_THINKING: &str = "The model only thought and gave no answer: all of its output was left out                              (strip_thinking).";
+const ONLY_THINKING: &str = "The model only thought and gave no answer: all of its output was left out \
+                             (strip_thinking).";
 
 /// A call with checked arguments: the first step, and those of `then`.
 pub(super) struct RunPattern {
@@ -115,7 +116,6 @@ impl RunPattern {
         let mut output = Output::default();
         // Of earlier steps only what a failure may still show is kept.
         let mut earlier = Vec::new();
-        let mut used: Option<Usage> = None;
         for (i, step) in self.steps.iter().enumerate() {
             if i > 0 {
                 earlier.push(output.start(MAX_PARTIAL_TEXT, context));
@@ -130,9 +130,8 @@ impl RunPattern {
                         ..failure
                     }
                 })?;
-            used = add(used, output.usage.take());
         }
-        Ok(output.into_outcome(self.max_chars, used, warnings, context))
+        Ok(output.into_outcome(self.max_chars, warnings, context))
     }
 
     /// Why it failed, as the log may have it: without what it repeats of the caller's and the model's texts.
@@ -186,7 +185,7 @@ impl RunPattern {
         });
         output.finish(context);
         context.flush();
-        output.count(&step.model, context);
+        output.count(step.model_label(), ended.is_ok(), context);
         let mut error = match ended {
             Err(error) => plan::explain(step, error, context),
             Ok(()) if output.is_only_thinking && !is_result => {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Modern, POST, code, list_patterns, request, run, stream};
 use crate::support::fabric::FakeFabric;
@@ -576,25 +576,63 @@ fn a_proxy_that_is_trusted_says_who_calls() {
 }
 
 #[test]
-fn what_models_read_and_wrote_is_counted_by_model_and_caller() {
+fn what_runs_cost_is_counted_by_caller_and_model() {
     let fabric = FakeFabric::start();
-    let usage = json!({"type": "usage", "usage": {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}});
-    fabric.on(
-        "POST /chat",
-        Reply::sse().content("x").event(usage).complete(),
+    let usage = |input: u64, output: u64| json!({"type": "usage", "usage": {"input_tokens": input, "output_tokens": output}});
+    let reply = Reply::sse().content("x").event(usage(3, 4)).complete();
+    fabric.on("POST /chat", reply);
+    let tokens = File::new("usage", &[ALICE, BOB]);
+    let prices = File::new("prices", &["gpt-x 2 10\n", "default 0 100\n"]);
+    let program = tokens
+        .program(&fabric)
+        .env("FABRIC_MCP_PRICES", prices.0.to_str().unwrap());
+    let server = HttpServer::start(program);
+    let run = |letter: char, more: Value| {
+        let mut arguments = json!({"pattern_name": "ai", "input_text": "x"});
+        let members = arguments.as_object_mut().unwrap();
+        members.extend(more.as_object().unwrap().clone());
+        let params = json!({"name": "fabric_run_pattern", "arguments": arguments});
+        let answer = send(
+            &server,
+            letter,
+            &Modern::new(json!(1), "tools/call", params),
+        );
+        assert_eq!(answer.status, 200);
+    };
+    run('a', json!({"model_name": "GPT-X"}));
+    run(
+        'a',
+        json!({"model_name": "gpt-x", "then": [{"pattern_name": "summarize", "model_name": "llama3:8b"}]}),
     );
-    let file = File::new("usage", &[ALICE, BOB]);
-    let server = HttpServer::start(file.program(&fabric).flags("--default-model small"));
-    for letter in ['a', 'a', 'b'] {
-        assert_eq!(send(&server, letter, &paid()).status, 200);
-    }
-    let metrics = get(&server, "/metrics", 'a').text();
-    for line in [
-        "fabric_mcp_tokens_total{model=\"small\",direction=\"input\"} 9",
-        "fabric_mcp_tokens_total{model=\"small\",direction=\"output\"} 12",
-        "fabric_mcp_caller_tokens_total{caller=\"alice\",direction=\"output\"} 8",
-        "fabric_mcp_caller_tokens_total{caller=\"bob\",direction=\"input\"} 3",
+    run('b', json!({"model_name": "gpt-made-up"}));
+    run('b', json!({}));
+    fabric.once("POST /chat", Reply::run(&["without usage"]));
+    run('b', json!({}));
+    let expected = [
+        r#"fabric_mcp_tokens_total{caller="alice",model="gpt-x",direction="input"} 6"#,
+        r#"fabric_mcp_tokens_total{caller="alice",model="gpt-x",direction="output"} 8"#,
+        r#"fabric_mcp_tokens_total{caller="alice",model="llama3:8b",direction="output"} 4"#,
+        r#"fabric_mcp_tokens_total{caller="bob",model="other",direction="input"} 3"#,
+        r#"fabric_mcp_tokens_total{caller="bob",model="default",direction="output"} 4"#,
+        r#"fabric_mcp_cost_total{caller="alice",model="gpt-x"} 0.000092"#,
+        r#"fabric_mcp_cost_total{caller="bob",model="default"} 0.0004"#,
+        "fabric_mcp_runs_without_usage_total 1",
+    ];
+    // Of named models they are shown once Fabric has listed those.
+    let mut metrics = String::new();
+    let found = poll(DEADLINE, || {
+        metrics = get(&server, "/metrics", 'a').text();
+        let has = |sample: &&str| metrics.lines().any(|line| line == *sample);
+        expected.iter().all(has).then_some(())
+    });
+    assert!(found.is_some(), "{metrics}");
+    for words in [
+        "pattern=ai model=GPT-X duration_ms=",
+        "pattern=ai pattern=summarize model=gpt-x model=llama3:8b duration_ms=",
+        "ok=true bytes=1 input_tokens=6 output_tokens=8 request_id=",
+        "pattern=ai model=default duration_ms=",
+        "ok=true bytes=13 request_id=",
     ] {
-        assert!(metrics.lines().any(|l| l == line), "{line}\n{metrics}");
+        server.process.wait_stderr(words);
     }
 }
