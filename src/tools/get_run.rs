@@ -180,10 +180,10 @@ pub(super) fn shown(
     offset: usize,
     max_chars: Option<usize>,
 ) -> Result<Outcome, Failure> {
-    let record = run.record();
+    let mut memory = context.caller.account.open(Resource::Memory);
+    let record = run_result::record(run, &mut memory)?;
     let rest = Rest::of(&record);
-    let (text, memory) =
-        run_result::text(run, &record, offset, max_chars, &context.caller.account)?;
+    let text = run_result::text(run, &record, offset, max_chars, &mut memory)?;
     let (end, total_chars) = (offset + text.chars().count(), run.chars());
     let next_offset = ((end as u64) < total_chars).then_some(end);
     let mut warnings = rest.warnings;
@@ -247,7 +247,7 @@ struct RunView {
     error: Option<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
-    /// Of the text.
+    /// Of record and text.
     #[serde(skip)]
     _memory: Guard,
 }
