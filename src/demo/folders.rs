@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -152,7 +154,7 @@ fn read(root: &Path, file: &Path) -> Result<Option<String>, String> {
         }
     };
     if !path.starts_with(root) {
-        return Err("a link leads out of the folder".to_owned());
+        return Err(LEADS_OUT.to_owned());
     }
     // Before it is opened, because that may block; and afterwards, because another may have taken its place.
     let is_plain = |found: fs::Metadata| match found.is_file() {
@@ -162,6 +164,9 @@ fn read(root: &Path, file: &Path) -> Result<Option<String>, String> {
     is_plain(fs::symlink_metadata(&path).map_err(unreadable)?)?;
     let file = File::open(&path).map_err(unreadable)?;
     is_plain(file.metadata().map_err(unreadable)?)?;
+    if !is_below(root, &file) {
+        return Err(LEADS_OUT.to_owned());
+    }
     let mut bytes = Vec::new();
     let limited = file.take(MAX_FILE + 1).read_to_end(&mut bytes);
     if limited.map_err(unreadable)? as u64 > MAX_FILE {
@@ -169,6 +174,19 @@ fn read(root: &Path, file: &Path) -> Result<Option<String>, String> {
     }
     let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
     Ok(Some(text))
+}
+
+const LEADS_OUT: &str = "a link leads out of the folder";
+
+/// Is an open file below `root`? A link may have taken the place of a part of its path before it was opened. True where
+/// the system cannot say.
+fn is_below(root: &Path, file: &File) -> bool {
+    #[cfg(target_os = "linux")]
+    if let Ok(path) = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) {
+        return path.starts_with(root);
+    }
+    let _ = (root, file);
+    true
 }
 
 impl Library for Folders {
@@ -220,5 +238,27 @@ impl BuiltInFabric for Folders {
         let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
         answer_from(self, method, &parts, body)
             .unwrap_or_else(|| Err(Error::of(Kind::InvalidRequest, Cause::NeedsFabric, &[])))
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_where_it_was_opened_and_not_where_its_path_leads_now() {
+        let at = std::env::temp_dir().join(format!("fabric-mcp-folders-{}", std::process::id()));
+        let root = at.join("root");
+        fs::create_dir_all(&root).unwrap();
+        let root = root.canonicalize().unwrap();
+        fs::write(at.join("secret"), "").unwrap();
+        let path = root.join("system.md");
+        std::os::unix::fs::symlink(at.join("secret"), &path).unwrap();
+        let secret = File::open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        let plain = File::open(&path).unwrap();
+        assert!(is_below(&root, &plain) && !is_below(&root, &secret));
+        fs::remove_dir_all(at).unwrap();
     }
 }

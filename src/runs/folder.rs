@@ -28,8 +28,10 @@ use crate::time::milliseconds;
 use super::record::{Record, RunId, RunState, VERSION};
 use super::{PIECE, text};
 
-/// Largest record, in bytes; more than any run can have.
-const MAX_RECORD: u64 = 16 << 20;
+/// Largest record, in bytes: more than the partial outputs and warnings of the longest chain take as JSON.
+const MAX_RECORD: u64 = 6 << 20;
+/// Longer records are parsed one at a time: their values take a multiple of their length. Bytes.
+const LONG_RECORD: u64 = 256 << 10;
 /// Files without a run are removed once they are this old: until then a process may be about to write the rest.
 const ORPHAN: Duration = Duration::from_secs(600);
 
@@ -51,6 +53,8 @@ pub(crate) struct Folder {
     is_newer: AtomicBool,
     /// Held while a lock is tried.
     trying: Mutex<()>,
+    /// Held while a long record is parsed.
+    parsing: Mutex<()>,
 }
 
 impl Folder {
@@ -68,6 +72,7 @@ impl Folder {
             failing: AtomicBool::new(false),
             is_newer: AtomicBool::new(false),
             trying: Mutex::default(),
+            parsing: Mutex::default(),
         };
         let probe = RunId::new();
         let file = folder.create(probe, TEXT).map_err(failed)?;
@@ -197,8 +202,13 @@ impl Folder {
             version: u32,
         }
         let file = self.open_plain(id, RECORD, OpenOptions::new().read(true))?;
+        let length = file.metadata()?.len();
+        if length > MAX_RECORD {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        let _parsing = (length > LONG_RECORD).then(|| lock(&self.parsing));
         let mut json = Vec::new();
-        file.take(MAX_RECORD).read_to_end(&mut json)?;
+        file.take(length).read_to_end(&mut json)?;
         match serde_json::from_slice::<Record>(&json) {
             Ok(record) if record.id == id && record.version == VERSION => return Ok(record),
             _ => {}
@@ -207,6 +217,11 @@ impl Folder {
             Ok(RecordVersion { version }) if version != VERSION => ErrorKind::Unsupported.into(),
             _ => ErrorKind::InvalidData.into(),
         })
+    }
+
+    /// Bytes of a record.
+    pub(super) fn record_length(&self, id: RunId) -> u64 {
+        self.plain(id, RECORD).map_or(0, |record| record.len())
     }
 
     /// Brings the record of a run that works up to date with what is in its files. Its characters are not counted.

@@ -96,6 +96,14 @@ impl Run {
         }
     }
 
+    /// How many bytes [`Run::record`] reads from a file.
+    pub(crate) fn record_length(&self) -> u64 {
+        match &self.0 {
+            RunPlace::Live(_) => 0,
+            RunPlace::Stored(folder, record) => folder.record_length(record.id),
+        }
+    }
+
     /// The same, perhaps without what its worker reported; reads no file of a run that has ended.
     pub(crate) fn bare(&self) -> Record {
         let (folder, known) = match &self.0 {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::fabric::{Error, Kind, NO_STRATEGIES, Name};
+use crate::account::Full;
+use crate::fabric::{Error, Kind, NO_STRATEGIES, Name, no_room};
 use crate::protocol::pages;
 use crate::protocol::{Cache, Feature, Params, Refusal, Revision, jsonrpc};
 use crate::search::humanised;
@@ -119,6 +120,9 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     })?;
     Ok(request.call(move |call, result| {
         let (text, cache) = target.read(&uri, revision, call)?;
+        result
+            .reserve(&call.context.caller.account, jsonrpc::string_len(&text))
+            .map_err(|Full| no_room())?;
         let contents = BTreeMap::from([("mimeType", MARKDOWN), ("text", &text), ("uri", &uri)]);
         result.field("contents", &[contents]).cache(cache);
         Ok(())

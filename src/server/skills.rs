@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::{Value, json};
 
-use crate::fabric::{Client, Entry, Error, Kind, NoWait, Snapshot, Wait};
+use crate::account::Full;
+use crate::fabric::{Client, Entry, Error, Kind, NoWait, Snapshot, Wait, no_room};
 use crate::protocol::pages;
 use crate::protocol::{Params, Refusal};
 use crate::search::skill_names;
@@ -220,7 +221,11 @@ pub(super) fn read(
     call: &Working<'_>,
     name: &str,
 ) -> Result<Option<(String, Arc<Snapshot>)>, Refusal> {
-    let skills = call.server.skills(call.context.wait())?;
+    let wait = call.context.wait();
+    let skills = call.server.skills(wait.clone())?;
+    if let Some(manifest) = skills.all.get(name) {
+        wait.hold(manifest.size).map_err(|Full| no_room())?;
+    }
     let text = skills.document(name);
     Ok(text.map(|text| (text, Arc::clone(&skills.snapshot))))
 }

@@ -135,7 +135,7 @@ fn list(context: &Arc<Context>) -> Result<Outcome, Failure> {
 /// Waits for the end, at most as long as asked, and relays the text from character `offset` on.
 fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result<(), Error> {
     context.stream_text(true);
-    if run.record().state != RunState::Working {
+    if run.bare().state != RunState::Working {
         return Ok(());
     }
     let begun = Instant::now();
@@ -160,7 +160,7 @@ fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result
                 if !skipped.is_empty() {
                     context.content(DEFAULT_FORMAT, skipped);
                 }
-                if run.record().bytes <= seen {
+                if run.bare().bytes <= seen {
                     context.flush();
                 }
             }
@@ -180,10 +180,10 @@ pub(super) fn shown(
     offset: usize,
     max_chars: Option<usize>,
 ) -> Result<Outcome, Failure> {
-    let record = run.record();
+    let mut memory = context.caller.account.open(Resource::Memory);
+    let record = run_result::record(run, &mut memory)?;
     let rest = Rest::of(&record);
-    let (text, memory) =
-        run_result::text(run, &record, offset, max_chars, &context.caller.account)?;
+    let text = run_result::text(run, &record, offset, max_chars, &mut memory)?;
     let (end, total_chars) = (offset + text.chars().count(), run.chars());
     let next_offset = ((end as u64) < total_chars).then_some(end);
     let mut warnings = rest.warnings;
@@ -261,7 +261,7 @@ struct RunView {
     warnings: Vec<String>,
     #[serde(skip)]
     silence: String,
-    /// Of the text.
+    /// Of record and text.
     #[serde(skip)]
     _memory: Guard,
 }

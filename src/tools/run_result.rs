@@ -18,6 +18,8 @@ pub(super) const DEFAULT_FORMAT: &str = "markdown";
 
 /// Silence of a run that its caller is told of.
 const SILENCE: Duration = Duration::from_secs(30);
+/// A record that is read from its file takes about so many times its length: as values, and their copies.
+const RECORD_FACTOR: usize = 4;
 
 /// What the store keeps of a result beside text and usage.
 #[derive(Default, Deserialize, Serialize)]
@@ -117,7 +119,8 @@ pub(crate) fn result(
     idle_timeout: Duration,
     account: &Account,
 ) -> Result<Outcome, Failure> {
-    let record = run.record();
+    let mut memory = account.open(Resource::Memory);
+    let record = record(run, &mut memory)?;
     let mut rest = Rest::of(&record);
     if let Some(error) = error(&record) {
         let mut partial = rest.partial;
@@ -128,7 +131,7 @@ pub(crate) fn result(
         });
     }
     let max_chars = rest.max_chars.or(max_chars);
-    let (text, memory) = text(run, &record, 0, max_chars, account).map_err(|error| Failure {
+    let text = text(run, &record, 0, max_chars, &mut memory).map_err(|error| Failure {
         partial: vec![run.read(0, MAX_PARTIAL_TEXT)],
         ..error.into()
     })?;
@@ -179,20 +182,28 @@ pub(crate) fn result(
     })
 }
 
-/// The text of a run from character `offset` on, and what it holds of memory.
+/// The record of a run; what it holds of memory is added to `memory`.
+pub(super) fn record(run: &Run, memory: &mut Guard) -> Result<Record, Error> {
+    let length = run.record_length() as usize;
+    memory
+        .grow(length.saturating_mul(RECORD_FACTOR))
+        .map_err(|Full| no_room())?;
+    Ok(run.record())
+}
+
+/// The text of a run from character `offset` on; what it holds of memory is added to `memory`.
 pub(super) fn text(
     run: &Run,
     record: &Record,
     offset: usize,
     max_chars: Option<usize>,
-    account: &Account,
-) -> Result<(String, Guard), Error> {
+    memory: &mut Guard,
+) -> Result<String, Error> {
     let most = max_chars.unwrap_or(MAX_RUN_OUTPUT);
-    let mut memory = account.open(Resource::Memory);
     memory
         .grow(most.saturating_mul(4).min(record.bytes as usize))
         .map_err(|Full| no_room())?;
-    Ok((run.read_chars(offset, most), memory))
+    Ok(run.read_chars(offset, most))
 }
 
 #[derive(Serialize)]
@@ -210,7 +221,7 @@ struct RunOutput {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     run_id: Option<String>,
-    /// Of the text.
+    /// Of record and text.
     #[serde(skip)]
     _memory: Guard,
 }

@@ -113,6 +113,27 @@ fn small_requests_are_served_while_large_ones_fill_the_budget() {
 }
 
 #[test]
+fn a_skill_is_held_until_it_is_read() {
+    let fabric = FakeFabric::start();
+    fabric.on("GET /patterns/names", Reply::json(json!(["long"])));
+    fabric.on(
+        "GET /patterns/long",
+        Reply::json(json!({"Name": "long", "Description": "", "Pattern": "x".repeat(11 * MIB)})),
+    );
+    let server = Arc::new(HttpServer::start(small(&fabric)));
+    let mut client = Streamable::to(&server, Era::Modern, None);
+    client.request("skills/list", json!({}));
+    let read = json!({"uri": "skill://fabric/long/SKILL.md"});
+    let message = client.message("resources/read", read);
+    let unread = client.send_apart(&message);
+    wait_charged(&server, |bytes| bytes > 10 * MIB);
+    let refused = client.send_apart(&message).answer().unwrap().json();
+    assert_eq!(refused["error"]["data"]["type"], TOO_LARGE, "{refused}");
+    drop(unread);
+    wait_charged(&server, |bytes| bytes < MIB);
+}
+
+#[test]
 fn a_body_is_released_once_it_is_read() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());

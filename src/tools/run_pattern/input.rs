@@ -56,7 +56,7 @@ impl InputSource {
 fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
     let argument = "input_from.run_id";
     let run = find(context, argument, run_id)?;
-    let record = run.record();
+    let record = run.bare();
     if record.state != RunState::Completed {
         let status = record.state.name();
         let detail = format!(
