@@ -140,6 +140,18 @@ pub(crate) const FLAGS: &[Flag] = &[
         set(&mut c.policy.default_vendor, values::model(t))
     })
     .help("Vendor of --default-model"),
+    switch(Runs, "read-only", |c| &mut c.policy.read_only)
+        .help("Offer nothing that costs money: no runs"),
+    many(Runs, "tool", "TOOL", |c, t| {
+        push(&mut c.policy.tools, Ok(t.to_owned()))
+    })
+    .help("Offer only this tool, and others so named"),
+    one(Runs, "prompt", "WHICH", |c, t| {
+        set(&mut c.policy.no_prompts, values::prompt(t))
+    })
+    .default("all")
+    .choices(&["all", "none"])
+    .help("Which prompts are offered: all or none"),
     one(Runs, "max-runs", "COUNT", |c, t| {
         set(&mut c.max_runs, count(t, 1, MAX_MAX_RUNS))
     })

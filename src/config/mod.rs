@@ -169,7 +169,7 @@ pub(crate) struct Config {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Which patterns and models the operator allows; enforced by `tools`.
+/// What the operator offers and allows; enforced by `tools` and `server`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Policy {
     /// Patterns that may be run although they are refused by default: `--allow-pattern`.
@@ -183,6 +183,12 @@ pub(crate) struct Policy {
     pub(crate) default_model: String,
     /// The vendor of `default_model`, or empty: `--default-vendor`.
     pub(crate) default_vendor: String,
+    /// Offer nothing that costs money: `--read-only`.
+    pub(crate) read_only: bool,
+    /// The tools that are offered; if empty, all: `--tool`.
+    pub(crate) tools: Vec<String>,
+    /// Offer no prompts: `--prompt none`.
+    pub(crate) no_prompts: bool,
 }
 
 /// How long calls wait for runs, and the runs' retention.

@@ -16,7 +16,7 @@ use crate::protocol::{
 };
 use crate::runs::{self, Record, Run};
 use crate::text::{prefix, shown};
-use crate::tools::{self, Failure, Outcome, Prepared, RunPlan, TOOLS, Tool};
+use crate::tools::{self, Backend, Failure, Outcome, Prepared, RunPlan, Tool};
 use crate::{random, time};
 
 use super::call::{ToolCall, Working, failed_tool};
@@ -38,19 +38,19 @@ pub(super) struct Lists([OnceLock<Arc<[u8]>>; Revision::ALL.len()]);
 
 /// Answers `tools/list`.
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    pages::cursor(request.params)?.page(TOOLS.len())?;
+    pages::cursor(request.params)?.page(server.backend.policy.tools().count())?;
     let revision = request.context.revision;
-    let list = server.tools.0[revision as usize].get_or_init(|| {
-        write_list(revision, tasks::are_asked_for(&server.backend, revision)).into()
-    });
+    let list = server.tools.0[revision as usize]
+        .get_or_init(|| write_list(&server.backend, revision).into());
     Ok(Action::Answer(stored(&request.id, revision, list.clone())))
 }
 
-fn write_list(revision: Revision, tasks: bool) -> Vec<u8> {
+fn write_list(backend: &Backend, revision: Revision) -> Vec<u8> {
+    let tasks = tasks::are_asked_for(backend, revision);
     let mut result = ResultWriter::body(revision);
     let out = result.key("tools");
     out.push(b'[');
-    for (at, tool) in TOOLS.iter().enumerate() {
+    for (at, tool) in backend.policy.tools().enumerate() {
         out.extend_from_slice(if at == 0 { b"" } else { b"," });
         define(out, tool, revision, tasks);
     }
@@ -114,9 +114,10 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
             "params.arguments of tools/call must be an object.",
         ));
     }
-    let Some(tool) = Tool::named(name) else {
+    let offered = || server.backend.policy.tools();
+    let Some(tool) = offered().find(|tool| tool.name == name) else {
         let shown = shown(name, 64);
-        let names: Vec<&str> = TOOLS.iter().map(|t| t.name).collect();
+        let names: Vec<&str> = offered().map(|tool| tool.name).collect();
         return Err(Refusal::params(format!(
             "There is no tool \"{shown}\": the tools are {}.",
             names.join(", ")

@@ -1,9 +1,10 @@
-//! Which patterns may be run, and with which models.
+//! Which tools and prompts are offered, which patterns may be run, and with which models.
 
+use crate::access::Role;
 use crate::config::Policy;
 use crate::fabric::{Chat, Error, Name, names};
 
-use super::refused;
+use super::{TOOLS, Tool, refused};
 
 /// Writes files in Fabric's working directory when it is run.
 const WRITES_FILES: &str = "create_coding_feature";
@@ -24,6 +25,27 @@ impl Policy {
     /// Whether the operator allows this pattern.
     pub(crate) fn allows(&self, pattern: &str) -> bool {
         self.refusal(pattern).is_none()
+    }
+
+    /// As [`Policy::check`], for a prompt.
+    ///
+    /// # Errors
+    /// `invalid-request`.
+    pub(crate) fn check_prompt(&self, field: &str, pattern: &Name) -> Result<(), Error> {
+        if self.no_prompts {
+            let why = format!("`{field}`: this server offers no prompts (--prompt none).");
+            return Err(refused(why).about(field));
+        }
+        self.check(field, pattern)
+    }
+
+    /// The tools that are offered, in listing order. What is not offered cannot be called either.
+    pub(crate) fn tools(&self) -> impl Iterator<Item = &'static Tool> {
+        let is_named = |tool: &Tool| self.tools.iter().any(|name| name == tool.name);
+        TOOLS
+            .iter()
+            .filter(move |tool| self.tools.is_empty() || is_named(tool))
+            .filter(|tool| !self.read_only || tool.role < Role::Run)
     }
 
     /// Sets the default model if the run names none, and refuses a model that is not allowed. `field` is the argument.
