@@ -19,7 +19,7 @@ use crate::server::{Audience, Server};
 use crate::signals;
 use crate::sync::lock;
 use crate::text::{for_terminal, shown};
-use crate::tools::{self, TOOLS};
+use crate::tools::{self, Policy};
 
 /// The tool that takes piped input.
 const RUN: &str = "fabric_run_pattern";
@@ -42,7 +42,7 @@ pub(crate) fn run(
     arguments: Option<&str>,
     json: bool,
 ) -> Result<bool, ExitReason> {
-    check_name(tool)?;
+    check_name("--call", tool, &server.backend.policy)?;
     let mut arguments = parsed(arguments)?;
     if tool == RUN && !arguments.get(WAIT).is_none_or(Value::is_null) {
         // The run would end with this process.
@@ -89,9 +89,9 @@ pub(crate) fn run(
         .map_or(Ok(good), ExitReason::unwritable)
 }
 
-/// Refuses a name that no tool has.
-fn check_name(tool: &str) -> Result<(), ExitReason> {
-    let names = || TOOLS.iter().map(|tool| tool.name);
+/// Refuses a name, given with `flag`, that no tool has that `policy` offers.
+pub(crate) fn check_name(flag: &str, tool: &str, policy: &Policy) -> Result<(), ExitReason> {
+    let names = || policy.tools().map(|tool| tool.name);
     if names().any(|name| name == tool) {
         return Ok(());
     }
@@ -102,7 +102,7 @@ fn check_name(tool: &str) -> Result<(), ExitReason> {
     };
     let shown: String = tool.chars().take(64).flat_map(char::escape_debug).collect();
     Err(ExitReason::usage(format!(
-        "--call: there is no tool \"{shown}\"; {hint}"
+        "{flag}: there is no tool \"{shown}\"; {hint}"
     )))
 }
 
@@ -376,9 +376,14 @@ mod tests {
                 "--call: there is no tool \"list_models\"; did you mean fabric_list_models?",
             ),
         ] {
-            assert_eq!(check_name(tool), Err(ExitReason::usage(message)));
+            assert_eq!(
+                check_name("--call", tool, &Policy::default()),
+                Err(ExitReason::usage(message))
+            );
         }
-        let unknown = check_name("x\u{1b}").unwrap_err().reason;
+        let unknown = check_name("--call", "x\u{1b}", &Policy::default())
+            .unwrap_err()
+            .reason;
         assert!(
             unknown.starts_with("--call: there is no tool \"x\\u{1b}\"; the tools are fabric_"),
             "{unknown}"

@@ -18,7 +18,6 @@ use crate::fabric::{Cause, Chat, Client, Error, Event, Kind, Name, NoWait, Wait}
 use crate::protocol::Revision;
 use crate::server::Server;
 use crate::text::{WIDTH, wrapped};
-use crate::tools::TOOLS;
 use crate::url::{Authority, Host};
 
 /// The default port of `fabric --serve`.
@@ -113,7 +112,7 @@ pub(crate) fn run(
         }
         None => {}
     }
-    report.protocol()?;
+    report.protocol(config.policy.tools().count())?;
     if config.demo && reachable {
         run_demo(client, &mut report)?;
     }
@@ -474,14 +473,14 @@ impl<'a> Report<'a> {
     }
 
     /// What this program speaks, which needs no Fabric.
-    fn protocol(&mut self) -> io::Result<()> {
+    fn protocol(&mut self, tools: usize) -> io::Result<()> {
         let revisions = Revision::ALL.map(Revision::name);
         self.json["mcp"] = revisions
             .iter()
             .map(|name| ((*name).to_owned(), true))
             .collect();
         self.line(true, "MCP", &revisions.join(", "))?;
-        self.line(true, "tools", &TOOLS.len().to_string())
+        self.line(true, "tools", &tools.to_string())
     }
 
     fn found(&mut self, cause: Cause, values: &[(&str, &str)]) {
@@ -621,7 +620,7 @@ mod tests {
                 .address(true, "http://f:1 answers in 1.23 ms")
                 .unwrap();
             report.key(KeyStatus::ACCEPTED).unwrap();
-            report.protocol().unwrap();
+            report.protocol(10).unwrap();
             report.has_summarize = true;
             report.found(Cause::NoModels, &[]);
         });

@@ -80,7 +80,7 @@ use logging::Line;
 use runs::{Folder, Runs};
 use server::Server;
 use signals::Signal;
-use tools::Backend;
+use tools::{Backend, Policy};
 use transport::http::Listening;
 use transport::stdio::Stdio;
 
@@ -140,7 +140,10 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
     let good = match command {
         Command::Help(how_much) => print(&cli::help(how_much)),
         Command::Version => print(&format!("{}\n", cli::version())),
-        Command::ListTools => print(&tools::catalogue()),
+        Command::ListTools { policy } => {
+            check_tools(&policy)?;
+            print(&tools::catalogue(&policy))
+        }
         Command::Generate(what) => generate(&what),
         Command::Install {
             client,
@@ -273,8 +276,15 @@ fn generate(what: &Generate) -> Result<bool, ExitReason> {
     Ok(good)
 }
 
+/// Refuses names of `--tool` that no tool has.
+fn check_tools(policy: &Policy) -> Result<(), ExitReason> {
+    let mut names = policy.tools.iter();
+    names.try_for_each(|name| call::check_name("--tool", name, &Policy::default()))
+}
+
 /// Builds everything but the transport. With `--demo`, the built-in Fabric runs while [`Demo`] is kept.
 fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), ExitReason> {
+    check_tools(&config.policy)?;
     let mut demo = None;
     if config.demo {
         let started = demo::start().map_err(|error| {

@@ -154,6 +154,18 @@ pub(crate) const FLAGS: &[Flag] = &[
     .help("Language of outputs of runs that name none, such as de or pt-BR"),
     switch(Runs, "strip-thinking", |c| &mut c.policy.strip_thinking)
         .help("Leave out a block <think> or <thinking> that opens an output"),
+    switch(Runs, "read-only", |c| &mut c.policy.read_only)
+        .help("Offer nothing that costs money: of runs only dry_run"),
+    many(Runs, "tool", "TOOL", |c, t| {
+        push(&mut c.policy.tools, Ok(t.to_owned()))
+    })
+    .help("Offer only this tool, and others so named"),
+    one(Runs, "prompt", "WHICH", |c, t| {
+        set(&mut c.policy.no_prompts, values::prompt(t))
+    })
+    .default("all")
+    .choices(&["all", "none"])
+    .help("Which prompts are offered: all or none"),
     one(Runs, "max-runs", "COUNT", |c, t| {
         set(&mut c.max_runs, count(t, 1, MAX_MAX_RUNS))
     })

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use lexopt::Arg;
 
 use crate::clients::{Launch, McpClient};
-use crate::config::{Config, Env, MAX_SECRET, Secret};
+use crate::config::{Config, Env, MAX_SECRET, Policy, Secret};
 use flags::Flag;
 use resolve::FlagsAndEnv;
 
@@ -48,8 +48,10 @@ pub(crate) enum Command {
         json: bool,
         config: Box<Config>,
     },
-    /// Print the catalogue of tools: `--list-tools`.
-    ListTools,
+    /// Print the catalogue of the tools that are offered: `--list-tools`.
+    ListTools {
+        policy: Policy,
+    },
     /// Print a file generated from the table of flags: `--generate`.
     Generate(Generate),
     /// Write patterns as skills into a folder: `--generate skills`.
@@ -189,7 +191,12 @@ pub(crate) fn parse(
         });
     }
     if raw.has("list-tools") {
-        return Ok(Command::ListTools);
+        let mut config = Config::default();
+        for flag in ["read-only", "tool"] {
+            settings.apply(flags::get(flag), &mut config)?;
+        }
+        let policy = config.policy;
+        return Ok(Command::ListTools { policy });
     }
     let config = Box::new(resolve::resolve(&settings)?);
     if let Some(tool) = raw.last("call") {

@@ -330,7 +330,7 @@ impl FlagsAndEnv<'_> {
     }
 
     /// Sets the field of a flag to what was given, or to the default.
-    fn apply(&self, flag: &Flag, config: &mut Config) -> Result<(), ExitReason> {
+    pub(super) fn apply(&self, flag: &Flag, config: &mut Config) -> Result<(), ExitReason> {
         let (name, mut values) = self.given(flag);
         if values.is_empty() && !flag.default.is_empty() {
             values.push(flag.default.into());

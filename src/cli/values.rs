@@ -93,6 +93,15 @@ pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
     one_of(text, "a format of the log", &all)
 }
 
+/// Whether no prompts are offered.
+pub(super) fn prompt(text: &str) -> Result<bool, String> {
+    one_of(
+        text,
+        "a choice of prompts",
+        &[("all", false), ("none", true)],
+    )
+}
+
 /// The address of a proxy.
 pub(super) fn address(text: &str) -> Result<IpAddr, String> {
     text.parse::<IpAddr>()

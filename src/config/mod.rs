@@ -173,7 +173,7 @@ pub(crate) struct Config {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Which patterns and models the operator allows, and what runs get that do not say; enforced by `tools`.
+/// What the operator offers and allows, and what runs get that do not say; enforced by `tools` and `server`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Policy {
     /// Patterns that may be run although they are refused by default: `--allow-pattern`.
@@ -194,6 +194,12 @@ pub(crate) struct Policy {
     pub(crate) default_language: String,
     /// Leave out a block of thinking that opens the output of runs that do not say: `--strip-thinking`.
     pub(crate) strip_thinking: bool,
+    /// Offer nothing that costs money: `--read-only`.
+    pub(crate) read_only: bool,
+    /// The tools that are offered; if empty, all: `--tool`.
+    pub(crate) tools: Vec<String>,
+    /// Offer no prompts: `--prompt none`.
+    pub(crate) no_prompts: bool,
 }
 
 /// The model of one pattern.

@@ -37,7 +37,7 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
         .transpose()?;
     let (prompt, candidates) = match (kind, prompt, uri) {
         ("ref/prompt", Some(prompt), _) => {
-            server.backend.policy.check("ref.name", &prompt)?;
+            server.backend.policy.check_prompt("ref.name", &prompt)?;
             let candidates = match argument {
                 prompts::STRATEGY => Candidates::Strategies,
                 // No arguments of the prompt, but of the tool that runs the same pattern.

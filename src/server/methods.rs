@@ -1,5 +1,6 @@
 //! The table of all MCP methods of this server, and those of the handshake. A new one is a row here and its file.
 
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
@@ -7,6 +8,8 @@ use serde_json::{Map, Value};
 use crate::protocol::{
     Answer, Cache, Id, Level, Params, Refusal, ResultWriter, Revision, server_info,
 };
+
+use crate::tools::TOOLS;
 
 use super::tasks::{self, Verb};
 use super::{Action, Listen, Request, Server, completion, prompts, resources, skills, tools};
@@ -164,6 +167,8 @@ fn capabilities(server: &Server, revision: Revision) -> Value {
     let known = METHODS
         .iter()
         .filter_map(|method| method.capability.as_ref());
+    let no_prompts = server.backend.policy.no_prompts;
+    let known = known.filter(|capability| !(no_prompts && capability.name == "prompts"));
     for Capability { name, value, .. } in known.filter(|capability| revision >= capability.first) {
         let value = serde_json::from_str(value).unwrap_or_default();
         match name.contains('/') {
@@ -183,6 +188,21 @@ fn capabilities(server: &Server, revision: Revision) -> Value {
     Value::Object(capabilities)
 }
 
+/// What models are told, and if a tool is not offered, which ones are.
+fn instructions(server: &Server) -> Cow<'static, str> {
+    let offered: Vec<&str> = server
+        .backend
+        .policy
+        .tools()
+        .map(|tool| tool.name)
+        .collect();
+    if offered.len() == TOOLS.len() {
+        return INSTRUCTIONS.into();
+    }
+    let offered = offered.join(", ");
+    format!("{INSTRUCTIONS} Of the tools, this server offers only {offered}.").into()
+}
+
 /// Sets the revision of the session. The answer to an unknown version is the newest legacy revision, as every revision
 /// requires.
 fn initialize(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
@@ -197,7 +217,7 @@ fn initialize(server: &Server, request: Request<'_>) -> Result<Action, Refusal> 
         .field("protocolVersion", revision.name())
         .field("capabilities", &capabilities(server, revision))
         .field("serverInfo", &server_info(revision))
-        .field("instructions", INSTRUCTIONS);
+        .field("instructions", &instructions(server));
     Ok(Action::Answer(result.end()))
 }
 
@@ -207,7 +227,7 @@ fn discover(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     result
         .field("supportedVersions", &Revision::ALL.map(Revision::name))
         .field("capabilities", &capabilities)
-        .field("instructions", INSTRUCTIONS)
+        .field("instructions", &instructions(server))
         .cache(Cache::STATIC);
     Ok(Action::Answer(result.end()))
 }

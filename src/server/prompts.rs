@@ -29,7 +29,8 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
         let backend = &call.server.backend;
         let is_offered = |entry: &&Entry| {
             let text = entry.text.as_deref().unwrap_or_default();
-            entry.is_runnable()
+            !backend.policy.no_prompts
+                && entry.is_runnable()
                 && backend.policy.allows(&entry.name)
                 && backend.fabric.why_raw(&entry.name, text).is_none()
         };
@@ -118,7 +119,7 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
         Some(_) => return Err(params.refusal()),
     }
     let name = Name::parse("name", name)?;
-    server.backend.policy.check("name", &name)?;
+    server.backend.policy.check_prompt("name", &name)?;
     Ok(request.call(move |call, result| render(&name, &arguments, call, result)))
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::{Value, json};
 
+use crate::access::Role;
 use crate::account::Full;
 use crate::fabric::{Client, Entry, Error, Kind, NoWait, Snapshot, Wait, no_room};
 use crate::protocol::pages;
@@ -46,6 +47,8 @@ impl Shelf {
 struct Skills {
     snapshot: Arc<Snapshot>,
     fabric: Arc<Client>,
+    /// Whether callers can run patterns here.
+    can_run: bool,
     /// By name.
     all: BTreeMap<String, Manifest>,
 }
@@ -62,6 +65,9 @@ struct Manifest {
 impl Skills {
     fn new(snapshot: Arc<Snapshot>, backend: &Backend) -> Skills {
         let fabric = Arc::clone(&backend.fabric);
+        let has_run =
+            !backend.policy.read_only && backend.policy.tools().any(|tool| tool.role == Role::Run);
+        let can_run = fabric.has_fabric() && has_run;
         let names = skill_names(snapshot.patterns.iter().map(|entry| entry.name.as_str()));
         let allowed = snapshot.patterns.iter();
         let allowed: Vec<&Entry> = allowed
@@ -71,7 +77,7 @@ impl Skills {
             let name = names.get(entry.name.as_str())?;
             let manifest = Manifest {
                 pattern: entry.name.clone(),
-                size: document(name, entry, &snapshot, &fabric)?.len(),
+                size: document(name, entry, &snapshot, &fabric, can_run)?.len(),
                 digest: OnceLock::new(),
             };
             (manifest.size <= MAX_SKILL).then(|| (name.clone(), manifest))
@@ -86,6 +92,7 @@ impl Skills {
         Skills {
             snapshot,
             fabric,
+            can_run,
             all,
         }
     }
@@ -93,7 +100,7 @@ impl Skills {
     /// The whole `SKILL.md`; `None` if there is no such skill.
     fn document(&self, name: &str) -> Option<String> {
         let entry = self.snapshot.pattern(&self.all.get(name)?.pattern)?;
-        document(name, entry, &self.snapshot, &self.fabric)
+        document(name, entry, &self.snapshot, &self.fabric, self.can_run)
     }
 
     /// A skill in a list.
@@ -128,7 +135,13 @@ pub(super) fn named(uri: &str) -> Option<&str> {
 }
 
 /// A whole `SKILL.md`; `None` if the pattern's text is unknown.
-fn document(name: &str, entry: &Entry, snapshot: &Snapshot, fabric: &Client) -> Option<String> {
+fn document(
+    name: &str,
+    entry: &Entry,
+    snapshot: &Snapshot,
+    fabric: &Client,
+    can_run: bool,
+) -> Option<String> {
     let text = entry.text.as_deref()?;
     let (name, pattern) = (quoted(name), quoted(&entry.name));
     let mut document = format!(
@@ -139,7 +152,7 @@ fn document(name: &str, entry: &Entry, snapshot: &Snapshot, fabric: &Client) -> 
     let is_raw = fabric.why_raw(&entry.name, text).is_some();
     document.push_str(&match entry.is_runnable() {
         true if is_raw => " What stands between their double braces is code that Fabric would replace.\n\n".to_owned(),
-        true if !fabric.has_fabric() => "\n\n".to_owned(),
+        true if !can_run => "\n\n".to_owned(),
         true => format!(
             " Or call the tool `fabric_run_pattern` with `pattern_name` {pattern} and that input as `input_text`, so that \
              Fabric's model does it.\n\n"
@@ -147,7 +160,7 @@ fn document(name: &str, entry: &Entry, snapshot: &Snapshot, fabric: &Client) -> 
         false => " Fabric itself cannot run them: what stands between their double braces is code.\n\n".to_owned(),
     });
     if !entry.variables.is_empty() && entry.is_runnable() {
-        let run = if fabric.has_fabric() {
+        let run = if can_run {
             " (in a run: `variables`)"
         } else {
             ""

@@ -81,8 +81,9 @@ impl Listen {
         })
     }
 
-    /// Finds the requested tasks that belong to the caller.
+    /// Finds the requested tasks that belong to the caller, and drops what is not offered.
     pub(crate) fn admit(&mut self, server: &Server, caller: &Identity) {
+        self.prompts &= !server.backend.policy.no_prompts;
         let owner = server.owner(caller);
         // Each once, however often it was named.
         self.task_ids.sort_unstable();
@@ -185,10 +186,10 @@ impl<F: Fn(&[u8]) -> bool + Send + Sync + 'static> Sink for F {}
 
 impl Listener {
     /// A legacy client: gets every notification, without subscription ids.
-    pub(crate) fn legacy(account: Account, sink: impl Sink) -> Listener {
+    pub(crate) fn legacy(server: &Server, account: Account, sink: impl Sink) -> Listener {
         Listener {
             meta: None,
-            prompts: true,
+            prompts: !server.backend.policy.no_prompts,
             resources: true,
             tasks: Vec::new(),
             revision: Revision::NEWEST_LEGACY,
@@ -388,11 +389,11 @@ mod tests {
     #[test]
     fn listeners_get_what_they_requested_until_they_leave() {
         let server = Server::without_fabric();
-        let (all, account) = (server.subscriptions, server.backend.accounts.of(""));
+        let (all, account) = (&server.subscriptions, server.backend.accounts.of(""));
         let (modern, legacy) = (Heard::default(), Heard::default());
         let asked = listen("resourcesListChanged");
         let first = all.add(asked.listener(account.clone(), sink(&modern)));
-        let second = all.add(Listener::legacy(account, sink(&legacy)));
+        let second = all.add(Listener::legacy(&server, account, sink(&legacy)));
         all.lists_changed();
         drop(first);
         all.lists_changed();

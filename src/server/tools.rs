@@ -16,7 +16,7 @@ use crate::protocol::{
 };
 use crate::runs::{self, Record, Run};
 use crate::text::{prefix, shown};
-use crate::tools::{self, Failure, Outcome, Prepared, RunPlan, TOOLS, Tool};
+use crate::tools::{self, Backend, Failure, Outcome, Prepared, RunPlan, Tool};
 use crate::{random, time};
 
 use super::call::{ToolCall, Working, failed_tool};
@@ -38,21 +38,21 @@ pub(super) struct Lists([OnceLock<Arc<[u8]>>; Revision::ALL.len()]);
 
 /// Answers `tools/list`.
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    pages::cursor(request.params)?.page(TOOLS.len())?;
+    pages::cursor(request.params)?.page(server.backend.policy.tools().count())?;
     let revision = request.context.revision;
-    let list = server.tools.0[revision as usize].get_or_init(|| {
-        write_list(revision, tasks::are_asked_for(&server.backend, revision)).into()
-    });
+    let list = server.tools.0[revision as usize]
+        .get_or_init(|| write_list(&server.backend, revision).into());
     Ok(Action::Answer(stored(&request.id, revision, list.clone())))
 }
 
-fn write_list(revision: Revision, tasks: bool) -> Vec<u8> {
+fn write_list(backend: &Backend, revision: Revision) -> Vec<u8> {
+    let tasks = tasks::are_asked_for(backend, revision);
     let mut result = ResultWriter::body(revision);
     let out = result.key("tools");
     out.push(b'[');
-    for (at, tool) in TOOLS.iter().enumerate() {
+    for (at, tool) in backend.policy.tools().enumerate() {
         out.extend_from_slice(if at == 0 { b"" } else { b"," });
-        define(out, tool, revision, tasks);
+        define(out, tool, revision, tasks, backend.policy.read_only);
     }
     out.push(b']');
     result.cache(Cache::STATIC);
@@ -60,7 +60,7 @@ fn write_list(revision: Revision, tasks: bool) -> Vec<u8> {
 }
 
 /// Writes a tool in a list. Its schemas are text: a parsed map would lose the order of their properties.
-fn define(out: &mut Vec<u8>, tool: &Tool, revision: Revision, tasks: bool) {
+fn define(out: &mut Vec<u8>, tool: &Tool, revision: Revision, tasks: bool, read_only: bool) {
     fn member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value: &T) {
         jsonrpc::write_json(jsonrpc::write_name(out, name), value);
     }
@@ -79,8 +79,13 @@ fn define(out: &mut Vec<u8>, tool: &Tool, revision: Revision, tasks: bool) {
         });
         member(out, "annotations", &annotations);
     }
-    member(out, "description", tool.description);
-    if tasks && may_be_task(tool) {
+    let is_only_dry = read_only && tool.role == Role::Run;
+    let description = match is_only_dry {
+        true => format!("{} On this server only with dry_run.", tool.description),
+        false => tool.description.to_owned(),
+    };
+    member(out, "description", &description);
+    if tasks && may_be_task(tool) && !is_only_dry {
         member(out, "execution", &json!({ "taskSupport": "optional" }));
     }
     jsonrpc::write_name(out, "inputSchema").extend(tool.input_schema().bytes());
@@ -114,9 +119,10 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
             "params.arguments of tools/call must be an object.",
         ));
     }
-    let Some(tool) = Tool::named(name) else {
+    let offered = || server.backend.policy.tools();
+    let Some(tool) = offered().find(|tool| tool.name == name) else {
         let shown = shown(name, 64);
-        let names: Vec<&str> = TOOLS.iter().map(|t| t.name).collect();
+        let names: Vec<&str> = offered().map(|tool| tool.name).collect();
         return Err(Refusal::params(format!(
             "There is no tool \"{shown}\": the tools are {}.",
             names.join(", ")

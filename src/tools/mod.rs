@@ -117,11 +117,6 @@ impl Prepared {
 }
 
 impl Tool {
-    /// The tool of that name.
-    pub(crate) fn named(name: &str) -> Option<&'static Tool> {
-        TOOLS.iter().find(|tool| tool.name == name)
-    }
-
     /// Checks `arguments` (absent and `null` count as `{}`) and prepares the call.
     ///
     /// # Errors
@@ -239,9 +234,9 @@ fn log_failure(line: &mut Line, Failure { error, logged, .. }: &Failure) {
 }
 
 /// The catalogue for `--list-tools`: each tool's name, what it does in a line, and its arguments.
-pub(crate) fn catalogue() -> String {
+pub(crate) fn catalogue(policy: &Policy) -> String {
     let mut text = String::new();
-    for tool in TOOLS {
+    for tool in policy.tools() {
         let first = tool
             .description
             .split_inclusive(". ")
@@ -301,7 +296,6 @@ mod tests {
         let names: std::collections::HashSet<_> = TOOLS.iter().map(|t| t.name).collect();
         assert_eq!(names.len(), TOOLS.len());
         assert!(TOOLS[0].prepare(None, &Policy::default()).is_ok());
-        assert!(Tool::named("nope").is_none());
     }
 
     /// What a client puts into a model's context.
@@ -410,7 +404,7 @@ mod tests {
 
     #[test]
     fn the_log_names_the_argument_but_nothing_that_a_caller_made_up() {
-        let tool = Tool::named("fabric_run_pattern").unwrap();
+        let tool = &run_pattern::TOOL;
         let blamed = |arguments: Value| {
             let error = refusal(tool, &arguments);
             let mut line = Line::default();

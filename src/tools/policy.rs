@@ -1,9 +1,9 @@
-//! Which patterns may be run, and with which models.
+//! Which tools and prompts are offered, which patterns may be run, and with which models.
 
 use crate::config::{MODEL_VARIABLE, PatternModel, Policy};
 use crate::fabric::{Chat, Error, Name, names};
 
-use super::refused;
+use super::{TOOLS, Tool, refused};
 
 /// Writes files in Fabric's working directory when it is run.
 const WRITES_FILES: &str = "create_coding_feature";
@@ -26,7 +26,29 @@ impl Policy {
         self.refusal(pattern).is_none()
     }
 
-    /// Sets the pattern's model or else the default one if the run names none, and refuses a model that is not allowed. `field` is the argument.
+    /// As [`Policy::check`], for a prompt.
+    ///
+    /// # Errors
+    /// `invalid-request`.
+    pub(crate) fn check_prompt(&self, field: &str, pattern: &Name) -> Result<(), Error> {
+        if self.no_prompts {
+            let why = format!("`{field}`: this server offers no prompts (--prompt none).");
+            return Err(refused(why).about(field));
+        }
+        self.check(field, pattern)
+    }
+
+    /// The tools that are offered, in listing order. What is not offered cannot be called either. With `--read-only`
+    /// `fabric_run_pattern` is among them, for dry runs.
+    pub(crate) fn tools(&self) -> impl Iterator<Item = &'static Tool> {
+        let is_named = |tool: &Tool| self.tools.iter().any(|name| name == tool.name);
+        TOOLS
+            .iter()
+            .filter(move |tool| self.tools.is_empty() || is_named(tool))
+    }
+
+    /// Sets the pattern's model, or else the default one, if the run names none, and refuses a model that is not
+    /// allowed. `field` is the argument.
     ///
     /// # Errors
     /// `invalid-request`, naming the models that may be run.

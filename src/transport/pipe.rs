@@ -116,7 +116,11 @@ impl Pipe {
         }
         if self.session.follows_lists() && self.follower.get().is_none() {
             let line = self.line.clone();
-            let listener = Listener::legacy(self.server.account(&pass.identity), sink(line));
+            let listener = Listener::legacy(
+                &self.server,
+                self.server.account(&pass.identity),
+                sink(line),
+            );
             let _ = self.follower.set(self.server.subscriptions.add(listener));
         }
     }

@@ -64,6 +64,7 @@ mod stdio_protocol;
 mod strategies;
 mod streaming;
 mod support_tests;
+mod surface;
 mod tasks;
 mod templates;
 mod thinking;

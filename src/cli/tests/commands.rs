@@ -11,7 +11,6 @@ fn commands() {
         "-hV --check --port x => Help(Short)",
         "--version => Version",
         "-V => Version",
-        "--list-tools => ListTools",
         "--generate=man => Generate(File(\"man\"))",
         "--generate client-config => Generate(Clients)",
         "--uninstall jetbrains => Install { client: jetbrains, launch: None, yes: false }",
@@ -34,6 +33,7 @@ fn commands() {
         codex.contains("args: [\"--demo\"], env: [], key: Unused"),
         "{codex}"
     );
+    assert!(command("--list-tools --port x").starts_with("ListTools { policy: Policy {"));
     assert!(command("--check").starts_with("Check { json: false, config: Config {"));
     assert!(command("--json --demo --check").starts_with("Check { json: true, config: Config {"));
     assert!(

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::access::Role;
 use crate::account::Resource;
 use crate::config::{MAX_ATTACHMENTS, MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
-use crate::fabric::{Chat, Error};
+use crate::fabric::{Chat, Error, Kind};
 use crate::text::is_language;
 
 use super::{Arguments, Policy, Prepared, RunPlan, Tool, refused};
@@ -165,6 +165,10 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         let place = place(i);
         policy.check(&format!("{place}pattern_name"), &step.pattern)?;
         policy.model(&format!("{place}model_name"), step)?;
+    }
+    if policy.read_only && !dry_run {
+        let detail = "This server runs no patterns (--read-only): `dry_run` shows the prompt, for a model of your own.";
+        return Err(Error::new(Kind::Forbidden, detail).about("dry_run"));
     }
     // A vendor's model may open it, and a dry run pays nothing.
     if !(steps[0].search || dry_run) {

@@ -371,7 +371,8 @@ impl Streamable {
         let stream = lock(&live.stream).clone();
         if let Some(stream) = stream {
             stream.follow(|| {
-                let listener = Listener::legacy(guest.account.clone(), stream.changes());
+                let listener =
+                    Listener::legacy(&self.server, guest.account.clone(), stream.changes());
                 self.server.subscriptions.add(listener)
             });
         }

@@ -1,0 +1,186 @@
+//! What is offered: `--read-only`, `--tool` and `--prompt none`. What is not offered is refused, not only hidden.
+
+use serde_json::{Value, json};
+
+use crate::support::fabric::FakeFabric;
+use crate::support::process::Program;
+use crate::support::stdio::with_meta;
+use crate::support::transports::{self, Wire};
+use crate::support::{DEADLINE, Era, MODERN};
+
+const RUN: &str = "fabric_run_pattern";
+
+/// Params of a caller that supports tasks.
+fn params(mut params: Value) -> Value {
+    params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!(MODERN);
+    params["_meta"]["io.modelcontextprotocol/clientCapabilities"] =
+        json!({"extensions": {"io.modelcontextprotocol/tasks": {}}});
+    with_meta(params)
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    let items = list.as_array().unwrap().iter();
+    items.map(|item| item["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn what_is_not_offered_is_neither_listed_nor_called() {
+    for wire in [Wire::Stdio, Wire::Streamable] {
+        for (flags, hidden, count) in [
+            (
+                "--tool fabric_list_patterns --tool fabric_run_pattern",
+                "fabric_list_models",
+                2,
+            ),
+            (
+                "--read-only --tool fabric_list_patterns --tool fabric_list_models",
+                RUN,
+                2,
+            ),
+        ] {
+            let fabric = FakeFabric::start();
+            let program = Program::with(&fabric).flags(flags);
+            let mut client = transports::open(wire, Era::Modern, program, None);
+            let list = client.ask("tools/list", params(json!({})))["result"]["tools"].take();
+            let offered = names(&list);
+            assert!(
+                offered.len() == count && !offered.contains(&hidden),
+                "{flags}: {offered:?}"
+            );
+            let told = client.ask("server/discover", params(json!({})));
+            let told = told["result"]["instructions"].as_str().unwrap().to_owned();
+            let only = format!("this server offers only {}.", offered.join(", "));
+            assert!(told.ends_with(&only), "{told}");
+            let call = json!({"name": hidden, "arguments": {"pattern_name": "summarize", "input_text": "x"}});
+            let error = client.ask("tools/call", params(call))["error"].take();
+            let message = format!(
+                "There is no tool \"{hidden}\": the tools are {}.",
+                offered.join(", ")
+            );
+            assert_eq!(
+                (&error["code"], &error["message"]),
+                (&json!(-32602), &json!(message))
+            );
+            fabric.expect_chats(0);
+        }
+    }
+}
+
+#[test]
+fn a_run_that_is_not_offered_is_no_task_either() {
+    let fabric = FakeFabric::start();
+    let program = Program::with(&fabric).flags("--read-only");
+    let era = Era::Legacy("2025-11-25");
+    let mut client = transports::open(Wire::Stdio, era, program, None);
+    let call = json!({"name": RUN, "arguments": {"pattern_name": "summarize"}, "task": {}});
+    let answer = client.ask("tools/call", call);
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    fabric.expect_chats(0);
+}
+
+#[test]
+fn a_read_only_server_shows_the_prompts_of_runs_and_makes_none() {
+    for wire in [Wire::Stdio, Wire::Streamable] {
+        let fabric = FakeFabric::start();
+        let program = Program::with(&fabric).flags("--read-only");
+        let mut client = transports::open(wire, Era::Modern, program, None);
+        let list = client.ask("tools/list", params(json!({})))["result"]["tools"].take();
+        let tool = list
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|tool| tool["name"] == RUN);
+        let description = tool.unwrap()["description"].as_str().unwrap();
+        assert!(
+            description.ends_with("On this server only with dry_run."),
+            "{description}"
+        );
+        let run = json!({"pattern_name": "summarize", "input_text": "x"});
+        let said = client.failure(RUN, run.clone(), "forbidden");
+        assert!(
+            said.contains("--read-only") && said.contains("dry_run"),
+            "{said}"
+        );
+        let mut dry = run;
+        dry["dry_run"] = json!(true);
+        let shown = client.success(RUN, dry);
+        assert!(
+            shown["output_text"].as_str().unwrap().contains('x'),
+            "{shown}"
+        );
+        fabric.expect_chats(0);
+    }
+}
+
+#[test]
+fn without_prompts_none_is_listed_completed_or_rendered() {
+    for wire in [Wire::Stdio, Wire::Streamable] {
+        let fabric = FakeFabric::start();
+        let program = Program::with(&fabric).flags("--prompt none");
+        let mut client = transports::open(wire, Era::Modern, program, None);
+        let told = client.ask("server/discover", params(json!({})));
+        let capabilities = &told["result"]["capabilities"];
+        assert!(
+            capabilities["prompts"].is_null() && capabilities["resources"].is_object(),
+            "{told}"
+        );
+        let list = client.ask("prompts/list", params(json!({})));
+        assert_eq!(list["result"]["prompts"], json!([]), "{list}");
+        let completion = json!({
+            "ref": {"type": "ref/prompt", "name": "summarize"},
+            "argument": {"name": "strategy_name", "value": ""},
+        });
+        for (method, asked, field) in [
+            ("prompts/get", json!({"name": "summarize"}), "name"),
+            ("completion/complete", completion, "ref.name"),
+        ] {
+            let answer = client.ask(method, params(asked));
+            let message = format!("`{field}`: this server offers no prompts (--prompt none).");
+            assert_eq!(answer["error"]["message"], message, "{answer}");
+        }
+    }
+}
+
+#[test]
+fn the_shell_has_the_same_tools() {
+    let listed = |flags: &str| {
+        let finished = Program::new([]).flags(flags).run(DEADLINE);
+        finished.expect_code(0);
+        let names = finished
+            .stdout
+            .lines()
+            .filter(|line| !line.starts_with(' '));
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(listed("--list-tools").len(), 10);
+    assert_eq!(
+        listed("--list-tools --tool fabric_get_run"),
+        ["fabric_get_run"]
+    );
+    let call = ["--tool", "fabric_get_run", "--call", RUN];
+    let refused = Program::new(call).run(DEADLINE);
+    refused
+        .expect_code(2)
+        .expect_stderr("there is no tool \"fabric_run_pattern\"");
+}
+
+#[test]
+fn unknown_names_fail_at_the_start() {
+    for (flags, said) in [
+        (
+            "--check --tool fabric_list_model",
+            "--tool: there is no tool \"fabric_list_model\"; did you mean fabric_list_models?",
+        ),
+        (
+            "--tool list_models --list-tools",
+            "--tool: there is no tool \"list_models\"; did you mean fabric_list_models?",
+        ),
+        (
+            "--prompt nine",
+            "--prompt: \"nine\" is not a choice of prompts; give all or none",
+        ),
+    ] {
+        let finished = Program::new([]).flags(flags).run(DEADLINE);
+        finished.expect_code(2).expect_stderr(said);
+    }
+}
