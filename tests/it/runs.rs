@@ -534,16 +534,3 @@ fn a_limit_on_the_size_of_files_fails_no_run() {
         false
     );
 }
-
-#[cfg(unix)]
-#[test]
-fn a_folder_that_others_can_change_is_refused_at_the_start() {
-    use std::os::unix::fs::PermissionsExt;
-    let (fabric, runs) = (FakeFabric::start(), TempFolder::new("refused"));
-    let state = runs.path("state");
-    fs::create_dir(&state).unwrap();
-    fs::set_permissions(&state, fs::Permissions::from_mode(0o777)).unwrap();
-    let remedy = format!("others can write to it: chmod 700 {}", state.display());
-    let ran = runs.program(&fabric).run(DEADLINE);
-    ran.expect_code(1).expect_stderr(&remedy);
-}

@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -127,14 +126,6 @@ impl Http {
             reader: BufReader::new(stream),
             closing: false,
         }
-    }
-
-    /// Sets the deadline for reads.
-    pub(crate) fn read_deadline(&self, limit: Duration) {
-        self.reader
-            .get_ref()
-            .set_read_timeout(Some(limit))
-            .expect("a read timeout");
     }
 
     /// Writes bytes as they are.
@@ -414,11 +405,6 @@ impl Events {
             .expect("another event");
         serde_json::from_str(&event.data)
             .unwrap_or_else(|e| panic!("data is not JSON ({e}): {:?}", event.data))
-    }
-
-    /// Sets the deadline for reads.
-    pub(crate) fn read_deadline(&self, limit: Duration) {
-        self.http.read_deadline(limit);
     }
 
     /// The connection, to reuse after the stream's end or to close early.

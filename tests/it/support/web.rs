@@ -13,7 +13,7 @@ use super::fabric::FakeFabric;
 use super::http::{Answer, Events, Http, HttpServer};
 use super::process::{Process, Program};
 use super::stdio::{initialize_params, with_meta};
-use super::{Caller, Era, MODERN};
+use super::{Caller, Era};
 
 /// A client of Streamable HTTP: one connection, and a session if its revision has sessions.
 pub(crate) struct Streamable {
@@ -389,14 +389,4 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
         }
     }
     text
-}
-
-/// The headers of a modern request, for messages sent by hand.
-pub(crate) fn modern_headers<'a>(
-    method: &'a str,
-    name: Option<&'a str>,
-) -> Vec<(&'static str, &'a str)> {
-    let mut headers = vec![("MCP-Protocol-Version", MODERN), ("Mcp-Method", method)];
-    headers.extend(name.map(|name| ("Mcp-Name", name)));
-    headers
 }
