@@ -55,6 +55,7 @@ fn a_line_may_have_8_mib() {
 #[test]
 fn input_may_be_as_long_as_a_line() {
     let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::run(&["short"]));
     let mut client = Stdio::ready(&fabric);
     let input = "i".repeat(8 * MIB - 4096);
     let arguments = json!({"pattern_name": "ai", "input_text": input});

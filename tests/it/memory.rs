@@ -195,43 +195,22 @@ fn a_call_beyond_the_budget_is_refused_by_its_id_and_the_pipe_goes_on() {
 fn an_output_beyond_the_budget_ends_with_its_partial_text() {
     let fabric = FakeFabric::start();
     let piece = line(&content(&"x".repeat(64 << 10)));
-    fabric.on(
-        "POST /chat",
-        Reply::sse()
-            .step(Step::Repeat(piece, 400))
-            .gate()
-            .complete(),
-    );
     let server = Arc::new(HttpServer::start(small(&fabric).flags("--keep-runs 0")));
-    let held = unfinished(&server, "/mcp", 8 * MIB);
-    wait_charged(&server, |bytes| bytes >= 8 * MIB);
-    let mut client = Streamable::to(&server, Era::Modern, None);
-    let result = client.request("tools/call", run("in"))["result"].take();
-    assert_eq!(
-        result["_meta"]["error"]["type"], TOO_LARGE,
-        "{}",
-        result["content"][0]
-    );
-    assert!(expect::partial(&result).len() > 60_000);
-    drop((client, held));
-    wait_charged(&server, |bytes| bytes < MIB);
-    // A text that fits, but not in an answer, which contains it twice.
-    fabric.on(
-        "POST /chat",
-        Reply::sse()
-            .step(Step::Repeat(line(&content(&"x".repeat(64 << 10))), 200))
-            .complete(),
-    );
-    let mut client = Streamable::to(&server, Era::Modern, None);
-    let result = client.request("tools/call", run("in"))["result"].take();
-    assert_eq!(
-        result["_meta"]["error"]["type"], TOO_LARGE,
-        "{}",
-        result["content"][0]
-    );
-    assert!(expect::partial(&result).len() > 60_000);
-    drop(client);
-    wait_charged(&server, |bytes| bytes < MIB);
+    // The second text fits, but not in an answer, which contains it twice.
+    for pieces in [600, 200] {
+        let reply = Reply::sse().step(Step::Repeat(piece.clone(), pieces));
+        fabric.on("POST /chat", reply.complete());
+        let mut client = Streamable::to(&server, Era::Modern, None);
+        let result = client.request("tools/call", run("in"))["result"].take();
+        assert_eq!(
+            result["_meta"]["error"]["type"], TOO_LARGE,
+            "{}",
+            result["content"][0]
+        );
+        assert!(expect::partial(&result).len() > 60_000);
+        drop(client);
+        wait_charged(&server, |bytes| bytes < MIB);
+    }
 }
 
 /// A Fabric whose list of prompts is about 180 KB.

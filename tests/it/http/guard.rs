@@ -224,7 +224,8 @@ fn runs_are_limited_by_rate_and_nothing_else_counts() {
     let mut http = server.connect();
     let mut call = |params: Value| {
         let call = Modern::new(json!(1), "tools/call", params);
-        call.send(&mut http, "/mcp").json()["result"].take()
+        let headers = [&call.headers()[..], &[("Accept", "application/json")]].concat();
+        http.post("/mcp", &headers, &call.message).json()["result"].take()
     };
     let chain = json!({"pattern_name": "ai", "input_text": "x", "then": ["gone"]});
     let chain = json!({"name": "fabric_run_pattern", "arguments": chain});

@@ -407,6 +407,18 @@ impl Events {
             .unwrap_or_else(|e| panic!("data is not JSON ({e}): {:?}", event.data))
     }
 
+    /// The text of the next progress notification that has one; skips heartbeats, which come when a busy machine is slow.
+    #[track_caller]
+    pub(crate) fn next_progress_text(&mut self) -> String {
+        loop {
+            let message = self.next_json();
+            assert_eq!(message["method"], "notifications/progress", "{message}");
+            if let Some(text) = message["params"]["message"].as_str() {
+                return text.to_owned();
+            }
+        }
+    }
+
     /// The connection, to reuse after the stream's end or to close early.
     pub(crate) fn into_connection(self) -> Http {
         self.http

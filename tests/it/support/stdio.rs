@@ -117,16 +117,8 @@ impl Stdio {
 
     /// The same with the test's own id.
     pub(crate) fn begin_as(&mut self, id: &Value, method: &str, params: Value) {
-        let params = if self.era == Some(Era::Modern) {
-            with_meta(params)
-        } else {
-            params
-        };
-        let mut message = json!({"jsonrpc": "2.0", "id": id, "method": method});
-        if !params.is_null() {
-            message["params"] = params;
-        }
-        self.send(&message);
+        let era = self.era.unwrap_or(Era::Legacy("2025-11-25"));
+        self.send(&era.request(id, method, params));
     }
 
     /// Sends a tool call and returns its id. A token requests progress.
