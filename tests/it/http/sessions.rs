@@ -1,6 +1,6 @@
 //! Legacy sessions: ids, adoption, their end, and their state.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{code, initialize, list_patterns, request, run, start, stream};
 use crate::support::reply::Reply;
@@ -113,36 +113,6 @@ fn the_version_header_must_be_one_we_know_and_the_session_decides() {
 }
 
 #[test]
-fn the_log_level_belongs_to_the_session() {
-    let (fabric, server) = start();
-    fabric.on("POST /chat", Reply::run(&["one"]));
-    let (told, untold) = (
-        initialize(&server, "2025-06-18"),
-        initialize(&server, "2025-06-18"),
-    );
-    let set = request(json!(1), "logging/setLevel", json!({"level": "debug"}));
-    assert_eq!(
-        server
-            .connect()
-            .post("/mcp", &[("Mcp-Session-Id", &told)], &set)
-            .json()["result"],
-        json!({})
-    );
-    for (session, expected) in [(told, true), (untold, false)] {
-        let mut events = stream(
-            &server,
-            &[("Mcp-Session-Id", &session)],
-            &request(json!(2), "tools/call", run(json!(0))),
-        );
-        let mut logged = false;
-        while let Some(event) = events.next().unwrap() {
-            logged |= event.data.contains("notifications/message");
-        }
-        assert_eq!(logged, expected);
-    }
-}
-
-#[test]
 fn an_id_in_use_is_refused_in_its_session_only() {
     let (fabric, server) = start();
     fabric.on("POST /chat", Reply::sse().content("a").gate().complete());
@@ -223,30 +193,4 @@ fn a_batch_is_answered_as_an_array() {
     assert_eq!((answer.status, &*answer.body), (202, &b""[..]));
     let empty = http.post("/mcp", &headers, &json!([]));
     assert_eq!((empty.status, code(&empty)), (400, -32600));
-}
-
-#[test]
-fn the_calls_of_a_batch_run_at_the_same_time() {
-    let (fabric, server) = start();
-    fabric.on("POST /chat", Reply::sse().content("one").gate().complete());
-    let session = initialize(&server, "2025-03-26");
-    let calls: Vec<Value> = (1..=5)
-        .map(|id| request(json!(id), "tools/call", run(json!(id))))
-        .collect();
-    let mut events = stream(&server, &[("Mcp-Session-Id", &session)], &json!(calls));
-    // No run ends before Fabric has all of them.
-    fabric.wait_held(5);
-    fabric.release_all();
-    let answers = loop {
-        let message = events.next_json();
-        if let Some(answers) = message.as_array() {
-            break answers.clone();
-        }
-    };
-    let mut ids: Vec<u64> = answers
-        .iter()
-        .map(|answer| answer["id"].as_u64().unwrap())
-        .collect();
-    ids.sort_unstable();
-    assert_eq!(ids, [1, 2, 3, 4, 5]);
 }
