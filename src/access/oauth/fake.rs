@@ -28,6 +28,7 @@ impl OAuthSettings {
     }
 }
 
+#[derive(Clone)]
 pub(super) enum FakeReply {
     /// Status and body; the connection is kept.
     Answer(u16, String),

@@ -49,7 +49,7 @@ impl HttpServer {
 }
 
 /// Address and path of the first `transport at http://ADDRESS:PORT/path` in a log line.
-pub(crate) fn address_in(line: &str) -> Option<(SocketAddr, String)> {
+fn address_in(line: &str) -> Option<(SocketAddr, String)> {
     let (_, url) = line.split_once("transport at http://")?;
     let url = url
         .split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | ';'))

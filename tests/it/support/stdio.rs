@@ -164,12 +164,6 @@ impl Stdio {
         self.next_message(Instant::now() + DEADLINE, "a message")
     }
 
-    /// The next line as received, with its newline; unchecked.
-    #[track_caller]
-    pub(crate) fn recv_line(&mut self) -> Vec<u8> {
-        self.next_line(Instant::now() + DEADLINE, "a line")
-    }
-
     /// The next notification, kept or new; keeps answers.
     #[track_caller]
     pub(crate) fn next_note(&mut self) -> Value {
@@ -274,13 +268,6 @@ impl Stdio {
                 "nothing but the answer to a ping was to come, but {message} did"
             ));
         }
-    }
-
-    /// Waits for `reached`, then proves that nothing was sent meanwhile.
-    #[track_caller]
-    pub(crate) fn expect_silence_until(&mut self, reached: impl FnOnce(&mut Process)) {
-        reached(&mut self.process);
-        self.expect_nothing_else();
     }
 
     /// Closes the server's input.
