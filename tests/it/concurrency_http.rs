@@ -11,7 +11,8 @@ use crate::support::fabric::FakeFabric;
 use crate::support::http::{Events, HttpServer};
 use crate::support::process::Program;
 use crate::support::reply::Reply;
-use crate::support::web::Streamable;
+use crate::support::rng::cases;
+use crate::support::web::{Streamable, messages};
 use crate::support::{Caller, DEADLINE, ERAS, Era};
 
 const LEGACY: Era = Era::Legacy("2025-11-25");
@@ -150,4 +151,29 @@ fn a_session_that_ends_takes_its_runs_with_it_and_no_others() {
     let message = first.message("ping", json!({}));
     assert_eq!(first.post(&message).status, 404, "ended is ended");
     last.success("fabric_list_strategies", json!({}));
+}
+
+#[test]
+fn cancels_that_race_over_http_give_one_answer_or_none() {
+    let fabric = FakeFabric::start();
+    let mut client = Streamable::ready(&fabric, LEGACY);
+    cases(60, |rng, _| {
+        let tool = *rng.pick(&["fabric_list_strategies", "fabric_list_patterns"]);
+        let message = client.message("tools/call", json!({"name": tool, "arguments": {}}));
+        let mut waiting = client.send_apart(&message);
+        for _ in 0..rng.within(0..3) {
+            client.request("ping", json!({}));
+        }
+        let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
+                            "params": {"requestId": message["id"]}});
+        assert_eq!(client.post(&cancel).status, 202);
+        let answer = waiting.answer().expect("something is always said");
+        let said = messages(&answer);
+        let answers: Vec<_> = said.iter().filter(|m| m["id"] == message["id"]).collect();
+        assert!(
+            answer.status == 200 && answers.len() <= 1,
+            "{}: {said:?}",
+            answer.status
+        );
+    });
 }

@@ -77,7 +77,8 @@ fn sources() -> Vec<Source> {
             .trim_end_matches("mod.rs")
             .trim_end_matches("main.rs")
             .trim_end_matches(".rs");
-        for declared in text.split("#[cfg(test)]\nmod ").skip(1) {
+        let declarations = text.replace("\npub(crate) mod ", "\nmod ");
+        for declared in declarations.split("#[cfg(test)]\nmod ").skip(1) {
             let name = declared.split([';', ' ']).next().unwrap();
             tests_only.push(format!("{}/{name}", folder.trim_end_matches('/')));
         }

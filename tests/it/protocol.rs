@@ -348,6 +348,7 @@ fn a_batch_waits_for_its_calls_and_leaves_the_cancelled_out() {
     client.result("logging/setLevel", json!({"level": "warning"}));
     fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
     let ping = json!({"jsonrpc": "2.0", "id": "ping", "method": "ping"});
+    let pong = json!({"jsonrpc": "2.0", "id": "ping", "result": {}});
     client.send(&json!([
         run("one", Some("t1")),
         ping,
@@ -374,6 +375,8 @@ fn a_batch_waits_for_its_calls_and_leaves_the_cancelled_out() {
         .collect();
     assert_eq!(ids, ["ping", "two"], "{answer}");
     assert_eq!(answer[1]["result"]["content"][0]["text"], "part");
+    client.send(&json!([ping]));
+    assert_eq!(client.recv(), json!([pong]), "no call to wait for");
     // An empty array is not sent.
     client.send(
         &json!([run("three", None), {"jsonrpc": "2.0", "method": "notifications/initialized"}]),

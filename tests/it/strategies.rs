@@ -1,6 +1,6 @@
 //! A Fabric without the folder of strategies, which it reports as a 500.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::fabric::FakeFabric;
 use crate::support::fixtures;
@@ -112,4 +112,31 @@ fn once_they_are_fetched_they_can_be_used_at_once() {
     fabric.on(ROUTE, Reply::json(fixtures::strategies()));
     client.success("fabric_run_pattern", run);
     client.result("prompts/get", get);
+}
+
+#[test]
+fn any_other_failure_of_that_route_stays_one_and_is_left_to_the_run() {
+    for (status, kind) in [
+        (400, "fabric-api-error"),
+        (403, "fabric-api-unauthorized"),
+        (501, "fabric-internal-error"),
+    ] {
+        let fabric = FakeFabric::start();
+        fabric.on(ROUTE, Reply::failure(status, json!("x")));
+        let mut client = Stdio::ready(&fabric);
+        client.failure("fabric_list_strategies", json!({}), kind);
+        let run = json!({"pattern_name": "ai", "input_text": "x", "strategy_name": "cot"});
+        assert_eq!(
+            client.call("fabric_run_pattern", run)["content"][0]["text"],
+            "Ran ai on: x"
+        );
+        let arguments = json!({"input_text": "x", "strategy_name": "cot"});
+        let answer = client.request("prompts/get", json!({"name": "ai", "arguments": arguments}));
+        let urn = format!("urn:fabric-mcp:error:{kind}");
+        assert_eq!(
+            answer["error"]["data"]["type"],
+            Value::String(urn),
+            "{answer}"
+        );
+    }
 }

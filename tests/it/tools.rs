@@ -367,3 +367,23 @@ fn a_long_prompt_comes_in_parts_unless_all_is_asked_for() {
     let resource = client.result("resources/read", json!({"uri": "fabric://pattern/ai"}));
     assert!(resource.to_string().contains(&text));
 }
+
+#[test]
+fn arguments_of_another_type_are_refused_before_fabric_is_asked() {
+    let (fabric, mut client) = ready();
+    for (argument, value, must) in [
+        (
+            "variables",
+            json!(["a"]),
+            "an object of strings, not a list",
+        ),
+        ("temperature", json!("0.5"), "not a string"),
+        ("stream", json!("yes"), "true or false, not a string"),
+        ("input_text", json!({}), "a string, not an object"),
+    ] {
+        let arguments = json!({"pattern_name": "ai", argument: value});
+        let said = client.failure("fabric_run_pattern", arguments, "invalid-request");
+        assert!(said.contains(argument) && said.contains(must), "{said}");
+    }
+    fabric.expect_chats(0);
+}

@@ -162,6 +162,7 @@ pub(crate) fn streams() -> Vec<Fault> {
         wrong("malformed JSON", part().bytes("data: {oops\n\n").complete()),
         wrong("a number", part().bytes("data: 5\n\n").complete()),
         wrong("error", part().error("rate limited").complete()).saying("rate limited"),
+        wrong("two errors", part().error("rate limited").error("again")),
         wrong("error and cut", part().error("rate limited").cut()),
         wrong("error with a path", part().error(HOST_PATH).complete()),
         fails(
@@ -177,6 +178,7 @@ pub(crate) fn streams() -> Vec<Fault> {
         fine("trailers", whole().framing(trailers)),
         fine("other events", part().event(other).event(usage).complete()),
         fine("empty content", part().content("").complete()),
+        fine("content after complete", whole().content("x").in_one()),
         fine("cut after complete", whole().cut()),
         fine("silence after complete", whole().hang()),
         fine(

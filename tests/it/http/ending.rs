@@ -8,6 +8,7 @@ use serde_json::json;
 use super::{Modern, initialize, request, run, start, stream};
 use crate::support::DEADLINE;
 use crate::support::fabric::FakeFabric;
+use crate::support::http::HttpServer;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 
@@ -39,6 +40,27 @@ fn running_calls_finish_and_new_ones_are_refused() {
     }
     assert!(server.process.wait_exit(DEADLINE).success());
     drop(idle);
+}
+
+#[test]
+fn calls_beyond_the_drain_timeout_are_stopped_with_an_error() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::sse().content("one").gate());
+    let mut server = HttpServer::start(Program::with(&fabric).flags("--drain-timeout 0.05"));
+    let mut events = Modern::new(json!(1), "tools/call", run(json!(0))).stream(&server);
+    events.next_json();
+    server.process.signal("INT");
+    let answer = events.next_json();
+    assert_eq!(
+        answer["result"]["_meta"]["error"]["type"],
+        "urn:fabric-mcp:error:cancelled"
+    );
+    assert!(
+        answer.to_string().contains("server was stopped"),
+        "{answer}"
+    );
+    assert!(events.next().unwrap().is_none());
+    assert!(server.process.wait_exit(DEADLINE).success());
 }
 
 #[test]
