@@ -354,6 +354,19 @@ mod tests {
                 "reads of {size}"
             );
         }
+        // Damaged, too.
+        for at in 0..wire.len() {
+            for byte in *b"\n\r:{\"x\xff" {
+                let mut damaged = wire.to_vec();
+                damaged[at] = byte;
+                let parts: Vec<&[u8]> = damaged.chunks(3).collect();
+                assert_eq!(
+                    decode_parts(&mut Decoder::new(), &parts).map_err(|error| error.kind),
+                    decode(&damaged).map_err(|error| error.kind),
+                    "{byte:?} at {at}"
+                );
+            }
+        }
     }
 
     #[test]

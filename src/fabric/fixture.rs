@@ -1,4 +1,4 @@
-//! A Fabric for unit tests: real sockets, scripted answers.
+//! A Fabric, or another HTTP server, for unit tests: real sockets, scripted answers.
 //!
 //! In scope: reading requests, and writing whatever bytes a test wants back. Not in scope: being an HTTP server.
 
@@ -13,27 +13,27 @@ use crate::config;
 
 /// One received request.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FabricRequest {
+pub(crate) struct FixtureRequest {
     /// `GET /path`.
-    pub(super) line: String,
+    pub(crate) line: String,
     /// Names in lower case.
-    pub(super) headers: BTreeMap<String, String>,
-    pub(super) body: String,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: String,
     /// The number of its connection, from 0.
-    pub(super) connection: usize,
+    pub(crate) connection: usize,
 }
 
 /// A listener on a free port. Its threads end with the test process.
-pub(super) struct Fixture {
-    pub(super) url: String,
-    seen: Arc<Mutex<Vec<FabricRequest>>>,
+pub(crate) struct Fixture {
+    pub(crate) url: String,
+    seen: Arc<Mutex<Vec<FixtureRequest>>>,
 }
 
 impl Fixture {
     /// Answers each request with `answer`, which gets the number of earlier requests and may write anything. If it
     /// returns `false`, the connection is closed.
-    pub(super) fn new(
-        answer: impl Fn(usize, &FabricRequest, &mut TcpStream) -> bool + Send + Sync + 'static,
+    pub(crate) fn new(
+        answer: impl Fn(usize, &FixtureRequest, &mut TcpStream) -> bool + Send + Sync + 'static,
     ) -> Fixture {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -89,8 +89,13 @@ impl Fixture {
         })
     }
 
-    pub(super) fn requests(&self) -> Vec<FabricRequest> {
+    pub(super) fn requests(&self) -> Vec<FixtureRequest> {
         self.seen.lock().unwrap().clone()
+    }
+
+    /// The requests since this was asked last.
+    pub(crate) fn take_requests(&self) -> Vec<FixtureRequest> {
+        std::mem::take(&mut *self.seen.lock().unwrap())
     }
 
     /// How often this request was received.
@@ -169,13 +174,13 @@ pub(super) fn complete() -> String {
     event("{\"type\":\"complete\",\"format\":\"plain\"}")
 }
 
-fn read_request(reader: &mut impl BufRead, connection: usize) -> Option<FabricRequest> {
+fn read_request(reader: &mut impl BufRead, connection: usize) -> Option<FixtureRequest> {
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
-    let mut seen = FabricRequest {
+    let mut seen = FixtureRequest {
         line: line.trim_end().strip_suffix(" HTTP/1.1")?.to_owned(),
         connection,
-        ..FabricRequest::default()
+        ..FixtureRequest::default()
     };
     loop {
         let mut line = String::new();

@@ -10,7 +10,7 @@ mod catalog;
 mod client;
 mod events;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 mod listing;
 pub(crate) mod names;
 mod sanitize;

@@ -26,13 +26,7 @@ fn piped(program: Program, input: &[u8]) -> Finished {
     let mut process = program.start();
     process.write(input);
     drop(process.stdin.take());
-    let mut stdout = String::new();
-    process
-        .stdout
-        .take()
-        .unwrap()
-        .read_to_string(&mut stdout)
-        .unwrap();
+    let stdout = std::io::read_to_string(process.stdout.take().unwrap()).unwrap();
     let code = process.wait_exit(DEADLINE).code();
     Finished {
         command: program.shown(),
@@ -108,13 +102,7 @@ fn a_run_is_waited_for_to_its_end() {
     });
     assert_eq!(ended, None, "{}", process.stderr());
     fabric.release();
-    let mut stdout = String::new();
-    process
-        .stdout
-        .take()
-        .unwrap()
-        .read_to_string(&mut stdout)
-        .unwrap();
+    let stdout = std::io::read_to_string(process.stdout.take().unwrap()).unwrap();
     assert!(process.wait_exit(DEADLINE).success());
     let result: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(result["output_text"], "first last");

@@ -2,79 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::fabric::{FakeFabric, closed_port};
 use crate::support::process::Program;
 use crate::support::stdio::Stdio;
-use crate::support::{Caller, DEADLINE, ERAS, Era, expect};
-
-#[test]
-fn the_demo_checks_itself_and_shows_a_streamed_run() {
-    let finished = Program::new(["--demo", "--check"]).run(DEADLINE);
-    finished.expect_code(0);
-    for word in ["pattern", "model", "strateg", "2026-07-28", "2025-11-25"] {
-        finished.expect_stdout(word);
-    }
-    assert!(
-        finished.stdout.lines().count() >= 6,
-        "a readable report: {}",
-        finished.stdout
-    );
-}
-
-#[test]
-fn the_check_reports_what_it_finds_and_starts_no_run() {
-    let fabric = FakeFabric::start();
-    fabric.require_key("canary-key");
-    let finished = Program::with(&fabric)
-        .arg("--check")
-        .env("FABRIC_API_KEY", "canary-key")
-        .run(DEADLINE);
-    finished.expect_code(0).expect_stdout(&fabric.url());
-    // 13 patterns, 3 models, 2 strategies.
-    finished
-        .expect_stdout("13")
-        .expect_stdout("3")
-        .expect_stdout("2");
-    assert!(
-        !finished.stdout.contains("canary") && !finished.stderr.contains("canary"),
-        "{finished:?}"
-    );
-    fabric.expect_chats(0);
-    assert!(
-        fabric
-            .requests()
-            .iter()
-            .all(|request| request.method == "GET"),
-        "{:?}",
-        fabric.routes()
-    );
-}
-
-#[test]
-fn the_check_fails_when_fabric_is_not_usable() {
-    let fabric = FakeFabric::start();
-    fabric.require_key("right");
-    for key in ["", "wrong"] {
-        let finished = Program::with(&fabric)
-            .arg("--check")
-            .env("FABRIC_API_KEY", key)
-            .run(DEADLINE);
-        finished.expect_code(1);
-        assert!(
-            format!("{}{}", finished.stdout, finished.stderr).contains("FABRIC_API_KEY"),
-            "what to do: {finished:?}"
-        );
-    }
-    let url = format!("http://127.0.0.1:{}", closed_port());
-    let finished = Program::new(["--check"])
-        .env("FABRIC_BASE_URL", &url)
-        .run(DEADLINE);
-    finished.expect_code(1);
-    assert!(
-        format!("{}{}", finished.stdout, finished.stderr).contains(&url),
-        "{finished:?}"
-    );
-}
+use crate::support::{Caller, ERAS, expect};
 
 #[test]
 fn everything_works_with_the_demo() {
@@ -140,16 +70,5 @@ fn everything_works_with_the_demo() {
             json!({"pattern_name": "no such pattern"}),
         );
         expect::failure(era, &missing, "pattern-not-found");
-    }
-}
-
-#[test]
-fn two_demos_run_side_by_side() {
-    let mut clients = [
-        Stdio::speaking(Era::Modern, Program::new(["--demo"])),
-        Stdio::speaking(Era::Modern, Program::new(["--demo"])),
-    ];
-    for client in &mut clients {
-        client.success("fabric_list_patterns", json!({}));
     }
 }

@@ -253,17 +253,6 @@ fn problems_are_printed_with_the_fix_on_its_own_line() {
 }
 
 #[test]
-fn a_missing_scheme_is_reported_with_the_right_url() {
-    let finished = Program::new(["--check"])
-        .env("FABRIC_BASE_URL", "localhost:8080")
-        .run(DEADLINE);
-    finished
-        .expect_code(2)
-        .expect_stderr("FABRIC_BASE_URL")
-        .expect_stderr("did you mean http://localhost:8080?");
-}
-
-#[test]
 fn the_demos_run_is_counted() {
     let report = report(Program::new(["--demo"]), 0);
     let run = &report["demo_run"];

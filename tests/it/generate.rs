@@ -6,8 +6,6 @@ use std::path::PathBuf;
 #[cfg(unix)]
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
-
 use crate::support::DEADLINE;
 #[cfg(unix)]
 use crate::support::fabric::FakeFabric;
@@ -264,67 +262,6 @@ fn systemd_counts_the_units_among_the_safe() {
             assert!(good || said.contains("unrecognized option"), "{said}");
         }
     }
-}
-
-#[test]
-fn clients_get_json_with_the_absolute_path_of_this_program() {
-    for (client, path) in [
-        ("claude-desktop", "/mcpServers/fabric"),
-        ("vscode", "/servers/fabric"),
-        ("zed", "/context_servers/fabric"),
-    ] {
-        let text = generated(["client-config", client]);
-        let file: Value =
-            serde_json::from_str(&text).unwrap_or_else(|e| panic!("{client}: {e}\n{text}"));
-        let server = file
-            .pointer(path)
-            .unwrap_or_else(|| panic!("{client}: {text}"));
-        let command = PathBuf::from(server["command"].as_str().unwrap());
-        assert!(
-            command.is_absolute() && command.is_file(),
-            "{client}: {command:?}"
-        );
-        assert!(
-            server["env"]["FABRIC_BASE_URL"].is_string(),
-            "{client}: {text}"
-        );
-    }
-    Program::new(["--generate", "client-config", "emacs"])
-        .run(DEADLINE)
-        .expect_code(2)
-        .expect_stderr("claude-desktop");
-}
-
-#[test]
-fn settings_go_into_what_is_generated_and_secrets_do_not() {
-    for client in ["claude-desktop", "vscode", "codex", "goose"] {
-        for what in ["client-config", "client-command"] {
-            let finished = Program::new(["--generate", what, client, "--max-runs", "7"])
-                .env("FABRIC_BASE_URL", "http://fabric.example:1")
-                .env("FABRIC_API_KEY", "canary-key")
-                .env("FABRIC_MCP_AUTH_TOKEN", "canary-token-canary-token")
-                .run(DEADLINE);
-            if finished.code == Some(2) {
-                assert_eq!(what, "client-command");
-                finished.expect_stderr("--install").expect_stderr(client);
-                continue;
-            }
-            finished
-                .expect_code(0)
-                .expect_stdout("http://fabric.example:1")
-                .expect_stdout("--max-runs");
-            assert!(
-                !finished.stdout.contains("canary") && !finished.stderr.contains("canary"),
-                "{finished:?}"
-            );
-        }
-    }
-    let list = Program::new(["--generate", "client-config"])
-        .env("HOME", "/home/ann")
-        .run(DEADLINE);
-    list.expect_code(0)
-        .expect_stdout("jetbrains")
-        .expect_stdout(".cursor");
 }
 
 /// In a mount namespace with an empty /proc.

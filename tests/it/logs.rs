@@ -6,11 +6,11 @@ use crate::http::access::File;
 use crate::support::fabric::FakeFabric;
 use crate::support::http::HttpServer;
 use crate::support::process::{Process, Program};
-use crate::support::reply::{Framing, Reply, Step};
+use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::transports::{self, Wire};
 use crate::support::web::Streamable;
-use crate::support::{Caller, DEADLINE, ERAS, Era, expect};
+use crate::support::{Caller, DEADLINE, ERAS, Era};
 
 const NEWEST: Era = Era::Legacy("2025-11-25");
 
@@ -171,23 +171,6 @@ fn expect_no_failure_of_fabric(server: &HttpServer) {
 }
 
 #[test]
-fn a_limit_of_ours_is_no_failure_of_fabric() {
-    let fabric = FakeFabric::start();
-    let server = transports::serve(Wire::Streamable, Program::with(&fabric));
-    let body = Reply::new(200, "application/json", "[")
-        .step(Step::Repeat(vec![b' '; 16 << 20], 1))
-        .framing(Framing::Length);
-    fabric.once("GET /strategies", body);
-    let mut client = Streamable::to(&server, NEWEST, None);
-    let result = client.call("fabric_list_strategies", json!({}));
-    expect::failure(NEWEST, &result, "response-too-large");
-    let sample =
-        "fabric_mcp_calls_total{tool=\"fabric_list_strategies\",outcome=\"response-too-large\"} 1";
-    assert!(metrics(&server).lines().any(|line| line == sample));
-    expect_no_failure_of_fabric(&server);
-}
-
-#[test]
 fn the_help_describes_every_family_of_metrics() {
     let fabric = FakeFabric::start();
     let prices = File::new("help", &["default 1 2\n"]);
@@ -230,18 +213,6 @@ fn what_a_client_sends_looks_like_no_field_of_the_log() {
             ),
         }
     }
-}
-
-#[test]
-fn a_run_beyond_our_own_time_is_no_failure_of_fabric() {
-    let fabric = FakeFabric::start();
-    let program = Program::with(&fabric).env("FABRIC_MCP_RUN_TIMEOUT", "0.5");
-    let server = transports::serve(Wire::Streamable, program);
-    fabric.once("POST /chat", Reply::silence());
-    Streamable::to(&server, NEWEST, None).call("fabric_run_pattern", run("ai"));
-    let sample = "fabric_mcp_calls_total{tool=\"fabric_run_pattern\",outcome=\"fabric-stream-interrupted\"} 1";
-    assert!(metrics(&server).lines().any(|line| line == sample));
-    expect_no_failure_of_fabric(&server);
 }
 
 #[test]

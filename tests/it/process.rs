@@ -57,32 +57,6 @@ fn the_end_of_input_in_mid_run_ends_within_two_seconds() {
 }
 
 #[test]
-fn a_run_that_ends_soon_after_the_input_is_still_answered() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
-    fabric.once("POST /chat", Reply::sse().content("late").gate().complete());
-    let id = client.begin_call("fabric_run_pattern", run(), None);
-    fabric.wait_held(1);
-    client.close_stdin();
-    fabric.release();
-    assert_eq!(client.answer(&id)["result"]["content"][0]["text"], "late");
-    assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
-}
-
-#[test]
-fn a_last_line_without_newline_is_still_a_message() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::start(Program::with(&fabric));
-    client.send_raw(br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
-    client.close_stdin();
-    assert_eq!(
-        client.recv(),
-        json!({"jsonrpc": "2.0", "id": 1, "result": {}})
-    );
-    assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
-}
-
-#[test]
 fn a_closed_stdout_ends_it_quietly() {
     let fabric = FakeFabric::start();
     let mut client = deaf(Program::with(&fabric));

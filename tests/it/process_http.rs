@@ -14,7 +14,7 @@ use crate::support::reply::Reply;
 #[cfg(target_os = "linux")]
 use crate::support::stdio::Stdio;
 use crate::support::transports::{Wire, serve};
-use crate::support::web::{Sse, Streamable};
+use crate::support::web::Streamable;
 use crate::support::{Caller, DEADLINE, Era, expect, poll};
 
 const LEGACY: Era = Era::Legacy("2025-11-25");
@@ -39,25 +39,6 @@ fn answer_in(mut events: Events) -> Value {
 /// Takes the server out of its handle, which must be the last one.
 fn own(server: Arc<HttpServer>) -> HttpServer {
     Arc::into_inner(server).expect("the only handle")
-}
-
-#[test]
-fn a_signal_in_mid_run_lets_it_finish_over_http_and_sse() {
-    let fabric = FakeFabric::start();
-    fabric.once("POST /chat", Reply::gated(&["one ", "two"]));
-    let server = serve(Wire::Sse, Program::with(&fabric));
-    let mut client = Sse::to(&server, LEGACY, None);
-    let id = client.begin("tools/call", run());
-    fabric.wait_held(1);
-    server.process.signal("TERM");
-    server.process.wait_stderr("SIGTERM");
-    fabric.release();
-    assert_eq!(
-        client.answer(&id)["result"]["content"][0]["text"],
-        "one two"
-    );
-    drop(client);
-    assert_eq!(own(server).process.wait_exit(DEADLINE).code(), Some(0));
 }
 
 #[test]

@@ -348,6 +348,7 @@ fn a_batch_waits_for_its_calls_and_leaves_the_cancelled_out() {
     client.result("logging/setLevel", json!({"level": "warning"}));
     fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
     let ping = json!({"jsonrpc": "2.0", "id": "ping", "method": "ping"});
+    let pong = json!({"jsonrpc": "2.0", "id": "ping", "result": {}});
     client.send(&json!([
         run("one", Some("t1")),
         ping,
@@ -374,6 +375,8 @@ fn a_batch_waits_for_its_calls_and_leaves_the_cancelled_out() {
         .collect();
     assert_eq!(ids, ["ping", "two"], "{answer}");
     assert_eq!(answer[1]["result"]["content"][0]["text"], "part");
+    client.send(&json!([ping]));
+    assert_eq!(client.recv(), json!([pong]), "no call to wait for");
     // An empty array is not sent.
     client.send(
         &json!([run("three", None), {"jsonrpc": "2.0", "method": "notifications/initialized"}]),
@@ -382,31 +385,6 @@ fn a_batch_waits_for_its_calls_and_leaves_the_cancelled_out() {
     client.cancel(&json!("three"));
     fabric.wait_closed(crate::support::DEADLINE);
     client.expect_nothing_else();
-}
-
-#[test]
-fn the_end_of_input_waits_for_the_last_answers() {
-    let names = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "fabric_list_patterns"}});
-    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "gone"}});
-    for batch in [false, true] {
-        for _ in 0..20 {
-            let fabric = FakeFabric::start();
-            fabric.on("POST /chat", Reply::silence());
-            let mut client = Stdio::speaking(Era::Legacy("2025-03-26"), Program::with(&fabric));
-            let lines = if batch {
-                format!("{}\n", json!([names, run("gone", None), cancel]))
-            } else {
-                format!("{names}\n")
-            };
-            client.send_raw(lines.as_bytes());
-            client.close_stdin();
-            let rest = client.rest();
-            let answer = if batch { &rest[0][0] } else { &rest[0] };
-            assert_eq!((rest.len(), &answer["id"]), (1, &json!(7)), "{rest:?}");
-            assert!(answer["result"].is_object(), "{answer}");
-            assert!(client.wait_exit(crate::support::DEADLINE).success());
-        }
-    }
 }
 
 /// A server that polls the catalogue often, so that changes are found quickly.
@@ -544,5 +522,21 @@ fn chunks_are_log_messages_for_those_who_ask_for_them() {
                 "{era:?} {level:?}"
             );
         }
+    }
+}
+
+#[test]
+fn annotations_are_true() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), Program::with(&fabric));
+    let result = client.result("tools/list", Value::Null);
+    for tool in result["tools"].as_array().unwrap() {
+        let runs = ["fabric_run_pattern", "fabric_cancel_run"]
+            .map(Value::from)
+            .contains(&tool["name"]);
+        let notes = &tool["annotations"];
+        assert_eq!(notes["readOnlyHint"], !runs, "{tool}");
+        assert_eq!(notes["idempotentHint"], !runs, "{tool}");
+        assert_eq!(notes["openWorldHint"], true, "{tool}");
     }
 }

@@ -589,18 +589,6 @@ fn runs_of_a_newer_version_are_left_alone_with_a_warning() {
 
 #[cfg(unix)]
 #[test]
-fn a_folder_that_others_can_change_is_refused_at_the_start() {
-    use std::os::unix::fs::PermissionsExt;
-    let (fabric, runs) = (FakeFabric::start(), TempFolder::new("refused"));
-    let state = runs.path("state");
-    fs::create_dir(&state).unwrap();
-    fs::set_permissions(&state, fs::Permissions::from_mode(0o777)).unwrap();
-    let remedy = format!("others can write to it: chmod 700 {}", state.display());
-    let ran = runs.program(&fabric).run(DEADLINE);
-    ran.expect_code(1).expect_stderr(&remedy);
-}
-
-#[test]
 fn a_silent_run_is_said_to_be_silent_where_its_text_would_be() {
     const AGO: Duration = Duration::from_secs(40);
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("silent"));

@@ -1,61 +1,325 @@
-//! Canaries in a key, configuration values, inputs, outputs and pattern texts: they must not appear where they do not
-//! belong.
+//! Canaries over every transport: Fabric's key, our own token, configuration values, inputs, outputs and pattern texts
+//! pass through every tool, prompt, resource and error at every log level, and must not appear in an answer, log line
+//! or metric where they do not belong.
 
-use serde_json::json;
+use std::time::Duration;
 
-use crate::support::fabric::FakeFabric;
+use serde_json::{Value, json};
+
+use crate::http::access::File;
+use crate::support::expect::no_leak;
+use crate::support::fabric::{FakeFabric, closed_port};
+use crate::support::fixtures::{CONFIG_CANARY, HOST_PATH, PATTERN_CANARY};
+use crate::support::http::HttpServer;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
-use crate::support::stdio::Stdio;
-use crate::support::{Caller, DEADLINE, Era, expect};
-#[test]
-fn foreign_text_cannot_forge_a_log_line_or_a_terminal() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
-    let forged = "x\n2026-01-01T00:00:00Z ERROR forged tool=none\r\u{1b}[2J\u{85}\u{2028}";
-    fabric.once("POST /chat", Reply::sse().error(forged).complete());
-    client.call(
-        "fabric_run_pattern",
-        json!({"pattern_name": "ai", "model_name": "m forged=1 \"q\""}),
+use crate::support::transports::{self, EACH, Wire};
+use crate::support::{Caller, DEADLINE, Era, LEGACY, poll};
+
+const KEY: &str = "canary-key-93f2c1aa";
+const TOKEN: &str = "canary-token-7be1d0c2";
+/// A token in the tokens file.
+const NAMED: &str = "canary-named-6c05-b6d1-4f6f-90ac-11ee";
+/// The client secret at the OAuth issuer.
+const SECRET: &str = "canary-secret-0b93d7";
+const GUESS: &str = "canary-guess-55aa";
+const INPUT: &str = "canary-input";
+const OUTPUT: &str = "canary-output";
+const VARIABLE: &str = "canary-variable";
+const MODEL: &str = "canary-model";
+
+/// Must never be in a log or a metric, at any level.
+const NEVER_LOGGED: [&str; 10] = [
+    KEY,
+    TOKEN,
+    NAMED,
+    SECRET,
+    GUESS,
+    INPUT,
+    OUTPUT,
+    VARIABLE,
+    PATTERN_CANARY,
+    CONFIG_CANARY,
+];
+/// Must never be in a message to a client.
+const NEVER_SAID: [&str; 6] = [KEY, TOKEN, NAMED, SECRET, CONFIG_CANARY, HOST_PATH];
+
+fn run() -> Value {
+    json!({"pattern_name": "translate", "input_text": INPUT, "stream": true, "model_name": MODEL,
+           "variables": {"lang_code": VARIABLE}, "attachments": [INPUT]})
+}
+
+fn call(client: &mut dyn Caller, tool: &str, arguments: Value) -> String {
+    let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": "t"}});
+    client.ask("tools/call", params).to_string()
+}
+
+/// Every request that involves a secret, with success and failure.
+fn exercise(client: &mut dyn Caller, fabric: &FakeFabric) {
+    let all =
+        "fabric_list_patterns fabric_list_models fabric_list_strategies fabric_get_configuration";
+    for tool in all.split(' ') {
+        let said = call(client, tool, json!({}));
+        assert!(!said.contains(PATTERN_CANARY), "{tool}: {said}");
+    }
+    let said = call(
+        client,
+        "fabric_get_pattern_details",
+        json!({"pattern_name": "translate"}),
     );
-    client.request("tools/call", json!({"name": forged, "arguments": {}}));
-    client.request(forged, json!({}));
-    client.send(&json!({"jsonrpc": "2.0", "method": forged}));
-    client.close_stdin();
-    client.wait_exit(DEADLINE);
-    let log = client.stderr();
-    assert!(
-        !log.lines()
-            .any(|line| line.starts_with("2026-01-01T00:00:00Z")),
-        "{log}"
-    );
-    assert!(
-        !log.contains('\u{1b}') && !log.contains('\r') && !log.contains('\u{85}'),
-        "{log:?}"
-    );
+    assert!(said.contains(PATTERN_CANARY), "there it belongs: {said}");
+    for (method, params) in [
+        ("prompts/list", json!({})),
+        (
+            "prompts/get",
+            json!({"name": "translate", "arguments": {"input": INPUT, "lang_code": VARIABLE}}),
+        ),
+        (
+            "prompts/get",
+            json!({"name": "translate", "arguments": {"input": INPUT}}),
+        ),
+        ("resources/list", json!({})),
+        (
+            "resources/read",
+            json!({"uri": "fabric://patterns/translate"}),
+        ),
+        (
+            "resources/read",
+            json!({"uri": format!("fabric://patterns/{INPUT}")}),
+        ),
+        (
+            "completion/complete",
+            json!({"ref": {"type": "ref/prompt", "name": "translate"},
+                                       "argument": {"name": "lang_code", "value": VARIABLE}}),
+        ),
+        (INPUT, json!({})),
+        (
+            "tools/call",
+            json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": INPUT, "input_text": 5}}),
+        ),
+        (
+            "tools/call",
+            json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "variables": {INPUT: 5}, INPUT: VARIABLE}}),
+        ),
+    ] {
+        client.ask(method, params);
+    }
+    fabric.once("POST /chat", Reply::run(&[OUTPUT, " and more"]));
+    assert!(call(client, "fabric_run_pattern", run()).contains(OUTPUT));
+    let secrets = format!("{KEY} {CONFIG_CANARY} {PATTERN_CANARY} {HOST_PATH}/x");
+    for status in [302, 400, 401, 403, 404, 429, 500, 502] {
+        let reply = Reply::failure(status, json!({"error": secrets}))
+            .header("Location", &format!("http://127.0.0.1:9/{CONFIG_CANARY}"))
+            .header("X-Secret", CONFIG_CANARY);
+        for (route, tool, arguments) in [
+            ("POST /chat", "fabric_run_pattern", run()),
+            ("GET /config", "fabric_get_configuration", json!({})),
+            ("GET /models/names", "fabric_list_models", json!({})),
+            ("GET /strategies", "fabric_list_strategies", json!({})),
+            (
+                "GET /patterns/translate",
+                "fabric_get_pattern_details",
+                json!({"pattern_name": "translate"}),
+            ),
+        ] {
+            // GETs are retried after a 502.
+            (0..if status == 502 && tool != "fabric_run_pattern" {
+                3
+            } else {
+                1
+            })
+                .for_each(|_| fabric.once(route, reply.clone()));
+            no_leak(&call(client, tool, arguments));
+        }
+    }
+    for reply in [
+        Reply::sse()
+            .content(OUTPUT)
+            .bytes(format!("data: {{{CONFIG_CANARY}\n\n"))
+            .complete(),
+        Reply::sse()
+            .content(OUTPUT)
+            .error(&format!("Error: open {HOST_PATH}/x"))
+            .complete(),
+        Reply::sse()
+            .content(OUTPUT)
+            .error(&format!("key sk-{CONFIG_CANARY}-0001 is wrong"))
+            .complete(),
+        Reply::sse()
+            .content(OUTPUT)
+            .error(&format!("wrong key: {KEY}"))
+            .complete(),
+        Reply::sse()
+            .content(OUTPUT)
+            .error(&format!("what is \"{INPUT}\", {VARIABLE}, {OUTPUT}?"))
+            .complete(),
+        Reply::new(200, "text/plain", secrets.clone()),
+        Reply::json(json!({"error": secrets})),
+        Reply::sse().bytes(format!("{secrets}\n")),
+        Reply::sse().content(OUTPUT).cut(),
+        Reply::new(200, "text/html", format!("<html>{CONFIG_CANARY}")),
+        Reply::raw(format!("{CONFIG_CANARY} no HTTP\r\n\r\n")),
+    ] {
+        fabric.once("POST /chat", reply);
+        no_leak(&call(client, "fabric_run_pattern", run()));
+    }
+    for reply in [
+        Reply::new(
+            200,
+            "application/json",
+            format!("{{\"a\":\"{CONFIG_CANARY}\" oops"),
+        ),
+        Reply::json(json!([CONFIG_CANARY])),
+        Reply::json(json!(CONFIG_CANARY)),
+    ] {
+        fabric.once("GET /config", reply);
+        no_leak(&call(client, "fabric_get_configuration", json!({})));
+    }
+}
+
+/// Requests without a token, with a wrong one, and invalid ones.
+fn knock(server: &HttpServer) -> String {
+    let mut said = String::new();
+    let bearer = format!("Bearer {GUESS}");
+    let good = format!("Bearer {TOKEN}");
+    let path = server.path.as_str();
+    type Headers<'h> = Vec<(&'h str, &'h str)>;
+    let cases: [(&str, &str, Headers<'_>); 8] = [
+        ("POST", path, vec![]),
+        ("POST", path, vec![("Authorization", &bearer)]),
+        ("GET", "/metrics", vec![("Authorization", &bearer)]),
+        ("GET", "/healthz", vec![("Authorization", &bearer)]),
+        ("GET", "/readyz", vec![("X-API-Key", GUESS)]),
+        (
+            "POST",
+            path,
+            vec![("Authorization", &good), ("Content-Type", "text/plain")],
+        ),
+        ("PUT", path, vec![("Authorization", &good)]),
+        (
+            "GET",
+            "/canary-guess-55aa?token=canary-guess-55aa",
+            vec![("Authorization", &good)],
+        ),
+    ];
+    for (method, path, headers) in cases {
+        let body: Option<&[u8]> = (method == "POST").then_some(b"{}");
+        let answer = server.connect().request(method, path, &headers, body);
+        said.push_str(&format!("{:?} {}\n", answer.headers, answer.text()));
+    }
+    said
 }
 
 #[test]
-fn fabrics_texts_are_relayed_without_its_key() {
-    let (fabric, key) = (FakeFabric::start(), "correct-horse");
-    let mut client = Stdio::speaking(
-        Era::Legacy("2025-11-25"),
-        Program::with(&fabric).env("FABRIC_API_KEY", key),
+fn no_canary_is_found_over_any_transport_at_any_level() {
+    let rows: Vec<(Wire, Era, &str)> = EACH
+        .into_iter()
+        .chain([
+            (Wire::Streamable, Era::Modern),
+            (Wire::Sse, Era::Modern),
+            (Wire::Stdio, Era::Legacy(LEGACY[2])),
+        ])
+        .flat_map(|(wire, era)| ["debug", "info", "error"].map(|level| (wire, era, level)))
+        .collect();
+    std::thread::scope(|scope| {
+        for (wire, era, level) in rows {
+            scope.spawn(move || row(wire, era, level));
+        }
+    });
+}
+
+fn row(wire: Wire, era: Era, level: &str) {
+    let fabric = FakeFabric::start();
+    fabric.require_key(KEY);
+    let tokens = File::new(
+        &format!("secrets-{wire:?}-{era:?}-{level}"),
+        &[&format!("alice read {NAMED}\n")],
     );
-    let said = format!("model not found for {key}");
-    fabric.once("POST /chat", Reply::sse().error(&said).complete());
-    fabric.once(
-        "POST /youtube/transcript",
-        Reply::failure(500, json!({"error": said})),
-    );
-    let run = client.call("fabric_run_pattern", json!({"pattern_name": "ai"}));
-    let transcript = client.call(
-        "fabric_get_transcript",
-        json!({"url": "https://youtu.be/dQw4w9WgXcQ"}),
-    );
-    for result in [run, transcript] {
-        let said = expect::failure(Era::Legacy("2025-11-25"), &result, "fabric-api-error");
-        assert!(said.contains("model not found for [key]"), "{said}");
+    let program = Program::with(&fabric)
+        .env("FABRIC_API_KEY", KEY)
+        .env("FABRIC_MCP_AUTH_TOKEN", TOKEN)
+        .env("FABRIC_MCP_TOKENS_FILE", tokens.0.to_str().unwrap())
+        .env(
+            "FABRIC_MCP_OAUTH_ISSUER",
+            &format!("http://127.0.0.1:{}", closed_port()),
+        )
+        .env("FABRIC_MCP_OAUTH_RESOURCE", "https://mcp.example.com/mcp")
+        .env("FABRIC_MCP_OAUTH_CLIENT_ID", "fabric-mcp")
+        .env("FABRIC_MCP_OAUTH_CLIENT_SECRET", SECRET)
+        .env(
+            "FABRIC_MCP_LOG_FORMAT",
+            if level == "info" { "json" } else { "logfmt" },
+        )
+        .env("FABRIC_MCP_LOG_LEVEL", level);
+    // At level error, the log does not say where it listens.
+    let program = if wire != Wire::Stdio && level == "error" {
+        program.env("FABRIC_MCP_LOG_LEVEL", "info")
+    } else {
+        program
+    };
+    let mut client = transports::open(wire, era, program, Some(TOKEN));
+    exercise(client.as_mut(), &fabric);
+    let mut said = String::new();
+    if let Some(server) = client.server() {
+        said.push_str(&knock(server));
+        let bearer = format!("Bearer {TOKEN}");
+        let bad = "bob read short\n";
+        tokens.write(&[&format!("alice read {NAMED}\n"), bad, NAMED]);
+        let named = format!("Bearer {NAMED}");
+        let answer =
+            server
+                .connect()
+                .request("GET", "/metrics", &[("Authorization", &named)], None);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let metrics =
+            server
+                .connect()
+                .request("GET", "/metrics", &[("Authorization", &bearer)], None);
+        assert_eq!(metrics.status, 200, "{}", metrics.text());
+        let text = metrics.text();
+        assert!(
+            text.contains("fabric_run_pattern") && !text.contains(MODEL),
+            "{text}"
+        );
+        let found: Vec<_> = NEVER_LOGGED
+            .iter()
+            .filter(|canary| text.contains(**canary))
+            .collect();
+        assert!(found.is_empty(), "{found:?} in the metrics:\n{text}");
     }
-    assert!(!client.stderr().contains(key), "{}", client.stderr());
+    for line in client
+        .process()
+        .said
+        .text()
+        .lines()
+        .filter(|line| line.starts_with('←'))
+    {
+        said.push_str(line);
+        said.push('\n');
+    }
+    for canary in NEVER_SAID {
+        if let Some(line) = said.lines().find(|line| line.contains(canary)) {
+            panic!("{canary:?} was said, {wire:?} {era:?} {level}: {line}");
+        }
+    }
+    // The last call's line may not have arrived yet, at levels that have such lines.
+    let limit = if level == "error" {
+        Duration::ZERO
+    } else {
+        DEADLINE
+    };
+    poll(limit, || {
+        client
+            .process()
+            .stderr()
+            .contains("fabric_get_configuration")
+            .then_some(())
+    });
+    let log = client.process().stderr();
+    assert!(!log.contains("panic"), "{log}");
+    for canary in NEVER_LOGGED {
+        if let Some(line) = log.lines().find(|line| line.contains(canary)) {
+            panic!("{canary:?} is in the log, {wire:?} {era:?} {level}: {line}");
+        }
+    }
 }

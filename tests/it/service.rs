@@ -17,11 +17,13 @@ fn systemd_is_notified_of_the_state() {
     use std::os::unix::net::{SocketAddr, UnixDatagram};
 
     let fabric = FakeFabric::start();
-    let file = std::env::temp_dir().join(format!("fabric-mcp-notify-{}", std::process::id()));
-    let name = format!("fabric-mcp-test-{}", std::process::id());
+    let folder = TempFolder::new("systemd");
+    let file = folder.path("notify");
+    // Names in the abstract space are the machine's, as paths are.
+    let name = folder.text();
     for (address, variable) in [
         (
-            SocketAddr::from_abstract_name(&name).unwrap(),
+            SocketAddr::from_abstract_name(name).unwrap(),
             format!("@{name}"),
         ),
         (
@@ -56,7 +58,6 @@ fn systemd_is_notified_of_the_state() {
         server.process.signal("TERM");
         told("STOPPING=1");
         assert_eq!(server.process.wait_exit(DEADLINE).code(), Some(0));
-        let _ = std::fs::remove_file(&file);
     }
 }
 

@@ -19,81 +19,38 @@ use crate::support::{Caller, DEADLINE, Era, poll};
 const ERA: Era = Era::Modern;
 
 /// Runs openssl in `folder`; on failure prints the reason and returns false.
-fn openssl(folder: &Path, args: &[&str]) -> bool {
-    match Command::new("openssl")
-        .args(args)
+fn openssl(folder: &Path, command: &str) -> bool {
+    let done = Command::new("openssl")
+        .args(command.split(' '))
         .current_dir(folder)
         .stdin(Pipe::null())
-        .output()
-    {
-        Ok(done) if done.status.success() => true,
-        Ok(done) => {
-            eprintln!(
-                "skipped: openssl {args:?}: {}",
-                String::from_utf8_lossy(&done.stderr)
-            );
-            false
-        }
-        Err(e) => {
-            eprintln!("skipped: no openssl: {e}");
-            false
-        }
-    }
+        .output();
+    let why = match done {
+        Ok(done) if done.status.success() => return true,
+        Ok(done) => String::from_utf8_lossy(&done.stderr).into_owned(),
+        Err(e) => e.to_string(),
+    };
+    eprintln!("skipped: openssl {command}: {why}");
+    false
 }
 
-/// Makes an authority `ca.pem` and its certificate `NAME.pem` for `host`, valid for this many days, which may be
+/// Makes an authority `ca.pem` and its certificate `server.pem` for `host`, valid for this many days, which may be
 /// negative.
 fn certificate(folder: &Path, host: &str, days: &str) -> bool {
-    let new = [
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-    ];
-    let mut authority = vec!["req", "-x509"];
-    authority.extend(new);
-    authority.extend([
-        "-subj",
-        "/CN=test authority",
-        "-days",
-        "2",
-        "-keyout",
-        "ca.key",
-        "-out",
-        "ca.pem",
-    ]);
-    authority.extend(["-addext", "keyUsage=keyCertSign"]);
-    let mut request = vec!["req"];
-    request.extend(new);
-    request.extend([
-        "-subj",
-        "/CN=fabric",
-        "-keyout",
-        "server.key",
-        "-out",
-        "server.csr",
-    ]);
-    std::fs::write(
-        folder.join("ext"),
-        format!("subjectAltName={host}\nbasicConstraints=CA:FALSE\n"),
-    )
-    .unwrap();
-    let sign = [
-        "x509",
-        "-req",
-        "-in",
-        "server.csr",
-        "-CA",
-        "ca.pem",
-        "-CAkey",
-        "ca.key",
-        "-set_serial",
-        "7",
-    ];
-    let mut sign = sign.to_vec();
-    sign.extend(["-extfile", "ext", "-out", "server.pem", "-days", days]);
-    openssl(folder, &authority) && openssl(folder, &request) && openssl(folder, &sign)
+    let extensions = format!("subjectAltName={host}\nbasicConstraints=CA:FALSE\n");
+    std::fs::write(folder.join("ext"), extensions).unwrap();
+    let new = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    [
+        format!(
+            "req -x509 {new} -subj /CN=authority -days 2 -keyout ca.key -out ca.pem -addext keyUsage=keyCertSign"
+        ),
+        format!("req {new} -subj /CN=fabric -keyout server.key -out server.csr"),
+        format!(
+            "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -set_serial 7 -extfile ext -out server.pem -days {days}"
+        ),
+    ]
+    .iter()
+    .all(|command| openssl(folder, command))
 }
 
 /// `openssl s_server`, killed when dropped. Its stdin goes to the client.
@@ -121,18 +78,10 @@ impl TlsServer {
 
     fn serve(folder: TempFolder) -> Option<TlsServer> {
         let port = closed_port();
-        let accept = format!("127.0.0.1:{port}");
+        let flags = format!("-quiet -accept 127.0.0.1:{port} -cert server.pem -key server.key");
         let mut child = Command::new("openssl")
-            .args([
-                "s_server",
-                "-quiet",
-                "-accept",
-                &accept,
-                "-cert",
-                "server.pem",
-                "-key",
-                "server.key",
-            ])
+            .arg("s_server")
+            .args(flags.split(' '))
             .current_dir(&folder.0)
             .stdin(Pipe::piped())
             .stdout(Pipe::piped())

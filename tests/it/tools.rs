@@ -138,44 +138,6 @@ fn details_have_the_purpose_and_variables_of_a_pattern() {
 }
 
 #[test]
-fn an_unknown_pattern_is_reported_with_similar_names() {
-    let (fabric, mut client) = ready();
-    for tool in ["fabric_get_pattern_details", "fabric_run_pattern"] {
-        let text = client.failure(
-            tool,
-            json!({"pattern_name": "sumarize"}),
-            "pattern-not-found",
-        );
-        assert!(
-            text.contains("summarize"),
-            "the closest names are named: {text}"
-        );
-    }
-    // The error does not depend on English text, and needs the list.
-    fabric.once(
-        "GET /patterns/nope",
-        Reply::new(404, "text/plain", "404 page not found"),
-    );
-    let result = client.call(
-        "fabric_get_pattern_details",
-        json!({"pattern_name": "nope"}),
-    );
-    expect::failure(NEWEST, &result, "pattern-not-found");
-    fabric.once(
-        "GET /patterns/ai",
-        Reply::failure(500, json!("no such file or directory")),
-    );
-    let result = client.call("fabric_get_pattern_details", json!({"pattern_name": "ai"}));
-    expect::failure(NEWEST, &result, "fabric-internal-error");
-    fabric.on("GET /patterns/names", Reply::failure(500, json!("broken")));
-    let result = client.call(
-        "fabric_get_pattern_details",
-        json!({"pattern_name": "nope"}),
-    );
-    expect::failure(NEWEST, &result, "fabric-internal-error");
-}
-
-#[test]
 fn an_empty_list_of_models_is_asked_for_again_while_fabric_may_still_be_asking() {
     let (fabric, mut client) = ready();
     for _ in 0..2 {
@@ -431,4 +393,24 @@ fn a_long_prompt_comes_in_parts_unless_all_is_asked_for() {
     assert_eq!(printed["system_prompt"], text);
     let resource = client.result("resources/read", json!({"uri": "fabric://pattern/ai"}));
     assert!(resource.to_string().contains(&text));
+}
+
+#[test]
+fn arguments_of_another_type_are_refused_before_fabric_is_asked() {
+    let (fabric, mut client) = ready();
+    for (argument, value, must) in [
+        (
+            "variables",
+            json!(["a"]),
+            "an object of strings, not a list",
+        ),
+        ("temperature", json!("0.5"), "not a string"),
+        ("stream", json!("yes"), "true or false, not a string"),
+        ("input_text", json!({}), "a string, not an object"),
+    ] {
+        let arguments = json!({"pattern_name": "ai", argument: value});
+        let said = client.failure("fabric_run_pattern", arguments, "invalid-request");
+        assert!(said.contains(argument) && said.contains(must), "{said}");
+    }
+    fabric.expect_chats(0);
 }

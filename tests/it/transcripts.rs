@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::faults::table::{API_ERROR, INTERNAL, TOO_LARGE, UNAUTHORIZED, UNAVAILABLE};
+use crate::faults::table::{API_ERROR, INTERNAL, UNAUTHORIZED, UNAVAILABLE};
 use crate::support::expect;
 use crate::support::fabric::FakeFabric;
 use crate::support::fixtures::HOST_PATH;
@@ -62,34 +62,6 @@ fn the_text_arrives_over_every_transport_and_fabric_gets_our_url() {
 }
 
 #[test]
-fn urls_without_a_video_never_reach_fabric() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
-    for url in [
-        "--exec=x",
-        "https://youtube.com.evil.org/watch?v=abc-DEF_123",
-        "https://youtu.be/a b",
-        "",
-        "\u{0}",
-    ] {
-        let said = client.failure(TOOL, json!({ "url": url }), "invalid-request");
-        assert!(
-            said.contains(
-                "give the address of one video, such as https://www.youtube.com/watch?v="
-            ),
-            "{said}"
-        );
-    }
-    for language in ["d", "all", "de --exec"] {
-        let mut arguments = video();
-        arguments["language"] = json!(language);
-        let said = client.failure(TOOL, arguments, "invalid-request");
-        assert!(said.contains("such as de, fil or pt-BR"), "{said}");
-    }
-    assert_eq!(fabric.requests_of(ROUTE).len(), 0);
-}
-
-#[test]
 fn title_and_description_are_left_out_where_fabric_has_none() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
@@ -135,7 +107,7 @@ fn a_failure_says_what_to_do_is_sent_once_and_names_no_path_nor_video() {
         ),
         (wrong_key, UNAUTHORIZED, "wants an API key"),
         (Reply::closes(), UNAVAILABLE, "closed the connection"),
-        (large, TOO_LARGE, "16 MiB"),
+        (large, "response-too-large", "16 MiB"),
     ];
     for (wire, era) in EACH {
         let fabric = FakeFabric::start();

@@ -1,14 +1,13 @@
 //! An authorization server for tests, which can misbehave.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read, Write};
 use std::sync::{Arc, Mutex};
-use std::thread;
 
 use serde_json::{Value, json};
 
 use super::OAuthSettings;
 use crate::config::Secret;
+use crate::fabric::fixture::{Fixture, FixtureRequest};
 use crate::sync::lock;
 use crate::url::WebUrl;
 
@@ -29,15 +28,6 @@ impl OAuthSettings {
     }
 }
 
-/// A request as it came.
-#[derive(Clone, Debug)]
-pub(super) struct IssuerRequest {
-    /// Method and path.
-    pub(super) line: String,
-    pub(super) headers: Vec<String>,
-    pub(super) body: String,
-}
-
 #[derive(Clone)]
 pub(super) enum FakeReply {
     /// Status and body; the connection is kept.
@@ -54,22 +44,17 @@ impl FakeReply {
     }
 }
 
-type Script = Box<dyn Fn(&IssuerRequest) -> FakeReply + Send>;
+type Script = Box<dyn Fn(&FixtureRequest) -> FakeReply + Send>;
 
 pub(super) struct Fake {
     pub(super) url: String,
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    script: Mutex<Script>,
-    seen: Mutex<Vec<IssuerRequest>>,
-    hanging: Mutex<Vec<TcpStream>>,
+    fixture: Fixture,
+    script: Arc<Mutex<Script>>,
 }
 
 impl Fake {
     /// With an issuer of path `/as`: metadata as in RFC 8414, and `introspect` for what it says of each token.
-    pub(super) fn new(introspect: impl Fn(&IssuerRequest) -> FakeReply + Send + 'static) -> Fake {
+    pub(super) fn new(introspect: impl Fn(&FixtureRequest) -> FakeReply + Send + 'static) -> Fake {
         let fake = Fake::bare();
         fake.script(fake.with_metadata(introspect));
         fake
@@ -77,33 +62,43 @@ impl Fake {
 
     /// One that knows nothing.
     pub(super) fn bare() -> Fake {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
         let script: Script = Box::new(|_| FakeReply::Answer(404, "{}".into()));
-        let shared = Arc::new(Shared {
-            script: Mutex::new(script),
-            seen: Mutex::default(),
-            hanging: Mutex::default(),
-        });
-        let serving = shared.clone();
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                let shared = serving.clone();
-                thread::spawn(move || serve(stream.unwrap(), &shared));
+        let script = Arc::new(Mutex::new(script));
+        let current = Arc::clone(&script);
+        let fixture = Fixture::new(move |_, seen, stream| {
+            let reply = lock(&current)(seen);
+            match reply {
+                FakeReply::Answer(status, body) => {
+                    let answer = format!(
+                        "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nLocation: /introspect\r\n\
+                         Content-Length: {}\r\n\r\n{body}",
+                        body.len()
+                    );
+                    stream.write_all(answer.as_bytes()).is_ok()
+                }
+                FakeReply::Raw(bytes) => stream.write_all(&bytes).is_err(),
+                FakeReply::Hang(bytes) => {
+                    let _ = stream.write_all(&bytes);
+                    stream.read(&mut [0]).is_err()
+                }
             }
         });
-        Fake { url, shared }
+        Fake {
+            url: fixture.url.clone(),
+            fixture,
+            script,
+        }
     }
 
     /// From now on it answers like this.
-    pub(super) fn script(&self, script: impl Fn(&IssuerRequest) -> FakeReply + Send + 'static) {
-        *lock(&self.shared.script) = Box::new(script);
+    pub(super) fn script(&self, script: impl Fn(&FixtureRequest) -> FakeReply + Send + 'static) {
+        *lock(&self.script) = Box::new(script);
     }
 
     pub(super) fn with_metadata(
         &self,
-        introspect: impl Fn(&IssuerRequest) -> FakeReply + Send + 'static,
-    ) -> impl Fn(&IssuerRequest) -> FakeReply + Send + 'static {
+        introspect: impl Fn(&FixtureRequest) -> FakeReply + Send + 'static,
+    ) -> impl Fn(&FixtureRequest) -> FakeReply + Send + 'static {
         let metadata = self.metadata();
         move |seen| match seen.line.as_str() {
             "GET /.well-known/oauth-authorization-server/as" => FakeReply::json(&metadata),
@@ -120,69 +115,12 @@ impl Fake {
     }
 
     /// What came since this was asked last.
-    pub(super) fn seen(&self) -> Vec<IssuerRequest> {
-        std::mem::take(&mut *lock(&self.shared.seen))
+    pub(super) fn seen(&self) -> Vec<FixtureRequest> {
+        self.fixture.take_requests()
     }
 
     /// Methods and paths of the same.
     pub(super) fn lines(&self) -> Vec<String> {
         self.seen().into_iter().map(|seen| seen.line).collect()
     }
-}
-
-fn serve(stream: TcpStream, shared: &Shared) {
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
-    let mut stream = stream;
-    while let Some(seen) = request(&mut reader) {
-        lock(&shared.seen).push(seen.clone());
-        let reply = lock(&shared.script)(&seen);
-        match reply {
-            FakeReply::Answer(status, body) => {
-                let answer = format!(
-                    "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nLocation: /introspect\r\n\
-                     Content-Length: {}\r\n\r\n{body}",
-                    body.len()
-                );
-                if stream.write_all(answer.as_bytes()).is_err() {
-                    return;
-                }
-            }
-            FakeReply::Raw(bytes) => {
-                let _ = stream.write_all(&bytes);
-                return;
-            }
-            FakeReply::Hang(bytes) => {
-                let _ = stream.write_all(&bytes);
-                return lock(&shared.hanging).push(stream);
-            }
-        }
-    }
-}
-
-fn request(reader: &mut BufReader<TcpStream>) -> Option<IssuerRequest> {
-    let mut line = || {
-        let mut line = String::new();
-        (reader.read_line(&mut line).ok()? > 0).then(|| line.trim_end().to_owned())
-    };
-    let first = line()?.trim_end_matches(" HTTP/1.1").to_owned();
-    let mut headers = Vec::new();
-    loop {
-        match line()? {
-            end if end.is_empty() => break,
-            header => headers.push(header),
-        }
-    }
-    let length = headers.iter().find_map(|h| {
-        h.to_ascii_lowercase()
-            .strip_prefix("content-length: ")?
-            .parse()
-            .ok()
-    });
-    let mut body = vec![0; length.unwrap_or(0)];
-    reader.read_exact(&mut body).ok()?;
-    Some(IssuerRequest {
-        line: first,
-        headers,
-        body: String::from_utf8(body).ok()?,
-    })
 }

@@ -474,22 +474,6 @@ fn subscriptions_are_acknowledged_with_the_supported_kinds() {
 }
 
 #[test]
-fn a_legacy_client_that_lists_gets_change_notifications() {
-    for method in ["prompts/list", "resources/list"] {
-        let pipe = TestClient::speaking(Revision::R2025_06_18);
-        assert!(!pipe.session.follows_lists());
-        pipe.say(&request_in(Revision::R2025_06_18, "tools/list", ""));
-        pipe.say(&request_in(Revision::R2026_07_28, method, ""));
-        assert!(
-            !pipe.session.follows_lists(),
-            "tools never change, and modern clients listen"
-        );
-        pipe.say(&request_in(Revision::R2025_06_18, method, ""));
-        assert!(pipe.session.follows_lists());
-    }
-}
-
-#[test]
 fn cancelling_takes_an_id_and_ignores_everything_else() {
     for revision in Revision::ALL {
         let pipe = TestClient::speaking(revision);

@@ -141,8 +141,3 @@ fn a_200_that_is_not_a_run_invites_no_second_one() {
 fn a_faulty_stream_ends_in_its_urn_or_in_its_text() {
     matrix(&transports::all(), &table::streams());
 }
-
-#[test]
-fn sizes_are_limited() {
-    matrix(&EACH, &table::sizes());
-}

@@ -52,7 +52,6 @@ pub(crate) const INTERNAL: &str = "fabric-internal-error";
 pub(crate) const API_ERROR: &str = "fabric-api-error";
 pub(crate) const SILENT: &str = "fabric-timeout";
 pub(crate) const INTERRUPTED: &str = "fabric-stream-interrupted";
-pub(crate) const TOO_LARGE: &str = "response-too-large";
 
 /// Faults before the first byte of a body.
 pub(crate) fn answers() -> Vec<Fault> {
@@ -163,6 +162,7 @@ pub(crate) fn streams() -> Vec<Fault> {
         wrong("malformed JSON", part().bytes("data: {oops\n\n").complete()),
         wrong("a number", part().bytes("data: 5\n\n").complete()),
         wrong("error", part().error("rate limited").complete()).saying("rate limited"),
+        wrong("two errors", part().error("rate limited").error("again")),
         wrong("error and cut", part().error("rate limited").cut()),
         wrong("error with a path", part().error(HOST_PATH).complete()),
         fails(
@@ -178,6 +178,7 @@ pub(crate) fn streams() -> Vec<Fault> {
         fine("trailers", whole().framing(trailers)),
         fine("other events", part().event(other).event(usage).complete()),
         fine("empty content", part().content("").complete()),
+        fine("content after complete", whole().content("x").in_one()),
         fine("cut after complete", whole().cut()),
         fine("silence after complete", whole().hang()),
         fine(
@@ -188,27 +189,6 @@ pub(crate) fn streams() -> Vec<Fault> {
             "tiny events",
             Reply::sse().step(tiny).complete(),
             Text("a ".repeat(20_000)),
-        ),
-    ]
-}
-
-/// Faults of size; they are slow, so they do not run in every era.
-pub(crate) fn sizes() -> Vec<Fault> {
-    let mib = "m".repeat(1 << 20);
-    let many = Step::Repeat(line(&content(&mib)), 64);
-    let endless = Step::Repeat(vec![b'x'; 1 << 20], 200);
-    let whole = |name, reply, outcome| Fault {
-        stream: false,
-        ..fault(name, reply, outcome)
-    };
-    let large = |name, reply| whole(name, reply, Fails(TOO_LARGE, "*"));
-    vec![
-        whole("8 MiB", Reply::run(&[&mib.repeat(8)]), Text(mib.repeat(8))),
-        large("64 MiB", Reply::sse().step(many).complete()),
-        large("one line over 32 MiB", Reply::run(&[&mib.repeat(33)])),
-        large(
-            "an endless line",
-            Reply::sse().bytes("data: ").step(endless),
         ),
     ]
 }

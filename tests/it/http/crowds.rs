@@ -53,7 +53,7 @@ fn unadmitted_connections_block_nobody_and_stop_no_run() {
     let call =
         Modern::new(json!(5), "tools/call", run(json!(0))).with("Authorization", Some(&bearer));
     let mut events = call.stream(&server);
-    assert_eq!(events.next_json()["params"]["message"], "one ");
+    assert_eq!(events.next_progress_text(), "one ");
     fabric.wait_held(1);
     let post = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n";
     let health = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -77,7 +77,7 @@ fn unadmitted_connections_block_nobody_and_stop_no_run() {
         (0..5).for_each(|_| is_healthy(&server));
     }
     fabric.release();
-    assert_eq!(events.next_json()["params"]["message"], "two");
+    assert_eq!(events.next_progress_text(), "two");
     assert_eq!(
         events.next_json()["result"]["content"][0]["text"],
         "one two"

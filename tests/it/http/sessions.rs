@@ -1,6 +1,6 @@
 //! Legacy sessions: ids, adoption, their end, and their state.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{code, initialize, list_patterns, request, run, start, stream};
 use crate::support::reply::Reply;
@@ -113,36 +113,6 @@ fn the_version_header_must_be_one_we_know_and_the_session_decides() {
 }
 
 #[test]
-fn the_log_level_belongs_to_the_session() {
-    let (fabric, server) = start();
-    fabric.on("POST /chat", Reply::run(&["one"]));
-    let (told, untold) = (
-        initialize(&server, "2025-06-18"),
-        initialize(&server, "2025-06-18"),
-    );
-    let set = request(json!(1), "logging/setLevel", json!({"level": "debug"}));
-    assert_eq!(
-        server
-            .connect()
-            .post("/mcp", &[("Mcp-Session-Id", &told)], &set)
-            .json()["result"],
-        json!({})
-    );
-    for (session, expected) in [(told, true), (untold, false)] {
-        let mut events = stream(
-            &server,
-            &[("Mcp-Session-Id", &session)],
-            &request(json!(2), "tools/call", run(json!(0))),
-        );
-        let mut logged = false;
-        while let Some(event) = events.next().unwrap() {
-            logged |= event.data.contains("notifications/message");
-        }
-        assert_eq!(logged, expected);
-    }
-}
-
-#[test]
 fn an_id_in_use_is_refused_in_its_session_only() {
     let (fabric, server) = start();
     fabric.on("POST /chat", Reply::sse().content("a").gate().complete());
@@ -196,36 +166,6 @@ fn a_batch_is_answered_as_an_array() {
     let session = initialize(&server, "2025-03-26");
     let headers = [("Mcp-Session-Id", &*session)];
     let mut http = server.connect();
-    let batch = json!([
-        request(json!(1), "ping", json!({})),
-        {"jsonrpc": "2.0", "method": "notifications/whatever"},
-        request(json!(2), "tools/call", list_patterns()),
-        5,
-        request(json!(3), "initialize", initialize_params("2025-03-26")),
-        request(json!(4), "tools/call", list_patterns()),
-        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 4}},
-    ]);
-    let answer = http.post("/mcp", &headers, &batch);
-    assert_eq!(
-        (answer.status, answer.header("content-type")),
-        (200, Some("application/json")),
-        "{}",
-        answer.text()
-    );
-    let answers = answer.json();
-    let of = |id: Value| {
-        answers
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|a| a.get("id") == Some(&id))
-            .cloned()
-    };
-    assert_eq!(answers.as_array().unwrap().len(), 4, "{answers}");
-    assert_eq!(of(json!(1)).unwrap()["result"], json!({}));
-    assert!(of(json!(2)).unwrap()["result"]["content"].is_array());
-    assert_eq!(of(json!(3)).unwrap()["error"]["code"], -32600);
-    assert!(of(json!(4)).is_none(), "cancelled before it ran");
     // Notifications come singly before the array, on a stream; not at all if only JSON is accepted.
     let batch = json!([
         request(json!(1), "ping", json!({})),
@@ -253,30 +193,4 @@ fn a_batch_is_answered_as_an_array() {
     assert_eq!((answer.status, &*answer.body), (202, &b""[..]));
     let empty = http.post("/mcp", &headers, &json!([]));
     assert_eq!((empty.status, code(&empty)), (400, -32600));
-}
-
-#[test]
-fn the_calls_of_a_batch_run_at_the_same_time() {
-    let (fabric, server) = start();
-    fabric.on("POST /chat", Reply::sse().content("one").gate().complete());
-    let session = initialize(&server, "2025-03-26");
-    let calls: Vec<Value> = (1..=5)
-        .map(|id| request(json!(id), "tools/call", run(json!(id))))
-        .collect();
-    let mut events = stream(&server, &[("Mcp-Session-Id", &session)], &json!(calls));
-    // No run ends before Fabric has all of them.
-    fabric.wait_held(5);
-    fabric.release_all();
-    let answers = loop {
-        let message = events.next_json();
-        if let Some(answers) = message.as_array() {
-            break answers.clone();
-        }
-    };
-    let mut ids: Vec<u64> = answers
-        .iter()
-        .map(|answer| answer["id"].as_u64().unwrap())
-        .collect();
-    ids.sort_unstable();
-    assert_eq!(ids, [1, 2, 3, 4, 5]);
 }

@@ -7,7 +7,6 @@ use crate::support::fabric::FakeFabric;
 use crate::support::http::{Answer, HttpServer};
 use crate::support::process::Program;
 use crate::support::reply::Reply;
-use crate::support::stdio::modern_meta;
 
 #[test]
 fn the_first_failing_check_decides() {
@@ -301,26 +300,4 @@ fn an_answer_before_the_end_of_a_run_is_the_last_of_its_connection() {
         );
         assert!(answer.text().contains("working"), "{}", answer.text());
     }
-}
-
-#[test]
-fn ids_belong_to_their_post_alone_in_the_modern_era() {
-    let (fabric, server) = start();
-    fabric.on(
-        "POST /chat",
-        crate::support::reply::Reply::sse()
-            .gate()
-            .content("x")
-            .complete(),
-    );
-    let calls =
-        [0, 1].map(|_| Modern::new(json!(1), "tools/call", super::run(json!(0))).stream(&server));
-    fabric.wait_held(2);
-    fabric.release_all();
-    for mut call in calls {
-        while let Some(event) = call.next().unwrap() {
-            assert!(!event.data.contains("in use"), "{event:?}");
-        }
-    }
-    assert!(modern_meta().is_object());
 }

@@ -37,7 +37,7 @@ fn runs_are_streams_and_quick_calls_are_json() {
         (&json!("one "), &json!(0))
     );
     fabric.release();
-    assert_eq!(events.next_json()["params"]["message"], "two");
+    assert_eq!(events.next_progress_text(), "two");
     let answer = events.next_json();
     assert_eq!(
         (&answer["id"], &answer["result"]["content"][0]["text"]),

@@ -84,7 +84,7 @@ fn envelope(era: Era, result: &Value) {
 
 /// Checks what only modern results have, and always.
 #[track_caller]
-pub(crate) fn modern_result(era: Era, result: &Value) {
+fn modern_result(era: Era, result: &Value) {
     let info = "io.modelcontextprotocol/serverInfo";
     if era == Era::Modern {
         assert_eq!(result["resultType"], "complete", "{result}");
@@ -115,7 +115,7 @@ pub(crate) fn no_leak(text: &str) {
 }
 
 /// Checks `2026-01-02T03:04:05Z`, with or without a fraction.
-pub(crate) fn is_rfc3339_utc(text: &str) -> bool {
+fn is_rfc3339_utc(text: &str) -> bool {
     let Some(text) = text
         .strip_suffix('Z')
         .or_else(|| text.strip_suffix("+00:00"))

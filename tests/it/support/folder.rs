@@ -2,13 +2,16 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A new, empty folder, removed on drop.
 pub(crate) struct TempFolder(pub(crate) PathBuf);
 
 impl TempFolder {
     pub(crate) fn new(name: &str) -> TempFolder {
-        let path = std::env::temp_dir().join(format!("fabric-mcp-{name}-{}", std::process::id()));
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(format!("fabric-mcp-{name}-{process}-{number}"));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         TempFolder(path.canonicalize().unwrap())

@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -50,7 +49,7 @@ impl HttpServer {
 }
 
 /// Address and path of the first `transport at http://ADDRESS:PORT/path` in a log line.
-pub(crate) fn address_in(line: &str) -> Option<(SocketAddr, String)> {
+fn address_in(line: &str) -> Option<(SocketAddr, String)> {
     let (_, url) = line.split_once("transport at http://")?;
     let url = url
         .split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | ';'))
@@ -127,14 +126,6 @@ impl Http {
             reader: BufReader::new(stream),
             closing: false,
         }
-    }
-
-    /// Sets the deadline for reads.
-    pub(crate) fn read_deadline(&self, limit: Duration) {
-        self.reader
-            .get_ref()
-            .set_read_timeout(Some(limit))
-            .expect("a read timeout");
     }
 
     /// Writes bytes as they are.
@@ -416,9 +407,16 @@ impl Events {
             .unwrap_or_else(|e| panic!("data is not JSON ({e}): {:?}", event.data))
     }
 
-    /// Sets the deadline for reads.
-    pub(crate) fn read_deadline(&self, limit: Duration) {
-        self.http.read_deadline(limit);
+    /// The text of the next progress notification that has one; skips heartbeats, which come when a busy machine is slow.
+    #[track_caller]
+    pub(crate) fn next_progress_text(&mut self) -> String {
+        loop {
+            let message = self.next_json();
+            assert_eq!(message["method"], "notifications/progress", "{message}");
+            if let Some(text) = message["params"]["message"].as_str() {
+                return text.to_owned();
+            }
+        }
     }
 
     /// The connection, to reuse after the stream's end or to close early.

@@ -54,6 +54,19 @@ impl Era {
         }
     }
 
+    /// A request as this era sends it.
+    pub(crate) fn request(self, id: &Value, method: &str, params: Value) -> Value {
+        let params = match self {
+            Era::Modern => stdio::with_meta(params),
+            Era::Legacy(_) => params,
+        };
+        let mut message = json!({"jsonrpc": "2.0", "id": id, "method": method});
+        if !params.is_null() {
+            message["params"] = params;
+        }
+        message
+    }
+
     /// Whether this revision is `other` or later; revisions are dates.
     pub(crate) fn from(self, other: &str) -> bool {
         self.revision() >= other
@@ -114,7 +127,8 @@ pub(crate) trait Caller {
 
 /// Polls `done` every few milliseconds until it returns a value; `None` after `limit`.
 ///
-/// For events without a channel or condition variable: a child's exit, a file. The only sleep in these tests.
+/// For events without a channel or condition variable: a child's exit, a file. The only other sleep in these tests is
+/// in `idle`, which observes that nothing happens.
 pub(crate) fn poll<T>(limit: Duration, mut done: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + limit;
     loop {

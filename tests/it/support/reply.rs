@@ -230,11 +230,6 @@ impl Reply {
         self.ending(End::Cut)
     }
 
-    /// Resets the connection after the steps.
-    pub(crate) fn reset(self) -> Reply {
-        self.ending(End::Reset)
-    }
-
     /// Sends nothing after the steps; the connection stays open.
     pub(crate) fn hang(self) -> Reply {
         self.ending(End::Hang)

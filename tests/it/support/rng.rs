@@ -47,13 +47,6 @@ impl Rng {
         &items[self.within(0..items.len())]
     }
 
-    /// Random bytes of random length in `length`.
-    pub(crate) fn bytes(&mut self, length: Range<usize>) -> Vec<u8> {
-        (0..self.within(length))
-            .map(|_| self.next() as u8)
-            .collect()
-    }
-
     /// Random text with a length in `length`, in characters: mostly plain, with some that breaks parsers.
     pub(crate) fn text(&mut self, length: Range<usize>) -> String {
         const NASTY: [char; 16] = [

@@ -117,16 +117,8 @@ impl Stdio {
 
     /// The same with the test's own id.
     pub(crate) fn begin_as(&mut self, id: &Value, method: &str, params: Value) {
-        let params = if self.era == Some(Era::Modern) {
-            with_meta(params)
-        } else {
-            params
-        };
-        let mut message = json!({"jsonrpc": "2.0", "id": id, "method": method});
-        if !params.is_null() {
-            message["params"] = params;
-        }
-        self.send(&message);
+        let era = self.era.unwrap_or(Era::Legacy("2025-11-25"));
+        self.send(&era.request(id, method, params));
     }
 
     /// Sends a tool call and returns its id. A token requests progress.
@@ -170,12 +162,6 @@ impl Stdio {
     #[track_caller]
     pub(crate) fn recv(&mut self) -> Value {
         self.next_message(Instant::now() + DEADLINE, "a message")
-    }
-
-    /// The next line as received, with its newline; unchecked.
-    #[track_caller]
-    pub(crate) fn recv_line(&mut self) -> Vec<u8> {
-        self.next_line(Instant::now() + DEADLINE, "a line")
     }
 
     /// The next notification, kept or new; keeps answers.
@@ -282,13 +268,6 @@ impl Stdio {
                 "nothing but the answer to a ping was to come, but {message} did"
             ));
         }
-    }
-
-    /// Waits for `reached`, then proves that nothing was sent meanwhile.
-    #[track_caller]
-    pub(crate) fn expect_silence_until(&mut self, reached: impl FnOnce(&mut Process)) {
-        reached(&mut self.process);
-        self.expect_nothing_else();
     }
 
     /// Closes the server's input.

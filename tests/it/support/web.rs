@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::fabric::FakeFabric;
 use super::http::{Answer, Events, Http, HttpServer};
 use super::process::{Process, Program};
-use super::stdio::{initialize_params, with_meta};
-use super::{Caller, Era, MODERN};
+use super::stdio::initialize_params;
+use super::{Caller, Era};
 
 /// A client of Streamable HTTP: one connection, and a session if its revision has sessions.
 pub(crate) struct Streamable {
@@ -100,12 +100,7 @@ impl Streamable {
     pub(crate) fn message(&mut self, method: &str, params: Value) -> Value {
         let id = self.next_id;
         self.next_id += 1;
-        let params = if self.era == Era::Modern {
-            with_meta(params)
-        } else {
-            params
-        };
-        json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+        self.era.request(&json!(id), method, params)
     }
 
     /// Sends a message on a new connection and leaves the answer to the test.
@@ -292,12 +287,7 @@ impl Sse {
     pub(crate) fn begin(&mut self, method: &str, params: Value) -> Value {
         let id = json!(self.next_id);
         self.next_id += 1;
-        let params = if self.era == Era::Modern {
-            with_meta(params)
-        } else {
-            params
-        };
-        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        self.send(&self.era.request(&id, method, params));
         id
     }
 
@@ -389,14 +379,4 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
         }
     }
     text
-}
-
-/// The headers of a modern request, for messages sent by hand.
-pub(crate) fn modern_headers<'a>(
-    method: &'a str,
-    name: Option<&'a str>,
-) -> Vec<(&'static str, &'a str)> {
-    let mut headers = vec![("MCP-Protocol-Version", MODERN), ("Mcp-Method", method)];
-    headers.extend(name.map(|name| ("Mcp-Name", name)));
-    headers
 }
