@@ -16,7 +16,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_transcript",
     title: "Get a YouTube transcript",
     description: "Get the transcript of a YouTube video, and its title and description where Fabric has a key for YouTube. \
-                  To run a pattern on it, fabric_run_pattern takes the video itself. Takes up to a minute.",
+                  To run a pattern on it, fabric_run_pattern takes the video itself.",
     output: OUTPUT,
     read_only: true,
     role: Role::Read,
@@ -104,15 +104,10 @@ impl TranscriptStyle {
     /// Asks for it.
     pub(super) fn read(arguments: &mut Arguments<'_>) -> TranscriptStyle {
         TranscriptStyle {
-            language: arguments.parsed(
-                "language",
-                "Wanted language, such as de or pt-BR. Default en.",
-                |_, value| language(value),
-            ),
-            timestamps: arguments.flag(
-                "timestamps",
-                "Begin each line with its time. Default false.",
-            ),
+            language: arguments.parsed("language", "Such as pt-BR. Default en.", |_, value| {
+                language(value)
+            }),
+            timestamps: arguments.flag("timestamps", "Begin each line with its time."),
         }
     }
 }

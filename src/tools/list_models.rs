@@ -13,7 +13,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_models",
     title: "List models",
     description: "List the models that Fabric can use, by vendor, for model_name and vendor_name. Only needed to choose \
-                  another model than Fabric's default. May take some seconds.",
+                  another model than Fabric's default.",
     output: OUTPUT,
     read_only: true,
     role: Role::Read,

@@ -194,7 +194,7 @@ fn the_structured_result_is_one_object() {
 fn steps_go_to_stderr() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().content("text").complete());
-    let arguments = r#"{"pattern_name":"summarize","then":[{"pattern_name":"summarize"}]}"#;
+    let arguments = r#"{"pattern_name":"summarize","input_text":"x","then":["summarize"]}"#;
     let finished = call(&fabric, [RUN, arguments]).run(DEADLINE);
     finished.expect_code(0);
     assert_eq!(finished.stdout, "text\n");

@@ -231,7 +231,7 @@ fn models_that_cannot_be_listed_do_not_stop_a_plan() {
     fabric.on("GET /models/names", Reply::failure(500, json!("x")));
     let warnings = ran(
         &mut client,
-        json!({"pattern_name": "ai", "model_name": "m", "then": ["ai"]}),
+        json!({"pattern_name": "ai", "input_text": "x", "model_name": "m", "then": ["ai"]}),
     );
     assert!(
         warnings[0].contains("not checked before the run"),

@@ -129,6 +129,8 @@ fn flags_and_variables_say_the_same_and_flags_win() {
             "LEVEL" => ("Warn", "DEBUG"),
             "URL" => ("http://fabric", "http://other"),
             "SECONDS" => ("0.25", "604800"),
+            "TOOL" => ("fabric_get_run", "fabric_cancel_run"),
+            "WHICH" => ("none", "all"),
             "PATTERN=MODEL" => ("summarize=V|m", "x=y"),
             "LANGUAGE" => ("de", "fr"),
             "NAME" => ("create_coding_feature", "other"),

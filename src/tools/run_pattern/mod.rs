@@ -74,10 +74,7 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         "dry_run",
         "Return the prompt itself, without a model: free.",
     );
-    let stream = arguments.flag(
-        "stream",
-        "Also send the text to the client as it comes. Default false.",
-    );
+    let stream = arguments.flag("stream", "Also send the text as it comes.");
     let first = Chat {
         model: arguments.model(
             "model_name",
@@ -91,7 +88,7 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         ),
         session: arguments.name(
             "session_name",
-            "A stored conversation to go on with; a new name begins one.",
+            "A stored conversation; a new name begins one.",
         ),
         language: arguments
             .parsed("language", "Of the output, such as de or pt-BR.", language)
@@ -124,7 +121,7 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
                 thinking,
             )
             .unwrap_or_default(),
-        search: arguments.flag("search", "Let the model search the web. Default false."),
+        search: arguments.flag("search", "Let the model search the web."),
         search_location: arguments
             .parsed("search_location", "Such as Europe/Berlin.", location)
             .unwrap_or_default(),
@@ -142,7 +139,7 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     let max_chars = arguments.integer(
         "max_chars",
         (1, MAX_RUN_OUTPUT),
-        "Most characters of the output. Default: all.",
+        "Most characters of the output.",
     );
     let wait = arguments.integer(
         "wait_seconds",
