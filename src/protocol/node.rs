@@ -145,7 +145,7 @@ pub(super) fn read<'de, D: Deserializer<'de>>(
     left: &mut usize,
 ) -> Result<(Node<'de>, Option<&'static str>), D::Error> {
     let own = MAX_VALUES.min(*left);
-    let mut limits = Limits {
+    let mut limits = ValueLimits {
         left: own,
         too_many: false,
         doubled: false,
@@ -157,15 +157,19 @@ pub(super) fn read<'de, D: Deserializer<'de>>(
     let node = reader.deserialize(from)?;
     *left -= own - limits.left;
     let fault = match limits {
-        Limits { too_many: true, .. } => Some("params hold more than 10000 values, the limit."),
-        Limits { doubled: true, .. } => Some("params hold an object with the same field twice."),
+        ValueLimits { too_many: true, .. } => {
+            Some("params hold more than 10000 values, the limit.")
+        }
+        ValueLimits { doubled: true, .. } => {
+            Some("params hold an object with the same field twice.")
+        }
         _ => None,
     };
     Ok((node, fault))
 }
 
 /// What may still be read of a message, and what was wrong with it.
-struct Limits {
+struct ValueLimits {
     /// How many more values are kept.
     left: usize,
     /// There were more; they are left out.
@@ -176,7 +180,7 @@ struct Limits {
 
 /// Reads one value; `depth` objects and arrays are around it.
 struct Reader<'l> {
-    limits: &'l mut Limits,
+    limits: &'l mut ValueLimits,
     depth: usize,
 }
 
