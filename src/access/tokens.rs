@@ -446,14 +446,14 @@ mod tests {
     }
 
     /// A tokens file, and a clock that is set by hand.
-    struct Bench {
+    struct TokenBench {
         path: PathBuf,
         tokens: Tokens,
         clock: HandClock,
     }
 
-    impl Bench {
-        fn new(content: &str) -> Bench {
+    impl TokenBench {
+        fn new(content: &str) -> TokenBench {
             static COUNT: AtomicUsize = AtomicUsize::new(0);
             let name = format!(
                 "fabric-mcp-{}-tokens-{}",
@@ -465,7 +465,7 @@ mod tests {
             write(&path, content, 9000, &clock);
             let file = Some(path.clone());
             let tokens = Tokens::with(None, file, Box::new(clock.clone())).unwrap();
-            Bench {
+            TokenBench {
                 path,
                 tokens,
                 clock,
@@ -497,7 +497,7 @@ mod tests {
         }
     }
 
-    impl Drop for Bench {
+    impl Drop for TokenBench {
         fn drop(&mut self) {
             let _ = fs::remove_file(&self.path);
         }
@@ -530,7 +530,7 @@ mod tests {
 
     #[test]
     fn a_changed_file_is_read_once() {
-        let bench = Bench::new(&lines(&[A]));
+        let bench = TokenBench::new(&lines(&[A]));
         assert_eq!(bench.after(1000), None);
         bench.write(lines(&[A, B]), 100);
         assert_eq!(bench.after(999), None, "once a second at most");
@@ -551,7 +551,7 @@ mod tests {
 
     #[test]
     fn whoever_asks_for_a_holder_looks_at_the_file() {
-        let bench = Bench::new(&lines(&[A]));
+        let bench = TokenBench::new(&lines(&[A]));
         bench.write(lines(&[B]), 100);
         bench.clock.pass(999);
         assert_eq!(bench.names(), ["alice"]);
@@ -561,7 +561,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_being_written_is_left_alone() {
-        let bench = Bench::new(&lines(&[A]));
+        let bench = TokenBench::new(&lines(&[A]));
         bench.clock.pass(1000);
         bench.write("", 99);
         assert_eq!(
@@ -587,7 +587,7 @@ mod tests {
 
     #[test]
     fn a_bad_file_changes_nothing_and_is_told_once() {
-        let bench = Bench::new(&lines(&[A]));
+        let bench = TokenBench::new(&lines(&[A]));
         let told = |why: &str| (Some(Err(why.to_owned())), None);
         let twice = || (bench.after(1000), bench.after(1000));
         bench.write(lines(&[B]) + "cyd read short", 100);
@@ -625,7 +625,7 @@ mod tests {
     #[test]
     fn who_may_read_the_file_is_known() {
         use std::os::unix::fs::PermissionsExt;
-        let bench = Bench::new(&lines(&[A]));
+        let bench = TokenBench::new(&lines(&[A]));
         for (mode, open) in [
             (0o600, false),
             (0o640, false),

@@ -97,6 +97,21 @@ fn a_run_on_a_video_gets_its_transcript_and_one_on_a_run_its_output() {
 }
 
 #[test]
+fn names_are_checked_before_a_transcript_is_fetched() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    for dry_run in [false, true] {
+        let mut run = of_video();
+        run["strategy_name"] = json!("nope");
+        run["dry_run"] = json!(dry_run);
+        let said = client.failure(RUN, run, "invalid-request");
+        assert!(said.contains("no strategy named \"nope\""), "{said}");
+    }
+    assert!(fabric.requests_of("POST /youtube/transcript").is_empty());
+    fabric.expect_chats(0);
+}
+
+#[test]
 fn a_run_whose_input_cannot_be_had_fails_and_nothing_is_sent() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);

@@ -38,6 +38,14 @@ impl InputSource {
         }
     }
 
+    /// What the call itself has; empty for the others, which are not known yet.
+    pub(super) fn own_text(&self) -> &str {
+        match self {
+            InputSource::Text(text) => text,
+            InputSource::Video(..) | InputSource::Run(_) => "",
+        }
+    }
+
     /// The input. Its memory is charged to the call until it is sent.
     pub(super) fn text(self, search: bool, context: &Arc<Context>) -> Result<String, Failure> {
         let text = match self {

@@ -54,21 +54,29 @@ impl RunPattern {
         input: InputSource,
         context: &Arc<Context>,
     ) -> Result<Outcome, Failure> {
+        let short = |text: &str| (text.len() <= MAX_ECHO).then(|| text.to_owned());
+        self.echo = short(input.own_text());
+        // Before a transcript, which may take a minute; the guard sees the whole input when its step is run.
+        let checked = plan::check(&self.steps, input.own_text(), context);
+        let warnings = checked.map_err(|error| self.with_log(error.into()))?;
         let input = input.text(self.steps[0].search || self.dry_run, context)?;
-        self.echo = (input.len() <= MAX_ECHO).then(|| input.clone());
+        self.echo = short(&input);
         let done = match self.dry_run {
             true => self.first_prompt(&input, context),
-            false => self.steps(input, context),
+            false => self.steps(input, warnings, context),
         };
-        done.map_err(|failure| Failure {
+        done.map_err(|failure| self.with_log(failure))
+    }
+
+    fn with_log(&self, failure: Failure) -> Failure {
+        Failure {
             logged: Some(self.logged(&failure)),
             ..failure
-        })
+        }
     }
 
     /// Shows the prompt of the first step. Nothing is sent to a model.
     fn first_prompt(&self, input: &str, context: &Arc<Context>) -> Result<Outcome, Failure> {
-        plan::check(&self.steps, input, context)?;
         let step = &self.steps[0];
         let strategy = step.strategy.as_ref().map_or("", Name::as_str);
         let text = prompt(context, &step.pattern, input, &step.variables, strategy)
@@ -105,12 +113,18 @@ impl RunPattern {
         })
     }
 
-    fn steps(&self, mut input: String, context: &Arc<Context>) -> Result<Outcome, Failure> {
+    /// Runs all steps; `checks` are the warnings of the checks before them.
+    fn steps(
+        &self,
+        mut input: String,
+        checks: Vec<String>,
+        context: &Arc<Context>,
+    ) -> Result<Outcome, Failure> {
         let mut warnings = Vec::from_iter(doubt(&input).map(str::to_owned));
         if self.steps.iter().any(|step| !step.attachments.is_empty()) {
             warnings.push(NOT_READ.to_owned());
         }
-        warnings.extend(plan::check(&self.steps, &input, context)?);
+        warnings.extend(checks);
         // The request was charged since it came; what is sent is charged anew.
         context.release(input.len());
         let mut output = Output::default();
