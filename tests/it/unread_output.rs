@@ -92,7 +92,7 @@ fn a_caller_that_reads_nothing_is_refused_calls_in_the_end() {
     let program = Program::with(&fabric).flags("--max-connections 16 --max-runs 1");
     let server = serve(Wire::Sse, program);
     let mut deaf = Sse::to(&server, Era::Legacy(LEGACY[0]), None);
-    let params = json!({"name": "fabric_get_pattern_details", "arguments": {"pattern_name": "ai"}});
+    let params = json!({"name": "fabric_get_pattern_details", "arguments": {"pattern_name": "ai", "max_chars": 1_000_000}});
     let ids: Vec<Value> = (0..49).map(|n| json!(format!("call-{n}"))).collect();
     for id in &ids {
         let message =
