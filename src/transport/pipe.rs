@@ -20,29 +20,21 @@ use crate::tools::Peer;
 
 use super::batch::Batch;
 use super::inflight::{Cancel, Inflight};
-use super::threads::start;
-use super::{begin, duplicate, read};
+use super::{begin, duplicate, read, start};
 
 /// Subscriptions (`subscriptions/listen`) at once on one pipe.
 const MAX_SUBSCRIPTIONS: usize = 64;
-
-/// Must a message be on its way when [`Outlet::send`] returns, or does the sender flush soon?
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flush {
-    Now,
-    Later,
-}
 
 /// The sending side of a pipe: whole messages, from any thread.
 pub(crate) trait Outlet: Send + Sync {
     /// Sends one message, in parts, unless `wanted` says no. It is asked when it is this message's turn, so that what is answered
     /// after a cancellation comes after everything of the cancelled call. What cannot be sent is dropped;
     /// [`Outlet::is_gone`] tells why.
-    fn send_if(&self, message: &[&[u8]], flush: Flush, wanted: &dyn Fn() -> bool);
+    fn send_if(&self, message: &[&[u8]], wanted: &dyn Fn() -> bool);
 
     /// Sends one message.
-    fn send(&self, message: &[&[u8]], flush: Flush) {
-        self.send_if(message, flush, &|| true);
+    fn send(&self, message: &[&[u8]]) {
+        self.send_if(message, &|| true);
     }
 
     /// Sends a notification of changed lists, which must not wait for this client: others are to be told too.
@@ -102,11 +94,11 @@ impl Pipe {
     pub(crate) fn act(&self, action: Action, pass: &Arc<Pass>) {
         match action {
             Action::Nothing => {}
-            Action::Answer(answer) => self.line.send(&answer.body.parts(), Flush::Later),
+            Action::Answer(answer) => self.line.send(&answer.body.parts()),
             Action::Cancel(id) => self.inflight.cancel(&id),
             Action::Call(call) => match begin(&self.inflight, &call) {
                 Ok(cancel) => self.call(*call, cancel, pass, None),
-                Err(answer) => self.line.send(&answer.body.parts(), Flush::Now),
+                Err(answer) => self.line.send(&answer.body.parts()),
             },
             Action::Listen(mut listen) => {
                 listen.admit(&self.server, &pass.identity);
@@ -128,7 +120,7 @@ impl Pipe {
     /// Ends all subscriptions, and tells the client.
     pub(crate) fn end_listening(&self) {
         for message in self.inflight.end_listening() {
-            self.line.send(&[&message], Flush::Later);
+            self.line.send(&[&message]);
         }
     }
 
@@ -137,7 +129,7 @@ impl Pipe {
             return;
         };
         if calls.is_empty() {
-            batch.send(|array| self.line.send(array, Flush::Now));
+            batch.send(|array| self.line.send(array));
         }
         for (call, cancel) in calls {
             self.call(call, cancel, pass, Some(batch.clone()));
@@ -164,10 +156,7 @@ impl Pipe {
     }
 
     fn listen(&self, listen: &Listen, pass: &Pass) {
-        let refuse = |error| {
-            self.line
-                .send(&listen.fail(error).body.parts(), Flush::Later)
-        };
+        let refuse = |error| self.line.send(&listen.fail(error).body.parts());
         let account = self.server.account(&pass.identity);
         if self.inflight.listening() >= MAX_SUBSCRIPTIONS {
             let detail = format!(
@@ -192,7 +181,7 @@ impl Pipe {
         }
         let place = || {
             // The acknowledgement comes first: only then can anything be told.
-            self.line.send(&[&listen.acknowledgement()], Flush::Later);
+            self.line.send(&[&listen.acknowledgement()]);
             let sink = sink(self.line.clone());
             self.server
                 .subscriptions
@@ -200,7 +189,7 @@ impl Pipe {
         };
         if !self.inflight.listen(listen.id(), place, end, held) {
             let answer = duplicate(listen.id(), true);
-            self.line.send(&answer.body.parts(), Flush::Later);
+            self.line.send(&answer.body.parts());
         }
     }
 }
@@ -225,17 +214,17 @@ struct PipePeer {
 impl Peer for PipePeer {
     fn notify(&self, message: &[u8]) {
         self.line
-            .send_if(&[message], Flush::Now, &|| !self.cancel.is_cancelled());
+            .send_if(&[message], &|| !self.cancel.is_cancelled());
     }
 
     fn answer(&self, answer: Answer, _: bool) {
         let wanted = self.inflight.finish(&self.id, &self.cancel);
         if let Some(batch) = &self.batch {
             if batch.answer(&self.id, wanted.then_some(answer)) {
-                batch.send(|array| self.line.send(array, Flush::Now));
+                batch.send(|array| self.line.send(array));
             }
         } else if wanted {
-            self.line.send(&answer.body.parts(), Flush::Now);
+            self.line.send(&answer.body.parts());
         }
     }
 

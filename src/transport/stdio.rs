@@ -3,8 +3,7 @@
 //! In scope: lines, the one writer, the end. What is done with a message is `pipe`'s. Nothing a client sends ends the loop;
 //! only the end of its input does.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -13,11 +12,11 @@ use crate::access::Pass;
 use crate::config::{ABORT_GRACE, MAX_MESSAGE};
 use crate::protocol::jsonrpc::{INVALID_REQUEST, is_blank};
 use crate::protocol::{Id, Refusal, Session};
-use crate::server::{Server, refuse};
+use crate::server::{Action, Server, refuse};
 use crate::sync::lock;
 
 use super::drain;
-use super::pipe::{Flush, Outlet, Pipe};
+use super::pipe::{Outlet, Pipe};
 
 /// Time for unfinished calls after the end of stdin.
 const STDIO_DRAIN: Duration = Duration::from_secs(2);
@@ -31,8 +30,7 @@ const BUFFER: usize = 64 << 10;
 /// The stdio side of the server, running.
 pub(crate) struct Stdio {
     server: Arc<Server>,
-    pipe: Pipe,
-    writer: Arc<Writer>,
+    pipe: Arc<Pipe>,
 }
 
 impl Stdio {
@@ -50,11 +48,14 @@ impl Stdio {
             within(ABORT_GRACE, move || runs.interrupt_all());
             broken();
         };
-        let writer = Arc::new(Writer::new(output, broken));
+        let writer = Arc::new(Writer {
+            out: Mutex::new(BufWriter::with_capacity(BUFFER, Box::new(output))),
+            broken: Box::new(broken),
+        });
+        let pipe = Pipe::new(server.clone(), Session::stdio(), writer, true);
         Stdio {
-            pipe: Pipe::new(server.clone(), Session::stdio(), writer.clone(), true),
+            pipe: Arc::new(pipe),
             server,
-            writer,
         }
     }
 
@@ -62,20 +63,9 @@ impl Stdio {
     ///
     /// # Errors
     /// Those of reading `input`, which count as its end.
-    pub(crate) fn serve(self: &Arc<Self>, input: impl Read) -> io::Result<()> {
+    pub(crate) fn serve(&self, input: impl Read) -> io::Result<()> {
         let read = self.read(input);
-        let stdio = self.clone();
-        within(STDIO_DRAIN + ABORT_GRACE, move || {
-            stdio.pipe.end_listening();
-            let backend = &stdio.server.backend;
-            if !backend.accounts.wait_idle(STDIO_DRAIN) {
-                // Before cancelling, so that interrupted runs are not stored as cancelled.
-                backend.runs.interrupt_all();
-                stdio.pipe.inflight.cancel_all();
-            }
-            stdio.writer.flush();
-        });
-        self.server.backend.runs.interrupt_all();
+        self.end(STDIO_DRAIN);
         read
     }
 
@@ -89,14 +79,10 @@ impl Stdio {
                 let reason = format!("The line is longer than {MAX_MESSAGE} bytes.");
                 let refusal = Refusal::new(INVALID_REQUEST, reason);
                 let answer = refuse(refusal, id.as_ref(), self.pipe.session.no_id(), false);
-                self.writer.send(&answer.body.parts(), Flush::Later);
+                self.pipe.act(Action::Answer(answer), &pass);
             } else if !is_blank(&line) {
                 let action = self.pipe.read(&line, &account);
                 self.pipe.act(action, &pass);
-            }
-            // Flush buffered answers unless another message is already there.
-            if !input.buffer().contains(&b'\n') {
-                self.writer.flush();
             }
         }
         Ok(())
@@ -104,14 +90,16 @@ impl Stdio {
 
     /// Sends no new run to Fabric, ends subscriptions at once, and lets running calls finish within `limit`; the others
     /// are stopped, and answered so.
-    pub(crate) fn stop(self: &Arc<Self>, limit: Duration) {
-        let stdio = self.clone();
+    pub(crate) fn stop(&self, limit: Duration) {
+        self.server.backend.accounts.close();
+        self.end(limit);
+    }
+
+    fn end(&self, limit: Duration) {
+        let (server, pipe) = (self.server.clone(), self.pipe.clone());
         within(limit + 2 * ABORT_GRACE, move || {
-            stdio.server.backend.accounts.close();
-            stdio.pipe.end_listening();
-            stdio.writer.flush();
-            drain(&stdio.server.backend, limit);
-            stdio.writer.flush();
+            pipe.end_listening();
+            drain(&server.backend, limit);
         });
         self.server.backend.runs.interrupt_all();
     }
@@ -194,99 +182,34 @@ impl<R: BufRead> Read for LineRest<'_, R> {
     }
 }
 
-/// The one writer of stdout. Whole lines only; flushed when nobody else is about to write.
+/// The one writer of stdout: whole lines only.
 struct Writer {
-    out: Mutex<LineOut>,
-    /// Senders that wait for the lock: the last of them flushes for all.
-    waiting: AtomicUsize,
+    out: Mutex<BufWriter<Box<dyn Write + Send>>>,
     broken: Box<dyn Fn() + Send + Sync>,
 }
 
-struct LineOut {
-    output: Box<dyn Write + Send>,
-    buffer: Vec<u8>,
-}
-
-impl Writer {
-    fn new(
-        output: impl Write + Send + 'static,
-        broken: impl Fn() + Send + Sync + 'static,
-    ) -> Writer {
-        let out = LineOut {
-            output: Box::new(output),
-            buffer: Vec::with_capacity(BUFFER),
-        };
-        Writer {
-            out: Mutex::new(out),
-            waiting: AtomicUsize::new(0),
-            broken: Box::new(broken),
-        }
-    }
-
-    fn flush(&self) {
-        let mut out = lock(&self.out);
-        if let Err(_gone) = out.flush() {
-            (self.broken)();
-        }
-    }
-}
-
 impl Outlet for Writer {
-    fn send_if(&self, message: &[&[u8]], flush: Flush, wanted: &dyn Fn() -> bool) {
-        self.waiting.fetch_add(1, Ordering::AcqRel);
+    fn send_if(&self, message: &[&[u8]], wanted: &dyn Fn() -> bool) {
         let mut out = lock(&self.out);
-        let last = self.waiting.fetch_sub(1, Ordering::AcqRel) == 1;
-        let flush = flush == Flush::Now && last;
-        // Not sent, but other senders may rely on this flush.
-        let written = if wanted() {
-            out.put(message, flush)
-        } else {
-            out.flush()
-        };
-        if let Err(_gone) = written {
+        if !wanted() {
+            return;
+        }
+        let end: &[u8] = b"\n";
+        let mut parts = message.iter().chain([&end]);
+        let written = parts.try_for_each(|part| out.write_all(part));
+        if written.and_then(|()| out.flush()).is_err() {
             (self.broken)();
         }
     }
 
     fn tell(&self, message: &[u8]) {
         // There is only this client.
-        self.send(&[message], Flush::Now);
+        self.send(&[message]);
     }
 
     fn is_gone(&self) -> bool {
         // A client that leaves ends the process.
         false
-    }
-}
-
-impl LineOut {
-    fn put(&mut self, message: &[&[u8]], flush: bool) -> io::Result<()> {
-        for part in message {
-            if self.buffer.len() + part.len() >= BUFFER {
-                self.flush()?;
-            }
-            if part.len() >= BUFFER {
-                // Avoid copying a large message.
-                self.output.write_all(part)?;
-            } else {
-                self.buffer.extend_from_slice(part);
-            }
-        }
-        self.buffer.push(b'\n');
-        if flush { self.flush() } else { Ok(()) }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if self.buffer.is_empty() {
-            return Ok(());
-        }
-        // Cleared first: what cannot be written once is not tried again.
-        let written = self
-            .output
-            .write_all(&self.buffer)
-            .and_then(|()| self.output.flush());
-        self.buffer.clear();
-        written
     }
 }
 
@@ -370,32 +293,5 @@ mod tests {
             lines(&line(MAX_MESSAGE * 2))[..],
             [(false, _), (true, 4)]
         ));
-    }
-
-    /// Counts writes.
-    #[derive(Clone, Default)]
-    struct SharedBuffer(Arc<Mutex<Vec<Vec<u8>>>>);
-
-    impl Write for SharedBuffer {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().push(bytes.to_vec());
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn messages_are_written_together_until_somebody_flushes() {
-        let pipe = SharedBuffer::default();
-        let writer = Writer::new(pipe.clone(), || panic!("broken"));
-        writer.send(&[b"{1}"], Flush::Later);
-        writer.send(&[b"{2}"], Flush::Later);
-        assert!(pipe.0.lock().unwrap().is_empty());
-        writer.send(&[b"{3}"], Flush::Now);
-        assert_eq!(*pipe.0.lock().unwrap(), [b"{1}\n{2}\n{3}\n".to_vec()]);
-        writer.send(&[&vec![b'x'; BUFFER]], Flush::Now);
-        assert_eq!(pipe.0.lock().unwrap().concat().len(), 12 + BUFFER + 1);
     }
 }

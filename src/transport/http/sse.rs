@@ -19,7 +19,7 @@ use crate::random;
 use crate::server::{Action, Server};
 use crate::sync::lock;
 
-use super::super::pipe::{Flush, Outlet, Pipe};
+use super::super::pipe::{Outlet, Pipe};
 use super::super::read;
 use super::reply::revocation;
 use super::streams::Streams;
@@ -105,7 +105,7 @@ impl Sse {
         channel.carry(guest, |is_revoked| {
             pipe.end_listening();
             if is_revoked {
-                channel.send(&[&revocation()], Flush::Now);
+                channel.send(&[&revocation()]);
             }
         });
         self.lock().remove(&id);

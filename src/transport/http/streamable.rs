@@ -26,9 +26,8 @@ use crate::tools::Peer;
 
 use super::super::batch::Batch;
 use super::super::inflight::Cancel;
-use super::super::pipe::{Flush, Outlet};
-use super::super::threads::start;
-use super::super::{begin, read};
+use super::super::pipe::Outlet;
+use super::super::{begin, read, start};
 use super::base64;
 use super::reply::{PostPeer, Reply, respond, revocation, revoked, status};
 use super::sessions::{LiveSession, SessionId, Sessions};
@@ -290,7 +289,7 @@ impl Streamable {
         };
         let channel = self.streams.open(visit);
         // The acknowledgement comes first: only then can anything be told.
-        channel.send(&[&listen.acknowledgement()], Flush::Now);
+        channel.send(&[&listen.acknowledgement()]);
         let listener = listen.listener(guest.account.clone(), channel.changes());
         let _place = self.server.subscriptions.add(listener);
         channel.carry(guest, |is_revoked| {
@@ -298,7 +297,7 @@ impl Streamable {
                 true => listen.fail(revoked()),
                 false => listen.end(),
             };
-            channel.send(&end.body.parts(), Flush::Now)
+            channel.send(&end.body.parts())
         });
     }
 
@@ -333,7 +332,7 @@ impl Streamable {
         self.follow(&live, guest);
         channel.carry(guest, |is_revoked| {
             if is_revoked {
-                channel.send(&[&revocation()], Flush::Now);
+                channel.send(&[&revocation()]);
             }
         });
         lock(&live.stream).take_if(|current| Arc::ptr_eq(current, &channel));

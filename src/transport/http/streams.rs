@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::server::Registration;
 use crate::sync::lock;
 
-use super::super::pipe::{Flush, Outlet};
+use super::super::pipe::Outlet;
 use super::reply::Reply;
 use super::web::{Guest, Visit};
 
@@ -132,7 +132,7 @@ impl Channel {
 
 impl Outlet for Channel {
     /// Blocks while the client does not read, within the write timeout. Does nothing after the end.
-    fn send_if(&self, message: &[&[u8]], _: Flush, wanted: &dyn Fn() -> bool) {
+    fn send_if(&self, message: &[&[u8]], wanted: &dyn Fn() -> bool) {
         self.reply.write(|stream| match wanted() {
             true => stream.event(message),
             false => Ok(()),
