@@ -1,17 +1,17 @@
-//! The sessions of legacy Streamable HTTP: their ids, their state and their expiry.
+//! The sessions of legacy Streamable HTTP: their ids and their state.
 //!
 //! ```text
-//!   initialize ──mint──▶ live ──DELETE──▶ ended: 404 for an hour
-//!   unknown id ──adopt──▶ live ──1 h idle, or no room──▶ unknown
+//!   initialize ──mint──▶ live ──DELETE──▶ ended: 404
+//!   unknown id ──adopt──▶ live, or ended ──no room──▶ unknown
 //! ```
-//! An id contains its revision, so that a process that does not know it (after a restart, on another replica, or once
-//! it has expired) can adopt it: clients do not recover from a 404. A session belongs to the caller who opened or first
+//! An id contains its revision, so that a process that does not know it (after a restart, on another replica, or
+//! once there was no room for it) can adopt it: clients do not recover from a 404. A session belongs to the caller who opened or first
 //! named it; for others it does not exist.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crate::access::Identity;
@@ -23,17 +23,8 @@ use crate::sync::lock;
 use super::super::inflight::Inflight;
 use super::streams::Channel;
 
-/// How long an unused session is kept, in milliseconds.
-const SESSION_IDLE: u64 = 3_600_000;
-/// How long an ended session's id is remembered at least, so that it is refused and not adopted again, in milliseconds.
-const ENDED_SESSION_MEMORY: u64 = 3_600_000;
-/// Most ended ids remembered; beyond it the older half is forgotten early.
-const MAX_ENDED_SESSIONS: usize = 100_000;
-
 /// When full, this many of the longest idle are dropped at once, so that not every new session scans the table.
-const EVICTED_SHARE: usize = 64;
-/// Interval between scans for expired sessions, in milliseconds.
-const SWEEP: u64 = 60_000;
+const EVICTED: usize = MAX_SESSIONS / 64;
 
 /// The id of a session: `<revision>.<32 lower-case hex digits>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,48 +58,34 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// One live session.
+/// One session.
 pub(super) struct LiveSession {
     /// Who opened it, or named it first.
-    pub(super) owner: Identity,
+    owner: Identity,
     /// Its state in the protocol.
     pub(super) session: Arc<Session>,
     /// Its calls.
     pub(super) inflight: Inflight,
     /// The stream that a GET has opened.
     pub(super) stream: Mutex<Option<Arc<Channel>>>,
-    /// Milliseconds since the table was made.
-    last_used: AtomicU64,
+    last_used: Mutex<Instant>,
+    /// Remembered so that its id is refused and not adopted again.
+    has_ended: AtomicBool,
+}
+
+impl LiveSession {
+    fn is_of(&self, who: &Identity) -> bool {
+        who.shares_with(&self.owner) && !self.has_ended.load(Ordering::Relaxed)
+    }
 }
 
 /// All sessions of the process.
-pub(super) struct Sessions {
-    begun: Instant,
-    max: usize,
-    table: Mutex<SessionTable>,
-}
-
 #[derive(Default)]
-struct SessionTable {
-    /// Time of the last scan for expired sessions.
-    swept: u64,
-    live: HashMap<SessionId, Arc<LiveSession>>,
-    /// The ids that ended since `turned`, and those of the period before it.
-    ended: [HashSet<SessionId>; 2],
-    /// Start of the current period, in milliseconds.
-    turned: u64,
-}
+pub(super) struct Sessions(Mutex<SessionTable>);
+
+type SessionTable = HashMap<SessionId, Arc<LiveSession>>;
 
 impl Sessions {
-    /// No sessions yet.
-    pub(super) fn new() -> Sessions {
-        Sessions {
-            begun: Instant::now(),
-            max: MAX_SESSIONS,
-            table: Mutex::default(),
-        }
-    }
-
     /// Opens a session of `owner` that has agreed on `revision`.
     pub(super) fn open(
         &self,
@@ -117,128 +94,73 @@ impl Sessions {
         revision: Revision,
     ) -> SessionId {
         let id = SessionId::mint(revision);
-        self.insert(&mut self.table(), id, owner, session);
+        insert(&mut lock(&self.0), id, owner, session);
         id
     }
 
     /// The session of that id, adopted if it is not known. `None` if it has ended, or is another's.
     pub(super) fn find(&self, id: SessionId, who: &Identity) -> Option<Arc<LiveSession>> {
-        let mut table = self.table();
-        if let Some(live) = table.live.get(&id) {
-            if !who.shares_with(&live.owner) {
-                return None;
-            }
-            live.last_used.store(self.now(), Ordering::Relaxed);
-            return Some(live.clone());
-        }
-        if table.has_ended(&id) {
-            return None;
-        }
-        Some(self.insert(&mut table, id, who, Arc::new(Session::of(id.revision))))
+        let mut table = lock(&self.0);
+        let Some(known) = table.get(&id) else {
+            let session = Arc::new(Session::of(id.revision));
+            return Some(insert(&mut table, id, who, session));
+        };
+        *lock(&known.last_used) = Instant::now();
+        known.is_of(who).then(|| known.clone())
     }
 
     /// Is there a live session of that id, as far as this caller may know?
     pub(super) fn is_live(&self, id: SessionId, who: &Identity) -> bool {
-        self.table()
-            .live
-            .get(&id)
-            .is_some_and(|live| who.shares_with(&live.owner))
+        lock(&self.0).get(&id).is_some_and(|live| live.is_of(who))
     }
 
-    /// Ends a session, known or not. Returns it, if it was known. `Err` if it had ended before, or is another's.
-    pub(super) fn end(
-        &self,
-        id: SessionId,
-        who: &Identity,
-    ) -> Result<Option<Arc<LiveSession>>, ()> {
-        let mut table = self.table();
-        let live = table.live.get(&id);
-        let is_anothers = live.is_some_and(|live| !who.shares_with(&live.owner));
-        if is_anothers || table.has_ended(&id) {
-            return Err(());
-        }
-        table.forget_ended(self.now());
-        table.ended[0].insert(id);
-        Ok(table.live.remove(&id))
+    /// Ends a session, known or not, and returns it. `None` if it had ended before, or is another's.
+    pub(super) fn end(&self, id: SessionId, who: &Identity) -> Option<Arc<LiveSession>> {
+        let live = self.find(id, who)?;
+        live.has_ended.store(true, Ordering::Relaxed);
+        Some(live)
     }
 
     /// How many are live.
     pub(super) fn len(&self) -> usize {
-        self.table().live.len()
-    }
-
-    fn insert(
-        &self,
-        table: &mut SessionTable,
-        id: SessionId,
-        owner: &Identity,
-        session: Arc<Session>,
-    ) -> Arc<LiveSession> {
-        // While the table is locked, so that no time in it is later.
-        let now = self.now();
-        if table.live.len() >= self.max || now - table.swept >= SWEEP {
-            table.forget_idle(now);
-        }
-        if table.live.len() >= self.max {
-            table.forget_longest_idle();
-        }
-        let live = Arc::new(LiveSession {
-            owner: owner.clone(),
-            session,
-            inflight: Inflight::default(),
-            stream: Mutex::default(),
-            last_used: AtomicU64::new(now),
-        });
-        table.live.insert(id, live.clone());
-        live
-    }
-
-    fn now(&self) -> u64 {
-        self.begun.elapsed().as_millis() as u64
-    }
-
-    fn table(&self) -> MutexGuard<'_, SessionTable> {
-        lock(&self.table)
+        let table = lock(&self.0);
+        let has_ended = |live: &&Arc<LiveSession>| live.has_ended.load(Ordering::Relaxed);
+        table.len() - table.values().filter(has_ended).count()
     }
 }
 
-impl SessionTable {
-    /// Drops sessions that have been idle for too long. One in use has another owner of its `Arc`, and stays.
-    fn forget_idle(&mut self, now: u64) {
-        self.swept = now;
-        let oldest = now.saturating_sub(SESSION_IDLE);
-        self.live.retain(|_, live| {
-            Arc::strong_count(live) > 1 || live.last_used.load(Ordering::Relaxed) >= oldest
-        });
+fn insert(
+    table: &mut SessionTable,
+    id: SessionId,
+    owner: &Identity,
+    session: Arc<Session>,
+) -> Arc<LiveSession> {
+    if table.len() >= MAX_SESSIONS {
+        forget_longest_idle(table, EVICTED);
     }
+    let live = Arc::new(LiveSession {
+        owner: owner.clone(),
+        session,
+        inflight: Inflight::default(),
+        stream: Mutex::default(),
+        last_used: Mutex::new(Instant::now()),
+        has_ended: AtomicBool::new(false),
+    });
+    table.insert(id, live.clone());
+    live
+}
 
-    /// Drops the longest idle ones, to make room.
-    fn forget_longest_idle(&mut self) {
-        let idle = self
-            .live
-            .iter()
-            .filter(|(_, live)| Arc::strong_count(live) == 1);
-        let mut idle: Vec<_> = idle
-            .map(|(id, live)| (live.last_used.load(Ordering::Relaxed), *id))
-            .collect();
-        idle.sort_unstable_by_key(|(used, _)| *used);
-        idle.truncate((self.live.len() / EVICTED_SHARE).max(1));
-        for (_, id) in idle {
-            self.live.remove(&id);
-        }
-    }
-
-    fn has_ended(&self, id: &SessionId) -> bool {
-        self.ended.iter().any(|ended| ended.contains(id))
-    }
-
-    /// Begins a new period if the current one is over, or full.
-    fn forget_ended(&mut self, now: u64) {
-        let is_over = now - self.turned >= ENDED_SESSION_MEMORY;
-        if is_over || self.ended[0].len() >= MAX_ENDED_SESSIONS / 2 {
-            self.turned = now;
-            self.ended[1] = std::mem::take(&mut self.ended[0]);
-        }
+/// Drops the longest idle ones, to make room. One in use has another owner of its `Arc`, and stays.
+fn forget_longest_idle(table: &mut SessionTable, most: usize) {
+    let idle = table
+        .iter()
+        .filter(|(_, live)| Arc::strong_count(live) == 1);
+    let mut idle: Vec<_> = idle
+        .map(|(id, live)| (*lock(&live.last_used), *id))
+        .collect();
+    idle.sort_unstable_by_key(|(used, _)| *used);
+    for (_, id) in idle.into_iter().take(most) {
+        table.remove(&id);
     }
 }
 
@@ -288,73 +210,19 @@ mod tests {
 
     #[test]
     fn the_longest_idle_makes_room_and_the_used_stay() {
-        // Begun a while ago, so that every new session is younger than the ages set here.
-        let begun = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
-        let sessions = Sessions {
-            begun,
-            max: 3,
-            table: Mutex::default(),
-        };
+        let sessions = Sessions::default();
         let ids = [open(&sessions), open(&sessions), open(&sessions)];
-        let used: Vec<_> = ids
-            .iter()
-            .map(|id| sessions.find(*id, WHO).unwrap())
-            .collect();
-        for (age, live) in used.iter().enumerate() {
-            live.last_used.store(age as u64, Ordering::Relaxed);
+        let live = |id: &SessionId| sessions.is_live(*id, WHO);
+        let in_use = sessions.find(ids[0], WHO).unwrap();
+        let begun = *lock(&in_use.last_used);
+        for (age, id) in ids.iter().enumerate() {
+            let used = sessions.find(*id, WHO).unwrap();
+            *lock(&used.last_used) = begun + Duration::from_secs(age as u64);
         }
-        let [first, _, _]: [Arc<LiveSession>; 3] = used.try_into().ok().unwrap();
-        open(&sessions);
-        assert_eq!(sessions.len(), 3);
-        assert_eq!(ids.map(|id| sessions.is_live(id, WHO)), [true, false, true]);
-        drop(first);
-        open(&sessions);
-        assert_eq!(
-            ids.map(|id| sessions.is_live(id, WHO)),
-            [false, false, true]
-        );
-    }
-
-    #[test]
-    fn what_is_idle_for_too_long_goes_all_at_once() {
-        let sessions = Sessions {
-            begun: Instant::now(),
-            max: 3,
-            table: Mutex::default(),
-        };
-        let ids = [open(&sessions), open(&sessions), open(&sessions)];
-        let late = SESSION_IDLE + 1;
-        sessions.table().live[&ids[2]]
-            .last_used
-            .store(late, Ordering::Relaxed);
-        sessions.table().forget_idle(late);
-        // Of the three, two have not been used for an hour and a millisecond.
-        assert_eq!(
-            ids.map(|id| sessions.is_live(id, WHO)),
-            [false, false, true]
-        );
-    }
-
-    #[test]
-    fn ended_ids_are_remembered_for_an_hour_unless_there_are_too_many() {
-        let sessions = Sessions::new();
-        let remembers = |id| sessions.table().has_ended(&id);
-        let id = open(&sessions);
-        assert!(sessions.end(id, WHO).is_ok());
-        let hour = ENDED_SESSION_MEMORY;
-        for (now, remembered) in [(hour - 1, true), (hour, true), (2 * hour, false)] {
-            sessions.table().forget_ended(now);
-            assert_eq!(remembers(id), remembered, "{now}");
-        }
-        sessions.table().turned = 0;
-        let ended: Vec<_> = (0..=MAX_ENDED_SESSIONS)
-            .map(|n| SessionId {
-                revision: REVISION,
-                random: n as u128,
-            })
-            .collect();
-        assert!(ended.iter().all(|id| sessions.end(*id, WHO).is_ok()));
-        let half = MAX_ENDED_SESSIONS / 2;
-        assert!(!remembers(ended[half - 1]) && remembers(ended[half]));
+        forget_longest_idle(&mut lock(&sessions.0), 1);
+        assert_eq!(ids.each_ref().map(live), [true, false, true]);
+        drop(in_use);
+        forget_longest_idle(&mut lock(&sessions.0), 1);
+        assert_eq!(ids.each_ref().map(live), [false, false, true]);
     }
 }

@@ -91,7 +91,7 @@ impl Streamable {
             path: config.path.clone(),
             server,
             streams,
-            sessions: Sessions::new(),
+            sessions: Sessions::default(),
             stateless: Arc::new(Session::http()),
         }
     }
@@ -345,21 +345,15 @@ impl Streamable {
         if !has_known_version(visit.head()) {
             return visit.refuse(400, "This MCP-Protocol-Version is not supported.");
         }
-        match SessionId::parse(id)
-            .ok_or(())
-            .and_then(|id| self.sessions.end(id, &guest.pass.identity))
-        {
-            Ok(live) => {
-                if let Some(live) = live {
-                    live.inflight.cancel_all();
-                    if let Some(stream) = lock(&live.stream).take() {
-                        stream.end();
-                    }
-                }
-                visit.respond(204, &[], &[]);
-            }
-            Err(()) => visit.refuse(404, "This session has ended already."),
+        let live = SessionId::parse(id).and_then(|id| self.sessions.end(id, &guest.pass.identity));
+        let Some(live) = live else {
+            return visit.refuse(404, "This session has ended already.");
+        };
+        live.inflight.cancel_all();
+        if let Some(stream) = lock(&live.stream).take() {
+            stream.end();
         }
+        visit.respond(204, &[], &[]);
     }
 
     /// A session that has listed prompts or resources gets notifications of changes on its stream, once it has one.
