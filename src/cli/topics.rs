@@ -122,7 +122,6 @@ fn filled(text: &str) -> String {
         ("MAX_FABRIC_BODY", mib(config::MAX_FABRIC_BODY)),
         ("MAX_PARTIAL_TEXT", kib(config::MAX_PARTIAL_TEXT)),
         ("MAX_BATCH", config::MAX_BATCH.to_string()),
-        ("MAX_BATCH_ANSWERS", mib(config::MAX_BATCH_ANSWERS)),
         ("MAX_ID", kib(config::MAX_ID)),
         ("MAX_QUEUED_RUNS", config::MAX_QUEUED_RUNS.to_string()),
         ("HTTP_MAX_RUNS", config::HTTP_MAX_RUNS.to_string()),

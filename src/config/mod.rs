@@ -60,8 +60,6 @@ pub(crate) const MAX_ID: usize = 1 << 10;
 pub(crate) const MAX_VALUES: usize = 10_000;
 /// Most values in one line or body, which may hold a batch.
 pub(crate) const MAX_LINE_VALUES: usize = 50_000;
-/// Most bytes of all answers to one batch.
-pub(crate) const MAX_BATCH_ANSWERS: usize = 32 << 20;
 
 /// Default of `--max-runs` on http and sse.
 pub(crate) const HTTP_MAX_RUNS: usize = 512;

@@ -8,10 +8,10 @@ use log::Level;
 
 use crate::account::{Account, Full, Guard, Resource};
 use crate::config::MAX_PARTIAL_TEXT;
-use crate::fabric::{Error, Snapshot, no_room};
+use crate::fabric::{Error, no_room};
 use crate::logging::Line;
 use crate::protocol::{Answer, Id, NoId, Refusal, RequestContext, ResultWriter, Revision, Session};
-use crate::tools::{self, Caller, Context, Failure, Place, Tool};
+use crate::tools::{self, Backend, Caller, Context, Failure, Place, Tool};
 use crate::{logging, metrics, random};
 
 use super::{Request, Server};
@@ -44,7 +44,7 @@ pub(crate) struct CallHead {
 
 /// Does a call and writes the members of its result.
 pub(super) type MethodWork =
-    Box<dyn FnOnce(&Working<'_>, &mut ResultWriter) -> Result<(), Refusal> + Send>;
+    Box<dyn FnOnce(&Arc<Context>, &mut ResultWriter) -> Result<(), Refusal> + Send>;
 
 /// A tool that is called, and what its log line has.
 #[derive(Clone)]
@@ -53,21 +53,6 @@ pub(super) struct ToolCall {
     pub(super) fields: Vec<(&'static str, String)>,
     /// How long its caller waits for a place.
     pub(super) patience: Option<Duration>,
-}
-
-/// What a call works with.
-pub(super) struct Working<'a> {
-    pub(super) server: &'a Server,
-    pub(super) context: &'a Arc<Context>,
-    /// For answers that are given before the end of a run.
-    pub(super) id: &'a Id,
-}
-
-impl Working<'_> {
-    /// The lists of Fabric, not older than their time-to-live.
-    pub(super) fn snapshot(&self) -> Result<Arc<Snapshot>, Error> {
-        self.server.backend.catalog.snapshot(&self.context.wait())
-    }
 }
 
 impl Call {
@@ -104,59 +89,50 @@ impl Call {
         self.place == Resource::Runs
     }
 
+    /// Does it for `caller`, on a thread that `start` gets it, and sends its answer: when it is done, or for a run when its
+    /// caller has waited long enough.
+    pub(crate) fn serve(
+        self,
+        server: &Server,
+        caller: Caller,
+        start: impl FnOnce(Box<dyn FnOnce() + Send>) -> Result<(), Error>,
+    ) {
+        let (head, peer) = (self.head.clone(), caller.peer.clone());
+        let backend = server.backend.clone();
+        let begun = self
+            .place(&caller.account)
+            .and_then(|place| start(Box::new(move || self.run(backend, caller, place))));
+        if let Err(error) = begun {
+            peer.answer(head.fail(error), true);
+        }
+    }
+
     /// Takes a place for it among the calls that work at once. Before it gets a thread.
-    ///
-    /// # Errors
-    /// `too-many-requests`, or the server ends.
-    pub(crate) fn place(&self, account: &Account) -> Result<Place, Error> {
+    fn place(&self, account: &Account) -> Result<Place, Error> {
         if self.is_run() && account.is_closed() {
             return Err(Error::stopped());
         }
         Place::take(account, self.place)
     }
 
-    /// The same for one of many calls that come together: if it costs nothing, it waits for its place.
-    ///
-    /// # Errors
-    /// See [`Call::place`]; `cancelled` if the caller left.
-    pub(crate) fn place_of_batch(&self, caller: &Caller) -> Result<Place, Error> {
-        if self.is_run() {
-            return self.place(&caller.account);
-        }
-        Place::wait_for(&caller.account, self.place, &mut || !caller.peer.stopped())
-            .ok_or_else(Error::cancelled)
-    }
-
-    /// Does the call for `caller` and sends its answer: when it is done, or for a run when its caller has waited long
-    /// enough. Blocks until all is done, within the configured timeouts. A panic costs this call only.
-    pub(crate) fn run(self, server: &Server, caller: Caller, place: Place) {
-        let Call {
-            head,
-            request,
-            session,
-            memory,
-            work,
-            ..
-        } = self;
+    /// Blocks until all is done, within the configured timeouts. A panic costs this call only.
+    fn run(self, backend: Arc<Backend>, caller: Caller, place: Place) {
+        let head = self.head;
         let _scopes = (
             caller.pass.identity.log_scope(),
             logging::request_scope(&head.request_id),
         );
-        let request_id = head.request_id.clone();
         let context = Arc::new(Context::new(
-            server.backend.clone(),
+            backend,
             caller,
-            request,
-            session,
-            request_id,
-            memory,
+            head.id.clone(),
+            self.request,
+            self.session,
+            head.request_id.clone(),
+            self.memory,
         ));
-        let working = Working {
-            server,
-            context: &context,
-            id: &head.id,
-        };
-        let done = catch_unwind(AssertUnwindSafe(|| head.work(&working, work, place)));
+        let work = self.work;
+        let done = catch_unwind(AssertUnwindSafe(|| head.work(&context, work, place)));
         // The panic hook has logged where it was.
         let answer = done.unwrap_or_else(|_panic| {
             let bug = Error::bug(&head.request_id);
@@ -189,14 +165,13 @@ impl CallHead {
         !self.revision.is_legacy()
     }
 
-    fn work(&self, working: &Working<'_>, work: MethodWork, place: Place) -> Answer {
-        let context = working.context;
+    fn work(&self, context: &Arc<Context>, work: MethodWork, place: Place) -> Answer {
         let patience = self.tool.as_ref().and_then(|tool| tool.patience);
         if let Err(error) = context.enter(place, patience) {
             return self.fail(error);
         }
         let mut result = ResultWriter::new(&self.id, self.revision);
-        match work(working, &mut result) {
+        match work(context, &mut result) {
             Ok(()) => {
                 let mut answer = result.end();
                 match answer.charge(&context.caller.account) {

@@ -65,8 +65,8 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
             )));
         }
     };
-    Ok(request.call(move |call, result| {
-        let (catalog, wait) = (&call.server.backend.catalog, &call.context.wait());
+    Ok(request.call(move |context, result| {
+        let (catalog, wait) = (&context.backend.catalog, &context.wait());
         if let Some(prompt) = prompt {
             let names = catalog.names(Age::Cached, wait)?;
             if !names.contains(prompt.as_str()) {

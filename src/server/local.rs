@@ -40,17 +40,14 @@ impl Server {
         let answer = match self.receive(session, inbound, None, &account) {
             Action::Answer(answer) => Some(answer),
             Action::Call(call) => {
-                let head = call.head().clone();
                 let peer = Arc::new(LocalPeer {
                     audience,
                     answer: Mutex::default(),
                 });
-                match call.place(&account) {
-                    Ok(place) => {
-                        call.run(self, self.caller(&pass, peer.clone()), place);
-                    }
-                    Err(error) => peer.answer(head.fail(error), true),
-                }
+                call.serve(self, self.caller(&pass, peer.clone()), |work| {
+                    work();
+                    Ok(())
+                });
                 lock(&peer.answer).take()
             }
             _ => None,

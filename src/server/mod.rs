@@ -29,8 +29,7 @@ use std::time::Instant;
 
 use crate::access::{Identity, Pass};
 use crate::account::{Account, Full, Guard, Resource};
-use crate::config::MAX_BATCH_ANSWERS;
-use crate::fabric::{Error, Kind, Snapshot, no_room, too_many};
+use crate::fabric::{Snapshot, too_many};
 use crate::protocol::inbound::{cancelled, is_modern};
 use crate::protocol::jsonrpc::{self, Incoming, Invalid, Message};
 use crate::protocol::pages::{self, Cursor};
@@ -40,14 +39,14 @@ use crate::protocol::{
 };
 use crate::runs::Owner;
 use crate::text::shown;
-use crate::tools::{Backend, Caller, Peer};
+use crate::tools::{Backend, Caller, Context, Peer};
 
 pub(crate) use call::{Call, CallHead, refuse};
 pub(crate) use local::Audience;
 pub(crate) use skills::SkillDocument;
 pub(crate) use subscriptions::{Listen, Listener, Registration};
 
-use call::{ToolCall, Working};
+use call::ToolCall;
 use methods::Method;
 use subscriptions::Subscriptions;
 
@@ -80,7 +79,6 @@ pub(crate) struct Server {
     /// The subscribers to changed lists and tasks.
     pub(crate) subscriptions: Arc<Subscriptions>,
     tools: tools::Lists,
-    skills: skills::Shelf,
 }
 
 /// A request with a checked envelope, from which a feature reads its params.
@@ -111,7 +109,7 @@ impl Request<'_> {
     /// The action that does `work` as a call.
     fn call(
         self,
-        work: impl FnOnce(&Working<'_>, &mut ResultWriter) -> Result<(), Refusal> + Send + 'static,
+        work: impl FnOnce(&Arc<Context>, &mut ResultWriter) -> Result<(), Refusal> + Send + 'static,
     ) -> Action {
         self.call_in(Resource::Calls, None, work)
     }
@@ -121,7 +119,7 @@ impl Request<'_> {
         self,
         place: Resource,
         tool: Option<ToolCall>,
-        work: impl FnOnce(&Working<'_>, &mut ResultWriter) -> Result<(), Refusal> + Send + 'static,
+        work: impl FnOnce(&Arc<Context>, &mut ResultWriter) -> Result<(), Refusal> + Send + 'static,
     ) -> Action {
         Action::Call(Box::new(Call::new(self, place, tool, Box::new(work))))
     }
@@ -140,7 +138,6 @@ impl Server {
             backend: Arc::new(backend),
             subscriptions,
             tools: tools::Lists::default(),
-            skills: skills::Shelf::default(),
         }
     }
 
@@ -196,8 +193,7 @@ impl Server {
                         "Arrays of messages exist only in 2025-03-26: send one message at a time.";
                     return Action::Answer(receiver.invalid(reason, None));
                 }
-                let mut answered = 0;
-                let in_batch = |item| receiver.in_batch(item, &mut answered);
+                let in_batch = |item| receiver.in_batch(item);
                 Action::Batch(items.into_iter().map(in_batch).collect())
             }
         }
@@ -214,31 +210,17 @@ struct Receiver<'a> {
 }
 
 impl Receiver<'_> {
-    /// `answered` is the size of the batch's answers so far, in bytes.
-    fn in_batch(&self, item: Result<Message<'_>, Invalid>, answered: &mut usize) -> Action {
-        let message = match item {
-            Err(invalid) => return Action::Answer(self.unreadable(&invalid)),
-            Ok(message) => message,
-        };
-        let Message::Request(request) = &message else {
-            return self.one(&message);
-        };
-        if request.method == "initialize" || is_modern(request, false) {
-            let reason = "This request cannot be part of a batch: send it by itself.";
-            return Action::Answer(self.invalid(reason, Some(&request.id)));
+    fn in_batch(&self, item: Result<Message<'_>, Invalid>) -> Action {
+        match &item {
+            Err(invalid) => Action::Answer(self.unreadable(invalid)),
+            Ok(Message::Request(request))
+                if request.method == "initialize" || is_modern(request, false) =>
+            {
+                let reason = "This request cannot be part of a batch: send it by itself.";
+                Action::Answer(self.invalid(reason, Some(&request.id)))
+            }
+            Ok(message) => self.one(message),
         }
-        let mut answer = match self.one(&message) {
-            Action::Answer(answer) => answer,
-            action => return action,
-        };
-        let refused = |error: Error| self.refuse(error.into(), Some(&request.id));
-        if *answered + answer.body.len() > MAX_BATCH_ANSWERS {
-            answer = refused(batch_full());
-        } else if answer.charge(self.account).is_err() {
-            answer = refused(no_room());
-        }
-        *answered += answer.body.len();
-        Action::Answer(answer)
     }
 
     fn one(&self, message: &Message<'_>) -> Action {
@@ -351,13 +333,4 @@ impl Receiver<'_> {
 /// How long a client may cache data of a snapshot: not longer than its own time-to-live.
 fn while_fresh(snapshot: &Snapshot) -> Cache {
     Cache::private(snapshot.until.saturating_duration_since(Instant::now()))
-}
-
-/// The answers to this batch have reached their size limit.
-pub(crate) fn batch_full() -> Error {
-    let detail = format!(
-        "The answers to this batch would have more than {} MiB together, the limit. Send this request by itself.",
-        MAX_BATCH_ANSWERS >> 20
-    );
-    Error::new(Kind::ResponseTooLarge, detail)
 }

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -11,9 +12,8 @@ use crate::fabric::{Entry, Name, Snapshot, not_found, not_runnable};
 use crate::protocol::{Feature, Node, Params, Refusal, ResultWriter, Revision, jsonrpc};
 use crate::search::humanised;
 use crate::text::shown;
-use crate::tools::prompt;
+use crate::tools::{Context, prompt};
 
-use super::call::Working;
 use super::{Action, Request, Server, while_fresh};
 
 /// The input text.
@@ -24,9 +24,9 @@ pub(super) const STRATEGY: &str = "strategy_name";
 /// Parses `prompts/list`.
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let cursor = request.cursor_of_changing_list()?;
-    Ok(request.call(move |call, result| {
-        let (snapshot, revision) = (call.snapshot()?, result.revision);
-        let backend = &call.server.backend;
+    Ok(request.call(move |context, result| {
+        let backend = &context.backend;
+        let (snapshot, revision) = (backend.catalog.snapshot(&context.wait())?, result.revision);
         let is_offered = |entry: &&Entry| {
             let text = entry.text.as_deref().unwrap_or_default();
             !backend.policy.no_prompts
@@ -120,7 +120,7 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
     }
     let name = Name::parse("name", name)?;
     server.backend.policy.check_prompt("name", &name)?;
-    Ok(request.call(move |call, result| render(&name, &arguments, call, result)))
+    Ok(request.call(move |context, result| render(&name, &arguments, context, result)))
 }
 
 /// Renders a prompt.
@@ -130,11 +130,11 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
 fn render(
     pattern: &Name,
     arguments: &BTreeMap<String, String>,
-    call: &Working<'_>,
+    context: &Arc<Context>,
     result: &mut ResultWriter,
 ) -> Result<(), Refusal> {
-    let backend = &call.server.backend;
-    let snapshot = call.snapshot()?;
+    let backend = &context.backend;
+    let snapshot = backend.catalog.snapshot(&context.wait())?;
     let name = pattern.as_str();
     let Some(entry) = snapshot.pattern(name) else {
         let names = snapshot.patterns.iter().map(|entry| entry.name.as_str());
@@ -174,7 +174,7 @@ fn render(
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     let text = prompt(
-        call.context,
+        context,
         pattern,
         argument(INPUT),
         &variables,

@@ -1,6 +1,7 @@
 //! `resources/list`, `resources/templates/list`, `resources/read`: patterns and strategies as Markdown.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -10,8 +11,8 @@ use crate::protocol::pages;
 use crate::protocol::{Cache, Feature, Params, Refusal, Revision, jsonrpc};
 use crate::search::humanised;
 use crate::text::{percent_decode, percent_encode, shown};
+use crate::tools::Context;
 
-use super::call::Working;
 use super::{Action, Request, Server, skills, while_fresh};
 
 /// The two templates; `{name}` is percent-encoded.
@@ -72,8 +73,8 @@ pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refu
 /// Parses `resources/list`: patterns first, then strategies.
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let cursor = request.cursor_of_changing_list()?;
-    Ok(request.call(move |call, result| {
-        let snapshot = call.snapshot()?;
+    Ok(request.call(move |context, result| {
+        let snapshot = context.backend.catalog.snapshot(&context.wait())?;
         let patterns = snapshot.patterns.iter().map(|pattern| {
             let name = pattern.name.as_str();
             (PATTERN_TEMPLATE, name, snapshot.description(name))
@@ -118,10 +119,10 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
             "Resources are fabric://pattern/{name} and fabric://strategy/{name}.",
         )
     })?;
-    Ok(request.call(move |call, result| {
-        let (text, cache) = target.read(&uri, revision, call)?;
+    Ok(request.call(move |context, result| {
+        let (text, cache) = target.read(&uri, revision, context)?;
         result
-            .reserve(&call.context.caller.account, jsonrpc::string_len(&text))
+            .reserve(&context.caller.account, jsonrpc::string_len(&text))
             .map_err(|Full| no_room())?;
         let contents = BTreeMap::from([("mimeType", MARKDOWN), ("text", &text), ("uri", &uri)]);
         result.field("contents", &[contents]).cache(cache);
@@ -145,13 +146,13 @@ impl ResourceTarget {
         &self,
         uri: &str,
         revision: Revision,
-        call: &Working<'_>,
+        context: &Arc<Context>,
     ) -> Result<(String, Cache), Refusal> {
-        let (fabric, wait) = (&call.server.backend.fabric, &call.context.wait());
+        let (fabric, wait) = (&context.backend.fabric, &context.wait());
         let missing = |why: &str| not_found(uri, revision, why);
         let text = match self {
             ResourceTarget::Skill(name) => {
-                let (text, snapshot) = skills::read(call, name)?
+                let (text, snapshot) = skills::read(context, name)?
                     .ok_or_else(|| missing("skills/list has all skills."))?;
                 return Ok((text, while_fresh(&snapshot)));
             }
@@ -176,7 +177,7 @@ impl ResourceTarget {
                     .prompt
             }
         };
-        Ok((text, Cache::private(call.server.backend.catalog.ttl())))
+        Ok((text, Cache::private(context.backend.catalog.ttl())))
     }
 }
 

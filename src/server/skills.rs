@@ -4,121 +4,67 @@
 //! In scope: `skills/list`, `skills/get`, the content of a `SKILL.md`. Not in scope: reading it (`resources`).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use crate::access::Role;
 use crate::account::Full;
-use crate::fabric::{Client, Entry, Error, Kind, NoWait, Snapshot, Wait, no_room};
+use crate::fabric::{Entry, Error, Kind, NoWait, Snapshot, Wait, no_room};
 use crate::protocol::pages;
 use crate::protocol::{Params, Refusal};
 use crate::search::skill_names;
 use crate::sha256::sha256_hex;
-use crate::sync::lock;
 use crate::text::shown;
-use crate::tools::Backend;
+use crate::tools::{Backend, Context};
 
-use super::call::Working;
 use super::{Action, Request, Server, while_fresh};
-
-/// Longest skill, in bytes; the extension's limit.
-const MAX_SKILL: usize = 16 << 20;
-
-/// The skills of the latest snapshot.
-#[derive(Default)]
-pub(super) struct Shelf(Mutex<Option<Arc<Skills>>>);
-
-impl Shelf {
-    /// The skills of the current snapshot.
-    fn skills(&self, backend: &Backend, wait: &Arc<dyn Wait>) -> Result<Arc<Skills>, Error> {
-        let snapshot = backend.catalog.snapshot(wait)?;
-        let known = lock(&self.0).clone();
-        if let Some(skills) = known.filter(|skills| Arc::ptr_eq(&skills.snapshot, &snapshot)) {
-            return Ok(skills);
-        }
-        let skills = Arc::new(Skills::new(snapshot, backend));
-        *lock(&self.0) = Some(Arc::clone(&skills));
-        Ok(skills)
-    }
-}
 
 /// All skills of one snapshot. Their text is generated on each read, deterministically.
 struct Skills {
     snapshot: Arc<Snapshot>,
-    fabric: Arc<Client>,
-    /// Whether callers can run patterns here.
-    can_run: bool,
-    /// By name.
-    all: BTreeMap<String, Manifest>,
-}
-
-/// Facts about a skill's only file.
-struct Manifest {
-    /// The name of its pattern.
-    pattern: String,
-    size: usize,
-    /// Computed when it is first asked for: all of them take long, and whoever asks for one skill waits for one.
-    digest: OnceLock<String>,
+    backend: Arc<Backend>,
+    /// The pattern of each, by the skill's name.
+    patterns: BTreeMap<String, String>,
 }
 
 impl Skills {
-    fn new(snapshot: Arc<Snapshot>, backend: &Backend) -> Skills {
-        let fabric = Arc::clone(&backend.fabric);
-        let has_run =
-            !backend.policy.read_only && backend.policy.tools().any(|tool| tool.role == Role::Run);
-        let can_run = fabric.has_fabric() && has_run;
+    fn read(backend: &Arc<Backend>, wait: &Arc<dyn Wait>) -> Result<Skills, Error> {
+        let snapshot = backend.catalog.snapshot(wait)?;
         let names = skill_names(snapshot.patterns.iter().map(|entry| entry.name.as_str()));
-        let allowed = snapshot.patterns.iter();
-        let allowed: Vec<&Entry> = allowed
-            .filter(|entry| backend.policy.allows(&entry.name))
-            .collect();
-        let skill = |entry: &&Entry| {
-            let name = names.get(entry.name.as_str())?;
-            let manifest = Manifest {
-                pattern: entry.name.clone(),
-                size: document(name, entry, &snapshot, &fabric, can_run)?.len(),
-                digest: OnceLock::new(),
-            };
-            (manifest.size <= MAX_SKILL).then(|| (name.clone(), manifest))
-        };
-        let all: BTreeMap<String, Manifest> = allowed.iter().filter_map(skill).collect();
-        let left_out = allowed.len() - all.len();
-        if left_out > 0 {
-            log::warn!(
-                "{left_out} patterns are no skills: their text is not known or too long, or their name has no letters that a skill's may have"
-            );
-        }
-        Skills {
+        let usable = snapshot.patterns.iter();
+        let usable = usable
+            .filter(|entry| entry.text.is_some() && backend.policy.allows(&entry.name))
+            .filter_map(|entry| {
+                Some((names.get(entry.name.as_str())?.clone(), entry.name.clone()))
+            });
+        Ok(Skills {
+            patterns: usable.collect(),
             snapshot,
-            fabric,
-            can_run,
-            all,
-        }
+            backend: Arc::clone(backend),
+        })
     }
 
     /// The whole `SKILL.md`; `None` if there is no such skill.
     fn document(&self, name: &str) -> Option<String> {
-        let entry = self.snapshot.pattern(&self.all.get(name)?.pattern)?;
-        document(name, entry, &self.snapshot, &self.fabric, self.can_run)
+        let entry = self.snapshot.pattern(self.patterns.get(name)?)?;
+        document(name, entry, &self.snapshot, &self.backend)
     }
 
-    /// A skill in a list.
-    fn entry(&self, name: &str, manifest: &Manifest) -> Value {
-        let (uri, pattern) = (uri(name), &manifest.pattern);
-        let digest = manifest.digest.get_or_init(|| {
-            let document = self.document(name).unwrap_or_default();
-            format!("sha256:{}", sha256_hex(document.as_bytes()))
-        });
-        json!({
+    /// A skill in a list; `None` if there is none of this name.
+    fn entry(&self, name: &str) -> Option<Value> {
+        let (uri, pattern) = (uri(name), self.patterns.get(name)?);
+        let document = self.document(name)?;
+        let digest = format!("sha256:{}", sha256_hex(document.as_bytes()));
+        Some(json!({
             "frontmatter": {
                 "description": self.snapshot.description(pattern),
                 "metadata": { "fabric-pattern": pattern },
                 "name": name,
             },
-            "resources": [{ "digest": digest, "size": manifest.size, "uri": uri }],
+            "resources": [{ "digest": digest, "size": document.len(), "uri": uri }],
             "uri": uri,
-        })
+        }))
     }
 }
 
@@ -135,21 +81,18 @@ pub(super) fn named(uri: &str) -> Option<&str> {
 }
 
 /// A whole `SKILL.md`; `None` if the pattern's text is unknown.
-fn document(
-    name: &str,
-    entry: &Entry,
-    snapshot: &Snapshot,
-    fabric: &Client,
-    can_run: bool,
-) -> Option<String> {
+fn document(name: &str, entry: &Entry, snapshot: &Snapshot, backend: &Backend) -> Option<String> {
     let text = entry.text.as_deref()?;
+    let policy = &backend.policy;
+    let has_run = !policy.read_only && policy.tools().any(|tool| tool.role == Role::Run);
+    let can_run = backend.fabric.has_fabric() && has_run;
     let (name, pattern) = (quoted(name), quoted(&entry.name));
     let mut document = format!(
         "---\nname: {name}\ndescription: {}\nmetadata:\n  fabric-pattern: {pattern}\n---\n\nFollow the instructions below \
          yourself, on the user's input.",
         quoted(snapshot.description(&entry.name))
     );
-    let is_raw = fabric.why_raw(&entry.name, text).is_some();
+    let is_raw = backend.fabric.why_raw(&entry.name, text).is_some();
     document.push_str(&match entry.is_runnable() {
         true if is_raw => " What stands between their double braces is code that Fabric would replace.\n\n".to_owned(),
         true if !can_run => "\n\n".to_owned(),
@@ -211,17 +154,14 @@ pub(crate) struct SkillDocument {
 }
 
 impl Server {
-    fn skills(&self, wait: Arc<dyn Wait>) -> Result<Arc<Skills>, Error> {
-        self.skills.skills(&self.backend, &wait)
-    }
-
     /// All skills. Blocks until they are read.
     pub(crate) fn skill_documents(&self) -> Result<Vec<SkillDocument>, Error> {
-        let skills = self.skills(Arc::new(NoWait))?;
-        let documents = skills.all.iter().filter_map(|(name, manifest)| {
+        let wait: Arc<dyn Wait> = Arc::new(NoWait);
+        let skills = Skills::read(&self.backend, &wait)?;
+        let documents = skills.patterns.iter().filter_map(|(name, pattern)| {
             Some(SkillDocument {
                 name: name.clone(),
-                pattern: manifest.pattern.clone(),
+                pattern: pattern.clone(),
                 text: skills.document(name)?,
             })
         });
@@ -231,27 +171,24 @@ impl Server {
 
 /// The `SKILL.md` of the skill of this name, if it exists.
 pub(super) fn read(
-    call: &Working<'_>,
+    context: &Arc<Context>,
     name: &str,
 ) -> Result<Option<(String, Arc<Snapshot>)>, Refusal> {
-    let wait = call.context.wait();
-    let skills = call.server.skills(wait.clone())?;
-    if let Some(manifest) = skills.all.get(name) {
-        wait.hold(manifest.size).map_err(|Full| no_room())?;
-    }
-    let text = skills.document(name);
-    Ok(text.map(|text| (text, Arc::clone(&skills.snapshot))))
+    let wait = context.wait();
+    let skills = Skills::read(&context.backend, &wait)?;
+    let Some(text) = skills.document(name) else {
+        return Ok(None);
+    };
+    wait.hold(text.len()).map_err(|Full| no_room())?;
+    Ok(Some((text, skills.snapshot)))
 }
 
 /// Parses `skills/list`.
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let cursor = pages::cursor(request.params)?;
-    Ok(request.call(move |call, result| {
-        let skills = call.server.skills(call.context.wait())?;
-        let all = skills
-            .all
-            .iter()
-            .map(|(name, manifest)| skills.entry(name, manifest));
+    Ok(request.call(move |context, result| {
+        let skills = Skills::read(&context.backend, &context.wait())?;
+        let all = skills.patterns.keys().map(|name| skills.entry(name));
         cursor.write(result, "skills", all)?;
         result.cache(while_fresh(&skills.snapshot));
         Ok(())
@@ -262,10 +199,9 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
 pub(super) fn get(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "skills/get needs params.uri, a string such as skill://fabric/summarize/SKILL.md.";
     let uri = Params::new(request.params, usage).text("uri")?.to_owned();
-    Ok(request.call(move |call, result| {
-        let skills = call.server.skills(call.context.wait())?;
-        let Some((name, manifest)) = named(&uri).and_then(|name| skills.all.get_key_value(name))
-        else {
+    Ok(request.call(move |context, result| {
+        let skills = Skills::read(&context.backend, &context.wait())?;
+        let Some(skill) = named(&uri).and_then(|name| skills.entry(name)) else {
             let detail = format!(
                 "There is no skill \"{}\". skills/list has them all.",
                 shown(&uri, 256)
@@ -275,7 +211,7 @@ pub(super) fn get(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
             );
         };
         result
-            .field("skill", &skills.entry(name, manifest))
+            .field("skill", &skill)
             .cache(while_fresh(&skills.snapshot));
         Ok(())
     }))

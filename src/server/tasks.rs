@@ -3,6 +3,7 @@
 //! A task is a run, with the same id. In scope: the representation of a run as a task, and `tasks/…`. Not in scope:
 //! when a call is answered with one (`tools`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -14,9 +15,8 @@ use crate::protocol::jsonrpc::{self, METHOD_NOT_FOUND};
 use crate::protocol::{Node, Params, Refusal, ResultWriter, Revision, TASKS as EXTENSION};
 use crate::runs::{Record, Run, RunCursor, RunState, Waited};
 use crate::time;
-use crate::tools::{self, Backend, RELATED_TASK};
+use crate::tools::{self, Backend, Context, RELATED_TASK};
 
-use super::call::Working;
 use super::tools::write;
 use super::{Action, Request, Server};
 
@@ -245,7 +245,9 @@ pub(super) fn one(server: &Server, request: Request<'_>, verb: Verb) -> Result<A
         Verb::Result => Resource::Waits,
         Verb::Get | Verb::Update | Verb::Cancel => Resource::Calls,
     };
-    Ok(request.call_in(place, None, move |call, result| verb.run(&id, call, result)))
+    Ok(request.call_in(place, None, move |context, result| {
+        verb.run(&id, context, result)
+    }))
 }
 
 fn check(server: &Server, request: &Request<'_>) -> Result<(), Refusal> {
@@ -265,9 +267,14 @@ fn no_method(detail: &str) -> Refusal {
 }
 
 impl Verb {
-    fn run(self, id: &str, call: &Working<'_>, result: &mut ResultWriter) -> Result<(), Refusal> {
-        let (backend, revision) = (&call.server.backend, result.revision);
-        let (keep, caller) = (backend.settings.keep, &call.context.caller);
+    fn run(
+        self,
+        id: &str,
+        context: &Arc<Context>,
+        result: &mut ResultWriter,
+    ) -> Result<(), Refusal> {
+        let (backend, revision) = (&context.backend, result.revision);
+        let (keep, caller) = (backend.settings.keep, &context.caller);
         let run = backend.runs.find(id, &caller.owner).ok_or_else(|| {
             Refusal::params("params.taskId is no task of yours that is kept: it never was, or its time is over.")
         })?;
@@ -299,9 +306,8 @@ impl Verb {
                 }
             }
             Verb::Result => {
-                if run.wait(None, Duration::MAX, &mut || {
-                    call.context.still_waiting().is_ok()
-                }) == Waited::Stopped
+                if run.wait(None, Duration::MAX, &mut || context.still_waiting().is_ok())
+                    == Waited::Stopped
                 {
                     return Err(Error::cancelled().into());
                 }
@@ -329,9 +335,9 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
         .optional_text("cursor")?
         .map(|text| RunCursor::parse(text).ok_or_else(|| params.refusal()))
         .transpose()?;
-    Ok(request.call(move |call, result| {
-        let (backend, revision) = (&call.server.backend, result.revision);
-        let page = backend.runs.list(&call.context.caller.owner, cursor, PAGE);
+    Ok(request.call(move |context, result| {
+        let (backend, revision) = (&context.backend, result.revision);
+        let page = backend.runs.list(&context.caller.owner, cursor, PAGE);
         let page = page.ok_or_else(|| no_method("There is no list of your tasks."))?;
         let tasks: Vec<_> = page
             .runs

@@ -16,10 +16,10 @@ use crate::protocol::{
 };
 use crate::runs::{self, Record, Run};
 use crate::text::{prefix, shown};
-use crate::tools::{self, Backend, Failure, Outcome, Prepared, RunPlan, Tool};
+use crate::tools::{self, Backend, Context, Failure, Outcome, Prepared, RunPlan, Tool};
 use crate::{random, time};
 
-use super::call::{ToolCall, Working, failed_tool};
+use super::call::{ToolCall, failed_tool};
 use super::{Action, Request, Server, tasks};
 
 /// Version of the result format, in `_meta`. Adding an optional field does not change it.
@@ -157,14 +157,14 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
         patience: patience(wait, &backend.settings, &request.context),
     };
     let logged = called.clone();
-    let work = move |call: &Working<'_>, result: &mut ResultWriter| match run {
-        Some(plan) => run_pattern(plan, work, &logged, task, call, result),
+    let work = move |context: &Arc<Context>, result: &mut ResultWriter| match run {
+        Some(plan) => run_pattern(plan, work, &logged, task, context, result),
         None => {
-            let outcome = tools::run(tool, work, &logged.fields, call.context);
+            let outcome = tools::run(tool, work, &logged.fields, context);
             write(
                 &outcome,
-                &call.context.caller.account,
-                &call.context.request_id,
+                &context.caller.account,
+                &context.request_id,
                 result,
             );
             Ok(())
@@ -198,10 +198,10 @@ fn run_pattern(
     work: tools::Work,
     called: &ToolCall,
     task: Option<Duration>,
-    call: &Working<'_>,
+    context: &Arc<Context>,
     result: &mut ResultWriter,
 ) -> Result<(), Refusal> {
-    let (backend, context) = (&call.server.backend, call.context);
+    let backend = &context.backend;
     let (keeps, keep) = (backend.runs.keeps(), backend.settings.keep);
     let refused = |error: Error, result: &mut ResultWriter| {
         tools::log_refused(called.tool, &called.fields, &error, &context.request_id);
@@ -239,7 +239,7 @@ fn run_pattern(
         None => called.patience.filter(|_| keeps),
     };
     if let Some(limit) = limit {
-        let answer = early_answer(&run, plan.max_chars, task.is_some(), call);
+        let answer = early_answer(&run, plan.max_chars, task.is_some(), context);
         context.answer_after(limit, answer);
     }
     let outcome = tools::run(called.tool, work, &called.fields, context);
@@ -253,7 +253,7 @@ fn run_pattern(
         context.notify(&tasks::status(&run, keep));
     }
     if !context.is_answered() {
-        write_run(&run, plan.max_chars, keeps, call, result);
+        write_run(&run, plan.max_chars, keeps, context, result);
     }
     Ok(())
 }
@@ -263,13 +263,13 @@ fn early_answer(
     run: &Run,
     max_chars: Option<usize>,
     is_task: bool,
-    call: &Working<'_>,
+    context: &Arc<Context>,
 ) -> impl FnOnce() -> Answer + Send + 'static {
-    let (run, id, context) = (run.clone(), call.id.clone(), call.context);
-    let (keep, revision) = (call.server.backend.settings.keep, context.request.revision);
+    let (run, id) = (run.clone(), context.id.clone());
+    let (keep, revision) = (context.backend.settings.keep, context.request.revision);
     let (account, request_id) = (context.caller.account.clone(), context.request_id.clone());
-    let idle_timeout = call.server.backend.fabric.idle_timeout();
-    let (runs, may_be_task) = (call.server.backend.runs.clone(), context.request.tasks);
+    let idle_timeout = context.backend.fabric.idle_timeout();
+    let (runs, may_be_task) = (context.backend.runs.clone(), context.request.tasks);
     move || {
         let is_task = is_task || may_be_task && runs.promise(&run, keep).is_ok();
         // Before the caller learns of it.
@@ -290,13 +290,13 @@ fn write_run(
     run: &Run,
     max_chars: Option<usize>,
     keeps: bool,
-    call: &Working<'_>,
+    context: &Arc<Context>,
     result: &mut ResultWriter,
 ) {
-    let account = &call.context.caller.account;
-    let idle_timeout = call.server.backend.fabric.idle_timeout();
+    let account = &context.caller.account;
+    let idle_timeout = context.backend.fabric.idle_timeout();
     let outcome = tools::result(run, max_chars, keeps, idle_timeout, account);
-    write(&outcome, account, &call.context.request_id, result);
+    write(&outcome, account, &context.request_id, result);
     if outcome.is_err() && keeps {
         // With the id, the caller can read a text that is truncated here.
         result

@@ -93,6 +93,8 @@ pub(crate) struct Context {
     pub(crate) backend: Arc<Backend>,
     /// Who calls.
     pub(crate) caller: Caller,
+    /// What its answer is to.
+    pub(crate) id: Id,
     /// The request's revision, progress token and the like.
     pub(crate) request: RequestContext,
     /// The state of a legacy connection.
@@ -149,19 +151,6 @@ impl Place {
             })
         };
         take().map_err(|Full| busy(account, what))
-    }
-
-    /// The same, waiting for it as long as `still_waiting` says so. `None` once it does not.
-    pub(crate) fn wait_for(
-        account: &Account,
-        what: Resource,
-        still_waiting: &mut dyn FnMut() -> bool,
-    ) -> Option<Place> {
-        Some(Place {
-            guard: account.wait_for(what, still_waiting)?,
-            queued: None,
-            open: account.wait_for(Resource::Open, still_waiting)?,
-        })
     }
 }
 
@@ -252,6 +241,7 @@ impl Context {
     pub(crate) fn new(
         backend: Arc<Backend>,
         caller: Caller,
+        id: Id,
         request: RequestContext,
         session: Arc<Session>,
         request_id: String,
@@ -268,6 +258,7 @@ impl Context {
         Context {
             backend,
             caller,
+            id,
             request,
             session,
             request_id,
@@ -631,16 +622,12 @@ mod tests {
             several: false,
         })
         .of("");
-        let wait = |patience: &mut dyn FnMut() -> bool| {
-            Place::wait_for(&account, Resource::Calls, patience)
-        };
-        let Place { guard, open, .. } = wait(&mut || true).unwrap();
+        let Place { guard, open, .. } = Place::take(&account, Resource::Calls).unwrap();
         drop(guard);
         assert_eq!(account.held(Resource::Calls), 0);
-        assert!(wait(&mut || false).is_none());
         let refused = Place::take(&account, Resource::Runs).err().unwrap();
         assert_eq!(refused.kind, Kind::TooManyRequests);
         drop(open);
-        assert!(wait(&mut || false).is_some());
+        assert!(Place::take(&account, Resource::Calls).is_ok());
     }
 }

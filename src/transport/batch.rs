@@ -1,10 +1,12 @@
 //! The answers of a batch, which are sent as one array once all its requests are answered.
 
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
-use crate::config::MAX_BATCH_ANSWERS;
+use crate::account::{Account, Full};
+use crate::fabric::no_room;
 use crate::protocol::{Answer, Id, NoId, jsonrpc};
-use crate::server::{Action, Call, batch_full, refuse};
+use crate::server::{Action, Call, refuse};
 use crate::sync::{lock, wait_while};
 
 use super::begin;
@@ -14,6 +16,8 @@ use super::inflight::{Cancel, Inflight};
 pub(super) struct Batch {
     state: Mutex<BatchState>,
     changed: Condvar,
+    /// What answers of calls are charged to until all are sent.
+    account: Account,
 }
 
 /// The calls of a batch.
@@ -23,8 +27,6 @@ struct BatchState {
     answers: Vec<Answer>,
     /// Requests that are not answered yet.
     pending: usize,
-    /// Bytes left for answers.
-    room: usize,
 }
 
 impl Batch {
@@ -33,6 +35,7 @@ impl Batch {
     pub(super) fn begin(
         actions: Vec<Action>,
         inflight: &Inflight,
+        account: &Account,
     ) -> Option<(Arc<Batch>, BatchCalls)> {
         let (mut answers, mut calls) = (Vec::new(), Vec::new());
         for action in actions {
@@ -47,41 +50,24 @@ impl Batch {
             }
         }
         calls.retain(|(_, cancel)| !cancel.is_cancelled());
-        let answered: usize = answers.iter().map(|answer| answer.body.len()).sum();
+        let pending = calls.len();
         let is_empty = answers.is_empty() && calls.is_empty();
-        let state = BatchState {
-            answers,
-            pending: calls.len(),
-            room: MAX_BATCH_ANSWERS.saturating_sub(answered),
-        };
         let batch = Batch {
-            state: Mutex::new(state),
+            state: Mutex::new(BatchState { answers, pending }),
             changed: Condvar::new(),
+            account: account.clone(),
         };
         (!is_empty).then(|| (Arc::new(batch), calls))
     }
 
-    /// Has an answer not fitted? Then nothing more of the batch is run.
-    pub(super) fn is_full(&self) -> bool {
-        lock(&self.state).room == 0
-    }
-
     /// Takes the answer to a call, or that it has none because it was cancelled. True if it was the last.
     pub(super) fn answer(&self, id: &Id, answer: Option<Answer>) -> bool {
+        let answer = answer.map(|mut answer| match answer.charge(&self.account) {
+            Ok(()) => answer,
+            Err(Full) => refuse(no_room().into(), Some(id), NoId::Absent, false),
+        });
         let mut state = lock(&self.state);
-        if let Some(answer) = answer {
-            match state.room.checked_sub(answer.body.len()) {
-                Some(room) if state.room > 0 => {
-                    state.room = room;
-                    state.answers.push(answer);
-                }
-                _ => {
-                    state.room = 0;
-                    let full = refuse(batch_full().into(), Some(id), NoId::Absent, false);
-                    state.answers.push(full);
-                }
-            }
-        }
+        state.answers.extend(answer);
         state.pending -= 1;
         let is_last = state.pending == 0;
         drop(state);
@@ -91,13 +77,9 @@ impl Batch {
 
     /// Waits until all calls are answered.
     pub(super) fn wait(&self) {
-        let limit = std::time::Duration::MAX;
-        drop(wait_while(
-            &self.changed,
-            lock(&self.state),
-            limit,
-            |state| state.pending > 0,
-        ));
+        let is_pending = |state: &mut BatchState| state.pending > 0;
+        let state = lock(&self.state);
+        drop(wait_while(&self.changed, state, Duration::MAX, is_pending));
     }
 
     /// Sends the array, in parts. False if there is nothing to send.

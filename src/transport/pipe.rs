@@ -125,7 +125,8 @@ impl Pipe {
     }
 
     fn batch(&self, actions: Vec<Action>, pass: &Arc<Pass>) {
-        let Some((batch, calls)) = Batch::begin(actions, &self.inflight) else {
+        let account = self.server.account(&pass.identity);
+        let Some((batch, calls)) = Batch::begin(actions, &self.inflight, &account) else {
             return;
         };
         if calls.is_empty() {
@@ -137,22 +138,14 @@ impl Pipe {
     }
 
     fn call(&self, call: Call, cancel: Cancel, pass: &Arc<Pass>, batch: Option<Arc<Batch>>) {
-        let head = call.head().clone();
         let peer = Arc::new(PipePeer {
             line: self.line.clone(),
             inflight: self.inflight.clone(),
-            id: head.id().clone(),
+            id: call.head().id().clone(),
             cancel,
             batch,
         });
-        let server = self.server.clone();
-        let caller = server.caller(pass, peer.clone());
-        let begun = call
-            .place(&caller.account)
-            .and_then(|place| start(move || call.run(&server, caller, place)));
-        if let Err(error) = begun {
-            peer.answer(head.fail(error), true);
-        }
+        call.serve(&self.server, self.server.caller(pass, peer), start);
     }
 
     fn listen(&self, listen: &Listen, pass: &Pass) {
@@ -229,8 +222,6 @@ impl Peer for PipePeer {
     }
 
     fn stopped(&self) -> bool {
-        self.cancel.is_cancelled()
-            || self.line.is_gone()
-            || self.batch.as_ref().is_some_and(|batch| batch.is_full())
+        self.cancel.is_cancelled() || self.line.is_gone()
     }
 }

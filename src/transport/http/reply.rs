@@ -320,7 +320,6 @@ impl Peer for PostPeer {
 
     fn stopped(&self) -> bool {
         self.cancel.is_cancelled()
-            || self.batch.as_ref().is_some_and(|batch| batch.is_full())
             || (!self.is_cut() && self.leaving_cancels && self.reply.is_gone())
     }
 

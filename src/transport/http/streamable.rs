@@ -22,7 +22,6 @@ use crate::protocol::{
 };
 use crate::server::{Action, Call, Listen, Listener, Server, refuse};
 use crate::sync::lock;
-use crate::tools::Peer;
 
 use super::super::batch::Batch;
 use super::super::inflight::Cancel;
@@ -233,11 +232,11 @@ impl Streamable {
         };
         let reply = Arc::new(Reply::new(visit, call.is_run()));
         let peer = Arc::new(PostPeer::new(reply, &call, cancel, live, None, guest.pass));
-        let caller = self.server.caller(guest.pass, peer.clone());
-        match call.place(guest.account) {
-            Ok(place) => call.run(&self.server, caller, place),
-            Err(error) => peer.answer(head.fail(error), true),
-        }
+        let here = |work: Box<dyn FnOnce() + Send>| {
+            work();
+            Ok(())
+        };
+        call.serve(&self.server, self.server.caller(guest.pass, peer), here);
     }
 
     /// Does each call on a thread, which may go on with a run after the array is sent.
@@ -251,7 +250,7 @@ impl Streamable {
         let Some(visit) = visit.stay(guest, false) else {
             return;
         };
-        let Some((batch, calls)) = Batch::begin(actions, &live.inflight) else {
+        let Some((batch, calls)) = Batch::begin(actions, &live.inflight, guest.account) else {
             return visit.accepted();
         };
         let may_go_on = calls.iter().any(|(call, _)| call.is_run());
@@ -259,16 +258,8 @@ impl Streamable {
         for (call, cancel) in calls {
             let (live, batch) = (Some(live.clone()), Some(batch.clone()));
             let peer = PostPeer::new(reply.clone(), &call, cancel, live, batch, guest.pass);
-            let peer = Arc::new(peer);
-            let head = call.head().clone();
-            let server = self.server.clone();
-            let caller = server.caller(guest.pass, peer.clone());
-            let begun = call
-                .place_of_batch(&caller)
-                .and_then(|place| start(move || call.run(&server, caller, place)));
-            if let Err(error) = begun {
-                peer.answer(head.fail(error), true);
-            }
+            let caller = self.server.caller(guest.pass, Arc::new(peer));
+            call.serve(&self.server, caller, start);
         }
         batch.wait();
         let is_sent = batch.send(|array| reply.finish(200, &[], array, may_go_on));
