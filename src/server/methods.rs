@@ -3,16 +3,16 @@
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 use crate::protocol::{
-    Answer, Cache, Id, Level, Params, Refusal, ResultWriter, Revision, server_info,
+    Cache, Level, Params, Refusal, ResultWriter, Revision, TASKS as TASKS_EXTENSION, server_info,
 };
-
 use crate::tools::TOOLS;
 
-use super::tasks::{self, Verb};
-use super::{Action, Listen, Request, Server, completion, prompts, resources, skills, tools};
+use super::{
+    Action, Listen, Request, Server, completion, prompts, resources, skills, tasks, tools,
+};
 
 /// Instructions for models, sent once to every client.
 const INSTRUCTIONS: &str = "Fabric is a library of tested prompts (patterns), each for one task on a text. Use it when \
@@ -29,29 +29,13 @@ pub(super) struct Method {
     pub(super) name: &'static str,
     /// The revisions with this method.
     revisions: RangeInclusive<Revision>,
-    /// Part of the handshake: served before a revision is negotiated, and takes no progress token.
-    pub(super) is_lifecycle: bool,
     /// The member of its params that HTTP repeats in `Mcp-Name` (2026-07-28).
     pub(super) mirrored: Option<&'static str>,
-    /// The capability that announces it.
-    capability: Option<Capability>,
     /// Parses the params and returns the action.
     pub(super) read: Read,
-    /// The answer without memory for the params, if it is a result and not a JSON-RPC error.
-    pub(super) overloaded: Option<fn(&Id, Revision) -> Answer>,
 }
 
 type Read = fn(&Server, Request<'_>) -> Result<Action, Refusal>;
-
-/// A member of `capabilities`.
-struct Capability {
-    /// A name with a slash is an extension's.
-    name: &'static str,
-    /// As JSON.
-    value: &'static str,
-    /// The first revision with it; not always the method's.
-    first: Revision,
-}
 
 const OLDEST: Revision = Revision::R2024_11_05;
 const STATELESS: Revision = Revision::R2026_07_28;
@@ -62,50 +46,26 @@ const MODERN: RangeInclusive<Revision> = STATELESS..=Revision::NEWEST;
 const TASKS: RangeInclusive<Revision> = Revision::R2025_11_25..=Revision::NEWEST;
 const CORE_TASKS: RangeInclusive<Revision> = Revision::R2025_11_25..=Revision::R2025_11_25;
 
-const LIST_CHANGED: &str = r#"{"listChanged":true}"#;
-
 static METHODS: &[Method] = &[
-    Method::new("initialize", LEGACY, initialize).lifecycle(),
-    Method::new("ping", LEGACY, ping).lifecycle(),
-    Method::new("logging/setLevel", LEGACY, set_level).capability("logging", "{}", OLDEST),
+    Method::new("initialize", LEGACY, initialize),
+    Method::new("ping", LEGACY, ping),
+    Method::new("logging/setLevel", LEGACY, set_level),
     Method::new("server/discover", MODERN, discover),
     Method::new("subscriptions/listen", MODERN, listen),
-    Method::new("tools/list", ALL, tools::list).capability("tools", "{}", OLDEST),
-    Method::new("tools/call", ALL, tools::call)
-        .mirrors("name")
-        .tool(),
-    Method::new("prompts/list", ALL, prompts::list).capability("prompts", LIST_CHANGED, OLDEST),
+    Method::new("tools/list", ALL, tools::list),
+    Method::new("tools/call", ALL, tools::call).mirrors("name"),
+    Method::new("prompts/list", ALL, prompts::list),
     Method::new("prompts/get", ALL, prompts::get).mirrors("name"),
-    Method::new("resources/list", ALL, resources::list).capability(
-        "resources",
-        LIST_CHANGED,
-        OLDEST,
-    ),
+    Method::new("resources/list", ALL, resources::list),
     Method::new("resources/templates/list", ALL, resources::templates),
     Method::new("resources/read", ALL, resources::read).mirrors("uri"),
-    Method::new("completion/complete", ALL, completion::complete).capability(
-        "completions",
-        "{}",
-        Revision::R2025_03_26,
-    ),
-    Method::new("skills/list", MODERN, skills::list).capability(
-        "io.modelcontextprotocol/skills",
-        "{}",
-        STATELESS,
-    ),
+    Method::new("completion/complete", ALL, completion::complete),
+    Method::new("skills/list", MODERN, skills::list),
     Method::new("skills/get", MODERN, skills::get),
-    Method::new("tasks/get", TASKS, |server, request| {
-        tasks::one(server, request, Verb::Get)
-    })
-    .mirrors("taskId"),
-    Method::new("tasks/cancel", TASKS, |server, request| {
-        tasks::one(server, request, Verb::Cancel)
-    })
-    .mirrors("taskId"),
+    Method::new("tasks/get", TASKS, tasks::get).mirrors("taskId"),
+    Method::new("tasks/cancel", TASKS, tasks::cancel).mirrors("taskId"),
     Method::new("tasks/update", MODERN, tasks::update).mirrors("taskId"),
-    Method::new("tasks/result", CORE_TASKS, |server, request| {
-        tasks::one(server, request, Verb::Result)
-    }),
+    Method::new("tasks/result", CORE_TASKS, tasks::result),
     Method::new("tasks/list", CORE_TASKS, tasks::list),
 ];
 
@@ -114,38 +74,14 @@ impl Method {
         Method {
             name,
             revisions,
-            is_lifecycle: false,
             mirrored: None,
-            capability: None,
             read,
-            overloaded: None,
-        }
-    }
-
-    const fn lifecycle(self) -> Method {
-        Method {
-            is_lifecycle: true,
-            ..self
         }
     }
 
     const fn mirrors(self, member: &'static str) -> Method {
         Method {
             mirrored: Some(member),
-            ..self
-        }
-    }
-
-    const fn capability(self, name: &'static str, value: &'static str, first: Revision) -> Method {
-        Method {
-            capability: Some(Capability { name, value, first }),
-            ..self
-        }
-    }
-
-    const fn tool(self) -> Method {
-        Method {
-            overloaded: Some(tools::overloaded),
             ..self
         }
     }
@@ -159,33 +95,33 @@ impl Method {
     pub(super) fn is_in(&self, revision: Revision) -> bool {
         self.revisions.contains(&revision)
     }
+
+    /// Is it part of the handshake? Such a method is served before a revision is negotiated, and takes no progress token.
+    pub(super) fn is_lifecycle(&self) -> bool {
+        matches!(self.name, "initialize" | "ping")
+    }
 }
 
 /// What clients of `revision` are offered. Tools never change while the program runs.
 fn capabilities(server: &Server, revision: Revision) -> Value {
-    let (mut capabilities, mut extensions) = (Map::new(), Map::new());
-    let known = METHODS
-        .iter()
-        .filter_map(|method| method.capability.as_ref());
-    let no_prompts = server.backend.policy.no_prompts;
-    let known = known.filter(|capability| !(no_prompts && capability.name == "prompts"));
-    for Capability { name, value, .. } in known.filter(|capability| revision >= capability.first) {
-        let value = serde_json::from_str(value).unwrap_or_default();
-        match name.contains('/') {
-            true => extensions.insert((*name).to_owned(), value),
-            false => capabilities.insert((*name).to_owned(), value),
-        };
+    let (backend, changing) = (&server.backend, json!({ "listChanged": true }));
+    let mut offered = json!({ "logging": {}, "resources": changing, "tools": {} });
+    if !backend.policy.no_prompts {
+        offered["prompts"] = changing;
     }
-    tasks::offer(
-        &server.backend,
-        revision,
-        &mut capabilities,
-        &mut extensions,
-    );
-    if !extensions.is_empty() {
-        capabilities.insert("extensions".to_owned(), Value::Object(extensions));
+    if revision >= Revision::R2025_03_26 {
+        offered["completions"] = json!({});
     }
-    Value::Object(capabilities)
+    if tasks::are_asked_for(backend, revision) {
+        offered["tasks"] = tasks::capability(backend);
+    }
+    if !revision.is_legacy() {
+        offered["extensions"] = json!({ "io.modelcontextprotocol/skills": {} });
+        if backend.runs.keeps() {
+            offered["extensions"][TASKS_EXTENSION] = json!({});
+        }
+    }
+    offered
 }
 
 /// What models are told, and if a tool is not offered, which ones are.

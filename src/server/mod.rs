@@ -253,13 +253,8 @@ impl Receiver<'_> {
         }
         let (method, context) = self.find(request, &meta)?;
         let size = params.map_or(0, Node::size) * COPIES;
-        let memory = match (self.account.take(Resource::Memory, size), method.overloaded) {
-            (Ok(memory), _) => memory,
-            (Err(Full), Some(overloaded)) => {
-                return Ok(Action::Answer(overloaded(&request.id, context.revision)));
-            }
-            (Err(Full), None) => return Err(too_many().into()),
-        };
+        let memory = self.account.take(Resource::Memory, size);
+        let memory = memory.map_err(|Full| too_many())?;
         let request = Request {
             id: request.id.clone(),
             method: method.name,
@@ -286,7 +281,7 @@ impl Receiver<'_> {
         } else {
             match (
                 self.session.revision(),
-                method.filter(|method| method.is_lifecycle),
+                method.filter(|method| method.is_lifecycle()),
             ) {
                 (revision, Some(_)) => {
                     RequestContext::of(revision.unwrap_or(Revision::NEWEST_LEGACY))

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::account::{Account, Resource};
+use crate::account::{Account, Full, Resource};
 use crate::config;
-use crate::fabric::{Error, Wait};
+use crate::fabric::{Error, Wait, no_room};
 use crate::protocol::jsonrpc::{self, METHOD_NOT_FOUND};
 use crate::protocol::{Node, Params, Refusal, ResultWriter, Revision, TASKS as EXTENSION};
 use crate::runs::{Record, Run, RunCursor, RunState, Waited};
@@ -29,30 +29,14 @@ const MAX_TOLD: usize = 256 << 10;
 /// Tasks on one page of a list.
 const PAGE: usize = 100;
 
-/// Task support in `revision`, as members of `capabilities`.
-pub(super) fn offer(
-    backend: &Backend,
-    revision: Revision,
-    capabilities: &mut Map<String, Value>,
-    extensions: &mut Map<String, Value>,
-) {
-    if !backend.runs.keeps() {
-        return;
+/// The core tasks of 2025-11-25.
+pub(super) fn capability(backend: &Backend) -> Value {
+    let mut tasks = json!({ "cancel": {}, "requests": { "tools": { "call": {} } } });
+    // If callers are not distinguished, a run is found only by its id, so there is no list.
+    if backend.lists {
+        tasks["list"] = json!({});
     }
-    match revision {
-        _ if !revision.is_legacy() => {
-            extensions.insert(EXTENSION.into(), json!({}));
-        }
-        _ if revision.has_core_tasks() => {
-            let mut tasks = json!({ "cancel": {}, "requests": { "tools": { "call": {} } } });
-            // If callers are not distinguished, a run is found only by its id, so there is no list.
-            if backend.lists {
-                tasks["list"] = json!({});
-            }
-            capabilities.insert("tasks".into(), tasks);
-        }
-        _ => {}
-    }
+    tasks
 }
 
 /// Do calls of `revision` request tasks explicitly?
@@ -215,14 +199,43 @@ pub(super) fn created(run: &Run, keep: Duration, result: &mut ResultWriter) {
     }
 }
 
-/// A method about one task.
-#[derive(Clone, Copy)]
-pub(super) enum Verb {
-    Get,
-    Update,
-    Cancel,
-    /// Waits for the result.
-    Result,
+/// Parses `tasks/get`.
+pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    one(server, request, Resource::Calls, |run, context, result| {
+        let (keep, revision) = (context.backend.settings.keep, result.revision);
+        if revision.is_legacy() {
+            write_task(&task(&run.record(), revision, keep), result);
+            return Ok(());
+        }
+        let account = &context.caller.account;
+        let (task, body) = detailed(run, keep, revision, account);
+        write_task(&task, result);
+        if let Some(body) = body {
+            result
+                .reserve(account, body.len())
+                .map_err(|Full| no_room())?;
+            result.key("result").extend_from_slice(&body);
+        }
+        Ok(())
+    })
+}
+
+/// Parses `tasks/cancel`.
+pub(super) fn cancel(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    one(server, request, Resource::Calls, |run, context, result| {
+        let has_stopped = tools::cancel(run)?;
+        if result.revision.is_legacy() {
+            let record = run.record();
+            if !has_stopped {
+                let state = record.state.name();
+                let detail = format!("This task is over: it is {state}.");
+                return Err(Refusal::params(detail));
+            }
+            let keep = context.backend.settings.keep;
+            write_task(&task(&record, result.revision, keep), result);
+        }
+        Ok(())
+    })
 }
 
 /// Parses `tasks/update`: this server never asks for input, so every answer is accepted and ignored.
@@ -231,22 +244,41 @@ pub(super) fn update(server: &Server, request: Request<'_>) -> Result<Action, Re
     if request.context.tasks {
         Params::new(request.params, usage).object("inputResponses")?;
     }
-    one(server, request, Verb::Update)
+    one(server, request, Resource::Calls, |_, _, _| Ok(()))
 }
 
-/// Parses a method about one task.
-pub(super) fn one(server: &Server, request: Request<'_>, verb: Verb) -> Result<Action, Refusal> {
+/// Parses `tasks/result`, which waits for the end.
+pub(super) fn result(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    one(server, request, Resource::Waits, |run, context, result| {
+        let mut still_waiting = || context.still_waiting().is_ok();
+        if run.wait(None, Duration::MAX, &mut still_waiting) == Waited::Stopped {
+            return Err(Error::cancelled().into());
+        }
+        write_result(run, &run.record(), &context.caller.account, result);
+        let task = json!({ "taskId": run.id() });
+        result.meta.insert(RELATED_TASK.into(), task);
+        Ok(())
+    })
+}
+
+/// Parses a method that does `work` about one task.
+fn one(
+    server: &Server,
+    request: Request<'_>,
+    place: Resource,
+    work: fn(&Run, &Arc<Context>, &mut ResultWriter) -> Result<(), Refusal>,
+) -> Result<Action, Refusal> {
     check(server, &request)?;
     let usage = "params.taskId must be a string: the id that the call was answered with.";
     let id = Params::new(request.params, usage)
         .text("taskId")?
         .to_owned();
-    let place = match verb {
-        Verb::Result => Resource::Waits,
-        Verb::Get | Verb::Update | Verb::Cancel => Resource::Calls,
-    };
     Ok(request.call_in(place, None, move |context, result| {
-        verb.run(&id, context, result)
+        let run = context.backend.runs.find(&id, &context.caller.owner);
+        let run = run.ok_or_else(|| {
+            Refusal::params("params.taskId is no task of yours that is kept: it never was, or its time is over.")
+        })?;
+        work(&run, context, result)
     }))
 }
 
@@ -264,61 +296,6 @@ fn check(server: &Server, request: &Request<'_>) -> Result<(), Refusal> {
 
 fn no_method(detail: &str) -> Refusal {
     Refusal::new(METHOD_NOT_FOUND, detail)
-}
-
-impl Verb {
-    fn run(
-        self,
-        id: &str,
-        context: &Arc<Context>,
-        result: &mut ResultWriter,
-    ) -> Result<(), Refusal> {
-        let (backend, revision) = (&context.backend, result.revision);
-        let (keep, caller) = (backend.settings.keep, &context.caller);
-        let run = backend.runs.find(id, &caller.owner).ok_or_else(|| {
-            Refusal::params("params.taskId is no task of yours that is kept: it never was, or its time is over.")
-        })?;
-        match self {
-            Verb::Update => {}
-            Verb::Get if revision.is_legacy() => {
-                write_task(&task(&run.record(), revision, keep), result)
-            }
-            Verb::Get => {
-                let (task, body) = detailed(&run, keep, revision, &caller.account);
-                write_task(&task, result);
-                if let Some(body) = body {
-                    result
-                        .reserve(&caller.account, body.len())
-                        .map_err(|_| crate::fabric::no_room())?;
-                    result.key("result").extend_from_slice(&body);
-                }
-            }
-            Verb::Cancel => {
-                let stopped = tools::cancel(&run)?;
-                if revision.is_legacy() {
-                    if !stopped {
-                        let state = run.record().state.name();
-                        return Err(Refusal::params(format!(
-                            "This task is over: it is {state}."
-                        )));
-                    }
-                    write_task(&task(&run.record(), revision, keep), result);
-                }
-            }
-            Verb::Result => {
-                if run.wait(None, Duration::MAX, &mut || context.still_waiting().is_ok())
-                    == Waited::Stopped
-                {
-                    return Err(Error::cancelled().into());
-                }
-                write_result(&run, &run.record(), &caller.account, result);
-                result
-                    .meta
-                    .insert(RELATED_TASK.into(), json!({ "taskId": id }));
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Parses `tasks/list`.

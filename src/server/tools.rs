@@ -9,9 +9,9 @@ use serde_json::json;
 use crate::access::Role;
 use crate::account::{Account, Full};
 use crate::config::{MAX_PARTIAL_TEXT, RunSettings};
-use crate::fabric::{Error, Kind, no_room, too_many};
+use crate::fabric::{Error, Kind, no_room};
 use crate::protocol::{
-    Answer, Cache, Feature, Id, NoId, Params, Refusal, RequestContext, ResultWriter, Revision,
+    Answer, Cache, Feature, NoId, Params, Refusal, RequestContext, ResultWriter, Revision,
     error_object, jsonrpc, pages, stored,
 };
 use crate::runs::{self, Record, Run};
@@ -182,14 +182,6 @@ fn wrong_arguments(tool: &Tool, error: Error, request: &Request<'_>) -> Answer {
         return failed_tool(error, id, revision, &request_id);
     }
     Refusal::of(jsonrpc::INVALID_PARAMS, error).answer(Some(id), NoId::Absent, false, &request_id)
-}
-
-/// The answer to a `tools/call` when there is no memory for its params.
-pub(super) fn overloaded(id: &Id, revision: Revision) -> Answer {
-    let error = too_many();
-    let request_id = random::request_id();
-    log::warn!(target: "fabric_mcp::tools", "ok=false error={} request_id={request_id}", error.kind.name());
-    failed_tool(error, id, revision, &request_id)
 }
 
 /// Makes a run on this thread. Its caller is answered at the end, or once it has waited long enough; the run goes on.
