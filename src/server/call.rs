@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use log::Level;
 
@@ -11,7 +10,7 @@ use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Error, no_room};
 use crate::logging::Line;
 use crate::protocol::{Answer, Id, NoId, Refusal, RequestContext, ResultWriter, Revision, Session};
-use crate::tools::{self, Backend, Caller, Context, Failure, Place, Tool};
+use crate::tools::{self, Backend, CallHead, Caller, Context, Failure, Place, ToolCall};
 use crate::{logging, metrics, random};
 
 use super::{Request, Server};
@@ -31,29 +30,9 @@ pub(crate) struct Call {
     work: MethodWork,
 }
 
-/// What an answer to a call needs.
-pub(crate) struct CallHead {
-    id: Id,
-    method: &'static str,
-    revision: Revision,
-    /// Correlates the answer with its log line.
-    request_id: String,
-    /// Of a tool: its failures are results.
-    tool: Option<ToolCall>,
-}
-
 /// Does a call and writes the members of its result.
 pub(super) type MethodWork =
     Box<dyn FnOnce(&Arc<Context>, &mut ResultWriter) -> Result<(), Refusal> + Send>;
-
-/// A tool that is called, and what its log line has.
-#[derive(Clone)]
-pub(super) struct ToolCall {
-    pub(super) tool: &'static Tool,
-    pub(super) fields: Vec<(&'static str, String)>,
-    /// How long its caller waits for a place.
-    pub(super) patience: Option<Duration>,
-}
 
 impl Call {
     /// A call that does `work`; `tool` is the one it calls.
@@ -125,10 +104,9 @@ impl Call {
         let context = Arc::new(Context::new(
             backend,
             caller,
-            head.id.clone(),
+            head.clone(),
             self.request,
             self.session,
-            head.request_id.clone(),
             self.memory,
         ));
         let work = self.work;
@@ -166,8 +144,7 @@ impl CallHead {
     }
 
     fn work(&self, context: &Arc<Context>, work: MethodWork, place: Place) -> Answer {
-        let patience = self.tool.as_ref().and_then(|tool| tool.patience);
-        if let Err(error) = context.enter(place, patience) {
+        if let Err(error) = context.enter(place) {
             return self.fail(error);
         }
         let mut result = ResultWriter::new(&self.id, self.revision);
@@ -217,7 +194,7 @@ impl CallHead {
 /// The answer to a call of a tool that failed.
 pub(super) fn failed_tool(error: Error, id: &Id, revision: Revision, request_id: &str) -> Answer {
     let mut result = ResultWriter::new(id, revision);
-    super::tools::write_failure(&Failure::from(error), request_id, &mut result);
+    tools::write_failure(&Failure::from(error), request_id, &mut result);
     result.end()
 }
 

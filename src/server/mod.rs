@@ -39,14 +39,13 @@ use crate::protocol::{
 };
 use crate::runs::Owner;
 use crate::text::shown;
-use crate::tools::{Backend, Caller, Context, Peer};
+use crate::tools::{Backend, Caller, Context, Peer, ToolCall};
 
-pub(crate) use call::{Call, CallHead, refuse};
+pub(crate) use call::{Call, refuse};
 pub(crate) use local::Audience;
 pub(crate) use skills::SkillDocument;
 pub(crate) use subscriptions::{Listen, Listener, Registration};
 
-use call::ToolCall;
 use methods::Method;
 use subscriptions::Subscriptions;
 

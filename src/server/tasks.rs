@@ -1,7 +1,7 @@
 //! Runs as MCP tasks: the extension `io.modelcontextprotocol/tasks` of 2026-07-28, and the core tasks of 2025-11-25.
 //!
-//! A task is a run, with the same id. In scope: the representation of a run as a task, and `tasks/…`. Not in scope:
-//! when a call is answered with one (`tools`).
+//! A task is a run, with the same id. In scope: `tasks/…`. Not in scope: the representation of a run as a task,
+//! and when a call is answered with one (`tools`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +14,12 @@ use crate::fabric::{Error, Wait, no_room};
 use crate::protocol::jsonrpc::{self, METHOD_NOT_FOUND};
 use crate::protocol::{Node, Params, Refusal, ResultWriter, Revision, TASKS as EXTENSION};
 use crate::runs::{Record, Run, RunCursor, RunState, Waited};
-use crate::time;
-use crate::tools::{self, Backend, Context, RELATED_TASK};
+use crate::tools::{self, Backend, Context, RELATED_TASK, task, write, write_task};
 
-use super::tools::write;
 use super::{Action, Request, Server};
 
 /// The caller has not declared a required capability.
 const MISSING_CAPABILITY: i32 = -32021;
-/// Suggested polling interval, in milliseconds.
-const POLL_INTERVAL_MS: u64 = 1_000;
 /// Longest result sent in a notification, in bytes.
 const MAX_TOLD: usize = 256 << 10;
 /// Tasks on one page of a list.
@@ -77,51 +73,6 @@ pub(super) fn undeclared() -> Refusal {
     )
 }
 
-/// A run as a task of `revision`.
-pub(super) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<String, Value> {
-    let modern = !revision.is_legacy();
-    let status = match record.state {
-        RunState::Working => "working",
-        RunState::Cancelled => "cancelled",
-        RunState::Completed => "completed",
-        // There is a result, with `isError`.
-        RunState::Failed | RunState::Interrupted => {
-            if modern {
-                "completed"
-            } else {
-                "failed"
-            }
-        }
-    };
-    let so_far = if record.state == RunState::Working {
-        " so far"
-    } else {
-        ""
-    };
-    let mut message = format!("{}: {}", record.patterns.join(", "), record.state.name());
-    if let Some(chars) = record.chars {
-        message += &format!(", {chars} characters{so_far}");
-    }
-    let (ttl, poll) = if modern {
-        ("ttlMs", "pollIntervalMs")
-    } else {
-        ("ttl", "pollInterval")
-    };
-    let at = |milliseconds: u64| time::rfc3339_to_the_millisecond(milliseconds as i64);
-    let mut task = Map::new();
-    task.insert("taskId".into(), record.id.to_string().into());
-    task.insert("status".into(), status.into());
-    task.insert("statusMessage".into(), message.into());
-    task.insert("createdAt".into(), at(record.created).into());
-    task.insert("lastUpdatedAt".into(), at(record.updated).into());
-    task.insert(
-        ttl.into(),
-        record.ttl.unwrap_or(keep.as_millis() as u64).into(),
-    );
-    task.insert(poll.into(), POLL_INTERVAL_MS.into());
-    task
-}
-
 /// The same with the result, as in `tasks/get` of 2026-07-28.
 pub(super) fn detailed(
     run: &Run,
@@ -166,37 +117,11 @@ pub(super) fn changed(
     Some(jsonrpc::notification("notifications/tasks", &params))
 }
 
-/// `notifications/tasks/status` of 2025-11-25.
-pub(super) fn status(run: &Run, keep: Duration) -> Vec<u8> {
-    jsonrpc::notification(
-        "notifications/tasks/status",
-        &task(&run.record(), Revision::R2025_11_25, keep),
-    )
-}
-
 /// The result that the call returns without a task.
 fn write_result(run: &Run, record: &Record, account: &Account, result: &mut ResultWriter) {
     let request_id = tools::request_id(record).unwrap_or_default();
     let outcome = tools::result(run, None, true, Duration::MAX, account);
     write(&outcome, account, &request_id, result);
-}
-
-fn write_task(task: &Map<String, Value>, result: &mut ResultWriter) {
-    for (key, value) in task {
-        result.field(key, value);
-    }
-}
-
-/// Answers a call with a working task.
-pub(super) fn created(run: &Run, keep: Duration, result: &mut ResultWriter) {
-    let revision = result.revision;
-    let task = task(&run.record(), revision, keep);
-    if revision.is_legacy() {
-        result.field("task", &task);
-    } else {
-        result.kind = "task";
-        write_task(&task, result);
-    }
 }
 
 /// Parses `tasks/get`.

@@ -22,10 +22,17 @@ use crate::access::{Pass, Role};
 use crate::account::{Account, Accounts, Full, Guard, Resource};
 use crate::config::{Policy, RunSettings};
 use crate::fabric::{Catalog, Client, Error, Kind, Stop, Usage, Wait};
-use crate::protocol::{Answer, Feature, Id, Level, RequestContext, Session, jsonrpc};
-use crate::runs::{Owner, Run, RunWriter, Runs};
+use crate::protocol::{
+    Answer, Feature, Id, Level, RequestContext, ResultWriter, Revision, Session, jsonrpc,
+};
+use crate::runs::{Owner, Record, Run, RunWriter, Runs, StoreFull};
 use crate::sync::lock;
 use crate::text::prefix;
+
+use super::Tool;
+use super::outcome::write;
+use super::run_result::result as so_far;
+use super::task::created;
 
 /// Silence of Fabric before a heartbeat progress notification.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -87,20 +94,44 @@ pub(crate) struct Caller {
     pub(crate) peer: Arc<dyn Peer>,
 }
 
+/// What an answer to a call needs.
+pub(crate) struct CallHead {
+    /// The request's id.
+    pub(crate) id: Id,
+    /// Its method.
+    pub(crate) method: &'static str,
+    /// Its revision.
+    pub(crate) revision: Revision,
+    /// Correlates the answer with its log line.
+    pub(crate) request_id: String,
+    /// The tool, whose failures are results.
+    pub(crate) tool: Option<ToolCall>,
+}
+
+/// A tool that is called.
+pub(crate) struct ToolCall {
+    /// The tool.
+    pub(crate) tool: &'static Tool,
+    /// Further fields of its log line.
+    pub(crate) fields: Vec<(&'static str, String)>,
+    /// How long its caller waits for a place, and for its run; `None`: until it ends.
+    pub(crate) patience: Option<Duration>,
+    /// How long its run is kept at least, if it was asked for as a task (2025-11-25).
+    pub(crate) ttl: Option<Duration>,
+}
+
 /// The context of one call.
 pub(crate) struct Context {
     /// What all calls share.
     pub(crate) backend: Arc<Backend>,
     /// Who calls.
     pub(crate) caller: Caller,
-    /// What its answer is to.
-    pub(crate) id: Id,
+    /// What its answer needs.
+    pub(crate) head: Arc<CallHead>,
     /// The request's revision, progress token and the like.
     pub(crate) request: RequestContext,
     /// The state of a legacy connection.
     pub(crate) session: Arc<Session>,
-    /// Correlates the answer with its log line.
-    pub(crate) request_id: String,
     notes: Mutex<Notes>,
     /// What the call holds of memory.
     memory: Mutex<Guard>,
@@ -113,8 +144,8 @@ pub(crate) struct Context {
     aborted: AtomicBool,
     /// The run, if it makes one.
     run: OnceLock<RunWriter>,
-    /// The answer to give before the end of the run, and when.
-    early: Mutex<Option<(Instant, EarlyAnswer)>>,
+    /// When to answer if the run has not ended by then, and with how many characters of its text.
+    early: Mutex<Option<(Instant, Option<usize>)>>,
     /// What its steps have used so far, where Fabric reported it.
     usage: Mutex<Option<Usage>>,
     /// The task that the run became: its caller may then leave without cancelling it, and notifications name it
@@ -191,8 +222,6 @@ fn rate_is_used_up(account: &Account, steps: u32, after: Option<Duration>) -> Er
     error
 }
 
-type EarlyAnswer = Box<dyn FnOnce() -> Answer + Send>;
-
 /// What is still to be said.
 struct Notes {
     stream_text: bool,
@@ -241,10 +270,9 @@ impl Context {
     pub(crate) fn new(
         backend: Arc<Backend>,
         caller: Caller,
-        id: Id,
+        head: Arc<CallHead>,
         request: RequestContext,
         session: Arc<Session>,
-        request_id: String,
         memory: Guard,
     ) -> Context {
         let notes = Notes {
@@ -258,10 +286,9 @@ impl Context {
         Context {
             backend,
             caller,
-            id,
+            head,
             request,
             session,
-            request_id,
             notes: Mutex::new(notes),
             memory: Mutex::new(memory),
             place: Mutex::default(),
@@ -280,12 +307,13 @@ impl Context {
         self.clone()
     }
 
-    /// Takes the place that the call came with, or waits for it, for `patience` at most.
+    /// Takes the place that the call came with, or waits for it as long as its caller has patience.
     ///
     /// # Errors
     /// `too-many-requests`, or `cancelled` if the caller left while it waited.
-    pub(crate) fn enter(&self, place: Place, patience: Option<Duration>) -> Result<(), Error> {
+    pub(crate) fn enter(&self, place: Place) -> Result<(), Error> {
         let begun = Instant::now();
+        let patience = self.tool().and_then(|called| called.patience);
         *lock(&self.open) = Some(place.open);
         let guard = match place.queued {
             None => place.guard,
@@ -361,13 +389,42 @@ impl Context {
             .map_err(|after| rate_is_used_up(account, 1, after))
     }
 
-    /// The call makes this run from now on.
-    pub(crate) fn begin_run(&self, writer: RunWriter) -> Run {
-        let run = writer.run();
+    /// The tool that is called.
+    pub(super) fn tool(&self) -> Option<&ToolCall> {
+        self.head.tool.as_ref()
+    }
+
+    /// The call makes a run with this record from now on. If its caller's patience ends first, the call gets an answer with
+    /// so many characters, at most, of the text so far, and the run goes on.
+    ///
+    /// # Errors
+    /// `too-many-requests`: there is no room for a task.
+    pub(super) fn begin_run(&self, record: Record, max_chars: Option<usize>) -> Result<(), Error> {
+        let (runs, account) = (&self.backend.runs, &self.caller.account);
+        let mut limit = self.tool().and_then(|called| called.patience);
+        let writer = match self.tool().and_then(|called| called.ttl) {
+            None => runs.begin(record, account),
+            Some(ttl) => {
+                limit = Some(Duration::ZERO);
+                let writer = runs.begin_task(record, ttl, account).map_err(|StoreFull| {
+                    let detail = "There is no room for another task: too many of yours or in all work or must be kept. \
+                                  Try again later, or call without params.task.";
+                    Error::new(Kind::TooManyRequests, detail)
+                })?;
+                let task = json!({ RELATED_TASK: { "taskId": writer.run().id() } });
+                let _ = self.task.set(task);
+                writer
+            }
+        };
         // A call makes one run at most.
         let _ = self.run.set(writer);
         self.caller.peer.begins();
-        run
+        *lock(&self.early) = limit
+            .filter(|_| runs.keeps())
+            .and_then(|limit| Instant::now().checked_add(limit))
+            .map(|at| (at, max_chars));
+        self.answer_early();
+        Ok(())
     }
 
     /// The run that this call makes.
@@ -375,25 +432,36 @@ impl Context {
         self.run.get()
     }
 
-    /// If the run is not over by then, its call gets `answer`, and the run goes on. At once if it is time already.
-    pub(crate) fn answer_after(
-        &self,
-        limit: Duration,
-        answer: impl FnOnce() -> Answer + Send + 'static,
-    ) {
-        *lock(&self.early) = Instant::now()
-            .checked_add(limit)
-            .map(|at| (at, Box::new(answer) as EarlyAnswer));
-        self.answer_early();
-    }
-
     /// Answers before the end of the run, if it is time. Without the lock: the answer may block.
     fn answer_early(&self) {
         let due = lock(&self.early).take_if(|(at, _)| *at <= Instant::now());
-        if let Some((_, answer)) = due {
+        if let (Some((_, max_chars)), Some(writer)) = (due, self.run()) {
             self.flush();
-            self.give(answer(), false);
+            self.give(self.answer_so_far(&writer.run(), max_chars), false);
         }
+    }
+
+    /// The answer to a call whose run goes on.
+    fn answer_so_far(&self, run: &Run, max_chars: Option<usize>) -> Answer {
+        let (Backend { runs, settings, .. }, account) = (&*self.backend, &self.caller.account);
+        let is_task =
+            self.is_task() || self.request.tasks && runs.promise(run, settings.keep).is_ok();
+        // Before the caller learns of it.
+        run.persist();
+        let mut result = ResultWriter::new(&self.head.id, self.head.revision);
+        if is_task {
+            created(run, settings.keep, &mut result);
+        } else {
+            let outcome = so_far(
+                run,
+                max_chars,
+                true,
+                self.backend.fabric.idle_timeout(),
+                account,
+            );
+            write(&outcome, account, &self.head.request_id, &mut result);
+        }
+        result.end()
     }
 
     /// Sends the answer of a call that is done, unless there was one.
@@ -418,14 +486,15 @@ impl Context {
         self.aborted.load(Ordering::Relaxed)
     }
 
-    /// The call is answered with a task: notifications go on and name it, and leaving no longer cancels the run.
-    pub(crate) fn become_task(&self, id: &str) {
-        let _ = self.task.set(json!({ RELATED_TASK: { "taskId": id } }));
+    /// Was it asked for as a task? Then notifications go on after the answer and name it, and leaving no longer cancels the
+    /// run.
+    pub(super) fn is_task(&self) -> bool {
+        self.task.get().is_some()
     }
 
     /// Does the caller still get messages?
     fn is_told(&self) -> bool {
-        !self.is_answered() || self.task.get().is_some()
+        !self.is_answered() || self.is_task()
     }
 
     /// Sends a whole message, if the caller still gets any.

@@ -1,7 +1,7 @@
 //! The tools: definitions, arguments, and the work with Fabric.
 //!
 //! In scope: the table of tools, arguments, the context of a call and its outcome, the log line of a call. Not in scope:
-//! MCP's messages (`server` turns definitions and outcomes into them) and HTTP (`fabric`).
+//! MCP's messages (`server` turns definitions into them) and HTTP (`fabric`).
 
 mod arguments;
 mod cancel_run;
@@ -20,6 +20,7 @@ mod policy;
 mod prompt;
 mod run_pattern;
 mod run_result;
+mod task;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,17 +30,19 @@ use log::Level;
 use crate::access::Role;
 use crate::account::Resource;
 pub(crate) use crate::config::Policy;
+use crate::config::RunSettings;
 use crate::fabric::{Error, Kind, Usage};
 use crate::logging::Line;
-use crate::protocol::Node;
+use crate::protocol::{Node, RequestContext, ResultWriter};
 use crate::{logging, metrics};
 
 use arguments::Arguments;
 pub(crate) use cancel_run::cancel;
-pub(crate) use context::{Backend, Caller, Context, Peer, Place, RELATED_TASK};
-pub(crate) use outcome::{Failure, Json, Outcome};
+pub(crate) use context::{Backend, CallHead, Caller, Context, Peer, Place, RELATED_TASK, ToolCall};
+pub(crate) use outcome::{Failure, Json, Outcome, write, write_failure};
 pub(crate) use prompt::prompt;
 pub(crate) use run_result::{end, request_id, result, silence};
+pub(crate) use task::{task, write_task};
 
 /// Every tool, in listing order. The first one needs no arguments: clients that try a server out call it with `{}`.
 pub(crate) static TOOLS: &[Tool] = &[
@@ -81,26 +84,12 @@ pub(crate) struct Prepared {
     pub(crate) fields: Vec<(&'static str, String)>,
     /// What it needs a place of while it works.
     pub(crate) place: Resource,
-    /// The run that it makes, if it makes one.
-    pub(crate) run: Option<RunPlan>,
+    /// How long its caller wants to wait for its run.
+    pub(crate) wait: Option<Duration>,
 }
 
 /// See [`Prepared::work`].
 pub(crate) type Work = Box<dyn FnOnce(&Arc<Context>) -> Result<Outcome, Failure> + Send>;
-
-/// What is known of a run before it begins.
-pub(crate) struct RunPlan {
-    /// The patterns, one after the other.
-    pub(crate) patterns: Vec<String>,
-    /// What it counts against the caller's rate: each step, and a transcript.
-    pub(crate) rate: u32,
-    /// The model asked for, or empty.
-    pub(crate) model: String,
-    /// How long its caller wants to wait for it.
-    pub(crate) wait: Option<Duration>,
-    /// How many characters its caller wants.
-    pub(crate) max_chars: Option<usize>,
-}
 
 impl Prepared {
     /// A call without cost, log fields or a wait.
@@ -111,8 +100,22 @@ impl Prepared {
             work: Box::new(work),
             fields: Vec::new(),
             place: Resource::Calls,
-            run: None,
+            wait: None,
         }
+    }
+
+    /// How long the caller waits for its run; `None`: until it ends.
+    pub(crate) fn patience(
+        &self,
+        settings: &RunSettings,
+        request: &RequestContext,
+    ) -> Option<Duration> {
+        let within = Some(settings.answer_within).filter(|within| !within.is_zero());
+        // With a progress token, the caller wants output as it arrives, which tasks do not send.
+        let task_after =
+            (request.tasks && request.progress_token.is_none()).then_some(settings.task_after);
+        self.wait
+            .or_else(|| task_after.into_iter().chain(within).min())
     }
 }
 
@@ -150,26 +153,40 @@ impl Tool {
     }
 }
 
-/// Does the work of a call and writes its log line.
-pub(crate) fn run(
-    tool: &Tool,
-    work: Work,
-    fields: &[(&'static str, String)],
-    context: &Arc<Context>,
-) -> Result<Outcome, Failure> {
+/// Does the work of a call, logs it, and writes its result, unless it was answered before. What a run has come to is stored
+/// first.
+pub(crate) fn call(work: Work, is_run: bool, context: &Arc<Context>, result: &mut ResultWriter) {
     let begun = Instant::now();
-    let running = context.run().map(|_| metrics::RunInFlight::begin());
-    let result = work(context);
-    drop(running);
-    report(
-        tool,
-        fields,
-        Some(begun.elapsed()),
-        &result,
-        context.usage(),
-        &context.request_id,
-    );
-    result
+    let outcome = work(context);
+    let request_id = &context.head.request_id;
+    if let Some(ToolCall { tool, fields, .. }) = context.tool() {
+        // A run that was not begun took no time.
+        let has_begun = !is_run || context.run().is_some();
+        let took = has_begun.then(|| begun.elapsed());
+        report(tool, fields, took, &outcome, context.usage(), request_id);
+    }
+    let (backend, account) = (&context.backend, &context.caller.account);
+    let Some(writer) = context.run() else {
+        return write(&outcome, account, request_id, result);
+    };
+    let (run, keeps) = (writer.run(), backend.runs.keeps());
+    writer.finish(end(outcome, &run, request_id));
+    // The end is told once it is stored and the run's place is free.
+    context.leave();
+    if context.is_task() {
+        context.notify(&task::status(&run, backend.settings.keep));
+    }
+    if !context.is_answered() {
+        let idle_timeout = backend.fabric.idle_timeout();
+        let outcome = run_result::result(&run, None, keeps, idle_timeout, account);
+        write(&outcome, account, request_id, result);
+        if outcome.is_err() && keeps {
+            // With the id, the caller can read a text that is truncated here.
+            result
+                .meta
+                .insert("run_id".into(), run.id().to_string().into());
+        }
+    }
 }
 
 /// Counts and logs a call of `tool` that never ran; it has `fields` if its arguments were valid.

@@ -1,10 +1,20 @@
-//! The result of a call, or its failure.
+//! The result of a call, or its failure, and how they are written.
 
 use serde::Serialize;
 
-use crate::fabric::Error;
-use crate::protocol::jsonrpc;
+use crate::account::{Account, Full};
+use crate::config::MAX_PARTIAL_TEXT;
+use crate::fabric::{Error, no_room};
+use crate::protocol::{Feature, ResultWriter, error_object, jsonrpc};
 use crate::runs::End;
+use crate::text::prefix;
+use crate::time;
+
+/// Version of the result format, in `_meta`. Adding an optional field does not change it.
+const SCHEMA_VERSION: u32 = 1;
+
+/// Space for everything around the text of a result, in bytes.
+const FRAME: usize = 1 << 10;
 
 /// A serialisable value with its type erased.
 pub(crate) trait Json: Send {
@@ -141,4 +151,99 @@ impl From<Error> for Failure {
             logged: None,
         }
     }
+}
+
+/// A text item of `content`.
+#[derive(Serialize)]
+struct TextContent<'a> {
+    r#type: &'static str,
+    text: &'a str,
+}
+
+fn content(text: &str) -> TextContent<'_> {
+    TextContent {
+        r#type: "text",
+        text,
+    }
+}
+
+/// Writes the result of a call, success or failure. Its memory is charged to `account`.
+pub(crate) fn write(
+    outcome: &Result<Outcome, Failure>,
+    account: &Account,
+    request_id: &str,
+    result: &mut ResultWriter,
+) {
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(failure) => return write_failure(failure, request_id, result),
+    };
+    let structured = result.revision.knows(Feature::StructuredContent);
+    let mut json = Vec::new();
+    let text = outcome.structured.text();
+    if text.is_none() {
+        outcome.structured.write(&mut json);
+    }
+    let copies = if structured { 2 } else { 1 };
+    let needed = text.map_or(json.len() + json.len() / 4, jsonrpc::string_len) * copies + FRAME;
+    // Charged before it is written: JSON may be several times as long as its text.
+    if let Err(Full) = result.reserve(account, needed) {
+        let partial = text.map(|text| prefix(text, MAX_PARTIAL_TEXT).to_owned());
+        let failure = Failure {
+            partial: partial.into_iter().collect(),
+            ..no_room().into()
+        };
+        return write_failure(&failure, request_id, result);
+    }
+    envelope(result);
+    let out = result.key("content");
+    out.extend_from_slice(br#"[{"type":"text","text":"#);
+    match text {
+        Some(text) => jsonrpc::write_json(out, text),
+        None => outcome.structured.write_as_string(out, &json),
+    }
+    out.push(b'}');
+    for warning in &outcome.warnings {
+        out.push(b',');
+        jsonrpc::write_json(out, &content(warning));
+    }
+    out.push(b']');
+    if structured {
+        let out = result.key("structuredContent");
+        match json.is_empty() {
+            false => out.extend_from_slice(&json),
+            true => outcome.structured.write(out),
+        }
+    }
+    result.field("isError", &false);
+}
+
+/// Writes the result of a call that failed: a paragraph, what had arrived, and the error object in `_meta`.
+pub(crate) fn write_failure(failure: &Failure, request_id: &str, result: &mut ResultWriter) {
+    envelope(result);
+    let error = &failure.error;
+    let said = format!(
+        "{}. {} {}",
+        error.kind.title(),
+        error.detail,
+        error.kind.urn()
+    );
+    let partial = failure.partial.iter().map(String::as_str);
+    let content: Vec<_> = std::iter::once(said.as_str())
+        .chain(partial)
+        .map(content)
+        .collect();
+    result.field("content", &content).field("isError", &true);
+    result
+        .meta
+        .insert("error".into(), error_object(error, request_id).into());
+}
+
+fn envelope(result: &mut ResultWriter) {
+    result
+        .meta
+        .insert("schema_version".into(), SCHEMA_VERSION.into());
+    result
+        .meta
+        .insert("generated_at".into(), time::now().into());
 }

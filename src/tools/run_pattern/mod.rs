@@ -18,7 +18,7 @@ use crate::config::{MAX_ATTACHMENTS, MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error, Kind};
 use crate::text::is_language;
 
-use super::{Arguments, Policy, Prepared, RunPlan, Tool, refused};
+use super::{Arguments, Policy, Prepared, Tool, refused};
 use input::InputSource;
 use run::RunPattern;
 
@@ -187,39 +187,21 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         stream,
         strip_thinking,
         max_chars,
-    };
-    let patterns = run
-        .steps
-        .iter()
-        .map(|step| step.pattern.as_str().to_owned());
-    let transcripts = u32::from(matches!(input, InputSource::Video(..)));
-    let plan = RunPlan {
-        rate: run.steps.len() as u32 + transcripts,
-        patterns: patterns.collect(),
-        model: run.steps[0].model.clone(),
         wait: wait.map(|seconds| Duration::from_secs(seconds as u64)),
-        max_chars,
     };
-    let patterns = plan
-        .patterns
-        .iter()
-        .map(|pattern| ("pattern", pattern.clone()));
+    let patterns = run.patterns().map(|pattern| ("pattern", pattern));
     let mut models: Vec<_> = run.steps.iter().map(Chat::model_label).collect();
     models.dedup();
     let models = models.iter().map(|model| ("model", (*model).to_owned()));
     let dry = dry_run.then(|| ("dry_run", "true".to_owned()));
-    let fields = patterns.chain(models).chain(dry).collect();
-    let prepared = Prepared {
-        fields,
-        ..Prepared::new(move |context| run.run(input, context))
-    };
-    Ok(match dry_run {
-        true => prepared,
-        false => Prepared {
-            place: Resource::Runs,
-            run: Some(plan),
-            ..prepared
+    Ok(Prepared {
+        fields: patterns.chain(models).chain(dry).collect(),
+        place: match dry_run {
+            true => Resource::Calls,
+            false => Resource::Runs,
         },
+        wait: run.wait,
+        ..Prepared::new(move |context| run.run(input, context))
     })
 }
 

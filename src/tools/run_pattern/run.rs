@@ -1,16 +1,19 @@
 //! Running the steps, one after the other.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Chat, Error, Kind, Name, Wait};
+use crate::metrics::RunInFlight;
+use crate::runs::Record;
 use crate::text::shown;
 use crate::tools::echo::without_echo;
 use crate::tools::get_pattern_details::part;
 use crate::tools::run_result::DEFAULT_FORMAT;
-use crate::tools::{Context, Failure, Outcome, prompt};
+use crate::tools::{Context, Failure, Outcome, prompt, refused};
 
 use super::input::{InputSource, doubt};
 use super::output::Output;
@@ -36,6 +39,8 @@ pub(super) struct RunPattern {
     pub(super) stream: bool,
     pub(super) strip_thinking: bool,
     pub(super) max_chars: Option<usize>,
+    /// How long its caller wants to wait.
+    pub(super) wait: Option<Duration>,
 }
 
 /// The result of a dry run.
@@ -54,6 +59,10 @@ impl RunPattern {
         input: InputSource,
         context: &Arc<Context>,
     ) -> Result<Outcome, Failure> {
+        let _running = match self.dry_run {
+            true => None,
+            false => Some(self.begin(&input, context)?),
+        };
         let short = |text: &str| (text.len() <= MAX_ECHO).then(|| text.to_owned());
         self.echo = short(input.own_text());
         // Before a transcript, which may take a minute; the guard sees the whole input when its step is run.
@@ -66,6 +75,27 @@ impl RunPattern {
             false => self.steps(input, warnings, context),
         };
         done.map_err(|failure| self.with_log(failure))
+    }
+
+    /// The patterns, one after the other.
+    pub(super) fn patterns(&self) -> impl Iterator<Item = String> {
+        self.steps
+            .iter()
+            .map(|step| step.pattern.as_str().to_owned())
+    }
+
+    /// Begins the run, which counts as one in flight until the returned value is dropped.
+    fn begin(&self, input: &InputSource, context: &Context) -> Result<RunInFlight, Error> {
+        if !context.backend.runs.keeps() && self.wait.is_some() {
+            let detail = "`wait_seconds` cannot be used: this server keeps no runs (--keep-runs 0). Leave it out.";
+            return Err(refused(detail).about("wait_seconds"));
+        }
+        let transcripts = u32::from(matches!(input, InputSource::Video(..)));
+        context.may_begin(self.steps.len() as u32 + transcripts)?;
+        let (owner, model) = (&context.caller.owner, &self.steps[0].model);
+        let record = Record::new(owner.clone(), self.patterns().collect(), model.clone());
+        context.begin_run(record, self.max_chars)?;
+        Ok(RunInFlight::begin())
     }
 
     fn with_log(&self, failure: Failure) -> Failure {

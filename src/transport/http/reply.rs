@@ -19,9 +19,9 @@ use crate::fabric::{Error, Kind};
 use crate::http::{EventStream, Head};
 use crate::protocol::jsonrpc::{self, INVALID_REQUEST};
 use crate::protocol::{Answer, NoId};
-use crate::server::{Call, CallHead, refuse};
+use crate::server::{Call, refuse};
 use crate::sync::{lock, try_lock};
-use crate::tools::Peer;
+use crate::tools::{CallHead, Peer};
 
 use super::super::batch::Batch;
 use super::super::inflight::Cancel;
