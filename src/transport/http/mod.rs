@@ -36,8 +36,6 @@ pub(crate) struct Listening {
     http: Arc<HttpServer>,
     server: Arc<Server>,
     streams: Arc<Streams>,
-    /// HTTP+SSE: its streams stay open until everything is answered.
-    streams_carry_answers: bool,
 }
 
 impl Listening {
@@ -59,9 +57,8 @@ impl Listening {
         let http = HttpServer::bind((config.host.as_str(), config.port), limits)
             .map_err(|error| cannot_listen(config, &error))?;
         let http = Arc::new(http);
-        let streams_carry_answers = config.transport == Transport::Sse;
         let streams = Arc::<Streams>::default();
-        let endpoint: Box<dyn Endpoint> = if streams_carry_answers {
+        let endpoint: Box<dyn Endpoint> = if config.transport == Transport::Sse {
             Box::new(Sse::new(config, server.clone(), streams.clone()))
         } else {
             Box::new(Streamable::new(config, server.clone(), streams.clone()))
@@ -80,7 +77,6 @@ impl Listening {
             http,
             server,
             streams,
-            streams_carry_answers,
         })
     }
 
@@ -97,11 +93,7 @@ impl Listening {
         backend.accounts.close();
         // Idle connections end now, the others with their answer.
         self.http.drain(Instant::now());
-        if self.streams_carry_answers {
-            self.streams.leave();
-        } else {
-            self.streams.end();
-        }
+        self.streams.leave();
         drain(backend, limit);
         self.streams.end();
         // What has been answered still has to be written.

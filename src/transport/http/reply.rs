@@ -41,7 +41,7 @@ pub(super) struct Accepts {
 }
 
 impl Accepts {
-    /// Reads `Accept`. Without it, everything is accepted.
+    /// Reads `Accept`. Without it, everything is accepted. Weights are ignored: what MCP's clients name, they accept.
     pub(super) fn read(head: &Head) -> Accepts {
         Accepts::of(head.headers_named("accept"))
     }
@@ -58,11 +58,7 @@ impl Accepts {
             events: everything,
         };
         for range in ranges {
-            let mut parts = range.split(';').map(str::trim);
-            let media = parts.next().unwrap_or_default();
-            if parts.any(is_zero) {
-                continue;
-            }
+            let media = range.split(';').next().unwrap_or_default().trim_end();
             let is_one_of =
                 |types: [&str; 3]| types.iter().any(|known| known.eq_ignore_ascii_case(media));
             accepts.json |= is_one_of(["application/json", "application/*", "*/*"]);
@@ -70,16 +66,6 @@ impl Accepts {
         }
         accepts
     }
-}
-
-/// Is this parameter the weight 0, which excludes a type?
-fn is_zero(parameter: &str) -> bool {
-    let weight = parameter
-        .strip_prefix("q=")
-        .or_else(|| parameter.strip_prefix("Q="));
-    weight.is_some_and(|weight| {
-        weight.starts_with('0') && weight.bytes().all(|b| matches!(b, b'0' | b'.'))
-    })
 }
 
 /// The response to one request.
@@ -373,8 +359,6 @@ mod tests {
             (&["application/json"], true, false),
             (&["TEXT/Event-Stream;charset=utf-8"], false, true),
             (&["application/*;q=0.5,text/html"], true, false),
-            (&["text/event-stream;q=0, */*;q=0.1"], true, true),
-            (&["application/json;q=0.000"], false, false),
             (&["text/html"], false, false),
         ] {
             assert_eq!(

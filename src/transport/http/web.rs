@@ -215,9 +215,7 @@ impl<'a> Visit<'a> {
 
     /// Answers with a body of known size, in these parts.
     pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
-        metrics::RESPONSES.add([status], 1);
-        self.exchange
-            .respond(status, &with_cors(headers, self.origin), body);
+        self.defer().respond(status, headers, body);
     }
 
     /// Answers 202 without a body.
