@@ -66,14 +66,6 @@ impl Id {
             _ => return None,
         })
     }
-
-    /// Its length as JSON, in bytes.
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Id::Number(_) => 20,
-            Id::Text(text) => string_len(text),
-        }
-    }
 }
 
 /// One message.

@@ -1,7 +1,6 @@
 //! Subscribers to changes of lists and tasks: modern `subscriptions/listen`, and legacy clients that list prompts or
 //! resources. While there are any, the list of patterns is read once per time-to-live of the catalogue.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::Duration;
@@ -198,33 +197,23 @@ impl Listener {
         }
     }
 
-    /// Sends the status of its tasks until all have ended or the listener is gone.
-    fn watch(listener: &Weak<Listener>, keep: Duration) {
-        let mut told = HashMap::new();
-        loop {
-            let Some(listener) = listener.upgrade() else {
-                return;
-            };
-            let mut working = None;
-            for run in &listener.tasks {
-                let state = run.bare().state;
-                if told.insert(run.id(), state).unwrap_or(RunState::Working) != state {
-                    let meta = listener.meta.clone().unwrap_or_default();
-                    if let Some(message) =
-                        tasks::changed(run, keep, meta, listener.revision, &listener.account)
-                        && !(listener.sink)(&message)
-                    {
-                        return;
-                    }
-                }
-                if state == RunState::Working {
-                    working = Some(run.clone());
+    /// Sends the result of each of its tasks once it ends, until all have or the listener is gone.
+    fn watch(listener: &Weak<Listener>, mut working: Vec<Run>, keep: Duration) {
+        while let Some(listener) = listener.upgrade() {
+            let is_working = |run: &mut Run| run.bare().state == RunState::Working;
+            let ended: Vec<Run> = working.extract_if(.., |run| !is_working(run)).collect();
+            for run in ended {
+                let meta = listener.meta.clone().unwrap_or_default();
+                let message =
+                    tasks::changed(&run, keep, meta, listener.revision, &listener.account);
+                if message.is_some_and(|message| !(listener.sink)(&message)) {
+                    return;
                 }
             }
             // The listener may leave during the wait.
             drop(listener);
-            let Some(working) = working else { return };
-            working.wait(None, LOOK, &mut || true);
+            let Some(run) = working.first() else { return };
+            run.wait(None, LOOK, &mut || true);
         }
     }
 
@@ -274,14 +263,14 @@ impl Subscriptions {
         let mut all = self.lock();
         all.listeners.push(listener.clone());
         if !all.polled {
-            all.polled = start("poller", self.clone(), |all| all.poll());
+            let subscriptions = self.clone();
+            all.polled = start("poller", move || subscriptions.poll());
         }
         drop(all);
         if !listener.tasks.is_empty() {
             let keep = self.keep;
-            start("tasks", Arc::downgrade(&listener), move |listener| {
-                Listener::watch(&listener, keep);
-            });
+            let (weak, tasks) = (Arc::downgrade(&listener), listener.tasks.clone());
+            start("tasks", move || Listener::watch(&weak, tasks, keep));
         }
         Registration {
             all: self.clone(),
@@ -319,12 +308,12 @@ impl Subscriptions {
 }
 
 /// Starts a thread for subscribers. False if there is none: then they are told nothing.
-fn start<T: Send + 'static>(name: &str, with: T, work: impl FnOnce(T) + Send + 'static) -> bool {
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     let thread = thread::Builder::new()
         .name(name.to_owned())
         .stack_size(WORKER_STACK);
     thread
-        .spawn(move || work(with))
+        .spawn(work)
         .inspect_err(|error| log::warn!("changes cannot be told to subscribers: {error}"))
         .is_ok()
 }

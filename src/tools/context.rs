@@ -27,7 +27,6 @@ use crate::protocol::{
 };
 use crate::runs::{Owner, Record, Run, RunWriter, Runs, StoreFull};
 use crate::sync::lock;
-use crate::text::prefix;
 
 use super::Tool;
 use super::outcome::write;
@@ -36,10 +35,8 @@ use super::task::created;
 
 /// Silence of Fabric before a heartbeat progress notification.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// Most text of one notification, in bytes, so that little waits for a slow reader whatever Fabric sends at once.
+/// Most text that is collected for one notification, in bytes, unless one event of Fabric's has more.
 const MOST_TEXT: usize = 16 << 10;
-/// A progress token up to this length (a UUID fits) may be repeated with every flush. Bytes.
-const SHORT_TOKEN: usize = 64;
 /// The level of streamed chunks.
 const CHUNK_LEVEL: Level = Level::INFO;
 /// The `_meta` key of 2025-11-25 for the task that a message belongs to.
@@ -190,17 +187,13 @@ fn busy(account: &Account, what: Resource) -> Error {
     let most = account
         .most(Resource::Runs)
         .filter(|most| what == Resource::Runs && account.held(what) >= *most);
-    let detail = match most {
-        Some(most) => format!(
-            "You have {most} under way, as many runs as this server takes from one caller. Wait for one of them to end, \
-             then try again."
-        ),
-        None if what == Resource::Runs || account.is_alone() => {
-            "Too many calls are running and waiting already. Wait for one of them to end, then try again.".to_owned()
-        }
-        None => "You have as many calls under way as one caller may. Wait for one of them to end, then try again."
-            .to_owned(),
-    };
+    let most = most.map_or_else(
+        || "Too many calls are running and waiting already.".to_owned(),
+        |most| {
+            format!("You have {most} under way, as many runs as this server takes from one caller.")
+        },
+    );
+    let detail = format!("{most} Wait for one of them to end, then try again.");
     Error::new(Kind::TooManyRequests, detail)
 }
 
@@ -523,12 +516,10 @@ impl Context {
             self.flush_pending(&mut notes);
             notes.format = format.to_owned();
         }
-        for piece in pieces(content) {
-            if notes.pending.len() + piece.len() > MOST_TEXT {
-                self.flush_pending(&mut notes);
-            }
-            notes.pending.push_str(piece);
+        if notes.pending.len() + content.len() > MOST_TEXT {
+            self.flush_pending(&mut notes);
         }
+        notes.pending.push_str(content);
     }
 
     /// Tells the caller of another event of Fabric's: its type, and what it says.
@@ -620,12 +611,7 @@ impl Context {
 
 impl Wait for Context {
     fn before_blocking(&self) {
-        let mut notes = self.notes();
-        // Each message repeats a long token: wait until there is as much text, at most one slice.
-        let token = self.request.progress_token.as_ref().map_or(0, Id::len);
-        if token <= SHORT_TOKEN || notes.pending.len() + notes.unsaid as usize >= token {
-            self.flush_pending(&mut notes);
-        }
+        self.flush();
     }
 
     fn still_waiting(&self) -> Result<(), Stop> {
@@ -664,15 +650,6 @@ impl Wait for Context {
     fn release(&self, bytes: usize) {
         lock(&self.memory).shrink(bytes);
     }
-}
-
-/// The text in pieces of at most [`MOST_TEXT`] bytes, cut between characters.
-fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
-    std::iter::from_fn(move || {
-        let piece = prefix(text, MOST_TEXT);
-        text = &text[piece.len()..];
-        (!piece.is_empty()).then_some(piece)
-    })
 }
 
 #[cfg(test)]

@@ -30,15 +30,13 @@ impl Cancel {
     }
 }
 
-/// What is in flight under an id.
-enum InflightEntry {
-    Call(Cancel),
-    /// A subscription, with what to send when the server ends it.
-    Listen {
-        _place: Registration,
-        end: Vec<Vec<u8>>,
-        _held: Vec<Guard>,
-    },
+/// A subscription of the connection.
+struct InflightListen {
+    _place: Registration,
+    /// What to send when the server ends it.
+    end: Vec<Vec<u8>>,
+    /// What it holds while it lasts.
+    _held: Option<Guard>,
 }
 
 /// The requests of one connection that have no answer yet.
@@ -47,9 +45,14 @@ pub(crate) struct Inflight(Mutex<InflightState>);
 
 #[derive(Default)]
 struct InflightState {
-    entries: HashMap<Id, InflightEntry>,
-    /// Everything was stopped.
-    stopped: bool,
+    calls: HashMap<Id, Cancel>,
+    listens: HashMap<Id, InflightListen>,
+}
+
+impl InflightState {
+    fn contains(&self, id: &Id) -> bool {
+        self.calls.contains_key(id) || self.listens.contains_key(id)
+    }
 }
 
 impl Inflight {
@@ -57,21 +60,14 @@ impl Inflight {
         lock(&self.0)
     }
 
-    /// Registers a call. `None` if the id is in use: the first call goes on. After [`Inflight::cancel_all`] it is
-    /// cancelled from the start: its message was read while the connection or session ended.
+    /// Registers a call. `None` if the id is in use: the first call goes on.
     pub(crate) fn begin(&self, id: &Id) -> Option<Cancel> {
         let mut state = self.lock();
-        if state.entries.contains_key(id) {
+        if state.contains(id) {
             return None;
         }
         let cancel = Cancel::default();
-        if state.stopped {
-            cancel.cancel();
-        } else {
-            state
-                .entries
-                .insert(id.clone(), InflightEntry::Call(cancel.clone()));
-        }
+        state.calls.insert(id.clone(), cancel.clone());
         Some(cancel)
     }
 
@@ -81,81 +77,63 @@ impl Inflight {
         id: &Id,
         place: impl FnOnce() -> Registration,
         end: Vec<Vec<u8>>,
-        held: Vec<Guard>,
+        held: Option<Guard>,
     ) -> bool {
         let mut state = self.lock();
-        if state.entries.contains_key(id) {
+        if state.contains(id) {
             return false;
         }
-        state.entries.insert(
-            id.clone(),
-            InflightEntry::Listen {
-                _place: place(),
-                end,
-                _held: held,
-            },
-        );
+        let listen = InflightListen {
+            _place: place(),
+            end,
+            _held: held,
+        };
+        state.listens.insert(id.clone(), listen);
         true
     }
 
     /// Is the id in use?
     pub(crate) fn contains(&self, id: &Id) -> bool {
-        self.lock().entries.contains_key(id)
+        self.lock().contains(id)
     }
 
     /// Removes a call. Is its answer still wanted?
     pub(crate) fn finish(&self, id: &Id, cancel: &Cancel) -> bool {
         let mut state = self.lock();
         // The id may be in use again after it was cancelled.
-        let own = matches!(state.entries.get(id), Some(InflightEntry::Call(other)) if Arc::ptr_eq(&other.0, &cancel.0));
+        let is_own = |other: &Cancel| Arc::ptr_eq(&other.0, &cancel.0);
+        let own = state.calls.get(id).is_some_and(is_own);
         if own {
-            state.entries.remove(id);
+            state.calls.remove(id);
         }
         own && !cancel.is_cancelled()
     }
 
     /// Stops what is in flight under `id`, if anything is. Its answer is not wanted any more.
     pub(crate) fn cancel(&self, id: &Id) {
-        let entry = self.lock().entries.remove(id);
-        if let Some(InflightEntry::Call(cancel)) = &entry {
+        let mut state = self.lock();
+        let stopped = (state.calls.remove(id), state.listens.remove(id));
+        drop(state);
+        if let (Some(cancel), _) = stopped {
             cancel.cancel();
         }
     }
 
-    /// Stops everything, and whatever is still to begin.
+    /// Stops everything.
     pub(crate) fn cancel_all(&self) {
-        let entries = {
-            let mut state = self.lock();
-            state.stopped = true;
-            std::mem::take(&mut state.entries)
-        };
-        for entry in entries.values() {
-            if let InflightEntry::Call(cancel) = entry {
-                cancel.cancel();
-            }
-        }
+        let stopped = std::mem::take(&mut *self.lock());
+        stopped.calls.values().for_each(Cancel::cancel);
     }
 
     /// Ends all subscriptions. Returns what has to be sent for that.
     pub(crate) fn end_listening(&self) -> Vec<Vec<u8>> {
-        let mut state = self.lock();
-        let is_listen =
-            |_: &Id, entry: &mut InflightEntry| matches!(entry, InflightEntry::Listen { .. });
-        let ended = state.entries.extract_if(is_listen);
-        let messages = ended.flat_map(|(_, entry)| match entry {
-            InflightEntry::Listen { end, .. } => end,
-            InflightEntry::Call(_) => Vec::new(),
-        });
-        messages.collect()
+        let ended = std::mem::take(&mut self.lock().listens);
+        ended.into_values().flat_map(|listen| listen.end).collect()
     }
 
     /// How many subscriptions there are.
     pub(crate) fn listening(&self) -> usize {
-        self.lock()
-            .entries
-            .values()
-            .filter(|e| matches!(e, InflightEntry::Listen { .. }))
-            .count()
+        self.lock().listens.len()
     }
 }
 
@@ -177,15 +155,5 @@ mod tests {
         let second = all.begin(&id(1)).unwrap();
         assert!(!all.finish(&id(1), &first), "the first is gone");
         assert!(all.finish(&id(1), &second), "the second is another call");
-    }
-
-    #[test]
-    fn what_begins_after_everything_was_stopped_is_stopped_too() {
-        let all = Inflight::default();
-        let before = all.begin(&id(1)).unwrap();
-        all.cancel_all();
-        let after = all.begin(&id(2)).unwrap();
-        assert!(before.is_cancelled() && after.is_cancelled());
-        assert!(!all.finish(&id(2), &after));
     }
 }

@@ -160,12 +160,10 @@ impl Pipe {
         if account.is_closed() {
             return refuse(Error::stopped());
         }
-        // Its id is kept here, with the listener, and in what is sent at its end.
-        let mut held = vec![(Resource::Memory, 8 * listen.id().len())];
         // A thread watches its tasks.
-        held.extend(listen.has_tasks().then_some((Resource::Streams, 1)));
-        let held = held.into_iter().map(|(what, n)| account.take(what, n));
-        let Ok(held) = held.collect() else {
+        let held = listen.has_tasks();
+        let held = held.then(|| account.take(Resource::Streams, 1));
+        let Ok(held) = held.transpose() else {
             return refuse(too_many());
         };
         let mut end = vec![listen.end().body.into_bytes()];

@@ -132,16 +132,11 @@ impl Sse {
             Ok(read) => read,
             Err(answer) => return visit.no_room(&answer),
         };
-        if inbound.incoming.is_err() {
-            let session = Arc::new(Session::http());
-            if let Action::Answer(answer) =
-                self.server.receive(&session, inbound, None, guest.account)
-            {
-                visit.respond(400, &[JSON], &answer.body.parts());
-            }
-            return;
-        }
+        let is_message = inbound.incoming.is_ok();
         let action = pipe.decide(inbound, guest.account);
+        if let (Action::Answer(answer), false) = (&action, is_message) {
+            return visit.respond(400, &[JSON], &answer.body.parts());
+        }
         drop((body, parsing));
         let answer = visit.defer();
         let Some(_acting) = guest
