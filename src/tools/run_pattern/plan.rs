@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::fabric::names::{did_you_mean, in_quotes};
 use crate::fabric::{
-    Age, Catalog, Chat, Client, Error, Kind, Models, NO_STRATEGIES, Name, Names, StoredKind,
-    Strategy, Wait, lacks_nothing, not_found, template,
+    Age, Chat, Error, Kind, Models, NO_STRATEGIES, Name, Names, StoredKind, Strategy,
+    lacks_nothing, not_found, template,
 };
 use crate::text::shown;
 use crate::tools::list_contexts::no_folder;
@@ -28,19 +28,18 @@ pub(super) fn check(
     input: &str,
     context: &Arc<Context>,
 ) -> Result<Vec<String>, Error> {
-    let plan = Plan::new(steps, context);
     let mut warnings = Vec::new();
-    plan.strategies()?;
+    strategies(steps, context)?;
     for step in steps {
-        plan.context(step)?;
-        warnings.extend(plan.session(step)?);
+        stored_context(step, context)?;
+        warnings.extend(session(step, context)?);
     }
     // A single run with a wrong model fails without cost, so models are checked only after it failed.
     if let [step] = steps {
-        plan.known_variables(step)?;
+        known_variables(step, context)?;
     } else {
-        plan.patterns(input)?;
-        warnings.extend(plan.models()?);
+        patterns(steps, input, context)?;
+        warnings.extend(models(steps, context)?);
     }
     Ok(warnings)
 }
@@ -50,18 +49,21 @@ pub(super) fn explain(step: &Chat, error: Error, context: &Arc<Context>) -> Erro
     if error.kind == Kind::Cancelled {
         return error;
     }
-    let plan = Plan::new(std::slice::from_ref(step), context);
     // The pattern may not exist; the names are read only after a failure.
-    let mut error = plan.fabric.explain(&step.pattern, error, &plan.wait);
+    let mut error = context
+        .backend
+        .fabric
+        .explain(&step.pattern, error, &context.wait());
     if !matches!(error.kind, Kind::FabricInternal | Kind::ApiError) || error.retry_after.is_some() {
         return error;
     }
     // Fabric names one at a time.
-    if let Err(lacking) = plan.variables(step) {
+    if let Err(lacking) = variables(step, context) {
         return lacking;
     }
-    if plan.names_a_model() {
-        match plan.listed_models() {
+    let steps = std::slice::from_ref(step);
+    if names_a_model(steps) {
+        match listed_models(steps, context) {
             Err(stopped) => return stopped,
             Ok(Some(models)) => {
                 let why = unknown_model(&models, step).map(|(_, why)| why);
@@ -75,171 +77,162 @@ pub(super) fn explain(step: &Chat, error: Error, context: &Arc<Context>) -> Erro
     error
 }
 
-/// Steps, and what they are checked with.
-struct Plan<'a> {
-    steps: &'a [Chat],
-    fabric: &'a Client,
-    catalog: &'a Catalog,
-    wait: Arc<dyn Wait>,
+/// Refuses an unknown strategy: old versions of Fabric ignore it silently.
+fn strategies(steps: &[Chat], context: &Arc<Context>) -> Result<(), Error> {
+    let names = |all: &Vec<Strategy>| all.iter().map(|one| one.name.as_str()).collect();
+    let read = |age| {
+        let all = context.backend.catalog.strategies(age, &context.wait())?;
+        Ok(all.as_ref().as_ref().map(names))
+    };
+    for (i, step) in steps.iter().enumerate() {
+        let Some(name) = &step.strategy else { continue };
+        let argument = format!("{}strategy_name", place(i));
+        // Without the list, no other strategy can be checked either.
+        let Some(known) = listed(name, read)? else {
+            break;
+        };
+        let words = ("strategy", "fabric_list_strategies");
+        is_known(&argument, words, name, known, || NO_STRATEGIES.to_string())?;
+    }
+    Ok(())
 }
 
-impl Plan<'_> {
-    fn new<'a>(steps: &'a [Chat], context: &'a Arc<Context>) -> Plan<'a> {
-        Plan {
-            steps,
-            fabric: &context.backend.fabric,
-            catalog: &context.backend.catalog,
-            wait: context.wait(),
+/// Refuses an unknown context: Fabric's error would show a path of its host.
+fn stored_context(step: &Chat, context: &Arc<Context>) -> Result<(), Error> {
+    let Some(name) = &step.context else {
+        return Ok(());
+    };
+    let Some(known) = listed(name, |age| stored(StoredKind::Contexts, age, context))? else {
+        return Ok(());
+    };
+    let words = ("context", "fabric_list_contexts");
+    is_known("context_name", words, name, known, || {
+        no_folder(StoredKind::Contexts)
+    })
+}
+
+/// Warns of a new session, which Fabric starts silently: it may be a typing error.
+fn session(step: &Chat, context: &Arc<Context>) -> Result<Option<String>, Error> {
+    let Some(name) = &step.session else {
+        return Ok(None);
+    };
+    let known = listed(name, |age| stored(StoredKind::Sessions, age, context))?.flatten();
+    let name = name.as_str();
+    Ok(known.filter(|names| !names.contains(name)).map(|names| {
+        let hint = did_you_mean(name, &names);
+        format!("Fabric had no session named \"{name}\", so this run began without earlier messages.{hint}")
+    }))
+}
+
+fn stored(what: StoredKind, age: Age, context: &Arc<Context>) -> Result<Option<Names>, Error> {
+    context
+        .backend
+        .catalog
+        .stored(age, what, &context.wait())
+        .map(Arc::unwrap_or_clone)
+}
+
+/// Refuses a run without the variables of the cached pattern, once a fresh read confirms them.
+fn known_variables(step: &Chat, context: &Arc<Context>) -> Result<(), Error> {
+    let latest = context.backend.catalog.latest();
+    let cached = latest
+        .as_ref()
+        .and_then(|all| all.pattern(step.pattern.as_str()));
+    match cached {
+        Some(pattern) if given(step, &pattern.variables).is_err() => variables(step, context),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a run without the variables of the pattern, if it can be read.
+fn variables(step: &Chat, context: &Arc<Context>) -> Result<(), Error> {
+    match unless_cancelled(
+        context
+            .backend
+            .fabric
+            .pattern(&step.pattern, &context.wait()),
+    )? {
+        Some(pattern) => given(step, &pattern.variables()),
+        None => Ok(()),
+    }
+}
+
+/// Refuses unknown patterns and missing variables of a chain.
+fn patterns(steps: &[Chat], input: &str, context: &Arc<Context>) -> Result<(), Error> {
+    let names = context.backend.catalog.names(Age::Fresh, &context.wait())?;
+    for (i, step) in steps.iter().enumerate() {
+        let (
+            place,
+            Chat {
+                pattern, variables, ..
+            },
+        ) = (place(i), step);
+        if !names.contains(pattern.as_str()) {
+            let mut error = not_found(pattern, &names);
+            error.detail = format!("`{place}pattern_name`: {} Nothing was run.", error.detail);
+            return Err(error);
+        }
+        let read = context.backend.fabric.pattern(pattern, &context.wait())?;
+        let argument = format!("{place}variables");
+        lacks_nothing(&argument, pattern, &read.variables(), variables)?;
+        // Checked again with its input when the step is run.
+        if !variables.is_empty() {
+            let input = if i == 0 { input } else { "" };
+            template::check(&read, variables, input).map_err(|error| {
+                let place = match place.trim_end_matches('.') {
+                    "" => String::new(),
+                    place => format!("In {place}: "),
+                };
+                refused(format!("{place}{} Nothing was run.", error.detail))
+            })?;
         }
     }
+    Ok(())
+}
 
-    /// Refuses an unknown strategy: old versions of Fabric ignore it silently.
-    fn strategies(&self) -> Result<(), Error> {
-        let names = |all: &Vec<Strategy>| all.iter().map(|one| one.name.as_str()).collect();
-        let read = |age| {
-            let all = self.catalog.strategies(age, &self.wait)?;
-            Ok(all.as_ref().as_ref().map(names))
-        };
-        for (i, step) in self.steps.iter().enumerate() {
-            let Some(name) = &step.strategy else { continue };
-            let argument = format!("{}strategy_name", place(i));
-            // Without the list, no other strategy can be checked either.
-            let Some(known) = listed(name, read)? else {
-                break;
-            };
-            let words = ("strategy", "fabric_list_strategies");
-            is_known(&argument, words, name, known, || NO_STRATEGIES.to_string())?;
-        }
-        Ok(())
+/// Refuses unknown models and vendors of a chain.
+fn models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<String>, Error> {
+    if !names_a_model(steps) {
+        return Ok(None);
     }
-
-    /// Refuses an unknown context: Fabric's error would show a path of its host.
-    fn context(&self, step: &Chat) -> Result<(), Error> {
-        let Some(name) = &step.context else {
-            return Ok(());
-        };
-        let Some(known) = listed(name, |age| self.stored(StoredKind::Contexts, age))? else {
-            return Ok(());
-        };
-        let words = ("context", "fabric_list_contexts");
-        is_known("context_name", words, name, known, || {
-            no_folder(StoredKind::Contexts)
-        })
-    }
-
-    /// Warns of a new session, which Fabric starts silently: it may be a typing error.
-    fn session(&self, step: &Chat) -> Result<Option<String>, Error> {
-        let Some(name) = &step.session else {
-            return Ok(None);
-        };
-        let known = listed(name, |age| self.stored(StoredKind::Sessions, age))?.flatten();
-        let name = name.as_str();
-        Ok(known.filter(|names| !names.contains(name)).map(|names| {
-            let hint = did_you_mean(name, &names);
-            format!("Fabric had no session named \"{name}\", so this run began without earlier messages.{hint}")
-        }))
-    }
-
-    fn stored(&self, what: StoredKind, age: Age) -> Result<Option<Names>, Error> {
-        self.catalog
-            .stored(age, what, &self.wait)
-            .map(Arc::unwrap_or_clone)
-    }
-
-    /// Refuses a run without the variables of the cached pattern, once a fresh read confirms them.
-    fn known_variables(&self, step: &Chat) -> Result<(), Error> {
-        let latest = self.catalog.latest();
-        let cached = latest
-            .as_ref()
-            .and_then(|all| all.pattern(step.pattern.as_str()));
-        match cached {
-            Some(pattern) if given(step, &pattern.variables).is_err() => self.variables(step),
-            _ => Ok(()),
-        }
-    }
-
-    /// Refuses a run without the variables of the pattern, if it can be read.
-    fn variables(&self, step: &Chat) -> Result<(), Error> {
-        match unless_cancelled(self.fabric.pattern(&step.pattern, &self.wait))? {
-            Some(pattern) => given(step, &pattern.variables()),
-            None => Ok(()),
-        }
-    }
-
-    /// Refuses unknown patterns and missing variables of a chain.
-    fn patterns(&self, input: &str) -> Result<(), Error> {
-        let names = self.catalog.names(Age::Fresh, &self.wait)?;
-        for (i, step) in self.steps.iter().enumerate() {
-            let (
-                place,
-                Chat {
-                    pattern, variables, ..
-                },
-            ) = (place(i), step);
-            if !names.contains(pattern.as_str()) {
-                let mut error = not_found(pattern, &names);
-                error.detail = format!("`{place}pattern_name`: {} Nothing was run.", error.detail);
-                return Err(error);
-            }
-            let read = self.fabric.pattern(pattern, &self.wait)?;
-            let argument = format!("{place}variables");
-            lacks_nothing(&argument, pattern, &read.variables(), variables)?;
-            // Checked again with its input when the step is run.
-            if !variables.is_empty() {
-                let input = if i == 0 { input } else { "" };
-                template::check(&read, variables, input).map_err(|error| {
-                    let place = match place.trim_end_matches('.') {
-                        "" => String::new(),
-                        place => format!("In {place}: "),
-                    };
-                    refused(format!("{place}{} Nothing was run.", error.detail))
-                })?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses unknown models and vendors of a chain.
-    fn models(&self) -> Result<Option<String>, Error> {
-        if !self.names_a_model() {
-            return Ok(None);
-        }
-        let Some(models) = self.listed_models()? else {
-            let seconds = MODELS_TIME.as_secs();
-            return Ok(Some(format!(
-                "Models and vendors were not checked before the run: Fabric did not list them within {seconds} s."
+    let Some(models) = listed_models(steps, context)? else {
+        let seconds = MODELS_TIME.as_secs();
+        return Ok(Some(format!(
+            "Models and vendors were not checked before the run: Fabric did not list them within {seconds} s."
+        )));
+    };
+    let of = |step: &Chat| (step.model.clone(), step.vendor.clone());
+    for (i, step) in steps.iter().enumerate() {
+        if let Some((argument, why)) = unknown_model(&models, step) {
+            // A step without its own model uses the call's.
+            let is_own = of(step) != of(&steps[0]);
+            let place = place(if is_own { i } else { 0 });
+            return Err(refused(format!(
+                "`{place}{argument}`: {why} Nothing was run."
             )));
-        };
-        let of = |step: &Chat| (step.model.clone(), step.vendor.clone());
-        for (i, step) in self.steps.iter().enumerate() {
-            if let Some((argument, why)) = unknown_model(&models, step) {
-                // A step without its own model uses the call's.
-                let is_own = of(step) != of(&self.steps[0]);
-                let place = place(if is_own { i } else { 0 });
-                return Err(refused(format!(
-                    "`{place}{argument}`: {why} Nothing was run."
-                )));
-            }
         }
-        Ok(None)
     }
+    Ok(None)
+}
 
-    fn names_a_model(&self) -> bool {
-        let names_one = |step: &Chat| !(step.model.is_empty() && step.vendor.is_empty());
-        self.steps.iter().any(names_one)
-    }
+fn names_a_model(steps: &[Chat]) -> bool {
+    let names_one = |step: &Chat| !(step.model.is_empty() && step.vendor.is_empty());
+    steps.iter().any(names_one)
+}
 
-    /// The cached models if they have all that the steps name, else a fresh list; `None` if that takes too long or
-    /// fails.
-    fn listed_models(&self) -> Result<Option<Arc<Models>>, Error> {
-        let has = |models: &Arc<Models>, step| unknown_model(models, step).is_none();
-        let has_all = |models: &Arc<Models>| self.steps.iter().all(|step| has(models, step));
-        match self.catalog.known_models().filter(has_all) {
-            Some(known) => Ok(Some(known)),
-            None => {
-                let read = self.catalog.models_within(MODELS_TIME, &self.wait);
-                unless_cancelled(read).map(Option::flatten)
-            }
+/// The cached models if they have all that the steps name, else a fresh list; `None` if that takes too long or
+/// fails.
+fn listed_models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<Arc<Models>>, Error> {
+    let has = |models: &Arc<Models>, step| unknown_model(models, step).is_none();
+    let has_all = |models: &Arc<Models>| steps.iter().all(|step| has(models, step));
+    match context.backend.catalog.known_models().filter(has_all) {
+        Some(known) => Ok(Some(known)),
+        None => {
+            let read = context
+                .backend
+                .catalog
+                .models_within(MODELS_TIME, &context.wait());
+            unless_cancelled(read).map(Option::flatten)
         }
     }
 }
