@@ -437,6 +437,11 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
+    /// Of what it is.
+    pub(crate) fn what(&self) -> Resource {
+        self.what
+    }
+
     /// How much it is.
     pub(crate) fn held(&self) -> usize {
         self.held

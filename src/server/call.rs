@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use log::Level;
 
-use crate::account::{Account, Full, Guard, Resource};
+use crate::account::{Full, Guard, Resource};
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Error, no_room};
 use crate::logging::Line;
@@ -78,25 +78,21 @@ impl Call {
     ) {
         let (head, peer) = (self.head.clone(), caller.peer.clone());
         let backend = server.backend.clone();
-        let begun = self
-            .place(&caller.account)
-            .and_then(|place| start(Box::new(move || self.run(backend, caller, place))));
+        // Before it gets a thread.
+        let place = match self.is_run() && caller.account.is_closed() {
+            true => Err(Error::stopped()),
+            false => Place::take(&caller.account, self.place),
+        };
+        let begun =
+            place.and_then(|place| start(Box::new(move || self.run(backend, caller, place))));
         if let Err(error) = begun {
             peer.answer(head.fail(error), true);
         }
     }
 
-    /// Takes a place for it among the calls that work at once. Before it gets a thread.
-    fn place(&self, account: &Account) -> Result<Place, Error> {
-        if self.is_run() && account.is_closed() {
-            return Err(Error::stopped());
-        }
-        Place::take(account, self.place)
-    }
-
     /// Blocks until all is done, within the configured timeouts. A panic costs this call only.
     fn run(self, backend: Arc<Backend>, caller: Caller, place: Place) {
-        let head = self.head;
+        let (head, work) = (self.head, self.work);
         let _scopes = (
             caller.pass.identity.log_scope(),
             logging::request_scope(&head.request_id),
@@ -109,8 +105,14 @@ impl Call {
             self.session,
             self.memory,
         ));
-        let work = self.work;
-        let done = catch_unwind(AssertUnwindSafe(|| head.work(&context, work, place)));
+        // Whoever ends the process waits until this is dropped.
+        let _open = place.open;
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            match context.enter(place.guard, self.place) {
+                Ok(()) => head.work(&context, work),
+                Err(error) => head.fail(error),
+            }
+        }));
         // The panic hook has logged where it was.
         let answer = done.unwrap_or_else(|_panic| {
             let bug = Error::bug(&head.request_id);
@@ -121,14 +123,11 @@ impl Call {
             head.fail(bug)
         });
         context.leave();
-        if context.is_answered() {
-            return;
-        }
-        context.answer(if context.is_aborted() {
-            head.fail(Error::stopped())
-        } else {
-            answer
-        });
+        let answer = match context.is_aborted() {
+            true => head.fail(Error::stopped()),
+            false => answer,
+        };
+        context.answer(answer, true);
     }
 }
 
@@ -143,10 +142,7 @@ impl CallHead {
         !self.revision.is_legacy()
     }
 
-    fn work(&self, context: &Arc<Context>, work: MethodWork, place: Place) -> Answer {
-        if let Err(error) = context.enter(place) {
-            return self.fail(error);
-        }
+    fn work(&self, context: &Arc<Context>, work: MethodWork) -> Answer {
         let mut result = ResultWriter::new(&self.id, self.revision);
         match work(context, &mut result) {
             Ok(()) => {

@@ -1,7 +1,7 @@
 //! Subscribers to changes of lists and tasks: modern `subscriptions/listen`, and legacy clients that list prompts or
 //! resources. While there are any, the list of patterns is read once per time-to-live of the catalogue.
 
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Once, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -135,8 +135,7 @@ impl Listen {
         refuse(error.into(), Some(&self.id), NoId::Absent, true)
     }
 
-    /// What stdio sends after the end, because no stream closes there: the specification has servers send a
-    /// cancellation.
+    /// What is sent after the end where no stream of its own closes: the specification has servers send a cancellation.
     pub(crate) fn cancelled(&self) -> Vec<u8> {
         jsonrpc::notification(
             "notifications/cancelled",
@@ -234,24 +233,20 @@ impl Listener {
 
 /// All listeners of the process.
 pub(crate) struct Subscriptions {
-    all: Mutex<Listeners>,
+    listeners: Mutex<Vec<Arc<Listener>>>,
+    /// A thread reads the list of patterns for them, from the first one on.
+    poller: Once,
     catalog: Arc<Catalog>,
     /// Retention of runs.
     keep: Duration,
-}
-
-#[derive(Default)]
-struct Listeners {
-    listeners: Vec<Arc<Listener>>,
-    /// A thread reads the list of patterns for them.
-    polled: bool,
 }
 
 impl Subscriptions {
     /// No listeners to changes of `catalog`; runs are kept for `keep`.
     pub(super) fn new(catalog: Arc<Catalog>, keep: Duration) -> Subscriptions {
         Subscriptions {
-            all: Mutex::default(),
+            listeners: Mutex::default(),
+            poller: Once::new(),
             catalog,
             keep,
         }
@@ -260,13 +255,11 @@ impl Subscriptions {
     /// Adds a listener, until the registration is dropped.
     pub(crate) fn add(self: &Arc<Subscriptions>, listener: Listener) -> Registration {
         let listener = Arc::new(listener);
-        let mut all = self.lock();
-        all.listeners.push(listener.clone());
-        if !all.polled {
+        lock(&self.listeners).push(listener.clone());
+        self.poller.call_once(|| {
             let subscriptions = self.clone();
-            all.polled = start("poller", move || subscriptions.poll());
-        }
-        drop(all);
+            start("poller", move || subscriptions.poll());
+        });
         if !listener.tasks.is_empty() {
             let keep = self.keep;
             let (weak, tasks) = (Arc::downgrade(&listener), listener.tasks.clone());
@@ -278,18 +271,14 @@ impl Subscriptions {
         }
     }
 
-    /// Reads the list of patterns as long as there are listeners. The catalogue tells of changes.
+    /// Reads the list of patterns while there are listeners. The catalogue tells of changes.
     fn poll(&self) {
+        let wait: Arc<dyn Wait> = Arc::new(NoWait);
         loop {
             thread::sleep(self.catalog.ttl());
-            let mut all = self.lock();
-            // Under the lock: a listener added right after this starts the thread again.
-            if all.listeners.is_empty() {
-                all.polled = false;
-                return;
+            if lock(&self.listeners).is_empty() {
+                continue;
             }
-            drop(all);
-            let wait: Arc<dyn Wait> = Arc::new(NoWait);
             if let Err(error) = self.catalog.names(Age::Fresh, &wait) {
                 log::debug!("the list of patterns could not be read: {error}");
             }
@@ -298,24 +287,19 @@ impl Subscriptions {
 
     /// Notifies all listeners of changed lists. The lock is not held while sending.
     pub(crate) fn lists_changed(&self) {
-        let listeners = self.lock().listeners.clone();
+        let listeners = lock(&self.listeners).clone();
         listeners.iter().for_each(|listener| listener.tell());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Listeners> {
-        lock(&self.all)
     }
 }
 
-/// Starts a thread for subscribers. False if there is none: then they are told nothing.
-fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
+/// Starts a thread for subscribers. If there is none, they are told nothing.
+fn start(name: &str, work: impl FnOnce() + Send + 'static) {
     let thread = thread::Builder::new()
         .name(name.to_owned())
         .stack_size(WORKER_STACK);
-    thread
-        .spawn(work)
-        .inspect_err(|error| log::warn!("changes cannot be told to subscribers: {error}"))
-        .is_ok()
+    if let Err(error) = thread.spawn(work) {
+        log::warn!("changes cannot be told to subscribers: {error}");
+    }
 }
 
 fn too_many() -> Refusal {
@@ -332,10 +316,7 @@ pub(crate) struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.all
-            .lock()
-            .listeners
-            .retain(|other| !Arc::ptr_eq(other, &self.listener));
+        lock(&self.all.listeners).retain(|other| !Arc::ptr_eq(other, &self.listener));
     }
 }
 

@@ -243,6 +243,16 @@ impl<'a> Arguments<'a> {
         self.ask(name, "integer", constraints, description, read)
     }
 
+    /// How many characters to skip of a text of at most `most`; none if left out.
+    pub(super) fn offset(&mut self, most: usize, description: &'static str) -> usize {
+        self.integer("offset", (0, most), description).unwrap_or(0)
+    }
+
+    /// How many characters are wanted at most.
+    pub(super) fn max_chars(&mut self, most: usize, description: &'static str) -> Option<usize> {
+        self.integer("max_chars", (1, most), description)
+    }
+
     /// Pattern variables, names and values checked by Fabric's guard.
     pub(super) fn variables(
         &mut self,

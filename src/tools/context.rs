@@ -134,8 +134,6 @@ pub(crate) struct Context {
     memory: Mutex<Guard>,
     /// Its place among the calls that may work.
     place: Mutex<Option<Guard>>,
-    /// Whoever ends the process waits for it.
-    open: Mutex<Option<Guard>>,
     answered: AtomicBool,
     /// It had to stop because the process ends.
     aborted: AtomicBool,
@@ -153,11 +151,9 @@ pub(crate) struct Context {
 /// The place of a call among those that may work at once. Taken before it gets a thread.
 pub(crate) struct Place {
     /// The place itself, or one in the queue.
-    guard: Guard,
-    /// What it is queued for.
-    queued: Option<Resource>,
+    pub(crate) guard: Guard,
     /// Until its answer is written: its thread may wait for a reader long after its work is done.
-    open: Guard,
+    pub(crate) open: Guard,
 }
 
 impl Place {
@@ -166,19 +162,13 @@ impl Place {
     /// # Errors
     /// `too-many-requests`: all are taken, and the queue is full.
     pub(crate) fn take(account: &Account, what: Resource) -> Result<Place, Error> {
-        let take = || {
-            let (guard, queued) = match account.take(what, 1) {
-                Ok(guard) => (guard, None),
-                Err(Full) => (account.take(Resource::Queue, 1)?, Some(what)),
-            };
-            let open = account.take(Resource::Open, 1)?;
-            Ok(Place {
-                guard,
-                queued,
-                open,
-            })
-        };
-        take().map_err(|Full| busy(account, what))
+        let guard = account.take(what, 1);
+        let guard = guard.or_else(|Full| account.take(Resource::Queue, 1));
+        let open = account.take(Resource::Open, 1);
+        match (guard, open) {
+            (Ok(guard), Ok(open)) => Ok(Place { guard, open }),
+            _ => Err(busy(account, what)),
+        }
     }
 }
 
@@ -216,6 +206,7 @@ fn rate_is_used_up(account: &Account, steps: u32, after: Option<Duration>) -> Er
 }
 
 /// What is still to be said.
+#[derive(Default)]
 struct Notes {
     stream_text: bool,
     /// Text to send.
@@ -226,8 +217,8 @@ struct Notes {
     format: String,
     /// Characters relayed and heartbeats sent: grows with every notification.
     progress: u64,
-    /// Time of the last notification.
-    last: Instant,
+    /// Time of the last notification, or of the first wait.
+    last: Option<Instant>,
 }
 
 #[derive(Serialize)]
@@ -268,24 +259,15 @@ impl Context {
         session: Arc<Session>,
         memory: Guard,
     ) -> Context {
-        let notes = Notes {
-            stream_text: false,
-            pending: String::new(),
-            unsaid: 0,
-            format: String::new(),
-            progress: 0,
-            last: Instant::now(),
-        };
         Context {
             backend,
             caller,
             head,
             request,
             session,
-            notes: Mutex::new(notes),
+            notes: Mutex::default(),
             memory: Mutex::new(memory),
             place: Mutex::default(),
-            open: Mutex::default(),
             answered: AtomicBool::new(false),
             aborted: AtomicBool::new(false),
             usage: Mutex::default(),
@@ -300,28 +282,24 @@ impl Context {
         self.clone()
     }
 
-    /// Takes the place that the call came with, or waits for it as long as its caller has patience.
+    /// Takes the place that the call came with, or waits for `what` as long as its caller has patience.
     ///
     /// # Errors
     /// `too-many-requests`, or `cancelled` if the caller left while it waited.
-    pub(crate) fn enter(&self, place: Place) -> Result<(), Error> {
-        let begun = Instant::now();
+    pub(crate) fn enter(&self, mut guard: Guard, what: Resource) -> Result<(), Error> {
+        let (begun, account) = (Instant::now(), &self.caller.account);
         let patience = self.tool().and_then(|called| called.patience);
-        *lock(&self.open) = Some(place.open);
-        let guard = match place.queued {
-            None => place.guard,
-            Some(what) => {
-                let mut left = false;
-                let guard = self.caller.account.wait_for(what, &mut || {
-                    left = self.still_waiting().is_err();
-                    !left && patience.is_none_or(|patience| begun.elapsed() < patience)
-                });
-                guard.ok_or_else(|| match left {
-                    true => Error::cancelled(),
-                    false => busy(&self.caller.account, what),
-                })?
-            }
-        };
+        if guard.what() != what {
+            let mut left = false;
+            let turn = account.wait_for(what, &mut || {
+                left = self.still_waiting().is_err();
+                !left && patience.is_none_or(|patience| begun.elapsed() < patience)
+            });
+            guard = turn.ok_or_else(|| match left {
+                true => Error::cancelled(),
+                false => busy(account, what),
+            })?;
+        }
         *lock(&self.place) = Some(guard);
         Ok(())
     }
@@ -430,7 +408,7 @@ impl Context {
         let due = lock(&self.early).take_if(|(at, _)| *at <= Instant::now());
         if let (Some((_, max_chars)), Some(writer)) = (due, self.run()) {
             self.flush();
-            self.give(self.answer_so_far(&writer.run(), max_chars), false);
+            self.answer(self.answer_so_far(&writer.run(), max_chars), false);
         }
     }
 
@@ -457,13 +435,8 @@ impl Context {
         result.end()
     }
 
-    /// Sends the answer of a call that is done, unless there was one.
-    pub(crate) fn answer(&self, answer: Answer) {
-        *lock(&self.early) = None;
-        self.give(answer, true);
-    }
-
-    fn give(&self, answer: Answer, is_over: bool) {
+    /// Sends the answer, unless there was one. `is_over`: the call is done.
+    pub(crate) fn answer(&self, answer: Answer, is_over: bool) {
         if !self.answered.swap(true, Ordering::AcqRel) {
             self.caller.peer.answer(answer, is_over);
         }
@@ -553,7 +526,7 @@ impl Context {
             return;
         };
         notes.progress += step;
-        notes.last = Instant::now();
+        notes.last = Some(Instant::now());
         let message = text.filter(|_| self.request.revision.knows(Feature::ProgressMessage));
         let params = Progress {
             progress_token,
@@ -631,7 +604,8 @@ impl Wait for Context {
         }
         let mut notes = self.notes();
         self.flush_pending(&mut notes);
-        if notes.last.elapsed() >= HEARTBEAT {
+        let last = notes.last.get_or_insert_with(Instant::now);
+        if last.elapsed() >= HEARTBEAT {
             self.progress(&mut notes, 1, None);
         }
         drop(notes);
@@ -668,7 +642,7 @@ mod tests {
             several: false,
         })
         .of("");
-        let Place { guard, open, .. } = Place::take(&account, Resource::Calls).unwrap();
+        let Place { guard, open } = Place::take(&account, Resource::Calls).unwrap();
         drop(guard);
         assert_eq!(account.held(Resource::Calls), 0);
         let refused = Place::take(&account, Resource::Runs).err().unwrap();

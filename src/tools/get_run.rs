@@ -72,9 +72,8 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     let run_id = arguments.string("run_id", "The run.");
     let wait = arguments.integer("wait_seconds", (0, MAX_WAIT), "Default 50.");
     let wait = Duration::from_secs(wait.unwrap_or(MAX_WAIT) as u64);
-    let offset = arguments.integer("offset", (0, MAX_RUN_OUTPUT), "Characters to skip.");
-    let offset = offset.unwrap_or(0);
-    let max_chars = arguments.integer("max_chars", (1, MAX_RUN_OUTPUT), "Most characters.");
+    let offset = arguments.offset(MAX_RUN_OUTPUT, "Characters to skip.");
+    let max_chars = arguments.max_chars(MAX_RUN_OUTPUT, "Most characters.");
     let Some(run_id) = run_id else {
         return Ok(Prepared::new(list));
     };

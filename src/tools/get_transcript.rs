@@ -60,16 +60,9 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
         VideoId::parse,
     );
     let style = TranscriptStyle::read(arguments);
-    let offset = arguments
-        .integer("offset", (0, MAX_FABRIC_BODY), "Characters to skip.")
-        .unwrap_or(0);
-    let max_chars = arguments
-        .integer(
-            "max_chars",
-            (1, MAX_FABRIC_BODY),
-            "Most characters. Default: all.",
-        )
-        .unwrap_or(MAX_FABRIC_BODY);
+    let offset = arguments.offset(MAX_FABRIC_BODY, "Characters to skip.");
+    let max_chars = arguments.max_chars(MAX_FABRIC_BODY, "Most characters. Default: all.");
+    let max_chars = max_chars.unwrap_or(MAX_FABRIC_BODY);
     let video = video?;
     Ok(Prepared::new(move |context| {
         fetch(context, &video, &style).map(|found| shown(found, &video, offset, max_chars))

@@ -52,26 +52,18 @@ pub(crate) struct Pipe {
     /// Its requests that have no answer yet.
     pub(crate) inflight: Arc<Inflight>,
     line: Arc<dyn Outlet>,
-    /// Whether a subscription that we end is cancelled too: where no stream closes, the specification wants that.
-    cancels_subscriptions: bool,
     /// The registration of a legacy client that follows lists.
     follower: OnceLock<Registration>,
 }
 
 impl Pipe {
     /// A client that has sent nothing yet.
-    pub(crate) fn new(
-        server: Arc<Server>,
-        session: Session,
-        line: Arc<dyn Outlet>,
-        cancels_subscriptions: bool,
-    ) -> Pipe {
+    pub(crate) fn new(server: Arc<Server>, session: Session, line: Arc<dyn Outlet>) -> Pipe {
         Pipe {
             server,
             session: Arc::new(session),
             inflight: Arc::default(),
             line,
-            cancels_subscriptions,
             follower: OnceLock::new(),
         }
     }
@@ -166,10 +158,7 @@ impl Pipe {
         let Ok(held) = held.transpose() else {
             return refuse(too_many());
         };
-        let mut end = vec![listen.end().body.into_bytes()];
-        if self.cancels_subscriptions {
-            end.push(listen.cancelled());
-        }
+        let end = vec![listen.end().body.into_bytes(), listen.cancelled()];
         let place = || {
             // The acknowledgement comes first: only then can anything be told.
             self.line.send(&[&listen.acknowledgement()]);

@@ -52,7 +52,7 @@ impl Stdio {
             out: Mutex::new(BufWriter::with_capacity(BUFFER, Box::new(output))),
             broken: Box::new(broken),
         });
-        let pipe = Pipe::new(server.clone(), Session::stdio(), writer, true);
+        let pipe = Pipe::new(server.clone(), Session::stdio(), writer);
         Stdio {
             pipe: Arc::new(pipe),
             server,

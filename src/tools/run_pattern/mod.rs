@@ -136,11 +136,7 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
             "Leave out a <think> block that opens the output.",
         )
         .unwrap_or(policy.strip_thinking);
-    let max_chars = arguments.integer(
-        "max_chars",
-        (1, MAX_RUN_OUTPUT),
-        "Most characters of the output.",
-    );
+    let max_chars = arguments.max_chars(MAX_RUN_OUTPUT, "Most characters of the output.");
     let wait = arguments.integer(
         "wait_seconds",
         (0, MAX_WAIT),

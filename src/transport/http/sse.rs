@@ -93,7 +93,6 @@ impl Sse {
             self.server.clone(),
             Session::http(),
             channel.clone(),
-            false,
         ));
         self.lock()
             .insert(id.clone(), (guest.pass.identity.clone(), pipe.clone()));
