@@ -132,11 +132,6 @@ impl Call {
 }
 
 impl CallHead {
-    /// The id of the answer.
-    pub(crate) fn id(&self) -> &Id {
-        &self.id
-    }
-
     /// Is it of the stateless era?
     pub(crate) fn is_modern(&self) -> bool {
         !self.revision.is_legacy()

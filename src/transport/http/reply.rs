@@ -275,7 +275,7 @@ impl PostPeer {
         }
         *looked = None;
         drop(looked);
-        let error = refuse(revoked().into(), Some(self.head.id()), NoId::Absent, false);
+        let error = refuse(revoked().into(), Some(&self.head.id), NoId::Absent, false);
         self.reply.finish(401, &[], &error.body.parts(), true);
         true
     }
@@ -290,11 +290,11 @@ impl Peer for PostPeer {
 
     fn answer(&self, answer: Answer, is_over: bool) {
         let wanted = match &self.session {
-            Some(live) => live.inflight.finish(self.head.id(), &self.cancel),
+            Some(live) => live.inflight.finish(&self.head.id, &self.cancel),
             None => true,
         };
         if let Some(batch) = &self.batch {
-            batch.answer(self.head.id(), wanted.then_some(answer));
+            batch.answer(&self.head.id, wanted.then_some(answer));
         } else if wanted {
             let (status, body) = (status(&answer), answer.body.parts());
             self.reply.finish(status, &[], &body, !is_over);

@@ -9,7 +9,6 @@
 //! named it; for others it does not exist.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -26,36 +25,11 @@ use super::streams::Channel;
 /// When full, this many of the longest idle are dropped at once, so that not every new session scans the table.
 const EVICTED: usize = MAX_SESSIONS / 64;
 
-/// The id of a session: `<revision>.<32 lower-case hex digits>`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct SessionId {
-    revision: Revision,
-    random: u128,
-}
-
-impl SessionId {
-    /// Reads the header `Mcp-Session-Id`. `None` for anything we would not have made.
-    pub(super) fn parse(text: &str) -> Option<SessionId> {
-        let (revision, digits) = text.split_once('.')?;
-        let revision = Revision::named(revision).filter(|revision| revision.is_legacy())?;
-        Some(SessionId {
-            revision,
-            random: random::parse(digits)?,
-        })
-    }
-
-    fn mint(revision: Revision) -> SessionId {
-        SessionId {
-            revision,
-            random: random::number(),
-        }
-    }
-}
-
-impl fmt::Display for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:032x}", self.revision.name(), self.random)
-    }
+/// The revision in the id of a session, `<revision>.<32 lower-case hex digits>`; `None` for anything we would not have made.
+fn revision_of(id: &str) -> Option<Revision> {
+    let (revision, digits) = id.split_once('.')?;
+    random::parse(digits)?;
+    Revision::named(revision).filter(|revision| revision.is_legacy())
 }
 
 /// One session.
@@ -83,26 +57,28 @@ impl LiveSession {
 #[derive(Default)]
 pub(super) struct Sessions(Mutex<SessionTable>);
 
-type SessionTable = HashMap<SessionId, Arc<LiveSession>>;
+type SessionTable = HashMap<String, Arc<LiveSession>>;
 
 impl Sessions {
-    /// Opens a session of `owner` that has agreed on `revision`.
+    /// Opens a session of `owner` that has agreed on `revision`, and returns its id.
     pub(super) fn open(
         &self,
         owner: &Identity,
         session: Arc<Session>,
         revision: Revision,
-    ) -> SessionId {
-        let id = SessionId::mint(revision);
-        insert(&mut lock(&self.0), id, owner, session);
+    ) -> String {
+        let id = format!("{}.{}", revision.name(), random::id());
+        insert(&mut lock(&self.0), &id, owner, session);
         id
     }
 
-    /// The session of that id, adopted if it is not known. `None` if it has ended, or is another's.
-    pub(super) fn find(&self, id: SessionId, who: &Identity) -> Option<Arc<LiveSession>> {
+    /// The session of that id, adopted if it is not known. `None` if it has ended, or is
+    /// another's or none of ours.
+    pub(super) fn find(&self, id: &str, who: &Identity) -> Option<Arc<LiveSession>> {
+        let revision = revision_of(id)?;
         let mut table = lock(&self.0);
-        let Some(known) = table.get(&id) else {
-            let session = Arc::new(Session::of(id.revision));
+        let Some(known) = table.get(id) else {
+            let session = Arc::new(Session::of(revision));
             return Some(insert(&mut table, id, who, session));
         };
         *lock(&known.last_used) = Instant::now();
@@ -110,12 +86,12 @@ impl Sessions {
     }
 
     /// Is there a live session of that id, as far as this caller may know?
-    pub(super) fn is_live(&self, id: SessionId, who: &Identity) -> bool {
-        lock(&self.0).get(&id).is_some_and(|live| live.is_of(who))
+    pub(super) fn is_live(&self, id: &str, who: &Identity) -> bool {
+        lock(&self.0).get(id).is_some_and(|live| live.is_of(who))
     }
 
     /// Ends a session, known or not, and returns it. `None` if it had ended before, or is another's.
-    pub(super) fn end(&self, id: SessionId, who: &Identity) -> Option<Arc<LiveSession>> {
+    pub(super) fn end(&self, id: &str, who: &Identity) -> Option<Arc<LiveSession>> {
         let live = self.find(id, who)?;
         live.has_ended.store(true, Ordering::Relaxed);
         Some(live)
@@ -131,7 +107,7 @@ impl Sessions {
 
 fn insert(
     table: &mut SessionTable,
-    id: SessionId,
+    id: &str,
     owner: &Identity,
     session: Arc<Session>,
 ) -> Arc<LiveSession> {
@@ -146,7 +122,7 @@ fn insert(
         last_used: Mutex::new(Instant::now()),
         has_ended: AtomicBool::new(false),
     });
-    table.insert(id, live.clone());
+    table.insert(id.to_owned(), live.clone());
     live
 }
 
@@ -156,7 +132,7 @@ fn forget_longest_idle(table: &mut SessionTable, most: usize) {
         .iter()
         .filter(|(_, live)| Arc::strong_count(live) == 1);
     let mut idle: Vec<_> = idle
-        .map(|(id, live)| (*lock(&live.last_used), *id))
+        .map(|(id, live)| (*lock(&live.last_used), id.clone()))
         .collect();
     idle.sort_unstable_by_key(|(used, _)| *used);
     for (_, id) in idle.into_iter().take(most) {
@@ -172,24 +148,15 @@ mod tests {
     const WHO: &Identity = &Identity::Local;
     const REVISION: Revision = Revision::R2025_06_18;
 
-    fn open(sessions: &Sessions) -> SessionId {
+    fn open(sessions: &Sessions) -> String {
         sessions.open(WHO, Arc::new(Session::of(REVISION)), REVISION)
     }
 
     #[test]
     fn ids_are_read_as_they_are_written_and_nothing_else_is() {
-        let id = SessionId::mint(REVISION);
-        let text = id.to_string();
-        assert_eq!((text.len(), &text[..11]), (43, "2025-06-18."));
-        assert_eq!(SessionId::parse(&text), Some(id));
-        assert_eq!(
-            SessionId {
-                revision: REVISION,
-                random: 5
-            }
-            .to_string(),
-            format!("2025-06-18.{:0>32}", 5)
-        );
+        let id = open(&Sessions::default());
+        assert_eq!((id.len(), &id[..11]), (43, "2025-06-18."));
+        assert_eq!(revision_of(&id), Some(REVISION));
         let hex = "0123456789abcdef0123456789abcdef";
         for bad in [
             "",
@@ -204,7 +171,7 @@ mod tests {
             &format!("2025-06-18.+{}", &hex[1..]),
             &format!(" 2025-06-18.{hex}"),
         ] {
-            assert_eq!(SessionId::parse(bad), None, "{bad}");
+            assert_eq!(revision_of(bad), None, "{bad}");
         }
     }
 
@@ -212,11 +179,11 @@ mod tests {
     fn the_longest_idle_makes_room_and_the_used_stay() {
         let sessions = Sessions::default();
         let ids = [open(&sessions), open(&sessions), open(&sessions)];
-        let live = |id: &SessionId| sessions.is_live(*id, WHO);
-        let in_use = sessions.find(ids[0], WHO).unwrap();
+        let live = |id: &String| sessions.is_live(id, WHO);
+        let in_use = sessions.find(&ids[0], WHO).unwrap();
         let begun = *lock(&in_use.last_used);
         for (age, id) in ids.iter().enumerate() {
-            let used = sessions.find(*id, WHO).unwrap();
+            let used = sessions.find(id, WHO).unwrap();
             *lock(&used.last_used) = begun + Duration::from_secs(age as u64);
         }
         forget_longest_idle(&mut lock(&sessions.0), 1);

@@ -29,7 +29,7 @@ use super::super::pipe::Outlet;
 use super::super::{begin, read, start};
 use super::base64;
 use super::reply::{PostPeer, Reply, respond, revocation, revoked, status};
-use super::sessions::{LiveSession, SessionId, Sessions};
+use super::sessions::{LiveSession, Sessions};
 use super::streams::Streams;
 use super::web::{Endpoint, Guest, Visit};
 
@@ -78,7 +78,7 @@ enum Next {
     /// An answer of this status.
     Answer(u16, Answer),
     /// The answer that opens this session.
-    Welcome(SessionId, Answer),
+    Welcome(String, Answer),
     /// An action, in a session or by itself.
     Act(Action, Option<Arc<LiveSession>>),
 }
@@ -131,7 +131,7 @@ impl Streamable {
         let (action, live) = match next {
             Next::Answer(status, answer) => return respond(visit, status, &[], &answer),
             Next::Welcome(id, answer) => {
-                return respond(visit, 200, &[(SESSION_ID, &id.to_string())], &answer);
+                return respond(visit, 200, &[(SESSION_ID, &id)], &answer);
             }
             Next::Act(action, live) => (action, live),
         };
@@ -166,7 +166,7 @@ impl Streamable {
 
     fn initialize(&self, head: &Head, inbound: Inbound<'_>, guest: Guest<'_>) -> Next {
         let who = &guest.pass.identity;
-        let given = head.header(SESSION_ID).and_then(SessionId::parse);
+        let given = head.header(SESSION_ID);
         if given.is_some_and(|id| self.sessions.is_live(id, who)) {
             let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
             return refused(200, INVALID_REQUEST, reason, &inbound);
@@ -195,9 +195,7 @@ impl Streamable {
             let reason = format!("This MCP-Protocol-Version is not supported: use one of {known}.");
             return refused(400, INVALID_REQUEST, &reason, &inbound);
         }
-        let Some(live) =
-            SessionId::parse(id).and_then(|id| self.sessions.find(id, &guest.pass.identity))
-        else {
+        let Some(live) = self.sessions.find(id, &guest.pass.identity) else {
             return refused(404, INVALID_REQUEST, SESSION_ENDED, &inbound);
         };
         inbound.refuse_ids(|id| live.inflight.contains(id));
@@ -299,9 +297,7 @@ impl Streamable {
         if !visit.accepts.events {
             return visit.refuse(406, "A session's stream is text/event-stream: accept that.");
         }
-        let Some(live) =
-            SessionId::parse(id).and_then(|id| self.sessions.find(id, &guest.pass.identity))
-        else {
+        let Some(live) = self.sessions.find(id, &guest.pass.identity) else {
             return visit.refuse(404, SESSION_ENDED);
         };
         if !has_known_version(visit.head()) {
@@ -336,8 +332,7 @@ impl Streamable {
         if !has_known_version(visit.head()) {
             return visit.refuse(400, "This MCP-Protocol-Version is not supported.");
         }
-        let live = SessionId::parse(id).and_then(|id| self.sessions.end(id, &guest.pass.identity));
-        let Some(live) = live else {
+        let Some(live) = self.sessions.end(id, &guest.pass.identity) else {
             return visit.refuse(404, "This session has ended already.");
         };
         live.inflight.cancel_all();

@@ -9,11 +9,11 @@
 //! streams, go through a short queue to the stream's own thread.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use crate::server::Registration;
-use crate::sync::lock;
+use crate::sync::{lock, wait_while};
 
 use super::super::pipe::Outlet;
 use super::reply::Reply;
@@ -111,17 +111,11 @@ impl Channel {
                 is_revoked = true;
                 self.end();
             }
-            pending = self.pending();
-            if pending.changes.is_empty()
-                && !pending.ended
-                && (!pending.leaving || farewell.is_none())
-            {
-                pending = self
-                    .wake
-                    .wait_timeout(pending, STREAM_TICK)
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .0;
-            }
+            let nothing = |pending: &mut Pending| {
+                let is_leaving = pending.leaving && farewell.is_some();
+                pending.changes.is_empty() && !pending.ended && !is_leaving
+            };
+            pending = wait_while(&self.wake, self.pending(), STREAM_TICK, nothing).0;
         }
     }
 
