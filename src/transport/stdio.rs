@@ -48,10 +48,7 @@ impl Stdio {
             within(ABORT_GRACE, move || runs.interrupt_all());
             broken();
         };
-        let writer = Arc::new(Writer {
-            out: Mutex::new(BufWriter::with_capacity(BUFFER, Box::new(output))),
-            broken: Box::new(broken),
-        });
+        let writer = Arc::new(Writer::new(output, broken));
         let pipe = Pipe::new(server.clone(), Session::stdio(), writer);
         Stdio {
             pipe: Arc::new(pipe),
@@ -186,6 +183,18 @@ impl<R: BufRead> Read for LineRest<'_, R> {
 struct Writer {
     out: Mutex<BufWriter<Box<dyn Write + Send>>>,
     broken: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Writer {
+    fn new(
+        output: impl Write + Send + 'static,
+        broken: impl Fn() + Send + Sync + 'static,
+    ) -> Writer {
+        Writer {
+            out: Mutex::new(BufWriter::with_capacity(BUFFER, Box::new(output))),
+            broken: Box::new(broken),
+        }
+    }
 }
 
 impl Outlet for Writer {
