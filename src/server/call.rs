@@ -20,7 +20,8 @@ const ALWAYS_SENT: usize = MAX_PARTIAL_TEXT + (16 << 10);
 
 /// A request with checked params.
 pub(crate) struct Call {
-    head: Arc<CallHead>,
+    /// What an answer to it needs.
+    pub(crate) head: Arc<CallHead>,
     request: RequestContext,
     session: Arc<Session>,
     /// What its params hold of memory.
@@ -56,11 +57,6 @@ impl Call {
             place,
             work,
         }
-    }
-
-    /// What an answer to it needs.
-    pub(crate) fn head(&self) -> &Arc<CallHead> {
-        &self.head
     }
 
     /// Does it run a pattern? Such a call may be answered before its end.
@@ -132,11 +128,6 @@ impl Call {
 }
 
 impl CallHead {
-    /// Is it of the stateless era?
-    pub(crate) fn is_modern(&self) -> bool {
-        !self.revision.is_legacy()
-    }
-
     fn work(&self, context: &Arc<Context>, work: MethodWork) -> Answer {
         let mut result = ResultWriter::new(&self.id, self.revision);
         match work(context, &mut result) {
@@ -176,7 +167,7 @@ impl CallHead {
         refusal.answer(
             Some(&self.id),
             NoId::Absent,
-            self.is_modern(),
+            !self.revision.is_legacy(),
             &self.request_id,
         )
     }

@@ -133,7 +133,7 @@ impl Pipe {
         let peer = Arc::new(PipePeer {
             line: self.line.clone(),
             inflight: self.inflight.clone(),
-            id: call.head().id.clone(),
+            id: call.head.id.clone(),
             cancel,
             batch,
         });

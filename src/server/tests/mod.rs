@@ -156,7 +156,7 @@ fn show(action: Action) -> String {
                 .iter()
                 .fold(text, |text, key| masked(&text, key))
         }
-        Action::Call(call) => format!("call {}", json(&call.head().id)),
+        Action::Call(call) => format!("call {}", json(&call.head.id)),
         Action::Listen(listen) => {
             format!(
                 "listen {} {}",

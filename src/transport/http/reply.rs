@@ -250,7 +250,7 @@ impl PostPeer {
     ) -> PostPeer {
         PostPeer {
             reply,
-            head: call.head().clone(),
+            head: call.head.clone(),
             cancel,
             // A run goes on in a session: its answer is lost, but not the run.
             leaving_cancels: session.is_none() || !call.is_run(),

@@ -148,10 +148,10 @@ impl Streamable {
             (Action::Batch(actions), Some(live)) => self.batch(visit, guest, &live, actions),
             (Action::Cancel(id), Some(live)) => {
                 live.inflight.cancel(&id);
-                visit.accepted();
+                visit.respond(202, &[], &[]);
             }
             // Without a session a cancel would hit other clients' requests: ids belong to their POST alone.
-            _ => visit.accepted(),
+            _ => visit.respond(202, &[], &[]),
         }
     }
 
@@ -211,7 +211,7 @@ impl Streamable {
         let Some(visit) = visit.stay(guest, false) else {
             return;
         };
-        let head = call.head().clone();
+        let head = call.head.clone();
         if call.is_run()
             && let Err(refusal) = guest.pass.require(Role::Run)
         {
@@ -249,7 +249,7 @@ impl Streamable {
             return;
         };
         let Some((batch, calls)) = Batch::begin(actions, &live.inflight, guest.account) else {
-            return visit.accepted();
+            return visit.respond(202, &[], &[]);
         };
         let may_go_on = calls.iter().any(|(call, _)| call.is_run());
         let reply = Arc::new(Reply::new(visit, may_go_on));

@@ -218,11 +218,6 @@ impl<'a> Visit<'a> {
         self.defer().respond(status, headers, body);
     }
 
-    /// Answers 202 without a body.
-    pub(super) fn accepted(self) {
-        self.respond(202, &[], &[]);
-    }
-
     /// Frees what the connection reads into, because the answer may take long.
     pub(super) fn free_buffer(&mut self) {
         self.exchange.free_buffer();
