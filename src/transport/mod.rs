@@ -5,19 +5,20 @@ pub(crate) mod http;
 mod inflight;
 mod pipe;
 pub(crate) mod stdio;
+mod threads;
 
-use std::thread;
 use std::time::Duration;
 
 use crate::account::{Account, Full, Guard, Resource};
-use crate::config::{ABORT_GRACE, MAX_LINE_VALUES, WORKER_STACK};
-use crate::fabric::{Error, Kind, too_many};
+use crate::config::{ABORT_GRACE, MAX_LINE_VALUES};
+use crate::fabric::too_many;
 use crate::protocol::jsonrpc::INVALID_REQUEST;
 use crate::protocol::{Answer, ID_IN_USE, Id, Inbound, NoId, Refusal, VALUE};
 use crate::server::{Call, refuse};
 use crate::tools::Backend;
 
 use inflight::{Cancel, Inflight};
+use threads::start;
 
 /// Decodes a line or body. What that may take of memory is held until the guard is dropped.
 ///
@@ -56,22 +57,6 @@ fn duplicate(id: &Id, modern: bool) -> Answer {
         NoId::Absent,
         modern,
     )
-}
-
-/// Does `work` on a thread of its own. It must not panic.
-///
-/// # Errors
-/// `too-many-requests`: the system has no thread.
-fn start(work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-    let thread = thread::Builder::new()
-        .name("call".to_owned())
-        .stack_size(WORKER_STACK);
-    thread.spawn(work).map(drop).map_err(|_| {
-        Error::new(
-            Kind::TooManyRequests,
-            "The system has no thread for this call: nothing was run. Try again in a moment.",
-        )
-    })
 }
 
 /// Lets calls and runs finish within `limit`. The others are stopped then, and answered so.
