@@ -22,10 +22,12 @@ const BUCKETS: [f64; 14] = [
 
 /// Most samples of tokens, two for each caller and model; the rest is [`OTHER`].
 const MAX_SAMPLES: usize = 500;
-/// The label of callers and models for whom there is no sample left.
+/// The label of models that Fabric does not list, and of callers and models for whom there is no sample left.
 const OTHER: &str = "other";
 /// See [`set_prices`].
 static PRICES: OnceLock<Prices> = OnceLock::new();
+/// Tokens by the model that was asked for, until [`label_tokens`] is called.
+static UNLABELLED: Family<String, 3> = Family::counter("", ["", "", ""], "");
 
 /// The outcome of a successful call; a failed one has the name of its error.
 pub(crate) const OK: &str = "ok";
@@ -186,15 +188,35 @@ pub(crate) fn call(tool: &'static str, outcome: &'static str, took: Option<Durat
     }
 }
 
-/// Counts the tokens that a run of `model` for `caller` read and wrote. Fabric takes a model's name in upper and lower
-/// case, so its label is in lower case.
+/// Counts the tokens that a run of `model` for `caller` read and wrote. They are shown once [`label_tokens`] has been
+/// called.
 pub(crate) fn used(caller: &str, model: &str, input: u64, output: u64) {
-    let model = model.to_ascii_lowercase();
-    let mut samples = lock(&TOKENS.samples);
+    let mut samples = lock(&UNLABELLED.samples);
     for (direction, tokens) in [("input", input), ("output", output)] {
-        let labels = [caller, &model, direction].map(str::to_owned);
+        let labels = [caller, model, direction].map(str::to_owned);
         add_tokens(&mut samples, labels, tokens);
     }
+}
+
+/// Labels tokens with the models of this list of Fabric's, in its spelling. Without one, those of named models wait for
+/// the next call; returns whether there are such.
+pub(crate) fn label_tokens(listed: Option<&[String]>) -> bool {
+    let mut unlabelled = lock(&UNLABELLED.samples);
+    let mut samples = lock(&TOKENS.samples);
+    unlabelled.retain(|[caller, model, direction], tokens| {
+        let label = match listed {
+            _ if model == DEFAULT_MODEL => DEFAULT_MODEL,
+            None => return true,
+            Some(listed) => listed
+                .iter()
+                .find(|name| name.eq_ignore_ascii_case(model))
+                .map_or(OTHER, String::as_str),
+        };
+        let labels = [caller, label, direction].map(str::to_owned);
+        add_tokens(&mut samples, labels, *tokens);
+        false
+    });
+    !unlabelled.is_empty()
 }
 
 /// Adds to tokens by caller, model and direction. The directions of a pair come one after the other.

@@ -2,8 +2,10 @@
 //!
 //! In scope: their responses. Not in scope: access (`web`) and counters (`metrics`).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -26,6 +28,8 @@ pub(super) struct Ops {
     /// Weak, because the server owns this.
     connections: Weak<http::HttpServer>,
     backend: Arc<Backend>,
+    /// A thread lists the models.
+    lists_models: Arc<AtomicBool>,
 }
 
 /// The paths of the endpoints without authentication.
@@ -42,6 +46,7 @@ impl Ops {
             ready: Ready::new(Box::new(move || ask().map(drop))),
             connections,
             backend,
+            lists_models: Arc::default(),
         }
     }
 
@@ -57,6 +62,7 @@ impl Ops {
 
     /// The text of `/metrics`.
     pub(super) fn metrics(&self, sessions: usize) -> String {
+        self.label_tokens();
         let connections = self
             .connections
             .upgrade()
@@ -70,6 +76,28 @@ impl Ops {
         metrics::MEMORY.set([], accounts.used(Resource::Memory) as u64);
         metrics::MEMORY_LIMIT.set([], accounts.total(Resource::Memory) as u64);
         metrics::text()
+    }
+
+    /// Labels the tokens that were used since the last time, if need be with a new list of models. For that Fabric may ask
+    /// every vendor, so whoever asks for the metrics does not wait for it.
+    fn label_tokens(&self) {
+        let known = self.backend.catalog.known_models();
+        let known = known.as_ref().map(|models| models.models.as_slice());
+        if !metrics::label_tokens(known) || self.lists_models.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (backend, lists_models) = (self.backend.clone(), self.lists_models.clone());
+        let list = move || {
+            // If it fails, the next one who asks for the metrics tries again.
+            if let Ok(models) = backend.catalog.models(&(Arc::new(NoWait) as Arc<dyn Wait>)) {
+                metrics::label_tokens(Some(&models.models));
+            }
+            lists_models.store(false, Ordering::Relaxed);
+        };
+        let thread = thread::Builder::new().name("models".into()).spawn(list);
+        if thread.is_err() {
+            self.lists_models.store(false, Ordering::Relaxed);
+        }
     }
 }
 
@@ -117,12 +145,13 @@ impl Ready {
     }
 
     fn ask_fabric(&self) -> Option<Kind> {
-        let failure = (self.fabric)().err()?.kind;
-        // Cancelled only by `Until`.
-        Some(match failure {
-            Kind::Cancelled => Kind::ApiUnavailable,
-            failure => failure,
-        })
+        match catch_unwind(AssertUnwindSafe(&self.fabric)) {
+            Ok(Ok(())) => None,
+            // Cancelled only by `Until`.
+            Ok(Err(error)) if error.kind == Kind::Cancelled => Some(Kind::ApiUnavailable),
+            Ok(Err(error)) => Some(error.kind),
+            Err(_panicked) => Some(Kind::Internal),
+        }
     }
 }
 
@@ -169,5 +198,18 @@ mod tests {
                 assert_eq!(tells.recv().unwrap(), None);
             }
         });
+    }
+
+    #[test]
+    fn a_probe_that_panics_says_so() {
+        let panics = Ready::new(Box::new(|| panic!("no")));
+        let (status, body) = probe_answer(panics.ask());
+        assert_eq!(status, 503);
+        assert!(
+            String::from_utf8(body)
+                .unwrap()
+                .contains("urn:fabric-mcp:error:internal-server-error")
+        );
+        assert!(panics.ask().is_some(), "it can be asked again");
     }
 }
