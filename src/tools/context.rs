@@ -27,6 +27,7 @@ use crate::protocol::{
 };
 use crate::runs::{Owner, Record, Run, RunWriter, Runs, StoreFull};
 use crate::sync::lock;
+use crate::text::prefix;
 
 use super::Tool;
 use super::outcome::write;
@@ -35,7 +36,7 @@ use super::task::created;
 
 /// Silence of Fabric before a heartbeat progress notification.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// Most text that is collected for one notification, in bytes, unless one event of Fabric's has more.
+/// Most text of one notification, in bytes, so that little waits for a slow reader whatever Fabric sends at once.
 const MOST_TEXT: usize = 16 << 10;
 /// The level of streamed chunks.
 const CHUNK_LEVEL: Level = Level::INFO;
@@ -489,10 +490,12 @@ impl Context {
             self.flush_pending(&mut notes);
             notes.format = format.to_owned();
         }
-        if notes.pending.len() + content.len() > MOST_TEXT {
-            self.flush_pending(&mut notes);
+        for piece in pieces(content) {
+            if notes.pending.len() + piece.len() > MOST_TEXT {
+                self.flush_pending(&mut notes);
+            }
+            notes.pending.push_str(piece);
         }
-        notes.pending.push_str(content);
     }
 
     /// Tells the caller of another event of Fabric's: its type, and what it says.
@@ -624,6 +627,15 @@ impl Wait for Context {
     fn release(&self, bytes: usize) {
         lock(&self.memory).shrink(bytes);
     }
+}
+
+/// The text in pieces of at most [`MOST_TEXT`] bytes, cut between characters.
+fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
+    std::iter::from_fn(move || {
+        let piece = prefix(text, MOST_TEXT);
+        text = &text[piece.len()..];
+        (!piece.is_empty()).then_some(piece)
+    })
 }
 
 #[cfg(test)]
