@@ -180,7 +180,7 @@ mod tests {
         let topic = TOPICS.iter().find(|topic| topic.name == "network").unwrap();
         let topic = help(Help::Topic(topic));
         for part in [
-            "Serving a network\n\n--transport http serves many clients",
+            "Serving a network\n\n--transport http serves any number of",
             "\n    fabric-mcp --transport http --host 0.0.0.0",
             "\nNetwork (http and sse):\n  --allowed-host HOST [FABRIC_MCP_ALLOWED_HOST]\n",
         ] {

@@ -86,8 +86,8 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --install claude-desktop --url http://x/mcp => --url: the file of Claude Desktop has no servers over http;
     add the URL in the app, under Settings, Connectors, or leave --url out
 --help netwrk => --help: "netwrk" is not a topic; did you mean network?
---help x => --help: "x" is not a topic; the topics are clients, call, fabric, patterns, runs, network,
-    access, oauth, proxy, service, security, limits, logs, metrics, errors, problems
+--help x => --help: "x" is not a topic; the topics are clients, call, tools, streaming, results, errors,
+    prompts, problems, fabric, patterns, runs, network, access, oauth, proxy, service, security, limits, logs, metrics
 "#;
 
 #[test]
