@@ -167,6 +167,16 @@ fn what_was_promised_is_on_disk_before_it_is_told() {
 }
 
 #[test]
+fn text_is_on_disk_before_it_is_told() {
+    let (at, bench) = one_process();
+    let writer = bench.begin(&Owner::Folder);
+    writer.append("told").unwrap();
+    assert_eq!(writer.run().read(0, 99), "told");
+    let file = at.file(writer.run().id(), "txt");
+    assert_eq!(fs::read_to_string(file).unwrap(), "told");
+}
+
+#[test]
 fn processes_answer_for_each_other() {
     let (at, mine) = one_process();
     let other = at.process();
