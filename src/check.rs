@@ -131,7 +131,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
         Err(error) => {
             let key = match error.cause {
                 Some(Cause::KeyMissing) => Some(KeyStatus::MISSING),
-                Some(Cause::KeyRefused) => Some(KeyStatus::REFUSED),
+                Some(Cause::KeyRefused | Cause::KeyPlaceholder) => Some(KeyStatus::REFUSED),
                 _ => None,
             };
             match key {

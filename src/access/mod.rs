@@ -24,6 +24,7 @@ pub(crate) use identity::{Identity, Role};
 pub(crate) use oauth::OAuth;
 pub(crate) use tokens::{Tokens, generate};
 
+use crate::text::is_placeholder;
 use digest::Digest;
 use oauth::OAuthProof;
 
@@ -85,6 +86,9 @@ impl Access {
                 role: holder.role,
                 proof: Proof::Token(self.tokens.clone(), digest),
             });
+        }
+        if is_placeholder(token) {
+            return Err(AccessError::BadToken(Flaw::PLACEHOLDER));
         }
         let Some(oauth) = &self.oauth else {
             return Err(AccessError::BadToken(Flaw::UNKNOWN));

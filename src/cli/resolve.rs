@@ -14,6 +14,7 @@ use super::{Env, ExitReason, RawFlags, ReadFile, values};
 use crate::config::{
     Config, HTTP_MAX_RUNS, OAuthSettings, PatternModel, Policy, Prices, Secret, Transport,
 };
+use crate::text::is_placeholder;
 use crate::url::{Host, WebUrl};
 
 /// A token shorter than this many characters is taken, with a warning.
@@ -166,7 +167,12 @@ fn token(
             (file_name, Secret::new(text))
         }
     };
-    if token.expose().len() < SHORT_TOKEN {
+    if is_placeholder(token.expose()) {
+        warnings.push(format!(
+            "{name}: the token reads like a placeholder that nothing has replaced, and may be guessed; put the token \
+             itself there."
+        ));
+    } else if token.expose().len() < SHORT_TOKEN {
         warnings.push(format!(
             "{name}: the token is shorter than {SHORT_TOKEN} characters and may be guessed; make a longer one, for \
              example by openssl rand -hex 32."

@@ -466,13 +466,16 @@ fn the_remaining_step_for_the_secret_is_printed() {
             .stdout
     };
     let empty = "First, if your Fabric asks for a key: put it into the empty FABRIC_API_KEY of that file.\nNext: ";
-    let refers = "First: make sure that Cursor is started where FABRIC_API_KEY is set. It is not in the file.\nNext: ";
+    let refers = "First: start Cursor by `cursor .` in a shell where FABRIC_API_KEY is set, after quitting one that runs: \
+                  the file only refers to it.\nOr put the key into the file: FABRIC_API_KEY= fabric-mcp --install cursor \
+                  makes an empty place for it.\nNext: ";
     assert!(said("", &["--install", "cursor"]).contains(empty));
     assert!(
         said("k", &["--install", "zed"]).contains(empty),
         "Zed refers to no variables"
     );
     assert!(said("k", &["--install", "cursor"]).contains(refers));
+    assert!(said("", &["--install", "cursor"]).contains(empty), "again");
     assert!(
         !said("", &["--install", "windsurf", "--demo"]).contains("First"),
         "the demo needs no key"
