@@ -142,12 +142,13 @@ pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 /// Parses the arguments after the program's name.
 ///
 /// Commands about the program itself (`--help`, `--version`, `--generate man` and the like, `--list-tools`, in this order
-/// of precedence) ignore wrong values of settings; the others need every setting to be valid. `models` are the variables
-/// that are not empty and begin with [`MODEL_VARIABLE`](crate::config::MODEL_VARIABLE).
+/// of precedence) ignore wrong values of settings; the others need every setting to be valid. `variables` are those that
+/// are not empty and begin with [`MODEL_VARIABLE`](crate::config::MODEL_VARIABLE) or
+/// [`OWN_VARIABLE`](crate::config::OWN_VARIABLE).
 pub(crate) fn parse(
     args: impl IntoIterator<Item = OsString>,
     env: Env<'_>,
-    models: &[(String, OsString)],
+    variables: &[(String, OsString)],
     read_file: ReadFile<'_>,
 ) -> Result<Command, ExitReason> {
     let raw = RawFlags::read(args)?;
@@ -162,7 +163,7 @@ pub(crate) fn parse(
         raw: &raw,
         env,
         read_file,
-        models,
+        variables,
         on_stdio: false,
     };
     if let Some(what) = raw.last("generate") {
