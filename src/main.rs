@@ -145,9 +145,12 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
     let good = match command {
         Command::Help(how_much) => print(&cli::help(how_much)),
         Command::Version => print(&format!("{}\n", cli::version())),
-        Command::ListTools { policy } => {
+        Command::ListTools { policy, json } => {
             check_tools(&policy)?;
-            print(&tools::catalogue(&policy))
+            print(&match json {
+                true => server::tools_json(&policy),
+                false => tools::catalogue(&policy),
+            })
         }
         Command::Generate(what) => generate(&what),
         Command::Install {

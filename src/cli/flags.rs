@@ -238,7 +238,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         "Call a tool, with its arguments as JSON after it; what is piped in is \
              input_text",
     ),
-    word("json").help("With --check and --call: print JSON"),
+    word("json").help("With --check, --call and --list-tools: print JSON"),
     word("list-tools").help("Print the tools and their arguments"),
     raw(Command, "generate", "WHAT")
         .choices(&[

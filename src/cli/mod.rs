@@ -51,6 +51,8 @@ pub(crate) enum Command {
     /// Print the catalogue of the tools that are offered: `--list-tools`.
     ListTools {
         policy: Policy,
+        /// Whether to print them as `tools/list` has them: `--json`.
+        json: bool,
     },
     /// Print a file generated from the table of flags: `--generate`.
     Generate(Generate),
@@ -197,7 +199,7 @@ pub(crate) fn parse(
             settings.apply(flags::get(flag), &mut config)?;
         }
         let policy = config.policy;
-        return Ok(Command::ListTools { policy });
+        return Ok(Command::ListTools { policy, json });
     }
     let config = Box::new(resolve::resolve(&settings)?);
     if let Some(tool) = raw.last("call") {
@@ -290,8 +292,10 @@ impl RawFlags {
         for (long, is_used, partners) in [
             (
                 "json",
-                self.has("check") || self.has("call"),
-                "--check and --call",
+                ["check", "call", "list-tools"]
+                    .iter()
+                    .any(|long| self.has(long)),
+                "--check, --call and --list-tools",
             ),
             (
                 "yes",

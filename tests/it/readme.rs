@@ -246,7 +246,7 @@ fn the_table_of_tools_is_the_catalogue() {
     for line in catalogue.lines() {
         if !line.starts_with(' ') {
             tools.push((line.to_owned(), BTreeSet::new()));
-        } else if line.starts_with("      ") {
+        } else if line.starts_with("      ") && !line.starts_with("       ") {
             let argument = line.trim_start().split(':').next().unwrap();
             tools.last_mut().unwrap().1.insert(argument.to_owned());
         }
