@@ -23,6 +23,9 @@ pub(crate) struct FixtureRequest {
     pub(crate) connection: usize,
 }
 
+/// What is missing where 127.0.0.1 cannot be listened on.
+pub(crate) const LOOPBACK: &str = "these tests need a loopback network: 127.0.0.1";
+
 /// A listener on a free port. Its threads end with the test process.
 pub(crate) struct Fixture {
     pub(crate) url: String,
@@ -35,7 +38,7 @@ impl Fixture {
     pub(crate) fn new(
         answer: impl Fn(usize, &FixtureRequest, &mut TcpStream) -> bool + Send + Sync + 'static,
     ) -> Fixture {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect(LOOPBACK);
         let url = format!("http://{}", listener.local_addr().unwrap());
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (log, answer) = (Arc::clone(&seen), Arc::new(answer));
