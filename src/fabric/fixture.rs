@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,8 +23,12 @@ pub(crate) struct FixtureRequest {
     pub(crate) connection: usize,
 }
 
-/// What is missing where 127.0.0.1 cannot be listened on.
-pub(crate) const LOOPBACK: &str = "these tests need a loopback network: 127.0.0.1";
+/// Fails with these words where 127.0.0.1 cannot be reached, as in a sandbox without any network.
+pub(crate) fn need_loopback() {
+    let words = "these tests need a loopback network, and 127.0.0.1 cannot be reached";
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect(words);
+    TcpStream::connect(listener.local_addr().unwrap()).expect(words);
+}
 
 /// A listener on a free port. Its threads end with the test process.
 pub(crate) struct Fixture {
@@ -38,7 +42,8 @@ impl Fixture {
     pub(crate) fn new(
         answer: impl Fn(usize, &FixtureRequest, &mut TcpStream) -> bool + Send + Sync + 'static,
     ) -> Fixture {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect(LOOPBACK);
+        need_loopback();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (log, answer) = (Arc::clone(&seen), Arc::new(answer));
