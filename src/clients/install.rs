@@ -195,13 +195,11 @@ fn next(client: &McpClient, entry: Option<&Value>) -> String {
     {
         let (title, start) = (client.title, client.start);
         text.push_str(&format!(
-            "First: start {title} by `{start}` in a shell where {secret} is set, after quitting one that runs: the \
-             file only refers to it.\n"
+            "First: quit {title}, and start it by `{start}` in a shell where {secret} is set: the file only refers to it.\n"
         ));
         if secret == API_KEY {
             text.push_str(&format!(
-                "Or put the key into the file: {API_KEY}= fabric-mcp --install {} makes an empty place for it.\n",
-                client.name
+                "Or do this again with {API_KEY} unset, and put the key into the empty place in the file.\n"
             ));
         }
     }

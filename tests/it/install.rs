@@ -466,9 +466,9 @@ fn the_remaining_step_for_the_secret_is_printed() {
             .stdout
     };
     let empty = "First, if your Fabric asks for a key: put it into the empty FABRIC_API_KEY of that file.\nNext: ";
-    let refers = "First: start Cursor by `cursor .` in a shell where FABRIC_API_KEY is set, after quitting one that runs: \
-                  the file only refers to it.\nOr put the key into the file: FABRIC_API_KEY= fabric-mcp --install cursor \
-                  makes an empty place for it.\nNext: ";
+    let refers = "First: quit Cursor, and start it by `cursor .` in a shell where FABRIC_API_KEY is set: the file only \
+                  refers to it.\nOr do this again with FABRIC_API_KEY unset, and put the key into the empty place in the \
+                  file.\nNext: ";
     assert!(said("", &["--install", "cursor"]).contains(empty));
     assert!(
         said("k", &["--install", "zed"]).contains(empty),
