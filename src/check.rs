@@ -483,27 +483,19 @@ impl<'a> Report<'a> {
 
     /// The model of runs that name none, among those that Fabric lists.
     fn default_model(&mut self, model: &str, listed: &[String]) -> io::Result<()> {
-        let untested = "only a run shows whether it works";
+        let is_listed = listed.iter().any(|one| one.eq_ignore_ascii_case(model));
         let name = match model {
             "" => "Fabric's own",
-            name => name,
+            _ if is_listed => model,
+            _ => {
+                let why = format!("--default-model: Fabric lists no model {model}.");
+                self.found(Cause::Settings, &[("why", &why)]);
+                let text = format!("{model}, which Fabric does not list");
+                return self.line(false, "default model", &text);
+            }
         };
-        let is_listed = listed.iter().any(|one| one.eq_ignore_ascii_case(model));
-        if model.is_empty() || is_listed {
-            return self.line(true, "default model", &format!("{name}; {untested}"));
-        }
-        self.found(
-            Cause::Settings,
-            &[(
-                "why",
-                &format!("--default-model: Fabric lists no model {name}."),
-            )],
-        );
-        self.line(
-            false,
-            "default model",
-            &format!("{name}, which Fabric does not list"),
-        )
+        let text = format!("{name}; only a run shows whether it works");
+        self.line(true, "default model", &text)
     }
 
     /// What this program speaks, which needs no Fabric.

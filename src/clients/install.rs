@@ -133,8 +133,11 @@ fn filled_in(mut entry: Value, before: Option<&Value>) -> (Value, Value) {
 
 /// Whether a value is none of the user's: still to be filled in, or our reference to a variable.
 fn is_place(text: &str) -> bool {
-    let ours = [TOKEN_PLACEHOLDER, API_KEY, AUTH_TOKEN];
-    text.is_empty() || ours.iter().any(|ours| text.contains(ours))
+    let refers = |name| {
+        let rest = text.trim_end_matches('}').strip_suffix(name);
+        rest.is_some_and(|rest| rest.ends_with(['{', ':']))
+    };
+    text.is_empty() || text.contains(TOKEN_PLACEHOLDER) || refers(API_KEY) || refers(AUTH_TOKEN)
 }
 
 /// The change, as it is shown.

@@ -476,6 +476,11 @@ fn the_remaining_step_for_the_secret_is_printed() {
     );
     assert!(said("k", &["--install", "cursor"]).contains(refers));
     assert!(said("", &["--install", "cursor"]).contains(empty), "again");
+    let filled_in = home
+        .read(".cursor/mcp.json")
+        .replace("API_KEY\": \"\"", "API_KEY\": \"canary\"");
+    home.write(".cursor/mcp.json", filled_in);
+    assert!(said("k", &["--install", "cursor"]).contains("nothing to do"));
     assert!(
         !said("", &["--install", "windsurf", "--demo"]).contains("First"),
         "the demo needs no key"
