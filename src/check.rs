@@ -152,7 +152,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
     };
     // The second request measures the latency: the first one also connects.
     let again = Instant::now();
-    let second = patiently(report.say, "the same list again", limit, || {
+    let second = patiently(report.say, "the list once more", limit, || {
         client.pattern_names(&no_wait())
     });
     let latency = match second {
@@ -164,7 +164,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
         true,
         &format!("{url} answers in {} ms", milliseconds(latency)),
     )?;
-    let key = patiently(report.say, "the same without the key", limit, || {
+    let key = patiently(report.say, "Fabric's answer without the key", limit, || {
         key_status(config)
     });
     report.key(key)?;

@@ -328,16 +328,6 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         ..USUAL
     },
     McpClient {
-        name: "antigravity",
-        title: "Antigravity",
-        file: [(Base::Home, ".gemini/config/mcp_config.json"); 2],
-        http: Ok(("", "serverUrl")),
-        sse: None,
-        limit_words: "not known, taken for 60 s",
-        then: "press Refresh in Antigravity, under Manage MCP Servers",
-        ..USUAL
-    },
-    McpClient {
         name: "kiro",
         title: "Kiro",
         file: [(Base::Home, ".kiro/settings/mcp.json"); 2],
@@ -360,9 +350,12 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "lm-studio",
         title: "LM Studio",
-        file: [(Base::Home, ".lmstudio/mcp.json"); 2],
+        format: Format::Dialog(
+            "mcpServers",
+            "Right-hand sidebar, Program: Install, Edit mcp.json",
+        ),
         sse: None,
-        then: "see it in LM Studio's right-hand sidebar, under Program",
+        then: "save it, and see it in the same sidebar",
         ..USUAL
     },
     McpClient {
