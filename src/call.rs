@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::cli::{ExitReason, flags};
+use crate::cli::ExitReason;
 use crate::config::{MAX_FABRIC_BODY, MAX_MESSAGE};
 use crate::protocol::{Revision, Session};
 use crate::server::{Audience, Server};
 use crate::signals;
 use crate::sync::lock;
-use crate::text::{for_terminal, shown};
+use crate::text::{for_terminal, hint, shown};
 use crate::tools::{self, Policy};
 
 /// The tool that takes piped input.
@@ -95,11 +95,7 @@ pub(crate) fn check_name(flag: &str, tool: &str, policy: &Policy) -> Result<(), 
     if names().any(|name| name == tool) {
         return Ok(());
     }
-    let prefixed = format!("fabric_{tool}");
-    let hint = match names().find(|name| *name == prefixed) {
-        Some(name) => format!("did you mean {name}?"),
-        None => flags::hint(tool, names(), "the tools are"),
-    };
+    let hint = hint(tool, names(), "the tools are");
     let shown: String = tool.chars().take(64).flat_map(char::escape_debug).collect();
     Err(ExitReason::usage(format!(
         "{flag}: there is no tool \"{shown}\"; {hint}"

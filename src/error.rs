@@ -412,6 +412,14 @@ table! {
             "Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; it may \
              have changed.",
         );
+        /// The same, and the key reads like a placeholder.
+        KeyPlaceholder = problem(
+            "key-placeholder",
+            "Fabric at {url} refuses the key (HTTP {status}): FABRIC_API_KEY holds a placeholder \
+             that nothing has replaced.",
+            "Put the key itself there, in the client's env; or start the client from a shell \
+             where FABRIC_API_KEY is set.",
+        );
         /// 404: another program, or another path.
         NotFound = problem(
             "not-found",

@@ -72,7 +72,7 @@ use account::{Accounts, Bounds, Resource};
 use check::Look;
 use cli::{Command, ExitReason, Generate};
 use clients::install;
-use config::{Config, MAX_QUEUED_RUNS, MODEL_VARIABLE, Transport};
+use config::{Config, MAX_QUEUED_RUNS, MODEL_VARIABLE, OWN_VARIABLE, Transport};
 use demo::{Demo, Folders};
 use fabric::{Catalog, Client};
 use log::Level;
@@ -115,11 +115,16 @@ Clients start it themselves. What you may want to type instead:
 fn main() -> ExitCode {
     let variables = std::env::vars_os().filter(|(_, value)| !value.is_empty());
     let variables = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-    let models = variables.filter(|(name, _)| name.starts_with(MODEL_VARIABLE));
+    let is_ours = |name: &str| {
+        [MODEL_VARIABLE, OWN_VARIABLE]
+            .iter()
+            .any(|own| name.starts_with(own))
+    };
+    let variables = variables.filter(|(name, _)| is_ours(name));
     let command = cli::parse(
         std::env::args_os().skip(1),
         &|name| std::env::var_os(name),
-        &models.collect::<Vec<_>>(),
+        &variables.collect::<Vec<_>>(),
         &cli::read_secret,
     );
     let code = command.and_then(run).unwrap_or_else(|exit| {
@@ -140,9 +145,12 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
     let good = match command {
         Command::Help(how_much) => print(&cli::help(how_much)),
         Command::Version => print(&format!("{}\n", cli::version())),
-        Command::ListTools { policy } => {
+        Command::ListTools { policy, json } => {
             check_tools(&policy)?;
-            print(&tools::catalogue(&policy))
+            print(&match json {
+                true => server::tools_json(&policy),
+                false => tools::catalogue(&policy),
+            })
         }
         Command::Generate(what) => generate(&what),
         Command::Install {

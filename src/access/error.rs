@@ -23,6 +23,10 @@ pub(crate) struct Flaw(&'static str, pub(super) &'static str);
 
 impl Flaw {
     pub(super) const UNKNOWN: Flaw = Flaw("unknown", "nobody here has this token");
+    pub(super) const PLACEHOLDER: Flaw = Flaw(
+        "placeholder",
+        "the client sent a placeholder: put the token itself there, or start the client where its variable is set",
+    );
     pub(super) const MALFORMED: Flaw = Flaw(
         "malformed",
         "this is not a token: it is too long or holds other characters",
@@ -111,6 +115,13 @@ mod tests {
                 401,
                 "no_token",
                 "A token is needed: send the header \"Authorization: Bearer TOKEN\".",
+            ),
+            (
+                AccessError::BadToken(Flaw::PLACEHOLDER),
+                401,
+                "placeholder",
+                "The bearer token is refused: the client sent a placeholder: put the token itself there, or start the \
+                 client where its variable is set.",
             ),
             (
                 AccessError::BadToken(Flaw::UNKNOWN),

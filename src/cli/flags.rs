@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::values::{self, count};
 use crate::clients::NAMES;
-use crate::config::{Config, MAX_NAME};
-use crate::text::edit_distance;
+use crate::config::Config;
+use crate::text::closest;
 use crate::url::base_url;
 use Section::{Command, Fabric, Http, Runs, Server};
 
@@ -238,7 +238,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         "Call a tool, with its arguments as JSON after it; what is piped in is \
              input_text",
     ),
-    word("json").help("With --check and --call: print JSON"),
+    word("json").help("With --check, --call and --list-tools: print JSON"),
     word("list-tools").help("Print the tools and their arguments"),
     raw(Command, "generate", "WHAT")
         .choices(&[
@@ -541,36 +541,6 @@ pub(super) fn similar(word: &str) -> Option<String> {
     closest(&word, FLAGS.iter().flat_map(Flag::names)).map(|name| format!("--{name}"))
 }
 
-/// The candidate that `wanted` is most likely a typing error for: the edit distance is at most a third of its length, and
-/// at most 3.
-fn closest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let wanted: Vec<char> = wanted.chars().take(MAX_NAME).collect();
-    candidates
-        .into_iter()
-        .map(|candidate| {
-            (
-                edit_distance(&wanted, &candidate.chars().collect::<Vec<_>>()),
-                candidate,
-            )
-        })
-        .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).clamp(1, 3))
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
-}
-
-/// What to give instead of `wanted`: the closest candidate, or `all` of them.
-pub(crate) fn hint<'a>(
-    wanted: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-    all: &str,
-) -> String {
-    let candidates: Vec<&str> = candidates.into_iter().collect();
-    match closest(wanted, candidates.iter().copied()) {
-        Some(close) => format!("did you mean {close}?"),
-        None => format!("{all} {}", candidates.join(", ")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -620,24 +590,5 @@ mod tests {
             Some("FABRIC_MCP_MAX_CALLS_PER_MINUTE")
         );
         assert_eq!(get("fabric-url").env().as_deref(), Some("FABRIC_BASE_URL"));
-    }
-
-    #[test]
-    fn typing_errors_are_recognised() {
-        let names = || FLAGS.iter().flat_map(Flag::names);
-        for (wanted, found) in [
-            ("prot", Some("port")),
-            ("ports", Some("port")),
-            ("transpot", Some("transport")),
-            ("allow-patern", Some("allow-pattern")),
-            ("allowed-hosts", Some("allowed-host")),
-            ("log_level", Some("log-level")),
-            ("PORT", None),
-            ("verbose", None),
-            ("", None),
-        ] {
-            assert_eq!(closest(wanted, names()), found, "{wanted}");
-        }
-        assert_eq!(closest(&"x".repeat(100_000), names()), None);
     }
 }

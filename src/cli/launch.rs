@@ -80,7 +80,7 @@ pub(super) fn launch(settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
             ));
         }
     }
-    for (name, model) in settings.models {
+    for (name, model) in settings.models() {
         variables.push((name.clone(), values::utf8(model.clone(), name)?));
     }
     let key = match settings.variable(API_KEY) {

@@ -51,6 +51,8 @@ pub(crate) enum Command {
     /// Print the catalogue of the tools that are offered: `--list-tools`.
     ListTools {
         policy: Policy,
+        /// Whether to print them as `tools/list` has them: `--json`.
+        json: bool,
     },
     /// Print a file generated from the table of flags: `--generate`.
     Generate(Generate),
@@ -142,12 +144,13 @@ pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 /// Parses the arguments after the program's name.
 ///
 /// Commands about the program itself (`--help`, `--version`, `--generate man` and the like, `--list-tools`, in this order
-/// of precedence) ignore wrong values of settings; the others need every setting to be valid. `models` are the variables
-/// that are not empty and begin with [`MODEL_VARIABLE`](crate::config::MODEL_VARIABLE).
+/// of precedence) ignore wrong values of settings; the others need every setting to be valid. `variables` are those that
+/// are not empty and begin with [`MODEL_VARIABLE`](crate::config::MODEL_VARIABLE) or
+/// [`OWN_VARIABLE`](crate::config::OWN_VARIABLE).
 pub(crate) fn parse(
     args: impl IntoIterator<Item = OsString>,
     env: Env<'_>,
-    models: &[(String, OsString)],
+    variables: &[(String, OsString)],
     read_file: ReadFile<'_>,
 ) -> Result<Command, ExitReason> {
     let raw = RawFlags::read(args)?;
@@ -162,7 +165,7 @@ pub(crate) fn parse(
         raw: &raw,
         env,
         read_file,
-        models,
+        variables,
         on_stdio: false,
     };
     if let Some(what) = raw.last("generate") {
@@ -196,7 +199,7 @@ pub(crate) fn parse(
             settings.apply(flags::get(flag), &mut config)?;
         }
         let policy = config.policy;
-        return Ok(Command::ListTools { policy });
+        return Ok(Command::ListTools { policy, json });
     }
     let config = Box::new(resolve::resolve(&settings)?);
     if let Some(tool) = raw.last("call") {
@@ -289,8 +292,10 @@ impl RawFlags {
         for (long, is_used, partners) in [
             (
                 "json",
-                self.has("check") || self.has("call"),
-                "--check and --call",
+                ["check", "call", "list-tools"]
+                    .iter()
+                    .any(|long| self.has(long)),
+                "--check, --call and --list-tools",
             ),
             (
                 "yes",

@@ -8,12 +8,14 @@ use std::path::PathBuf;
 
 use super::flags::{
     self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, FLAGS, Flag, OAUTH_CLIENT_ID,
-    OAUTH_CLIENT_SECRET,
+    OAUTH_CLIENT_SECRET, VARIABLES,
 };
 use super::{Env, ExitReason, RawFlags, ReadFile, values};
 use crate::config::{
-    Config, HTTP_MAX_RUNS, OAuthSettings, PatternModel, Policy, Prices, Secret, Transport,
+    Config, HTTP_MAX_RUNS, MODEL_VARIABLE, OAuthSettings, OWN_VARIABLE, PatternModel, Policy,
+    Prices, Secret, Transport,
 };
+use crate::text::{closest, either, is_placeholder, meant};
 use crate::url::{Host, WebUrl};
 
 /// A token shorter than this many characters is taken, with a warning.
@@ -21,7 +23,10 @@ const SHORT_TOKEN: usize = 16;
 
 /// The configuration, or the first mistake.
 pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> {
-    let mut config = Config::default();
+    let mut config = Config {
+        warnings: unknown_variables(settings),
+        ..Config::default()
+    };
     for flag in FLAGS {
         settings.apply(flag, &mut config)?;
     }
@@ -53,7 +58,7 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
     config.http.token = token(settings, &mut config.warnings)?;
     config.http.oauth = oauth(settings)?;
     config.http.prices = prices(settings)?;
-    let of_patterns = settings.models.iter().map(|(name, value)| {
+    let of_patterns = settings.models().map(|(name, value)| {
         let model = values::utf8(value.clone(), name)?;
         values::model_of(name.clone(), &model).map_err(|why| named(name, why))
     });
@@ -62,6 +67,29 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
     require_allowed_models(settings, &config.policy)?;
     require_token(settings, &mut config)?;
     Ok(config)
+}
+
+/// A warning for each variable that begins as ours do and is none of them.
+fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
+    let known = FLAGS.iter().filter_map(Flag::env);
+    let known = known.chain(VARIABLES.iter().map(|(name, _)| (*name).to_owned()));
+    let known: Vec<String> = known.collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let warning = |(name, _): &(String, OsString)| {
+        let rest = name.strip_prefix(OWN_VARIABLE)?;
+        if known.contains(&name.as_str()) {
+            return None;
+        }
+        let similar = || closest(name, known.iter().copied()).into_iter().collect();
+        let names = Some(meant(rest, &known)).filter(|names| !names.is_empty());
+        let hint = match names.unwrap_or_else(similar).as_slice() {
+            [] => "fabric-mcp --help lists them.".to_owned(),
+            names => format!("did you mean {}?", either(names)),
+        };
+        let name = values::shown(name);
+        Some(format!("{name} is no variable of fabric-mcp; {hint}"))
+    };
+    settings.variables.iter().filter_map(warning).collect()
 }
 
 /// All four settings of OAuth, or none.
@@ -166,7 +194,12 @@ fn token(
             (file_name, Secret::new(text))
         }
     };
-    if token.expose().len() < SHORT_TOKEN {
+    if is_placeholder(token.expose()) {
+        warnings.push(format!(
+            "{name}: the token reads like a placeholder that nothing has replaced, and may be guessed; put the token \
+             itself there."
+        ));
+    } else if token.expose().len() < SHORT_TOKEN {
         warnings.push(format!(
             "{name}: the token is shorter than {SHORT_TOKEN} characters and may be guessed; make a longer one, for \
              example by openssl rand -hex 32."
@@ -263,13 +296,19 @@ pub(super) struct FlagsAndEnv<'a> {
     pub(super) raw: &'a RawFlags,
     pub(super) env: Env<'a>,
     pub(super) read_file: ReadFile<'a>,
-    /// Fabric's variables for the models of patterns.
-    pub(super) models: &'a [(String, OsString)],
+    /// Those that begin as Fabric's for the models of patterns do, or as ours.
+    pub(super) variables: &'a [(String, OsString)],
     /// Whether it is for a client, which starts the program on stdio: what only HTTP has counts as not given.
     pub(super) on_stdio: bool,
 }
 
 impl FlagsAndEnv<'_> {
+    /// Fabric's variables for the models of patterns.
+    pub(super) fn models(&self) -> impl Iterator<Item = &(String, OsString)> {
+        let variables = self.variables.iter();
+        variables.filter(|(name, _)| name.starts_with(MODEL_VARIABLE))
+    }
+
     /// A variable that is set and not empty.
     pub(super) fn variable(&self, name: &str) -> Option<OsString> {
         (self.env)(name).filter(|value| !value.is_empty())

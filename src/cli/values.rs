@@ -20,7 +20,7 @@ use crate::clients::{CLIENTS, McpClient, NAMES};
 use crate::config::{
     LogFormat, LogLevel, MAX_NAME, MAX_SECRET, PatternModel, Prices, Secret, Transport,
 };
-use crate::text::is_language;
+use crate::text::{either, hint, is_language};
 use crate::url::{self, Authority, Host, MAX_ADDRESS};
 
 /// Shortest time that can be set.
@@ -61,11 +61,7 @@ fn one_of<T: Copy>(text: &str, what: &str, all: &[(&str, T)]) -> Result<T, Strin
     let found = all.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
     found.map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        let list = match names.as_slice() {
-            [others @ .., last] => format!("{} or {last}", others.join(", ")),
-            [] => String::new(),
-        };
-        wrong(text, format_args!("is not {what}; give {list}"))
+        wrong(text, format_args!("is not {what}; give {}", either(&names)))
     })
 }
 
@@ -401,7 +397,7 @@ fn unknown<'a>(
     all: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> ExitReason {
-    let hint = flags::hint(word, candidates, all);
+    let hint = hint(word, candidates, all);
     ExitReason::usage(format!(
         "{flag}: {}",
         wrong(word, format_args!("{what}; {hint}"))

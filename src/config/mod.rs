@@ -20,6 +20,8 @@ pub(crate) const API_KEY: &str = "FABRIC_API_KEY";
 /// What Fabric's variables for the models of single patterns begin with; the name follows in upper case, with `_` for
 /// each `-`.
 pub(crate) const MODEL_VARIABLE: &str = "FABRIC_MODEL_";
+/// What the names of most variables begin with: those called after flags.
+pub(crate) const OWN_VARIABLE: &str = "FABRIC_MCP_";
 /// Variable of the token that callers over HTTP must show.
 pub(crate) const AUTH_TOKEN: &str = "FABRIC_MCP_AUTH_TOKEN";
 

@@ -46,6 +46,7 @@ pub(crate) use call::{Call, CallHead, refuse};
 pub(crate) use local::Audience;
 pub(crate) use skills::SkillDocument;
 pub(crate) use subscriptions::{Listen, Listener, Registration};
+pub(crate) use tools::tools_json;
 
 use call::{ToolCall, Working};
 use methods::Method;

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use crate::config::{MAX_STRING, MAX_VARIABLES};
 use crate::fabric::{Error, Name, names};
 use crate::protocol::Node;
-use crate::text::shown;
+use crate::text::{either, meant, shown};
 
 use super::refused;
 
@@ -337,20 +337,20 @@ impl<'a> Arguments<'a> {
 
     /// Returns the first refusal, if there is one, and refuses what was not asked for.
     pub(super) fn end(self) -> Result<(), Error> {
-        if let Some(refusal) = self.refusal {
-            return Err(refusal);
-        }
         // The same one however they are ordered.
         let Some((name, _)) = self.given.iter().min_by_key(|(name, _)| name) else {
-            return Ok(());
-        };
-        let known: Vec<&str> = self.asked.iter().map(|argument| argument.name).collect();
-        let takes = match known.is_empty() {
-            true => "it takes none".to_owned(),
-            false => format!("it takes {}", known.join(", ")),
+            return self.refusal.map_or(Ok(()), Err);
         };
         let (path, tool) = (self.path(&shown(name, 64)), self.tool);
-        let error = refused(format!("`{path}` is not an argument of {tool}: {takes}."));
+        let known: Vec<&str> = self.asked.iter().map(|argument| argument.name).collect();
+        let hint = match (meant(name, &known).as_slice(), self.refusal) {
+            ([], Some(refusal)) => return Err(refusal),
+            ([], None) if known.is_empty() => ": it takes none.".to_owned(),
+            ([], None) => format!(": it takes {}.", known.join(", ")),
+            // What was refused as missing may have this name.
+            (names, _) => format!("; did you mean {}?", either(names)),
+        };
+        let error = refused(format!("`{path}` is not an argument of {tool}{hint}"));
         Err(match self.place.trim_end_matches('.') {
             "" => error,
             place => error.about(place),

@@ -32,6 +32,7 @@ pub(crate) use crate::config::Policy;
 use crate::fabric::{Error, Kind, Usage};
 use crate::logging::Line;
 use crate::protocol::Node;
+use crate::text::wrapped;
 use crate::{logging, metrics};
 
 use arguments::Arguments;
@@ -243,13 +244,14 @@ pub(crate) fn catalogue(policy: &Policy) -> String {
             .next()
             .unwrap_or_default()
             .trim_end();
-        text.push_str(&format!("{}\n    {first}\n", tool.name));
+        text.push_str(&format!("{}\n    {}\n", tool.name, wrapped(first, 4)));
         for argument in tool.arguments().asked {
             let needed = if argument.required { " (required)" } else { "" };
-            text.push_str(&format!(
-                "      {}: {}{needed}. {}\n",
+            let line = format!(
+                "{}: {}{needed}. {}",
                 argument.name, argument.json_type, argument.description
-            ));
+            );
+            text.push_str(&format!("      {}\n", wrapped(&line, 8)));
         }
     }
     text

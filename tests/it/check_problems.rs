@@ -119,6 +119,7 @@ fn a_missing_wrong_or_useless_key_is_reported() {
     for (key, state, code) in [
         ("", "missing", "key-missing"),
         ("wrong", "refused", "key-refused"),
+        ("${env:FABRIC_API_KEY}", "refused", "key-placeholder"),
     ] {
         let report = report(Program::with(&fabric).env("FABRIC_API_KEY", key), 1);
         assert_eq!(

@@ -466,13 +466,21 @@ fn the_remaining_step_for_the_secret_is_printed() {
             .stdout
     };
     let empty = "First, if your Fabric asks for a key: put it into the empty FABRIC_API_KEY of that file.\nNext: ";
-    let refers = "First: make sure that Cursor is started where FABRIC_API_KEY is set. It is not in the file.\nNext: ";
+    let refers = "First: quit Cursor, and start it by `cursor .` in a shell where FABRIC_API_KEY is set: the file only \
+                  refers to it.\nOr do this again with FABRIC_API_KEY unset, and put the key into the empty place in the \
+                  file.\nNext: ";
     assert!(said("", &["--install", "cursor"]).contains(empty));
     assert!(
         said("k", &["--install", "zed"]).contains(empty),
         "Zed refers to no variables"
     );
     assert!(said("k", &["--install", "cursor"]).contains(refers));
+    assert!(said("", &["--install", "cursor"]).contains(empty), "again");
+    let filled_in = home
+        .read(".cursor/mcp.json")
+        .replace("API_KEY\": \"\"", "API_KEY\": \"canary\"");
+    home.write(".cursor/mcp.json", filled_in);
+    assert!(said("k", &["--install", "cursor"]).contains("nothing to do"));
     assert!(
         !said("", &["--install", "windsurf", "--demo"]).contains("First"),
         "the demo needs no key"

@@ -146,6 +146,8 @@ fn the_shell_has_the_same_tools() {
     let listed = |flags: &str| {
         let finished = Program::new([]).flags(flags).run(DEADLINE);
         finished.expect_code(0);
+        let mut lines = finished.stdout.lines();
+        assert!(lines.all(|line| line.len() <= 80), "{finished:?}");
         let names = finished
             .stdout
             .lines()
@@ -156,6 +158,13 @@ fn the_shell_has_the_same_tools() {
     assert_eq!(
         listed("--list-tools --tool fabric_get_run"),
         ["fabric_get_run"]
+    );
+    let finished = Program::new(["--list-tools", "--json"]).run(DEADLINE);
+    let list: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(names(&list["tools"]), listed("--list-tools"));
+    assert_eq!(
+        list["tools"][1]["inputSchema"]["required"],
+        json!(["pattern_name"])
     );
     let call = ["--tool", "fabric_get_run", "--call", RUN];
     let refused = Program::new(call).run(DEADLINE);

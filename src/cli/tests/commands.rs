@@ -152,6 +152,7 @@ fn each_client_is_answered_before_it_gives_up() {
             "vscode" => "--demo --answer-within 290",
             "gemini-cli" => "--demo --answer-within 590",
             "goose" => "--demo --answer-within 3590",
+            "copilot-cli" => "--demo --answer-within 20",
             // As without it: 50.
             _ => "--demo",
         };

@@ -17,7 +17,7 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --host --demo => --host needs a value: --host ADDRESS
 --demo=yes => --demo takes no value; write --demo alone
 -V=1 => -V takes no value; write -V alone
---json => --json only goes with --check and --call; add one of them or leave it out
+--json => --json only goes with --check, --call and --list-tools; add one of them or leave it out
 --api-key hunter2 => --api-key is refused, because every user of this machine can read a command line;
     set the variable FABRIC_API_KEY instead
 --auth-token=hunter2 => --auth-token is refused, because every user of this machine can read a command line;

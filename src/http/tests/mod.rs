@@ -16,6 +16,7 @@ use super::server::accept_loop;
 use super::{EventStream, Exchange, Handler, HttpServer, Rejection};
 use crate::account::Accounts;
 use crate::config::HttpLimits;
+use crate::fabric::fixture::need_loopback;
 
 /// Longer than anything takes that happens at all.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -33,6 +34,7 @@ pub(super) fn server(
     limits: HttpLimits,
     handler: impl Fn(Exchange<'_>) + Send + Sync + 'static,
 ) -> HttpServer {
+    need_loopback();
     let server = HttpServer::bind("127.0.0.1:0", limits).unwrap();
     server.serve(Arc::new(By(handler))).unwrap();
     server
