@@ -71,6 +71,8 @@ pub(crate) struct Backend {
     pub(crate) settings: RunSettings,
     /// Whether callers are told apart, so that each may list its own runs.
     pub(crate) lists: bool,
+    /// What every caller of a run is told before its output.
+    pub(crate) run_note: Option<&'static str>,
     /// What callers hold.
     pub(crate) accounts: Accounts,
 }

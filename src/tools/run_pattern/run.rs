@@ -125,6 +125,10 @@ impl RunPattern {
             warnings.push(NOT_READ.to_owned());
         }
         warnings.extend(checks);
+        if let Some(note) = context.backend.run_note {
+            context.say(&format!("{note}\n"));
+            warnings.push(note.to_owned());
+        }
         // The request was charged since it came; what is sent is charged anew.
         context.release(input.len());
         let mut output = Output::default();
