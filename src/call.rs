@@ -74,7 +74,13 @@ pub(crate) fn run(
         if let Some(given) = [INPUT, INPUT_FROM].into_iter().find(is_given) {
             refuse_stray_text(given)?;
         } else {
-            let text = input()?;
+            let stdin = io::stdin();
+            if stdin.is_terminal() {
+                say(&format!(
+                    "no {INPUT} is given: type or paste the text, then press {END_OF_TEXT} on a line of its own"
+                ));
+            }
+            let text = input(stdin.lock())?;
             if !text.is_empty() {
                 arguments.insert(INPUT.to_owned(), Value::from(text));
             }
@@ -167,17 +173,10 @@ fn refuse_stray_text(given: &'static str) -> Result<(), ExitReason> {
     }
 }
 
-/// Reads stdin to its end: what is piped in, or typed.
-fn input() -> Result<String, ExitReason> {
-    let stdin = io::stdin();
-    if stdin.is_terminal() {
-        say(&format!(
-            "no {INPUT} is given: type or paste the text, then press {END_OF_TEXT} on a line of its own"
-        ));
-    }
+/// Reads to its end what is piped in or typed.
+fn input(stdin: impl Read) -> Result<String, ExitReason> {
     let mut bytes = Vec::new();
     stdin
-        .lock()
         .take(MAX_MESSAGE as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| ExitReason::failed(format!("stdin cannot be read: {error}")))?;

@@ -156,7 +156,9 @@ fn a_run_can_be_found_in_the_state_folder() {
         .arg("--state-dir")
         .arg(env!("CARGO_BIN_EXE_fabric-mcp"))
         .run(DEADLINE);
-    refused.expect_code(1).expect_stderr("cannot be used");
+    refused
+        .expect_code(1)
+        .expect_stderr("--state-dir: not a folder: ");
     fabric.expect_chats(1);
 }
 
@@ -204,7 +206,8 @@ fn the_structured_result_is_one_object() {
         [RUN, r#"{"pattern_name":"summarize","max_chars":1}"#],
     )
     .run(DEADLINE);
-    cut.expect_code(0).expect_stderr("cut to 1 characters");
+    cut.expect_code(0)
+        .expect_stderr("max_chars cut the output to 1 of its 2 characters.");
     assert_eq!(cut.stdout, "a\n");
 }
 

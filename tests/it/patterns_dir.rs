@@ -290,9 +290,9 @@ fn a_folder_without_patterns_and_a_second_source_are_refused_at_the_start() {
     folder.write("empty/README.md", "Nothing.");
     let dir = |name: &str| folder.path(name).to_str().unwrap().to_owned();
     for (dir, says) in [
-        (dir("nowhere"), "cannot be read: No such file"),
+        (dir("nowhere"), "no such folder: "),
         (dir("empty"), "has no pattern; give a folder that holds"),
-        (dir("empty/README.md"), "cannot be read: Not a directory"),
+        (dir("empty/README.md"), "not a folder: "),
         (folder.text().to_owned(), "has no pattern; did you mean"),
     ] {
         let finished = Program::new(["--patterns-dir", &dir]).run(DEADLINE);
