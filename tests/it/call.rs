@@ -232,6 +232,7 @@ fn failures_go_to_stderr_with_exit_code_1() {
     let broken = call(&fabric, [RUN, SUMMARIZE]).run(DEADLINE);
     broken
         .expect_code(1)
+        .expect_stderr("Try again if the rest is needed")
         .expect_stderr("urn:fabric-mcp:error:fabric-stream-interrupted");
     assert_eq!(broken.stdout, "half\n", "what had arrived, once");
     assert_eq!(

@@ -551,7 +551,7 @@ impl EventRelay<'_> {
                 *content = sanitize(&self.client.without_key(content));
                 if self.failed.is_none() {
                     let said = match content.as_str() {
-                        "" => "no reason given",
+                        "" => "It gave no reason: look into its own log.",
                         content => content,
                     };
                     let detail = format!("Fabric could not run the pattern. {said}");
