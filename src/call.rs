@@ -25,6 +25,8 @@ use crate::tools::{self, Policy};
 const RUN: &str = "fabric_run_pattern";
 /// The tool that shows a pattern.
 const DETAILS: &str = "fabric_get_pattern_details";
+/// Its argument that it cannot do without.
+const PATTERN: &str = "pattern_name";
 /// Its argument for the input.
 const INPUT: &str = "input_text";
 /// Its argument that stands instead.
@@ -52,7 +54,7 @@ pub(crate) fn run(
 ) -> Result<bool, ExitReason> {
     check_name("--call", tool, &server.backend.policy)?;
     let mut arguments = parsed(arguments)?;
-    if tool == RUN && !arguments.get(WAIT).is_none_or(Value::is_null) {
+    if tool == RUN && is_given(&arguments, WAIT) {
         // The run would end with this process.
         return Err(ExitReason::usage(format!(
             "--call: a run is waited for to its end; leave {WAIT} out"
@@ -69,9 +71,10 @@ pub(crate) fn run(
             .entry("max_chars")
             .or_insert(Value::from(MAX_FABRIC_BODY));
     }
-    if tool == RUN {
-        let is_given = |name: &&str| !arguments.get(*name).is_none_or(Value::is_null);
-        if let Some(given) = [INPUT, INPUT_FROM].into_iter().find(is_given) {
+    // Without a pattern it is refused, and nothing need be typed for that.
+    if tool == RUN && is_given(&arguments, PATTERN) {
+        let mut inputs = [INPUT, INPUT_FROM].into_iter();
+        if let Some(given) = inputs.find(|name| is_given(&arguments, name)) {
             refuse_stray_text(given)?;
         } else {
             let stdin = io::stdin();
@@ -120,6 +123,10 @@ pub(crate) fn check_name(flag: &str, tool: &str, policy: &Policy) -> Result<(), 
     Err(ExitReason::usage(format!(
         "{flag}: there is no tool \"{shown}\"; {hint}"
     )))
+}
+
+fn is_given(arguments: &Map<String, Value>, name: &str) -> bool {
+    !arguments.get(name).is_none_or(Value::is_null)
 }
 
 fn parsed(arguments: Option<&str>) -> Result<Map<String, Value>, ExitReason> {

@@ -167,6 +167,9 @@ fn other_tools_do_not_read_stdin() {
     let fabric = FakeFabric::start();
     let mut process = call(&fabric, ["fabric_list_strategies"]).start();
     assert!(process.wait_exit(DEADLINE).success());
+    // Nor does a call that is refused anyway.
+    let mut process = call(&fabric, [RUN, "{}"]).start();
+    assert_eq!(process.wait_exit(DEADLINE).code(), Some(1));
     let finished = call(
         &fabric,
         ["fabric_list_patterns", r#"{"query":"summarize meeting"}"#],
