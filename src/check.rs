@@ -14,7 +14,6 @@ use serde_json::{Map, Value, json};
 
 use crate::access::Access;
 use crate::config::{self, Config};
-use crate::demo;
 use crate::fabric::{Cause, Chat, Client, Error, Event, Kind, Name, NoWait, Wait};
 use crate::protocol::Revision;
 use crate::server::Server;
@@ -299,8 +298,7 @@ fn looks_old(configuration: &Map<String, Value>) -> bool {
 /// Streams a run of the demo, whose model costs nothing.
 fn run_demo(client: &Client, report: &mut Report<'_>) -> io::Result<()> {
     let head = format!(
-        "A streamed run of the pattern {DEMO_PATTERN}. {}",
-        demo::NOTE
+        "A streamed run of the pattern {DEMO_PATTERN}. The demo's model only says what a real one would be sent:"
     );
     report.write(&format!("\n{}\n\n", wrapped(&head, 0)))?;
     let started = Instant::now();
