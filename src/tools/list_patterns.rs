@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde_json::json;
 
 use crate::access::Role;
 use crate::config::MAX_ROWS;
@@ -104,13 +105,10 @@ fn all(context: &Arc<Context>, limit: usize) -> Result<Outcome, Failure> {
 
 /// There is no pattern.
 fn none() -> Outcome {
-    let none = Matches {
-        patterns: Vec::new(),
-        matches: Vec::new(),
-    };
+    let warning = Cause::NoPatterns.to_string();
     Outcome {
         rows: Some(0),
-        ..Outcome::warning(none, vec![Cause::NoPatterns.to_string()])
+        ..Outcome::warning(json!({ "patterns": [] }), vec![warning])
     }
 }
 

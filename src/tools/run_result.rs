@@ -146,9 +146,7 @@ pub(crate) fn result(
              calling fabric_run_pattern again would start, and charge for, another run.",
             record.id
         ));
-    } else if omitted_chars.is_some()
-        && let Some(max) = max_chars
-    {
+    } else if let (Some(_), Some(max)) = (omitted_chars, max_chars) {
         let how = match told {
             true => format!(
                 "Read the rest with fabric_get_run, run_id {} and offset {max}.",

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Chat, Error, Kind, Name, Wait};
-use crate::text::{counted, shown};
+use crate::text::shown;
 use crate::tools::echo::without_echo;
 use crate::tools::get_pattern_details::part;
 use crate::tools::run_result::DEFAULT_FORMAT;
@@ -101,12 +101,9 @@ impl RunPattern {
             )
         });
         let (output_text, next) = part(&text, 0, self.max_chars.unwrap_or(usize::MAX));
-        let cut = next.map(|most| {
-            format!(
-                "max_chars cut the prompt to {}.",
-                counted(most, "character")
-            )
-        });
+        let all = text.chars().count();
+        let cut =
+            next.map(|most| format!("max_chars cut the prompt to {most} of its {all} characters."));
         let shown = DryRun {
             output_format: DEFAULT_FORMAT,
             output_text: output_text.to_owned(),
