@@ -272,6 +272,15 @@ fn changes_are_noticed() {
 }
 
 #[test]
+fn a_missing_variable_is_named_in_the_words_for_any_fabric() {
+    let folder = folder("patterns-dir-lacking");
+    let mut client = Stdio::speaking(Era::Modern, program(&folder));
+    let lacking = json!({"pattern_name": "translate", "dry_run": true});
+    let said = client.failure("fabric_run_pattern", lacking, "invalid-request");
+    assert!(said.contains("`variables` lacks \"lang\""), "{said}");
+}
+
+#[test]
 fn a_folder_that_goes_away_is_an_error_without_its_path() {
     let folder = folder("patterns-dir-gone");
     let mut client = Stdio::speaking(Era::Modern, program(&folder));
