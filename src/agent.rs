@@ -17,6 +17,7 @@ use ureq::unversioned::transport::NextTimeout;
 use ureq::{Agent, Proxy, ProxyProtocol};
 
 use crate::sync::{lock, wait_while};
+use crate::text::unusable;
 use crate::url::Host;
 
 /// Most name lookups of one client at once. The system's lookup cannot be ended: with silent name servers it lasts for
@@ -73,18 +74,20 @@ fn with_tls(
         return Ok(builder);
     };
     let shown = file.display();
-    let pem = std::fs::read(file)
-        .map_err(|e| format!("SSL_CERT_FILE: cannot read {shown}: {}", e.kind()))?;
+    let refused = |why: String| {
+        format!("SSL_CERT_FILE: {why}; give a PEM file with the certificates to trust")
+    };
+    let pem = std::fs::read(file).map_err(|error| refused(unusable("file", file, &error)))?;
     let mut certificates = Vec::new();
     for item in ureq::tls::parse_pem(&pem) {
         match item {
             Ok(ureq::tls::PemItem::Certificate(certificate)) => certificates.push(certificate),
             Ok(_) => {}
-            Err(_) => return Err(format!("SSL_CERT_FILE: {shown} is not a readable PEM file")),
+            Err(_) => return Err(refused(format!("{shown} is not a readable PEM file"))),
         }
     }
     if certificates.is_empty() {
-        return Err(format!("SSL_CERT_FILE: there is no certificate in {shown}"));
+        return Err(refused(format!("there is no certificate in {shown}")));
     }
     let roots = ureq::tls::RootCerts::Specific(Arc::new(certificates));
     let tls = ureq::tls::TlsConfig::builder().root_certs(roots);

@@ -17,7 +17,7 @@ use crate::config::{self, Config};
 use crate::fabric::{Cause, Chat, Client, Error, Event, Kind, Name, NoWait, Wait};
 use crate::protocol::Revision;
 use crate::server::Server;
-use crate::text::{WIDTH, wrapped};
+use crate::text::{WIDTH, counted, wrapped};
 use crate::url::{Authority, Host};
 
 /// The default port of `fabric --serve`.
@@ -69,9 +69,10 @@ pub(crate) enum Look {
 pub(crate) fn log_connection(client: &Client) {
     match client.pattern_names(&no_wait()) {
         Ok(names) if !client.has_fabric() => {
-            let count = names.len();
-            log::info!("Reading {count} patterns from --patterns-dir, without any Fabric.");
+            let patterns = counted(names.len(), "pattern");
+            log::info!("Reading {patterns} from --patterns-dir, without any Fabric.");
         }
+        Ok(names) if names.is_empty() => log::warn!("{}", Cause::NoPatterns),
         Ok(_) => log::info!("Successfully connected to Fabric API at {}.", client.url()),
         Err(error) => log::error!(
             "Failed to connect to Fabric API at {}. Details: {}",
@@ -239,11 +240,10 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) -
             let count = models.models.len();
             report.fabric("models", count);
             report.fabric("vendors", vendors);
-            let plural = if vendors == 1 { "" } else { "s" };
             report.line(
                 count > 0,
                 "models",
-                &format!("{count}, from {vendors} vendor{plural}"),
+                &format!("{count}, from {}", counted(vendors, "vendor")),
             )?;
             if count == 0 {
                 report.found(Cause::NoModels, &[]);

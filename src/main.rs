@@ -327,6 +327,7 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), E
         runs: Runs::new(config.kept.keep, folder, &accounts),
         settings: config.kept.clone(),
         lists,
+        run_note: config.demo.then_some(demo::NOTE),
         accounts,
     };
     Ok((Arc::new(Server::new(backend)), config, demo))

@@ -1,7 +1,9 @@
 //! Text functions that several modules share: percent-encoding, quoting, wrapping, edit distance.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
+use std::io::{self, ErrorKind};
+use std::path::Path;
 
 use crate::config::MAX_NAME;
 
@@ -57,6 +59,26 @@ pub(crate) fn for_terminal(text: &str) -> Cow<'_, str> {
         text.replace(is_command, "\u{fffd}").into()
     } else {
         text.into()
+    }
+}
+
+/// A number of things: the noun, in the singular, gets an s unless there is one.
+pub(crate) fn counted(number: impl Display, noun: &str) -> String {
+    let number = number.to_string();
+    let plural = if number == "1" { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
+/// Why a `path` that a person gave cannot be used as the `kind` of thing it should be: a file or folder.
+pub(crate) fn unusable(kind: &str, path: &Path, error: &io::Error) -> String {
+    let path = shown(&path.to_string_lossy(), 1024);
+    match error.kind() {
+        ErrorKind::NotFound => format!("no such {kind}: \"{path}\""),
+        ErrorKind::PermissionDenied => format!("no permission for the {kind} \"{path}\""),
+        ErrorKind::NotADirectory | ErrorKind::IsADirectory | ErrorKind::AlreadyExists => {
+            format!("not a {kind}: \"{path}\"")
+        }
+        _ => format!("cannot use the {kind} \"{path}\": {error}"),
     }
 }
 
@@ -209,6 +231,12 @@ pub(crate) fn is_language(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_one_has_no_plural() {
+        let runs = [0, 1, 2].map(|number| counted(number, "run"));
+        assert_eq!(runs, ["0 runs", "1 run", "2 runs"]);
+    }
 
     #[test]
     fn whatever_is_encoded_is_one_segment_and_comes_back() {

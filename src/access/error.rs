@@ -78,8 +78,14 @@ impl AccessError {
             AccessError::NoToken => {
                 "A token is needed: send the header \"Authorization: Bearer TOKEN\".".to_owned()
             }
-            AccessError::BadToken(flaw) => {
+            AccessError::BadToken(flaw @ Flaw::PLACEHOLDER) => {
                 format!("The bearer token is refused: {}.", flaw.1)
+            }
+            AccessError::BadToken(flaw) => {
+                format!(
+                    "The bearer token is refused: {}. Get a valid one, then ask again.",
+                    flaw.1
+                )
             }
             AccessError::Forbidden(role) => format!(
                 "This token may not do that: it takes the role {}, or the OAuth scope {}.",
@@ -127,7 +133,7 @@ mod tests {
                 AccessError::BadToken(Flaw::UNKNOWN),
                 401,
                 "unknown",
-                "The bearer token is refused: nobody here has this token.",
+                "The bearer token is refused: nobody here has this token. Get a valid one, then ask again.",
             ),
             (
                 AccessError::Forbidden(Role::Run),

@@ -106,7 +106,7 @@ pub(crate) enum Generate {
 /// Why the process ends with an exit code other than 0.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ExitReason {
-    /// The code: 1 for what cannot be done, 2 for a mistake in what was typed or set.
+    /// The code: 1 for what cannot be done, 2 for a mistake in what was typed or set, 128 + its number for a signal.
     pub(crate) code: u8,
     /// One line for stderr.
     pub(crate) reason: String,

@@ -15,7 +15,7 @@ use crate::config::{
     Config, HTTP_MAX_RUNS, MODEL_VARIABLE, OAuthSettings, OWN_VARIABLE, PatternModel, Policy,
     Prices, Secret, Transport,
 };
-use crate::text::{closest, either, is_placeholder, meant};
+use crate::text::{closest, either, is_placeholder, meant, unusable};
 use crate::url::{Host, WebUrl};
 
 /// A token shorter than this many characters is taken, with a warning.
@@ -179,16 +179,18 @@ fn token(
         (None, None) => return Ok(None),
         (None, Some(file)) => {
             let shown = values::shown(&file.to_string_lossy());
-            let wrong = |why: String| named(&file_name, format_args!("\"{shown}\" {why}"));
             let text = (settings.read_file)(file.as_ref()).map_err(|error| {
-                wrong(format!(
-                    "cannot be read: {error}; give a file that holds the token"
-                ))
+                let why = unusable("file", file.as_ref(), &error);
+                named(
+                    &file_name,
+                    format_args!("{why}; give a file that holds the token"),
+                )
             })?;
             // Editors and shells add a line end.
             let text = text.trim_ascii();
             if text.is_empty() {
-                return Err(wrong("is empty; put the token into it".to_owned()));
+                let why = format_args!("\"{shown}\" is empty; put the token into it");
+                return Err(named(&file_name, why));
             }
             values::secret(text).map_err(|why| named(&file_name, why))?;
             (file_name, Secret::new(text))
@@ -216,10 +218,8 @@ fn prices(settings: &FlagsAndEnv<'_>) -> Result<Option<Prices>, ExitReason> {
     let shown = values::shown(&file.to_string_lossy());
     let text = (settings.read_file)(file.as_ref()).map_err(|error| {
         let remedy = "give a file with a line MODEL INPUT OUTPUT for each model";
-        named(
-            &name,
-            format_args!("\"{shown}\" cannot be read: {error}; {remedy}"),
-        )
+        let why = unusable("file", file.as_ref(), &error);
+        named(&name, format_args!("{why}; {remedy}"))
     })?;
     let prices = values::prices(&text);
     prices

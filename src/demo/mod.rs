@@ -25,6 +25,10 @@ use crate::text::percent_decode;
 
 pub(crate) use folders::Folders;
 
+/// What is said before the output of a run.
+pub(crate) const NOTE: &str =
+    "This is the demo: it calls no model, and shows the prompt that a model would be sent.";
+
 /// The default model: one word per [`WORD_PAUSE`], to show streaming.
 const DRY_RUN: &str = "demo-dry-run";
 /// The same model without pauses.

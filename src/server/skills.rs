@@ -16,7 +16,7 @@ use crate::protocol::{Params, Refusal};
 use crate::search::skill_names;
 use crate::sha256::sha256_hex;
 use crate::sync::lock;
-use crate::text::shown;
+use crate::text::{counted, shown};
 use crate::tools::Backend;
 
 use super::call::Working;
@@ -86,7 +86,8 @@ impl Skills {
         let left_out = allowed.len() - all.len();
         if left_out > 0 {
             log::warn!(
-                "{left_out} patterns are no skills: their text is not known or too long, or their name has no letters that a skill's may have"
+                "{} left out of the skills: the text is not known or too long, or the name has no letters that a skill's may have",
+                counted(left_out, "pattern")
             );
         }
         Skills {

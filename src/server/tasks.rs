@@ -13,6 +13,7 @@ use crate::fabric::{Error, Wait};
 use crate::protocol::jsonrpc::{self, METHOD_NOT_FOUND};
 use crate::protocol::{Node, Params, Refusal, ResultWriter, Revision, TASKS as EXTENSION};
 use crate::runs::{Record, Run, RunCursor, RunState, Waited};
+use crate::text::counted;
 use crate::time;
 use crate::tools::{self, Backend, RELATED_TASK};
 
@@ -116,7 +117,7 @@ pub(super) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<S
     };
     let mut message = format!("{}: {}", record.patterns.join(", "), record.state.name());
     if let Some(chars) = record.chars {
-        message += &format!(", {chars} characters{so_far}");
+        message += &format!(", {}{so_far}", counted(chars, "character"));
     }
     let (ttl, poll) = if modern {
         ("ttlMs", "pollIntervalMs")

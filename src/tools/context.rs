@@ -25,7 +25,7 @@ use crate::fabric::{Catalog, Client, Error, Kind, Stop, Usage, Wait};
 use crate::protocol::{Answer, Feature, Id, Level, RequestContext, Session, jsonrpc};
 use crate::runs::{Owner, Run, RunWriter, Runs};
 use crate::sync::lock;
-use crate::text::prefix;
+use crate::text::{counted, prefix};
 
 /// Silence of Fabric before a heartbeat progress notification.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -71,6 +71,8 @@ pub(crate) struct Backend {
     pub(crate) settings: RunSettings,
     /// Whether callers are told apart, so that each may list its own runs.
     pub(crate) lists: bool,
+    /// What every caller of a run is told before its output.
+    pub(crate) run_note: Option<&'static str>,
     /// What callers hold.
     pub(crate) accounts: Accounts,
 }
@@ -172,8 +174,8 @@ fn busy(account: &Account, what: Resource) -> Error {
         .filter(|most| what == Resource::Runs && account.held(what) >= *most);
     let detail = match most {
         Some(most) => format!(
-            "You have {most} under way, as many runs as this server takes from one caller. Wait for one of them to end, \
-             then try again."
+            "You have {} under way, as many as this server takes from one caller. Wait for one to end, then try again.",
+            counted(most, "run")
         ),
         None if what == Resource::Runs || account.is_alone() => {
             "Too many calls are running and waiting already. Wait for one of them to end, then try again.".to_owned()
@@ -189,7 +191,8 @@ fn rate_is_used_up(account: &Account, steps: u32, after: Option<Duration>) -> Er
     let per_minute = account.per_minute();
     let detail = match after {
         Some(after) => format!(
-            "This server takes at most {per_minute} runs a minute from one caller. Try again in {} s.",
+            "This server takes at most {} a minute from one caller. Try again in {} s.",
+            counted(per_minute, "run"),
             after.as_secs() + 1
         ),
         None => format!(

@@ -86,7 +86,8 @@ impl Stdio {
         let account = self.server.account(&pass.identity);
         while let Some(size) = read_line(&mut input, &mut line)? {
             if let LineSize::TooLong(id) = size {
-                let reason = format!("The line is longer than {MAX_MESSAGE} bytes.");
+                let reason =
+                    format!("The line is longer than {MAX_MESSAGE} bytes, the limit. Send less.");
                 let refusal = Refusal::new(INVALID_REQUEST, reason);
                 let answer = refuse(refusal, id.as_ref(), self.pipe.session.no_id(), false);
                 self.writer.send(&answer.body.parts(), Flush::Later);

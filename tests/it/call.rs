@@ -62,6 +62,24 @@ fn only_text_goes_to_stdout() {
     assert_eq!(fabric.chats()[0]["prompts"][0]["userInput"], "given");
 }
 
+#[cfg(unix)]
+#[test]
+fn text_on_stdin_beside_an_input_is_an_error() {
+    let fabric = FakeFabric::start();
+    let given = r#"{"pattern_name":"summarize","input_text":"given"}"#;
+    let earlier = r#"{"pattern_name":"summarize","input_from":{"run_id":"x"}}"#;
+    let text = concat!("exec <'", env!("CARGO_MANIFEST_DIR"), "/Cargo.toml'");
+    for (arguments, argument) in [(given, "input_text"), (earlier, "input_from")] {
+        let program = call(&fabric, [RUN, arguments]).after(text);
+        program
+            .run(DEADLINE)
+            .expect_code(2)
+            .expect_stderr(&format!("text is piped in, and {argument} is given too"));
+    }
+    fabric.expect_chats(0);
+    piped(call(&fabric, [RUN, given]), b" \n").expect_code(0);
+}
+
 #[test]
 fn text_is_written_during_the_run() {
     let fabric = FakeFabric::start();
@@ -138,7 +156,9 @@ fn a_run_can_be_found_in_the_state_folder() {
         .arg("--state-dir")
         .arg(env!("CARGO_BIN_EXE_fabric-mcp"))
         .run(DEADLINE);
-    refused.expect_code(1).expect_stderr("cannot be used");
+    refused
+        .expect_code(1)
+        .expect_stderr("--state-dir: not a folder: ");
     fabric.expect_chats(1);
 }
 
@@ -147,6 +167,9 @@ fn other_tools_do_not_read_stdin() {
     let fabric = FakeFabric::start();
     let mut process = call(&fabric, ["fabric_list_strategies"]).start();
     assert!(process.wait_exit(DEADLINE).success());
+    // Nor does a call that is refused anyway.
+    let mut process = call(&fabric, [RUN, "{}"]).start();
+    assert_eq!(process.wait_exit(DEADLINE).code(), Some(1));
     let finished = call(
         &fabric,
         ["fabric_list_patterns", r#"{"query":"summarize meeting"}"#],
@@ -186,7 +209,8 @@ fn the_structured_result_is_one_object() {
         [RUN, r#"{"pattern_name":"summarize","max_chars":1}"#],
     )
     .run(DEADLINE);
-    cut.expect_code(0).expect_stderr("cut to 1 characters");
+    cut.expect_code(0)
+        .expect_stderr("max_chars cut the output to 1 of its 2 characters.");
     assert_eq!(cut.stdout, "a\n");
 }
 
@@ -211,6 +235,7 @@ fn failures_go_to_stderr_with_exit_code_1() {
     let broken = call(&fabric, [RUN, SUMMARIZE]).run(DEADLINE);
     broken
         .expect_code(1)
+        .expect_stderr("Try again if the rest is needed")
         .expect_stderr("urn:fabric-mcp:error:fabric-stream-interrupted");
     assert_eq!(broken.stdout, "half\n", "what had arrived, once");
     assert_eq!(
@@ -239,6 +264,18 @@ fn failures_go_to_stderr_with_exit_code_1() {
         .expect_stderr("`temperature`")
         .expect_stdout("urn:fabric-mcp:error:invalid-request");
     serde_json::from_str::<Value>(&json.stdout).unwrap();
+    let folder = TempFolder::new("call-failure");
+    let kept = call(&fabric, [RUN, SUMMARIZE, "--json"])
+        .arg("--state-dir")
+        .arg(folder.text())
+        .run(DEADLINE);
+    kept.expect_code(1);
+    let kept: Value = serde_json::from_str(&kept.stdout).unwrap();
+    assert_eq!(kept["output_text"], "half", "{kept}");
+    assert!(
+        kept["run_id"].as_str().unwrap().starts_with("run_"),
+        "{kept}"
+    );
 }
 
 #[test]
@@ -290,12 +327,9 @@ fn an_interrupt_cancels_the_run() {
     stdout.read_exact(&mut first).unwrap();
     process.signal("INT");
     assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
-    assert_eq!(process.wait_exit(DEADLINE).code(), Some(1));
-    assert!(
-        process.stderr().contains("urn:fabric-mcp:error:cancelled"),
-        "{}",
-        process.stderr()
-    );
+    assert_eq!(process.wait_exit(DEADLINE).code(), Some(130));
+    let said = process.stderr();
+    assert!(said.starts_with("fabric-mcp: Cancelled. "), "{said}");
 }
 
 #[test]

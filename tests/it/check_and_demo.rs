@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::process::Program;
 use crate::support::stdio::Stdio;
-use crate::support::{Caller, ERAS, expect};
+use crate::support::{Caller, DEADLINE, ERAS, expect};
 
 #[test]
 fn everything_works_with_the_demo() {
@@ -71,4 +71,23 @@ fn everything_works_with_the_demo() {
         );
         expect::failure(era, &missing, "pattern-not-found");
     }
+}
+
+#[test]
+fn a_run_of_the_demo_says_that_there_is_no_model() {
+    let arguments = r#"{"pattern_name":"summarize","model_name":"demo-instant"}"#;
+    let program = |json| {
+        let program = Program::new(["--demo", "--call", "fabric_run_pattern", arguments]);
+        match json {
+            true => program.arg("--json").run(DEADLINE),
+            false => program.run(DEADLINE),
+        }
+    };
+    let said = program(false).stderr;
+    let note = "This is the demo: it calls no model, ";
+    assert!(said.starts_with(&format!("fabric-mcp: {note}")), "{said}");
+    assert_eq!(said.matches(note).count(), 1, "once: {said}");
+    let result: Value = serde_json::from_str(&program(true).stdout).unwrap();
+    let warning = result["warnings"].to_string();
+    assert!(warning.contains(note), "for assistants too: {warning}");
 }

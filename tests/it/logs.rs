@@ -129,7 +129,11 @@ fn refusals_before_a_run_are_counted_for_every_caller() {
         call("fabric_run_pattern", json!({}));
         call("fabric_list_models", json!({"x": 1}));
         call("fabric_run_pattern", run("ai"));
-        call("fabric_run_pattern", run("ai"));
+        let refused = call("fabric_run_pattern", run("ai")).to_string();
+        assert!(
+            refused.contains("takes at most 1 run a minute"),
+            "{refused}"
+        );
         fabric.expect_chats(1);
         for (tool, outcome, count) in [
             ("fabric_run_pattern", "invalid-request", 2),

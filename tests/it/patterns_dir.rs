@@ -272,6 +272,15 @@ fn changes_are_noticed() {
 }
 
 #[test]
+fn a_missing_variable_is_named_in_the_words_for_any_fabric() {
+    let folder = folder("patterns-dir-lacking");
+    let mut client = Stdio::speaking(Era::Modern, program(&folder));
+    let lacking = json!({"pattern_name": "translate", "dry_run": true});
+    let said = client.failure("fabric_run_pattern", lacking, "invalid-request");
+    assert!(said.contains("`variables` lacks \"lang\""), "{said}");
+}
+
+#[test]
 fn a_folder_that_goes_away_is_an_error_without_its_path() {
     let folder = folder("patterns-dir-gone");
     let mut client = Stdio::speaking(Era::Modern, program(&folder));
@@ -290,9 +299,9 @@ fn a_folder_without_patterns_and_a_second_source_are_refused_at_the_start() {
     folder.write("empty/README.md", "Nothing.");
     let dir = |name: &str| folder.path(name).to_str().unwrap().to_owned();
     for (dir, says) in [
-        (dir("nowhere"), "cannot be read: No such file"),
+        (dir("nowhere"), "no such folder: "),
         (dir("empty"), "has no pattern; give a folder that holds"),
-        (dir("empty/README.md"), "cannot be read: Not a directory"),
+        (dir("empty/README.md"), "not a folder: "),
         (folder.text().to_owned(), "has no pattern; did you mean"),
     ] {
         let finished = Program::new(["--patterns-dir", &dir]).run(DEADLINE);

@@ -87,6 +87,9 @@ fn patterns_are_sorted_and_can_be_searched() {
         fabric.on("GET /patterns/names", Reply::json(empty));
         assert_eq!(list(json!({})), json!([]));
     }
+    let none = data(&mut client, "fabric_list_patterns", json!({}));
+    let warning = none["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("`fabric --updatepatterns`"), "{warning}");
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn a_failure_says_what_to_do_is_sent_once_and_names_no_path_nor_video() {
         (
             Reply::failure(500, json!(HOST_PATH)),
             INTERNAL,
-            "Its own log",
+            "Fabric's own log",
         ),
         (wrong_key, UNAUTHORIZED, "wants an API key"),
         (Reply::closes(), UNAVAILABLE, "closed the connection"),

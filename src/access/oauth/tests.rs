@@ -807,7 +807,9 @@ fn a_private_authority_is_read_at_the_start_but_only_for_https() {
     };
     assert_eq!(start("http://localhost"), Ok(()));
     let why = match cfg!(feature = "tls") {
-        true => "SSL_CERT_FILE: cannot read /no/such.pem: entity not found",
+        true => {
+            "SSL_CERT_FILE: no such file: \"/no/such.pem\"; give a PEM file with the certificates to trust"
+        }
         false => "the URL is https, but this build has no TLS: use http, or build with `tls`",
     };
     assert_eq!(start("https://h"), Err(format!("--oauth-issuer: {why}")));

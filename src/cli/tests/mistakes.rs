@@ -37,7 +37,7 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --path /a?b => --path: "/a?b" holds what a path must not;
     give visible ASCII characters without ? # " < > \
 --path /metrics => --path: "/metrics" is taken by the server itself; give another one, such as /mcp
---prices missing => --prices: "missing" cannot be read: no such file;
+--prices missing => --prices: no such file: "missing";
     give a file with a line MODEL INPUT OUTPUT for each model
 --prices token => --prices: "token", line 1: a line is MODEL INPUT OUTPUT, such as gpt-4o 2.50 10
 --state-dir %S/x => --state-dir: "%S/x" has a %, which only a unit of systemd replaces;

@@ -261,7 +261,7 @@ FABRIC_API_KEY=hunter2 x => HEADER
 FABRIC_MCP_AUTH_TOKEN=hunter2é => HEADER
 FABRIC_MCP_AUTH_TOKEN_FILE=binary => HEADER
 FABRIC_MCP_AUTH_TOKEN_FILE=empty => "empty" is empty; put the token into it
-FABRIC_MCP_AUTH_TOKEN_FILE=nowhere => "nowhere" cannot be read: no such file;
+FABRIC_MCP_AUTH_TOKEN_FILE=nowhere => no such file: "nowhere";
     give a file that holds the token
 "#;
 

@@ -72,6 +72,7 @@ impl Server {
                 state_dir: None,
             },
             lists: true,
+            run_note: None,
             accounts,
         })
     }

@@ -505,7 +505,7 @@ fn runs_and_rates_are_counted_for_each_caller() {
     assert!(
         refused
             .text()
-            .contains("as many runs as this server takes from one caller"),
+            .contains("You have 1 run under way, as many as this server takes from one caller"),
         "{}",
         refused.text()
     );
