@@ -35,7 +35,7 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
     ),
     (
         AUTH_TOKEN,
-        "Bearer token that callers over http and sse must show",
+        "Bearer token that callers over http and sse must show, and that --connect shows",
     ),
     (
         OAUTH_CLIENT_ID,
@@ -48,7 +48,7 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
     ),
     (
         CERT_FILE,
-        "PEM file of the certificates to trust for an https:// Fabric or OAuth issuer",
+        "PEM file of the certificates to trust for an https:// Fabric, OAuth issuer or --connect",
     ),
 ];
 
@@ -200,7 +200,8 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("File of callers' tokens, a line NAME ROLE TOKEN each; read again when it changes"),
     raw(Http, "prices", "FILE")
         .help("File of what models cost, for the metrics: a line MODEL INPUT OUTPUT each"),
-    raw(Http, "auth-token-file", "FILE").help("File that holds the bearer token callers must show"),
+    raw(Http, "auth-token-file", "FILE")
+        .help("File that holds the bearer token callers must show, and that --connect shows"),
     raw(Http, "oauth-issuer", "URL").help("Let in callers with OAuth tokens of this issuer"),
     raw(Http, "oauth-resource", "URL")
         .help("This server's endpoint as OAuth clients name it: the audience of tokens"),
@@ -234,6 +235,10 @@ pub(crate) const FLAGS: &[Flag] = &[
         .default("10")
         .help("How long runs may go on after SIGTERM or SIGINT"),
     word("check").help("Test the connection to Fabric, report, and exit with 0 or 1"),
+    raw(Command, "connect", "URL").help(
+        "Pass messages on between stdin and stdout and the server at this URL, for clients that only \
+             start programs; with --check, only test that",
+    ),
     raw(Command, "call", "TOOL").help(
         "Call a tool, with its arguments as JSON after it; what is piped in is \
              input_text",

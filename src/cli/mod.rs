@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use lexopt::Arg;
 
 use crate::clients::{Launch, McpClient};
-use crate::config::{Config, Env, MAX_SECRET, Policy, Secret};
-use flags::Flag;
+use crate::config::{Config, Connect, Env, MAX_SECRET, Policy, Secret};
+use flags::{Flag, Section};
 use resolve::FlagsAndEnv;
 
 pub(crate) use help::{PRECEDENCE, help, version};
@@ -34,6 +34,12 @@ pub(crate) use help::{PRECEDENCE, help, version};
 pub(crate) enum Command {
     /// Serve MCP.
     Serve(Box<Config>),
+    /// Pass messages on between stdio and a server: `--connect`.
+    Connect {
+        /// Only ask that server whether it answers: `--check`.
+        is_check: bool,
+        settings: Connect,
+    },
     /// Test the connection to Fabric and report: `--check`, as JSON with `--json`.
     Check {
         json: bool,
@@ -198,6 +204,12 @@ pub(crate) fn parse(
         let policy = config.policy;
         return Ok(Command::ListTools { policy });
     }
+    if let Some(url) = settings.one("connect", values::connect_url)? {
+        return Ok(Command::Connect {
+            is_check: raw.has("check"),
+            settings: resolve::connect(&settings, url)?,
+        });
+    }
     let config = Box::new(resolve::resolve(&settings)?);
     if let Some(tool) = raw.last("call") {
         let tool = tool.to_string_lossy().into_owned();
@@ -281,6 +293,28 @@ impl RawFlags {
             return Err(ExitReason::usage(format!(
                 "--{one} and --{other} are two commands; give one of them"
             )));
+        }
+        let fits = [
+            "connect",
+            "check",
+            "auth-token-file",
+            "log-level",
+            "log-format",
+        ];
+        let mut given = self.given.iter().map(|(flag, _)| flag);
+        if self.has("connect")
+            && let Some(other) = given.find(|flag| !fits.contains(&flag.long))
+        {
+            let long = other.long;
+            return Err(ExitReason::usage(match other.section {
+                Section::Command => {
+                    format!("--{long} does not go with --connect; leave out one of them")
+                }
+                _ => format!(
+                    "--{long} is a setting of a server, and --connect only passes messages on to one; leave it out here, \
+                     and start that server with it"
+                ),
+            }));
         }
         let clients = || {
             let what = self.last("generate").and_then(OsStr::to_str);

@@ -12,7 +12,7 @@ use super::flags::{
 };
 use super::{Env, ExitReason, RawFlags, ReadFile, values};
 use crate::config::{
-    Config, HTTP_MAX_RUNS, OAuthSettings, PatternModel, Policy, Prices, Secret, Transport,
+    Config, Connect, HTTP_MAX_RUNS, OAuthSettings, PatternModel, Policy, Prices, Secret, Transport,
 };
 use crate::url::{Host, WebUrl};
 
@@ -62,6 +62,22 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
     require_allowed_models(settings, &config.policy)?;
     require_token(settings, &mut config)?;
     Ok(config)
+}
+
+/// The settings of `--connect`. Variables of other settings, which may be there for a server, count for nothing.
+pub(super) fn connect(settings: &FlagsAndEnv<'_>, url: String) -> Result<Connect, ExitReason> {
+    let mut config = Config::default();
+    for flag in ["log-level", "log-format"] {
+        settings.apply(flags::get(flag), &mut config)?;
+    }
+    Ok(Connect {
+        url,
+        // Who made the token is warned where it is short.
+        token: token(settings, &mut Vec::new())?,
+        ca_file: settings.variable(CERT_FILE).map(PathBuf::from),
+        log_level: config.log_level,
+        log_format: config.log_format,
+    })
 }
 
 /// All four settings of OAuth, or none.

@@ -21,7 +21,7 @@ use crate::config::{
     LogFormat, LogLevel, MAX_NAME, MAX_SECRET, PatternModel, Prices, Secret, Transport,
 };
 use crate::text::is_language;
-use crate::url::{self, Authority, Host, MAX_ADDRESS};
+use crate::url::{self, Authority, Host, MAX_ADDRESS, WebUrl};
 
 /// Shortest time that can be set.
 const MIN_TIME: Duration = Duration::from_millis(1);
@@ -263,6 +263,12 @@ pub(super) fn server_url(text: &str) -> Result<String, String> {
             "the URL has no path; did you mean {url}/mcp, or {url}/sse with --transport sse?"
         )),
     }
+}
+
+/// The URL of an MCP endpoint that gets the token.
+pub(super) fn connect_url(text: &str) -> Result<String, String> {
+    let url = server_url(text)?;
+    WebUrl::parse(&url).map(|_| url)
 }
 
 /// The path of the MCP endpoint.

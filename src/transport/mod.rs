@@ -3,6 +3,7 @@
 mod batch;
 pub(crate) mod http;
 mod inflight;
+pub(crate) mod lines;
 mod pipe;
 pub(crate) mod stdio;
 mod threads;
@@ -18,6 +19,9 @@ use crate::server::{Call, refuse};
 use crate::tools::Backend;
 
 use inflight::{Cancel, Inflight};
+
+pub(crate) use pipe::{Flush, Outlet};
+pub(crate) use threads::start;
 
 /// Decodes a line or body. What that may take of memory is held until the guard is dropped.
 ///
