@@ -357,16 +357,14 @@ impl Relay {
         match result {
             Ok(()) => self.remote.keep(request.agent.clone()),
             Err(error) if request.end() => {
-                let answers: Vec<Answer> = request
-                    .ids
-                    .iter()
-                    .map(|id| answer(Some(id), Refusal::of(INTERNAL_ERROR, error.clone())))
-                    .collect();
+                let refusal = || Refusal::of(INTERNAL_ERROR, error.clone());
+                let ids = request.ids.iter();
+                let answers: Vec<_> = ids.map(|id| answer(Some(id), refusal())).collect();
                 let parts = answers.iter().map(|answer| answer.body.parts());
-                match request.is_batch {
-                    _ if answers.is_empty() => log::warn!("a line was not passed on: {error}"),
-                    true => self.writer.send(&jsonrpc::array(parts), Flush::Now),
-                    false => parts.for_each(|parts| self.writer.send(&parts, Flush::Now)),
+                match answers.len() {
+                    0 => self.refuse(None, refusal()),
+                    _ if request.is_batch => self.writer.send(&jsonrpc::array(parts), Flush::Now),
+                    _ => parts.for_each(|parts| self.writer.send(&parts, Flush::Now)),
                 }
             }
             Err(_) => {}

@@ -284,6 +284,11 @@ impl Remote {
                 "It may be mistyped, have been removed or have expired: get a valid one, put it there, and start the \
                  client again.",
             ),
+            400 | 413 => (
+                Kind::InvalidRequest,
+                "refuses this message",
+                "Correct it, then send it again.",
+            ),
             403 => (
                 Kind::Forbidden,
                 "does not allow this",
