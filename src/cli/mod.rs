@@ -189,7 +189,7 @@ pub(crate) fn parse(
             continue;
         };
         let client = values::client(&format!("--{flag}"), Some(client))?;
-        let launch = || launch::launch(&settings)?.for_client(client);
+        let launch = || launch::launch(&settings)?.for_client(client, &settings);
         return Ok(Command::Install {
             client,
             launch: is_put_in.then(launch).transpose()?,

@@ -443,7 +443,7 @@ pub(super) fn generate(what: &OsStr, settings: &FlagsAndEnv<'_>) -> Result<Gener
         "client-config" if words.is_empty() => Ok(Generate::Clients),
         "client-config" | "client-command" => {
             let client = client(&format!("--generate {what}"), words.first())?;
-            let launch = launch::launch(settings)?.for_client(client)?;
+            let launch = launch::launch(settings)?.for_client(client, settings)?;
             Ok(match &*what {
                 "client-config" => Generate::ClientConfig(client, launch),
                 _ => Generate::ClientCommand(client, launch),

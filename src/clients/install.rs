@@ -112,7 +112,11 @@ fn filled_in(mut entry: Value, before: Option<&Value>) -> (Value, Value) {
         members.extend(added.map(|(name, value)| (name.clone(), value.clone())));
     }
     let mut shown = entry.clone();
-    for (group, name) in [("env", API_KEY), ("headers", "Authorization")] {
+    for (group, name) in [
+        ("env", API_KEY),
+        ("env", AUTH_TOKEN),
+        ("headers", "Authorization"),
+    ] {
         let theirs = before.and_then(|before| before.get(group)?.get(name)?.as_str());
         let Some(theirs) = theirs.filter(|text| !is_place(text)) else {
             continue;
@@ -182,6 +186,11 @@ fn next(client: &McpClient, entry: Option<&Value>) -> String {
     if shown.contains(&format!("\"{API_KEY}\": \"\"")) {
         text.push_str(&format!(
             "First, if your Fabric asks for a key: put it into the empty {API_KEY} of that file.\n"
+        ));
+    }
+    if shown.contains(&format!("\"{AUTH_TOKEN}\": \"\"")) {
+        text.push_str(&format!(
+            "First: put the server's token into the empty {AUTH_TOKEN} of that file.\n"
         ));
     }
     if let Some(secret) = [API_KEY, AUTH_TOKEN]

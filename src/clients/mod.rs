@@ -36,8 +36,8 @@ pub(crate) struct McpClient {
     file: [(Base, &'static str); 2],
     /// The member of an entry that says that a program is started.
     program: Option<(&'static str, &'static str)>,
-    /// `type` (or "") and the name of the URL in an entry for Streamable HTTP. The error says why there is none.
-    pub(crate) http: Result<(&'static str, &'static str), &'static str>,
+    /// `type` (or "") and the name of the URL in an entry for Streamable HTTP; `None` if the client only starts programs.
+    pub(crate) http: Option<(&'static str, &'static str)>,
     /// As `http`, for HTTP+SSE; `None` if the client does not speak it.
     pub(crate) sse: Option<(&'static str, &'static str)>,
     /// What precedes and follows the name in a reference to a variable.
@@ -92,7 +92,7 @@ const USUAL: McpClient = McpClient {
     format: Format::Json("mcpServers"),
     file: [(Base::Home, ""); 2],
     program: None,
-    http: Ok(("", "url")),
+    http: Some(("", "url")),
     sse: Some(("", "url")),
     reference: None,
     commands: None,
@@ -107,10 +107,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "claude-desktop",
         title: "Claude Desktop",
         file: [(Base::Settings, "Claude/claude_desktop_config.json"); 2],
-        http: Err(
-            "the file of Claude Desktop has no servers over http; add the URL in the app, under Settings, \
-             Connectors, or leave --url out",
-        ),
+        http: None,
         limit_words: "60 s, newer versions 4 min",
         then: "quit Claude Desktop and start it again",
         ..USUAL
@@ -120,7 +117,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         title: "Claude Code",
         file: [(Base::Project, ".mcp.json"); 2],
         program: Some(("type", "stdio")),
-        http: Ok(("http", "url")),
+        http: Some(("http", "url")),
         sse: Some(("sse", "url")),
         reference: OF_SHELL,
         commands: Some([
@@ -140,7 +137,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         format: Format::Json("servers"),
         file: [(Base::Settings, "Code/User/mcp.json"); 2],
         program: Some(("type", "stdio")),
-        http: Ok(("http", "url")),
+        http: Some(("http", "url")),
         sse: Some(("sse", "url")),
         reference: OF_ENV,
         commands: Some(["code --add-mcp JSON"; 2]),
@@ -176,7 +173,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "windsurf",
         title: "Windsurf",
         file: [(Base::Home, ".codeium/windsurf/mcp_config.json"); 2],
-        http: Ok(("", "serverUrl")),
+        http: Some(("", "serverUrl")),
         sse: Some(("", "serverUrl")),
         reference: OF_ENV,
         limit_words: "not known, taken for 60 s",
@@ -187,7 +184,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "cline",
         title: "Cline",
         file: [(Base::Home, ".cline/data/settings/cline_mcp_settings.json"); 2],
-        http: Ok(("streamableHttp", "url")),
+        http: Some(("streamableHttp", "url")),
         sse: Some(("sse", "url")),
         reference: OF_ENV,
         limit_words: "60 s, timeout in its entry",
@@ -198,7 +195,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "continue",
         title: "Continue",
         file: [(Base::Home, ".continue/mcpServers/fabric.json"); 2],
-        http: Ok(("http", "url")),
+        http: Some(("http", "url")),
         sse: Some(("sse", "url")),
         then: "see it in Continue's agent mode, under tools",
         ..USUAL
@@ -222,7 +219,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "gemini-cli",
         title: "Gemini CLI",
         file: [(Base::Home, ".gemini/settings.json"); 2],
-        http: Ok(("", "httpUrl")),
+        http: Some(("", "httpUrl")),
         reference: OF_SHELL,
         commands: Some([
             "gemini mcp add --scope user ENV fabric PROGRAM --ARGS",
