@@ -330,7 +330,9 @@ impl Relay {
             let begun = Instant::now();
             match self.remote.listen(session) {
                 Ok(mut reply) => {
-                    while let Ok(true) = reply.next(&mut message) {
+                    while let Ok(true) = reply.next(&mut message)
+                        && jsonrpc::read(&message).is_ok()
+                    {
                         self.writer.send(&[&message], Flush::Now);
                     }
                 }
