@@ -24,7 +24,7 @@ use lexopt::Arg;
 
 use crate::clients::{Launch, McpClient};
 use crate::config::{Config, Connect, Env, MAX_SECRET, Policy, Secret};
-use flags::{Flag, Section};
+use flags::Flag;
 use resolve::FlagsAndEnv;
 
 pub(crate) use help::{PRECEDENCE, help, version};
@@ -305,16 +305,10 @@ impl RawFlags {
         if self.has("connect")
             && let Some(other) = given.find(|flag| !fits.contains(&flag.long))
         {
-            let long = other.long;
-            return Err(ExitReason::usage(match other.section {
-                Section::Command => {
-                    format!("--{long} does not go with --connect; leave out one of them")
-                }
-                _ => format!(
-                    "--{long} is a setting of a server, and --connect only passes messages on to one; leave it out here, \
-                     and start that server with it"
-                ),
-            }));
+            return Err(ExitReason::usage(format!(
+                "--{} does not go with --connect, which only passes messages on to a server; leave it out here",
+                other.long
+            )));
         }
         let clients = || {
             let what = self.last("generate").and_then(OsStr::to_str);

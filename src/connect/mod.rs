@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use ureq::Agent;
 
 use crate::base64;
@@ -28,7 +28,7 @@ use crate::protocol::inbound::cancelled;
 use crate::protocol::jsonrpc::{
     self, INTERNAL_ERROR, INVALID_REQUEST, Incoming, Message, RequestMessage, is_blank,
 };
-use crate::protocol::{Answer, ID_IN_USE, Id, Inbound, Meta, NoId, Refusal};
+use crate::protocol::{ID_IN_USE, Id, Inbound, Meta, NoId, Payload, Refusal};
 use crate::random;
 use crate::sync::{lock, wait_while};
 use crate::transport::lines::{BUFFER, LineSize, Writer, read_line};
@@ -40,39 +40,38 @@ use remote::{Headers, Remote, RemoteSession, VERSION};
 /// Requests at once, each with a thread and a connection. Further ones are refused and do not wait: the reader would wait
 /// with them, and then could not read the cancellation that makes room.
 const MAX_PENDING: usize = 64;
-/// The first and the longest time before a session's stream is opened again.
-const DELAYS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+/// Time before a session's stream is opened again; each time it doubles.
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+/// The longest such time; a stream that lasted longer starts anew.
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
 /// What `--check` asks.
 const DISCOVER: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{
     "io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#;
 
-/// Asks the server for what it speaks, and says how that went.
+/// Asks the server what it is, and says how that went.
 ///
 /// # Errors
 /// Why it cannot be used, and what to do.
 pub(crate) fn check(settings: &Connect) -> Result<String, String> {
     let remote = Remote::new(settings)?;
     let headers = headers(&Inbound::read(DISCOVER, false), None);
-    let begun = Instant::now();
-    let mut answer = Vec::new();
-    let asked = remote.post(&remote.agent(), headers, DISCOVER);
-    asked
+    let (begun, mut answer) = (Instant::now(), Vec::new());
+    let reply = remote.send(&remote.agent(), "POST", headers, DISCOVER);
+    reply
         .and_then(|mut reply| reply.next(&mut answer))
         .map_err(|error| error.detail)?;
-    let time = begun.elapsed().as_millis();
     let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
-    let versions = answer["result"]["supportedVersions"].as_array();
-    let versions = versions.ok_or_else(|| remote.not_mcp().detail)?;
-    let versions: Vec<&str> = versions.iter().filter_map(Value::as_str).collect();
+    if answer["result"]["supportedVersions"].is_null() {
+        return Err(remote.not_mcp().detail);
+    }
     let token = match settings.token {
         Some(_) => "takes the token",
         None => "asks for no token",
     };
+    let (url, time) = (&settings.url, begun.elapsed().as_millis());
     Ok(format!(
-        "The server at {} answers in {time} ms, {token}, and speaks MCP {}.\n",
-        remote.url(),
-        versions.join(", ")
+        "The server at {url} answers in {time} ms, and {token}.\n"
     ))
 }
 
@@ -92,7 +91,6 @@ struct PendingRequest {
     is_batch: bool,
     /// Closing its response cancels it.
     is_modern: bool,
-    is_initialize: bool,
     /// It ends when the client does.
     is_subscription: bool,
     agent: Agent,
@@ -101,31 +99,6 @@ struct PendingRequest {
 }
 
 impl PendingRequest {
-    fn new(inbound: &Inbound<'_>, agent: Agent) -> PendingRequest {
-        let id = |message: &Result<Message<'_>, _>| match message {
-            Ok(Message::Request(request)) => Some(request.id.clone()),
-            _ => None,
-        };
-        let (ids, is_batch, is_subscription) = match &inbound.incoming {
-            Ok(Incoming::One(Message::Request(request))) => {
-                let is_subscription = request.method == "subscriptions/listen";
-                (vec![request.id.clone()], false, is_subscription)
-            }
-            Ok(Incoming::Batch(items)) => (items.iter().filter_map(id).collect(), true, false),
-            Ok(Incoming::One(_)) => (Vec::new(), false, false),
-            Err(invalid) => (invalid.id.iter().cloned().collect(), false, false),
-        };
-        PendingRequest {
-            ids,
-            is_batch,
-            is_modern: inbound.modern,
-            is_initialize: inbound.initialize,
-            is_subscription,
-            agent,
-            is_over: AtomicBool::new(false),
-        }
-    }
-
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
@@ -135,9 +108,9 @@ impl PendingRequest {
         !self.is_over.swap(true, Ordering::AcqRel)
     }
 
-    /// Ends it by closing its response.
-    fn close(&self) {
-        if self.end() {
+    /// Closes its response, if that cancels it; else the server has to be told.
+    fn cancel(&self) {
+        if self.end() && self.is_modern {
             self.agent.clone().shutdown();
         }
     }
@@ -177,7 +150,7 @@ impl Relay {
         let read = self.read(input);
         let pending = lock(&self.pending);
         let subscriptions = pending.iter().filter(|request| request.is_subscription);
-        subscriptions.for_each(|request| request.close());
+        subscriptions.for_each(|request| request.cancel());
         drop(wait_while(&self.done, pending, STDIO_DRAIN, |pending| {
             !pending.is_empty()
         }));
@@ -196,7 +169,8 @@ impl Relay {
         while let Some(size) = read_line(&mut input, &mut line)? {
             if let LineSize::TooLong(id) = size {
                 let reason = format!("The line is longer than {MAX_MESSAGE} bytes.");
-                self.refuse(id.as_ref(), Refusal::new(INVALID_REQUEST, reason));
+                let refusal = Refusal::new(INVALID_REQUEST, reason);
+                self.refuse(id.as_slice(), false, &refusal);
             } else if !is_blank(&line) {
                 self.pass_on(std::mem::take(&mut line));
             }
@@ -211,27 +185,38 @@ impl Relay {
             return self.notify(&inbound, session.as_deref(), &line);
         }
         let headers = headers(&inbound, session.as_deref());
-        let request = Arc::new(PendingRequest::new(&inbound, self.remote.agent()));
+        let is_initialize = inbound.initialize;
+        let request = Arc::new(PendingRequest {
+            ids: inbound.ids(),
+            is_batch: matches!(inbound.incoming, Ok(Incoming::Batch(_))),
+            is_modern: inbound.modern,
+            is_subscription: matches!(&inbound.incoming, Ok(Incoming::One(Message::Request(request)))
+                if request.method == "subscriptions/listen"),
+            agent: self.remote.agent(),
+            is_over: AtomicBool::new(false),
+        });
         drop(inbound);
         let mut pending = lock(&self.pending);
-        if request.ids.iter().any(|id| find(&pending, id).is_some()) {
-            drop(pending);
-            let refusal = Refusal::new(INVALID_REQUEST, ID_IN_USE);
-            let ids = request.ids.iter();
-            return ids.for_each(|id| self.refuse(Some(id), refusal.clone()));
-        }
-        if pending.len() >= MAX_PENDING {
-            drop(pending);
+        let refusal = if request.ids.iter().any(|id| find(&pending, id).is_some()) {
+            Some(Refusal::new(INVALID_REQUEST, ID_IN_USE))
+        } else if pending.len() >= MAX_PENDING {
             let detail = format!(
                 "{MAX_PENDING} requests are waiting for their answers, the limit of --connect: this one was not sent. \
                  Cancel one, or try again once one is answered."
             );
-            return self.finish(&request, Err(Error::new(Kind::TooManyRequests, detail)));
+            let error = Error::new(Kind::TooManyRequests, detail);
+            Some(Refusal::of(INTERNAL_ERROR, error))
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            drop(pending);
+            return self.refuse(&request.ids, request.is_batch, &refusal);
         }
         pending.push(request.clone());
         drop(pending);
         // Whatever follows belongs to the session that it opens.
-        if request.is_initialize {
+        if is_initialize {
             return self.finish(&request, self.exchange(&request, headers, line));
         }
         let (relay, sent) = (self.clone(), request.clone());
@@ -246,30 +231,28 @@ impl Relay {
     fn notify(&self, inbound: &Inbound<'_>, session: Option<&RemoteSession>, line: &[u8]) {
         if let Ok(Incoming::One(Message::Notification { method, params })) = &inbound.incoming
             && let Some(id) = cancelled(method, params.as_ref())
-            && self.cancel(&id)
+            && let Some(request) = find(&lock(&self.pending), &id)
+            && !request.is_batch
         {
-            return;
+            request.cancel();
+            if request.is_modern {
+                return;
+            }
         }
-        let Some(session) = session else { return };
+        if let Some(session) = session {
+            self.tell(session, line);
+        }
+    }
+
+    fn tell(&self, session: &RemoteSession, notification: &[u8]) {
         let agent = self.remote.agent();
-        let sent = self.remote.post(&agent, session.headers(), line);
+        let sent = self
+            .remote
+            .send(&agent, "POST", session.headers(), notification);
         match sent.and_then(|mut reply| reply.next(&mut Vec::new())) {
             Ok(_) => self.remote.keep(agent),
             Err(error) => log::warn!("a notification was not passed on: {error}"),
         }
-    }
-
-    /// Cancels a request. False if the server has to be told of it.
-    fn cancel(&self, id: &Id) -> bool {
-        let found = find(&lock(&self.pending), id);
-        let Some(request) = found.filter(|request| !request.is_batch) else {
-            return false;
-        };
-        match request.is_modern {
-            true => request.close(),
-            false => _ = request.end(),
-        }
-        request.is_modern
     }
 
     /// Sends a line and passes on all messages of its answer.
@@ -279,16 +262,24 @@ impl Relay {
         headers: Headers,
         line: Vec<u8>,
     ) -> Result<(), Error> {
-        let mut reply = self.remote.post(&request.agent, headers, &line)?;
+        let mut reply = self
+            .remote
+            .send(&request.agent, "POST", headers, &line[..])?;
         // The answer may take an hour.
         drop(line);
+        // Its cancellation may have overtaken it, on another connection. Of what is modern, the answer is closed.
+        if request.is_over()
+            && let (Some(session), [id]) = (self.remote.session(), &request.ids[..])
+        {
+            let params = json!({"requestId": id});
+            let cancelled = jsonrpc::notification("notifications/cancelled", &params);
+            self.tell(&session, &cancelled);
+        }
         let mut message = Vec::new();
         while reply.next(&mut message)? {
             match jsonrpc::read(&message) {
                 Ok(Incoming::One(Message::Response) | Incoming::Batch(_)) => {
-                    if request.is_initialize
-                        && let Some(id) = reply.session.take()
-                    {
+                    if let Some(id) = reply.session.take() {
                         self.enter(id, &message);
                     }
                     if request.end() {
@@ -324,33 +315,28 @@ impl Relay {
 
     /// Passes on what the server sends outside of answers, as long as the session lasts.
     fn follow(&self, session: &Arc<RemoteSession>) {
-        let [first, longest] = DELAYS;
-        let (mut delay, mut message) = (first, Vec::new());
-        loop {
+        let mut delay = FIRST_DELAY;
+        while self.remote.is_current(session) {
             let begun = Instant::now();
-            match self.remote.listen(session) {
-                Ok(mut reply) => {
-                    while let Ok(true) = reply.next(&mut message)
-                        && jsonrpc::read(&message).is_ok()
-                    {
-                        self.writer.send(&[&message], Flush::Now);
-                    }
+            let opened = self
+                .remote
+                .send(&session.stream, "GET", session.headers(), ());
+            let followed = opened.and_then(|mut reply| {
+                let mut message = Vec::new();
+                while reply.next(&mut message)? && jsonrpc::read(&message).is_ok() {
+                    self.writer.send(&[&message], Flush::Now);
                 }
+                Ok(())
+            });
+            match followed {
                 Err(error) if matches!(error.status, Some(400..429)) => {
                     return log::warn!("the session has no stream: {error}");
                 }
-                Err(error) => log::debug!("the session's stream cannot be opened: {error}"),
+                _ if begun.elapsed() > LONGEST_DELAY => delay = FIRST_DELAY,
+                _ => {}
             }
-            if begun.elapsed() > longest {
-                delay = first;
-            }
-            if self.remote.is_current(session) {
-                thread::sleep(delay);
-            }
-            if !self.remote.is_current(session) {
-                return;
-            }
-            delay = longest.min(delay * 2);
+            thread::sleep(delay);
+            delay = LONGEST_DELAY.min(2 * delay);
         }
     }
 
@@ -359,15 +345,8 @@ impl Relay {
         match result {
             Ok(()) => self.remote.keep(request.agent.clone()),
             Err(error) if request.end() => {
-                let refusal = || Refusal::of(INTERNAL_ERROR, error.clone());
-                let ids = request.ids.iter();
-                let answers: Vec<_> = ids.map(|id| answer(Some(id), refusal())).collect();
-                let parts = answers.iter().map(|answer| answer.body.parts());
-                match answers.len() {
-                    0 => self.refuse(None, refusal()),
-                    _ if request.is_batch => self.writer.send(&jsonrpc::array(parts), Flush::Now),
-                    _ => parts.for_each(|parts| self.writer.send(&parts, Flush::Now)),
-                }
+                let refusal = Refusal::of(INTERNAL_ERROR, error);
+                self.refuse(&request.ids, request.is_batch, &refusal);
             }
             Err(_) => {}
         }
@@ -375,9 +354,25 @@ impl Relay {
         self.done.notify_all();
     }
 
-    fn refuse(&self, id: Option<&Id>, refusal: Refusal) {
-        self.writer
-            .send(&answer(id, refusal).body.parts(), Flush::Now);
+    /// Answers the requests of a line ourselves.
+    fn refuse(&self, ids: &[Id], is_batch: bool, refusal: &Refusal) {
+        let request_id = random::request_id();
+        log::warn!("request {request_id}: {}", refusal.error);
+        let answer = |id| {
+            refusal
+                .clone()
+                .answer(id, NoId::Null, false, &request_id)
+                .body
+        };
+        let answers: Vec<_> = match ids {
+            [] => vec![answer(None)],
+            ids => ids.iter().map(|id| answer(Some(id))).collect(),
+        };
+        let parts = answers.iter().map(Payload::parts);
+        match is_batch {
+            true => self.writer.send(&jsonrpc::array(parts), Flush::Now),
+            false => parts.for_each(|parts| self.writer.send(&parts, Flush::Now)),
+        }
     }
 }
 
@@ -386,13 +381,6 @@ fn find(pending: &[Arc<PendingRequest>], id: &Id) -> Option<Arc<PendingRequest>>
     let mut pending = pending.iter();
     let found = pending.find(|request| request.ids.contains(id) && !request.is_over());
     found.cloned()
-}
-
-/// Our own answer, which is logged.
-fn answer(id: Option<&Id>, refusal: Refusal) -> Answer {
-    let request_id = random::request_id();
-    log::warn!("request {request_id}: {}", refusal.error);
-    refusal.answer(id, NoId::Null, false, &request_id)
 }
 
 /// The headers that a request needs.

@@ -8,17 +8,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
-use ureq::http::{HeaderValue, Response, header};
+use ureq::http::{Request, Response};
 use ureq::unversioned::transport::{ConnectionDetails, Connector, DefaultConnector, Transport};
-use ureq::{Agent, Body, RequestBuilder, Timeout};
+use ureq::{Agent, AsSendBody, Body, Timeout};
 
 use crate::agent::{self, Lookups};
-use crate::config::{AUTH_TOKEN, Connect, MAX_MESSAGE, SSE_COMMENT};
+use crate::config::{Connect, MAX_MESSAGE, SSE_COMMENT};
 use crate::error::{Error, Kind};
 use crate::protocol::jsonrpc::is_blank;
 use crate::sync::lock;
 use crate::text::shown;
 use crate::transport::lines::{LineSize, read_line};
+use crate::transport::stdio::within;
 
 /// Buffer of a connection in each direction, in bytes.
 const BUFFER: usize = 16 << 10;
@@ -38,13 +39,12 @@ const QUOTED: usize = 500;
 const SESSION_ID: &str = "Mcp-Session-Id";
 pub(super) const VERSION: &str = "MCP-Protocol-Version";
 
-/// The headers of a message that depend on it.
+/// The headers that not every request has.
 pub(super) type Headers = Vec<(&'static str, String)>;
 
 /// The server, and our session there.
 pub(super) struct Remote {
-    url: String,
-    authorization: Option<HeaderValue>,
+    settings: Connect,
     config: ureq::config::Config,
     connector: SharedConnector,
     lookups: Lookups,
@@ -57,16 +57,14 @@ pub(super) struct RemoteSession {
     id: String,
     version: String,
     /// The agent of its event stream.
-    stream: Agent,
+    pub(super) stream: Agent,
 }
 
 impl RemoteSession {
     /// The headers of every message in it.
     pub(super) fn headers(&self) -> Headers {
-        vec![
-            (SESSION_ID, self.id.clone()),
-            (VERSION, self.version.clone()),
-        ]
+        let (id, version) = (self.id.clone(), self.version.clone());
+        vec![(SESSION_ID, id), (VERSION, version)]
     }
 }
 
@@ -92,12 +90,6 @@ impl Remote {
     /// # Errors
     /// Which setting cannot work, and why.
     pub(super) fn new(settings: &Connect) -> Result<Remote, String> {
-        let authorization = settings.token.as_ref().map(|token| {
-            let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose()))
-                .map_err(|_| format!("{AUTH_TOKEN} cannot be sent in a header"))?;
-            value.set_sensitive(true);
-            Ok::<_, String>(value)
-        });
         let ca_file = settings.ca_file.as_deref();
         let config = agent::config("--connect", &settings.url, ca_file, BUFFER, 1)?
             .timeout_resolve(Some(CONNECT_TIMEOUT))
@@ -106,8 +98,7 @@ impl Remote {
             .timeout_per_read(Some(SILENCE))
             .build();
         Ok(Remote {
-            url: settings.url.clone(),
-            authorization: authorization.transpose()?,
+            settings: settings.clone(),
             config,
             connector: SharedConnector(Arc::default()),
             lookups: Lookups::new(),
@@ -117,17 +108,16 @@ impl Remote {
     }
 
     pub(super) fn url(&self) -> &str {
-        &self.url
+        &self.settings.url
     }
 
     /// An agent for one request.
     pub(super) fn agent(&self) -> Agent {
-        lock(&self.idle).pop().unwrap_or_else(|| self.new_agent())
-    }
-
-    fn new_agent(&self) -> Agent {
-        let (config, connector) = (self.config.clone(), self.connector.clone());
-        Agent::with_parts(config, connector, self.lookups.clone())
+        let idle = lock(&self.idle).pop();
+        idle.unwrap_or_else(|| {
+            let (config, connector) = (self.config.clone(), self.connector.clone());
+            Agent::with_parts(config, connector, self.lookups.clone())
+        })
     }
 
     /// Keeps an agent whose connection can be used again.
@@ -138,55 +128,6 @@ impl Remote {
         }
     }
 
-    fn request<B>(
-        &self,
-        request: RequestBuilder<B>,
-        headers: Headers,
-        accept: &str,
-    ) -> RequestBuilder<B> {
-        let headers = headers.into_iter();
-        let request = headers.fold(request, |request, (name, value)| {
-            request.header(name, value)
-        });
-        let authorization = self.authorization.iter();
-        authorization
-            .fold(request, |request, value| {
-                request.header(header::AUTHORIZATION, value)
-            })
-            .header(header::ACCEPT, accept)
-    }
-
-    /// Sends a message, once.
-    ///
-    /// # Errors
-    /// Anything but an answer that may hold messages.
-    pub(super) fn post(
-        &self,
-        agent: &Agent,
-        headers: Headers,
-        body: &[u8],
-    ) -> Result<RemoteReply<'_>, Error> {
-        let is_in_session = headers.iter().any(|(name, _)| *name == SESSION_ID);
-        let accept = "application/json, text/event-stream";
-        let sent = self
-            .request(agent.post(&self.url), headers, accept)
-            .header(header::CONTENT_TYPE, "application/json")
-            .send(body);
-        self.opened(sent, is_in_session)
-    }
-
-    /// Opens the event stream of a session.
-    ///
-    /// # Errors
-    /// As of [`Remote::post`].
-    pub(super) fn listen(&self, session: &RemoteSession) -> Result<RemoteReply<'_>, Error> {
-        let request = session.stream.get(&self.url);
-        let sent = self
-            .request(request, session.headers(), "text/event-stream")
-            .call();
-        self.opened(sent, true)
-    }
-
     /// The session, if there is one.
     pub(super) fn session(&self) -> Option<Arc<RemoteSession>> {
         lock(&self.session).clone()
@@ -194,49 +135,77 @@ impl Remote {
 
     /// Is this still the session?
     pub(super) fn is_current(&self, session: &Arc<RemoteSession>) -> bool {
-        lock(&self.session)
-            .as_ref()
-            .is_some_and(|current| Arc::ptr_eq(current, session))
+        self.session()
+            .is_some_and(|current| Arc::ptr_eq(&current, session))
     }
 
     /// Begins a session, in the place of another.
-    pub(super) fn enter(&self, id: String, version: String) -> Arc<RemoteSession> {
+    pub(super) fn enter(self: &Arc<Self>, id: String, version: String) -> Arc<RemoteSession> {
         self.leave();
+        let stream = self.agent();
         let session = Arc::new(RemoteSession {
             id,
             version,
-            stream: self.new_agent(),
+            stream,
         });
         *lock(&self.session) = Some(session.clone());
         session
     }
 
     /// Ends the session, if there is one: the server stops what it does for it.
-    pub(super) fn leave(&self) {
+    pub(super) fn leave(self: &Arc<Self>) {
         let Some(session) = lock(&self.session).take() else {
             return;
         };
         session.stream.clone().shutdown();
-        let request = self.new_agent().delete(&self.url);
-        let request = self.request(request, session.headers(), "application/json");
-        let limited = request.config().timeout_global(Some(LEAVE)).build();
-        if let Err(error) = limited.call() {
-            log::debug!("the session was not ended: {error}");
-        }
+        let remote = self.clone();
+        within(LEAVE, move || {
+            let ended = remote.send(&remote.agent(), "DELETE", session.headers(), ());
+            if let Err(error) = ended {
+                log::debug!("the session was not ended: {error}");
+            }
+        });
+    }
+
+    /// Sends a request, once.
+    ///
+    /// # Errors
+    /// Anything but an answer that may hold messages.
+    pub(super) fn send(
+        &self,
+        agent: &Agent,
+        method: &str,
+        mut headers: Headers,
+        body: impl AsSendBody,
+    ) -> Result<RemoteReply<'_>, Error> {
+        let is_in_session = headers.iter().any(|(name, _)| *name == SESSION_ID);
+        let token = self.settings.token.as_ref();
+        headers.extend(token.map(|token| ("Authorization", format!("Bearer {}", token.expose()))));
+        let request = Request::builder()
+            .method(method)
+            .uri(self.url())
+            .header("Content-Type", "application/json")
+            .header("Accept", "application/json, text/event-stream");
+        let request = headers.into_iter().fold(request, |request, (name, value)| {
+            request.header(name, value)
+        });
+        let request = request.body(body).map_err(ureq::Error::from);
+        let response = request.and_then(|request| agent.run(request));
+        self.opened(response.map_err(|error| self.failed(error))?, is_in_session)
     }
 
     fn opened(
         &self,
-        sent: Result<Response<Body>, ureq::Error>,
+        response: Response<Body>,
         is_in_session: bool,
     ) -> Result<RemoteReply<'_>, Error> {
-        let (head, body) = sent.map_err(|error| self.failed(error))?.into_parts();
+        let (head, body) = response.into_parts();
         let status = head.status.as_u16();
         let value = |name: &str| head.headers.get(name)?.to_str().ok();
         let media = value("content-type").unwrap_or_default();
         let media = media.split(';').next().unwrap_or_default().trim();
-        let is_stream = media.eq_ignore_ascii_case("text/event-stream");
         let is_json = media.eq_ignore_ascii_case("application/json");
+        let is_stream = media.eq_ignore_ascii_case("text/event-stream");
         let body = body.into_with_config().limit(u64::MAX).reader();
         let reply = |input| RemoteReply {
             remote: self,
@@ -244,7 +213,7 @@ impl Remote {
             is_stream,
             input,
         };
-        if status == 202 || (status == 200 && (is_stream || is_json)) {
+        if matches!(status, 202 | 204) || (status == 200 && (is_stream || is_json)) {
             return Ok(reply(Box::new(BufReader::new(body))));
         }
         let mut text = Vec::new();
@@ -256,73 +225,47 @@ impl Remote {
             return Ok(reply(Box::new(Cursor::new(said.to_string()))));
         }
         let words = said["error"]["message"].as_str().unwrap_or_default();
-        let after = value("retry-after").and_then(|seconds| seconds.trim().parse().ok());
-        let error = self.refused(status, is_lost, &shown(words, QUOTED));
-        Err(Error {
-            retry_after: after.map(Duration::from_secs),
-            ..error.after_status(status)
-        })
+        Err(self.refused(status, is_lost, &shown(words, QUOTED)))
     }
 
     /// The error for an answer with this status that is no JSON-RPC answer. `said` are the server's words.
     fn refused(&self, status: u16, is_lost: bool, said: &str) -> Error {
-        let (kind, what, fix) = match status {
-            300..=399 => (
-                Kind::ApiError,
-                "answers with a redirect, which is not followed: the token would go along",
-                "Give --connect the URL that it leads to, which `curl -sI URL` shows.",
-            ),
-            401 if self.authorization.is_none() => (
-                Kind::Forbidden,
-                "asks for a token, and there is none",
-                "Set FABRIC_MCP_AUTH_TOKEN in this client's settings to the token that you got for the server, then start \
-                 the client again.",
-            ),
-            401 => (
-                Kind::Forbidden,
-                "refuses the token in FABRIC_MCP_AUTH_TOKEN or --auth-token-file",
-                "It may be mistyped, have been removed or have expired: get a valid one, put it there, and start the \
-                 client again.",
-            ),
-            400 | 413 => (
-                Kind::InvalidRequest,
-                "refuses this message",
-                "Correct it, then send it again.",
-            ),
-            403 => (
-                Kind::Forbidden,
-                "does not allow this",
-                "Whoever runs it can.",
-            ),
-            404 if is_lost => (
-                Kind::InvalidRequest,
-                "has ended this session",
-                "Start the client again, or this server in it.",
-            ),
-            429 | 503 => (
-                Kind::TooManyRequests,
-                "has too much to do",
-                "Try again in a moment.",
-            ),
-            502 | 504 => (
-                Kind::ApiUnavailable,
-                "is not reached by the proxy in front of it",
-                "Try again in a moment; if it stays so, tell whoever runs it.",
-            ),
-            500.. => (Kind::ApiError, "failed", "Its own log tells why."),
-            _ => (
-                Kind::ApiError,
-                "does not answer as an MCP server there",
-                "Check the URL of --connect, and its path: that of fabric-mcp is /mcp.",
-            ),
+        let kind = match status {
+            401 | 403 => Kind::Forbidden,
+            429 | 502..=504 => Kind::TooManyRequests,
+            _ => Kind::ApiError,
         };
-        let said = match said {
-            "" => String::new(),
-            said => format!(" It says: {said}"),
+        let what = match status {
+            300..=399 => {
+                "answers with a redirect, which is not followed: the token would go along. Give --connect the URL that it \
+                 leads to, which `curl -sI URL` shows."
+            }
+            401 if self.settings.token.is_none() => {
+                "asks for a token, and there is none. Set FABRIC_MCP_AUTH_TOKEN in the client's settings to the one that \
+                 you got for this server, then start the client again."
+            }
+            401 => {
+                "refuses the token of FABRIC_MCP_AUTH_TOKEN or --auth-token-file: it is mistyped, was removed or has \
+                 expired. Put a valid one there, then start the client again."
+            }
+            400 | 403 | 413 => "refuses this.",
+            404 if is_lost => {
+                "has ended this session. Start the client again, or this server in it."
+            }
+            429 | 503 => "has too much to do. Try again in a moment.",
+            502 | 504 => {
+                "is not reached by the proxy in front of it. Try again in a moment; if it stays so, tell whoever runs it."
+            }
+            500.. => "failed. Its own log tells why.",
+            _ => {
+                "does not answer as an MCP server. Check the URL of --connect, and its path: that of fabric-mcp is /mcp."
+            }
         };
-        let url = &self.url;
-        let detail = format!("The server at {url} {what} (HTTP {status}).{said} {fix}");
-        Error::new(kind, detail)
+        let mut detail = format!("HTTP {status}: the server at {} {what}", self.url());
+        if !said.is_empty() {
+            detail.push_str(&format!(" It says: {said}"));
+        }
+        Error::new(kind, detail).after_status(status)
     }
 
     /// The error for an answer that holds something else than messages.
@@ -333,25 +276,26 @@ impl Remote {
     /// The error for a request without an answer.
     fn failed(&self, error: ureq::Error) -> Error {
         use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-        let fix = match &error {
-            ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => "",
-            ureq::Error::Timeout(_) => return self.cut(),
-            ureq::Error::Io(error) => match error.kind() {
-                BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof => {
-                    return self.cut();
-                }
-                ErrorKind::InvalidData => {
-                    " If its certificate is of an authority of your own, set SSL_CERT_FILE to a PEM file with that \
-                     authority's."
-                }
-                _ => "",
-            },
-            _ => "",
+        let is_cut = match &error {
+            ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => false,
+            ureq::Error::Timeout(_) => true,
+            ureq::Error::Io(error) => matches!(
+                error.kind(),
+                BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof
+            ),
+            _ => false,
         };
-        let (url, why) = (&self.url, agent::explain(error, CONNECT_TIMEOUT));
-        let detail = format!(
-            "The server at {url} {why}. Check the URL of --connect, the network, and that the server runs.{fix}"
-        );
+        if is_cut {
+            return self.cut();
+        }
+        let fix = match &error {
+            ureq::Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
+                "If an authority of your own made its certificate, set SSL_CERT_FILE to a PEM file with that authority's."
+            }
+            _ => "Check the URL of --connect, the network, and that the server runs.",
+        };
+        let why = agent::explain(error, CONNECT_TIMEOUT);
+        let detail = format!("The server at {} {why}. {fix}", self.url());
         Error::new(Kind::ApiUnavailable, detail)
     }
 
@@ -360,7 +304,7 @@ impl Remote {
         let detail = format!(
             "The connection to the server at {} broke before the answer was there. Nothing is sent twice: a run that had \
              begun may go on, so look with fabric_get_run before you start it again.",
-            self.url
+            self.url()
         );
         Error::new(Kind::StreamInterrupted, detail)
     }

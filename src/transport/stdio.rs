@@ -112,7 +112,7 @@ impl Stdio {
 
 /// Runs `finish`, but returns after `limit` at the latest: a client that keeps stdout open without reading would block
 /// every write for ever.
-fn within(limit: Duration, finish: impl FnOnce() + Send + 'static) {
+pub(crate) fn within(limit: Duration, finish: impl FnOnce() + Send + 'static) {
     let (done, over) = mpsc::channel();
     let finish = move || {
         finish();

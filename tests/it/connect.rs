@@ -97,10 +97,10 @@ fn batches_pass() {
 
 #[test]
 fn cancelling_stops_the_run_and_nothing_more_is_said_of_it() {
-    let (fabric, _server, relay) = start();
+    let (fabric, server, relay) = start();
+    fabric.on("POST /chat", Reply::sse().content("x").gate());
     for era in ENDS {
         let mut client = Stdio::speaking(era, relay.clone());
-        fabric.once("POST /chat", Reply::sse().content("x").gate());
         let id = client.begin("tools/call", run());
         assert_eq!(client.next_progress_text(), "x");
         client.cancel(&id);
@@ -108,6 +108,10 @@ fn cancelling_stops_the_run_and_nothing_more_is_said_of_it() {
         // The id can be used again.
         client.begin_as(&id, "tools/list", json!({}));
         assert!(client.answer(&id)["result"].is_object(), "{era:?}");
+        // However early it comes.
+        let id = client.begin("tools/call", run());
+        client.cancel(&id);
+        client.result("tools/list", json!({}));
         assert!(client.unasked().is_empty(), "{era:?}");
     }
 }
@@ -207,10 +211,7 @@ fn what_goes_wrong_is_told_with_what_to_do_and_sent_once() {
             "Give --connect the URL that it leads to",
         ),
         (page(307).header("Location", &other), "is not followed"),
-        (
-            refused(401, "No."),
-            "FABRIC_MCP_AUTH_TOKEN or --auth-token-file (HTTP 401)",
-        ),
+        (refused(401, "No."), "HTTP 401: the server at http"),
         (
             refused(403, "Add --allowed-host x."),
             "It says: Add --allowed-host x.",
@@ -218,11 +219,11 @@ fn what_goes_wrong_is_told_with_what_to_do_and_sent_once() {
         (page(404), "that of fabric-mcp is /mcp"),
         (
             refused(429, "Slow."),
-            "has too much to do (HTTP 429). It says: Slow.",
+            "Try again in a moment. It says: Slow.",
         ),
         (page(503), "Try again in a moment"),
         (page(502), "is not reached by the proxy"),
-        (page(500), "failed (HTTP 500)"),
+        (page(500), "Its own log tells why"),
         (page(200), "does not answer as an MCP server"),
         (
             Reply::new(200, "application/json", "{\"no\": 1}"),
@@ -284,10 +285,7 @@ fn a_session_that_the_server_has_ended_is_told() {
     client.result("initialize", initialize_params(LEGACY[3]));
     let error = client.error("tools/list", json!({}));
     let message = error["message"].as_str().unwrap();
-    assert!(
-        message.contains("has ended this session (HTTP 404)"),
-        "{message}"
-    );
+    assert!(message.contains("has ended this session"), "{message}");
     assert!(message.ends_with("Start the client again, or this server in it."));
 }
 
@@ -330,7 +328,7 @@ fn a_check_says_whether_the_server_can_be_used() {
     let (_fabric, _server, relay) = start();
     let good = relay.clone().arg("--check").run(DEADLINE);
     good.expect_code(0)
-        .expect_stdout("takes the token, and speaks MCP 2024-11-05");
+        .expect_stdout("ms, and takes the token.");
     let wrong = relay.env("FABRIC_MCP_AUTH_TOKEN", "wrong").arg("--check");
     let bad = wrong.run(Duration::from_secs(60));
     bad.expect_code(1).expect_stderr("refuses the token");

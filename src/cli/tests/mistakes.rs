@@ -91,14 +91,10 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
     only on this machine (127.0.0.1, localhost) http:// will do
 --connect https://joe:hunter2@x/mcp => --connect: the URL holds a user name or password;
     take the part before the @ out: the token goes into a header
---connect https://x/mcp --tokens-file t => --tokens-file is a setting of a server, and --connect only passes messages on to one;
-    leave it out here, and start that server with it
---connect https://x/mcp --demo => --demo is a setting of a server, and --connect only passes messages on to one;
-    leave it out here, and start that server with it
---connect https://x/mcp --install zed => --install does not go with --connect;
-    leave out one of them
---connect https://x/mcp --check --json => --json does not go with --connect;
-    leave out one of them
+--connect https://x/mcp --tokens-file t => --tokens-file does not go with --connect, which only passes messages on to a server;
+    leave it out here
+--connect https://x/mcp --install zed => --install does not go with --connect, which only passes messages on to a server;
+    leave it out here
 --help netwrk => --help: "netwrk" is not a topic; did you mean network?
 --help x => --help: "x" is not a topic; the topics are clients, call, fabric, patterns, runs, network,
     access, oauth, proxy, service, security, limits, logs, metrics, errors, problems
