@@ -28,7 +28,7 @@ use crate::protocol::inbound::cancelled;
 use crate::protocol::jsonrpc::{
     self, INTERNAL_ERROR, INVALID_REQUEST, Incoming, Message, RequestMessage, is_blank,
 };
-use crate::protocol::{ID_IN_USE, Id, Inbound, Meta, NoId, Payload, Refusal};
+use crate::protocol::{ID_IN_USE, Id, Inbound, Meta, NoId, Refusal};
 use crate::random;
 use crate::sync::{lock, wait_while};
 use crate::transport::lines::{BUFFER, LineSize, Writer, read_line};
@@ -88,7 +88,6 @@ pub(crate) struct Relay {
 struct PendingRequest {
     /// Several for a batch; none if the line is not readable.
     ids: Vec<Id>,
-    is_batch: bool,
     /// Closing its response cancels it.
     is_modern: bool,
     /// It ends when the client does.
@@ -170,7 +169,7 @@ impl Relay {
             if let LineSize::TooLong(id) = size {
                 let reason = format!("The line is longer than {MAX_MESSAGE} bytes.");
                 let refusal = Refusal::new(INVALID_REQUEST, reason);
-                self.refuse(id.as_slice(), false, &refusal);
+                self.refuse(id.as_slice(), &refusal);
             } else if !is_blank(&line) {
                 self.pass_on(std::mem::take(&mut line));
             }
@@ -188,7 +187,6 @@ impl Relay {
         let is_initialize = inbound.initialize;
         let request = Arc::new(PendingRequest {
             ids: inbound.ids(),
-            is_batch: matches!(inbound.incoming, Ok(Incoming::Batch(_))),
             is_modern: inbound.modern,
             is_subscription: matches!(&inbound.incoming, Ok(Incoming::One(Message::Request(request)))
                 if request.method == "subscriptions/listen"),
@@ -197,21 +195,18 @@ impl Relay {
         });
         drop(inbound);
         let mut pending = lock(&self.pending);
-        let refusal = if request.ids.iter().any(|id| find(&pending, id).is_some()) {
-            Some(Refusal::new(INVALID_REQUEST, ID_IN_USE))
-        } else if pending.len() >= MAX_PENDING {
-            let detail = format!(
+        let is_in_use = request.ids.iter().any(|id| find(&pending, id).is_some());
+        if is_in_use || pending.len() >= MAX_PENDING {
+            drop(pending);
+            let full = format!(
                 "{MAX_PENDING} requests are waiting for their answers, the limit of --connect: this one was not sent. \
                  Cancel one, or try again once one is answered."
             );
-            let error = Error::new(Kind::TooManyRequests, detail);
-            Some(Refusal::of(INTERNAL_ERROR, error))
-        } else {
-            None
-        };
-        if let Some(refusal) = refusal {
-            drop(pending);
-            return self.refuse(&request.ids, request.is_batch, &refusal);
+            let refusal = match is_in_use {
+                true => Refusal::new(INVALID_REQUEST, ID_IN_USE),
+                false => Refusal::of(INTERNAL_ERROR, Error::new(Kind::TooManyRequests, full)),
+            };
+            return self.refuse(&request.ids, &refusal);
         }
         pending.push(request.clone());
         drop(pending);
@@ -232,7 +227,7 @@ impl Relay {
         if let Ok(Incoming::One(Message::Notification { method, params })) = &inbound.incoming
             && let Some(id) = cancelled(method, params.as_ref())
             && let Some(request) = find(&lock(&self.pending), &id)
-            && !request.is_batch
+            && request.ids.len() == 1
         {
             request.cancel();
             if request.is_modern {
@@ -294,7 +289,7 @@ impl Relay {
             }
         }
         // A batch of which all was cancelled has no answer.
-        match request.is_over() || request.is_batch {
+        match request.is_over() || request.ids.len() > 1 {
             true => Ok(()),
             false => Err(self.remote.cut()),
         }
@@ -346,7 +341,7 @@ impl Relay {
             Ok(()) => self.remote.keep(request.agent.clone()),
             Err(error) if request.end() => {
                 let refusal = Refusal::of(INTERNAL_ERROR, error);
-                self.refuse(&request.ids, request.is_batch, &refusal);
+                self.refuse(&request.ids, &refusal);
             }
             Err(_) => {}
         }
@@ -354,24 +349,17 @@ impl Relay {
         self.done.notify_all();
     }
 
-    /// Answers the requests of a line ourselves.
-    fn refuse(&self, ids: &[Id], is_batch: bool, refusal: &Refusal) {
+    /// Answers the requests of a line ourselves, those of a batch one by one.
+    fn refuse(&self, ids: &[Id], refusal: &Refusal) {
         let request_id = random::request_id();
         log::warn!("request {request_id}: {}", refusal.error);
-        let answer = |id| {
-            refusal
-                .clone()
-                .answer(id, NoId::Null, false, &request_id)
-                .body
+        let refuse = |id| {
+            let answer = refusal.clone().answer(id, NoId::Null, false, &request_id);
+            self.writer.send(&answer.body.parts(), Flush::Now);
         };
-        let answers: Vec<_> = match ids {
-            [] => vec![answer(None)],
-            ids => ids.iter().map(|id| answer(Some(id))).collect(),
-        };
-        let parts = answers.iter().map(Payload::parts);
-        match is_batch {
-            true => self.writer.send(&jsonrpc::array(parts), Flush::Now),
-            false => parts.for_each(|parts| self.writer.send(&parts, Flush::Now)),
+        match ids {
+            [] => refuse(None),
+            ids => ids.iter().map(Some).for_each(refuse),
         }
     }
 }
