@@ -232,7 +232,7 @@ impl Remote {
     fn refused(&self, status: u16, is_lost: bool, said: &str) -> Error {
         let kind = match status {
             401 | 403 => Kind::Forbidden,
-            429 | 502..=504 => Kind::TooManyRequests,
+            429 | 503 => Kind::TooManyRequests,
             _ => Kind::ApiError,
         };
         let what = match status {
@@ -254,7 +254,8 @@ impl Remote {
             }
             429 | 503 => "has too much to do. Try again in a moment.",
             502 | 504 => {
-                "is not reached by the proxy in front of it. Try again in a moment; if it stays so, tell whoever runs it."
+                "gave the proxy in front of it no answer: a run that had begun may go on, so look with fabric_get_run \
+                 before you start it again."
             }
             500.. => "failed. Its own log tells why.",
             _ => {

@@ -238,7 +238,7 @@ fn what_goes_wrong_is_told_with_what_to_do_and_sent_once() {
             "Try again in a moment. It says: Slow.",
         ),
         (page(503), "Try again in a moment"),
-        (page(502), "is not reached by the proxy"),
+        (page(502), cut),
         (page(500), "Its own log tells why"),
         (page(200), "does not answer as an MCP server"),
         (
