@@ -145,7 +145,7 @@ impl Relay {
     /// # Errors
     /// Those of reading `input`, which count as its end.
     pub(crate) fn serve(self: &Arc<Self>, input: impl Read) -> io::Result<()> {
-        log::info!("passing messages on to {}", self.remote.url());
+        log::info!("passing messages on to {}", self.remote.settings.url);
         let read = self.read(input);
         let pending = lock(&self.pending);
         let subscriptions = pending.iter().filter(|request| request.is_subscription);
@@ -262,8 +262,9 @@ impl Relay {
             .send(&request.agent, "POST", headers, &line[..])?;
         // The answer may take an hour.
         drop(line);
-        // Its cancellation may have overtaken it, on another connection. Of what is modern, the answer is closed.
+        // Its cancellation may have overtaken it, on another connection.
         if request.is_over()
+            && !request.is_modern
             && let (Some(session), [id]) = (self.remote.session(), &request.ids[..])
         {
             let params = json!({"requestId": id});
@@ -275,7 +276,10 @@ impl Relay {
             match jsonrpc::read(&message) {
                 Ok(Incoming::One(Message::Response) | Incoming::Batch(_)) => {
                     if let Some(id) = reply.session.take() {
-                        self.enter(id, &message);
+                        let (session, relay) = (self.remote.enter(id, &message), self.clone());
+                        if let Err(error) = start(move || relay.follow(&session)) {
+                            log::warn!("the session has no stream: {error}");
+                        }
                     }
                     if request.end() {
                         self.writer.send(&[&message], Flush::Now);
@@ -295,23 +299,11 @@ impl Relay {
         }
     }
 
-    /// Begins the session that the answer to `initialize` opens.
-    fn enter(self: &Arc<Self>, id: String, answer: &[u8]) {
-        let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
-        let version = answer["result"]["protocolVersion"].as_str();
-        let session = self
-            .remote
-            .enter(id, version.unwrap_or_default().to_owned());
-        let relay = self.clone();
-        if let Err(error) = start(move || relay.follow(&session)) {
-            log::warn!("the session has no stream: {error}");
-        }
-    }
-
     /// Passes on what the server sends outside of answers, as long as the session lasts.
     fn follow(&self, session: &Arc<RemoteSession>) {
         let mut delay = FIRST_DELAY;
-        while self.remote.is_current(session) {
+        let is_current = |current| Arc::ptr_eq(&current, session);
+        while self.remote.session().is_some_and(is_current) {
             let begun = Instant::now();
             let opened = self
                 .remote
@@ -383,21 +375,21 @@ fn headers(inbound: &Inbound<'_>, session: Option<&RemoteSession>) -> Headers {
 /// The headers that repeat parts of a modern request.
 fn mirrored(request: &RequestMessage<'_>) -> Headers {
     let params = request.params.as_ref();
-    let version = Meta::read(params).ok().and_then(Meta::version);
     // Where a method has no such header, the server ignores it.
     let member = match &*request.method {
         "resources/read" => "uri",
         method if method.starts_with("tasks/") => "taskId",
         _ => "name",
     };
-    let name = params.and_then(|params| params.get(member)?.text());
-    let values = [
-        (VERSION, version),
+    [
+        (VERSION, Meta::read(params).ok().and_then(Meta::version)),
         ("Mcp-Method", Some(&*request.method)),
-        ("Mcp-Name", name),
-    ];
-    let values = values.into_iter();
-    values
-        .filter_map(|(header, value)| Some((header, base64::to_header(value?).into_owned())))
-        .collect()
+        (
+            "Mcp-Name",
+            params.and_then(|params| params.get(member)?.text()),
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(header, value)| Some((header, base64::to_header(value?).into_owned())))
+    .collect()
 }

@@ -44,7 +44,7 @@ pub(super) type Headers = Vec<(&'static str, String)>;
 
 /// The server, and our session there.
 pub(super) struct Remote {
-    settings: Connect,
+    pub(super) settings: Connect,
     config: ureq::config::Config,
     connector: SharedConnector,
     lookups: Lookups,
@@ -107,10 +107,6 @@ impl Remote {
         })
     }
 
-    pub(super) fn url(&self) -> &str {
-        &self.settings.url
-    }
-
     /// An agent for one request.
     pub(super) fn agent(&self) -> Agent {
         let idle = lock(&self.idle).pop();
@@ -133,20 +129,15 @@ impl Remote {
         lock(&self.session).clone()
     }
 
-    /// Is this still the session?
-    pub(super) fn is_current(&self, session: &Arc<RemoteSession>) -> bool {
-        self.session()
-            .is_some_and(|current| Arc::ptr_eq(&current, session))
-    }
-
-    /// Begins a session, in the place of another.
-    pub(super) fn enter(self: &Arc<Self>, id: String, version: String) -> Arc<RemoteSession> {
+    /// Begins the session with this id that the answer to `initialize` opens, in the place of another.
+    pub(super) fn enter(self: &Arc<Self>, id: String, answer: &[u8]) -> Arc<RemoteSession> {
         self.leave();
-        let stream = self.agent();
+        let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
+        let version = answer["result"]["protocolVersion"].as_str();
         let session = Arc::new(RemoteSession {
             id,
-            version,
-            stream,
+            version: version.unwrap_or_default().to_owned(),
+            stream: self.agent(),
         });
         *lock(&self.session) = Some(session.clone());
         session
@@ -183,7 +174,7 @@ impl Remote {
         headers.extend(token.map(|token| ("Authorization", format!("Bearer {}", token.expose()))));
         let request = Request::builder()
             .method(method)
-            .uri(self.url())
+            .uri(&self.settings.url)
             .header("Content-Type", "application/json")
             .header("Accept", "application/json, text/event-stream");
         let request = headers.into_iter().fold(request, |request, (name, value)| {
@@ -262,7 +253,7 @@ impl Remote {
                 "does not answer as an MCP server. Check the URL of --connect, and its path: that of fabric-mcp is /mcp."
             }
         };
-        let mut detail = format!("HTTP {status}: the server at {} {what}", self.url());
+        let mut detail = format!("HTTP {status}: the server at {} {what}", self.settings.url);
         if !said.is_empty() {
             detail.push_str(&format!(" It says: {said}"));
         }
@@ -296,7 +287,7 @@ impl Remote {
             _ => "Check the URL of --connect, the network, and that the server runs.",
         };
         let why = agent::explain(error, CONNECT_TIMEOUT);
-        let detail = format!("The server at {} {why}. {fix}", self.url());
+        let detail = format!("The server at {} {why}. {fix}", self.settings.url);
         Error::new(Kind::ApiUnavailable, detail)
     }
 
@@ -305,7 +296,7 @@ impl Remote {
         let detail = format!(
             "The connection to the server at {} broke before the answer was there. Nothing is sent twice: a run that had \
              begun may go on, so look with fabric_get_run before you start it again.",
-            self.url()
+            self.settings.url
         );
         Error::new(Kind::StreamInterrupted, detail)
     }
