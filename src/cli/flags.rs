@@ -236,8 +236,8 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("How long runs may go on after SIGTERM or SIGINT"),
     word("check").help("Test the connection to Fabric, report, and exit with 0 or 1"),
     raw(Command, "connect", "URL").help(
-        "Pass messages on between stdin and stdout and the server at this URL, for clients that only \
-             start programs; with --check, only test that",
+        "Relay between stdio and the server at this URL, for clients that only start programs; with \
+             --check, only test that server",
     ),
     raw(Command, "call", "TOOL").help(
         "Call a tool, with its arguments as JSON after it; what is piped in is \
