@@ -31,8 +31,7 @@ use crate::protocol::jsonrpc::{
 use crate::protocol::{ID_IN_USE, Id, Inbound, Meta, NoId, Refusal};
 use crate::random;
 use crate::sync::{lock, wait_while};
-use crate::transport::lines::{BUFFER, LineSize, Writer, read_line};
-use crate::transport::stdio::STDIO_DRAIN;
+use crate::transport::stdio::{BUFFER, LineSize, STDIO_DRAIN, Writer, read_line};
 use crate::transport::{Flush, Outlet, start};
 
 use remote::{Headers, Remote, RemoteSession, VERSION};

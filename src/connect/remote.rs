@@ -18,8 +18,7 @@ use crate::error::{Error, Kind};
 use crate::protocol::jsonrpc::is_blank;
 use crate::sync::lock;
 use crate::text::shown;
-use crate::transport::lines::{LineSize, read_line};
-use crate::transport::stdio::within;
+use crate::transport::stdio::{LineSize, read_line, within};
 
 /// Buffer of a connection in each direction, in bytes.
 const BUFFER: usize = 16 << 10;

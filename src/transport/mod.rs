@@ -3,7 +3,6 @@
 mod batch;
 pub(crate) mod http;
 mod inflight;
-pub(crate) mod lines;
 mod pipe;
 pub(crate) mod stdio;
 mod threads;

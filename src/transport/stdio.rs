@@ -1,25 +1,32 @@
 //! The stdio transport: one JSON message a line in, one a line out, nothing else ever on stdout.
 //!
-//! In scope: the loop, the end. How lines are read and written is `lines`', what is done with a message `pipe`'s. Nothing a client sends ends the loop;
+//! In scope: lines, the one writer, the end. What is done with a message is `pipe`'s. Nothing a client sends ends the loop;
 //! only the end of its input does.
 
-use std::io::{self, BufReader, Read, Write};
-use std::sync::{Arc, mpsc};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use crate::access::Pass;
 use crate::config::{ABORT_GRACE, MAX_MESSAGE};
 use crate::protocol::jsonrpc::{INVALID_REQUEST, is_blank};
-use crate::protocol::{Refusal, Session};
+use crate::protocol::{Id, Refusal, Session};
 use crate::server::{Server, refuse};
+use crate::sync::lock;
 
 use super::drain;
-use super::lines::{BUFFER, LineSize, Writer, read_line};
 use super::pipe::{Flush, Outlet, Pipe};
 
 /// Time for unfinished calls after the end of stdin.
 pub(crate) const STDIO_DRAIN: Duration = Duration::from_secs(2);
+
+/// Longest message whose id is looked for, in bytes.
+const MAX_SOUGHT: u64 = 4 * MAX_MESSAGE as u64;
+
+/// Input is read in pieces of this size, and output is collected up to it.
+pub(crate) const BUFFER: usize = 64 << 10;
 
 /// The stdio side of the server, running.
 pub(crate) struct Stdio {
@@ -122,5 +129,277 @@ pub(crate) fn within(limit: Duration, finish: impl FnOnce() + Send + 'static) {
     match thread::Builder::new().name("stop".into()).spawn(finish) {
         Ok(_) => drop(over.recv_timeout(limit)),
         Err(error) => log::warn!("the end cannot be orderly: {error}"),
+    }
+}
+
+/// Of a line that was read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum LineSize {
+    Fits,
+    /// It was longer than [`MAX_MESSAGE`] and has been skipped. Its id, if it is a request.
+    TooLong(Option<Id>),
+}
+
+/// Reads one line into `line`, without its end. `None` at the end of input.
+pub(crate) fn read_line(
+    input: &mut impl BufRead,
+    line: &mut Vec<u8>,
+) -> io::Result<Option<LineSize>> {
+    line.clear();
+    if line.capacity() > BUFFER {
+        // The memory of one large message must not be kept for good.
+        line.shrink_to(BUFFER);
+    }
+    let limit = MAX_MESSAGE as u64 + 2;
+    if input.by_ref().take(limit).read_until(b'\n', line)? == 0 {
+        return Ok(None);
+    }
+    let mut rest = LineRest {
+        input,
+        is_over: line.last() == Some(&b'\n') || (line.len() as u64) < limit,
+    };
+    if line.last() == Some(&b'\n') {
+        line.pop();
+    }
+    if line.last() == Some(&b'\r') {
+        line.pop();
+    }
+    if line.len() <= MAX_MESSAGE {
+        return Ok(Some(LineSize::Fits));
+    }
+    let id = Id::sought(BufReader::with_capacity(
+        BUFFER,
+        line.chain(&mut rest).take(MAX_SOUGHT),
+    ));
+    io::copy(&mut rest, &mut io::sink())?;
+    Ok(Some(LineSize::TooLong(id)))
+}
+
+/// The rest of a line.
+struct LineRest<'a, R> {
+    input: &'a mut R,
+    is_over: bool,
+}
+
+impl<R: BufRead> Read for LineRest<'_, R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.is_over {
+            return Ok(0);
+        }
+        let there = self.input.fill_buf()?;
+        let end = there.iter().position(|byte| *byte == b'\n');
+        let taken = end.unwrap_or(there.len()).min(out.len());
+        out[..taken].copy_from_slice(&there[..taken]);
+        let reached = end == Some(taken);
+        self.is_over = reached || there.is_empty();
+        self.input.consume(taken + usize::from(reached));
+        Ok(taken)
+    }
+}
+
+/// The one writer of stdout. Whole lines only; flushed when nobody else is about to write.
+pub(crate) struct Writer {
+    out: Mutex<LineOut>,
+    /// Senders that wait for the lock: the last of them flushes for all.
+    waiting: AtomicUsize,
+    broken: Box<dyn Fn() + Send + Sync>,
+}
+
+struct LineOut {
+    output: Box<dyn Write + Send>,
+    buffer: Vec<u8>,
+}
+
+impl Writer {
+    /// Writes to `output`. `broken` is called on whatever thread finds that this is not possible any more.
+    pub(crate) fn new(
+        output: impl Write + Send + 'static,
+        broken: impl Fn() + Send + Sync + 'static,
+    ) -> Writer {
+        let out = LineOut {
+            output: Box::new(output),
+            buffer: Vec::with_capacity(BUFFER),
+        };
+        Writer {
+            out: Mutex::new(out),
+            waiting: AtomicUsize::new(0),
+            broken: Box::new(broken),
+        }
+    }
+
+    fn flush(&self) {
+        let mut out = lock(&self.out);
+        if let Err(_gone) = out.flush() {
+            (self.broken)();
+        }
+    }
+}
+
+impl Outlet for Writer {
+    fn send_if(&self, message: &[&[u8]], flush: Flush, wanted: &dyn Fn() -> bool) {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        let mut out = lock(&self.out);
+        let last = self.waiting.fetch_sub(1, Ordering::AcqRel) == 1;
+        let flush = flush == Flush::Now && last;
+        // Not sent, but other senders may rely on this flush.
+        let written = if wanted() {
+            out.put(message, flush)
+        } else {
+            out.flush()
+        };
+        if let Err(_gone) = written {
+            (self.broken)();
+        }
+    }
+
+    fn tell(&self, message: &[u8]) {
+        // There is only this client.
+        self.send(&[message], Flush::Now);
+    }
+
+    fn is_gone(&self) -> bool {
+        // A client that leaves ends the process.
+        false
+    }
+}
+
+impl LineOut {
+    fn put(&mut self, message: &[&[u8]], flush: bool) -> io::Result<()> {
+        for part in message {
+            if self.buffer.len() + part.len() >= BUFFER {
+                self.flush()?;
+            }
+            if part.len() >= BUFFER {
+                // Avoid copying a large message.
+                self.output.write_all(part)?;
+            } else {
+                self.buffer.extend_from_slice(part);
+            }
+        }
+        self.buffer.push(b'\n');
+        if flush { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        // Cleared first: what cannot be written once is not tried again.
+        let written = self
+            .output
+            .write_all(&self.buffer)
+            .and_then(|()| self.output.flush());
+        self.buffer.clear();
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(input: &[u8]) -> Vec<(LineSize, usize)> {
+        // A tiny buffer, so that lines end anywhere in it.
+        let mut input = BufReader::with_capacity(7, input);
+        let mut line = Vec::new();
+        let mut found = Vec::new();
+        while let Some(size) = read_line(&mut input, &mut line).unwrap() {
+            found.push((size, line.len()));
+        }
+        found
+    }
+
+    fn lines(input: &[u8]) -> Vec<(bool, usize)> {
+        sizes(input)
+            .into_iter()
+            .map(|(size, length)| (size == LineSize::Fits, length))
+            .collect()
+    }
+
+    #[test]
+    fn the_id_of_a_long_request_is_found_wherever_it_is() {
+        let pad = "x".repeat(MAX_MESSAGE);
+        for (line, id) in [
+            (
+                format!(r#"{{"id":7,"method":"a","params":["{pad}"]}}"#),
+                Some("7"),
+            ),
+            (
+                format!(r#"{{"method":"a","params":{{"id":1,"x":"{pad}"}},"id":"b"}}"#),
+                Some("\"b\""),
+            ),
+            (
+                format!(r#"{{"method":"a","params":["{pad}\",\"id\":1"]}}"#),
+                None,
+            ),
+            (format!(r#"{{"id":7,"result":"{pad}"}}"#), None),
+            (format!(r#"{{"id":7,"method":"a","params":["{pad}"]"#), None),
+            (format!(r#"{{"id":"{pad}","method":"a"}}"#), None),
+            (
+                format!(r#"[{{"id":7,"method":"a","params":["{pad}"]}}]"#),
+                None,
+            ),
+        ] {
+            let found = sizes(format!("{line}\r\nnext").as_bytes());
+            let [(LineSize::TooLong(found), _), (LineSize::Fits, 4)] = &found[..] else {
+                panic!("{}", found.len())
+            };
+            let found = found.as_ref().map(|id| serde_json::to_string(id).unwrap());
+            assert_eq!(found.as_deref(), id);
+        }
+    }
+
+    #[test]
+    fn lines_end_in_lf_crlf_or_the_end_of_input() {
+        assert_eq!(
+            lines(b"ab\ncd\r\n\nlast"),
+            [(true, 2), (true, 2), (true, 0), (true, 4)]
+        );
+        assert_eq!(lines(b""), []);
+    }
+
+    #[test]
+    fn a_line_may_be_as_long_as_a_message_and_a_longer_one_is_skipped() {
+        let line = |n: usize| [vec![b'x'; n], b"\nnext\n".to_vec()].concat();
+        assert_eq!(lines(&line(MAX_MESSAGE)), [(true, MAX_MESSAGE), (true, 4)]);
+        assert!(matches!(
+            lines(&line(MAX_MESSAGE + 1))[..],
+            [(false, _), (true, 4)]
+        ));
+        assert!(matches!(
+            lines(&line(MAX_MESSAGE + 2))[..],
+            [(false, _), (true, 4)]
+        ));
+        assert!(matches!(
+            lines(&line(MAX_MESSAGE * 2))[..],
+            [(false, _), (true, 4)]
+        ));
+    }
+
+    /// Counts writes.
+    #[derive(Clone, Default)]
+    struct SharedBuffer(Arc<Mutex<Vec<Vec<u8>>>>);
+
+    impl Write for SharedBuffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().push(bytes.to_vec());
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn messages_are_written_together_until_somebody_flushes() {
+        let pipe = SharedBuffer::default();
+        let writer = Writer::new(pipe.clone(), || panic!("broken"));
+        writer.send(&[b"{1}"], Flush::Later);
+        writer.send(&[b"{2}"], Flush::Later);
+        assert!(pipe.0.lock().unwrap().is_empty());
+        writer.send(&[b"{3}"], Flush::Now);
+        assert_eq!(*pipe.0.lock().unwrap(), [b"{1}\n{2}\n{3}\n".to_vec()]);
+        writer.send(&[&vec![b'x'; BUFFER]], Flush::Now);
+        assert_eq!(pipe.0.lock().unwrap().concat().len(), 12 + BUFFER + 1);
     }
 }
