@@ -1,4 +1,4 @@
-//! What the two clients of HTTP share in how they reach a server: name lookup, TLS, the proxy of the environment, no
+//! What the clients of HTTP share in how they reach a server: name lookup, TLS, the proxy of the environment, no
 //! redirects.
 
 use std::fmt;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ureq::http::Uri;
 use ureq::http::uri::Scheme;
@@ -227,6 +227,39 @@ impl Resolver for Lookups {
     }
 }
 
+/// Why there was no whole answer within `time`: the predicate of a sentence about the server. Never with a part of the
+/// request: ureq's errors have none.
+pub(crate) fn explain(error: ureq::Error, time: Duration) -> String {
+    match error {
+        ureq::Error::Timeout(_) => format!("does not answer within {} s", time.as_secs_f64()),
+        ureq::Error::HostNotFound => "has a host name that cannot be resolved".to_owned(),
+        ureq::Error::ConnectProxyFailed(_) => {
+            "cannot be reached through the proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names"
+                .to_owned()
+        }
+        // rustls puts its errors into this kind.
+        ureq::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+            format!("does not speak TLS and HTTP as expected: {error}")
+        }
+        ureq::Error::Io(error) if is_out_of_sockets(&error) => {
+            format!("cannot be reached: {error}")
+        }
+        ureq::Error::Io(error) => format!("cannot be reached ({})", error.kind()),
+        ureq::Error::Tls(why) => format!("offers no secure connection: {why}"),
+        #[cfg(feature = "tls")]
+        ureq::Error::Rustls(error) => format!("offers no secure connection: {error}"),
+        ureq::Error::LargeResponseHeader(..) => {
+            "answers with headers that are too large".to_owned()
+        }
+        ureq::Error::BodyExceedsLimit(limit) => format!("answers with more than {limit} bytes"),
+        ureq::Error::ConnectionFailed => "cannot be reached".to_owned(),
+        ureq::Error::Other(other) if other.is::<NoThread>() => {
+            format!("cannot be reached ({NoThread})")
+        }
+        _ => "does not speak HTTP".to_owned(),
+    }
+}
+
 /// Out of file descriptors: ENFILE and EMFILE, which have the same numbers on every Unix, and WSAEMFILE. std has no
 /// kind for them.
 pub(crate) fn is_out_of_sockets(error: &io::Error) -> bool {
@@ -240,7 +273,6 @@ pub(crate) fn is_out_of_sockets(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     const LONG: Duration = Duration::from_secs(20);
     /// Lookups of `slow` wait for it.

@@ -35,7 +35,7 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
     ),
     (
         AUTH_TOKEN,
-        "Bearer token that callers over http and sse must send",
+        "Bearer token that callers over http and sse must send, and that --connect sends",
     ),
     (
         OAUTH_CLIENT_ID,
@@ -48,7 +48,7 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
     ),
     (
         CERT_FILE,
-        "PEM file of the certificates to trust for an https:// Fabric or OAuth issuer",
+        "PEM file of the certificates to trust for an https:// Fabric, OAuth issuer or --connect",
     ),
 ];
 
@@ -200,7 +200,8 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("File of tokens, one line NAME ROLE TOKEN for each caller; read again when it changes"),
     raw(Http, "prices", "FILE")
         .help("File of model prices for the metrics, one line MODEL INPUT OUTPUT for each model"),
-    raw(Http, "auth-token-file", "FILE").help("File that holds the bearer token callers must send"),
+    raw(Http, "auth-token-file", "FILE")
+        .help("File that holds the bearer token callers must send, and that --connect sends"),
     raw(Http, "oauth-issuer", "URL").help("Accept OAuth tokens from this issuer"),
     raw(Http, "oauth-resource", "URL")
         .help("URL of this server's endpoint for OAuth clients: the audience of their tokens"),
@@ -234,6 +235,10 @@ pub(crate) const FLAGS: &[Flag] = &[
         .default("10")
         .help("How long runs may continue after SIGTERM or SIGINT"),
     word("check").help("Test the connection to Fabric, report, and exit with 0 or 1"),
+    raw(Command, "connect", "URL").help(
+        "Relay between stdio and the server at this URL, for clients that only start programs; with \
+             --check, only test that server",
+    ),
     raw(Command, "call", "TOOL").help(
         "Call a tool, with its arguments as JSON after it; what is piped in is \
              input_text",

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use lexopt::Arg;
 
 use crate::clients::{Launch, McpClient};
-use crate::config::{Config, Env, MAX_SECRET, Policy, Secret};
+use crate::config::{Config, Connect, Env, MAX_SECRET, Policy, Secret};
 use flags::Flag;
 use resolve::FlagsAndEnv;
 
@@ -34,6 +34,12 @@ pub(crate) use help::{PRECEDENCE, help, version};
 pub(crate) enum Command {
     /// Serve MCP.
     Serve(Box<Config>),
+    /// Pass messages on between stdio and a server: `--connect`.
+    Connect {
+        /// Only ask that server whether it answers: `--check`.
+        is_check: bool,
+        settings: Connect,
+    },
     /// Test the connection to Fabric and report: `--check`, as JSON with `--json`.
     Check {
         json: bool,
@@ -186,7 +192,7 @@ pub(crate) fn parse(
             continue;
         };
         let client = values::client(&format!("--{flag}"), Some(client))?;
-        let launch = || launch::launch(&settings)?.for_client(client);
+        let launch = || launch::launch(&settings)?.for_client(client, &settings);
         return Ok(Command::Install {
             client,
             launch: is_put_in.then(launch).transpose()?,
@@ -200,6 +206,12 @@ pub(crate) fn parse(
         }
         let policy = config.policy;
         return Ok(Command::ListTools { policy, json });
+    }
+    if let Some(url) = settings.one("connect", values::connect_url)? {
+        return Ok(Command::Connect {
+            is_check: raw.has("check"),
+            settings: resolve::connect(&settings, url)?,
+        });
     }
     let config = Box::new(resolve::resolve(&settings)?);
     if let Some(tool) = raw.last("call") {
@@ -283,6 +295,22 @@ impl RawFlags {
         if let (Some(one), Some(other)) = (asked.next(), asked.next()) {
             return Err(ExitReason::usage(format!(
                 "--{one} and --{other} are two commands; give one of them"
+            )));
+        }
+        let fits = [
+            "connect",
+            "check",
+            "auth-token-file",
+            "log-level",
+            "log-format",
+        ];
+        let mut given = self.given.iter().map(|(flag, _)| flag);
+        if self.has("connect")
+            && let Some(other) = given.find(|flag| !fits.contains(&flag.long))
+        {
+            return Err(ExitReason::usage(format!(
+                "--{} does not go with --connect, which only passes messages on to a server; leave it out here",
+                other.long
             )));
         }
         let clients = || {

@@ -12,8 +12,8 @@ use super::flags::{
 };
 use super::{Env, ExitReason, RawFlags, ReadFile, values};
 use crate::config::{
-    Config, HTTP_MAX_RUNS, MODEL_VARIABLE, OAuthSettings, OWN_VARIABLE, PatternModel, Policy,
-    Prices, Secret, Transport,
+    Config, Connect, HTTP_MAX_RUNS, MODEL_VARIABLE, OAuthSettings, OWN_VARIABLE, PatternModel,
+    Policy, Prices, Secret, Transport,
 };
 use crate::text::{closest, either, is_placeholder, meant, unusable};
 use crate::url::{Host, WebUrl};
@@ -90,6 +90,22 @@ fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
         Some(format!("{name} is no variable of fabric-mcp; {hint}"))
     };
     settings.variables.iter().filter_map(warning).collect()
+}
+
+/// The settings of `--connect`. Variables of other settings, which may be there for a server, count for nothing.
+pub(super) fn connect(settings: &FlagsAndEnv<'_>, url: String) -> Result<Connect, ExitReason> {
+    let mut config = Config::default();
+    for flag in ["log-level", "log-format"] {
+        settings.apply(flags::get(flag), &mut config)?;
+    }
+    Ok(Connect {
+        url,
+        // Who made the token is warned where it is short.
+        token: token(settings, &mut Vec::new())?,
+        ca_file: settings.variable(CERT_FILE).map(PathBuf::from),
+        log_level: config.log_level,
+        log_format: config.log_format,
+    })
 }
 
 /// All four settings of OAuth, or none.

@@ -21,7 +21,7 @@ use crate::config::{
     LogFormat, LogLevel, MAX_NAME, MAX_SECRET, PatternModel, Prices, Secret, Transport,
 };
 use crate::text::{either, hint, is_language};
-use crate::url::{self, Authority, Host, MAX_ADDRESS};
+use crate::url::{self, Authority, Host, MAX_ADDRESS, WebUrl};
 
 /// Shortest time that can be set.
 const MIN_TIME: Duration = Duration::from_millis(1);
@@ -261,6 +261,12 @@ pub(super) fn server_url(text: &str) -> Result<String, String> {
     }
 }
 
+/// The URL of an MCP endpoint that gets the token.
+pub(super) fn connect_url(text: &str) -> Result<String, String> {
+    let url = server_url(text)?;
+    WebUrl::parse(&url).map(|_| url)
+}
+
 /// The path of the MCP endpoint.
 pub(super) fn path(text: &str) -> Result<String, String> {
     let allowed = |b: u8| b.is_ascii_graphic() && !b"?#\"<>\\".contains(&b);
@@ -433,7 +439,7 @@ pub(super) fn generate(what: &OsStr, settings: &FlagsAndEnv<'_>) -> Result<Gener
         "client-config" if words.is_empty() => Ok(Generate::Clients),
         "client-config" | "client-command" => {
             let client = client(&format!("--generate {what}"), words.first())?;
-            let launch = launch::launch(settings)?.for_client(client)?;
+            let launch = launch::launch(settings)?.for_client(client, settings)?;
             Ok(match &*what {
                 "client-config" => Generate::ClientConfig(client, launch),
                 _ => Generate::ClientCommand(client, launch),

@@ -62,7 +62,8 @@ impl McpClient {
         env.iter().cloned().chain(key).collect()
     }
 
-    fn reference(&self, variable: &str) -> Option<String> {
+    /// How its entry refers to a variable, if it can.
+    pub(crate) fn reference(&self, variable: &str) -> Option<String> {
         let (before, after) = self.reference?;
         Some(format!("{before}{variable}{after}"))
     }

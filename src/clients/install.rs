@@ -115,6 +115,7 @@ fn filled_in(mut entry: Value, before: Option<&Value>) -> (Value, Value) {
     for (group, name) in [
         ("env", API_KEY),
         ("environment", API_KEY),
+        ("env", AUTH_TOKEN),
         ("headers", "Authorization"),
     ] {
         let theirs = before.and_then(|before| before.get(group)?.get(name)?.as_str());
@@ -190,6 +191,11 @@ fn next(client: &McpClient, entry: Option<&Value>) -> String {
     if shown.contains(&format!("\"{API_KEY}\": \"\"")) {
         text.push_str(&format!(
             "First, if your Fabric asks for a key: put it into the empty {API_KEY} of that file.\n"
+        ));
+    }
+    if shown.contains(&format!("\"{AUTH_TOKEN}\": \"\"")) {
+        text.push_str(&format!(
+            "First: put the server's token into the empty {AUTH_TOKEN} of that file.\n"
         ));
     }
     if let Some(secret) = [API_KEY, AUTH_TOKEN]

@@ -39,8 +39,8 @@ pub(crate) struct McpClient {
     /// What an entry calls the arguments, or `None` if they follow the program in one list; and what it calls the
     /// variables.
     members: (Option<&'static str>, &'static str),
-    /// `type` (or "") and the name of the URL in an entry for Streamable HTTP. The error says why there is none.
-    pub(crate) http: Result<(&'static str, &'static str), &'static str>,
+    /// `type` (or "") and the name of the URL in an entry for Streamable HTTP; `None` if the client only starts programs.
+    pub(crate) http: Option<(&'static str, &'static str)>,
     /// As `http`, for HTTP+SSE; `None` if the client does not speak it.
     pub(crate) sse: Option<(&'static str, &'static str)>,
     /// What precedes and follows the name in a reference to a variable.
@@ -98,7 +98,7 @@ const USUAL: McpClient = McpClient {
     file: [(Base::Home, ""); 2],
     program: None,
     members: (Some("args"), "env"),
-    http: Ok(("", "url")),
+    http: Some(("", "url")),
     sse: Some(("", "url")),
     reference: None,
     start: "",
@@ -114,10 +114,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "claude-desktop",
         title: "Claude Desktop",
         file: [(Base::Settings, "Claude/claude_desktop_config.json"); 2],
-        http: Err(
-            "the file of Claude Desktop has no servers over http; add the URL in the app, under Settings, \
-             Connectors, or leave --url out",
-        ),
+        http: None,
         limit_words: "60 s, newer versions 4 min",
         then: "quit Claude Desktop and start it again",
         ..USUAL
@@ -127,7 +124,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         title: "Claude Code",
         file: [(Base::Project, ".mcp.json"); 2],
         program: Some(("type", "stdio")),
-        http: Ok(("http", "url")),
+        http: Some(("http", "url")),
         sse: Some(("sse", "url")),
         reference: OF_SHELL,
         start: "claude",
@@ -148,7 +145,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         format: Format::Json("servers"),
         file: [(Base::Settings, "Code/User/mcp.json"); 2],
         program: Some(("type", "stdio")),
-        http: Ok(("http", "url")),
+        http: Some(("http", "url")),
         sse: Some(("sse", "url")),
         reference: OF_ENV,
         start: "code .",
@@ -186,7 +183,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "windsurf",
         title: "Windsurf",
         file: [(Base::Home, ".codeium/windsurf/mcp_config.json"); 2],
-        http: Ok(("", "serverUrl")),
+        http: Some(("", "serverUrl")),
         sse: Some(("", "serverUrl")),
         reference: OF_ENV,
         start: "windsurf .",
@@ -198,7 +195,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "cline",
         title: "Cline",
         file: [(Base::Home, ".cline/data/settings/cline_mcp_settings.json"); 2],
-        http: Ok(("streamableHttp", "url")),
+        http: Some(("streamableHttp", "url")),
         sse: Some(("sse", "url")),
         reference: OF_ENV,
         start: "code .",
@@ -210,7 +207,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "continue",
         title: "Continue",
         file: [(Base::Home, ".continue/mcpServers/fabric.json"); 2],
-        http: Ok(("http", "url")),
+        http: Some(("http", "url")),
         sse: Some(("sse", "url")),
         then: "see it in Continue's agent mode, under tools",
         ..USUAL
@@ -234,7 +231,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "gemini-cli",
         title: "Gemini CLI",
         file: [(Base::Home, ".gemini/settings.json"); 2],
-        http: Ok(("", "httpUrl")),
+        http: Some(("", "httpUrl")),
         reference: OF_SHELL,
         start: "gemini",
         commands: Some([
@@ -283,7 +280,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
             "mcp-config.json",
         ); 2],
         program: Some(("type", "local")),
-        http: Ok(("http", "url")),
+        http: Some(("http", "url")),
         sse: Some(("sse", "url")),
         reference: OF_SHELL,
         start: "copilot",
@@ -304,7 +301,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         program: Some(("type", "local")),
         members: (None, "environment"),
         // It tries one after the other.
-        http: Ok(("remote", "url")),
+        http: Some(("remote", "url")),
         sse: Some(("remote", "url")),
         reference: Some(("{env:", "}")),
         start: "opencode",
@@ -319,7 +316,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
             Base::Settings,
             "Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
         ); 2],
-        http: Ok(("streamable-http", "url")),
+        http: Some(("streamable-http", "url")),
         sse: Some(("sse", "url")),
         reference: OF_ENV,
         start: "code .",

@@ -19,6 +19,9 @@ use crate::tools::Backend;
 
 use inflight::{Cancel, Inflight};
 
+pub(crate) use pipe::{Flush, Outlet};
+pub(crate) use threads::start;
+
 /// Decodes a line or body. What that may take of memory is held until the guard is dropped.
 ///
 /// # Errors

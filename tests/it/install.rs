@@ -386,6 +386,18 @@ fn a_key_or_token_that_was_filled_in_stays() {
             "Bearer YOUR_TOKEN",
             "Bearer canary-token",
         ),
+        (
+            ".config/Claude/claude_desktop_config.json",
+            &[
+                "--install",
+                "claude-desktop",
+                "--yes",
+                "--url",
+                "http://127.0.0.1:8000/mcp",
+            ],
+            "\"FABRIC_MCP_AUTH_TOKEN\": \"\"",
+            "\"FABRIC_MCP_AUTH_TOKEN\": \"canary-token\"",
+        ),
     ] {
         let run = |more: &[&str]| {
             let program = args
@@ -405,7 +417,7 @@ fn a_key_or_token_that_was_filled_in_stays() {
         home.write(file, &mended);
         run(&[]).expect_code(0).expect_stdout("nothing to do");
         // Another change is made, and does not print the secret.
-        let more: &[&str] = if file.contains("zed") {
+        let more: &[&str] = if args.contains(&"--url") {
             &["--url", "http://127.0.0.1:9000/mcp"]
         } else {
             &["--max-runs", "3"]

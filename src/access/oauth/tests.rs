@@ -741,20 +741,6 @@ fn a_member_that_is_there_twice_is_not_understood() {
 }
 
 #[test]
-fn base64_is_as_in_the_rfc() {
-    for (text, encoded) in [
-        ("", ""),
-        ("f", "Zg=="),
-        ("fo", "Zm8="),
-        ("foo", "Zm9v"),
-        ("foobar", "Zm9vYmFy"),
-        ("\u{3ff}\u{3fe}", "z7/Pvg=="),
-    ] {
-        assert_eq!(base64(text.as_bytes()), encoded, "{text}");
-    }
-}
-
-#[test]
 #[cfg(feature = "tls")]
 fn an_issuer_elsewhere_does_not_lead_here() {
     let read = |issuer: &str, endpoint: &str| {

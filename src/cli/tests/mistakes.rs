@@ -83,8 +83,18 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
     take the part before the @ out: the token goes into a header
 --install codex --transport sse --url http://x/sse => --transport sse: codex does not connect over HTTP+SSE;
     start the server with --transport http, and give --transport http and its /mcp as --url here
---install claude-desktop --url http://x/mcp => --url: the file of Claude Desktop has no servers over http;
-    add the URL in the app, under Settings, Connectors, or leave --url out
+--install claude-desktop --url http://x/mcp => --url: the URL must begin with https://;
+    only on this machine (127.0.0.1, localhost) http:// will do
+--install claude-desktop --transport sse --url https://x/sse => --transport sse: claude-desktop does not connect over HTTP+SSE;
+    start the server with --transport http, and give --transport http and its /mcp as --url here
+--connect http://x/mcp => --connect: the URL must begin with https://;
+    only on this machine (127.0.0.1, localhost) http:// will do
+--connect https://joe:hunter2@x/mcp => --connect: the URL holds a user name or password;
+    take the part before the @ out: the token goes into a header
+--connect https://x/mcp --tokens-file t => --tokens-file does not go with --connect, which only passes messages on to a server;
+    leave it out here
+--connect https://x/mcp --install zed => --install does not go with --connect, which only passes messages on to a server;
+    leave it out here
 --help netwrk => --help: "netwrk" is not a topic; did you mean network?
 --help x => --help: "x" is not a topic; the topics are clients, call, tools, streaming, results, errors,
     prompts, problems, fabric, patterns, runs, network, access, oauth, proxy, service, security, limits, logs, metrics

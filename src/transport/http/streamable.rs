@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::access::Role;
+use crate::base64;
 use crate::config::Config;
 use crate::fabric::{Error, Kind};
 use crate::http::{Head, Method};
@@ -29,7 +30,6 @@ use super::super::inflight::Cancel;
 use super::super::pipe::{Flush, Outlet};
 use super::super::threads::start;
 use super::super::{begin, read};
-use super::base64;
 use super::reply::{PostPeer, Reply, respond, revocation, revoked, status};
 use super::sessions::{LiveSession, SessionId, Sessions};
 use super::streams::Streams;
@@ -415,7 +415,7 @@ fn mirror(head: &Head) -> Mirror<'_> {
     Mirror {
         version: one("mcp-protocol-version"),
         method: one("mcp-method"),
-        name: one("mcp-name").map(|value| base64::header_value(value)),
+        name: one("mcp-name").map(|value| base64::from_header(value)),
     }
 }
 
