@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::support::expect::includes;
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
@@ -24,7 +25,7 @@ fn run() -> Value {
 /// the close.
 fn cancel_in(client: &mut Stdio, fabric: &FakeFabric, reply: Reply, streams: bool) -> Duration {
     fabric.forget();
-    fabric.once("POST /chat", reply);
+    fabric.once_run(reply);
     let id = client.begin_call("fabric_run_pattern", run(), Some(json!("c")));
     fabric.wait_requests("POST /chat", 1);
     if streams {
@@ -74,7 +75,7 @@ fn a_cancelled_run_in_a_flood_ends() {
         crate::support::reply::line(&crate::support::reply::content("word ")),
         5_000_000,
     ));
-    fabric.once("POST /chat", endless);
+    fabric.once_run(endless);
     let id = client.begin_call("fabric_run_pattern", run(), Some(json!("c")));
     client.next_progress_text();
     client.cancel(&id);
@@ -128,7 +129,7 @@ fn a_run_that_is_waiting_for_a_worker_never_reaches_fabric() {
     let mut client = Stdio::ready(&fabric);
     // Without chunks, the run is silent.
     client.result("logging/setLevel", json!({"level": "warning"}));
-    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    fabric.on_run(Reply::sse().content("x").gate().complete());
     let running: Vec<Value> = (0..WORKERS)
         .map(|_| client.begin_call("fabric_run_pattern", run(), None))
         .collect();
@@ -151,7 +152,7 @@ fn an_id_may_be_used_again_after_its_cancel() {
     let mut client = Stdio::ready(&fabric);
     let id = json!("again");
     for _ in 0..5 {
-        fabric.once("POST /chat", Reply::sse().gate());
+        fabric.once_run(Reply::sse().gate());
         client.begin_as(
             &id,
             "tools/call",
@@ -167,9 +168,9 @@ fn an_id_may_be_used_again_after_its_cancel() {
         "tools/call",
         json!({"name": "fabric_run_pattern", "arguments": run()}),
     );
-    assert_eq!(
-        client.answer(&id)["result"]["content"][0]["text"],
-        "Ran summarize on: x"
+    includes(
+        &client.answer(&id)["result"]["content"][0],
+        json!({"text": "Ran summarize on: x"}),
     );
 }
 
@@ -204,8 +205,8 @@ fn initialize_cannot_be_cancelled_into_silence() {
         crate::support::stdio::initialize_params("2025-11-25"),
     );
     client.cancel(&id);
-    assert_eq!(
-        client.answer(&id)["result"]["protocolVersion"],
-        "2025-11-25"
+    includes(
+        &client.answer(&id)["result"],
+        json!({"protocolVersion": "2025-11-25"}),
     );
 }

@@ -91,22 +91,16 @@ fn each_step_gets_the_output_of_the_one_before_over_every_transport() {
         fabric.expect_chats(2);
 
         fabric.forget();
-        fabric.once("POST /chat", Reply::run(&["kept one"]));
-        fabric.once("POST /chat", Reply::sse().content("kept two").cut());
+        fabric.once_run(Reply::run(&["kept one"]));
+        fabric.once_run(Reply::sse().content("kept two").cut());
         let result = client.call("fabric_run_pattern", plan.clone());
         expect::failure(era, &result, "fabric-stream-interrupted");
         let said = result["content"].to_string();
-        assert!(
-            said.contains("kept one") && said.contains("kept two") && said.contains("Step 2 of 2"),
-            "{said}"
-        );
+        expect::contains(&said, ["kept one", "kept two", "Step 2 of 2"]);
         fabric.expect_chats(2);
 
         fabric.forget();
-        fabric.once(
-            "POST /chat",
-            Reply::failure(500, json!("open /home/fabric-host/x")),
-        );
+        fabric.once_run(Reply::failure(500, json!("open /home/fabric-host/x")));
         client.failure("fabric_run_pattern", plan, "fabric-internal-error");
         fabric.expect_chats(1);
     }

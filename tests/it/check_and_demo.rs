@@ -59,10 +59,7 @@ fn everything_works_with_the_demo() {
         let text = answer["result"]["content"][0]["text"]
             .as_str()
             .unwrap_or_else(|| panic!("{answer}"));
-        assert!(
-            text.contains("canary input"),
-            "the dry run streams its prompt back: {text}"
-        );
+        expect::contains(&text, ["canary input"]);
         let words = client.notes().len();
         assert!(words > 1, "it streams: {words} notifications");
         let missing = client.call(

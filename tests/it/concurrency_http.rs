@@ -87,7 +87,7 @@ fn two_hundred_runs_over_http_are_with_fabric_at_once() {
     allow_many_files();
     let fabric = FakeFabric::start();
     let mut client = Streamable::ready(&fabric, Era::Modern);
-    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    fabric.on_run(Reply::sse().content("x").gate().complete());
     let message = client.message("tools/call", run("same id for all"));
     let mut open: Vec<Events> = (0..RUNS).map(|_| client.stream(&message)).collect();
     fabric.wait_held(RUNS);
@@ -115,7 +115,7 @@ fn two_hundred_runs_over_http_are_with_fabric_at_once() {
 fn a_session_that_ends_takes_its_runs_with_it_and_no_others() {
     let fabric = FakeFabric::start();
     let server = Arc::new(HttpServer::start(Program::with(&fabric)));
-    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    fabric.on_run(Reply::sse().content("x").gate().complete());
     let mut clients: Vec<_> = (0..4)
         .map(|_| Streamable::to(&server, LEGACY, None))
         .collect();

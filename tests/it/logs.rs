@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::http::access::File;
+use crate::support::expect::contains;
 use crate::support::fabric::FakeFabric;
 use crate::support::http::HttpServer;
 use crate::support::process::{Process, Program};
@@ -85,16 +86,16 @@ fn a_failed_call_is_a_warning_with_its_reason_and_the_status() {
             vec!["error=fabric-api-unavailable reason="],
         ),
     ] {
-        fabric.once("POST /chat", reply);
+        fabric.once_run(reply);
         let result = client.call("fabric_run_pattern", run("summarize"));
         let id = result["_meta"]["error"]["request_id"]
             .as_str()
             .unwrap()
             .to_owned();
         let line = line(&client.process, &[&id]);
-        assert!(
-            line.contains(" WARN ") && line.contains("tool=fabric_run_pattern pattern=summarize "),
-            "{line}"
+        contains(
+            &line,
+            [" WARN ", "tool=fabric_run_pattern pattern=summarize "],
         );
         assert!(
             parts.iter().all(|part| line.contains(part)),
@@ -147,20 +148,19 @@ fn refusals_before_a_run_are_counted_for_every_caller() {
         }
         expect_no_failure_of_fabric(&server);
         let line = line(&server.process, &["error=too-many-requests"]);
-        assert!(
-            line.contains(" WARN ")
-                && line.contains("tool=fabric_run_pattern pattern=ai model=default ok=false"),
-            "{line}"
+        contains(
+            &line,
+            [
+                " WARN ",
+                "tool=fabric_run_pattern pattern=ai model=default ok=false",
+            ],
         );
         assert!(line.contains("reason="), "{line}");
     }
 }
 
 fn metrics(server: &HttpServer) -> String {
-    server
-        .connect()
-        .request("GET", "/metrics", &[], None)
-        .text()
+    server.get("/metrics", &[]).text()
 }
 
 #[track_caller]
@@ -201,7 +201,7 @@ fn what_a_client_sends_looks_like_no_field_of_the_log() {
         let program = Program::with(&fabric).arg("--log-format").arg(format);
         let server = transports::serve(Wire::Streamable, program);
         let headers = [("Host", "evil\"x ok=true")];
-        let answer = server.connect().request("GET", "/mcp", &headers, None);
+        let answer = server.get("/mcp", &headers);
         assert_eq!(answer.status, 403);
         let line = line(&server.process, &["answered 403"]);
         assert!(line.contains(logged), "{line}");
@@ -220,7 +220,7 @@ fn a_silent_run_is_counted_under_its_own_kind() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).env("FABRIC_MCP_IDLE_TIMEOUT", "0.5");
     let server = transports::serve(Wire::Streamable, program);
-    fabric.once("POST /chat", Reply::silence());
+    fabric.once_run(Reply::silence());
     Streamable::to(&server, NEWEST, None).call("fabric_run_pattern", run("ai"));
     for sample in [
         "fabric_mcp_calls_total{tool=\"fabric_run_pattern\",outcome=\"fabric-timeout\"} 1",
@@ -254,7 +254,7 @@ fn the_debug_level_has_one_line_for_each_request_to_fabric_and_each_retry() {
         json!({"pattern_name": "überblick für alle"}),
     );
     client.call("fabric_run_pattern", run("ai"));
-    fabric.once("POST /chat", Reply::closes());
+    fabric.once_run(Reply::closes());
     client.call("fabric_run_pattern", run("ai"));
     client.process.wait_stderr("ok=false");
     let log = client.stderr();

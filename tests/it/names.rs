@@ -59,10 +59,7 @@ fn contexts_and_sessions_are_listed_and_complete() {
     );
     let result = client.call("fabric_list_contexts", json!({}));
     let data = expect::success(ERA, &result);
-    assert_eq!(
-        (&data["contexts"], &data["sessions"]),
-        (&json!([]), &json!([]))
-    );
+    expect::includes(&data, json!({"contexts": [], "sessions": []}));
     assert!(
         data["warnings"][0]
             .as_str()
@@ -81,15 +78,13 @@ fn a_context_that_is_not_there_is_refused_and_a_new_session_begins() {
     let run =
         |context: &str| json!({"pattern_name": "ai", "input_text": "x", "context_name": context});
     let said = refused(&mut client, run("wrok"));
-    assert!(
-        said.contains(
-            "`context_name`: Fabric has no context named \"wrok\". Did you mean \"work\"?"
-        ),
-        "{said}"
+    expect::contains(
+        &said,
+        ["`context_name`: Fabric has no context named \"wrok\". Did you mean \"work\"?"],
     );
-    assert!(
-        said.contains("fabric_list_contexts has them all. Nothing was run."),
-        "{said}"
+    expect::contains(
+        &said,
+        ["fabric_list_contexts has them all. Nothing was run."],
     );
     fabric.expect_chats(0);
     assert_eq!(ran(&mut client, run("work")), [""; 0]);
@@ -104,9 +99,9 @@ fn a_context_that_is_not_there_is_refused_and_a_new_session_begins() {
         |session: &str| json!({"pattern_name": "ai", "input_text": "x", "session_name": session});
     assert_eq!(ran(&mut client, run("talk")), [""; 0]);
     let warnings = ran(&mut client, run("tolk"));
-    assert!(
-        warnings[0].contains("no session named \"tolk\"") && warnings[0].contains("mean \"talk\"?"),
-        "{warnings:?}"
+    expect::contains(
+        &warnings[0],
+        ["no session named \"tolk\"", "mean \"talk\"?"],
     );
 }
 
@@ -115,18 +110,15 @@ fn a_strategy_that_is_not_there_is_refused() {
     let (fabric, mut client) = ready();
     let run = |strategy: &str| json!({"pattern_name": "ai", "input_text": "x", "strategy_name": strategy});
     let said = refused(&mut client, run("Self-Refine"));
-    assert!(
-        said.contains("no strategy named \"Self-Refine\". Did you mean \"self-refine\"? fabric_list_strategies"),
-        "{said}"
+    expect::contains(
+        &said,
+        ["no strategy named \"Self-Refine\". Did you mean \"self-refine\"? fabric_list_strategies"],
     );
     let said = refused(
         &mut client,
         json!({"pattern_name": "ai", "then": ["ai", {"pattern_name": "ai", "strategy_name": "cto"}]}),
     );
-    assert!(
-        said.contains("`then[1].strategy_name`") && said.contains("\"cot\""),
-        "{said}"
-    );
+    expect::contains(&said, ["`then[1].strategy_name`", "\"cot\""]);
     fabric.expect_chats(0);
     fabric.on(
         "GET /strategies",
@@ -163,17 +155,13 @@ fn a_single_run_asks_for_models_only_when_it_failed() {
         let (fabric, mut client) = ready();
         ran(&mut client, run("GPT-X", ""));
         assert!(fabric.requests_of("GET /models/names").is_empty());
-        fabric.once(
-            "POST /chat",
+        fabric.once_run(
             Reply::sse()
                 .error("Error: could not find vendor.")
                 .complete(),
         );
         let said = client.failure("fabric_run_pattern", run(model, vendor), "fabric-api-error");
-        assert!(
-            said.contains(says) && said.contains("could not find vendor"),
-            "{said}"
-        );
+        expect::contains(&said, [says, "could not find vendor"]);
         assert_eq!(fabric.requests_of("GET /models/names").len(), 1);
     }
 }
@@ -187,25 +175,22 @@ fn models_and_vendors_of_a_whole_plan_are_checked() {
         &mut client,
         plan(json!({"pattern_name": "ai", "model_name": "lama3:8b"})),
     );
-    assert!(
-        said.contains("`then[1].model_name`: Fabric has no model") && said.contains("llama3:8b"),
-        "{said}"
+    expect::contains(
+        &said,
+        ["`then[1].model_name`: Fabric has no model", "llama3:8b"],
     );
     let said = refused(
         &mut client,
         plan(json!({"pattern_name": "ai", "model_name": "gpt-x", "vendor_name": "Olama"})),
     );
-    assert!(
-        said.contains("`then[1].vendor_name`") && said.contains("\"Ollama\""),
-        "{said}"
-    );
+    expect::contains(&said, ["`then[1].vendor_name`", "\"Ollama\""]);
     let said = refused(
         &mut client,
         json!({"pattern_name": "ai", "model_name": "nope-nope", "then": ["ai"]}),
     );
-    assert!(
-        said.contains("`model_name`: Fabric has no model named \"nope-nope\""),
-        "{said}"
+    expect::contains(
+        &said,
+        ["`model_name`: Fabric has no model named \"nope-nope\""],
     );
     fabric.expect_chats(0);
     assert_eq!(
@@ -233,10 +218,7 @@ fn models_that_cannot_be_listed_do_not_stop_a_plan() {
         &mut client,
         json!({"pattern_name": "ai", "input_text": "x", "model_name": "m", "then": ["ai"]}),
     );
-    assert!(
-        warnings[0].contains("not checked before the run"),
-        "{warnings:?}"
-    );
+    expect::contains(&warnings[0], ["not checked before the run"]);
 }
 
 #[test]
@@ -244,9 +226,9 @@ fn missing_variables_are_errors_before_a_run_and_unused_ones_warnings() {
     let (fabric, mut client) = ready();
     let run = |variables: Value| json!({"pattern_name": "write_letter", "input_text": "x", "variables": variables});
     let said = refused(&mut client, run(json!({"sender": "me"})));
-    assert!(
-        said.contains("`variables` lacks \" recipient \", which the pattern write_letter needs."),
-        "{said}"
+    expect::contains(
+        &said,
+        ["`variables` lacks \" recipient \", which the pattern write_letter needs."],
     );
     fabric.expect_chats(0);
     let warnings = ran(
@@ -265,7 +247,7 @@ fn missing_variables_are_errors_before_a_run_and_unused_ones_warnings() {
     // Fabric itself names only one.
     let both = "lacks \" recipient \" and \"sender\", which";
     let error = Reply::sse().error("Error: missing required variable: sender");
-    fabric.once("POST /chat", error.complete());
+    fabric.once_run(error.complete());
     let said = refused(&mut client, run(json!({})));
     assert!(said.contains(both), "{said}");
     fabric.forget();
@@ -287,25 +269,15 @@ fn missing_variables_are_errors_before_a_run_and_unused_ones_warnings() {
 fn patterns_that_no_fabric_can_run_say_so() {
     let (fabric, mut client) = ready();
     let text = "Repair {{ title || 'none' }} and {{f(x)}} of {{name}}.";
-    fabric.on(
-        "GET /patterns/ai",
-        Reply::json(json!({"Name": "ai", "Description": "", "Pattern": text})),
-    );
+    fabric.text("ai", text);
     let details = client.success("fabric_get_pattern_details", json!({"pattern_name": "ai"}));
-    assert_eq!(
-        (
-            &details["runnable"],
-            &details["variables"],
-            &details["system_prompt"]
-        ),
-        (&json!(false), &json!([]), &json!(text))
+    expect::includes(
+        &details,
+        json!({"runnable": false, "variables": [], "system_prompt": text}),
     );
-    assert!(
-        details["warnings"][0]
-            .as_str()
-            .unwrap()
-            .contains("no Fabric can run the pattern ai"),
-        "{details}"
+    expect::contains(
+        &details["warnings"][0],
+        ["no Fabric can run the pattern ai"],
     );
     let found = client.success("fabric_list_patterns", json!({"query": "ai"}));
     assert!(
@@ -321,17 +293,14 @@ fn patterns_that_no_fabric_can_run_say_so() {
             .all(|prompt| prompt["name"] != "ai"),
         "{prompts}"
     );
-    assert_eq!(
-        client.error("prompts/get", json!({"name": "ai"}))["code"],
-        -32602
+    expect::includes(
+        &client.error("prompts/get", json!({"name": "ai"})),
+        json!({"code": -32602}),
     );
     let said = refused(
         &mut client,
         json!({"pattern_name": "ai", "input_text": "x"}),
     );
-    assert!(
-        said.contains("`pattern_name`: no Fabric can run the pattern ai"),
-        "{said}"
-    );
+    expect::contains(&said, ["`pattern_name`: no Fabric can run the pattern ai"]);
     fabric.expect_chats(0);
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::support::expect::includes;
 use crate::support::fabric::{FakeFabric, closed_port};
 use crate::support::folder::TempFolder;
 use crate::support::process::{Output, Program};
@@ -42,7 +43,7 @@ fn the_end_of_input_in_mid_run_ends_within_two_seconds() {
     ] {
         let fabric = FakeFabric::start();
         let mut client = Stdio::ready(&fabric);
-        fabric.once("POST /chat", reply);
+        fabric.once_run(reply);
         client.begin_call("fabric_run_pattern", run(), None);
         fabric.wait_requests("POST /chat", 1);
         let begun = Instant::now();
@@ -98,7 +99,7 @@ fn a_stdout_closed_in_mid_run_loses_no_text() {
             .arg(folder.path("state").to_str().unwrap())
     };
     let mut client = deaf(program());
-    fabric.once("POST /chat", Reply::sse().content("paid").gate());
+    fabric.once_run(Reply::sse().content("paid").gate());
     let params = with_meta(
         json!({"name": "fabric_run_pattern", "arguments": run(), "_meta": {"progressToken": 1}}),
     );
@@ -140,9 +141,9 @@ fn an_unread_stderr_blocks_nothing() {
     let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);
     let arguments = json!({"pattern_name": format!(".{}", "n".repeat(100))});
     for _ in 0..CALLS {
-        assert_eq!(
-            client.call("fabric_get_pattern_details", arguments.clone())["isError"],
-            true
+        includes(
+            &client.call("fabric_get_pattern_details", arguments.clone()),
+            json!({"isError": true}),
         );
     }
     client.success("fabric_run_pattern", run());
@@ -222,7 +223,7 @@ fn a_signal_ends_an_idle_server_with_0() {
 fn a_signal_lets_a_run_finish_and_a_second_one_does_not() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    fabric.once("POST /chat", Reply::sse().content("done").gate().complete());
+    fabric.once_run(Reply::sse().content("done").gate().complete());
     let id = client.begin_call("fabric_run_pattern", run(), None);
     fabric.wait_held(1);
     client.process.signal("TERM");
@@ -231,7 +232,7 @@ fn a_signal_lets_a_run_finish_and_a_second_one_does_not() {
     assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
 
     let mut client = Stdio::ready(&fabric);
-    fabric.once("POST /chat", Reply::sse().content("never").gate());
+    fabric.once_run(Reply::sse().content("never").gate());
     client.begin_call("fabric_run_pattern", run(), None);
     fabric.wait_held(1);
     client.process.signal("TERM");

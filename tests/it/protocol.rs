@@ -13,10 +13,7 @@ use crate::support::{ERAS, Era};
 /// A Fabric with few patterns, so that whole lists can be compared.
 fn small() -> FakeFabric {
     let fabric = FakeFabric::start();
-    fabric.on(
-        "GET /patterns/names",
-        Reply::json(json!(["translate", "ai"])),
-    );
+    fabric.names(json!(["translate", "ai"]));
     fabric
 }
 
@@ -185,10 +182,7 @@ fn prompts_are_patterns_rendered_by_fabric() {
 fn resources_are_patterns_and_strategies_as_markdown() {
     for era in ERAS {
         let fabric = small();
-        fabric.on(
-            "GET /patterns/names",
-            Reply::json(json!(["überblick für alle"])),
-        );
+        fabric.names(json!(["überblick für alle"]));
         fabric.on(
             "GET /strategies",
             Reply::json(
@@ -317,7 +311,7 @@ fn completion_offers_names_best_first() {
         // Each keystroke must not cause a request to Fabric.
         assert_eq!(fabric.requests_of("GET /strategies").len(), 1, "{era:?}");
         let names: Vec<_> = (0..250).map(|n| format!("p{n:03}")).collect();
-        fabric.on("GET /patterns/names", Reply::json(json!(names)));
+        fabric.names(json!(names));
         let mut other = Stdio::speaking(era, Program::with(&fabric));
         let many = json!({"completion": {"values": names[..100], "total": 250, "hasMore": true}});
         expect(
@@ -346,7 +340,7 @@ fn a_batch_waits_for_its_calls_and_leaves_the_cancelled_out() {
     let mut client = Stdio::speaking(Era::Legacy("2025-03-26"), Program::with(&fabric));
     // Only progress notifications in between.
     client.result("logging/setLevel", json!({"level": "warning"}));
-    fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
+    fabric.on_run(Reply::sse().content("part").gate().complete());
     let ping = json!({"jsonrpc": "2.0", "id": "ping", "method": "ping"});
     let pong = json!({"jsonrpc": "2.0", "id": "ping", "result": {}});
     client.send(&json!([
@@ -402,7 +396,7 @@ fn a_legacy_client_that_has_listed_is_notified_of_changed_lists() {
             let fabric = small();
             let mut client = watched(&fabric, era);
             client.result(method, Value::Null);
-            fabric.on("GET /patterns/names", Reply::json(json!(["ai"])));
+            fabric.names(json!(["ai"]));
             for kind in ["prompts", "resources"] {
                 let method = format!("notifications/{kind}/list_changed");
                 assert_eq!(
@@ -454,7 +448,7 @@ fn modern_subscriptions_are_acknowledged_tagged_filtered_and_ended() {
     client.cancel(&gone);
     client.begin_as(&gone, "tools/list", Value::Null);
     assert!(client.answer(&gone)["result"].is_object());
-    fabric.on("GET /patterns/names", Reply::json(json!(["ai"])));
+    fabric.names(json!(["ai"]));
     let heard = [client.next_note(), client.next_note()];
     for (id, kind) in [(&prompts, "prompts"), (&resources, "resources")] {
         let note = json!({"jsonrpc": "2.0", "method": format!("notifications/{kind}/list_changed"), "params": {"_meta": {key: id}}});
@@ -503,7 +497,7 @@ fn chunks_are_log_messages_for_those_who_ask_for_them() {
             (Some("notice"), false),
         ] {
             let fabric = FakeFabric::start();
-            fabric.on("POST /chat", Reply::run(&["a text"]));
+            fabric.on_run(Reply::run(&["a text"]));
             let mut client = Stdio::speaking(era, Program::with(&fabric));
             let mut params = json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "stream": true}});
             match (era, level) {

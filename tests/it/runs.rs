@@ -87,7 +87,7 @@ fn a_call_is_answered_in_time_and_its_run_goes_on_on_every_wire() {
 
 fn answered_in_time(wire: Wire, era: Era) {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::gated(&["part ", "and rest"]));
+    fabric.on_run(Reply::gated(&["part ", "and rest"]));
     let mut client = transports::open(
         wire,
         era,
@@ -101,17 +101,11 @@ fn answered_in_time(wire: Wire, era: Era) {
         "{wire:?} {era:?} {result}"
     );
     let told = result["content"][1]["text"].as_str().unwrap();
-    assert!(
-        told.contains("still working") && told.contains("fabric_get_run"),
-        "{told}"
-    );
+    expect::contains(&told, ["still working", "fabric_get_run"]);
     let run_id = told_id(told);
     if era.from("2025-06-18") {
         let structured = expect::success(era, &result);
-        assert_eq!(
-            (&structured["status"], &structured["run_id"]),
-            (&json!("working"), &json!(run_id))
-        );
+        expect::includes(&structured, json!({"status": "working", "run_id": run_id}));
         assert_eq!(
             (&structured["output_text"], &structured["warnings"][0]),
             (&json!("part "), &json!(told))
@@ -129,13 +123,7 @@ fn answered_in_time(wire: Wire, era: Era) {
         json!({"run_id": run_id, "offset": 5, "max_chars": 3}),
     );
     assert_eq!(rest["content"][0]["text"], "and", "{wire:?} {era:?}");
-    assert!(
-        rest["content"][1]["text"]
-            .as_str()
-            .unwrap()
-            .contains("offset 8"),
-        "{rest}"
-    );
+    expect::contains(&rest["content"][1]["text"], ["offset 8"]);
     fabric.expect_chats(1);
 }
 
@@ -143,10 +131,7 @@ fn answered_in_time(wire: Wire, era: Era) {
 fn a_run_can_be_started_without_waiting_and_stopped() {
     for (wire, era) in transports::EACH {
         let fabric = FakeFabric::start();
-        fabric.on(
-            "POST /chat",
-            Reply::sse().content("äpart").gate().complete(),
-        );
+        fabric.on_run(Reply::sse().content("äpart").gate().complete());
         let mut client = transports::open(wire, era, Program::with(&fabric), None);
         let result = client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})));
         let told = result["content"][1]["text"].as_str().unwrap();
@@ -161,13 +146,7 @@ fn a_run_can_be_started_without_waiting_and_stopped() {
         assert!(got.is_some(), "{wire:?}");
         let stopped = client.call("fabric_cancel_run", json!({"run_id": run_id}));
         assert_eq!(stopped["content"][0]["text"], "äpart", "{wire:?} {stopped}");
-        assert!(
-            stopped["content"][1]["text"]
-                .as_str()
-                .unwrap()
-                .contains("was cancelled"),
-            "{stopped}"
-        );
+        expect::contains(&stopped["content"][1]["text"], ["was cancelled"]);
         assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
         let again = client.call("fabric_cancel_run", json!({"run_id": run_id}));
         assert_eq!(again["content"], stopped["content"], "{wire:?}");
@@ -177,7 +156,7 @@ fn a_run_can_be_started_without_waiting_and_stopped() {
 #[test]
 fn a_run_can_be_stopped_while_many_calls_wait_for_it() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().gate());
+    fabric.on_run(Reply::sse().gate());
     let mut client = Stdio::speaking(NEWEST, Program::with(&fabric).flags("--max-runs 1"));
     let run_id = id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
     let waiting: Vec<_> = (0..16)
@@ -193,36 +172,30 @@ fn a_run_can_be_stopped_while_many_calls_wait_for_it() {
 #[test]
 fn a_cut_output_can_be_read_to_its_end() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::run(&["añb", "cd"]));
+    fabric.on_run(Reply::run(&["añb", "cd"]));
     let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
     let result = client.call("fabric_run_pattern", run(json!({"max_chars": 2})));
     let run_id = id(&result);
-    assert_eq!(
-        (
-            &data(&result)["output_text"],
-            &data(&result)["omitted_chars"]
-        ),
-        (&json!("añ"), &json!(3))
+    expect::includes(
+        data(&result),
+        json!({"output_text": "añ", "omitted_chars": 3}),
     );
     let told = result["content"][1]["text"].as_str().unwrap();
-    assert!(
-        told.contains(&format!("fabric_get_run, run_id {run_id} and offset 2.")),
-        "{told}"
+    expect::contains(
+        &told,
+        [&format!("fabric_get_run, run_id {run_id} and offset 2.")],
     );
     let rest = client.call("fabric_get_run", json!({"run_id": run_id, "offset": 2}));
     assert_eq!(data(&rest)["output_text"], "bcd");
     assert_eq!(data(&rest)["status"], "completed");
     let beyond = client.call("fabric_get_run", json!({"run_id": run_id, "offset": 99}));
-    assert_eq!(
-        (&data(&beyond)["output_text"], &data(&beyond)["total_chars"]),
-        (&json!(""), &json!(5))
-    );
+    expect::includes(data(&beyond), json!({"output_text": "", "total_chars": 5}));
 }
 
 #[test]
 fn a_call_with_a_progress_token_gets_the_text_as_it_arrives() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::gated(&["one ", "two ", "three"]));
+    fabric.on_run(Reply::gated(&["one ", "two ", "three"]));
     let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
     let run_id = id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
     get_until(&mut client, &run_id, 4);
@@ -248,7 +221,7 @@ fn a_call_with_a_progress_token_gets_the_text_as_it_arrives() {
 #[test]
 fn cancelling_a_call_that_waits_stops_its_run_and_keeps_its_text() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
+    fabric.on_run(Reply::sse().content("part").gate().complete());
     let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
     let call = client.begin_call(
         "fabric_run_pattern",
@@ -276,7 +249,7 @@ fn cancelling_a_call_that_waits_stops_its_run_and_keeps_its_text() {
 fn runs_that_outlive_their_calls_still_count_and_block_nothing_else() {
     for (wire, era) in transports::EACH {
         let fabric = FakeFabric::start();
-        fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+        fabric.on_run(Reply::sse().content("x").gate().complete());
         let program = Program::with(&fabric).flags("--max-runs 1");
         let mut client = transports::open(wire, era, program, None);
         let result = client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})));
@@ -284,9 +257,9 @@ fn runs_that_outlive_their_calls_still_count_and_block_nothing_else() {
         let run_id = told_id(told);
         let refused = client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})));
         expect::failure(era, &refused, "too-many-requests");
-        assert_eq!(
-            client.call("fabric_list_patterns", json!({}))["isError"],
-            false
+        expect::includes(
+            &client.call("fabric_list_patterns", json!({})),
+            json!({"isError": false}),
         );
         fabric.wait_held(1);
         fabric.release();
@@ -307,9 +280,9 @@ fn a_run_is_its_owners_and_over_http_without_a_login_the_id_is_the_key() {
     let mut client = Streamable::to(&server, Era::Modern, None);
     let run_id = id(&client.call("fabric_run_pattern", run(json!({}))));
     let mut other = Streamable::to(&server, NEWEST, None);
-    assert_eq!(
-        data(&other.call("fabric_get_run", json!({"run_id": run_id})))["status"],
-        "completed"
+    expect::includes(
+        data(&other.call("fabric_get_run", json!({"run_id": run_id}))),
+        json!({"status": "completed"}),
     );
     let unknown = format!("run_{}", "0".repeat(32));
     let mut words = Vec::new();
@@ -324,28 +297,25 @@ fn a_run_is_its_owners_and_over_http_without_a_login_the_id_is_the_key() {
         .collect();
     assert!(told.windows(2).all(|pair| pair[0] == pair[1]), "{told:?}");
     let said = other.failure("fabric_get_run", json!({}), "invalid-request");
-    assert!(
-        said.contains("--tokens-file") && said.contains("fabric_run_pattern"),
-        "{said}"
-    );
+    expect::contains(&said, ["--tokens-file", "fabric_run_pattern"]);
 
     let token = "a-token-that-is-long-enough";
     let named = Program::with(&fabric).env("FABRIC_MCP_AUTH_TOKEN", token);
     let mut named = transports::open(Wire::Streamable, NEWEST, named, Some(token));
     let run_id = id(&named.call("fabric_run_pattern", run(json!({}))));
-    assert_eq!(
-        data(&named.call("fabric_get_run", json!({})))["runs"][0]["run_id"],
-        json!(run_id)
+    expect::includes(
+        &data(&named.call("fabric_get_run", json!({})))["runs"][0],
+        json!({"run_id": run_id}),
     );
 }
 
 #[test]
 fn with_a_folder_a_run_outlives_the_process() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("restart"));
-    fabric.on("POST /chat", Reply::run(&["whole ", "output"]));
+    fabric.on_run(Reply::run(&["whole ", "output"]));
     let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
     let whole = id(&client.call("fabric_run_pattern", run(json!({}))));
-    fabric.on("POST /chat", Reply::sse().content("cut ").gate().complete());
+    fabric.on_run(Reply::sse().content("cut ").gate().complete());
     let cut = id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
     get_until(&mut client, &cut, 4);
     // At the end of stdin the process ends: running ones are stored as interrupted.
@@ -354,14 +324,14 @@ fn with_a_folder_a_run_outlives_the_process() {
 
     let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
     let got = client.call("fabric_get_run", json!({"run_id": whole}));
-    assert_eq!(
-        (&data(&got)["status"], &data(&got)["output_text"]),
-        (&json!("completed"), &json!("whole output"))
+    expect::includes(
+        data(&got),
+        json!({"status": "completed", "output_text": "whole output"}),
     );
     let got = client.call("fabric_get_run", json!({"run_id": cut}));
-    assert_eq!(
-        (&data(&got)["status"], &data(&got)["output_text"]),
-        (&json!("interrupted"), &json!("cut "))
+    expect::includes(
+        data(&got),
+        json!({"status": "interrupted", "output_text": "cut "}),
     );
     assert_eq!(
         data(&client.call("fabric_get_run", json!({})))["runs"]
@@ -393,11 +363,11 @@ fn a_killed_process_leaves_whole_outputs_and_readable_cut_ones() {
     let (mut whole, mut cut, mut begun) = (Vec::new(), Vec::new(), 0);
     cases(8, |rng, _| {
         let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
-        fabric.on("POST /chat", Reply::run(&pieces));
+        fabric.on_run(Reply::run(&pieces));
         whole.push(id(&client.call("fabric_run_pattern", run(json!({})))));
         let mut begin = || id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
         cut.extend([(); 3].map(|()| begin()));
-        fabric.on("POST /chat", Reply::sse().content("<0").gate().complete());
+        fabric.on_run(Reply::sse().content("<0").gate().complete());
         cut.push(begin());
         begun += 5;
         fabric.wait_requests("POST /chat", begun);
@@ -428,29 +398,27 @@ fn a_killed_process_leaves_whole_outputs_and_readable_cut_ones() {
 #[test]
 fn processes_that_share_a_folder_answer_for_each_other() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("shared"));
-    fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
+    fabric.on_run(Reply::sse().content("part").gate().complete());
     let [mut one, mut two, mut three] =
         [(); 3].map(|()| Stdio::speaking(NEWEST, folder.program(&fabric)));
     let run_id = id(&one.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
     let got = get_until(&mut two, &run_id, 4);
-    assert_eq!(
-        (&data(&got)["status"], &data(&got)["output_text"]),
-        (&json!("working"), &json!("part"))
+    expect::includes(
+        data(&got),
+        json!({"status": "working", "output_text": "part"}),
     );
-    assert_eq!(
-        data(&two.call("fabric_get_run", json!({})))["runs"][0]["run_id"],
-        json!(run_id)
+    expect::includes(
+        &data(&two.call("fabric_get_run", json!({})))["runs"][0],
+        json!({"run_id": run_id}),
     );
     // In the way of what tells the first process, as a full disk would be.
     let obstacle = folder.path("state").join(format!("{run_id}.cancel"));
     fs::create_dir(&obstacle).unwrap();
     let failed = three.call("fabric_cancel_run", json!({"run_id": run_id}));
     assert_eq!(failed["isError"], true, "{failed}");
-    assert!(
-        failed
-            .to_string()
-            .contains("The run goes on: another process works on it"),
-        "{failed}"
+    expect::contains(
+        failed.to_string(),
+        ["The run goes on: another process works on it"],
     );
     fs::remove_dir(obstacle).unwrap();
     let stopped = three.call("fabric_cancel_run", json!({"run_id": run_id}));
@@ -458,9 +426,9 @@ fn processes_that_share_a_folder_answer_for_each_other() {
     assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
     for client in [&mut one, &mut two, &mut three] {
         let got = client.call("fabric_get_run", json!({"run_id": run_id}));
-        assert_eq!(
-            (&data(&got)["status"], &data(&got)["output_text"]),
-            (&json!("cancelled"), &json!("part"))
+        expect::includes(
+            data(&got),
+            json!({"status": "cancelled", "output_text": "part"}),
         );
     }
 }
@@ -469,7 +437,7 @@ fn processes_that_share_a_folder_answer_for_each_other() {
 #[test]
 fn a_terminated_server_keeps_partial_output() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("term"));
-    fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
+    fabric.on_run(Reply::sse().content("part").gate().complete());
     let token = "a-token-that-is-long-enough";
     let program = || {
         let program = folder
@@ -489,9 +457,9 @@ fn a_terminated_server_keeps_partial_output() {
     let server = program();
     let mut client = Streamable::to(&server, NEWEST, Some(token));
     let got = client.call("fabric_get_run", json!({"run_id": run_id}));
-    assert_eq!(
-        (&data(&got)["status"], &data(&got)["output_text"]),
-        (&json!("interrupted"), &json!("part"))
+    expect::includes(
+        data(&got),
+        json!({"status": "interrupted", "output_text": "part"}),
     );
 }
 
@@ -500,7 +468,7 @@ fn a_server_that_keeps_nothing_waits_for_the_end() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).flags("--keep-runs 0 --answer-within 0.001");
     let mut client = Stdio::speaking(NEWEST, program);
-    fabric.on("POST /chat", Reply::gated(&["a", "b"]));
+    fabric.on_run(Reply::gated(&["a", "b"]));
     let call = client.begin_call("fabric_run_pattern", run(json!({})), None);
     fabric.wait_held(1);
     fabric.release();
@@ -516,10 +484,9 @@ fn a_server_that_keeps_nothing_waits_for_the_end() {
 #[test]
 fn a_limit_on_the_size_of_files_fails_no_run() {
     let (fabric, runs) = (FakeFabric::start(), TempFolder::new("file-size"));
-    fabric.once(
-        "POST /chat",
-        Reply::run(&["longer than a block of 512 bytes ".repeat(99).as_str()]),
-    );
+    fabric.once_run(Reply::run(&["longer than a block of 512 bytes "
+        .repeat(99)
+        .as_str()]));
     let mut client = Stdio::start(runs.program(&fabric).after("ulimit -f 1"));
     client.speak(NEWEST);
     let result = client.call("fabric_run_pattern", run(json!({})));
@@ -530,9 +497,9 @@ fn a_limit_on_the_size_of_files_fails_no_run() {
             .starts_with("longer"),
         "{result}"
     );
-    assert_eq!(
-        client.call("fabric_get_run", json!({"run_id": data(&result)["run_id"]}))["isError"],
-        false
+    expect::includes(
+        &client.call("fabric_get_run", json!({"run_id": data(&result)["run_id"]})),
+        json!({"isError": false}),
     );
 }
 
@@ -545,7 +512,7 @@ fn a_folder_that_cannot_be_written_is_told_until_it_can_be() {
     let mut client = Streamable::to(&server, NEWEST, None);
     let failing = || {
         let mut http = server.connect();
-        let text = http.request("GET", "/metrics", &[], None).text();
+        let text = http.get("/metrics", &[]).text();
         text.contains("\nfabric_mcp_state_dir_failing 1\n")
     };
     server.process.wait_stderr("Successfully connected");
@@ -593,7 +560,7 @@ fn a_silent_run_is_said_to_be_silent_where_its_text_would_be() {
     const AGO: Duration = Duration::from_secs(40);
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("silent"));
     let reply = Reply::sse().gate().content("late").complete();
-    fabric.on("POST /chat", reply);
+    fabric.on_run(reply);
     let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
     let begun = client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})));
     assert_eq!(begun["content"][0]["text"], "", "not yet: {begun}");

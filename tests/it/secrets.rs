@@ -104,7 +104,7 @@ fn exercise(client: &mut dyn Caller, fabric: &FakeFabric) {
     ] {
         client.ask(method, params);
     }
-    fabric.once("POST /chat", Reply::run(&[OUTPUT, " and more"]));
+    fabric.once_run(Reply::run(&[OUTPUT, " and more"]));
     assert!(call(client, "fabric_run_pattern", run()).contains(OUTPUT));
     let secrets = format!("{KEY} {CONFIG_CANARY} {PATTERN_CANARY} {HOST_PATH}/x");
     for status in [302, 400, 401, 403, 404, 429, 500, 502] {
@@ -160,7 +160,7 @@ fn exercise(client: &mut dyn Caller, fabric: &FakeFabric) {
         Reply::new(200, "text/html", format!("<html>{CONFIG_CANARY}")),
         Reply::raw(format!("{CONFIG_CANARY} no HTTP\r\n\r\n")),
     ] {
-        fabric.once("POST /chat", reply);
+        fabric.once_run(reply);
         no_leak(&call(client, "fabric_run_pattern", run()));
     }
     for reply in [
@@ -266,15 +266,9 @@ fn row(wire: Wire, era: Era, level: &str) {
         let bad = "bob read short\n";
         tokens.write(&[&format!("alice read {NAMED}\n"), bad, NAMED]);
         let named = format!("Bearer {NAMED}");
-        let answer =
-            server
-                .connect()
-                .request("GET", "/metrics", &[("Authorization", &named)], None);
+        let answer = server.get("/metrics", &[("Authorization", &named)]);
         assert_eq!(answer.status, 200, "{}", answer.text());
-        let metrics =
-            server
-                .connect()
-                .request("GET", "/metrics", &[("Authorization", &bearer)], None);
+        let metrics = server.get("/metrics", &[("Authorization", &bearer)]);
         assert_eq!(metrics.status, 200, "{}", metrics.text());
         let text = metrics.text();
         assert!(

@@ -17,10 +17,7 @@ const SENTINEL: &str = "__FABRIC_INPUT_SENTINEL_TOKEN__";
 
 /// Makes `text` the text of the pattern `ai`.
 fn serve(fabric: &FakeFabric, text: &str) {
-    fabric.on(
-        "GET /patterns/ai",
-        Reply::json(json!({"Name": "ai", "Description": "", "Pattern": text})),
-    );
+    fabric.text("ai", text);
 }
 
 fn posts(fabric: &FakeFabric) -> usize {
@@ -88,16 +85,13 @@ fn the_output_of_a_step_is_checked_as_the_input_of_the_next() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::speaking(ERA, Program::with(&fabric));
     serve(&fabric, "{{{{input}}}}");
-    fabric.once("POST /chat", Reply::run(&["kept ", CALL]));
+    fabric.once_run(Reply::run(&["kept ", CALL]));
     let plan =
         json!({"pattern_name": "summarize", "input_text": "x", "then": [{"pattern_name": "ai"}]});
     let result = client.call("fabric_run_pattern", plan);
     expect::failure(ERA, &result, "invalid-request");
     let said = result["content"].to_string();
-    assert!(
-        said.contains("kept") && said.contains("Step 2 of 2"),
-        "{said}"
-    );
+    expect::contains(&said, ["kept", "Step 2 of 2"]);
     fabric.expect_chats(1);
 }
 
@@ -145,9 +139,9 @@ fn ordinary_runs_cost_no_extra_request_and_others_one() {
         routes(&mut client, code),
         ["GET /patterns/ai", "POST /chat"]
     );
-    assert_eq!(
-        fabric.chats()[0]["prompts"][0]["userInput"],
-        "fn f() { g({{}}) }"
+    expect::includes(
+        &fabric.chats()[0]["prompts"][0],
+        json!({"userInput": "fn f() { g({{}}) }"}),
     );
     let json = r#"{"a": {"b": {}}}"#;
     let filled =
@@ -171,9 +165,9 @@ fn a_pattern_that_cannot_be_read_is_not_run_with_variables() {
         client.call("fabric_run_pattern", call)
     };
     let result = run(&mut client, "sumarize", "x", json!({"x": "y"}));
-    assert!(
-        expect::failure(ERA, &result, "pattern-not-found").contains("\"summarize\""),
-        "{result}"
+    expect::contains(
+        expect::failure(ERA, &result, "pattern-not-found"),
+        ["\"summarize\""],
     );
     fabric.on(
         "GET /patterns/ai",

@@ -10,6 +10,7 @@ use std::process::{Child, ChildStdin, Command, Stdio as Pipe};
 
 use serde_json::json;
 
+use crate::support::expect::contains;
 use crate::support::fabric::closed_port;
 use crate::support::folder::TempFolder;
 use crate::support::process::Program;
@@ -135,10 +136,7 @@ fn refused(program: Program, says: &str) {
             json!({})
         };
         let said = client.failure(tool, arguments, "fabric-api-unavailable");
-        assert!(
-            said.to_lowercase().contains(says),
-            "{says:?} is missing: {said}"
-        );
+        contains(said.to_lowercase(), [says]);
         assert!(!said.contains("OtherError"), "no help to anybody: {said}");
     }
 }

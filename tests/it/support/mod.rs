@@ -36,6 +36,9 @@ pub(crate) const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", 
 /// The stateless revision.
 pub(crate) const MODERN: &str = "2026-07-28";
 
+/// What answers a subscription first.
+pub(crate) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+
 /// How a client talks to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Era {
