@@ -13,7 +13,7 @@ use crate::support::reply::{Reply, Step, content, line};
 use crate::support::stdio::Stdio;
 use crate::support::transports::{Wire, serve};
 use crate::support::web::{Sse, Streamable, messages};
-use crate::support::{DEADLINE, Era, expect, poll};
+use crate::support::{ACKNOWLEDGED, DEADLINE, Era, expect, poll};
 
 const MIB: usize = 1 << 20;
 const TOO_MANY: &str = "urn:fabric-mcp:error:too-many-requests";
@@ -146,10 +146,7 @@ fn a_body_is_released_once_it_is_read() {
         headers.extend(own.iter().map(|(name, value)| (*name, value.as_str())));
         http.send("POST", "/mcp", &headers, Some(&padded)).unwrap();
         let mut events = http.events().unwrap();
-        expect::includes(
-            &events.next_json(),
-            json!({"method": "notifications/subscriptions/acknowledged"}),
-        );
+        assert_eq!(events.next_json()["method"], ACKNOWLEDGED);
         streams.push(events);
     }
     wait_charged(&server, |bytes| bytes < MIB);

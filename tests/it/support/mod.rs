@@ -128,6 +128,15 @@ pub(crate) trait Caller {
     }
 }
 
+/// `object` with the members of `more`.
+pub(crate) fn extended(mut object: Value, more: Value) -> Value {
+    let (Value::Object(members), Value::Object(more)) = (&mut object, more) else {
+        panic!("two objects")
+    };
+    members.extend(more);
+    object
+}
+
 /// Polls `done` every few milliseconds until it returns a value; `None` after `limit`.
 ///
 /// For events without a channel or condition variable: a child's exit, a file. The only other sleep in these tests is
