@@ -5,19 +5,11 @@ use serde_json::{Value, json};
 use crate::support::expect::{contains, includes};
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
-use crate::support::stdio::with_meta;
 use crate::support::transports::{self, Wire};
-use crate::support::{DEADLINE, Era, MODERN};
+use crate::support::{DEADLINE, Era};
+use crate::tasks::knowing;
 
 const RUN: &str = "fabric_run_pattern";
-
-/// Params of a caller that supports tasks.
-fn params(mut params: Value) -> Value {
-    params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!(MODERN);
-    params["_meta"]["io.modelcontextprotocol/clientCapabilities"] =
-        json!({"extensions": {"io.modelcontextprotocol/tasks": {}}});
-    with_meta(params)
-}
 
 fn names(list: &Value) -> Vec<&str> {
     let items = list.as_array().unwrap().iter();
@@ -42,18 +34,18 @@ fn what_is_not_offered_is_neither_listed_nor_called() {
             let fabric = FakeFabric::start();
             let program = Program::with(&fabric).flags(flags);
             let mut client = transports::open(wire, Era::Modern, program, None);
-            let list = client.ask("tools/list", params(json!({})))["result"]["tools"].take();
+            let list = client.ask("tools/list", knowing(json!({})))["result"]["tools"].take();
             let offered = names(&list);
             assert!(
                 offered.len() == count && !offered.contains(&hidden),
                 "{flags}: {offered:?}"
             );
-            let told = client.ask("server/discover", params(json!({})));
+            let told = client.ask("server/discover", knowing(json!({})));
             let told = told["result"]["instructions"].as_str().unwrap().to_owned();
             let only = format!("this server offers only {}.", offered.join(", "));
             assert!(told.ends_with(&only), "{told}");
             let call = json!({"name": hidden, "arguments": {"pattern_name": "summarize", "input_text": "x"}});
-            let error = client.ask("tools/call", params(call))["error"].take();
+            let error = client.ask("tools/call", knowing(call))["error"].take();
             let message = format!(
                 "There is no tool \"{hidden}\": the tools are {}.",
                 offered.join(", ")
@@ -82,7 +74,7 @@ fn a_read_only_server_shows_the_prompts_of_runs_and_makes_none() {
         let fabric = FakeFabric::start();
         let program = Program::with(&fabric).flags("--read-only");
         let mut client = transports::open(wire, Era::Modern, program, None);
-        let list = client.ask("tools/list", params(json!({})))["result"]["tools"].take();
+        let list = client.ask("tools/list", knowing(json!({})))["result"]["tools"].take();
         let tool = list
             .as_array()
             .unwrap()
@@ -113,13 +105,13 @@ fn without_prompts_none_is_listed_completed_or_rendered() {
         let fabric = FakeFabric::start();
         let program = Program::with(&fabric).flags("--prompt none");
         let mut client = transports::open(wire, Era::Modern, program, None);
-        let told = client.ask("server/discover", params(json!({})));
+        let told = client.ask("server/discover", knowing(json!({})));
         let capabilities = &told["result"]["capabilities"];
         assert!(
             capabilities["prompts"].is_null() && capabilities["resources"].is_object(),
             "{told}"
         );
-        let list = client.ask("prompts/list", params(json!({})));
+        let list = client.ask("prompts/list", knowing(json!({})));
         assert_eq!(list["result"]["prompts"], json!([]), "{list}");
         let completion = json!({
             "ref": {"type": "ref/prompt", "name": "summarize"},
@@ -129,7 +121,7 @@ fn without_prompts_none_is_listed_completed_or_rendered() {
             ("prompts/get", json!({"name": "summarize"}), "name"),
             ("completion/complete", completion, "ref.name"),
         ] {
-            let answer = client.ask(method, params(asked));
+            let answer = client.ask(method, knowing(asked));
             let message = format!("`{field}`: this server offers no prompts (--prompt none).");
             assert_eq!(answer["error"]["message"], message, "{answer}");
         }

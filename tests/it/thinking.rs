@@ -8,16 +8,14 @@ use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::transports::{self, EACH};
-use crate::support::{Caller, Era};
+use crate::support::{Caller, Era, extended};
 
 const OUTPUT: &str = "<think>hm, <b> ü</think>\n\n<thinking>more</thinking>An ü of <think>.";
 const ANSWER: &str = "An ü of <think>.";
 
 fn run(more: Value) -> Value {
-    let mut arguments = json!({"pattern_name": "ai", "input_text": "x", "strip_thinking": true});
-    let members = arguments.as_object_mut().unwrap();
-    members.extend(more.as_object().unwrap().clone());
-    arguments
+    let arguments = json!({"pattern_name": "ai", "input_text": "x", "strip_thinking": true});
+    extended(arguments, more)
 }
 
 #[test]

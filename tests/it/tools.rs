@@ -18,10 +18,6 @@ fn ready() -> (FakeFabric, Stdio) {
     (fabric, client)
 }
 
-fn data(client: &mut Stdio, tool: &str, arguments: Value) -> Value {
-    client.success(tool, arguments)
-}
-
 #[test]
 fn every_tool_answers_in_every_revision() {
     for era in ERAS {
@@ -54,34 +50,28 @@ fn every_tool_answers_in_every_revision() {
 #[test]
 fn patterns_are_sorted_and_can_be_searched() {
     let (fabric, mut client) = ready();
-    let all = data(&mut client, "fabric_list_patterns", json!({}));
+    let all = client.success("fabric_list_patterns", json!({}));
+    let sorted = fixtures::sorted_names();
     assert_eq!(
         all,
-        json!({"patterns": fixtures::sorted_names()}),
+        json!({"patterns": sorted}),
         "no matches without a query"
     );
     let mut list =
-        |arguments: Value| data(&mut client, "fabric_list_patterns", arguments)["patterns"].clone();
-    assert_eq!(
-        list(json!({"limit": 2})),
-        json!(fixtures::sorted_names()[..2])
-    );
-    assert_eq!(list(json!({"query": "shortened texts"}))[0], "summarize");
-    assert_eq!(
-        list(json!({"query": "minutes of a MEETING", "limit": 1})),
-        json!(["summarize_meeting"])
-    );
-    assert_eq!(list(json!({"query": "ÜBERBLICK"}))[0], "überblick für alle");
-    assert_eq!(list(json!({"query": "sumarize"}))[0], "summarize");
-    assert_eq!(
-        list(json!({"query": "evidence"})),
-        json!(["analyze_claims"])
-    );
+        |arguments: Value| client.success("fabric_list_patterns", arguments)["patterns"].take();
+    assert_eq!(list(json!({"limit": 2})), json!(sorted[..2]));
+    for (query, first) in [
+        ("shortened texts", "summarize"),
+        ("minutes of a MEETING", "summarize_meeting"),
+        ("ÜBERBLICK", "überblick für alle"),
+        ("sumarize", "summarize"),
+        ("evidence", "analyze_claims"),
+    ] {
+        let found = list(json!({"query": query, "limit": 1}));
+        assert_eq!(found, json!([first]), "{query}");
+    }
     for empty in ["", "  "] {
-        assert_eq!(
-            list(json!({"query": empty})),
-            json!(fixtures::sorted_names())
-        );
+        assert_eq!(list(json!({"query": empty})), json!(sorted));
     }
     for empty in [Value::Null, json!([])] {
         fabric.names(empty);
@@ -92,53 +82,43 @@ fn patterns_are_sorted_and_can_be_searched() {
 #[test]
 fn details_have_the_purpose_and_variables_of_a_pattern() {
     let (_fabric, mut client) = ready();
-    let mut details = |name: &str| {
-        data(
-            &mut client,
-            "fabric_get_pattern_details",
-            json!({"pattern_name": name}),
-        )
-    };
-    let prompt = |name: &str| {
-        fixtures::PATTERNS
-            .iter()
-            .find(|(known, _)| *known == name)
-            .unwrap()
-            .1
-    };
-    assert_eq!(
-        details("summarize"),
-        json!({"name": "summarize", "description": "Summarize any text: one sentence, ten main points, five takeaways.",
-               "system_prompt": prompt("summarize"), "user_prompt_template": "", "tags": [], "variables": []})
-    );
-    expect::includes(&details("translate"), json!({"variables": ["lang_code"]}));
-    // Fabric looks a variable up by everything between the braces, including blanks.
-    expect::includes(
-        &details("write_letter"),
-        json!({"variables": [" recipient ", "sender"]}),
-    );
-    expect::includes(&details("plugins"), json!({"variables": []}));
-    expect::includes(
-        &details("create_diagram"),
-        json!({"description": "Draw a graph of what you read."}),
-    );
-    assert_eq!(details("empty")["system_prompt"], "");
-    expect::includes(
-        &details("überblick für alle"),
-        json!({"description": "Du gibst einen Überblick."}),
-    );
+    let summarize = json!({"name": "summarize", "description": "Summarize any text: one sentence, ten main points, five takeaways.",
+        "system_prompt": fixtures::text("summarize"), "user_prompt_template": "", "tags": [], "variables": []});
+    for (name, expected) in [
+        ("summarize", summarize),
+        // `input` is not a variable, nor are plugins and extensions.
+        ("translate", json!({"variables": ["lang_code"]})),
+        ("plugins", json!({"variables": []})),
+        // Fabric looks a variable up by everything between the braces, including blanks.
+        (
+            "write_letter",
+            json!({"variables": [" recipient ", "sender"]}),
+        ),
+        (
+            "create_diagram",
+            json!({"description": "Draw a graph of what you read."}),
+        ),
+        ("empty", json!({"system_prompt": ""})),
+        (
+            "überblick für alle",
+            json!({"description": "Du gibst einen Überblick."}),
+        ),
+    ] {
+        let arguments = json!({"pattern_name": name});
+        let details = client.success("fabric_get_pattern_details", arguments);
+        expect::includes(&details, expected);
+        assert_eq!(details.as_object().unwrap().len(), 6, "{details}");
+    }
 }
 
 #[test]
 fn an_empty_list_of_models_is_asked_for_again_while_fabric_may_still_be_asking() {
     let (fabric, mut client) = ready();
     for _ in 0..2 {
-        fabric.once(
-            "GET /models/names",
-            Reply::json(json!({"models": null, "vendors": {}})),
-        );
+        let none = json!({"models": null, "vendors": {}});
+        fabric.once("GET /models/names", Reply::json(none));
     }
-    let models = data(&mut client, "fabric_list_models", json!({}));
+    let models = client.success("fabric_list_models", json!({}));
     assert_eq!(models["all_models"], fixtures::models()["models"]);
     fabric.wait_requests("GET /models/names", 3);
 }
@@ -169,7 +149,7 @@ fn the_configuration_is_redacted_by_default() {
     );
     fabric.on("GET /config", Reply::json(json!({})));
     assert_eq!(
-        data(&mut client, "fabric_get_configuration", json!({})),
+        client.success("fabric_get_configuration", json!({})),
         json!({})
     );
 }
@@ -177,17 +157,11 @@ fn the_configuration_is_redacted_by_default() {
 #[test]
 fn a_run_sends_exactly_its_arguments_to_fabric() {
     let (fabric, mut client) = ready();
-    let got = data(
-        &mut client,
-        "fabric_run_pattern",
-        json!({"pattern_name": "ai"}),
-    );
-    assert_eq!(got["output_text"], "Ran ai on: ");
-    assert_eq!(got["output_format"], "markdown");
-    assert_eq!(
-        got["usage"],
-        json!({"input_tokens": 6, "output_tokens": 8, "total_tokens": 14})
-    );
+    let got = client.success("fabric_run_pattern", json!({"pattern_name": "ai"}));
+    let output = json!({"output_text": "Ran ai on: ", "output_format": "markdown"});
+    expect::includes(&got, output);
+    let usage = json!({"input_tokens": 6, "output_tokens": 8, "total_tokens": 14});
+    assert_eq!(got["usage"], usage);
     let chat = fabric.chats().remove(0);
     let prompts = json!([{"userInput": "", "vendor": "", "model": "", "contextName": "", "patternName": "ai",
                           "strategyName": "", "sessionName": "", "variables": {}}]);
@@ -202,7 +176,7 @@ fn a_run_sends_exactly_its_arguments_to_fabric() {
         "language": "de", "variables": {"lang_code": "de", "empty": ""}, "temperature": 0, "top_p": 1,
         "presence_penalty": -2, "frequency_penalty": 2, "thinking": "high", "search": true
     });
-    data(&mut client, "fabric_run_pattern", arguments);
+    client.success("fabric_run_pattern", arguments);
     let chat = fabric.chats().remove(1);
     let prompts = json!([{"userInput": input, "vendor": "Ollama", "model": "meta-llama/x:8b", "contextName": "work",
                           "patternName": "überblick für alle", "strategyName": "cot", "sessionName": "Mein Tag 1",
@@ -218,16 +192,9 @@ fn a_run_sends_exactly_its_arguments_to_fabric() {
         "{chat}"
     );
     let request = fabric.requests_of("POST /chat").remove(0);
-    assert!(
-        request
-            .header("content-type")
-            .is_some_and(|value| value.starts_with("application/json")),
-        "{request:?}"
-    );
-    assert!(
-        request.header("x-api-key").is_none(),
-        "no key was given: {request:?}"
-    );
+    let media = request.header("content-type").unwrap();
+    assert!(media.starts_with("application/json"), "{request:?}");
+    assert!(request.header("x-api-key").is_none(), "no key was given");
 }
 
 #[test]
@@ -261,25 +228,15 @@ fn the_call_wins_then_the_patterns_model_then_the_default() {
 fn the_key_is_sent_with_every_request_and_a_missing_one_reported() {
     let fabric = FakeFabric::start();
     fabric.require_key("canary-key");
-    let mut client = Stdio::speaking(
-        NEWEST,
-        Program::with(&fabric).env("FABRIC_API_KEY", "canary-key"),
-    );
-    data(&mut client, "fabric_list_patterns", json!({}));
-    data(
-        &mut client,
-        "fabric_run_pattern",
-        json!({"pattern_name": "ai"}),
-    );
-    assert!(
-        fabric
-            .requests()
-            .iter()
-            .all(|request| request.header("x-api-key") == Some("canary-key"))
-    );
+    let with = |key| Program::with(&fabric).env("FABRIC_API_KEY", key);
+    let mut client = Stdio::speaking(NEWEST, with("canary-key"));
+    client.success("fabric_list_patterns", json!({}));
+    client.success("fabric_run_pattern", json!({"pattern_name": "ai"}));
+    for request in fabric.requests() {
+        assert_eq!(request.header("x-api-key"), Some("canary-key"));
+    }
     for wrong in ["", "wrong"] {
-        let mut client =
-            Stdio::speaking(NEWEST, Program::with(&fabric).env("FABRIC_API_KEY", wrong));
+        let mut client = Stdio::speaking(NEWEST, with(wrong));
         let text = client.failure("fabric_list_patterns", json!({}), "fabric-api-unauthorized");
         assert!(text.contains("FABRIC_API_KEY"), "what to do: {text}");
     }
@@ -294,20 +251,14 @@ fn attachments_are_passed_on_and_the_caller_is_warned() {
         let arguments = json!({"pattern_name": "ai", "input_text": "x", "attachments": files});
         let result = client.call("fabric_run_pattern", arguments);
         let got = expect::success(era, &result);
-        expect::contains(fabric.chats()[0].to_string(), [&files.to_string()]);
-        let blocks = result["content"].as_array().unwrap();
-        expect::includes(&blocks[0], json!({"text": "Ran ai on: x"}));
-        let told = blocks.iter().skip(1).any(|block| {
-            block["text"]
-                .as_str()
-                .is_some_and(|text| text.contains("ttachment"))
-        });
+        expect::contains(&fabric.chats()[0], [&*files.to_string()]);
+        let mut blocks = result["content"].as_array().unwrap().iter();
+        let output = &blocks.next().unwrap()["text"];
+        assert_eq!(output, "Ran ai on: x", "it stays as it is");
+        let told = blocks.any(|block| block.to_string().contains("ttachment"));
         assert!(told, "the text warns in every revision: {result}");
         if era.from("2025-06-18") {
-            let warning = got["warnings"][0]
-                .as_str()
-                .unwrap_or_else(|| panic!("no warning: {got}"));
-            assert!(warning.contains("ttachment"), "{warning}");
+            expect::contains(&got["warnings"][0], ["ttachment"]);
         }
     }
 }
@@ -326,7 +277,7 @@ fn create_coding_feature_is_refused_unless_allowed() {
     ] {
         let mut client = Stdio::speaking(NEWEST, program);
         fabric.forget();
-        data(&mut client, "fabric_run_pattern", arguments.clone());
+        client.success("fabric_run_pattern", arguments.clone());
         fabric.expect_chats(1);
     }
 }

@@ -14,7 +14,7 @@ use crate::support::http::{Answer, Events, HttpServer};
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::initialize_params;
-use crate::support::{DEADLINE, Era, poll};
+use crate::support::{DEADLINE, Era, extended, poll};
 
 /// Tokens differ in their last letter.
 fn token(letter: char) -> String {
@@ -368,18 +368,14 @@ fn what_runs_cost_is_counted_by_caller_and_model() {
         .env("FABRIC_MCP_PRICES", prices.0.to_str().unwrap());
     let server = HttpServer::start(program);
     let run = |letter: char, more: Value| {
-        let mut arguments = json!({"pattern_name": "ai", "input_text": "x"});
-        let members = arguments.as_object_mut().unwrap();
-        members.extend(more.as_object().unwrap().clone());
+        let arguments = extended(json!({"pattern_name": "ai", "input_text": "x"}), more);
         let params = json!({"name": "fabric_run_pattern", "arguments": arguments});
         let call = Modern::new(json!(1), "tools/call", params);
         send(&server, letter, call).expect_status(200);
     };
     run('a', json!({"model_name": "GPT-X"}));
-    run(
-        'a',
-        json!({"model_name": "gpt-x", "then": [{"pattern_name": "summarize", "model_name": "llama3:8b"}]}),
-    );
+    let step = json!({"pattern_name": "summarize", "model_name": "llama3:8b"});
+    run('a', json!({"model_name": "gpt-x", "then": [step]}));
     run('b', json!({"model_name": "gpt-made-up"}));
     run('b', json!({}));
     fabric.once_run(Reply::run(&["without usage"]));

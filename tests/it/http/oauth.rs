@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Modern, list_patterns, run};
 use crate::support::expect::{contains, includes};
+use crate::support::extended;
 use crate::support::fabric::FakeFabric;
 use crate::support::http::{Answer, HttpServer};
 use crate::support::process::Program;
@@ -39,12 +40,9 @@ fn server(fabric: &FakeFabric, issuer: &str) -> HttpServer {
 
 /// The issuer's response for a valid token.
 fn active(more: Value) -> Value {
-    let mut word =
+    let word =
         json!({"active": true, "sub": "user|7", "aud": RESOURCE, "scope": "openid fabric:run"});
-    word.as_object_mut()
-        .unwrap()
-        .extend(more.as_object().unwrap().clone());
-    word
+    extended(word, more)
 }
 
 #[track_caller]
