@@ -1,20 +1,15 @@
 //! What is offered: `--read-only`, `--tool` and `--prompt none`. What is not offered is refused, not only hidden.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::expect::{contains, includes};
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::transports::{self, Wire};
-use crate::support::{DEADLINE, Era};
+use crate::support::{DEADLINE, Era, names};
 use crate::tasks::knowing;
 
 const RUN: &str = "fabric_run_pattern";
-
-fn names(list: &Value) -> Vec<&str> {
-    let items = list.as_array().unwrap().iter();
-    items.map(|item| item["name"].as_str().unwrap()).collect()
-}
 
 #[test]
 fn what_is_not_offered_is_neither_listed_nor_called() {
@@ -36,10 +31,8 @@ fn what_is_not_offered_is_neither_listed_nor_called() {
             let mut client = transports::open(wire, Era::Modern, program, None);
             let list = client.ask("tools/list", knowing(json!({})))["result"]["tools"].take();
             let offered = names(&list);
-            assert!(
-                offered.len() == count && !offered.contains(&hidden),
-                "{flags}: {offered:?}"
-            );
+            assert_eq!(offered.len(), count, "{flags}: {offered:?}");
+            assert!(!offered.contains(&hidden), "{flags}: {offered:?}");
             let told = client.ask("server/discover", knowing(json!({})));
             let told = told["result"]["instructions"].as_str().unwrap().to_owned();
             let only = format!("this server offers only {}.", offered.join(", "));
@@ -75,12 +68,9 @@ fn a_read_only_server_shows_the_prompts_of_runs_and_makes_none() {
         let program = Program::with(&fabric).flags("--read-only");
         let mut client = transports::open(wire, Era::Modern, program, None);
         let list = client.ask("tools/list", knowing(json!({})))["result"]["tools"].take();
-        let tool = list
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|tool| tool["name"] == RUN);
-        let description = tool.unwrap()["description"].as_str().unwrap();
+        let mut tools = list.as_array().unwrap().iter();
+        let tool = tools.find(|tool| tool["name"] == RUN).unwrap();
+        let description = tool["description"].as_str().unwrap();
         assert!(
             description.ends_with("On this server only with dry_run."),
             "{description}"

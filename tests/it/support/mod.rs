@@ -128,6 +128,13 @@ pub(crate) trait Caller {
     }
 }
 
+/// The names in a list of objects.
+#[track_caller]
+pub(crate) fn names(list: &Value) -> Vec<&str> {
+    let items = list.as_array().expect("a list").iter();
+    items.map(|item| item["name"].as_str().unwrap()).collect()
+}
+
 /// `object` with the members of `more`.
 pub(crate) fn extended(mut object: Value, more: Value) -> Value {
     let (Value::Object(members), Value::Object(more)) = (&mut object, more) else {
