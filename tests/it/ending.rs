@@ -1,15 +1,13 @@
-//! SIGTERM on stdio and on HTTP+SSE: no new runs, subscriptions end at once, and interrupted calls get an error.
+//! SIGTERM on stdio: no new runs, subscriptions end at once, and interrupted calls get an error.
 #![cfg(unix)]
 
 use serde_json::{Value, json};
 
-use crate::support::expect::{contains, includes};
+use crate::support::expect;
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
-use crate::support::stdio::{Stdio, with_meta};
-use crate::support::transports::{Wire, serve};
-use crate::support::web::Sse;
+use crate::support::stdio::Stdio;
 use crate::support::{DEADLINE, Era};
 
 fn run() -> Value {
@@ -18,11 +16,13 @@ fn run() -> Value {
 
 #[track_caller]
 fn is_stopped(answer: &Value) {
-    includes(
-        &answer["result"]["_meta"]["error"],
-        json!({"type": "urn:fabric-mcp:error:cancelled"}),
-    );
-    contains(answer.to_string(), ["The server was stopped"]);
+    let said = expect::failure(Era::Modern, &answer["result"], "cancelled");
+    expect::contains(said, ["The server was stopped"]);
+}
+
+fn listen(client: &mut Stdio) -> Value {
+    let filter = json!({"notifications": {"promptsListChanged": true}});
+    client.begin("subscriptions/listen", filter)
 }
 
 /// A server on stdio with one slot for runs, which is taken, and a subscription.
@@ -32,10 +32,7 @@ fn busy(fabric: &FakeFabric, drain: &str) -> (Stdio, Value, Value) {
         .env("FABRIC_MCP_MAX_RUNS", "1")
         .env("FABRIC_MCP_DRAIN_TIMEOUT", drain);
     let mut client = Stdio::speaking(Era::Modern, program);
-    let listening = client.begin(
-        "subscriptions/listen",
-        json!({"notifications": {"promptsListChanged": true}}),
-    );
+    let listening = listen(&mut client);
     client.next_note();
     let running = client.begin("tools/call", run());
     fabric.wait_held(1);
@@ -49,23 +46,16 @@ fn a_signal_on_stdio_ends_subscriptions_at_once_and_begins_no_run() {
     let queued = client.begin("tools/call", run());
     client.process.signal("TERM");
     // While the run is in progress.
-    includes(
-        &client.answer(&listening)["result"],
-        json!({"resultType": "complete"}),
-    );
+    let end = client.answer(&listening);
+    assert_eq!(end["result"]["resultType"], "complete", "{end}");
     let late = client.begin("tools/call", run());
     is_stopped(&client.answer(&late));
-    let filter = json!({"notifications": {"promptsListChanged": true}});
-    let refused = client.begin("subscriptions/listen", filter);
-    contains(
-        &client.answer(&refused)["error"]["message"],
-        ["was stopped"],
-    );
+    let refused = listen(&mut client);
+    let refusal = client.answer(&refused);
+    expect::contains(&refusal["error"]["message"], ["was stopped"]);
     fabric.release_all();
-    includes(
-        &client.answer(&running)["result"],
-        json!({"isError": false}),
-    );
+    let finished = client.answer(&running);
+    assert_eq!(finished["result"]["isError"], false, "{finished}");
     is_stopped(&client.answer(&queued));
     assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
     fabric.expect_chats(1);
@@ -97,31 +87,4 @@ fn queued_calls_still_run_after_the_end_of_input() {
     }
     assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
     fabric.expect_chats(2);
-}
-
-#[test]
-fn a_signal_on_http_and_sse_ends_subscriptions_at_once_and_tells_whom_it_cuts() {
-    let fabric = FakeFabric::start();
-    fabric.on_run(Reply::sse().content("x").gate().complete());
-    let server = serve(
-        Wire::Sse,
-        Program::with(&fabric).env("FABRIC_MCP_DRAIN_TIMEOUT", "0.5"),
-    );
-    let mut client = Sse::to(&server, Era::Modern, None);
-    let listening = client.begin(
-        "subscriptions/listen",
-        json!({"notifications": {"promptsListChanged": true}}),
-    );
-    let running = client.begin("tools/call", with_meta(run()));
-    fabric.wait_held(1);
-    server.process.signal("TERM");
-    let first = loop {
-        let message = client.next_message();
-        if message.get("id").is_some() {
-            break message;
-        }
-    };
-    assert_eq!(first["id"], listening, "{first}");
-    is_stopped(&client.answer(&running));
-    fabric.wait_none_open();
 }

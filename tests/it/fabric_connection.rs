@@ -81,16 +81,9 @@ fn heartbeats_keep_coming_while_fabric_is_silent() {
         &note,
         json!({"method": "notifications/progress", "params": {"progressToken": 0}}),
     );
-    assert!(
-        note["params"].get("message").is_none(),
-        "a heartbeat has no message: {note}"
-    );
-    assert!(
-        note["params"]["progress"]
-            .as_f64()
-            .is_some_and(|progress| progress > 0.0),
-        "{note}"
-    );
+    // A heartbeat has no message.
+    assert!(note["params"].get("message").is_none(), "{note}");
+    assert!(note["params"]["progress"].as_f64() > Some(0.0), "{note}");
     fabric.release();
     assert_eq!(client.answer(&id)["result"]["content"][0]["text"], "late");
 }

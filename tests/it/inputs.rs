@@ -22,15 +22,13 @@ fn a_link_alone_is_not_run_and_an_input_that_is_none_brings_a_warning() {
     link["search"] = json!(true);
     let data = client.success(RUN, link);
     assert!(data.get("warnings").is_none(), "{data}");
+    let path = json!({"pattern_name": "ai", "input_text": "/tmp/x.md"});
     for (arguments, words) in [
         (json!({"pattern_name": "ai"}), "There was no input"),
-        (
-            json!({"pattern_name": "ai", "input_text": "/tmp/x.md"}),
-            "only a path",
-        ),
+        (path, "only a path"),
     ] {
         let data = client.success(RUN, arguments);
-        expect::contains(data["warnings"][0].as_str().unwrap(), [words]);
+        expect::contains(&data["warnings"][0], [words]);
     }
     fabric.expect_chats(3);
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::expect::includes;
+use crate::support::expect::{contains, includes};
 use crate::support::fabric::{FakeFabric, closed_port};
 use crate::support::folder::TempFolder;
 use crate::support::process::{Output, Program};
@@ -65,16 +65,10 @@ fn a_closed_stdout_ends_it_quietly() {
     // Another process may still hold a copy of the pipe's other end, so one ping may not be enough.
     let ping = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
     let ended = poll(DEADLINE, || (!client.process.write(ping)).then_some(()));
-    assert!(
-        ended.is_some(),
-        "it goes on reading though nobody reads its answers"
-    );
+    assert!(ended.is_some(), "it goes on, though nobody reads");
     let status = client.wait_exit(DEADLINE);
     let log = client.stderr();
-    assert!(
-        status.code().is_some(),
-        "no signal may end it: {status}\n{log}"
-    );
+    assert!(status.code().is_some(), "no signal: {status}\n{log}");
     assert!(!log.contains("panic"), "{log}");
 }
 
@@ -158,38 +152,26 @@ fn the_start_up_check_is_logged_and_never_delays_the_first_answer() {
     held.steps.insert(0, Step::Gate);
     fabric.once("GET /patterns/names", held);
     let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), Program::with(&fabric));
-    client
-        .process
-        .wait_stderr("Fabric MCP Server started on stdio transport.");
+    let started = "Fabric MCP Server started on stdio transport.";
+    client.process.wait_stderr(started);
     assert_eq!(client.result("ping", Value::Null), json!({}));
-    assert!(
-        !client.stderr().contains("Successfully connected"),
-        "the check is still waiting"
-    );
+    // The check is still waiting.
+    assert!(!client.stderr().contains("Successfully connected"));
     fabric.release();
-    client.process.wait_stderr(&format!(
-        "Successfully connected to Fabric API at {}.",
-        fabric.url()
-    ));
+    let connected = format!("Successfully connected to Fabric API at {}.", fabric.url());
+    client.process.wait_stderr(&connected);
 }
 
 #[test]
 fn a_failed_start_up_check_is_an_error_that_says_what_to_do() {
     let url = format!("http://127.0.0.1:{}", closed_port());
     let mut client = Stdio::start(Program::new([]).env("FABRIC_BASE_URL", &url));
-    client.process.wait_stderr(&format!(
-        "Failed to connect to Fabric API at {url}. Details: "
-    ));
+    let failed = format!("Failed to connect to Fabric API at {url}. Details: ");
+    client.process.wait_stderr(&failed);
     let log = client.stderr();
-    let line = log
-        .lines()
-        .find(|line| line.contains("Failed to connect"))
-        .unwrap();
-    assert!(line.to_uppercase().contains("ERROR"), "{line}");
-    assert!(
-        line.contains("fabric --serve") || line.contains("FABRIC_BASE_URL"),
-        "what to do: {line}"
-    );
+    let line = log.lines().find(|line| line.contains(&failed)).unwrap();
+    // With what to do.
+    contains(line, ["ERROR", "fabric --serve"]);
     assert_eq!(client.result("ping", Value::Null), json!({}), "it runs on");
 }
 

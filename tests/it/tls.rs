@@ -130,11 +130,9 @@ impl Drop for TlsServer {
 fn refused(program: Program, says: &str) {
     let mut client = Stdio::speaking(ERA, program);
     for tool in ["fabric_run_pattern", "fabric_list_patterns"] {
-        let arguments = if tool == "fabric_run_pattern" {
-            json!({"pattern_name": "ai"})
-        } else {
-            json!({})
-        };
+        let is_run = tool == "fabric_run_pattern";
+        let run = json!({"pattern_name": "ai"});
+        let arguments = if is_run { run } else { json!({}) };
         let said = client.failure(tool, arguments, "fabric-api-unavailable");
         contains(said.to_lowercase(), [says]);
         assert!(!said.contains("OtherError"), "no help to anybody: {said}");
