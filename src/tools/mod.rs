@@ -352,12 +352,9 @@ mod tests {
                 assert!(schema["properties"].is_object(), "{}", tool.name);
                 walk(&schema, tool.name);
             }
-            assert_eq!(
-                parsed(&tool.input_schema())["additionalProperties"],
-                false,
-                "{}",
-                tool.name
-            );
+            let schema = parsed(&tool.input_schema());
+            let found = &schema["additionalProperties"];
+            assert_eq!(found, false, "{}", tool.name);
         }
     }
 

@@ -158,10 +158,8 @@ fn other_tools_do_not_read_stdin() {
         ],
     )
     .run(DEADLINE);
-    assert_eq!(
-        serde_json::from_str::<Value>(&structured.stdout).unwrap(),
-        text
-    );
+    let found = serde_json::from_str::<Value>(&structured.stdout).unwrap();
+    assert_eq!(found, text);
 }
 
 #[test]
@@ -204,12 +202,8 @@ fn failures_go_to_stderr_with_exit_code_1() {
         .expect_code(1)
         .expect_stderr("urn:fabric-mcp:error:fabric-stream-interrupted");
     assert_eq!(broken.stdout, "half\n", "what had arrived, once");
-    assert_eq!(
-        broken.stderr.trim_end().lines().count(),
-        1,
-        "{}",
-        broken.stderr
-    );
+    let found = broken.stderr.trim_end().lines().count();
+    assert_eq!(found, 1, "{}", broken.stderr);
     let wrong = call(
         &fabric,
         [RUN, r#"{"pattern_name":"summarize","temperature":9}"#],
@@ -258,11 +252,8 @@ fn mistakes_in_arguments_exit_with_code_2() {
     ] {
         let finished = call(&fabric, args).run(DEADLINE);
         finished.expect_code(2).expect_stderr(told);
-        assert_eq!(
-            finished.stderr.trim_end().lines().count(),
-            1,
-            "{finished:?}"
-        );
+        let found = finished.stderr.trim_end().lines().count();
+        assert_eq!(found, 1, "{finished:?}");
     }
     let large = piped(call(&fabric, [RUN, SUMMARIZE]), b"\xff\xfe");
     large.expect_code(1).expect_stderr("not UTF-8");

@@ -40,12 +40,8 @@ fn a_fabric_behind_a_path_is_reached() {
             &client.call("fabric_run_pattern", run())["content"][0],
             json!({"text": "Ran summarize on: input"}),
         );
-        assert_eq!(
-            fabric.requests_of("POST /behind/proxy/chat").len(),
-            1,
-            "{:?}",
-            fabric.routes()
-        );
+        let found = fabric.requests_of("POST /behind/proxy/chat").len();
+        assert_eq!(found, 1, "{:?}", fabric.routes());
     }
 }
 

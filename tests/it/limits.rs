@@ -96,11 +96,8 @@ fn sixteen_runs_at_once_sixty_four_queued_and_the_next_is_refused() {
     ids.extend((0..QUEUE).map(|_| client.begin_call("fabric_run_pattern", run.clone(), None)));
     let result = client.call("fabric_run_pattern", run.clone());
     expect::failure(ERA, &result, "too-many-requests");
-    assert_eq!(
-        client.result("ping", Value::Null),
-        json!({}),
-        "cheap methods are still answered"
-    );
+    let found = client.result("ping", Value::Null);
+    assert_eq!(found, json!({}), "cheap methods are still answered");
     fabric.expect_chats(WORKERS);
     fabric.release_all();
     for id in &ids {

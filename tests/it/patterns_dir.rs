@@ -225,10 +225,8 @@ fn changes_are_noticed() {
     let note = client.next_note();
     assert_eq!(note["method"], "notifications/prompts/list_changed");
     let after = client.result("prompts/list", json!({}));
-    assert_eq!(
-        names(&after["prompts"]),
-        ["brand_new", "plain", "translate"]
-    );
+    let found = names(&after["prompts"]);
+    assert_eq!(found, ["brand_new", "plain", "translate"]);
     // A text is read when it is asked for.
     folder.write("patterns/plain/system.md", "Changed.");
     let arguments = json!({"pattern_name": "plain"});

@@ -148,10 +148,8 @@ fn the_configuration_is_redacted_by_default() {
         "a number may be a secret too: {result}"
     );
     fabric.on("GET /config", Reply::json(json!({})));
-    assert_eq!(
-        client.success("fabric_get_configuration", json!({})),
-        json!({})
-    );
+    let found = client.success("fabric_get_configuration", json!({}));
+    assert_eq!(found, json!({}));
 }
 
 #[test]

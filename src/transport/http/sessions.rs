@@ -309,10 +309,8 @@ mod tests {
         assert_eq!(ids.map(|id| sessions.is_live(id, WHO)), [true, false, true]);
         drop(first);
         open(&sessions);
-        assert_eq!(
-            ids.map(|id| sessions.is_live(id, WHO)),
-            [false, false, true]
-        );
+        let found = ids.map(|id| sessions.is_live(id, WHO));
+        assert_eq!(found, [false, false, true]);
     }
 
     #[test]
@@ -329,10 +327,8 @@ mod tests {
             .store(late, Ordering::Relaxed);
         sessions.table().forget_idle(late);
         // Of the three, two have not been used for an hour and a millisecond.
-        assert_eq!(
-            ids.map(|id| sessions.is_live(id, WHO)),
-            [false, false, true]
-        );
+        let found = ids.map(|id| sessions.is_live(id, WHO));
+        assert_eq!(found, [false, false, true]);
     }
 
     #[test]

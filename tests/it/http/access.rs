@@ -326,10 +326,8 @@ fn a_hangup_reads_the_file_again_at_once_and_ends_nothing() {
         wait_status(&server, 'b', 200);
     }
     server.process.signal("TERM");
-    assert_eq!(
-        server.process.wait_exit(crate::support::DEADLINE).code(),
-        Some(0)
-    );
+    let found = server.process.wait_exit(crate::support::DEADLINE).code();
+    assert_eq!(found, Some(0));
 }
 
 #[test]

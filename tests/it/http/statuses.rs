@@ -169,10 +169,8 @@ fn only_what_is_accepted_is_sent() {
         let list = Modern::new(json!(1), "tools/list", json!({})).with("Accept", accept);
         // The same connection throughout: a stream does not end it.
         let answer = list.send(&mut http, "/mcp");
-        assert_eq!(
-            answer.expect_status(200).header("content-type"),
-            Some(media)
-        );
+        let found = answer.expect_status(200).header("content-type");
+        assert_eq!(found, Some(media));
         let tools = &messages(&answer)[0]["result"]["tools"];
         assert!(tools.is_array(), "{accept}: {}", answer.text());
     }
