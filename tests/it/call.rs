@@ -40,7 +40,10 @@ fn piped(program: Program, input: &[u8]) -> Finished {
 #[test]
 fn only_text_goes_to_stdout() {
     let fabric = FakeFabric::start();
-    fabric.on_run(Reply::sse().content("one ").content("two").complete());
+    fabric.on(
+        "POST /chat",
+        Reply::sse().content("one ").content("two").complete(),
+    );
     let finished = piped(call(&fabric, [RUN, SUMMARIZE]), b"the input\n");
     finished.expect_code(0);
     assert_eq!(
@@ -165,7 +168,10 @@ fn other_tools_do_not_read_stdin() {
 #[test]
 fn the_structured_result_is_one_object() {
     let fabric = FakeFabric::start();
-    fabric.on_run(Reply::sse().content("a").content("b").complete());
+    fabric.on(
+        "POST /chat",
+        Reply::sse().content("a").content("b").complete(),
+    );
     let finished = call(&fabric, [RUN, SUMMARIZE, "--json"]).run(DEADLINE);
     finished.expect_code(0);
     let result: Value = serde_json::from_str(&finished.stdout).unwrap();
@@ -196,14 +202,18 @@ fn steps_go_to_stderr() {
 #[test]
 fn failures_go_to_stderr_with_exit_code_1() {
     let fabric = FakeFabric::start();
-    fabric.on_run(Reply::sse().content("half").cut());
+    fabric.on("POST /chat", Reply::sse().content("half").cut());
     let broken = call(&fabric, [RUN, SUMMARIZE]).run(DEADLINE);
     broken
         .expect_code(1)
         .expect_stderr("urn:fabric-mcp:error:fabric-stream-interrupted");
     assert_eq!(broken.stdout, "half\n", "what had arrived, once");
-    let found = broken.stderr.trim_end().lines().count();
-    assert_eq!(found, 1, "{}", broken.stderr);
+    assert_eq!(
+        broken.stderr.trim_end().lines().count(),
+        1,
+        "{}",
+        broken.stderr
+    );
     let wrong = call(
         &fabric,
         [RUN, r#"{"pattern_name":"summarize","temperature":9}"#],
@@ -264,7 +274,7 @@ fn mistakes_in_arguments_exit_with_code_2() {
 #[test]
 fn an_interrupt_cancels_the_run() {
     let fabric = FakeFabric::start();
-    fabric.on_run(Reply::sse().content("first ").gate());
+    fabric.on("POST /chat", Reply::sse().content("first ").gate());
     let mut process = call(&fabric, [RUN, SUMMARIZE]).start();
     drop(process.stdin.take());
     let mut stdout = process.stdout.take().unwrap();
@@ -273,7 +283,11 @@ fn an_interrupt_cancels_the_run() {
     process.signal("INT");
     assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
     assert_eq!(process.wait_exit(DEADLINE).code(), Some(1));
-    contains(process.stderr(), ["urn:fabric-mcp:error:cancelled"]);
+    assert!(
+        process.stderr().contains("urn:fabric-mcp:error:cancelled"),
+        "{}",
+        process.stderr()
+    );
 }
 
 #[test]
