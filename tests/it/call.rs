@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::expect::{contains, includes};
+use crate::support::expect::includes;
 use crate::support::fabric::FakeFabric;
 use crate::support::folder::TempFolder;
 use crate::support::process::{Finished, Output, Program};
