@@ -194,7 +194,7 @@ pub(crate) fn list_patterns(bench: &Bench) -> Vec<Row> {
 }
 
 /// `fabric_list_patterns` with a query: the first one, which reads all patterns and builds the index, and later ones,
-/// compared with a `ping`.
+/// compared with a `ping`; and the list.
 pub(crate) fn search(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for count in [250, 10_000] {
@@ -205,6 +205,8 @@ pub(crate) fn search(bench: &Bench) -> Vec<Row> {
             pipe.exchange(SEARCH, 2000, 1),
         );
         rows.push(Row::new(format!("stdio first search of {count} patterns")).latency(&first));
+        let list = pipe.exchange(LIST_PATTERNS, 200, 1);
+        rows.push(Row::new(format!("stdio list of {count} patterns")).latency(&list));
         rows.push(
             Row::new(format!("stdio search of {count} patterns"))
                 .latency(&ours)
