@@ -1,4 +1,4 @@
-//! SIGTERM on stdio: no new runs, subscriptions end at once, and interrupted calls get an error.
+//! SIGTERM on stdio and on HTTP+SSE: no new runs, subscriptions end at once, and interrupted calls get an error.
 #![cfg(unix)]
 
 use serde_json::{Value, json};
@@ -7,7 +7,9 @@ use crate::support::expect;
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
-use crate::support::stdio::Stdio;
+use crate::support::stdio::{Stdio, with_meta};
+use crate::support::transports::{Wire, serve};
+use crate::support::web::Sse;
 use crate::support::{DEADLINE, Era};
 
 fn run() -> Value {
@@ -87,4 +89,23 @@ fn queued_calls_still_run_after_the_end_of_input() {
     }
     assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
     fabric.expect_chats(2);
+}
+
+#[test]
+fn a_signal_on_http_and_sse_ends_subscriptions_at_once_and_tells_whom_it_cuts() {
+    let fabric = FakeFabric::start();
+    fabric.on_run(Reply::sse().content("x").gate().complete());
+    let program = Program::with(&fabric).flags("--drain-timeout 0.5");
+    let server = serve(Wire::Sse, program);
+    let mut client = Sse::to(&server, Era::Modern, None);
+    let filter = json!({"notifications": {"promptsListChanged": true}});
+    let listening = client.begin("subscriptions/listen", filter);
+    let running = client.begin("tools/call", with_meta(run()));
+    fabric.wait_held(1);
+    server.process.signal("TERM");
+    let mut messages = std::iter::repeat_with(|| client.next_message());
+    let first = messages.find(|message| message.get("id").is_some());
+    assert_eq!(first.unwrap()["id"], listening);
+    is_stopped(&client.answer(&running));
+    fabric.wait_none_open();
 }

@@ -114,7 +114,7 @@ fn each_role_may_do_what_it_says() {
         request(json!(1), "tools/call", run(json!(0))),
         request(json!(2), "tools/call", list_patterns()),
     ]);
-    let json_only = [session.headers(), vec![("Accept", "application/json")]].concat();
+    let json_only = session.accepting("application/json");
     let answers = server.post(&json_only, &batch).json();
     let answers = answers.as_array().unwrap();
     for (id, is_error) in [(1, true), (2, false)] {
@@ -172,7 +172,7 @@ fn a_session_does_not_exist_for_others() {
         for message in [&list, &cancel, &json!([list])] {
             assert_eq!(bob.post(message).status, 404, "{message}");
         }
-        let get = [bob.headers(), vec![("Accept", "text/event-stream")]].concat();
+        let get = bob.accepting("text/event-stream");
         server.get("/mcp", &get).expect_status(404);
         bob.delete().expect_status(404);
         // To Bob the session is unknown, so he may open one.

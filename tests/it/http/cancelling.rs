@@ -111,7 +111,7 @@ fn a_legacy_run_is_cancelled_on_its_session() {
     fabric.forget();
     fabric.once_run(Reply::silence());
     let mut http = server.connect();
-    let json_only = [session.headers(), vec![("Accept", "application/json")]].concat();
+    let json_only = session.accepting("application/json");
     let message = request(json!("r"), "tools/call", run(json!(0)));
     http.send_post("/mcp", &json_only, &message).unwrap();
     fabric.wait_requests("POST /chat", 1);

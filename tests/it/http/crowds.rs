@@ -112,7 +112,7 @@ fn with_all_places_held_short_requests_are_answered_and_others_refused() {
             .expect_status(200);
         refused(call.send(&mut http, "/mcp"));
         refused(http.post("/mcp", &session.headers(), &again));
-        let get = [session.headers(), vec![("Accept", "text/event-stream")]].concat();
+        let get = session.accepting("text/event-stream");
         refused(http.get("/mcp", &get));
         assert_eq!(http.get("/metrics", &[]).status, 200);
     }

@@ -137,6 +137,11 @@ impl<'s> WebSession<'s> {
         id.into_iter().chain(bearer).collect()
     }
 
+    /// The same, and what the client accepts.
+    fn accepting<'a>(&'a self, media: &'a str) -> Vec<(&'a str, &'a str)> {
+        [self.headers(), vec![("Accept", media)]].concat()
+    }
+
     #[track_caller]
     fn post(&self, message: &Value) -> Answer {
         self.server.post(&self.headers(), message)

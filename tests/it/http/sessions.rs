@@ -119,7 +119,7 @@ fn a_batch_is_answered_as_an_array() {
     assert_eq!(events.next_json()["params"]["progressToken"], "t");
     assert_eq!(events.next_json().as_array().unwrap().len(), 2);
     assert!(events.next().unwrap().is_none());
-    let json_only = [session.headers(), vec![("Accept", "application/json")]].concat();
+    let json_only = session.accepting("application/json");
     let answers = server.post(&json_only, &batch).json();
     assert_eq!(answers.as_array().unwrap().len(), 2);
     // An empty array is not sent.

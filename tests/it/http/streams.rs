@@ -49,7 +49,7 @@ fn a_new_stream_of_a_session_takes_the_place_of_the_old_one() {
         assert_eq!(answer.status, 404, "{id}");
     }
     let other = WebSession::open(&server, "2025-11-25");
-    let json = [other.headers(), vec![("Accept", "application/json")]].concat();
+    let json = other.accepting("application/json");
     assert_eq!(server.get("/mcp", &json).status, 406);
 }
 
