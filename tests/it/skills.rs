@@ -72,7 +72,7 @@ fn every_pattern_that_may_be_run_is_a_skill_whose_file_is_as_its_manifest_says()
         assert_eq!(got["skill"], *skill);
         let read = client.result("resources/read", json!({"uri": uri}));
         let contents = &read["contents"][0];
-        includes(&contents, json!({"uri": uri, "mimeType": "text/markdown"}));
+        includes(contents, json!({"uri": uri, "mimeType": "text/markdown"}));
         let text = contents["text"].as_str().unwrap();
         let (front, body) = parsed(text);
         assert_eq!(front, skill["frontmatter"]);
@@ -86,7 +86,7 @@ fn every_pattern_that_may_be_run_is_a_skill_whose_file_is_as_its_manifest_says()
         let [file] = &skill["resources"].as_array().unwrap()[..] else {
             panic!("one file: {skill}")
         };
-        includes(&file, json!({"uri": uri, "size": text.len()}));
+        includes(file, json!({"uri": uri, "size": text.len()}));
         if let Some(digest) = sha256(text.as_bytes()) {
             assert_eq!(file["digest"], digest, "{skill}");
         }
