@@ -100,7 +100,7 @@ fn a_call_is_answered_in_time_and_its_run_goes_on_on_every_wire() {
 fn answered_in_time(wire: Wire, era: Era) {
     let fabric = FakeFabric::start();
     fabric.on_run(Reply::gated(&["part ", "and rest"]));
-    let program = Program::with(&fabric).flags("--answer-within 1");
+    let program = Program::with(&fabric).flags("--answer-within 3");
     let mut client = transports::open(wire, era, program, None);
     let result = client.call(RUN, run(json!({})));
     assert_eq!(result["isError"], false, "{wire:?} {era:?} {result}");
