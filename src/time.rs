@@ -225,8 +225,10 @@ mod tests {
 
     #[test]
     fn milliseconds_have_three_digits() {
-        let found = rfc3339_to_the_millisecond(1_785_240_000_007);
-        assert_eq!(found, "2026-07-28T12:00:00.007Z");
+        assert_eq!(
+            rfc3339_to_the_millisecond(1_785_240_000_007),
+            "2026-07-28T12:00:00.007Z"
+        );
         assert_eq!(now().len(), 20);
     }
 }

@@ -130,8 +130,10 @@ fn the_shell_has_the_same_tools() {
         names.map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(listed("--list-tools").len(), 10);
-    let found = listed("--list-tools --tool fabric_get_run");
-    assert_eq!(found, ["fabric_get_run"]);
+    assert_eq!(
+        listed("--list-tools --tool fabric_get_run"),
+        ["fabric_get_run"]
+    );
     let call = ["--tool", "fabric_get_run", "--call", RUN];
     let refused = Program::new(call).run(DEADLINE);
     refused

@@ -309,8 +309,10 @@ mod tests {
         assert_eq!(ids.map(|id| sessions.is_live(id, WHO)), [true, false, true]);
         drop(first);
         open(&sessions);
-        let found = ids.map(|id| sessions.is_live(id, WHO));
-        assert_eq!(found, [false, false, true]);
+        assert_eq!(
+            ids.map(|id| sessions.is_live(id, WHO)),
+            [false, false, true]
+        );
     }
 
     #[test]
@@ -327,8 +329,10 @@ mod tests {
             .store(late, Ordering::Relaxed);
         sessions.table().forget_idle(late);
         // Of the three, two have not been used for an hour and a millisecond.
-        let found = ids.map(|id| sessions.is_live(id, WHO));
-        assert_eq!(found, [false, false, true]);
+        assert_eq!(
+            ids.map(|id| sessions.is_live(id, WHO)),
+            [false, false, true]
+        );
     }
 
     #[test]
