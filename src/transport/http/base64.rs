@@ -80,8 +80,11 @@ mod tests {
             ("=?base64?=", "=?base64?="),
             ("=?base64?SGVsbG8=", "=?base64?SGVsbG8="),
         ] {
-            let found = header_value(value.into());
-            assert_eq!(found.as_deref(), Ok(decoded), "{value}");
+            assert_eq!(
+                header_value(value.into()).as_deref(),
+                Ok(decoded),
+                "{value}"
+            );
         }
     }
 
