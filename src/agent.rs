@@ -389,10 +389,8 @@ mod tests {
         let uri: Uri = "http://issuer.example".parse().unwrap();
         let proxy = |url: &str| Some(Proxy::new(url).unwrap());
         assert_eq!(usable(None, &uri), Ok(None));
-        assert_eq!(
-            usable(proxy("http://proxy:3128"), &uri),
-            Ok(proxy("http://proxy:3128"))
-        );
+        let found = usable(proxy("http://proxy:3128"), &uri);
+        assert_eq!(found, Ok(proxy("http://proxy:3128")));
         assert!(
             usable(proxy("socks5://proxy:1080"), &uri).is_err_and(|why| why.contains("NO_PROXY"))
         );

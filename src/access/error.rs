@@ -153,10 +153,8 @@ mod tests {
                 (status, label, detail)
             );
         }
-        assert_eq!(
-            AccessError::Unavailable(Duration::ZERO).retry_after(),
-            Some(1)
-        );
+        let found = AccessError::Unavailable(Duration::ZERO).retry_after();
+        assert_eq!(found, Some(1));
         assert_eq!(AccessError::NoToken.retry_after(), None);
     }
 }

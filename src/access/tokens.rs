@@ -370,10 +370,8 @@ mod tests {
         };
         assert_eq!(table.len(), 4);
         assert_eq!(find(A), Some(("token:alice".into(), Role::Run)));
-        assert_eq!(
-            find(&format!("{A}2")),
-            Some(("token:alice".into(), Role::Run))
-        );
+        let found = find(&format!("{A}2"));
+        assert_eq!(found, Some(("token:alice".into(), Role::Run)));
         assert_eq!(find(B), Some(("token:bob.b@x-1_".into(), Role::Read)));
         assert_eq!(find("short"), Some(("token:default".into(), Role::Run)));
         for bad in ["", "alice", &A[1..], &format!("{A}1"), "#"] {
@@ -423,11 +421,8 @@ mod tests {
             assert_eq!(found, expected);
             assert!(!found.contains("aaaa") && !found.contains("bbbb"));
         }
-        assert_eq!(
-            mistake(&format!("default run {A}"), Some(B)),
-            "",
-            "the token of the environment can be rotated"
-        );
+        let found = mistake(&format!("default run {A}"), Some(B));
+        assert_eq!(found, "", "the token of the environment can be rotated");
         assert_eq!(
             mistake(&format!("default read {A}"), Some(B)),
             "line 1: this name has the role read here and run in FABRIC_MCP_AUTH_TOKEN; give it one role"
@@ -641,11 +636,8 @@ mod tests {
             (0o602, true),
         ] {
             fs::set_permissions(&bench.path, fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(
-                is_open(&fs::metadata(&bench.path).unwrap()),
-                open,
-                "{mode:o}"
-            );
+            let found = is_open(&fs::metadata(&bench.path).unwrap());
+            assert_eq!(found, open, "{mode:o}");
         }
         bench.after(1000);
         fs::set_permissions(&bench.path, fs::Permissions::from_mode(0o600)).unwrap();

@@ -472,12 +472,10 @@ mod tests {
             Value::Number(number) => Node::Number(number),
             Value::String(text) => Node::Text(text.into()),
             Value::Array(items) => Node::List(items.into_iter().map(node).collect()),
-            Value::Object(members) => Node::Object(
-                members
-                    .into_iter()
-                    .map(|(name, member)| (name.into(), node(member)))
-                    .collect(),
-            ),
+            Value::Object(members) => {
+                let member = |(name, member): (String, _)| (name.into(), node(member));
+                Node::Object(members.into_iter().map(member).collect())
+            }
         }
     }
 
@@ -534,38 +532,19 @@ mod tests {
             arguments.variables("v", "");
             texts(arguments);
         }
-        for (value, refusal) in [
-            (json!({"x": 5}), "`x` must be a string, not a number."),
-            (
-                json!({"f": "5"}),
-                "`f` must be true or false, not a string.",
-            ),
-            (
-                json!({"n": 2.5}),
-                "`n` is 2.5: it must be a number from 0 to 2.",
-            ),
-            (
-                json!({"i": 0}),
-                "`i` is 0: it must be a whole number from 1 to 9.",
-            ),
-            (
-                json!({"v": {"a": 1}}),
-                "`v.a` must be a string, not a number.",
-            ),
-            (
-                json!({"l": ["a", {}]}),
-                "`l[1]` must be a string, not an object.",
-            ),
-            (
-                json!({"y": 1}),
-                "`y` is not an argument of tool: it takes x, f, n, i, v, l.",
-            ),
-            (
-                json!({"y": 1, "l": 1, "n": 3}),
-                "`n` is 3: it must be a number from 0 to 2.",
-            ),
-            (json!([]), "`arguments` must be an object."),
+        for case in [
+            r#"{"x": 5} => `x` must be a string, not a number."#,
+            r#"{"f": "5"} => `f` must be true or false, not a string."#,
+            r#"{"n": 2.5} => `n` is 2.5: it must be a number from 0 to 2."#,
+            r#"{"i": 0} => `i` is 0: it must be a whole number from 1 to 9."#,
+            r#"{"v": {"a": 1}} => `v.a` must be a string, not a number."#,
+            r#"{"l": ["a", {}]} => `l[1]` must be a string, not an object."#,
+            r#"{"y": 1} => `y` is not an argument of tool: it takes x, f, n, i, v, l."#,
+            r#"{"y": 1, "l": 1, "n": 3} => `n` is 3: it must be a number from 0 to 2."#,
+            "[] => `arguments` must be an object.",
         ] {
+            let (value, refusal) = case.split_once(" => ").unwrap();
+            let value = serde_json::from_str(value).unwrap();
             assert_eq!(read(value, all), Err(refusal.to_owned()));
         }
     }

@@ -189,10 +189,8 @@ fn what_has_an_owner_is_named_nowhere_else() {
 #[test]
 fn the_scan_sees_code_and_nothing_else() {
     let code = "use crate::{b, c::D,\n f};\nfn y() { crate::j::k(); }\n pub(crate) fn x() {}\nuse crate::o;";
-    assert_eq!(
-        named(code).into_iter().collect::<Vec<_>>(),
-        ["b", "c", "f", "j", "o"]
-    );
+    let found = named(code).into_iter().collect::<Vec<_>>();
+    assert_eq!(found, ["b", "c", "f", "j", "o"]);
     let sources = sources();
     let has = |path: &str| sources.iter().any(|source| source.path == path);
     assert!(has("src/main.rs") && has("src/tools/mod.rs") && !has("src/fabric/fixture.rs"));

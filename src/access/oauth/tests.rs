@@ -61,12 +61,11 @@ fn a_token_is_asked_about_once_as_the_rfc_has_it() {
     let alice = format!("oauth:{}/as#alice", fake.url);
     assert_eq!((grant.identity.to_string(), grant.role), (alice, Role::Run));
     let seen = fake.seen();
-    assert_eq!(
-        seen.iter()
-            .map(|seen| seen.line.as_str())
-            .collect::<Vec<_>>(),
-        [DISCOVERY, QUESTION]
-    );
+    let found = seen
+        .iter()
+        .map(|seen| seen.line.as_str())
+        .collect::<Vec<_>>();
+    assert_eq!(found, [DISCOVERY, QUESTION]);
     assert_eq!(
         seen[1].body,
         "token=a.B-1_~%2B%2F%3D%3D&token_type_hint=access_token"
@@ -299,18 +298,12 @@ fn an_issuer_that_is_silent_is_given_up() {
         "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{\"active\": true",
     ] {
         let fake = Fake::new(move |_| FakeReply::Hang(silence.into()));
-        assert_eq!(
-            refusal(&oauth_within(&fake, Duration::from_millis(500)).0, "t"),
-            down(1),
-            "{silence}"
-        );
+        let found = refusal(&oauth_within(&fake, Duration::from_millis(500)).0, "t");
+        assert_eq!(found, down(1), "{silence}");
         let fake = Fake::bare();
         fake.script(move |_| FakeReply::Hang(silence.into()));
-        assert_eq!(
-            refusal(&oauth_within(&fake, Duration::from_millis(50)).0, "t"),
-            down(1),
-            "{silence}"
-        );
+        let found = refusal(&oauth_within(&fake, Duration::from_millis(50)).0, "t");
+        assert_eq!(found, down(1), "{silence}");
     }
 }
 
@@ -523,11 +516,8 @@ fn an_issuer_that_is_down_is_asked_in_ever_longer_steps() {
             (down(wait), 0)
         );
         if wait == 1 {
-            assert_eq!(
-                refusal(&oauth, "known"),
-                None,
-                "what was said before is good for its time"
-            );
+            let found = refusal(&oauth, "known");
+            assert_eq!(found, None, "what was said before is good for its time");
         }
         hand.pass(wait * 1000);
     }
@@ -720,11 +710,8 @@ fn scopes_are_whole_words() {
         ("fabric:run\tfabric:read", none),
         ("openid,fabric:run", none),
     ] {
-        assert_eq!(
-            judge(&json!({"scope": scope})).map(|grant| grant.role),
-            role,
-            "{scope}"
-        );
+        let found = judge(&json!({"scope": scope})).map(|grant| grant.role);
+        assert_eq!(found, role, "{scope}");
     }
     assert_eq!(judge(&json!({"scope": null})).map(|grant| grant.role), none);
 }
@@ -830,11 +817,7 @@ fn the_document_is_served_by_each_name_of_the_endpoint() {
             &format!("/.well-known/oauth-protected-resource{path}"),
             "/mcp",
         );
-        assert_eq!(
-            document.map(String::from_utf8_lossy).as_deref(),
-            Some(expected),
-            "{path}"
-        );
+        assert_eq!(document, Some(expected.as_bytes()), "{path}");
     }
     let all = "/.well-known/oauth-protected-resource/other /.well-known/oauth-protected-resource/mcp/ \
                /.well-known/oauth-protected-resources /.well-known/oauth-authorization-server /mcp";
@@ -848,14 +831,10 @@ fn challenges_lead_to_the_document() {
     let url = "resource_metadata=\"http://localhost/.well-known/oauth-protected-resource";
     let mcp = resource("http://localhost/mcp");
     let all = "scope=\"fabric:read fabric:run\"";
-    assert_eq!(
-        mcp.challenge(AccessError::NoToken),
-        Some(format!("Bearer {url}/mcp\", {all}"))
-    );
-    assert_eq!(
-        resource("http://localhost/").challenge(AccessError::NoToken),
-        Some(format!("Bearer {url}\", {all}"))
-    );
+    let found = mcp.challenge(AccessError::NoToken);
+    assert_eq!(found, Some(format!("Bearer {url}/mcp\", {all}")));
+    let found = resource("http://localhost/").challenge(AccessError::NoToken);
+    assert_eq!(found, Some(format!("Bearer {url}\", {all}")));
     assert_eq!(
         mcp.challenge(AccessError::BadToken(Flaw::EXPIRED)),
         Some(format!(
@@ -869,10 +848,8 @@ fn challenges_lead_to_the_document() {
              lacks the scope\""
         ))
     );
-    assert_eq!(
-        mcp.challenge(AccessError::Unavailable(Duration::ZERO)),
-        None
-    );
+    let found = mcp.challenge(AccessError::Unavailable(Duration::ZERO));
+    assert_eq!(found, None);
 }
 
 #[test]

@@ -378,11 +378,8 @@ mod tests {
             (&["application/json;q=0.000"], false, false),
             (&["text/html"], false, false),
         ] {
-            assert_eq!(
-                Accepts::of(values.iter().copied()),
-                Accepts { json, events },
-                "{values:?}"
-            );
+            let found = Accepts::of(values.iter().copied());
+            assert_eq!(found, Accepts { json, events }, "{values:?}");
         }
     }
 }

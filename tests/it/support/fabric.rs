@@ -170,6 +170,27 @@ impl FakeFabric {
         );
     }
 
+    /// Every run gets this reply from now on.
+    pub(crate) fn on_run(&self, reply: Reply) {
+        self.on("POST /chat", reply);
+    }
+
+    /// The next run gets this reply.
+    pub(crate) fn once_run(&self, reply: Reply) {
+        self.once("POST /chat", reply);
+    }
+
+    /// From now on, these are the names of all patterns.
+    pub(crate) fn names(&self, names: Value) {
+        self.on("GET /patterns/names", Reply::json(names));
+    }
+
+    /// From now on, the pattern has this text; `*` as in [`FakeFabric::on`].
+    pub(crate) fn text(&self, pattern: &str, text: &str) {
+        let json = json!({"Name": pattern, "Description": "", "Pattern": text});
+        self.on(&format!("GET /patterns/{pattern}"), Reply::json(json));
+    }
+
     /// Requires this `X-API-Key` from now on, like Fabric with `--api-key`.
     pub(crate) fn require_key(&self, key: &str) {
         self.shared.change(|inner| inner.key = Some(key.to_owned()));
