@@ -534,10 +534,8 @@ mod tests {
         }
         assert_eq!(taken.len(), 600);
         assert!(!all(&accounts.of("c"), Resource::Runs).is_empty());
-        assert_eq!(
-            accounts.of("a").take(Resource::Calls, 1).map(|_| ()),
-            Ok(())
-        );
+        let found = accounts.of("a").take(Resource::Calls, 1).map(|_| ());
+        assert_eq!(found, Ok(()));
     }
 
     #[test]
@@ -613,11 +611,8 @@ mod tests {
         assert_eq!(spend(now + 20 * second), Ok(()));
         assert_eq!(accounts.of("b").rate_at(1, now, true), Ok(()));
         lock(&accounts.0.ledger).forget_idle(now + 40 * second);
-        assert_eq!(
-            lock(&accounts.0.ledger).holders.len(),
-            1,
-            "only a's is used up"
-        );
+        let found = lock(&accounts.0.ledger).holders.len();
+        assert_eq!(found, 1, "only a's is used up");
     }
 
     #[test]

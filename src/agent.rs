@@ -1,4 +1,4 @@
-//! What the two clients of HTTP share in how they reach a server: name lookup, TLS, the proxy of the environment, no
+//! What the clients of HTTP share in how they reach a server: name lookup, TLS, the proxy of the environment, no
 //! redirects.
 
 use std::fmt;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ureq::http::Uri;
 use ureq::http::uri::Scheme;
@@ -17,6 +17,7 @@ use ureq::unversioned::transport::NextTimeout;
 use ureq::{Agent, Proxy, ProxyProtocol};
 
 use crate::sync::{lock, wait_while};
+use crate::text::unusable;
 use crate::url::Host;
 
 /// Most name lookups of one client at once. The system's lookup cannot be ended: with silent name servers it lasts for
@@ -73,18 +74,20 @@ fn with_tls(
         return Ok(builder);
     };
     let shown = file.display();
-    let pem = std::fs::read(file)
-        .map_err(|e| format!("SSL_CERT_FILE: cannot read {shown}: {}", e.kind()))?;
+    let refused = |why: String| {
+        format!("SSL_CERT_FILE: {why}; give a PEM file with the certificates to trust")
+    };
+    let pem = std::fs::read(file).map_err(|error| refused(unusable("file", file, &error)))?;
     let mut certificates = Vec::new();
     for item in ureq::tls::parse_pem(&pem) {
         match item {
             Ok(ureq::tls::PemItem::Certificate(certificate)) => certificates.push(certificate),
             Ok(_) => {}
-            Err(_) => return Err(format!("SSL_CERT_FILE: {shown} is not a readable PEM file")),
+            Err(_) => return Err(refused(format!("{shown} is not a readable PEM file"))),
         }
     }
     if certificates.is_empty() {
-        return Err(format!("SSL_CERT_FILE: there is no certificate in {shown}"));
+        return Err(refused(format!("there is no certificate in {shown}")));
     }
     let roots = ureq::tls::RootCerts::Specific(Arc::new(certificates));
     let tls = ureq::tls::TlsConfig::builder().root_certs(roots);
@@ -224,6 +227,39 @@ impl Resolver for Lookups {
     }
 }
 
+/// Why there was no whole answer within `time`: the predicate of a sentence about the server. Never with a part of the
+/// request: ureq's errors have none.
+pub(crate) fn explain(error: ureq::Error, time: Duration) -> String {
+    match error {
+        ureq::Error::Timeout(_) => format!("does not answer within {} s", time.as_secs_f64()),
+        ureq::Error::HostNotFound => "has a host name that cannot be resolved".to_owned(),
+        ureq::Error::ConnectProxyFailed(_) => {
+            "cannot be reached through the proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names"
+                .to_owned()
+        }
+        // rustls puts its errors into this kind.
+        ureq::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+            format!("does not speak TLS and HTTP as expected: {error}")
+        }
+        ureq::Error::Io(error) if is_out_of_sockets(&error) => {
+            format!("cannot be reached: {error}")
+        }
+        ureq::Error::Io(error) => format!("cannot be reached ({})", error.kind()),
+        ureq::Error::Tls(why) => format!("offers no secure connection: {why}"),
+        #[cfg(feature = "tls")]
+        ureq::Error::Rustls(error) => format!("offers no secure connection: {error}"),
+        ureq::Error::LargeResponseHeader(..) => {
+            "answers with headers that are too large".to_owned()
+        }
+        ureq::Error::BodyExceedsLimit(limit) => format!("answers with more than {limit} bytes"),
+        ureq::Error::ConnectionFailed => "cannot be reached".to_owned(),
+        ureq::Error::Other(other) if other.is::<NoThread>() => {
+            format!("cannot be reached ({NoThread})")
+        }
+        _ => "does not speak HTTP".to_owned(),
+    }
+}
+
 /// Out of file descriptors: ENFILE and EMFILE, which have the same numbers on every Unix, and WSAEMFILE. std has no
 /// kind for them.
 pub(crate) fn is_out_of_sockets(error: &io::Error) -> bool {
@@ -237,7 +273,6 @@ pub(crate) fn is_out_of_sockets(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     const LONG: Duration = Duration::from_secs(20);
     /// Lookups of `slow` wait for it.
@@ -354,10 +389,8 @@ mod tests {
         let uri: Uri = "http://issuer.example".parse().unwrap();
         let proxy = |url: &str| Some(Proxy::new(url).unwrap());
         assert_eq!(usable(None, &uri), Ok(None));
-        assert_eq!(
-            usable(proxy("http://proxy:3128"), &uri),
-            Ok(proxy("http://proxy:3128"))
-        );
+        let found = usable(proxy("http://proxy:3128"), &uri);
+        assert_eq!(found, Ok(proxy("http://proxy:3128")));
         assert!(
             usable(proxy("socks5://proxy:1080"), &uri).is_err_and(|why| why.contains("NO_PROXY"))
         );

@@ -5,37 +5,47 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Read, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::cli::{ExitReason, flags};
+use crate::cli::ExitReason;
 use crate::config::{MAX_FABRIC_BODY, MAX_MESSAGE};
 use crate::protocol::{Revision, Session};
 use crate::server::{Audience, Server};
 use crate::signals;
 use crate::sync::lock;
-use crate::text::{for_terminal, shown};
+use crate::text::{for_terminal, hint, shown};
 use crate::tools::{self, Policy};
 
 /// The tool that takes piped input.
 const RUN: &str = "fabric_run_pattern";
 /// The tool that shows a pattern.
 const DETAILS: &str = "fabric_get_pattern_details";
+/// Its argument that it cannot do without.
+const PATTERN: &str = "pattern_name";
 /// Its argument for the input.
 const INPUT: &str = "input_text";
 /// Its argument that stands instead.
 const INPUT_FROM: &str = "input_from";
 /// Its argument that lets it answer early.
 const WAIT: &str = "wait_seconds";
+/// How a terminal is told that the text is over.
+const END_OF_TEXT: &str = if cfg!(windows) {
+    "Ctrl-Z and Enter"
+} else {
+    "Ctrl-D"
+};
+/// How long text on stdin is waited for where none is wanted: a pipe may be inherited, and stay silent for ever.
+const STRAY_TEXT: Duration = Duration::from_millis(500);
 
-/// Calls `tool` and prints its result; true if it worked.
+/// Calls `tool` and prints its result. True: it worked, or the reader of its output has left.
 ///
 /// # Errors
-/// Why it was not called.
+/// Why it was not called, or failed. The exit code after a signal is 128 + its number.
 pub(crate) fn run(
     server: &Arc<Server>,
     tool: &str,
@@ -44,7 +54,7 @@ pub(crate) fn run(
 ) -> Result<bool, ExitReason> {
     check_name("--call", tool, &server.backend.policy)?;
     let mut arguments = parsed(arguments)?;
-    if tool == RUN && !arguments.get(WAIT).is_none_or(Value::is_null) {
+    if tool == RUN && is_given(&arguments, WAIT) {
         // The run would end with this process.
         return Err(ExitReason::usage(format!(
             "--call: a run is waited for to its end; leave {WAIT} out"
@@ -61,14 +71,18 @@ pub(crate) fn run(
             .entry("max_chars")
             .or_insert(Value::from(MAX_FABRIC_BODY));
     }
-    let stdin = io::stdin();
-    let is_given = |name| !arguments.get(name).is_none_or(Value::is_null);
-    if tool == RUN && !is_given(INPUT) && !is_given(INPUT_FROM) {
-        if stdin.is_terminal() {
-            say(&format!(
-                "no {INPUT} is given, and nothing is piped in: it runs without"
-            ));
+    // Without a pattern it is refused, and nothing need be typed for that.
+    if tool == RUN && is_given(&arguments, PATTERN) {
+        let mut inputs = [INPUT, INPUT_FROM].into_iter();
+        if let Some(given) = inputs.find(|name| is_given(&arguments, name)) {
+            refuse_stray_text(given)?;
         } else {
+            let stdin = io::stdin();
+            if stdin.is_terminal() {
+                say(&format!(
+                    "no {INPUT} is given: type or paste the text, then press {END_OF_TEXT} on a line of its own"
+                ));
+            }
             let text = input(stdin.lock())?;
             if !text.is_empty() {
                 arguments.insert(INPUT.to_owned(), Value::from(text));
@@ -82,11 +96,16 @@ pub(crate) fn run(
     });
     cancel_on_signal(&screen);
     let answer = called(server, tool, &arguments, &screen);
-    let good = screen.finish(&answer, json);
-    lock(&screen.state)
-        .lost
-        .take()
-        .map_or(Ok(good), ExitReason::unwritable)
+    let failure = screen.finish(&answer, json, server.backend.run_note);
+    if let Some(error) = lock(&screen.state).lost.take() {
+        return ExitReason::unwritable(error);
+    }
+    failure.map_or(Ok(true), |reason| {
+        Err(ExitReason {
+            code: screen.stopped.load(Ordering::Acquire).max(1),
+            reason: for_terminal(&reason).into_owned(),
+        })
+    })
 }
 
 /// Refuses a name, given with `flag`, that no tool has that `policy` offers.
@@ -95,15 +114,15 @@ pub(crate) fn check_name(flag: &str, tool: &str, policy: &Policy) -> Result<(), 
     if names().any(|name| name == tool) {
         return Ok(());
     }
-    let prefixed = format!("fabric_{tool}");
-    let hint = match names().find(|name| *name == prefixed) {
-        Some(name) => format!("did you mean {name}?"),
-        None => flags::hint(tool, names(), "the tools are"),
-    };
+    let hint = hint(tool, names(), "the tools are");
     let shown: String = tool.chars().take(64).flat_map(char::escape_debug).collect();
     Err(ExitReason::usage(format!(
         "{flag}: there is no tool \"{shown}\"; {hint}"
     )))
+}
+
+fn is_given(arguments: &Map<String, Value>, name: &str) -> bool {
+    !arguments.get(name).is_none_or(Value::is_null)
 }
 
 fn parsed(arguments: Option<&str>) -> Result<Map<String, Value>, ExitReason> {
@@ -133,7 +152,31 @@ fn parsed(arguments: Option<&str>) -> Result<Map<String, Value>, ExitReason> {
     }
 }
 
-/// Reads piped input to its end.
+/// Refuses text on stdin beside the argument that is `given`. Blank lines are none.
+fn refuse_stray_text(given: &'static str) -> Result<(), ExitReason> {
+    if io::stdin().is_terminal() {
+        return Ok(());
+    }
+    let (sender, receiver) = mpsc::channel();
+    let look = move || {
+        let mut bytes = io::stdin().lock().bytes().map_while(Result::ok);
+        if bytes.any(|byte| !byte.is_ascii_whitespace()) && sender.send(()).is_err() {
+            say(&format!(
+                "what is piped in is not read, since {given} is given"
+            ));
+        }
+    };
+    // Without this thread, stdin is not looked at.
+    let _ = thread::Builder::new().name("stdin".into()).spawn(look);
+    match receiver.recv_timeout(STRAY_TEXT) {
+        Err(_) => Ok(()),
+        Ok(()) => Err(ExitReason::usage(format!(
+            "--call: text is piped in, and {given} is given too; leave one of them out (in a loop: </dev/null)"
+        ))),
+    }
+}
+
+/// Reads to its end what is piped in or typed.
 fn input(stdin: impl Read) -> Result<String, ExitReason> {
     let mut bytes = Vec::new();
     stdin
@@ -161,8 +204,8 @@ fn cancel_on_signal(screen: &Arc<Screen>) {
     let _ = thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
-            signals.wait();
-            screen.stopped.store(true, Ordering::Release);
+            let code = signals.wait().exit_code();
+            screen.stopped.store(code, Ordering::Release);
         });
 }
 
@@ -191,7 +234,8 @@ struct Screen {
     text_wanted: bool,
     /// After so much silence the run is given up.
     idle_timeout: Duration,
-    stopped: AtomicBool,
+    /// The exit code, once the call must stop; 0 before that.
+    stopped: AtomicU8,
     state: Mutex<CallState>,
 }
 
@@ -234,71 +278,73 @@ impl Screen {
         if let Err(error) = out.write_all(shown.as_bytes()).and_then(|()| out.flush()) {
             // The reader has gone: cancel, since the rest would cost money.
             state.lost = Some(error);
-            self.stopped.store(true, Ordering::Release);
+            self.stopped.store(1, Ordering::Release);
         }
         state.printed = true;
         state.ended_line = text.ends_with('\n');
     }
 
-    /// Prints the end of a call; true if it worked.
-    fn finish(&self, answer: &Value, json: bool) -> bool {
+    /// Prints the end of a call. Returns why it failed, if it did.
+    fn finish(&self, answer: &Value, json: bool, note: Option<&str>) -> Option<String> {
         let mut state = lock(&self.state);
         tell(&mut state);
         let result = &answer["result"];
-        let texts = result["content"]
-            .as_array()
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        let text = |item: &Value| item["text"].as_str().unwrap_or_default().to_owned();
+        let content = result["content"].as_array();
+        let texts = content.into_iter().flatten();
+        let mut texts = texts.map(|item| item["text"].as_str().unwrap_or_default());
         let good = result.is_object() && result["isError"] != true;
+        let first = match answer["error"]["message"].as_str() {
+            Some(refused) => refused,
+            None => texts.next().unwrap_or_default(),
+        };
+        let rest: Vec<&str> = texts.collect();
         if json {
-            // Of a failure, only the error.
-            let error = if answer["error"].is_object() {
-                &answer["error"]
-            } else {
-                &result["_meta"]["error"]
-            };
-            let shown = if good {
-                &result["structuredContent"]
-            } else {
-                error
+            let shown = match good {
+                true => result["structuredContent"].clone(),
+                false => failure(answer, &rest),
             };
             self.print(&mut state, &format!("{shown:#}\n"));
         } else if good && !state.printed {
-            let text = texts.first().map(text).unwrap_or_default();
-            match serde_json::from_str::<Value>(&text) {
+            match serde_json::from_str::<Value>(first) {
                 // Indented for people.
                 Ok(value) if io::stdout().is_terminal() => {
                     self.print(&mut state, &format!("{value:#}"))
                 }
-                _ => self.print(&mut state, &text),
+                _ => self.print(&mut state, first),
             }
         } else if !good && !state.printed {
             // What had arrived before it failed.
-            let partial: Vec<String> = texts.iter().skip(1).map(text).collect();
-            self.print(&mut state, &partial.join("\n"));
+            self.print(&mut state, &rest.join("\n"));
         }
         if state.printed && !state.ended_line {
             self.print(&mut state, "\n");
         }
-        if state.lost.is_some() {
-            return good;
+        if !good {
+            return Some(first.to_owned());
         }
-        let said: Vec<String> = if good {
-            // Warnings.
-            texts.iter().skip(1).map(text).collect()
-        } else {
-            let refused = answer["error"]["message"].as_str();
-            vec![refused.map_or_else(
-                || texts.first().map(text).unwrap_or_default(),
-                str::to_owned,
-            )]
-        };
-        for text in said {
-            say(&text);
+        if state.lost.is_none() {
+            // The note was said before the output.
+            let warnings = rest.into_iter().filter(|text| Some(*text) != note);
+            warnings.for_each(say);
         }
-        good
+        None
     }
+}
+
+/// A failure for `--json`: its error, the id of its run where that is kept, and what had arrived.
+fn failure(answer: &Value, partial: &[&str]) -> Value {
+    let meta = &answer["result"]["_meta"];
+    let mut shown = match &answer["error"] {
+        Value::Null => meta["error"].clone(),
+        error => error.clone(),
+    };
+    if meta["run_id"].is_string() {
+        shown["run_id"] = meta["run_id"].clone();
+    }
+    if !partial.is_empty() {
+        shown["output_text"] = partial.join("\n").into();
+    }
+    shown
 }
 
 /// Says something on stderr. Fails if that is closed.
@@ -356,7 +402,7 @@ impl Audience for Screen {
 
     fn stopped(&self) -> bool {
         tell(&mut lock(&self.state));
-        self.stopped.load(Ordering::Acquire)
+        self.stopped.load(Ordering::Acquire) != 0
     }
 }
 

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use crate::access::Access;
+use crate::access::{Access, LONGEST_PROBE};
 use crate::config::{self, Config};
 use crate::fabric::{Cause, Chat, Client, Error, Event, Kind, Name, NoWait, Wait};
 use crate::protocol::Revision;
 use crate::server::Server;
-use crate::text::{WIDTH, wrapped};
+use crate::text::{WIDTH, counted, wrapped};
 use crate::url::{Authority, Host};
 
 /// The default port of `fabric --serve`.
@@ -69,9 +69,10 @@ pub(crate) enum Look {
 pub(crate) fn log_connection(client: &Client) {
     match client.pattern_names(&no_wait()) {
         Ok(names) if !client.has_fabric() => {
-            let count = names.len();
-            log::info!("Reading {count} patterns from --patterns-dir, without any Fabric.");
+            let patterns = counted(names.len(), "pattern");
+            log::info!("Reading {patterns} from --patterns-dir, without any Fabric.");
         }
+        Ok(names) if names.is_empty() => log::warn!("{}", Cause::NoPatterns),
         Ok(_) => log::info!("Successfully connected to Fabric API at {}.", client.url()),
         Err(error) => log::error!(
             "Failed to connect to Fabric API at {}. Details: {}",
@@ -104,7 +105,9 @@ pub(crate) fn run(
     if reachable {
         ask_for_the_rest(client, config, &mut report)?;
     }
-    match access.probe() {
+    match patiently(report.say, "the OAuth issuer", LONGEST_PROBE, || {
+        access.probe()
+    }) {
         Some(Ok(works)) => report.line(true, "OAuth", &works)?,
         Some(Err(why)) => {
             report.line(false, "OAuth", "does not work")?;
@@ -131,7 +134,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
         Err(error) => {
             let key = match error.cause {
                 Some(Cause::KeyMissing) => Some(KeyStatus::MISSING),
-                Some(Cause::KeyRefused) => Some(KeyStatus::REFUSED),
+                Some(Cause::KeyRefused | Cause::KeyPlaceholder) => Some(KeyStatus::REFUSED),
                 _ => None,
             };
             match key {
@@ -150,7 +153,10 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
     };
     // The second request measures the latency: the first one also connects.
     let again = Instant::now();
-    let latency = match client.pattern_names(&no_wait()) {
+    let second = patiently(report.say, "the list once more", limit, || {
+        client.pattern_names(&no_wait())
+    });
+    let latency = match second {
         Ok(_) => again.elapsed(),
         Err(_) => again.duration_since(started),
     };
@@ -159,7 +165,9 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
         true,
         &format!("{url} answers in {} ms", milliseconds(latency)),
     )?;
-    let key = key_status(config);
+    let key = patiently(report.say, "Fabric's answer without the key", limit, || {
+        key_status(config)
+    });
     report.key(key)?;
     if key == KeyStatus::UNUSED {
         report.found(Cause::KeyNotAskedFor, &[]);
@@ -219,7 +227,7 @@ fn other_port(config: &Config) -> Option<String> {
 fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) -> io::Result<()> {
     let wait = no_wait();
     let limit = config.fabric.request_timeout;
-    let models = "Fabric's list of models, for which it asks every vendor";
+    let models = "Fabric's list of models from all vendors";
     match patiently(report.say, models, config.fabric.models_timeout, || {
         client.models(&wait)
     }) {
@@ -232,14 +240,15 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) -
             let count = models.models.len();
             report.fabric("models", count);
             report.fabric("vendors", vendors);
-            let plural = if vendors == 1 { "" } else { "s" };
             report.line(
                 count > 0,
                 "models",
-                &format!("{count}, from {vendors} vendor{plural}"),
+                &format!("{count}, from {}", counted(vendors, "vendor")),
             )?;
             if count == 0 {
                 report.found(Cause::NoModels, &[]);
+            } else if !config.demo {
+                report.default_model(&config.policy.default_model, &models.models)?;
             }
         }
         Err(error) if error.cause == Some(Cause::NeedsFabric) => {}
@@ -472,6 +481,23 @@ impl<'a> Report<'a> {
         self.line(good, "key", text)
     }
 
+    /// The model of runs that name none, among those that Fabric lists.
+    fn default_model(&mut self, model: &str, listed: &[String]) -> io::Result<()> {
+        let is_listed = listed.iter().any(|one| one.eq_ignore_ascii_case(model));
+        let name = match model {
+            "" => "Fabric's own",
+            _ if is_listed => model,
+            _ => {
+                let why = format!("--default-model: Fabric lists no model {model}.");
+                self.found(Cause::Settings, &[("why", &why)]);
+                let text = format!("{model}, which Fabric does not list");
+                return self.line(false, "default model", &text);
+            }
+        };
+        let text = format!("{name}; only a run shows whether it works");
+        self.line(true, "default model", &text)
+    }
+
     /// What this program speaks, which needs no Fabric.
     fn protocol(&mut self, tools: usize) -> io::Result<()> {
         let revisions = Revision::ALL.map(Revision::name);
@@ -646,6 +672,30 @@ mod tests {
                 env!("CARGO_PKG_VERSION")
             )
         );
+    }
+
+    #[test]
+    fn the_default_model_is_looked_up_but_not_tried() {
+        let listed = ["GPT-x".to_owned()];
+        for (model, said) in [
+            (
+                "",
+                "ok  default model   Fabric's own; only a run shows whether it works\n",
+            ),
+            (
+                "gpt-x",
+                "ok  default model   gpt-x; only a run shows whether it works\n",
+            ),
+            (
+                "y",
+                "--  default model   y, which Fabric does not list\n\nWarning: --default-model: Fabric lists no model y.",
+            ),
+        ] {
+            let text = written(Look::Plain, false, |report| {
+                report.default_model(model, &listed).unwrap();
+            });
+            assert!(text.contains(said), "{text}");
+        }
     }
 
     #[test]

@@ -79,8 +79,8 @@ table! {
         /// 401 and 403.
         ApiUnauthorized = of_fabric(
             "fabric-api-unauthorized",
-            "Fabric refused the API key",
-            "Fabric refused the key: 401, 403",
+            "No valid API key for Fabric",
+            "Fabric's API key is missing or wrong: 401, 403",
         );
         /// Any other 5xx.
         FabricInternal = of_fabric(
@@ -128,7 +128,7 @@ table! {
         /// The caller's role does not allow it.
         Forbidden = of_caller(
             "forbidden",
-            "Not allowed for this caller",
+            "Not allowed",
             "The caller's role or scope does not allow it",
         );
         /// Workers and queue are full, or the rate limit was hit.
@@ -276,8 +276,8 @@ table! {
         /// A run took longer than it may: our limit, and no failure of Fabric.
         RunTimeout = problem(
             "",
-            "Fabric at {url} did not finish {request} within {limit} s ({flag}).",
-            "If that is how slow it is, raise that limit.",
+            "The run at Fabric ({url}) took longer than {limit} s ({flag}), so it was ended.",
+            "Ask for less, or raise that limit.",
         );
         /// The request was not read in time.
         Unread = problem(
@@ -297,7 +297,8 @@ table! {
         BrokeOff = problem(
             "",
             "The connection to Fabric at {url} broke off in the middle of the answer to {request}.",
-            "The logs of Fabric, and of a proxy before it, tell why.",
+            "Try again if the rest is needed; if it happens again, the logs of Fabric, and of a \
+             proxy before it, tell why.",
         );
         /// The proxy from the environment does not connect, for `{why}`.
         Proxy = problem(
@@ -412,6 +413,14 @@ table! {
             "Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; it may \
              have changed.",
         );
+        /// The same, and the key reads like a placeholder.
+        KeyPlaceholder = problem(
+            "key-placeholder",
+            "Fabric at {url} refuses the key (HTTP {status}): FABRIC_API_KEY holds a placeholder \
+             that nothing has replaced.",
+            "Put the key itself there, in the client's env; or start the client from a shell \
+             where FABRIC_API_KEY is set.",
+        );
         /// 404: another program, or another path.
         NotFound = problem(
             "not-found",
@@ -429,7 +438,7 @@ table! {
         RefusedRequest = problem(
             "",
             "Fabric at {url} refused {request} (HTTP {status}).",
-            "Its own log tells why.",
+            "Look into Fabric's own log: it tells why.",
         );
         /// 502, 503 or 504: a proxy answers, but Fabric does not.
         BadGateway = problem(
@@ -442,7 +451,7 @@ table! {
         Failed = problem(
             "",
             "Fabric at {url} failed on {request} (HTTP {status}).",
-            "Its own log tells why.",
+            "Look into Fabric's own log: it tells why.",
         );
         /// An answer that is not Fabric's.
         NotFabric = problem(

@@ -831,10 +831,8 @@ mod tests {
             .lines()
             .map(|line| line.split_once("Z ").unwrap())
             .collect();
-        assert_eq!(
-            lines.iter().map(|(_, rest)| *rest).collect::<Vec<_>>(),
-            expected
-        );
+        let found = lines.iter().map(|(_, rest)| *rest).collect::<Vec<_>>();
+        assert_eq!(found, expected);
         // 2026-07-28T12:00:00.000
         assert!(
             lines

@@ -24,6 +24,8 @@
 //!    [`runs`] keeps what a run made, so that it outlives the call.
 //! 6. [`protocol`] writes the result as its revision has it, and the transport sends it.
 //!
+//! With `--connect` the messages of stdin go another way: [`connect`] passes them on to such a server over HTTP.
+//!
 //! Reading a message never blocks on Fabric; calls do. There is no async runtime: each connection and each call has a
 //! thread, and everything is bounded. This file wires the parts together and maps results to exit codes: 0 for success,
 //! 1 for failure, 2 for a mistake in a flag or variable.
@@ -31,11 +33,13 @@
 mod access;
 mod account;
 mod agent;
+mod base64;
 mod call;
 mod check;
 mod cli;
 mod clients;
 mod config;
+mod connect;
 mod demo;
 mod error;
 mod fabric;
@@ -72,7 +76,8 @@ use account::{Accounts, Bounds, Resource};
 use check::Look;
 use cli::{Command, ExitReason, Generate};
 use clients::install;
-use config::{Config, MAX_QUEUED_RUNS, MODEL_VARIABLE, Transport};
+use config::{Config, Connect, MAX_QUEUED_RUNS, MODEL_VARIABLE, OWN_VARIABLE, Transport};
+use connect::Relay;
 use demo::{Demo, Folders};
 use fabric::{Catalog, Client};
 use log::Level;
@@ -115,11 +120,16 @@ Clients start it themselves. What you may want to type instead:
 fn main() -> ExitCode {
     let variables = std::env::vars_os().filter(|(_, value)| !value.is_empty());
     let variables = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-    let models = variables.filter(|(name, _)| name.starts_with(MODEL_VARIABLE));
+    let is_ours = |name: &str| {
+        [MODEL_VARIABLE, OWN_VARIABLE]
+            .iter()
+            .any(|own| name.starts_with(own))
+    };
+    let variables = variables.filter(|(name, _)| is_ours(name));
     let command = cli::parse(
         std::env::args_os().skip(1),
         &|name| std::env::var_os(name),
-        &models.collect::<Vec<_>>(),
+        &variables.collect::<Vec<_>>(),
         &cli::read_secret,
     );
     let code = command.and_then(run).unwrap_or_else(|exit| {
@@ -140,9 +150,12 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
     let good = match command {
         Command::Help(how_much) => print(&cli::help(how_much)),
         Command::Version => print(&format!("{}\n", cli::version())),
-        Command::ListTools { policy } => {
+        Command::ListTools { policy, json } => {
             check_tools(&policy)?;
-            print(&tools::catalogue(&policy))
+            print(&match json {
+                true => server::tools_json(&policy),
+                false => tools::catalogue(&policy),
+            })
         }
         Command::Generate(what) => generate(&what),
         Command::Install {
@@ -185,6 +198,12 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             server.backend.runs.interrupt_all();
             called
         }
+        Command::Connect { is_check, settings } => match is_check {
+            true => connect::check(&settings)
+                .map_err(ExitReason::failed)
+                .and_then(|report| print(&report)),
+            false => relay(&settings).map(|()| true),
+        },
         Command::Check { json, config } => {
             // `--check` keeps no runs.
             let mut config = *config;
@@ -319,6 +338,7 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), E
         runs: Runs::new(config.kept.keep, folder, &accounts),
         settings: config.kept.clone(),
         lists,
+        run_note: config.demo.then_some(demo::NOTE),
         accounts,
     };
     Ok((Arc::new(Server::new(backend)), config, demo))
@@ -404,6 +424,32 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
         log::warn!("the connection to Fabric is not tested, and signals are not handled: {error}");
     }
     let served = stdio.serve(io::stdin().lock());
+    served.map_err(|error| ExitReason::failed(format!("stdin cannot be read: {error}")))
+}
+
+/// Passes messages on to the server of `settings`.
+fn relay(settings: &Connect) -> Result<(), ExitReason> {
+    heap::tune();
+    let left = || {
+        logging::flush(LOG_FLUSH);
+        exit(0)
+    };
+    let relay = Relay::new(settings, io::stdout(), left).map_err(ExitReason::usage)?;
+    let relay = Arc::new(relay);
+    logging::start(settings.log_level, settings.log_format);
+    logging::install_panic_hook();
+    let mut signals = signals::install(false);
+    let behind = relay.clone();
+    let begun = thread::Builder::new().name("behind".into()).spawn(move || {
+        let signal = signals.wait();
+        log::info!("{}: ending", signal.name());
+        behind.leave();
+        left();
+    });
+    if let Err(error) = begun {
+        log::warn!("signals are not handled: {error}");
+    }
+    let served = relay.serve(io::stdin().lock());
     served.map_err(|error| ExitReason::failed(format!("stdin cannot be read: {error}")))
 }
 

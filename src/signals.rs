@@ -33,6 +33,15 @@ impl Signal {
             Signal::Hangup => "SIGHUP",
         }
     }
+
+    /// The exit code of a process that it ends: 128 + its number.
+    pub(crate) fn exit_code(self) -> u8 {
+        128 + match self {
+            Signal::Hangup => 1,
+            Signal::Interrupt => 2,
+            Signal::Terminate => 15,
+        }
+    }
 }
 
 #[cfg(unix)]

@@ -1,7 +1,11 @@
 //! Text functions that several modules share: percent-encoding, quoting, wrapping, edit distance.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use crate::config::MAX_NAME;
 
 /// Percent-encodes all but RFC 3986's unreserved characters, so that any text is one segment of a URL's path.
 pub(crate) fn percent_encode(text: &str) -> String {
@@ -58,6 +62,29 @@ pub(crate) fn for_terminal(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// A number of things: the noun, in the singular, gets an s unless there is one.
+pub(crate) fn counted(number: impl Display, noun: &str) -> String {
+    let number = number.to_string();
+    let plural = if number == "1" { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
+/// Why a `path` that a person gave cannot be used as the `kind` of thing it should be: a file or folder.
+pub(crate) fn unusable(kind: &str, path: &Path, error: &io::Error) -> String {
+    let path = shown(&path.to_string_lossy(), 1024);
+    match error.kind() {
+        ErrorKind::NotFound => format!("no such {kind}: \"{path}\""),
+        ErrorKind::PermissionDenied => format!("no permission for the {kind} \"{path}\""),
+        ErrorKind::NotADirectory | ErrorKind::IsADirectory | ErrorKind::AlreadyExists => {
+            format!("not a {kind}: \"{path}\"")
+        }
+        _ => format!("cannot use the {kind} \"{path}\": {error}"),
+    }
+}
+
+/// Most names that are suggested at once.
+const MOST_MEANT: usize = 5;
+
 /// Line width of texts for people, in characters.
 pub(crate) const WIDTH: usize = 80;
 
@@ -81,6 +108,86 @@ pub(crate) fn wrapped(text: &str, indent: usize) -> String {
         column += length;
     }
     shown
+}
+
+/// Whether a secret reads like a placeholder that a person or a client should have replaced: `${env:NAME}`, `{{name}}`,
+/// `<key>`, `%NAME%`, `$NAME`, `YOUR_KEY`.
+pub(crate) fn is_placeholder(secret: &str) -> bool {
+    let within = |(open, close)| {
+        let rest = secret.strip_prefix(open);
+        rest.is_some_and(|rest: &str| rest.len() > 1 && rest.ends_with::<char>(close))
+    };
+    let is_name = |name: &str| {
+        let is_upper = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+        name.starts_with(|c: char| c.is_ascii_uppercase()) && name.chars().all(is_upper)
+    };
+    let lower = secret.to_ascii_lowercase();
+    [("${", '}'), ("{", '}'), ("<", '>'), ("%", '%')]
+        .into_iter()
+        .any(within)
+        || secret.strip_prefix('$').is_some_and(is_name)
+        || lower.starts_with("your_")
+        || lower.starts_with("your-")
+}
+
+/// `A, B or C`.
+pub(crate) fn either(names: &[&str]) -> String {
+    match names {
+        [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+/// What to give instead of `wanted`: the candidates that may be meant, or `all` of them.
+pub(crate) fn hint<'a>(
+    wanted: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+    all: &str,
+) -> String {
+    let candidates: Vec<&str> = candidates.into_iter().collect();
+    match meant(wanted, &candidates).as_slice() {
+        [] => format!("{all} {}", candidates.join(", ")),
+        names => format!("did you mean {}?", either(names)),
+    }
+}
+
+/// The candidates, [`MOST_MEANT`] at most, that have `wanted` in them (of 3 characters at least, whatever its case and
+/// punctuation) or begin it; else the one that it is most likely a typing error for.
+pub(crate) fn meant<'a>(wanted: &str, candidates: &[&'a str]) -> Vec<&'a str> {
+    let plain = |name: &str| {
+        name.replace(|c: char| !c.is_alphanumeric(), "")
+            .to_lowercase()
+    };
+    let word = plain(wanted);
+    let has = |name: &str| name.contains(&word) || word.starts_with(name);
+    let found = candidates.iter().copied().filter(|name| has(&plain(name)));
+    let found: Vec<&str> = found.collect();
+    match found.len() {
+        1..=MOST_MEANT if word.len() >= 3 => found,
+        _ => closest(wanted, candidates.iter().copied())
+            .into_iter()
+            .collect(),
+    }
+}
+
+/// The candidate that `wanted` is most likely a typing error for: the edit distance is at most a third of its length, and
+/// at most 3.
+pub(crate) fn closest<'a>(
+    wanted: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let wanted: Vec<char> = wanted.chars().take(MAX_NAME).collect();
+    candidates
+        .into_iter()
+        .map(|candidate| {
+            (
+                edit_distance(&wanted, &candidate.chars().collect::<Vec<_>>()),
+                candidate,
+            )
+        })
+        .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).min(3))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
 }
 
 /// The edit distance between two texts: insertions, deletions, substitutions and swaps of neighbours (optimal string
@@ -126,6 +233,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_one_has_no_plural() {
+        let runs = [0, 1, 2].map(|number| counted(number, "run"));
+        assert_eq!(runs, ["0 runs", "1 run", "2 runs"]);
+    }
+
+    #[test]
     fn whatever_is_encoded_is_one_segment_and_comes_back() {
         for (text, encoded) in [
             ("", ""),
@@ -161,6 +274,66 @@ mod tests {
         );
         let text = "a\tb\r\n\u{e9}\u{1f600}\u{202f}";
         assert!(matches!(for_terminal(text), Cow::Borrowed(same) if same == text));
+    }
+
+    #[test]
+    fn placeholders_are_told_from_secrets() {
+        for (secret, expected) in [
+            ("${env:FABRIC_API_KEY}", true),
+            ("${FABRIC_API_KEY}", true),
+            ("{env:FABRIC_API_KEY}", true),
+            ("{{api_key}}", true),
+            ("$FABRIC_API_KEY", true),
+            ("%FABRIC_API_KEY%", true),
+            ("<key>", true),
+            ("YOUR_TOKEN", true),
+            ("your-api-key", true),
+            ("", false),
+            ("$", false),
+            ("{", false),
+            ("$2b$12$abc", false),
+            ("$ecret", false),
+            ("yours", false),
+            ("sk-${x}", false),
+            ("a{b}", false),
+        ] {
+            assert_eq!(is_placeholder(secret), expected, "{secret}");
+        }
+    }
+
+    #[test]
+    fn typing_errors_and_parts_of_names_are_recognised() {
+        let names = [
+            "claude-desktop",
+            "claude-code",
+            "vscode",
+            "codex",
+            "gemini-cli",
+            "a1b",
+            "a2b",
+            "a3b",
+        ];
+        for (wanted, expected) in [
+            ("claude", &["claude-desktop", "claude-code"][..]),
+            ("VS Code", &["vscode"]),
+            ("code", &["claude-code", "vscode", "codex"]),
+            ("Gemini", &["gemini-cli"]),
+            ("codex-cli", &["codex"]),
+            ("vscod", &["vscode"]),
+            ("claude-cod", &["claude-code"]),
+            ("co", &[]),
+            ("emacs", &[]),
+            ("", &[]),
+        ] {
+            assert_eq!(meant(wanted, &names), expected, "{wanted}");
+        }
+        assert!(meant(&"x".repeat(100_000), &names).is_empty());
+        assert_eq!(hint("vscodd", names, "give"), "did you mean vscode?");
+        assert_eq!(hint("emacs", ["a", "b"], "give one of"), "give one of a, b");
+        assert_eq!(either(&["a", "b", "c"]), "a, b or c");
+        for (wanted, found) in [("prot", Some("port")), ("allowed", None), ("PORT", None)] {
+            assert_eq!(closest(wanted, ["port", "allow"]), found, "{wanted}");
+        }
     }
 
     #[test]

@@ -361,11 +361,8 @@ mod tests {
             ("[0:0::1]", "[::1]"),
             ("[::FFFF:10.0.0.1]:1", "[::ffff:10.0.0.1]:1"),
         ] {
-            assert_eq!(
-                Authority::parse(given).map(|a| a.to_string()).as_deref(),
-                Ok(written),
-                "{given}"
-            );
+            let authority = Authority::parse(given).unwrap();
+            assert_eq!(authority.to_string(), written, "{given}");
         }
     }
 
@@ -416,17 +413,12 @@ mod tests {
             ("0.0.0.0", false),
             ("::ffff:10.0.0.1", false),
         ] {
-            assert_eq!(
-                Host::parse(given).map(|host| host.is_loopback()),
-                Ok(loopback),
-                "{given}"
-            );
+            let found = Host::parse(given).map(|host| host.is_loopback());
+            assert_eq!(found, Ok(loopback), "{given}");
         }
         assert_eq!(Host::parse("a:80"), part(PORT));
-        assert_eq!(
-            Host::parse("[::ffff:10.0.0.1]").unwrap().address(),
-            "10.0.0.1".parse().ok()
-        );
+        let found = Host::parse("[::ffff:10.0.0.1]").unwrap().address();
+        assert_eq!(found, "10.0.0.1".parse().ok());
     }
 
     #[test]
@@ -435,14 +427,8 @@ mod tests {
             ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
             ("http://127.0.0.1:8080/", "http://127.0.0.1:8080"),
             ("HTTP://Fabric.Example", "http://fabric.example"),
-            (
-                "http://fabric.example/API/v1//",
-                "http://fabric.example/API/v1",
-            ),
-            (
-                "http://fabric.example/a@b/%20",
-                "http://fabric.example/a@b/%20",
-            ),
+            ("http://fabric/API/v1//", "http://fabric/API/v1"),
+            ("http://fabric/a@b/%20", "http://fabric/a@b/%20"),
             ("http://[::1]:8080/x", "http://[::1]:8080/x"),
             ("http://[0:0:0:0:0:0:0:1]", "http://[::1]"),
             ("http://my_fabric:1", "http://my_fabric:1"),
@@ -464,82 +450,50 @@ mod tests {
         let colons = "the URL has too many colons; an IPv6 address goes in brackets, as in http://[::1]:8080";
         let ends = "the URL must end with the path, without ? or #; give something like http://127.0.0.1:8080";
         let no_host = "the URL has no host; give something like http://127.0.0.1:8080";
+        let example = "give something like http://127.0.0.1:8080";
+        let empty = format!("the URL is empty; {example}");
+        let meant = |url: &str| format!("the URL has no scheme; did you mean http://{url}?");
+        let encode =
+            |what: &str| format!("the URL's path must not hold {what}; write it percent-encoded");
+        let no_tls = if cfg!(feature = "tls") { user } else { NO_TLS };
+        let bracket = "the URL's IPv6 address lacks its closing bracket";
+        let address =
+            "what the URL has in brackets is not an IPv6 address; write it like http://[::1]:8080";
+        let after = "after the URL's IPv6 address only a port may follow, as in [::1]:8080";
+        // Hosts and ports are judged as above.
         for (given, reason) in [
-            (
-                "",
-                "the URL is empty; give something like http://127.0.0.1:8080",
-            ),
-            (
-                "localhost:8080",
-                "the URL has no scheme; did you mean http://localhost:8080?",
-            ),
-            (
-                "//fabric/api",
-                "the URL has no scheme; did you mean http://fabric/api?",
-            ),
-            (
-                "[::1]:8080",
-                "the URL has no scheme; did you mean http://[::1]:8080?",
-            ),
+            ("", &*empty),
+            ("localhost:8080", &meant("localhost:8080")),
+            ("//fabric/api", &meant("fabric/api")),
+            ("[::1]:8080", &meant("[::1]:8080")),
             ("joe:pass@fabric", scheme),
             ("fabric?key=pass", scheme),
             ("ftp://fabric", scheme),
             ("http:/fabric", scheme),
             ("http:\\\\fabric", scheme),
             ("http://joe:pass@fabric:8080", user),
-            (
-                "https://pass@fabric",
-                if cfg!(feature = "tls") { user } else { NO_TLS },
-            ),
+            ("https://pass@fabric", no_tls),
             ("http://joe:pa/ss@fabric", port),
             ("http://joe:pass/@fabric", port),
             ("http://fabric/?key=pass", ends),
             ("http://fabric?key=pass", ends),
             ("http://fabric#pass", ends),
-            ("http://", no_host),
             ("http:///patterns", no_host),
-            ("http://:8080", no_host),
-            ("http://fabric:", port),
-            ("http://fabric:0", port),
             ("http://fabric:65536", port),
-            ("http://fabric:+80", port),
-            ("http://[::1]:", port),
-            ("http://fab ric", host),
             ("http://fäbric", host),
             ("http://fabric\r\nX: y", host),
             ("http://::1:8080", colons),
-            (
-                "http://[::1",
-                "the URL's IPv6 address lacks its closing bracket",
-            ),
-            (
-                "http://[fabric]",
-                "what the URL has in brackets is not an IPv6 address; write it like http://[::1]:8080",
-            ),
-            (
-                "http://[::1]8080",
-                "after the URL's IPv6 address only a port may follow, as in [::1]:8080",
-            ),
-            (
-                "http://fabric/a b",
-                "the URL's path must not hold  ; write it percent-encoded",
-            ),
-            (
-                "http://fabric/a\nb",
-                "the URL's path must not hold \\n; write it percent-encoded",
-            ),
-            (
-                "http://fabric/{x}",
-                "the URL's path must not hold {; write it percent-encoded",
-            ),
+            ("http://[::1", bracket),
+            ("http://[fabric]", address),
+            ("http://[::1]8080", after),
+            ("http://fabric/a b", &encode(" ")),
+            ("http://fabric/a\nb", &encode("\\n")),
+            ("http://fabric/{x}", &encode("{")),
         ] {
             let error = base_url(given).expect_err(given);
             assert_eq!(error, reason, "{given}");
-            assert!(
-                !error.contains("pass") || error.contains("password"),
-                "{error}"
-            );
-            assert!(!error.contains("joe"), "{error}");
+            let bare = error.replace("password", "");
+            assert!(!bare.contains("pass") && !bare.contains("joe"), "{error}");
         }
     }
 
@@ -571,16 +525,8 @@ mod tests {
         for (text, origin, path) in [
             ("https://As.example", "https://As.example", ""),
             ("https://as.example/", "https://as.example", ""),
-            (
-                "https://as.example:8443/Tenant/1/",
-                "https://as.example:8443",
-                "/Tenant/1",
-            ),
-            (
-                "http://127.0.0.1:80/a@b/%20",
-                "http://127.0.0.1:80",
-                "/a@b/%20",
-            ),
+            ("https://as:8443/Tenant/1/", "https://as:8443", "/Tenant/1"),
+            ("http://127.0.0.1:80/a@b", "http://127.0.0.1:80", "/a@b"),
             ("http://[::1]:9/x", "http://[::1]:9", "/x"),
             ("http://LOCALHOST", "http://LOCALHOST", ""),
         ] {
@@ -601,6 +547,7 @@ mod tests {
         let blank = "the URL's path must not hold  ; write it percent-encoded";
         let host = "the URL's host may only hold letters, digits, - . and _; write other names in punycode";
         let no_host = "the URL has no host";
+        let bracket = "the URL's IPv6 address lacks its closing bracket";
         for (text, why) in [
             ("", scheme),
             ("as.example", scheme),
@@ -614,33 +561,14 @@ mod tests {
             ("https://as.example/?key=pass", end),
             ("https://as.example#pass", end),
             ("https://as.example/a b", blank),
-            (
-                "https://as.example/\r\nX: y",
-                "the URL's path must not hold \\r; write it percent-encoded",
-            ),
-            (
-                "https://as.example/\"",
-                "the URL's path must not hold \\\"; write it percent-encoded",
-            ),
             ("https://äs.example", host),
-            ("https://", no_host),
             ("https:///path", no_host),
-            ("https://:443", no_host),
-            ("https://as.example:", PORT),
-            ("https://as.example:0", PORT),
-            ("https://as.example:+1", PORT),
             ("https://as.example:65536", PORT),
-            (
-                "https://[::1",
-                "the URL's IPv6 address lacks its closing bracket",
-            ),
+            ("https://[::1", bracket),
         ] {
             let error = WebUrl::parse(text).expect_err(text);
             assert_eq!(error, why, "{text}");
-            assert!(
-                !error.contains("pass@") && !error.contains("joe"),
-                "{error}"
-            );
+            assert!(!error.contains("pass@") && !error.contains("joe"));
         }
         assert!(WebUrl::parse(&format!("https://a/{}", "x".repeat(2039))).is_err());
     }
@@ -648,30 +576,24 @@ mod tests {
     #[test]
     fn only_the_slash_of_no_path_may_differ() {
         let is = |url: &str, other: &str| WebUrl::parse(url).unwrap().is(other);
-        assert!(
-            is("https://h", "https://h")
-                && is("https://h", "https://h/")
-                && is("https://h/", "https://h")
-        );
-        assert!(is("https://h/mcp", "https://h/mcp"));
-        for other in [
-            "https://h/mcp/",
-            "https://H/mcp",
-            "https://h:443/mcp",
-            "https://h/MCP",
-            "https://h",
-            "",
+        for (url, others) in [
+            ("https://h", "https://h https://h/"),
+            ("https://h/", "https://h https://h/"),
+            ("https://h/mcp", "https://h/mcp"),
         ] {
-            assert!(!is("https://h/mcp", other), "{other}");
+            assert!(others.split(' ').all(|other| is(url, other)), "{url}");
         }
-        for other in [
-            "https://h//",
-            "https://h/x",
-            "https://",
-            "https://h:443",
-            "http://h",
+        for (url, others) in [
+            (
+                "https://h/mcp",
+                "https://h/mcp/ https://H/mcp https://h:443/mcp https://h/MCP https://h ",
+            ),
+            (
+                "https://h",
+                "https://h// https://h/x https:// https://h:443 http://h",
+            ),
         ] {
-            assert!(!is("https://h", other), "{other}");
+            assert!(!others.split(' ').any(|other| is(url, other)), "{url}");
         }
     }
 }

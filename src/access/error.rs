@@ -23,6 +23,10 @@ pub(crate) struct Flaw(&'static str, pub(super) &'static str);
 
 impl Flaw {
     pub(super) const UNKNOWN: Flaw = Flaw("unknown", "nobody here has this token");
+    pub(super) const PLACEHOLDER: Flaw = Flaw(
+        "placeholder",
+        "the client sent a placeholder: put the token itself there, or start the client where its variable is set",
+    );
     pub(super) const MALFORMED: Flaw = Flaw(
         "malformed",
         "this is not a token: it is too long or holds other characters",
@@ -74,8 +78,14 @@ impl AccessError {
             AccessError::NoToken => {
                 "A token is needed: send the header \"Authorization: Bearer TOKEN\".".to_owned()
             }
-            AccessError::BadToken(flaw) => {
+            AccessError::BadToken(flaw @ Flaw::PLACEHOLDER) => {
                 format!("The bearer token is refused: {}.", flaw.1)
+            }
+            AccessError::BadToken(flaw) => {
+                format!(
+                    "The bearer token is refused: {}. Get a valid one, then ask again.",
+                    flaw.1
+                )
             }
             AccessError::Forbidden(role) => format!(
                 "This token may not do that: it takes the role {}, or the OAuth scope {}.",
@@ -113,10 +123,17 @@ mod tests {
                 "A token is needed: send the header \"Authorization: Bearer TOKEN\".",
             ),
             (
+                AccessError::BadToken(Flaw::PLACEHOLDER),
+                401,
+                "placeholder",
+                "The bearer token is refused: the client sent a placeholder: put the token itself there, or start the \
+                 client where its variable is set.",
+            ),
+            (
                 AccessError::BadToken(Flaw::UNKNOWN),
                 401,
                 "unknown",
-                "The bearer token is refused: nobody here has this token.",
+                "The bearer token is refused: nobody here has this token. Get a valid one, then ask again.",
             ),
             (
                 AccessError::Forbidden(Role::Run),
@@ -136,10 +153,8 @@ mod tests {
                 (status, label, detail)
             );
         }
-        assert_eq!(
-            AccessError::Unavailable(Duration::ZERO).retry_after(),
-            Some(1)
-        );
+        let found = AccessError::Unavailable(Duration::ZERO).retry_after();
+        assert_eq!(found, Some(1));
         assert_eq!(AccessError::NoToken.retry_after(), None);
     }
 }

@@ -147,10 +147,8 @@ mod tests {
         for bad in ["", "Run", "admin", "run "] {
             assert_eq!(Role::named(bad), None, "{bad}");
         }
-        assert_eq!(
-            Role::ALL.map(Role::scope),
-            ["fabric:read", "fabric:read", "fabric:run"]
-        );
+        let found = Role::ALL.map(Role::scope);
+        assert_eq!(found, ["fabric:read", "fabric:read", "fabric:run"]);
     }
 
     #[test]

@@ -21,9 +21,10 @@ use std::sync::Arc;
 
 pub(crate) use error::{AccessError, Flaw};
 pub(crate) use identity::{Identity, Role};
-pub(crate) use oauth::OAuth;
+pub(crate) use oauth::{LONGEST_PROBE, OAuth};
 pub(crate) use tokens::{Tokens, generate};
 
+use crate::text::is_placeholder;
 use digest::Digest;
 use oauth::OAuthProof;
 
@@ -86,6 +87,9 @@ impl Access {
                 proof: Proof::Token(self.tokens.clone(), digest),
             });
         }
+        if is_placeholder(token) {
+            return Err(AccessError::BadToken(Flaw::PLACEHOLDER));
+        }
         let Some(oauth) = &self.oauth else {
             return Err(AccessError::BadToken(Flaw::UNKNOWN));
         };
@@ -97,7 +101,7 @@ impl Access {
         })
     }
 
-    /// With OAuth, what [`OAuth::probe`] says, which may take twice as long as [`Access::admit`].
+    /// With OAuth, what [`OAuth::probe`] says, which may take [`LONGEST_PROBE`].
     pub(crate) fn probe(&self) -> Option<Result<String, String>> {
         self.oauth.as_ref().map(|oauth| oauth.probe())
     }
@@ -227,10 +231,8 @@ mod tests {
         );
         assert_eq!(pass.require(Role::Run), Ok(()));
         assert_eq!(both.admit([], PEER).err(), Some(AccessError::NoToken));
-        assert_eq!(
-            both.admit(["Bearer fmcp_1"], PEER).err(),
-            Some(AccessError::BadToken(Flaw::UNKNOWN))
-        );
+        let found = both.admit(["Bearer fmcp_1"], PEER).err();
+        assert_eq!(found, Some(AccessError::BadToken(Flaw::UNKNOWN)));
         assert!(
             matches!(
                 both.admit(["Bearer jwt"], PEER).err(),
@@ -239,10 +241,8 @@ mod tests {
             "nobody is at port 1"
         );
         let named = access(Some("a-token"), false);
-        assert_eq!(
-            named.admit(["Bearer jwt"], PEER).err(),
-            Some(AccessError::BadToken(Flaw::UNKNOWN))
-        );
+        let found = named.admit(["Bearer jwt"], PEER).err();
+        assert_eq!(found, Some(AccessError::BadToken(Flaw::UNKNOWN)));
     }
 
     #[test]

@@ -22,6 +22,7 @@ use super::identity::{Identity, Role};
 use crate::config::{MAX_SECRET, Secret};
 use crate::random;
 use crate::sync::{lock, try_lock};
+use crate::text::{counted, unusable};
 use crate::time::{self, Clock, SystemClock};
 
 /// What names the file.
@@ -158,7 +159,7 @@ impl Tokens {
             return None;
         }
         watch.seen = Some(seen);
-        let named = |what| format!("{SETTING}: \"{}\"{what}", file.display());
+        let of_file = |what| format!("\"{}\"{what}", file.display());
         let taken = content.and_then(|(text, open)| {
             if open {
                 log::warn!(
@@ -166,8 +167,9 @@ impl Tokens {
                     file.display()
                 );
             }
-            self.take(&text)
+            self.take(&text).map(of_file).map_err(of_file)
         });
+        let named = |what| format!("{SETTING}: {what}");
         Some(taken.map(named).map_err(named))
     }
 
@@ -182,21 +184,23 @@ impl Tokens {
         let mut current = lock(&self.table);
         let (new, gone) = (beyond(&table, &current), beyond(&current, &table));
         *current = table;
-        let tokens = current.len();
-        Ok(format!(
-            " was read: {tokens} tokens, {new} of them new, {gone} gone"
-        ))
+        let tokens = counted(current.len(), "token");
+        Ok(format!(" was read: {tokens}, {new} new, {gone} gone"))
     }
 }
 
 /// The bytes of the file, and whether everybody may read or change it; `None` if it was changed at a `fresh` time, in
-/// milliseconds since 1970. One of the future is another machine's. The error is the predicate of a sentence.
+/// milliseconds since 1970. One of the future is another machine's.
 fn content(path: &Path, fresh: Range<u64>) -> Result<Option<(Vec<u8>, bool)>, String> {
-    let unreadable = |error: io::Error| format!(" cannot be read: {}", error.kind());
+    let unreadable = |error: io::Error| {
+        let why = unusable("file", path, &error);
+        format!("{why}; give one with the lines that fabric-mcp --generate token NAME ROLE prints")
+    };
+    let refused = |why: &str| Err(format!("\"{}\" {why}", path.display()));
     // Before it is opened: that alone would wait for ever at a pipe.
     let metadata = fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_file() {
-        return Err(" is no regular file, so it could not be read again".to_owned());
+        return refused("is no regular file, so it could not be read again");
     }
     let modified = metadata.modified().map_or(0, time::milliseconds);
     if fresh.contains(&modified) {
@@ -207,7 +211,7 @@ fn content(path: &Path, fresh: Range<u64>) -> Result<Option<(Vec<u8>, bool)>, St
         .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut content))
         .map_err(unreadable)?;
     if content.len() as u64 > MAX_FILE {
-        return Err(" is larger than 1 MiB".to_owned());
+        return refused("is larger than 1 MiB");
     }
     Ok(Some((content, is_open(&metadata))))
 }
@@ -366,10 +370,8 @@ mod tests {
         };
         assert_eq!(table.len(), 4);
         assert_eq!(find(A), Some(("token:alice".into(), Role::Run)));
-        assert_eq!(
-            find(&format!("{A}2")),
-            Some(("token:alice".into(), Role::Run))
-        );
+        let found = find(&format!("{A}2"));
+        assert_eq!(found, Some(("token:alice".into(), Role::Run)));
         assert_eq!(find(B), Some(("token:bob.b@x-1_".into(), Role::Read)));
         assert_eq!(find("short"), Some(("token:default".into(), Role::Run)));
         for bad in ["", "alice", &A[1..], &format!("{A}1"), "#"] {
@@ -419,11 +421,8 @@ mod tests {
             assert_eq!(found, expected);
             assert!(!found.contains("aaaa") && !found.contains("bbbb"));
         }
-        assert_eq!(
-            mistake(&format!("default run {A}"), Some(B)),
-            "",
-            "the token of the environment can be rotated"
-        );
+        let found = mistake(&format!("default run {A}"), Some(B));
+        assert_eq!(found, "", "the token of the environment can be rotated");
         assert_eq!(
             mistake(&format!("default read {A}"), Some(B)),
             "line 1: this name has the role read here and run in FABRIC_MCP_AUTH_TOKEN; give it one role"
@@ -524,7 +523,8 @@ mod tests {
 
     fn change(tokens: usize, new: usize, gone: usize) -> Option<Result<String, String>> {
         Some(Ok(format!(
-            " was read: {tokens} tokens, {new} of them new, {gone} gone"
+            " was read: {}, {new} new, {gone} gone",
+            counted(tokens, "token")
         )))
     }
 
@@ -596,7 +596,9 @@ mod tests {
         bench.write(vec![b'\n'; (1 << 20) + 1], 100);
         assert_eq!(twice(), told(" is larger than 1 MiB"));
         fs::remove_file(&bench.path).unwrap();
-        assert_eq!(twice(), told(" cannot be read: entity not found"));
+        let (missing, again) = twice();
+        let missing = missing.unwrap().unwrap_err();
+        assert!(missing.contains("no such file: ") && again.is_none());
         fs::create_dir(&bench.path).unwrap();
         let folder = " is no regular file, so it could not be read again";
         assert_eq!(twice(), told(folder));
@@ -612,8 +614,8 @@ mod tests {
     #[test]
     fn a_bad_file_is_no_start() {
         let missing = Tokens::open(Some(Secret::new("x")), Some("/no/such".into())).err();
-        let expected =
-            "--tokens-file (FABRIC_MCP_TOKENS_FILE): \"/no/such\" cannot be read: entity not found";
+        let expected = "--tokens-file (FABRIC_MCP_TOKENS_FILE): no such file: \"/no/such\"; give one with the lines \
+                        that fabric-mcp --generate token NAME ROLE prints";
         assert_eq!(missing.as_deref(), Some(expected));
         assert!(Tokens::open(None, None).unwrap().is_empty());
         let only = Tokens::open(Some(Secret::new("x")), None).unwrap();
@@ -634,11 +636,8 @@ mod tests {
             (0o602, true),
         ] {
             fs::set_permissions(&bench.path, fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(
-                is_open(&fs::metadata(&bench.path).unwrap()),
-                open,
-                "{mode:o}"
-            );
+            let found = is_open(&fs::metadata(&bench.path).unwrap());
+            assert_eq!(found, open, "{mode:o}");
         }
         bench.after(1000);
         fs::set_permissions(&bench.path, fs::Permissions::from_mode(0o600)).unwrap();

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::values::{self, count};
 use crate::clients::NAMES;
-use crate::config::{Config, MAX_NAME};
-use crate::text::edit_distance;
+use crate::config::Config;
+use crate::text::closest;
 use crate::url::base_url;
 use Section::{Command, Fabric, Http, Runs, Server};
 
@@ -35,26 +35,26 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
     ),
     (
         AUTH_TOKEN,
-        "Bearer token that callers over http and sse must show",
+        "Bearer token that callers over http and sse must send, and that --connect sends",
     ),
     (
         OAUTH_CLIENT_ID,
-        "Client id by which this server asks the OAuth issuer about tokens",
+        "Client id that this server uses to ask the OAuth issuer about tokens",
     ),
     (OAUTH_CLIENT_SECRET, "Secret of that client"),
     (
         "FABRIC_MODEL_PATTERN_NAME",
-        "As --pattern-model of PATTERN_NAME, for each pattern, as Fabric's own command line knows it",
+        "Model for the pattern PATTERN_NAME, like --pattern-model; Fabric's own command line uses the same variable",
     ),
     (
         CERT_FILE,
-        "PEM file of the certificates to trust for an https:// Fabric or OAuth issuer",
+        "PEM file of the certificates to trust for an https:// Fabric, OAuth issuer or --connect",
     ),
 ];
 
 /// Most runs at once that may be allowed: each has a thread.
 const MAX_MAX_RUNS: usize = 4096;
-/// Most connections at once that may be allowed: each has a thread.
+/// Maximum number of connections at once that may be allowed: each has a thread.
 const MAX_MAX_CONNECTIONS: usize = 65_536;
 
 /// Every flag, in the order of the help.
@@ -135,11 +135,11 @@ pub(crate) const FLAGS: &[Flag] = &[
     many(Runs, "allow-model", "NAME", |c, t| {
         push(&mut c.policy.allowed_models, values::model(t))
     })
-    .help("Run only this model, and others so allowed"),
+    .help("Allow only this model"),
     one(Runs, "default-model", "NAME", |c, t| {
         set(&mut c.policy.default_model, values::model(t))
     })
-    .help("Model of runs that name none"),
+    .help("Model for runs that name none"),
     one(Runs, "default-vendor", "NAME", |c, t| {
         set(&mut c.policy.default_vendor, values::model(t))
     })
@@ -147,19 +147,19 @@ pub(crate) const FLAGS: &[Flag] = &[
     many(Runs, "pattern-model", "PATTERN=MODEL", |c, t| {
         push(&mut c.policy.pattern_models, values::pattern_model(t))
     })
-    .help("Model of one pattern's runs that name none; PATTERN=VENDOR|MODEL names its vendor too"),
+    .help("Model for one pattern's runs that name none; PATTERN=VENDOR|MODEL sets its vendor too"),
     one(Runs, "default-language", "LANGUAGE", |c, t| {
         set(&mut c.policy.default_language, values::language(t))
     })
-    .help("Language of outputs of runs that name none, such as de or pt-BR"),
+    .help("Output language for runs that name none, such as de or pt-BR"),
     switch(Runs, "strip-thinking", |c| &mut c.policy.strip_thinking)
-        .help("Leave out a block <think> or <thinking> that opens an output"),
+        .help("Leave out a <think> or <thinking> block at the beginning of an output"),
     switch(Runs, "read-only", |c| &mut c.policy.read_only)
-        .help("Offer nothing that costs money: of runs only dry_run"),
+        .help("Offer only what is free: of runs, only dry_run"),
     many(Runs, "tool", "TOOL", |c, t| {
         push(&mut c.policy.tools, Ok(t.to_owned()))
     })
-    .help("Offer only this tool, and others so named"),
+    .help("Offer only this tool"),
     one(Runs, "prompt", "WHICH", |c, t| {
         set(&mut c.policy.no_prompts, values::prompt(t))
     })
@@ -171,12 +171,12 @@ pub(crate) const FLAGS: &[Flag] = &[
     })
     .default("16")
     .note(", on http and sse 512")
-    .help("Most runs at once"),
+    .help("Maximum number of runs at once"),
     one(Runs, "max-memory", "MIB", |c, t| {
         set(&mut c.max_memory, count(t, 32, 65_536).map(|mib| mib << 20))
     })
     .default("256")
-    .help("Most memory that requests, runs and their answers may hold together"),
+    .help("Memory limit for all requests, runs and answers together"),
     pause(Runs, "answer-within", |c| &mut c.kept.answer_within)
         .default("50")
         .help("Answer a call with its run's id if the run takes longer; 0 waits for the end"),
@@ -187,27 +187,28 @@ pub(crate) const FLAGS: &[Flag] = &[
         .default("3600")
         .help("How long runs and their output are kept after their end; 0 keeps none"),
     path(Runs, "state-dir", "DIR", |c| &mut c.kept.state_dir)
-        .help("Folder where runs are kept too, to survive a restart; processes may share one"),
+        .help("Folder that keeps runs across restarts; several processes can share it"),
     many(Http, "allowed-host", "HOST", |c, t| {
         push(&mut c.http.allowed_hosts, values::allowed_host(t))
     })
-    .help("Let in requests for this Host, with or without a port"),
+    .help("Accept requests for this Host, with or without a port"),
     many(Http, "allowed-origin", "ORIGIN", |c, t| {
         push(&mut c.http.allowed_origins, values::allowed_origin(t))
     })
-    .help("Let in web pages of this Origin (https://host)"),
+    .help("Accept requests from web pages of this Origin (https://host)"),
     path(Http, "tokens-file", "FILE", |c| &mut c.http.tokens_file)
-        .help("File of callers' tokens, a line NAME ROLE TOKEN each; read again when it changes"),
+        .help("File of tokens, one line NAME ROLE TOKEN for each caller; read again when it changes"),
     raw(Http, "prices", "FILE")
-        .help("File of what models cost, for the metrics: a line MODEL INPUT OUTPUT each"),
-    raw(Http, "auth-token-file", "FILE").help("File that holds the bearer token callers must show"),
-    raw(Http, "oauth-issuer", "URL").help("Let in callers with OAuth tokens of this issuer"),
+        .help("File of model prices for the metrics, one line MODEL INPUT OUTPUT for each model"),
+    raw(Http, "auth-token-file", "FILE")
+        .help("File that holds the bearer token callers must send, and that --connect sends"),
+    raw(Http, "oauth-issuer", "URL").help("Accept OAuth tokens from this issuer"),
     raw(Http, "oauth-resource", "URL")
-        .help("This server's endpoint as OAuth clients name it: the audience of tokens"),
+        .help("URL of this server's endpoint for OAuth clients: the audience of their tokens"),
     switch(Http, "allow-unauthenticated", |c| {
         &mut c.http.allow_unauthenticated
     })
-    .help("Serve other machines though there is no token"),
+    .help("Serve other machines without asking for a token"),
     many(Http, "trusted-proxy", "ADDRESS", |c, t| {
         push(&mut c.http.trusted_proxies, values::address(t))
     })
@@ -216,12 +217,12 @@ pub(crate) const FLAGS: &[Flag] = &[
         set(&mut c.http.max_calls_per_minute, count(t, 0, 1_000_000))
     })
     .default("0")
-    .help("Most runs a minute per caller, a chain being several; 0 sets no limit"),
+    .help("Maximum number of runs per minute for each caller, counting each step of a chain; 0 sets no limit"),
     one(Http, "max-runs-per-caller", "COUNT", |c, t| {
         set(&mut c.http.max_runs_per_caller, count(t, 0, MAX_MAX_RUNS))
     })
     .default("0")
-    .help("Most runs at once per caller; 0 sets no limit"),
+    .help("Maximum number of runs at once for each caller; 0 sets no limit"),
     one(Http, "max-connections", "COUNT", |c, t| {
         set(
             &mut c.http.max_connections,
@@ -229,16 +230,20 @@ pub(crate) const FLAGS: &[Flag] = &[
         )
     })
     .default("512")
-    .help("Most connections at once"),
+    .help("Maximum number of connections at once"),
     time(Server, "drain-timeout", |c| &mut c.http.drain_timeout)
         .default("10")
-        .help("How long runs may go on after SIGTERM or SIGINT"),
+        .help("How long runs may continue after SIGTERM or SIGINT"),
     word("check").help("Test the connection to Fabric, report, and exit with 0 or 1"),
+    raw(Command, "connect", "URL").help(
+        "Relay between stdio and the server at this URL, for clients that only start programs; with \
+             --check, only test that server",
+    ),
     raw(Command, "call", "TOOL").help(
         "Call a tool, with its arguments as JSON after it; what is piped in is \
              input_text",
     ),
-    word("json").help("With --check and --call: print JSON"),
+    word("json").help("With --check, --call and --list-tools: print JSON"),
     word("list-tools").help("Print the tools and their arguments"),
     raw(Command, "generate", "WHAT")
         .choices(&[
@@ -263,7 +268,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     word("all").help("With --generate skills: every pattern"),
     raw(Command, "install", "CLIENT")
         .help("Add the server to a client's configuration file, after asking"),
-    raw(Command, "uninstall", "CLIENT").help("Take it out of that file again, after asking"),
+    raw(Command, "uninstall", "CLIENT").help("Remove it from that file again, after asking"),
     raw(Command, "url", "URL").help(
         "With --install and --generate client-…: for a server over http, or --transport sse, \
              at this URL",
@@ -541,36 +546,6 @@ pub(super) fn similar(word: &str) -> Option<String> {
     closest(&word, FLAGS.iter().flat_map(Flag::names)).map(|name| format!("--{name}"))
 }
 
-/// The candidate that `wanted` is most likely a typing error for: the edit distance is at most a third of its length, and
-/// at most 3.
-fn closest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let wanted: Vec<char> = wanted.chars().take(MAX_NAME).collect();
-    candidates
-        .into_iter()
-        .map(|candidate| {
-            (
-                edit_distance(&wanted, &candidate.chars().collect::<Vec<_>>()),
-                candidate,
-            )
-        })
-        .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).clamp(1, 3))
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
-}
-
-/// What to give instead of `wanted`: the closest candidate, or `all` of them.
-pub(crate) fn hint<'a>(
-    wanted: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-    all: &str,
-) -> String {
-    let candidates: Vec<&str> = candidates.into_iter().collect();
-    match closest(wanted, candidates.iter().copied()) {
-        Some(close) => format!("did you mean {close}?"),
-        None => format!("{all} {}", candidates.join(", ")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -620,24 +595,5 @@ mod tests {
             Some("FABRIC_MCP_MAX_CALLS_PER_MINUTE")
         );
         assert_eq!(get("fabric-url").env().as_deref(), Some("FABRIC_BASE_URL"));
-    }
-
-    #[test]
-    fn typing_errors_are_recognised() {
-        let names = || FLAGS.iter().flat_map(Flag::names);
-        for (wanted, found) in [
-            ("prot", Some("port")),
-            ("ports", Some("port")),
-            ("transpot", Some("transport")),
-            ("allow-patern", Some("allow-pattern")),
-            ("allowed-hosts", Some("allowed-host")),
-            ("log_level", Some("log-level")),
-            ("PORT", None),
-            ("verbose", None),
-            ("", None),
-        ] {
-            assert_eq!(closest(wanted, names()), found, "{wanted}");
-        }
-        assert_eq!(closest(&"x".repeat(100_000), names()), None);
     }
 }

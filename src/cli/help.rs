@@ -59,9 +59,9 @@ fn full() -> String {
 }
 
 /// How flags and variables go together.
-pub(crate) const PRECEDENCE: &str = "A flag wins over its variable, and an empty variable is one that is not set. Times are \
-                                     in seconds. In a variable, separate several values by commas; switch a switch on \
-                                     with true.";
+pub(crate) const PRECEDENCE: &str = "A flag wins over its variable, and an empty variable counts as unset. Times are in \
+                                     seconds. In a variable, separate several values with commas, and turn a switch \
+                                     on with true.";
 
 fn about(topic: &Topic) -> String {
     let mut text = format!("{}\n", topic.title());
@@ -180,7 +180,7 @@ mod tests {
         let topic = TOPICS.iter().find(|topic| topic.name == "network").unwrap();
         let topic = help(Help::Topic(topic));
         for part in [
-            "Serving a network\n\n--transport http serves many clients",
+            "Serving a network\n\n--transport http serves any number of",
             "\n    fabric-mcp --transport http --host 0.0.0.0",
             "\nNetwork (http and sse):\n  --allowed-host HOST [FABRIC_MCP_ALLOWED_HOST]\n",
         ] {

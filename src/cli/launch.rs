@@ -4,7 +4,7 @@
 use crate::clients::{Key, Launch, McpClient};
 use crate::config::Transport;
 
-use super::flags::{self, API_KEY, CERT_FILE, FLAGS, Takes};
+use super::flags::{self, API_KEY, AUTH_TOKEN, CERT_FILE, FLAGS, Takes};
 use super::resolve::{self, FlagsAndEnv};
 use super::{ExitReason, values};
 
@@ -12,29 +12,68 @@ use super::{ExitReason, values};
 const MARGIN: u64 = 10;
 
 impl Launch {
-    /// Fits it to one client: calls are answered before it gives up, unless `--answer-within` was given.
+    /// Fits it to one client: calls are answered before it gives up, unless `--answer-within` was given, and one that only
+    /// starts programs reaches a URL by `--connect`.
     ///
     /// # Errors
-    /// A URL for a client that only starts programs, or one over HTTP+SSE for a client that does not speak it.
-    pub(super) fn for_client(mut self, client: &McpClient) -> Result<Launch, ExitReason> {
-        if let Launch::Program { args, .. } = &mut self {
-            let flag = flags::get("answer-within");
-            let name = format!("--{}", flag.long);
-            let within = (client.limit - MARGIN).to_string();
-            if within != flag.default && !args.contains(&name) {
-                args.extend([name, within]);
+    /// A server over HTTP+SSE for a client that does not speak it, or a URL that `--connect` does not take.
+    pub(super) fn for_client(
+        mut self,
+        client: &McpClient,
+        settings: &FlagsAndEnv<'_>,
+    ) -> Result<Launch, ExitReason> {
+        match &mut self {
+            Launch::Program { args, .. } => {
+                let flag = flags::get("answer-within");
+                let name = format!("--{}", flag.long);
+                let within = (client.limit - MARGIN).to_string();
+                if within != flag.default && !args.contains(&name) {
+                    args.extend([name, within]);
+                }
+                Ok(self)
             }
-        } else if let Err(why) = client.http {
-            return Err(ExitReason::usage(format!("--url: {why}")));
-        } else if matches!(self, Launch::Url { is_sse: true, .. }) && client.sse.is_none() {
-            return Err(ExitReason::usage(format!(
-                "--transport sse: {} does not connect over HTTP+SSE; start the server with --transport http, and give \
-                 --transport http and its /mcp as --url here",
-                client.name
-            )));
+            Launch::Url { is_sse: true, .. } if client.http.and(client.sse).is_none() => {
+                Err(ExitReason::usage(format!(
+                    "--transport sse: {} does not connect over HTTP+SSE; start the server with --transport http, and give \
+                     --transport http and its /mcp as --url here",
+                    client.name
+                )))
+            }
+            Launch::Url { .. } if client.http.is_none() => connect(client, settings),
+            Launch::Url { .. } => Ok(self),
         }
-        Ok(self)
     }
+}
+
+/// `--connect` to the URL that was given, for a client that only starts programs.
+fn connect(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
+    let url = settings
+        .one("url", values::connect_url)?
+        .unwrap_or_default();
+    let token = client.reference(AUTH_TOKEN).unwrap_or_default();
+    let mut env = vec![(AUTH_TOKEN.to_owned(), token)];
+    env.extend(certificates(settings, &url)?);
+    Ok(Launch::Program {
+        args: vec!["--connect".to_owned(), url],
+        env,
+        key: Key::Unused,
+    })
+}
+
+/// The variable of the certificates to trust, where there may be such at this URL.
+fn certificates(
+    settings: &FlagsAndEnv<'_>,
+    url: &str,
+) -> Result<Option<(String, String)>, ExitReason> {
+    let file = settings.variable(CERT_FILE);
+    let file = file.filter(|_| url.starts_with("https://"));
+    let pair = |file| {
+        Ok((
+            CERT_FILE.to_owned(),
+            absolute(values::utf8(file, CERT_FILE)?),
+        ))
+    };
+    file.map(pair).transpose()
 }
 
 /// From flags and variables, all of which must be right.
@@ -71,16 +110,11 @@ pub(super) fn launch(settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
     let needs_fabric = !config.demo && config.patterns_dirs.is_empty();
     if needs_fabric {
         let name = flags::get("fabric-url").env().unwrap_or_default();
-        let has_tls = config.fabric.url.starts_with("https://");
+        let certificates = certificates(&settings, &config.fabric.url)?;
         variables.push((name, config.fabric.url));
-        if let Some(file) = settings.variable(CERT_FILE).filter(|_| has_tls) {
-            variables.push((
-                CERT_FILE.to_owned(),
-                absolute(values::utf8(file, CERT_FILE)?),
-            ));
-        }
+        variables.extend(certificates);
     }
-    for (name, model) in settings.models {
+    for (name, model) in settings.models() {
         variables.push((name.clone(), values::utf8(model.clone(), name)?));
     }
     let key = match settings.variable(API_KEY) {

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use lexopt::Arg;
 
 use crate::clients::{Launch, McpClient};
-use crate::config::{Config, Env, MAX_SECRET, Policy, Secret};
+use crate::config::{Config, Connect, Env, MAX_SECRET, Policy, Secret};
 use flags::Flag;
 use resolve::FlagsAndEnv;
 
@@ -34,6 +34,12 @@ pub(crate) use help::{PRECEDENCE, help, version};
 pub(crate) enum Command {
     /// Serve MCP.
     Serve(Box<Config>),
+    /// Pass messages on between stdio and a server: `--connect`.
+    Connect {
+        /// Only ask that server whether it answers: `--check`.
+        is_check: bool,
+        settings: Connect,
+    },
     /// Test the connection to Fabric and report: `--check`, as JSON with `--json`.
     Check {
         json: bool,
@@ -51,6 +57,8 @@ pub(crate) enum Command {
     /// Print the catalogue of the tools that are offered: `--list-tools`.
     ListTools {
         policy: Policy,
+        /// Whether to print them as `tools/list` has them: `--json`.
+        json: bool,
     },
     /// Print a file generated from the table of flags: `--generate`.
     Generate(Generate),
@@ -104,7 +112,7 @@ pub(crate) enum Generate {
 /// Why the process ends with an exit code other than 0.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ExitReason {
-    /// The code: 1 for what cannot be done, 2 for a mistake in what was typed or set.
+    /// The code: 1 for what cannot be done, 2 for a mistake in what was typed or set, 128 + its number for a signal.
     pub(crate) code: u8,
     /// One line for stderr.
     pub(crate) reason: String,
@@ -142,12 +150,13 @@ pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 /// Parses the arguments after the program's name.
 ///
 /// Commands about the program itself (`--help`, `--version`, `--generate man` and the like, `--list-tools`, in this order
-/// of precedence) ignore wrong values of settings; the others need every setting to be valid. `models` are the variables
-/// that are not empty and begin with [`MODEL_VARIABLE`](crate::config::MODEL_VARIABLE).
+/// of precedence) ignore wrong values of settings; the others need every setting to be valid. `variables` are those that
+/// are not empty and begin with [`MODEL_VARIABLE`](crate::config::MODEL_VARIABLE) or
+/// [`OWN_VARIABLE`](crate::config::OWN_VARIABLE).
 pub(crate) fn parse(
     args: impl IntoIterator<Item = OsString>,
     env: Env<'_>,
-    models: &[(String, OsString)],
+    variables: &[(String, OsString)],
     read_file: ReadFile<'_>,
 ) -> Result<Command, ExitReason> {
     let raw = RawFlags::read(args)?;
@@ -162,7 +171,7 @@ pub(crate) fn parse(
         raw: &raw,
         env,
         read_file,
-        models,
+        variables,
         on_stdio: false,
     };
     if let Some(what) = raw.last("generate") {
@@ -183,7 +192,7 @@ pub(crate) fn parse(
             continue;
         };
         let client = values::client(&format!("--{flag}"), Some(client))?;
-        let launch = || launch::launch(&settings)?.for_client(client);
+        let launch = || launch::launch(&settings)?.for_client(client, &settings);
         return Ok(Command::Install {
             client,
             launch: is_put_in.then(launch).transpose()?,
@@ -196,7 +205,13 @@ pub(crate) fn parse(
             settings.apply(flags::get(flag), &mut config)?;
         }
         let policy = config.policy;
-        return Ok(Command::ListTools { policy });
+        return Ok(Command::ListTools { policy, json });
+    }
+    if let Some(url) = settings.one("connect", values::connect_url)? {
+        return Ok(Command::Connect {
+            is_check: raw.has("check"),
+            settings: resolve::connect(&settings, url)?,
+        });
     }
     let config = Box::new(resolve::resolve(&settings)?);
     if let Some(tool) = raw.last("call") {
@@ -282,6 +297,22 @@ impl RawFlags {
                 "--{one} and --{other} are two commands; give one of them"
             )));
         }
+        let fits = [
+            "connect",
+            "check",
+            "auth-token-file",
+            "log-level",
+            "log-format",
+        ];
+        let mut given = self.given.iter().map(|(flag, _)| flag);
+        if self.has("connect")
+            && let Some(other) = given.find(|flag| !fits.contains(&flag.long))
+        {
+            return Err(ExitReason::usage(format!(
+                "--{} does not go with --connect, which only passes messages on to a server; leave it out here",
+                other.long
+            )));
+        }
         let clients = || {
             let what = self.last("generate").and_then(OsStr::to_str);
             self.has("install") || what.is_some_and(|what| what.starts_with("client-"))
@@ -289,8 +320,10 @@ impl RawFlags {
         for (long, is_used, partners) in [
             (
                 "json",
-                self.has("check") || self.has("call"),
-                "--check and --call",
+                ["check", "call", "list-tools"]
+                    .iter()
+                    .any(|long| self.has(long)),
+                "--check, --call and --list-tools",
             ),
             (
                 "yes",

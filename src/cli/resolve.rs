@@ -8,12 +8,14 @@ use std::path::PathBuf;
 
 use super::flags::{
     self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, FLAGS, Flag, OAUTH_CLIENT_ID,
-    OAUTH_CLIENT_SECRET,
+    OAUTH_CLIENT_SECRET, VARIABLES,
 };
 use super::{Env, ExitReason, RawFlags, ReadFile, values};
 use crate::config::{
-    Config, HTTP_MAX_RUNS, OAuthSettings, PatternModel, Policy, Prices, Secret, Transport,
+    Config, Connect, HTTP_MAX_RUNS, MODEL_VARIABLE, OAuthSettings, OWN_VARIABLE, PatternModel,
+    Policy, Prices, Secret, Transport,
 };
+use crate::text::{closest, either, is_placeholder, meant, unusable};
 use crate::url::{Host, WebUrl};
 
 /// A token shorter than this many characters is taken, with a warning.
@@ -21,7 +23,10 @@ const SHORT_TOKEN: usize = 16;
 
 /// The configuration, or the first mistake.
 pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> {
-    let mut config = Config::default();
+    let mut config = Config {
+        warnings: unknown_variables(settings),
+        ..Config::default()
+    };
     for flag in FLAGS {
         settings.apply(flag, &mut config)?;
     }
@@ -53,7 +58,7 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
     config.http.token = token(settings, &mut config.warnings)?;
     config.http.oauth = oauth(settings)?;
     config.http.prices = prices(settings)?;
-    let of_patterns = settings.models.iter().map(|(name, value)| {
+    let of_patterns = settings.models().map(|(name, value)| {
         let model = values::utf8(value.clone(), name)?;
         values::model_of(name.clone(), &model).map_err(|why| named(name, why))
     });
@@ -62,6 +67,45 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
     require_allowed_models(settings, &config.policy)?;
     require_token(settings, &mut config)?;
     Ok(config)
+}
+
+/// A warning for each variable that begins as ours do and is none of them.
+fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
+    let known = FLAGS.iter().filter_map(Flag::env);
+    let known = known.chain(VARIABLES.iter().map(|(name, _)| (*name).to_owned()));
+    let known: Vec<String> = known.collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let warning = |(name, _): &(String, OsString)| {
+        let rest = name.strip_prefix(OWN_VARIABLE)?;
+        if known.contains(&name.as_str()) {
+            return None;
+        }
+        let similar = || closest(name, known.iter().copied()).into_iter().collect();
+        let names = Some(meant(rest, &known)).filter(|names| !names.is_empty());
+        let hint = match names.unwrap_or_else(similar).as_slice() {
+            [] => "fabric-mcp --help lists them.".to_owned(),
+            names => format!("did you mean {}?", either(names)),
+        };
+        let name = values::shown(name);
+        Some(format!("{name} is no variable of fabric-mcp; {hint}"))
+    };
+    settings.variables.iter().filter_map(warning).collect()
+}
+
+/// The settings of `--connect`. Variables of other settings, which may be there for a server, count for nothing.
+pub(super) fn connect(settings: &FlagsAndEnv<'_>, url: String) -> Result<Connect, ExitReason> {
+    let mut config = Config::default();
+    for flag in ["log-level", "log-format"] {
+        settings.apply(flags::get(flag), &mut config)?;
+    }
+    Ok(Connect {
+        url,
+        // Who made the token is warned where it is short.
+        token: token(settings, &mut Vec::new())?,
+        ca_file: settings.variable(CERT_FILE).map(PathBuf::from),
+        log_level: config.log_level,
+        log_format: config.log_format,
+    })
 }
 
 /// All four settings of OAuth, or none.
@@ -151,22 +195,29 @@ fn token(
         (None, None) => return Ok(None),
         (None, Some(file)) => {
             let shown = values::shown(&file.to_string_lossy());
-            let wrong = |why: String| named(&file_name, format_args!("\"{shown}\" {why}"));
             let text = (settings.read_file)(file.as_ref()).map_err(|error| {
-                wrong(format!(
-                    "cannot be read: {error}; give a file that holds the token"
-                ))
+                let why = unusable("file", file.as_ref(), &error);
+                named(
+                    &file_name,
+                    format_args!("{why}; give a file that holds the token"),
+                )
             })?;
             // Editors and shells add a line end.
             let text = text.trim_ascii();
             if text.is_empty() {
-                return Err(wrong("is empty; put the token into it".to_owned()));
+                let why = format_args!("\"{shown}\" is empty; put the token into it");
+                return Err(named(&file_name, why));
             }
             values::secret(text).map_err(|why| named(&file_name, why))?;
             (file_name, Secret::new(text))
         }
     };
-    if token.expose().len() < SHORT_TOKEN {
+    if is_placeholder(token.expose()) {
+        warnings.push(format!(
+            "{name}: the token reads like a placeholder that nothing has replaced, and may be guessed; put the token \
+             itself there."
+        ));
+    } else if token.expose().len() < SHORT_TOKEN {
         warnings.push(format!(
             "{name}: the token is shorter than {SHORT_TOKEN} characters and may be guessed; make a longer one, for \
              example by openssl rand -hex 32."
@@ -183,10 +234,8 @@ fn prices(settings: &FlagsAndEnv<'_>) -> Result<Option<Prices>, ExitReason> {
     let shown = values::shown(&file.to_string_lossy());
     let text = (settings.read_file)(file.as_ref()).map_err(|error| {
         let remedy = "give a file with a line MODEL INPUT OUTPUT for each model";
-        named(
-            &name,
-            format_args!("\"{shown}\" cannot be read: {error}; {remedy}"),
-        )
+        let why = unusable("file", file.as_ref(), &error);
+        named(&name, format_args!("{why}; {remedy}"))
     })?;
     let prices = values::prices(&text);
     prices
@@ -263,13 +312,19 @@ pub(super) struct FlagsAndEnv<'a> {
     pub(super) raw: &'a RawFlags,
     pub(super) env: Env<'a>,
     pub(super) read_file: ReadFile<'a>,
-    /// Fabric's variables for the models of patterns.
-    pub(super) models: &'a [(String, OsString)],
+    /// Those that begin as Fabric's for the models of patterns do, or as ours.
+    pub(super) variables: &'a [(String, OsString)],
     /// Whether it is for a client, which starts the program on stdio: what only HTTP has counts as not given.
     pub(super) on_stdio: bool,
 }
 
 impl FlagsAndEnv<'_> {
+    /// Fabric's variables for the models of patterns.
+    pub(super) fn models(&self) -> impl Iterator<Item = &(String, OsString)> {
+        let variables = self.variables.iter();
+        variables.filter(|(name, _)| name.starts_with(MODEL_VARIABLE))
+    }
+
     /// A variable that is set and not empty.
     pub(super) fn variable(&self, name: &str) -> Option<OsString> {
         (self.env)(name).filter(|value| !value.is_empty())

@@ -42,6 +42,12 @@ macro_rules! topic {
 pub(crate) const TOPICS: &[Topic] = &[
     topic!("clients", None),
     topic!("call", None),
+    topic!("tools", None),
+    topic!("streaming", None),
+    topic!("results", None),
+    topic!("errors", None),
+    topic!("prompts", None),
+    topic!("problems", None),
     topic!("fabric", Some(Section::Fabric)),
     topic!("patterns", None),
     topic!("runs", Some(Section::Runs)),
@@ -54,8 +60,6 @@ pub(crate) const TOPICS: &[Topic] = &[
     topic!("limits", None),
     topic!("logs", None),
     topic!("metrics", None),
-    topic!("errors", None),
-    topic!("problems", None),
 ];
 
 /// The names of all topics.

@@ -20,8 +20,8 @@ use crate::clients::{CLIENTS, McpClient, NAMES};
 use crate::config::{
     LogFormat, LogLevel, MAX_NAME, MAX_SECRET, PatternModel, Prices, Secret, Transport,
 };
-use crate::text::is_language;
-use crate::url::{self, Authority, Host, MAX_ADDRESS};
+use crate::text::{either, hint, is_language};
+use crate::url::{self, Authority, Host, MAX_ADDRESS, WebUrl};
 
 /// Shortest time that can be set.
 const MIN_TIME: Duration = Duration::from_millis(1);
@@ -61,11 +61,7 @@ fn one_of<T: Copy>(text: &str, what: &str, all: &[(&str, T)]) -> Result<T, Strin
     let found = all.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
     found.map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        let list = match names.as_slice() {
-            [others @ .., last] => format!("{} or {last}", others.join(", ")),
-            [] => String::new(),
-        };
-        wrong(text, format_args!("is not {what}; give {list}"))
+        wrong(text, format_args!("is not {what}; give {}", either(&names)))
     })
 }
 
@@ -265,6 +261,12 @@ pub(super) fn server_url(text: &str) -> Result<String, String> {
     }
 }
 
+/// The URL of an MCP endpoint that gets the token.
+pub(super) fn connect_url(text: &str) -> Result<String, String> {
+    let url = server_url(text)?;
+    WebUrl::parse(&url).map(|_| url)
+}
+
 /// The path of the MCP endpoint.
 pub(super) fn path(text: &str) -> Result<String, String> {
     let allowed = |b: u8| b.is_ascii_graphic() && !b"?#\"<>\\".contains(&b);
@@ -401,7 +403,7 @@ fn unknown<'a>(
     all: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> ExitReason {
-    let hint = flags::hint(word, candidates, all);
+    let hint = hint(word, candidates, all);
     ExitReason::usage(format!(
         "{flag}: {}",
         wrong(word, format_args!("{what}; {hint}"))
@@ -437,7 +439,7 @@ pub(super) fn generate(what: &OsStr, settings: &FlagsAndEnv<'_>) -> Result<Gener
         "client-config" if words.is_empty() => Ok(Generate::Clients),
         "client-config" | "client-command" => {
             let client = client(&format!("--generate {what}"), words.first())?;
-            let launch = launch::launch(settings)?.for_client(client)?;
+            let launch = launch::launch(settings)?.for_client(client, settings)?;
             Ok(match &*what {
                 "client-config" => Generate::ClientConfig(client, launch),
                 _ => Generate::ClientCommand(client, launch),

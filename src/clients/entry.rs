@@ -27,7 +27,14 @@ impl McpClient {
             Launch::Program { args, env, key } => {
                 let env = self.variables(env, *key).into_iter();
                 let env: Map<_, _> = env.map(|(name, value)| (name, value.into())).collect();
-                let mut entry = json!({"command": program, "args": args, "env": env});
+                let (args_name, env_name) = self.members;
+                let mut entry = json!({"command": program, env_name: env});
+                match args_name {
+                    Some(name) => entry[name] = args.as_slice().into(),
+                    None => {
+                        entry["command"] = [&[program.to_owned()], args.as_slice()].concat().into()
+                    }
+                }
                 if let Some((name, value)) = self.program {
                     entry[name] = value.into();
                 }
@@ -55,7 +62,8 @@ impl McpClient {
         env.iter().cloned().chain(key).collect()
     }
 
-    fn reference(&self, variable: &str) -> Option<String> {
+    /// How its entry refers to a variable, if it can.
+    pub(crate) fn reference(&self, variable: &str) -> Option<String> {
         let (before, after) = self.reference?;
         Some(format!("{before}{variable}{after}"))
     }
@@ -261,6 +269,17 @@ mod tests {
             ("continue", "mcpServers", "", ""),
             ("gemini-cli", "mcpServers", "", claude),
             ("jetbrains", "mcpServers", "", ""),
+            (
+                "copilot-cli",
+                "mcpServers",
+                "\"type\": \"local\",\n      ",
+                claude,
+            ),
+            ("roo-code", "mcpServers", "", code),
+            ("kiro", "mcpServers", "", claude),
+            ("amp", "amp.mcpServers", "", claude),
+            ("lm-studio", "mcpServers", "", ""),
+            ("warp", "mcpServers", "", ""),
         ] {
             let head = format!("{{\n  \"{servers}\": {{\n    \"fabric\": {{\n      {kind}");
             assert_eq!(
@@ -289,6 +308,17 @@ mod tests {
             ("continue", r#""type": "http", "url""#, "YOUR_TOKEN"),
             ("gemini-cli", r#""httpUrl""#, claude),
             ("jetbrains", r#""url""#, "YOUR_TOKEN"),
+            ("copilot-cli", r#""type": "http", "url""#, claude),
+            (
+                "opencode",
+                r#""type": "remote", "url""#,
+                "{env:FABRIC_MCP_AUTH_TOKEN}",
+            ),
+            ("roo-code", r#""type": "streamable-http", "url""#, code),
+            ("kiro", r#""url""#, claude),
+            ("amp", r#""url""#, claude),
+            ("lm-studio", r#""url""#, "YOUR_TOKEN"),
+            ("warp", r#""url""#, "YOUR_TOKEN"),
         ] {
             assert_eq!(
                 text(&client(name).entry("/opt/f", &url()), None, ""),
@@ -311,11 +341,27 @@ mod tests {
             ("continue", r#"{"type": "sse", "url": "U", "#),
             ("gemini-cli", r#"{"url": "U", "#),
             ("jetbrains", r#"{"url": "U", "#),
+            ("copilot-cli", r#"{"type": "sse", "url": "U", "#),
+            ("opencode", r#"{"type": "remote", "url": "U", "#),
+            ("roo-code", r#"{"type": "sse", "url": "U", "#),
         ] {
             let entry = client(name).entry("/opt/f", &at("U", true));
             let text = text(&entry, None, "");
             assert!(text.starts_with(expected), "{name}: {text}");
         }
+    }
+
+    #[test]
+    fn opencode_gets_one_list_of_words() {
+        assert_eq!(
+            text(
+                &client("opencode").entry("/opt/f", &program(Key::Set)),
+                None,
+                ""
+            ),
+            "{\"type\": \"local\", \"command\": [\"/opt/f\", \"--max-runs\", \"3\"], \"environment\": \
+             {\"FABRIC_BASE_URL\": \"http://f:1\", \"FABRIC_API_KEY\": \"{env:FABRIC_API_KEY}\"}}"
+        );
     }
 
     #[test]
@@ -400,6 +446,13 @@ mod tests {
                  'FABRIC_API_KEY=${FABRIC_API_KEY}' fabric '/opt/it'\\''s' -- --max-runs 3",
                 "gemini mcp add --scope user --transport http --header 'Authorization: Bearer \
                  ${FABRIC_MCP_AUTH_TOKEN}' fabric https://m/mcp",
+            ),
+            (
+                "copilot-cli",
+                "copilot mcp add --env FABRIC_BASE_URL=http://f:1 --env 'FABRIC_API_KEY=${FABRIC_API_KEY}' fabric -- \
+                 '/opt/it'\\''s' --max-runs 3",
+                "copilot mcp add --transport http --header 'Authorization: Bearer ${FABRIC_MCP_AUTH_TOKEN}' fabric \
+                 https://m/mcp",
             ),
         ] {
             let start = if name == "codex" { &unset } else { &start };

@@ -112,7 +112,12 @@ fn filled_in(mut entry: Value, before: Option<&Value>) -> (Value, Value) {
         members.extend(added.map(|(name, value)| (name.clone(), value.clone())));
     }
     let mut shown = entry.clone();
-    for (group, name) in [("env", API_KEY), ("headers", "Authorization")] {
+    for (group, name) in [
+        ("env", API_KEY),
+        ("environment", API_KEY),
+        ("env", AUTH_TOKEN),
+        ("headers", "Authorization"),
+    ] {
         let theirs = before.and_then(|before| before.get(group)?.get(name)?.as_str());
         let Some(theirs) = theirs.filter(|text| !is_place(text)) else {
             continue;
@@ -127,9 +132,13 @@ fn filled_in(mut entry: Value, before: Option<&Value>) -> (Value, Value) {
     (entry, shown)
 }
 
-/// Whether a value is still to be filled in.
+/// Whether a value is none of the user's: still to be filled in, or our reference to a variable.
 fn is_place(text: &str) -> bool {
-    text.is_empty() || text.contains(TOKEN_PLACEHOLDER)
+    let refers = |name| {
+        let rest = text.trim_end_matches('}').strip_suffix(name);
+        rest.is_some_and(|rest| rest.ends_with(['{', ':']))
+    };
+    text.is_empty() || text.contains(TOKEN_PLACEHOLDER) || refers(API_KEY) || refers(AUTH_TOKEN)
 }
 
 /// The change, as it is shown.
@@ -184,14 +193,24 @@ fn next(client: &McpClient, entry: Option<&Value>) -> String {
             "First, if your Fabric asks for a key: put it into the empty {API_KEY} of that file.\n"
         ));
     }
+    if shown.contains(&format!("\"{AUTH_TOKEN}\": \"\"")) {
+        text.push_str(&format!(
+            "First: put the server's token into the empty {AUTH_TOKEN} of that file.\n"
+        ));
+    }
     if let Some(secret) = [API_KEY, AUTH_TOKEN]
         .into_iter()
         .find(|secret| shown.contains(&format!("{secret}}}")))
     {
-        let title = client.title;
+        let (title, start) = (client.title, client.start);
         text.push_str(&format!(
-            "First: make sure that {title} is started where {secret} is set. It is not in the file.\n"
+            "First: quit {title}, and start it by `{start}` in a shell where {secret} is set: the file only refers to it.\n"
         ));
+        if secret == API_KEY {
+            text.push_str(&format!(
+                "Or do this again with {API_KEY} unset, and put the key into the empty place in the file.\n"
+            ));
+        }
     }
     text.push_str(&format!("Next: {}.\n", client.then));
     text
@@ -200,7 +219,7 @@ fn next(client: &McpClient, entry: Option<&Value>) -> String {
 /// The old entry with its secrets hidden, unless the new one has the same value.
 fn masked(before: &Value, after: Option<&Value>) -> Value {
     let mut shown = before.clone();
-    for group in ["env", "headers"] {
+    for group in ["env", "environment", "headers"] {
         let Some(values) = shown.get_mut(group).and_then(Value::as_object_mut) else {
             continue;
         };

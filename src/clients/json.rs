@@ -3,12 +3,13 @@
 use serde_json::Value;
 
 /// Every key of an entry and of its `env`, in this order; other keys follow.
-pub(super) const KEYS: [&str; 12] = [
+pub(super) const KEYS: [&str; 13] = [
     "type",
     "source",
     "command",
     "args",
     "env",
+    "environment",
     "url",
     "serverUrl",
     "httpUrl",

@@ -4,7 +4,7 @@
 //! CLIENTS ── entry (the server as this client writes it) ── jsonc (into its text) ── file (onto the disk)
 //! ```
 //!
-//! A new client is a row of [`CLIENTS`] and a row of the README's table, which a test compares. Facts are from the
+//! A new client is a row of [`CLIENTS`] and its title in the README, which a test compares. Facts are from the
 //! client's documentation or source.
 
 mod entry;
@@ -36,12 +36,17 @@ pub(crate) struct McpClient {
     file: [(Base, &'static str); 2],
     /// The member of an entry that says that a program is started.
     program: Option<(&'static str, &'static str)>,
-    /// `type` (or "") and the name of the URL in an entry for Streamable HTTP. The error says why there is none.
-    pub(crate) http: Result<(&'static str, &'static str), &'static str>,
+    /// What an entry calls the arguments, or `None` if they follow the program in one list; and what it calls the
+    /// variables.
+    members: (Option<&'static str>, &'static str),
+    /// `type` (or "") and the name of the URL in an entry for Streamable HTTP; `None` if the client only starts programs.
+    pub(crate) http: Option<(&'static str, &'static str)>,
     /// As `http`, for HTTP+SSE; `None` if the client does not speak it.
     pub(crate) sse: Option<(&'static str, &'static str)>,
     /// What precedes and follows the name in a reference to a variable.
     reference: Option<(&'static str, &'static str)>,
+    /// The command that starts it from a shell, whose variables a reference then finds.
+    start: &'static str,
     /// The commands that add a program and a URL: words, and the holes that [`McpClient::command`] fills.
     commands: Option<[&'static str; 2]>,
     /// The command that removes the server.
@@ -92,9 +97,11 @@ const USUAL: McpClient = McpClient {
     format: Format::Json("mcpServers"),
     file: [(Base::Home, ""); 2],
     program: None,
-    http: Ok(("", "url")),
+    members: (Some("args"), "env"),
+    http: Some(("", "url")),
     sse: Some(("", "url")),
     reference: None,
+    start: "",
     commands: None,
     remove: None,
     limit: 60,
@@ -107,10 +114,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "claude-desktop",
         title: "Claude Desktop",
         file: [(Base::Settings, "Claude/claude_desktop_config.json"); 2],
-        http: Err(
-            "the file of Claude Desktop has no servers over http; add the URL in the app, under Settings, \
-             Connectors, or leave --url out",
-        ),
+        http: None,
         limit_words: "60 s, newer versions 4 min",
         then: "quit Claude Desktop and start it again",
         ..USUAL
@@ -120,9 +124,10 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         title: "Claude Code",
         file: [(Base::Project, ".mcp.json"); 2],
         program: Some(("type", "stdio")),
-        http: Ok(("http", "url")),
+        http: Some(("http", "url")),
         sse: Some(("sse", "url")),
         reference: OF_SHELL,
+        start: "claude",
         commands: Some([
             // --env takes all words up to the next flag.
             "claude mcp add ENV --scope user fabric -- PROGRAM ARGS",
@@ -140,9 +145,10 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         format: Format::Json("servers"),
         file: [(Base::Settings, "Code/User/mcp.json"); 2],
         program: Some(("type", "stdio")),
-        http: Ok(("http", "url")),
+        http: Some(("http", "url")),
         sse: Some(("sse", "url")),
         reference: OF_ENV,
+        start: "code .",
         commands: Some(["code --add-mcp JSON"; 2]),
         limit: 300,
         limit_words: "5 min, newer versions never",
@@ -154,6 +160,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         title: "Cursor",
         file: [(Base::Home, ".cursor/mcp.json"); 2],
         reference: OF_ENV,
+        start: "cursor .",
         then: "see it in Cursor's settings, under MCP",
         ..USUAL
     },
@@ -176,9 +183,10 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "windsurf",
         title: "Windsurf",
         file: [(Base::Home, ".codeium/windsurf/mcp_config.json"); 2],
-        http: Ok(("", "serverUrl")),
+        http: Some(("", "serverUrl")),
         sse: Some(("", "serverUrl")),
         reference: OF_ENV,
+        start: "windsurf .",
         limit_words: "not known, taken for 60 s",
         then: "press refresh in Windsurf's list of MCP servers",
         ..USUAL
@@ -187,9 +195,10 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "cline",
         title: "Cline",
         file: [(Base::Home, ".cline/data/settings/cline_mcp_settings.json"); 2],
-        http: Ok(("streamableHttp", "url")),
+        http: Some(("streamableHttp", "url")),
         sse: Some(("sse", "url")),
         reference: OF_ENV,
+        start: "code .",
         limit_words: "60 s, timeout in its entry",
         then: "see it in Cline, under MCP Servers",
         ..USUAL
@@ -198,7 +207,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "continue",
         title: "Continue",
         file: [(Base::Home, ".continue/mcpServers/fabric.json"); 2],
-        http: Ok(("http", "url")),
+        http: Some(("http", "url")),
         sse: Some(("sse", "url")),
         then: "see it in Continue's agent mode, under tools",
         ..USUAL
@@ -222,8 +231,9 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "gemini-cli",
         title: "Gemini CLI",
         file: [(Base::Home, ".gemini/settings.json"); 2],
-        http: Ok(("", "httpUrl")),
+        http: Some(("", "httpUrl")),
         reference: OF_SHELL,
+        start: "gemini",
         commands: Some([
             "gemini mcp add --scope user ENV fabric PROGRAM --ARGS",
             "gemini mcp add --scope user --transport TRANSPORT --header HEADER fabric URL",
@@ -255,10 +265,102 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         // It had it once.
         sse: None,
         reference: Some(("$", "")),
+        start: "goose",
         // Its default is 300 s; the entry made for it sets this.
         limit: 3600,
         limit_words: "1 h, timeout in its entry",
         then: "start goose, and see it with goose info -v",
+        ..USUAL
+    },
+    McpClient {
+        name: "copilot-cli",
+        title: "Copilot CLI",
+        file: [(
+            Base::Variable("COPILOT_HOME", ".copilot"),
+            "mcp-config.json",
+        ); 2],
+        program: Some(("type", "local")),
+        http: Some(("http", "url")),
+        sse: Some(("sse", "url")),
+        reference: OF_SHELL,
+        start: "copilot",
+        commands: Some([
+            "copilot mcp add ENV fabric -- PROGRAM ARGS",
+            "copilot mcp add --transport TRANSPORT --header HEADER fabric URL",
+        ]),
+        limit: 30,
+        limit_words: "30 s, timeout in its entry",
+        then: "start copilot, and see it with /mcp",
+        ..USUAL
+    },
+    McpClient {
+        name: "opencode",
+        title: "OpenCode",
+        format: Format::Json("mcp"),
+        file: [(CONFIG, "opencode/opencode.json"); 2],
+        program: Some(("type", "local")),
+        members: (None, "environment"),
+        // It tries one after the other.
+        http: Some(("remote", "url")),
+        sse: Some(("remote", "url")),
+        reference: Some(("{env:", "}")),
+        start: "opencode",
+        limit_words: "60 s of silence, timeout in its entry",
+        then: "see it with opencode mcp list",
+        ..USUAL
+    },
+    McpClient {
+        name: "roo-code",
+        title: "Roo Code",
+        file: [(
+            Base::Settings,
+            "Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+        ); 2],
+        http: Some(("streamable-http", "url")),
+        sse: Some(("sse", "url")),
+        reference: OF_ENV,
+        start: "code .",
+        limit_words: "60 s, timeout in its entry",
+        then: "see it in Roo Code's settings, under MCP Servers",
+        ..USUAL
+    },
+    McpClient {
+        name: "kiro",
+        title: "Kiro",
+        file: [(Base::Home, ".kiro/settings/mcp.json"); 2],
+        reference: OF_SHELL,
+        start: "kiro .",
+        then: "see it in Kiro's panel, under MCP Servers, or with /mcp in its CLI",
+        ..USUAL
+    },
+    McpClient {
+        name: "amp",
+        title: "Amp",
+        format: Format::Json("amp.mcpServers"),
+        file: [(CONFIG, "amp/settings.json"); 2],
+        reference: OF_SHELL,
+        start: "amp",
+        limit_words: "not known, taken for 60 s",
+        then: "see it with amp mcp doctor",
+        ..USUAL
+    },
+    McpClient {
+        name: "lm-studio",
+        title: "LM Studio",
+        format: Format::Dialog(
+            "mcpServers",
+            "Right-hand sidebar, Program: Install, Edit mcp.json",
+        ),
+        sse: None,
+        then: "save it, and see it in the same sidebar",
+        ..USUAL
+    },
+    McpClient {
+        name: "warp",
+        title: "Warp",
+        file: [(Base::Home, ".warp/.mcp.json"); 2],
+        limit_words: "not known, taken for 60 s",
+        then: "see it in Warp's settings, under Agents, MCP servers",
         ..USUAL
     },
 ];
@@ -419,6 +521,21 @@ mod tests {
                 "HOME/.codex/config.toml",
                 "C:/Users/ann/.codex/config.toml",
             ),
+            (
+                "copilot-cli",
+                "HOME/.copilot/mcp-config.json",
+                "C:/Users/ann/.copilot/mcp-config.json",
+            ),
+            (
+                "opencode",
+                "HOME/.config/opencode/opencode.json",
+                "C:/Users/ann/.config/opencode/opencode.json",
+            ),
+            (
+                "roo-code",
+                "LIBRARY/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+                "C:/Roaming/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+            ),
         ] {
             let mac = mac.replace("LIBRARY", library).replace("HOME", "/home/ann");
             assert_eq!(path(name, System::MacOs), mac);
@@ -441,22 +558,20 @@ mod tests {
         assert_eq!(empty, None);
     }
 
-    /// The README's row: title, name, file (or that it is in the settings), and limit.
     #[test]
-    fn the_readme_lists_every_client() {
+    fn a_client_that_refers_to_variables_can_be_started_with_them() {
         for client in CLIENTS {
-            let home = |name: &str| (name == "HOME").then(|| OsString::from("~"));
-            let file = match client.file(System::Linux, &home) {
-                Some(path) => format!("`{}`", path.display()),
-                None => "its settings".to_owned(),
-            };
-            let begin = format!("| {} | `{}` | {file}", client.title, client.name);
-            let end = format!(" | {} |", client.limit_words);
-            let row = |line: &str| line.starts_with(&begin) && line.ends_with(&end);
-            assert!(
-                README.lines().any(row),
-                "README.md lacks this row:\n{begin}{end}"
+            assert_eq!(
+                client.reference.is_some(),
+                !client.start.is_empty(),
+                "{client:?}"
             );
         }
+    }
+
+    #[test]
+    fn the_readme_names_every_client() {
+        let missing = CLIENTS.iter().find(|one| !README.contains(one.title));
+        assert_eq!(missing.map(|client| client.title), None);
     }
 }

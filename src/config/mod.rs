@@ -20,7 +20,9 @@ pub(crate) const API_KEY: &str = "FABRIC_API_KEY";
 /// What Fabric's variables for the models of single patterns begin with; the name follows in upper case, with `_` for
 /// each `-`.
 pub(crate) const MODEL_VARIABLE: &str = "FABRIC_MODEL_";
-/// Variable of the token that callers over HTTP must show.
+/// What the names of most variables begin with: those called after flags.
+pub(crate) const OWN_VARIABLE: &str = "FABRIC_MCP_";
+/// Variable of the token that callers over HTTP must send, and that `--connect` sends.
 pub(crate) const AUTH_TOKEN: &str = "FABRIC_MCP_AUTH_TOKEN";
 
 // Sizes and counts.
@@ -169,6 +171,21 @@ pub(crate) struct Config {
     pub(crate) patterns_dirs: Vec<PathBuf>,
     /// Warnings about the settings, one line each, logged at start-up.
     pub(crate) warnings: Vec<String>,
+}
+
+/// The settings of `--connect`.
+#[derive(Clone, Debug)]
+pub(crate) struct Connect {
+    /// The server's endpoint: https, or http on this machine. Without user-info and final slash.
+    pub(crate) url: String,
+    /// The token to show there: `FABRIC_MCP_AUTH_TOKEN` or `--auth-token-file`. Visible ASCII.
+    pub(crate) token: Option<Secret>,
+    /// `SSL_CERT_FILE`.
+    pub(crate) ca_file: Option<PathBuf>,
+    /// `--log-level`; default info.
+    pub(crate) log_level: LogLevel,
+    /// `--log-format`; default logfmt.
+    pub(crate) log_format: LogFormat,
 }
 
 /// What the operator offers and allows, and what runs get that do not say; enforced by `tools` and `server`.

@@ -15,6 +15,7 @@ use std::sync::Mutex;
 use super::{Library, answer_from};
 use crate::fabric::{BuiltInFabric, Cause, Error, Kind, Name, Strategy};
 use crate::sync::lock;
+use crate::text::unusable;
 
 /// Largest file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -48,8 +49,8 @@ impl Folders {
             let mut names = BTreeSet::new();
             let listed = folders.list(dir, &mut names, &mut { MAX_LISTING });
             let why = match listed {
-                Err(error) => format!("cannot be read: {error}"),
-                Ok(()) if names.is_empty() => "has no pattern".to_owned(),
+                Err(error) => unusable("folder", dir, &error),
+                Ok(()) if names.is_empty() => format!("{dir:?} has no pattern"),
                 Ok(()) => continue,
             };
             let inner = dir.join("patterns");
@@ -57,7 +58,7 @@ impl Folders {
                 true => format!("did you mean {inner:?}?"),
                 false => "give a folder that holds NAME/system.md for each pattern".to_owned(),
             };
-            return Err(format!("--patterns-dir: {dir:?} {why}; {fix}"));
+            return Err(format!("--patterns-dir: {why}; {fix}"));
         }
         Ok(folders)
     }
@@ -195,8 +196,7 @@ impl Library for Folders {
         for dir in &self.given {
             self.list(dir, &mut names, &mut room).map_err(|error| {
                 let detail = format!(
-                    "A folder of --patterns-dir cannot be read any more ({}). Its operator has to bring it back.",
-                    error.kind()
+                    "A folder of --patterns-dir cannot be read any more ({error}). Its operator has to bring it back."
                 );
                 Error::new(Kind::ApiUnavailable, detail)
             })?;

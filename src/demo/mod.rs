@@ -25,6 +25,10 @@ use crate::text::percent_decode;
 
 pub(crate) use folders::Folders;
 
+/// What is said before the output of a run.
+pub(crate) const NOTE: &str =
+    "This is the demo: it calls no model, and shows the prompt that a model would be sent.";
+
 /// The default model: one word per [`WORD_PAUSE`], to show streaming.
 const DRY_RUN: &str = "demo-dry-run";
 /// The same model without pauses.
@@ -466,7 +470,8 @@ mod tests {
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let body = if head.contains("chunked") {
+        let is_chunked = head.contains("chunked");
+        let body = if is_chunked {
             joined(body)
         } else {
             body.to_owned()
@@ -491,10 +496,8 @@ mod tests {
     fn run(demo: &Demo, prompt: Value) -> String {
         let body = json!({"prompts": [prompt], "language": "", "temperature": 0.7, "topP": 0.9, "search": false});
         let (status, head, body) = ask(demo, "POST /chat", &body.to_string());
-        assert!(
-            status == 200 && head.contains("\r\nContent-Type: text/readystream\r\n"),
-            "{head}"
-        );
+        assert_eq!(status, 200, "{head}");
+        assert!(head.contains("\r\nContent-Type: text/readystream\r\n"));
         body
     }
 
@@ -529,10 +532,8 @@ GET / => 404 404 page not found
             let (line, body) = (line.as_str(), words.next().unwrap_or_default());
             let status: u16 = status.parse().unwrap();
             let (got, _, answer) = ask(&demo, line, body);
-            assert!(
-                got == status && answer.starts_with(starts),
-                "{line}: {got} {answer}"
-            );
+            assert_eq!(got, status, "{line}: {answer}");
+            assert!(answer.starts_with(starts), "{line}: {answer}");
         }
     }
 
@@ -541,19 +542,16 @@ GET / => 404 404 page not found
         let demo = start().unwrap();
         let body = r#"{"input":"a {{lang_code}} b","variables":{"lang_code":"de"}}"#;
         let (_, _, answer) = ask(&demo, "POST /patterns/translate/apply", body);
-        assert!(
-            answer.contains("the target language, de.") && answer.contains("a {{lang_code}} b"),
-            "{answer}"
-        );
+        for part in ["the target language, de.", "a {{lang_code}} b"] {
+            assert!(answer.contains(part), "{answer}");
+        }
     }
 
     #[test]
     fn a_run_streams_the_prompt_back_word_by_word() {
         let demo = start().unwrap();
-        let body = run(
-            &demo,
-            json!({"model": INSTANT, "userInput": "one two\nthree"}),
-        );
+        let prompt = json!({"model": INSTANT, "userInput": "one two\nthree"});
+        let body = run(&demo, prompt);
         assert_eq!(
             body,
             "data: {\"content\":\"one \",\"format\":\"markdown\",\"type\":\"content\"}\n\n\
@@ -588,40 +586,22 @@ GET / => 404 404 page not found
     #[test]
     fn failures_are_events_in_fabrics_words() {
         let demo = start().unwrap();
-        for (prompt, message) in [
-            (
-                json!({"patternName": "translate"}),
-                "could not get pattern translate: missing required variable: lang_code",
-            ),
-            (
-                json!({"patternName": "nope"}),
-                "could not get pattern nope: pattern 'nope' not found. Run 'fabric -l' to",
-            ),
-            (
-                json!({"userInput": "x", "strategyName": "nope"}),
-                "could not load strategy nope: strategy nope not found",
-            ),
-            (
-                json!({"userInput": "x", "contextName": "nope"}),
-                "could not find context nope: could not load nope",
-            ),
-            (
-                json!({"userInput": "x", "model": "nope"}),
-                " Requested Model = nope\\n Default Model = demo-dry-run\\n",
-            ),
-            (
-                json!({"userInput": "x", "vendor": "nope"}),
-                "model demo-dry-run not available for vendor nope",
-            ),
-            (json!({}), "no session, pattern or user messages provided"),
+        for case in [
+            r#"{"patternName":"translate"} => could not get pattern translate: missing required variable: lang_code"#,
+            r#"{"patternName":"nope"} => could not get pattern nope: pattern 'nope' not found. Run 'fabric -l' to"#,
+            r#"{"userInput":"x","strategyName":"nope"} => could not load strategy nope: strategy nope not found"#,
+            r#"{"userInput":"x","contextName":"nope"} => could not find context nope: could not load nope"#,
+            r#"{"userInput":"x","model":"nope"} =>  Requested Model = nope\n Default Model = demo-dry-run\n"#,
+            r#"{"userInput":"x","vendor":"nope"} => model demo-dry-run not available for vendor nope"#,
+            "{} => no session, pattern or user messages provided",
         ] {
+            let (prompt, message) = case.split_once(" => ").unwrap();
+            let prompt = serde_json::from_str(prompt).unwrap();
             let body = run(&demo, prompt);
             let start = format!("data: {{\"content\":\"Error: {message}");
             assert!(body.starts_with(&start), "{body}");
-            assert!(
-                body.ends_with("}\n\ndata: {\"format\":\"plain\",\"type\":\"complete\"}\n\n"),
-                "{body}"
-            );
+            let end = "}\n\ndata: {\"format\":\"plain\",\"type\":\"complete\"}\n\n";
+            assert!(body.ends_with(end), "{body}");
         }
     }
 

@@ -210,14 +210,10 @@ mod tests {
     fn a_value_is_read_once_while_it_is_young() {
         let cached = Cached::new(LONG);
         assert_eq!(get(&cached, LONG, || Ok(Arc::new(1))), Ok(Arc::new(1)));
-        assert_eq!(
-            cached.get(LONG, &NoWait, another_reads).unwrap().1,
-            Arc::new(1)
-        );
-        assert_eq!(
-            get(&cached, Duration::ZERO, || Ok(Arc::new(2))),
-            Ok(Arc::new(2))
-        );
+        let found = cached.get(LONG, &NoWait, another_reads).unwrap().1;
+        assert_eq!(found, Arc::new(1));
+        let found = get(&cached, Duration::ZERO, || Ok(Arc::new(2)));
+        assert_eq!(found, Ok(Arc::new(2)));
         assert_eq!(cached.latest(None), Some(Arc::new(2)));
         cached.invalidate(|value| *value == 3);
         assert_eq!(cached.latest(None), Some(Arc::new(2)));
@@ -230,10 +226,8 @@ mod tests {
         let cached = Cached::new(LONG);
         get(&cached, LONG, || Ok(Arc::new(1))).unwrap();
         let before = |before: Option<&Arc<u32>>| Ok(Arc::new(**before.unwrap() + 1));
-        assert_eq!(
-            cached.get(Duration::ZERO, &NoWait, before).unwrap().1,
-            Arc::new(2)
-        );
+        let found = cached.get(Duration::ZERO, &NoWait, before).unwrap().1;
+        assert_eq!(found, Arc::new(2));
     }
 
     #[test]
@@ -247,11 +241,8 @@ mod tests {
             (first.unwrap(), second),
             (Err(unavailable()), Err(unavailable()))
         );
-        assert_eq!(
-            get(&cached, LONG, || Ok(Arc::new(2))),
-            Ok(Arc::new(2)),
-            "a failure is not kept"
-        );
+        let found = get(&cached, LONG, || Ok(Arc::new(2)));
+        assert_eq!(found, Ok(Arc::new(2)), "a failure is not kept");
     }
 
     #[test]
@@ -358,10 +349,8 @@ mod tests {
         }
         let cached = Cached::new(LONG);
         let value = get(&cached, LONG, || {
-            assert_eq!(
-                cached.get(LONG, &Left, another_reads),
-                Err(Error::cancelled())
-            );
+            let found = cached.get(LONG, &Left, another_reads);
+            assert_eq!(found, Err(Error::cancelled()));
             Ok(Arc::new(1))
         });
         assert_eq!(value, Ok(Arc::new(1)));

@@ -340,19 +340,13 @@ mod tests {
         assert_eq!(decode(wire).unwrap(), expected);
         for cut in 0..=wire.len() {
             let (a, b) = wire.split_at(cut);
-            assert_eq!(
-                decode_parts(&mut Decoder::new(), &[a, b]).unwrap(),
-                expected,
-                "cut at {cut}"
-            );
+            let found = decode_parts(&mut Decoder::new(), &[a, b]).unwrap();
+            assert_eq!(found, expected, "cut at {cut}");
         }
         for size in 1..8 {
             let parts: Vec<&[u8]> = wire.chunks(size).collect();
-            assert_eq!(
-                decode_parts(&mut Decoder::new(), &parts).unwrap(),
-                expected,
-                "reads of {size}"
-            );
+            let found = decode_parts(&mut Decoder::new(), &parts).unwrap();
+            assert_eq!(found, expected, "reads of {size}");
         }
         // Damaged, too.
         for at in 0..wire.len() {
@@ -384,10 +378,8 @@ mod tests {
         };
         assert_eq!(feed(b"data: {\"type\":\"content\",\"content\":\"a\"}\n"), 0);
         assert_eq!(feed(b"\n"), 1);
-        assert_eq!(
-            feed(b"data: {\"type\":\"content\",\"content\":\"b\"}\r\n\r"),
-            2
-        );
+        let found = feed(b"data: {\"type\":\"content\",\"content\":\"b\"}\r\n\r");
+        assert_eq!(found, 2);
         assert_eq!(feed(b"\ndata: {\"type\":\"complete\"}\n\n"), 3);
     }
 
@@ -454,20 +446,13 @@ mod tests {
 
     #[test]
     fn the_end_completes_a_whole_event_and_betrays_a_cut_one() {
-        assert_eq!(
-            decode(b"data: {\"type\":\"complete\"}").unwrap(),
-            [Event::Complete]
-        );
-        assert_eq!(
-            decode(b"data: {\"type\":\"complete\"}\n").unwrap(),
-            [Event::Complete]
-        );
+        let found = decode(b"data: {\"type\":\"complete\"}").unwrap();
+        assert_eq!(found, [Event::Complete]);
+        let found = decode(b"data: {\"type\":\"complete\"}\n").unwrap();
+        assert_eq!(found, [Event::Complete]);
         for cut in ["data: {\"type\":\"comp", "data: {\"type\":\"content\",\n"] {
-            assert_eq!(
-                decode(cut.as_bytes()).unwrap_err().kind,
-                Kind::StreamInterrupted,
-                "{cut}"
-            );
+            let found = decode(cut.as_bytes()).unwrap_err().kind;
+            assert_eq!(found, Kind::StreamInterrupted, "{cut}");
         }
         assert_eq!(decode(b"data: hello").unwrap_err().kind, Kind::ApiError);
     }
@@ -537,10 +522,8 @@ mod tests {
             "data: {{\"type\":\"content\",\"format\":\"markdown\",\"content\":\"{text}\"}}\n\n"
         );
         let parts: Vec<&[u8]> = wire.as_bytes().chunks(1000).collect();
-        assert_eq!(
-            decode_parts(&mut Decoder::new(), &parts).unwrap(),
-            [content(&text)]
-        );
+        let found = decode_parts(&mut Decoder::new(), &parts).unwrap();
+        assert_eq!(found, [content(&text)]);
 
         let flood = "data: {\"type\":\"content\",\"content\":\"x\"}\n\n".repeat(100_000);
         assert_eq!(decode(flood.as_bytes()).unwrap().len(), 100_000);

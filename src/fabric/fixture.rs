@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,6 +23,13 @@ pub(crate) struct FixtureRequest {
     pub(crate) connection: usize,
 }
 
+/// Fails with these words where 127.0.0.1 cannot be reached, as in a sandbox without any network.
+pub(crate) fn need_loopback() {
+    let words = "these tests need a loopback network, and 127.0.0.1 cannot be reached";
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect(words);
+    TcpStream::connect(listener.local_addr().unwrap()).expect(words);
+}
+
 /// A listener on a free port. Its threads end with the test process.
 pub(crate) struct Fixture {
     pub(crate) url: String,
@@ -35,7 +42,8 @@ impl Fixture {
     pub(crate) fn new(
         answer: impl Fn(usize, &FixtureRequest, &mut TcpStream) -> bool + Send + Sync + 'static,
     ) -> Fixture {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        need_loopback();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (log, answer) = (Arc::clone(&seen), Arc::new(answer));

@@ -364,10 +364,8 @@ mod tests {
 
     #[test]
     fn models_may_have_slashes_and_colons_only_size_and_control_characters_count() {
-        assert_eq!(
-            model("model_name", "meta-llama/x:8b").unwrap(),
-            "meta-llama/x:8b"
-        );
+        let found = model("model_name", "meta-llama/x:8b").unwrap();
+        assert_eq!(found, "meta-llama/x:8b");
         assert_eq!(model("model_name", "").unwrap(), "");
         assert!(
             model("model_name", "a\tb")
@@ -431,10 +429,8 @@ mod tests {
         ] {
             assert!(variables(&map(&[(name, "x")])).is_err(), "{name:?}");
         }
-        assert_eq!(
-            variables(&map(&[(&"x".repeat(128), "x"), (" text ", "x")])),
-            Ok(())
-        );
+        let found = variables(&map(&[(&"x".repeat(128), "x"), (" text ", "x")]));
+        assert_eq!(found, Ok(()));
     }
 
     #[test]
@@ -453,10 +449,8 @@ mod tests {
         assert_eq!(closest("sumarize", &names), ["summarize"]);
         assert_eq!(closest("Summarize", &names), ["summarize"]);
         assert_eq!(closest("summarise", &names), ["summarize"]);
-        assert_eq!(
-            closest("summarize_", &names),
-            ["summarize", "summarize_rpg", "summarize_micro"]
-        );
+        let found = closest("summarize_", &names);
+        assert_eq!(found, ["summarize", "summarize_rpg", "summarize_micro"]);
         assert_eq!(did_you_mean("zy", &names), " Did you mean \"zz\"?");
         assert_eq!(did_you_mean("qqqqqqqq", &names), "");
         assert_eq!(closest("extract-wisdom", &names), ["extract_wisdom"]);

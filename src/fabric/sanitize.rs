@@ -2,6 +2,8 @@
 
 /// Longest text that is passed on from an `error` event, in characters.
 const MAX_RELAYED_ERROR: usize = 500;
+/// The end of a text that was longer.
+const CUT: &str = "… (cut: Fabric's own log has all of it)";
 
 /// The text of an `error` event as a caller may see it: one line of at most 500 characters without control characters,
 /// with paths (Unix and Windows), URLs and anything that looks like a key replaced by `[path]`, `[url]` and `[key]`.
@@ -31,8 +33,8 @@ pub(crate) fn sanitize(text: &str) -> String {
         None => line,
         Some(_) => line
             .chars()
-            .take(MAX_RELAYED_ERROR - 1)
-            .chain(['…'])
+            .take(MAX_RELAYED_ERROR - CUT.chars().count())
+            .chain(CUT.chars())
             .collect(),
     }
 }
@@ -249,12 +251,10 @@ mod tests {
 
     #[test]
     fn it_is_one_short_line() {
-        assert_eq!(
-            sanitize(" a\r\n\tb\u{0}c\u{1b}[31m\u{202e}d\u{200b}e \u{85} f"),
-            "a b c [31mde f"
-        );
+        let found = sanitize(" a\r\n\tb\u{0}c\u{1b}[31m\u{202e}d\u{200b}e \u{85} f");
+        assert_eq!(found, "a b c [31mde f");
         let long = sanitize(&"wörd ".repeat(10_000));
-        assert_eq!((long.chars().count(), long.ends_with('…')), (500, true));
+        assert_eq!((long.chars().count(), long.ends_with(CUT)), (500, true));
         assert_eq!(sanitize(&"x ".repeat(250)).chars().count(), 499);
         // A key across the read limit is not shown in part.
         let cut = format!("{} sk-{}", "/a".repeat(1990), "k1".repeat(400));

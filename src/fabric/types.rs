@@ -321,12 +321,10 @@ mod tests {
             (both.name.as_str(), both.system_prompt.as_str()),
             ("a", "p")
         );
-        assert_eq!(
-            pattern(r#"{"Pattern":"x","Description":null,"tags":null}"#)
-                .unwrap()
-                .name,
-            "wanted"
-        );
+        let found = pattern(r#"{"Pattern":"x","Description":null,"tags":null}"#)
+            .unwrap()
+            .name;
+        assert_eq!(found, "wanted");
     }
 
     #[test]
@@ -412,10 +410,8 @@ mod tests {
     #[test]
     fn null_is_empty_everywhere() {
         let models = |json| Models::from_body(serde_json::from_str(json).unwrap()).unwrap();
-        assert_eq!(
-            models(r#"{"models":null,"vendors":null}"#),
-            Models::default()
-        );
+        let found = models(r#"{"models":null,"vendors":null}"#);
+        assert_eq!(found, Models::default());
         assert_eq!(models("{}"), Models::default());
         let some = models(r#"{"models":["b","a"],"vendors":{"X":["b"],"Y":null},"more":1}"#);
         assert_eq!(some.models, ["b", "a"]);

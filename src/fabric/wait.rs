@@ -109,10 +109,8 @@ mod tests {
             until,
         };
         assert_eq!(wait(now).still_waiting(), Err(Stop));
-        assert_eq!(
-            wait(now + Duration::from_secs(3600)).still_waiting(),
-            Ok(())
-        );
+        let found = wait(now + Duration::from_secs(3600)).still_waiting();
+        assert_eq!(found, Ok(()));
         assert!(
             wait(now).hold(1).is_err(),
             "what is held counts for the other"

@@ -195,13 +195,8 @@ mod tests {
                    https://www.youtube.com/live/ID/ https://www.youtube.com/embed/ID?start=1 \
                    https://www.youtube.com/v/ID https://www.youtube.com/e/ID";
         for url in all.split(' ') {
-            assert_eq!(
-                VideoId::parse("url", &url.replace("ID", ID))
-                    .unwrap()
-                    .as_str(),
-                ID,
-                "{url}"
-            );
+            let id = VideoId::parse("url", &url.replace("ID", ID)).unwrap();
+            assert_eq!(id.as_str(), ID, "{url}");
         }
         let dashed = VideoId::parse("url", "https://youtu.be/--exec=rm_x").unwrap_err();
         assert!(

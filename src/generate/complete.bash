@@ -1,4 +1,4 @@
-# bash completion for fabric-mcp
+# bash completion for fabric-mcp: @PLACE@
 _fabric_mcp() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words
   # --flag=value comes as three words

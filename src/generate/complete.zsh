@@ -1,5 +1,5 @@
 #compdef fabric-mcp
-# zsh completion for fabric-mcp
+# zsh completion for fabric-mcp: @PLACE@
 _fabric_mcp() {
   local state line
   _arguments -s \

@@ -68,7 +68,8 @@ fn zsh_specs(flag: &Flag) -> Vec<String> {
 
 /// For fish.
 pub(super) fn fish() -> String {
-    let mut text = String::from("# fish completion for fabric-mcp\ncomplete -c fabric-mcp -f\n");
+    let mut text =
+        String::from("# fish completion for fabric-mcp: @PLACE@\ncomplete -c fabric-mcp -f\n");
     for flag in FLAGS {
         text.push_str("complete -c fabric-mcp");
         if let Some(letter) = flag.short {

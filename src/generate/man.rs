@@ -6,6 +6,7 @@ use super::filled;
 use crate::cli;
 use crate::cli::flags::{FLAGS, Flag, Section, VARIABLES};
 use crate::cli::topics::{HelpBlock, TOPICS};
+use crate::clients::{CLIENTS, System};
 
 /// The crates in the released programs, one a line: name, version and licence.
 const CRATES: &str = include_str!("crates.txt");
@@ -39,6 +40,17 @@ pub(super) fn page() -> String {
             page.term(name, &format!("{help}."));
         }
     });
+    let files = written(&|page| {
+        let home = |name: &str| (name == "HOME").then(|| "~".into());
+        for client in CLIENTS {
+            if let Some(file) = client.file(System::Linux, &home) {
+                // A line may break after a slash.
+                let file = escaped(&file.to_string_lossy()).replace('/', "/\\:");
+                page.raw(&format!(".TP\n.B {file}"));
+                page.text(&format!("The servers of {}.", client.title));
+            }
+        }
+    });
     let crates = written(&|page| {
         for line in CRATES.lines() {
             page.raw(".br");
@@ -53,6 +65,7 @@ pub(super) fn page() -> String {
             ("@OPTIONS@", &options),
             ("@TOPICS@", &topics),
             ("@VARIABLES@", &variables),
+            ("@FILES@", &files),
             ("@CRATES@", crates.trim_end()),
         ],
     )
@@ -141,10 +154,11 @@ impl Page {
     }
 }
 
-/// Escapes text for roff. Hyphens become minus signs, so that commands can be copied.
+/// Escapes text for roff. Hyphens become minus signs and tildes stay what they are, so that commands can be copied.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\e")
         .replace('-', "\\-")
+        .replace('~', "\\(ti")
         .replace('…', "...")
 }
 
@@ -204,6 +218,7 @@ mod tests {
             ".TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nPrint help: \\-h in short, \\-\\-help in full, \\-\\-help TOPIC on one thing.\n",
             ".TP\n.B SSL_CERT_FILE\n",
             ".SH EXIT STATUS\n",
+            ".TP\n.B \\(ti/\\:.cursor/\\:mcp.json\nThe servers of Cursor.\n",
         ] {
             assert!(page.contains(entry), "{entry}\n{page}");
         }

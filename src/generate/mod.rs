@@ -34,7 +34,7 @@ const FILES: [(&str, Make, &str); 8] = [
     (
         "complete-zsh",
         |_| Ok(completions::zsh()),
-        "save as _fabric-mcp in a directory of your $fpath",
+        "save as _fabric-mcp in a directory of your $fpath, before compinit runs",
     ),
     (
         "complete-fish",
@@ -85,7 +85,9 @@ pub(crate) fn generate(what: &Generate, program: &Path, env: Env<'_>) -> Result<
     let path = program.to_string_lossy();
     Ok(match what {
         Generate::File(name) => {
-            plain(name).1(program).map_err(|why| format!("--generate {name}: {why}"))?
+            let (_, make, place) = plain(name);
+            let text = make(program).map_err(|why| format!("--generate {name}: {why}"))?;
+            text.replace("@PLACE@", place)
         }
         Generate::Token(line) => line.expose().to_owned(),
         Generate::Clients => list(env),
@@ -225,10 +227,11 @@ mod tests {
                 text.lines().all(|line| line.trim_end() == line),
                 "{what:?}: {text}"
             );
-            assert!(
-                !hint(&what, &home).is_empty() && !hint(&what, &home).contains('\n'),
-                "{what:?}"
-            );
+            let hint = hint(&what, &home);
+            assert!(!hint.is_empty() && !hint.contains('\n'), "{what:?}");
+            let is_completion =
+                matches!(what, Generate::File(name) if name.starts_with("complete-"));
+            assert_eq!(text.contains(&hint), is_completion, "{what:?}: {text}");
         }
     }
 }

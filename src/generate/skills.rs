@@ -8,10 +8,11 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-use crate::fabric::{Error, Kind, Name, Names, not_found};
+use crate::fabric::{Cause, Error, Kind, Name, Names, not_found};
 use crate::search::kebab;
 use crate::server::{Server, SkillDocument};
 use crate::sha256::sha256_hex;
+use crate::text::{counted, unusable};
 
 /// What was asked for, in errors.
 const FLAG: &str = "--generate skills";
@@ -43,10 +44,19 @@ pub(crate) fn write(
         }
     }
     skills.retain(|skill| names.is_empty() || names.contains(&skill.pattern));
-    let unusable = |error| Error::new(Kind::Internal, format!("{FLAG}: {dir:?}: {error}"));
+    if known.is_empty() {
+        return Err(Error::of(Kind::PatternNotFound, Cause::NoPatterns, &[]));
+    }
+    let refused = |error| {
+        let why = unusable("folder", dir, &error);
+        Error::new(
+            Kind::Internal,
+            format!("{FLAG}: {why}; give one that you may write to"),
+        )
+    };
     // A final slash would hide a link.
     let dir: PathBuf = dir.components().collect();
-    own_folder(&dir).map_err(unusable)?;
+    own_folder(&dir).map_err(refused)?;
     let mut claims: BTreeMap<String, usize> = BTreeMap::new();
     for skill in &skills {
         *claims.entry(kebab(&skill.pattern)).or_default() += 1;
@@ -80,8 +90,8 @@ pub(crate) fn write(
         }
     }
     report += &format!(
-        "{written} written, {same} unchanged, of {} skills. Read them before an assistant does: it will follow them.\n",
-        skills.len()
+        "{written} written, {same} unchanged, of {}. Read them before an assistant does: it will follow them.\n",
+        counted(skills.len(), "skill")
     );
     Ok((report, good))
 }

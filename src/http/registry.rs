@@ -357,30 +357,16 @@ mod tests {
             first_to_go(parsed.map(|((peer, turn), id)| (peer.parse().unwrap(), *turn, id)))
         };
         assert_eq!(loses(&[]), None);
-        assert_eq!(
-            loses(&[("10.0.0.1", 5), ("10.0.0.1", 3), ("10.0.0.1", 4)]),
-            Some(1)
-        );
-        assert_eq!(
-            loses(&[("10.0.0.1", 0), ("10.0.0.2", 8), ("10.0.0.2", 9)]),
-            Some(1),
-            "more of them"
-        );
-        assert_eq!(
-            loses(&[("10.0.0.1", 7), ("10.0.0.2", 6), ("10.0.0.3", 8)]),
-            Some(1),
-            "as many of each"
-        );
-        assert_eq!(
-            loses(&[("10.0.0.1", 7), ("::ffff:10.0.0.1", 6), ("10.0.0.3", 0)]),
-            Some(1),
-            "one address"
-        );
+        let most = [("10.0.0.1", 0), ("10.0.0.2", 8), ("10.0.0.2", 9)];
+        let as_many = [("10.0.0.1", 7), ("10.0.0.2", 6), ("10.0.0.3", 8)];
+        let one_address = [("10.0.0.1", 7), ("::ffff:10.0.0.1", 6), ("10.0.0.3", 0)];
         let one_network = [
             ("2001:db8::1", 7),
             ("2001:db8::ffff:1", 6),
             ("2001:db8:0:1::1", 0),
         ];
-        assert_eq!(loses(&one_network), Some(1), "one network");
+        for all in [most, as_many, one_address, one_network] {
+            assert_eq!(loses(&all), Some(1), "{all:?}");
+        }
     }
 }

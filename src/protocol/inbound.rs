@@ -72,6 +72,19 @@ impl<'a> Inbound<'a> {
         }
     }
 
+    /// The ids of all its requests that are readable.
+    pub(crate) fn ids(&self) -> Vec<Id> {
+        let id = |message: &Message<'_>| match message {
+            Message::Request(request) => Some(request.id.clone()),
+            _ => None,
+        };
+        match &self.incoming {
+            Ok(Incoming::One(message)) => id(message).into_iter().collect(),
+            Ok(Incoming::Batch(items)) => items.iter().flatten().filter_map(id).collect(),
+            Err(invalid) => invalid.id.iter().cloned().collect(),
+        }
+    }
+
     /// Does it need an answer?
     pub(crate) fn is_request(&self) -> bool {
         match &self.incoming {

@@ -402,10 +402,8 @@ mod tests {
         write_json(&mut json, &value);
         write_json_as_string(&mut quoted, &json);
         let text = String::from_utf8(json).unwrap();
-        assert_eq!(
-            String::from_utf8(quoted).unwrap(),
-            serde_json::to_string(&text).unwrap()
-        );
+        let found = String::from_utf8(quoted).unwrap();
+        assert_eq!(found, serde_json::to_string(&text).unwrap());
     }
 
     #[test]
@@ -449,10 +447,8 @@ mod tests {
             Ok(Message::Request(request)) => request.fault.is_some(),
             _ => panic!(),
         });
-        assert_eq!(
-            faults.collect::<Vec<_>>(),
-            [false, false, false, false, false, true]
-        );
+        let found = faults.collect::<Vec<_>>();
+        assert_eq!(found, [false, false, false, false, false, true]);
     }
 
     #[test]
@@ -499,9 +495,7 @@ mod tests {
             error(None, NoId::Absent, PARSE_ERROR, "no", &data),
             br#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"no","data":{"x":1}}}"#
         );
-        assert_eq!(
-            notification("n", &data),
-            br#"{"jsonrpc":"2.0","method":"n","params":{"x":1}}"#
-        );
+        let found = notification("n", &data);
+        assert_eq!(found, br#"{"jsonrpc":"2.0","method":"n","params":{"x":1}}"#);
     }
 }

@@ -86,6 +86,11 @@ impl<'m> Meta<'m> {
         self.0?.get(name)
     }
 
+    /// The protocol version, if it is text.
+    pub(crate) fn version(self) -> Option<&'m str> {
+        self.get(VERSION).and_then(Node::text)
+    }
+
     /// Does the envelope make the request modern?
     pub(crate) fn is_modern(self) -> bool {
         self.get(VERSION).is_some()
@@ -118,7 +123,7 @@ impl<'m> Meta<'m> {
                 Revision::NEWEST.name()
             ))
         };
-        let Some(version) = self.get(VERSION).and_then(Node::text) else {
+        let Some(version) = self.version() else {
             return Err(missing(VERSION, "a string"));
         };
         let Some(capabilities) = self.get(CAPABILITIES).filter(|node| node.is_object()) else {

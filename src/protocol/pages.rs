@@ -85,15 +85,11 @@ mod tests {
     fn a_list_is_one_page_up_to_the_limit() {
         assert_eq!(Cursor(0).page(0).unwrap(), (0..0, None));
         assert_eq!(Cursor(0).page(PAGE_SIZE).unwrap(), (0..PAGE_SIZE, None));
-        assert_eq!(
-            Cursor(0).page(PAGE_SIZE + 1).unwrap(),
-            (0..PAGE_SIZE, Some("page-1".into()))
-        );
+        let found = Cursor(0).page(PAGE_SIZE + 1).unwrap();
+        assert_eq!(found, (0..PAGE_SIZE, Some("page-1".into())));
         let next = Cursor(PAGE_SIZE);
-        assert_eq!(
-            next.page(PAGE_SIZE + 1).unwrap(),
-            (PAGE_SIZE..PAGE_SIZE + 1, None)
-        );
+        let found = next.page(PAGE_SIZE + 1).unwrap();
+        assert_eq!(found, (PAGE_SIZE..PAGE_SIZE + 1, None));
         assert!(next.page(PAGE_SIZE).is_err());
     }
 }

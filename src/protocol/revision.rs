@@ -112,10 +112,8 @@ mod tests {
                 .filter(|r| has(*r))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(
-            having(Revision::is_legacy).last(),
-            Some(&Revision::NEWEST_LEGACY)
-        );
+        let legacy = having(Revision::is_legacy);
+        assert_eq!(legacy.last(), Some(&Revision::NEWEST_LEGACY));
         assert_eq!(having(Revision::has_batches), [Revision::R2025_03_26]);
         assert_eq!(having(Revision::has_core_tasks), [Revision::R2025_11_25]);
     }

@@ -23,6 +23,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::sync::lock;
+use crate::text::unusable;
 use crate::time::milliseconds;
 
 use super::record::{Record, RunId, RunState, VERSION};
@@ -64,7 +65,10 @@ impl Folder {
     /// Why runs cannot be kept there, and what to do.
     pub(crate) fn open(given: &Path) -> Result<Arc<Folder>, String> {
         let shown = given.display();
-        let failed = |error: io::Error| format!("the state folder {shown} cannot be used: {error}");
+        let failed = |error: io::Error| {
+            let why = unusable("folder", given, &error);
+            format!("--state-dir: {why}; give one that you may write to")
+        };
         let refused = |why: String| format!("the state folder {shown} is not used, since {why}");
         builder().recursive(true).create(given).map_err(failed)?;
         let folder = Folder {

@@ -134,10 +134,15 @@ impl Run {
         })
     }
 
-    /// At most `most` bytes of its text from byte `from` on, cut between characters.
+    /// At most `most` bytes of its text from byte `from` on, cut between characters. Where there is a folder they are
+    /// in it, so that a killed process cannot take back what somebody was told.
     pub(crate) fn read(&self, from: u64, most: usize) -> String {
         match &self.0 {
-            RunPlace::Live(live) => live.read(usize::try_from(from).unwrap_or(usize::MAX), most),
+            RunPlace::Live(live) => {
+                let text = live.read(usize::try_from(from).unwrap_or(usize::MAX), most);
+                live.write(false);
+                text
+            }
             RunPlace::Stored(folder, record) => {
                 let left = self.bare().bytes.saturating_sub(from);
                 text::whole(folder.read_text(record.id, from, left.min(most as u64)))

@@ -261,11 +261,8 @@ fn a_callers_oldest_go_first_and_anothers_never() {
     let is_there = |writer: &&RunWriter| bench.has(&writer.run(), &me);
     assert_eq!(working.iter().filter(is_there).count(), 7);
     working.iter().for_each(|run| run.finish(completed()));
-    assert_eq!(
-        working.iter().filter(is_there).count(),
-        5,
-        "the first gave their places to the last"
-    );
+    let found = working.iter().filter(is_there).count();
+    assert_eq!(found, 5, "the first gave their places to the last");
     assert!(bench.has(&yours, &you));
 }
 
@@ -307,11 +304,8 @@ fn what_is_promised_is_reserved_and_stays() {
     assert!(bench.task(&me, KEEP).is_ok(), "they were shorter");
     let has = |time| bench.has_after(&tasks[1].run(), &me, time);
     assert!(has(KEEP) && !has(KEEP * 2), "kept by the promise alone");
-    assert_eq!(
-        bench.runs.promise(&tasks[1].run(), KEEP),
-        Err(StoreFull),
-        "it has ended"
-    );
+    let found = bench.runs.promise(&tasks[1].run(), KEEP);
+    assert_eq!(found, Err(StoreFull), "it has ended");
 }
 
 #[test]
@@ -342,11 +336,8 @@ fn memory_is_taken_from_ones_own_kept_runs() {
     }
     while writer.append(&text).is_ok() {}
     let bytes = writer.run().record().bytes;
-    assert_eq!(
-        writer.run().read(bytes - 2, 9),
-        "xx",
-        "kept, but no more is to come"
-    );
+    let found = writer.run().read(bytes - 2, 9);
+    assert_eq!(found, "xx", "kept, but no more is to come");
     writer.finish(End::of(RunState::Failed));
     drop(writer);
     let mut greedy = bench.account(&me).open(Resource::Memory);

@@ -193,14 +193,10 @@ fn a_folder_of_patterns_is_compared_with_the_table() {
 #[test]
 fn cards_need_no_index() {
     let own = "# IDENTITY\n\nYou are a cook. You extract the ingredients of a dish.\n";
-    assert_eq!(
-        card("my_dish", own).purpose,
-        "Extract the ingredients of a dish."
-    );
-    assert_eq!(
-        card("summarize", own).purpose,
-        row("summarize").unwrap().sentence
-    );
+    let found = card("my_dish", own).purpose;
+    assert_eq!(found, "Extract the ingredients of a dish.");
+    let found = card("summarize", own).purpose;
+    assert_eq!(found, row("summarize").unwrap().sentence);
 }
 
 #[test]

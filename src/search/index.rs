@@ -511,12 +511,10 @@ mod tests {
         }
         assert_eq!(index.search("summarize", 0).hits.len(), 0);
         assert_eq!(index.search("summarize", 5).fit, Fit::Clear);
-        assert_eq!(
-            index
-                .search("what is on tonight, stone or snow or sun", 5)
-                .fit,
-            Fit::Weak
-        );
+        let found = index
+            .search("what is on tonight, stone or snow or sun", 5)
+            .fit;
+        assert_eq!(found, Fit::Weak);
         let empty = Index::build(Vec::<(String, String)>::new());
         assert!(empty.search("summarize", 5).hits.is_empty());
     }

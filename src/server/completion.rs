@@ -129,10 +129,8 @@ mod tests {
         let names = ["a_summary", "assume", "summarize", "zz", "Sum_it"]
             .into_iter()
             .collect();
-        assert_eq!(
-            rank("sum", &names),
-            ["Sum_it", "summarize", "a_summary", "assume"]
-        );
+        let found = rank("sum", &names);
+        assert_eq!(found, ["Sum_it", "summarize", "a_summary", "assume"]);
         assert_eq!(rank("", &names).len(), 5);
         assert!(rank("q", &names).is_empty());
     }

@@ -45,6 +45,7 @@ pub(crate) use call::{Call, refuse};
 pub(crate) use local::Audience;
 pub(crate) use skills::SkillDocument;
 pub(crate) use subscriptions::{Listen, Listener, Registration};
+pub(crate) use tools::tools_json;
 
 use methods::Method;
 use subscriptions::Subscriptions;

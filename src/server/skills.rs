@@ -223,10 +223,8 @@ mod tests {
 
     #[test]
     fn only_skill_uris_are_parsed() {
-        assert_eq!(
-            named("skill://fabric/extract-wisdom/SKILL.md"),
-            Some("extract-wisdom")
-        );
+        let found = named("skill://fabric/extract-wisdom/SKILL.md");
+        assert_eq!(found, Some("extract-wisdom"));
         for other in [
             "skill://fabric/SKILL.md",
             "skill://fabric/a/b/SKILL.md",

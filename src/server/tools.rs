@@ -13,7 +13,7 @@ use crate::protocol::{
 };
 use crate::random;
 use crate::text::shown;
-use crate::tools::{self, Backend, Context, Prepared, Tool, ToolCall};
+use crate::tools::{self, Backend, Context, Policy, Prepared, Tool, ToolCall};
 
 use super::call::failed_tool;
 use super::{Action, Request, Server, tasks};
@@ -38,15 +38,26 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
 fn write_list(backend: &Backend, revision: Revision) -> Vec<u8> {
     let tasks = tasks::are_asked_for(backend, revision);
     let mut result = ResultWriter::body(revision);
-    let out = result.key("tools");
-    out.push(b'[');
-    for (at, tool) in backend.policy.tools().enumerate() {
-        out.extend_from_slice(if at == 0 { b"" } else { b"," });
-        define(out, tool, revision, tasks, backend.policy.read_only);
-    }
-    out.push(b']');
+    define_all(result.key("tools"), &backend.policy, revision, tasks);
     result.cache(Cache::STATIC);
     result.end_body()
+}
+
+/// The tools as the newest revision lists them, for `--list-tools --json`.
+pub(crate) fn tools_json(policy: &Policy) -> String {
+    let mut out = b"{\"tools\":".to_vec();
+    define_all(&mut out, policy, Revision::NEWEST, false);
+    out.extend_from_slice(b"}\n");
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn define_all(out: &mut Vec<u8>, policy: &Policy, revision: Revision, tasks: bool) {
+    out.push(b'[');
+    for (at, tool) in policy.tools().enumerate() {
+        out.extend_from_slice(if at == 0 { b"" } else { b"," });
+        define(out, tool, revision, tasks, policy.read_only);
+    }
+    out.push(b']');
 }
 
 /// Writes a tool in a list. Its schemas are text: a parsed map would lose the order of their properties.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use crate::config::{MAX_STRING, MAX_VARIABLES};
 use crate::fabric::{Error, Name, names};
 use crate::protocol::Node;
-use crate::text::shown;
+use crate::text::{either, meant, shown};
 
 use super::refused;
 
@@ -347,20 +347,20 @@ impl<'a> Arguments<'a> {
 
     /// Returns the first refusal, if there is one, and refuses what was not asked for.
     pub(super) fn end(self) -> Result<(), Error> {
-        if let Some(refusal) = self.refusal {
-            return Err(refusal);
-        }
         // The same one however they are ordered.
         let Some((name, _)) = self.given.iter().min_by_key(|(name, _)| name) else {
-            return Ok(());
-        };
-        let known: Vec<&str> = self.asked.iter().map(|argument| argument.name).collect();
-        let takes = match known.is_empty() {
-            true => "it takes none".to_owned(),
-            false => format!("it takes {}", known.join(", ")),
+            return self.refusal.map_or(Ok(()), Err);
         };
         let (path, tool) = (self.path(&shown(name, 64)), self.tool);
-        let error = refused(format!("`{path}` is not an argument of {tool}: {takes}."));
+        let known: Vec<&str> = self.asked.iter().map(|argument| argument.name).collect();
+        let hint = match (meant(name, &known).as_slice(), self.refusal) {
+            ([], Some(refusal)) => return Err(refusal),
+            ([], None) if known.is_empty() => ": it takes none.".to_owned(),
+            ([], None) => format!(": it takes {}.", known.join(", ")),
+            // What was refused as missing may have this name.
+            (names, _) => format!("; did you mean {}?", either(names)),
+        };
+        let error = refused(format!("`{path}` is not an argument of {tool}{hint}"));
         Err(match self.place.trim_end_matches('.') {
             "" => error,
             place => error.about(place),
@@ -482,12 +482,10 @@ mod tests {
             Value::Number(number) => Node::Number(number),
             Value::String(text) => Node::Text(text.into()),
             Value::Array(items) => Node::List(items.into_iter().map(node).collect()),
-            Value::Object(members) => Node::Object(
-                members
-                    .into_iter()
-                    .map(|(name, member)| (name.into(), node(member)))
-                    .collect(),
-            ),
+            Value::Object(members) => {
+                let member = |(name, member): (String, _)| (name.into(), node(member));
+                Node::Object(members.into_iter().map(member).collect())
+            }
         }
     }
 
@@ -544,38 +542,19 @@ mod tests {
             arguments.variables("v", "");
             texts(arguments);
         }
-        for (value, refusal) in [
-            (json!({"x": 5}), "`x` must be a string, not a number."),
-            (
-                json!({"f": "5"}),
-                "`f` must be true or false, not a string.",
-            ),
-            (
-                json!({"n": 2.5}),
-                "`n` is 2.5: it must be a number from 0 to 2.",
-            ),
-            (
-                json!({"i": 0}),
-                "`i` is 0: it must be a whole number from 1 to 9.",
-            ),
-            (
-                json!({"v": {"a": 1}}),
-                "`v.a` must be a string, not a number.",
-            ),
-            (
-                json!({"l": ["a", {}]}),
-                "`l[1]` must be a string, not an object.",
-            ),
-            (
-                json!({"y": 1}),
-                "`y` is not an argument of tool: it takes x, f, n, i, v, l.",
-            ),
-            (
-                json!({"y": 1, "l": 1, "n": 3}),
-                "`n` is 3: it must be a number from 0 to 2.",
-            ),
-            (json!([]), "`arguments` must be an object."),
+        for case in [
+            r#"{"x": 5} => `x` must be a string, not a number."#,
+            r#"{"f": "5"} => `f` must be true or false, not a string."#,
+            r#"{"n": 2.5} => `n` is 2.5: it must be a number from 0 to 2."#,
+            r#"{"i": 0} => `i` is 0: it must be a whole number from 1 to 9."#,
+            r#"{"v": {"a": 1}} => `v.a` must be a string, not a number."#,
+            r#"{"l": ["a", {}]} => `l[1]` must be a string, not an object."#,
+            r#"{"y": 1} => `y` is not an argument of tool: it takes x, f, n, i, v, l."#,
+            r#"{"y": 1, "l": 1, "n": 3} => `n` is 3: it must be a number from 0 to 2."#,
+            "[] => `arguments` must be an object.",
         ] {
+            let (value, refusal) = case.split_once(" => ").unwrap();
+            let value = serde_json::from_str(value).unwrap();
             assert_eq!(read(value, all), Err(refusal.to_owned()));
         }
     }

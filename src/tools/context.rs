@@ -27,7 +27,7 @@ use crate::protocol::{
 };
 use crate::runs::{Owner, Record, Run, RunWriter, Runs, StoreFull};
 use crate::sync::lock;
-use crate::text::prefix;
+use crate::text::{counted, prefix};
 
 use super::Tool;
 use super::outcome::write;
@@ -76,6 +76,8 @@ pub(crate) struct Backend {
     pub(crate) settings: RunSettings,
     /// Whether callers are told apart, so that each may list its own runs.
     pub(crate) lists: bool,
+    /// What every caller of a run is told before its output.
+    pub(crate) run_note: Option<&'static str>,
     /// What callers hold.
     pub(crate) accounts: Accounts,
 }
@@ -178,13 +180,16 @@ fn busy(account: &Account, what: Resource) -> Error {
     let most = account
         .most(Resource::Runs)
         .filter(|most| what == Resource::Runs && account.held(what) >= *most);
-    let most = most.map_or_else(
+    let why = most.map_or_else(
         || "Too many calls are running and waiting already.".to_owned(),
         |most| {
-            format!("You have {most} under way, as many runs as this server takes from one caller.")
+            format!(
+                "You have {} under way, as many as this server takes from one caller.",
+                counted(most, "run")
+            )
         },
     );
-    let detail = format!("{most} Wait for one of them to end, then try again.");
+    let detail = format!("{why} Wait for one to end, then try again.");
     Error::new(Kind::TooManyRequests, detail)
 }
 
@@ -193,7 +198,8 @@ fn rate_is_used_up(account: &Account, steps: u32, after: Option<Duration>) -> Er
     let per_minute = account.per_minute();
     let detail = match after {
         Some(after) => format!(
-            "This server takes at most {per_minute} runs a minute from one caller. Try again in {} s.",
+            "This server takes at most {} a minute from one caller. Try again in {} s.",
+            counted(per_minute, "run"),
             after.as_secs() + 1
         ),
         None => format!(

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde_json::json;
 
 use crate::access::Role;
 use crate::config::MAX_ROWS;
-use crate::fabric::{Age, Error, Names, not_runnable};
+use crate::fabric::{Age, Cause, Error, Names, not_runnable};
+use crate::text::counted;
 
 use super::{Arguments, Context, Failure, Json, Outcome, Policy, Prepared, Tool};
 
@@ -88,6 +90,9 @@ impl Json for Patterns {
 fn all(context: &Arc<Context>, limit: usize) -> Result<Outcome, Failure> {
     let catalog = &context.backend.catalog;
     let mut patterns = catalog.names(Age::Fresh, &context.wait())?;
+    if patterns.is_empty() {
+        return Ok(none());
+    }
     if limit < patterns.len() {
         patterns = Arc::new(patterns.iter().take(limit).collect());
     }
@@ -96,6 +101,15 @@ fn all(context: &Arc<Context>, limit: usize) -> Result<Outcome, Failure> {
         rows: Some(rows),
         ..Outcome::new(Patterns(patterns))
     })
+}
+
+/// There is no pattern.
+fn none() -> Outcome {
+    let warning = Cause::NoPatterns.to_string();
+    Outcome {
+        rows: Some(0),
+        ..Outcome::warning(json!({ "patterns": [] }), vec![warning])
+    }
 }
 
 /// The result of a search.
@@ -117,6 +131,9 @@ struct Match {
 fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, Failure> {
     let backend = &context.backend;
     let (snapshot, error) = backend.catalog.snapshot_or_names(&context.wait())?;
+    if snapshot.patterns.is_empty() {
+        return Ok(none());
+    }
     let mut warnings = Vec::new();
     if let Some(error) = error {
         warnings.push(format!(
@@ -126,7 +143,8 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, 
     } else if snapshot.unread() > 0 {
         let (unread, all) = (snapshot.unread(), snapshot.patterns.len());
         warnings.push(format!(
-            "{unread} of {all} patterns could not be read: of those only the names were searched."
+            "{unread} of {} could not be read: of those only the names were searched.",
+            counted(all, "pattern")
         ));
     }
     let found = snapshot.index().search(query, usize::MAX);

@@ -34,6 +34,7 @@ use crate::config::RunSettings;
 use crate::fabric::{Error, Kind, Usage};
 use crate::logging::Line;
 use crate::protocol::{Node, RequestContext, ResultWriter};
+use crate::text::wrapped;
 use crate::{logging, metrics};
 
 use arguments::Arguments;
@@ -260,13 +261,14 @@ pub(crate) fn catalogue(policy: &Policy) -> String {
             .next()
             .unwrap_or_default()
             .trim_end();
-        text.push_str(&format!("{}\n    {first}\n", tool.name));
+        text.push_str(&format!("{}\n    {}\n", tool.name, wrapped(first, 4)));
         for argument in tool.arguments().asked {
             let needed = if argument.required { " (required)" } else { "" };
-            text.push_str(&format!(
-                "      {}: {}{needed}. {}\n",
+            let line = format!(
+                "{}: {}{needed}. {}",
                 argument.name, argument.json_type, argument.description
-            ));
+            );
+            text.push_str(&format!("      {}\n", wrapped(&line, 8)));
         }
     }
     text
@@ -332,21 +334,13 @@ mod tests {
             match value {
                 Value::Object(map) => {
                     for (key, value) in map {
-                        assert!(
-                            !["$ref", "$schema", "anyOf", "oneOf", "allOf", "not"]
-                                .contains(&key.as_str()),
-                            "{path}/{key}"
-                        );
+                        let exotic = "$ref $schema anyOf oneOf allOf not";
+                        let is_plain = !exotic.split(' ').any(|word| word == key);
+                        assert!(is_plain, "{path}/{key}");
                         if key == "properties" {
                             for (name, property) in value.as_object().unwrap() {
-                                assert!(
-                                    property.is_object(),
-                                    "{path}: property {name} is no object schema"
-                                );
-                                assert!(
-                                    property["description"].is_string(),
-                                    "{path}: property {name} has no description"
-                                );
+                                let is_described = property["description"].is_string();
+                                assert!(is_described, "{path}: {name} has no description");
                             }
                         }
                         walk(value, &format!("{path}/{key}"));
@@ -359,22 +353,15 @@ mod tests {
         for tool in TOOLS {
             for text in [tool.input_schema(), tool.output_schema()] {
                 let schema = parsed(&text);
-                assert_eq!(
-                    text.len(),
-                    schema.to_string().len(),
-                    "{}: {text} is not compact",
-                    tool.name
-                );
+                let compact = schema.to_string().len();
+                assert_eq!(text.len(), compact, "{}: {text}", tool.name);
                 assert_eq!(schema["type"], "object", "{}", tool.name);
                 assert!(schema["properties"].is_object(), "{}", tool.name);
                 walk(&schema, tool.name);
             }
-            assert_eq!(
-                parsed(&tool.input_schema())["additionalProperties"],
-                false,
-                "{}",
-                tool.name
-            );
+            let schema = parsed(&tool.input_schema());
+            let found = &schema["additionalProperties"];
+            assert_eq!(found, false, "{}", tool.name);
         }
     }
 
@@ -411,11 +398,8 @@ mod tests {
         );
         for tool in TOOLS {
             let asked = tool.arguments().asked;
-            assert!(
-                asked.is_sorted_by_key(|argument| !argument.required),
-                "{}: required first",
-                tool.name
-            );
+            let is_sorted = asked.is_sorted_by_key(|argument| !argument.required);
+            assert!(is_sorted, "{}: required first", tool.name);
         }
     }
 
@@ -431,43 +415,24 @@ mod tests {
                 .unwrap()
                 .to_owned()
         };
-        let step =
-            |step: Value| json!({"pattern_name": "x", "then": [{"pattern_name": "y"}, step]});
+        let coding = json!({"pattern_name": "create_coding_feature"});
+        let of = |name: &str, value: Value| json!({"pattern_name": "x", name: value});
+        let step = |step: Value| of("then", json!([{"pattern_name": "y"}, step]));
+        let (wrong, template) = (json!({"secret": 5}), json!({"secret": "{{x}}"}));
         for (arguments, argument) in [
             (json!({}), "pattern_name"),
             (json!({"pattern_name": "a/secret"}), "pattern_name"),
-            (
-                json!({"pattern_name": "create_coding_feature"}),
-                "pattern_name",
-            ),
-            (
-                json!({"pattern_name": "x", "temperature": 9}),
-                "temperature",
-            ),
-            (
-                json!({"pattern_name": "x", "attachments": ["secret", 5]}),
-                "attachments[1]",
-            ),
-            (
-                json!({"pattern_name": "x", "variables": {"secret": 5}}),
-                "variables",
-            ),
-            (
-                json!({"pattern_name": "x", "variables": {"secret": "{{x}}"}}),
-                "variables",
-            ),
-            (json!({"pattern_name": "x", "secret": 5}), "(unknown)"),
-            (json!({"pattern_name": "x", "then[secret]": 5}), "(unknown)"),
+            (coding.clone(), "pattern_name"),
+            (of("temperature", json!(9)), "temperature"),
+            (of("attachments", json!(["secret", 5])), "attachments[1]"),
+            (of("variables", wrong.clone()), "variables"),
+            (of("variables", template), "variables"),
+            (of("secret", json!(5)), "(unknown)"),
+            (of("then[secret]", json!(5)), "(unknown)"),
             (step(json!({})), "then[1].pattern_name"),
-            (
-                step(json!({"pattern_name": "create_coding_feature"})),
-                "then[1].pattern_name",
-            ),
-            (step(json!({"pattern_name": "x", "secret": 1})), "then[1]"),
-            (
-                step(json!({"pattern_name": "x", "variables": {"secret": 5}})),
-                "then[1].variables",
-            ),
+            (step(coding), "then[1].pattern_name"),
+            (step(of("secret", json!(1))), "then[1]"),
+            (step(of("variables", wrong)), "then[1].variables"),
             (json!([]), "(unknown)"),
         ] {
             assert_eq!(blamed(arguments.clone()), argument, "{arguments}");

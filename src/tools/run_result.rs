@@ -146,16 +146,18 @@ pub(crate) fn result(
              calling fabric_run_pattern again would start, and charge for, another run.",
             record.id
         ));
-    } else if let (Some(omitted), Some(max)) = (omitted_chars, max_chars) {
+    } else if let (Some(_), Some(max)) = (omitted_chars, max_chars) {
         let how = match told {
             true => format!(
-                "Read them with fabric_get_run, run_id {} and offset {max}.",
+                "Read the rest with fabric_get_run, run_id {} and offset {max}.",
                 record.id
             ),
-            false => "Do not run the pattern again only to see them.".to_owned(),
+            false => "Do not run the pattern again only to see the rest.".to_owned(),
         };
-        rest.warnings
-            .push(format!("The output was cut to {max} characters by max_chars: {omitted} more were left out. {how}"));
+        rest.warnings.push(format!(
+            "max_chars cut the output to {max} of its {} characters. {how}",
+            run.chars()
+        ));
     }
     let mut warnings = rest.warnings.clone();
     if text.is_empty() {

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::protocol::{ResultWriter, Revision, jsonrpc};
 use crate::runs::{Record, Run, RunState};
+use crate::text::counted;
 use crate::time;
 
 /// Suggested polling interval, in milliseconds.
@@ -33,7 +34,7 @@ pub(crate) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<S
     };
     let mut message = format!("{}: {}", record.patterns.join(", "), record.state.name());
     if let Some(chars) = record.chars {
-        message += &format!(", {chars} characters{so_far}");
+        message += &format!(", {}{so_far}", counted(chars, "character"));
     }
     let (ttl, poll) = if modern {
         ("ttlMs", "pollIntervalMs")

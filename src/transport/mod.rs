@@ -18,7 +18,9 @@ use crate::server::{Call, refuse};
 use crate::tools::Backend;
 
 use inflight::{Cancel, Inflight};
-use threads::start;
+
+pub(crate) use pipe::Outlet;
+pub(crate) use threads::start;
 
 /// Decodes a line or body. What that may take of memory is held until the guard is dropped.
 ///

@@ -19,13 +19,13 @@ use super::drain;
 use super::pipe::{Outlet, Pipe};
 
 /// Time for unfinished calls after the end of stdin.
-const STDIO_DRAIN: Duration = Duration::from_secs(2);
+pub(crate) const STDIO_DRAIN: Duration = Duration::from_secs(2);
 
 /// Longest message whose id is looked for, in bytes.
 const MAX_SOUGHT: u64 = 4 * MAX_MESSAGE as u64;
 
 /// Input is read in pieces of this size, and output is collected up to it.
-const BUFFER: usize = 64 << 10;
+pub(crate) const BUFFER: usize = 64 << 10;
 
 /// The stdio side of the server, running.
 pub(crate) struct Stdio {
@@ -73,7 +73,8 @@ impl Stdio {
         let account = self.server.account(&pass.identity);
         while let Some(size) = read_line(&mut input, &mut line)? {
             if let LineSize::TooLong(id) = size {
-                let reason = format!("The line is longer than {MAX_MESSAGE} bytes.");
+                let reason =
+                    format!("The line is longer than {MAX_MESSAGE} bytes, the limit. Send less.");
                 let refusal = Refusal::new(INVALID_REQUEST, reason);
                 let answer = refuse(refusal, id.as_ref(), self.pipe.session.no_id(), false);
                 self.pipe.act(Action::Answer(answer), &pass);
@@ -104,7 +105,7 @@ impl Stdio {
 
 /// Runs `finish`, but returns after `limit` at the latest: a client that keeps stdout open without reading would block
 /// every write for ever.
-fn within(limit: Duration, finish: impl FnOnce() + Send + 'static) {
+pub(crate) fn within(limit: Duration, finish: impl FnOnce() + Send + 'static) {
     let (done, over) = mpsc::channel();
     let finish = move || {
         finish();
@@ -119,14 +120,17 @@ fn within(limit: Duration, finish: impl FnOnce() + Send + 'static) {
 
 /// Of a line that was read.
 #[derive(Debug, PartialEq, Eq)]
-enum LineSize {
+pub(crate) enum LineSize {
     Fits,
     /// It was longer than [`MAX_MESSAGE`] and has been skipped. Its id, if it is a request.
     TooLong(Option<Id>),
 }
 
 /// Reads one line into `line`, without its end. `None` at the end of input.
-fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<LineSize>> {
+pub(crate) fn read_line(
+    input: &mut impl BufRead,
+    line: &mut Vec<u8>,
+) -> io::Result<Option<LineSize>> {
     line.clear();
     if line.capacity() > BUFFER {
         // The memory of one large message must not be kept for good.
@@ -180,13 +184,14 @@ impl<R: BufRead> Read for LineRest<'_, R> {
 }
 
 /// The one writer of stdout: whole lines only.
-struct Writer {
+pub(crate) struct Writer {
     out: Mutex<BufWriter<Box<dyn Write + Send>>>,
     broken: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Writer {
-    fn new(
+    /// Writes to `output`. `broken` is called on whatever thread finds that this is not possible any more.
+    pub(crate) fn new(
         output: impl Write + Send + 'static,
         broken: impl Fn() + Send + Sync + 'static,
     ) -> Writer {

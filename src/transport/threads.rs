@@ -33,7 +33,7 @@ static WAKE: Condvar = Condvar::new();
 ///
 /// # Errors
 /// `too-many-requests`: the system has no thread.
-pub(super) fn start(work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+pub(crate) fn start(work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
     let mut idle = lock(&IDLE_THREADS);
     if idle.work.len() < idle.threads {
         idle.work.push_back(Box::new(work));

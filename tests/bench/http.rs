@@ -1,4 +1,4 @@
-//! Over Streamable HTTP: requests per second, relaying, memory, growth. The baseline is this program, answering each
+//! Over Streamable HTTP: requests per second, relaying, memory. The baseline is this program, answering each
 //! request with the same number of bytes.
 
 use std::net::SocketAddr;
@@ -16,11 +16,9 @@ use crate::wire::{self, Connection};
 pub(crate) const ENVELOPE: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
 const FLAGS: [&str; 4] = ["--max-connections", "4096", "--max-runs", "512"];
 
-/// A server for one section; the error is a row that says why there is none.
-pub(crate) fn serve(bench: &Bench) -> Result<(Process, SocketAddr), Vec<Row>> {
-    http_server(&bench.fabric, &FLAGS).map_err(|reason| {
-        vec![Row::new("http").note(format!("skipped: the server said \"{reason}\""))]
-    })
+/// A server for one section.
+fn serve(bench: &Bench) -> (Process, SocketAddr) {
+    http_server(&bench.fabric, &FLAGS).unwrap()
 }
 
 /// A run as a JSON-RPC request, with `meta` before the token in its `_meta`.
@@ -71,16 +69,15 @@ pub(crate) fn direct(fabric: SocketAddr, pattern: &str) -> Samples {
     samples
 }
 
-/// Sends `request` over `connections` kept-alive connections, about `count` times in total. Each of up to `threads`
+/// Sends `request` over `connections` kept-alive connections, about `count` times in total. Each of up to two
 /// threads sends on all of its connections, then reads all answers: each connection always has one request in flight.
 pub(crate) fn exchange(
     address: SocketAddr,
     request: &[u8],
     connections: usize,
-    threads: usize,
     count: usize,
 ) -> Samples {
-    let threads = threads.min(connections);
+    let threads = connections.min(2);
     let mine = connections / threads;
     let rounds = (count / connections).max(1);
     let start = Barrier::new(threads + 1);
@@ -115,7 +112,7 @@ pub(crate) fn exchange(
 }
 
 /// A modern request.
-pub(crate) fn modern(method: &str, name: &str, body: &str) -> Vec<u8> {
+fn modern(method: &str, name: &str, body: &str) -> Vec<u8> {
     let named = if name.is_empty() {
         String::new()
     } else {
@@ -128,7 +125,7 @@ pub(crate) fn modern(method: &str, name: &str, body: &str) -> Vec<u8> {
     )
 }
 
-pub(crate) fn modern_run(pattern: &str) -> Vec<u8> {
+fn modern_run(pattern: &str) -> Vec<u8> {
     modern(
         "tools/call",
         "fabric_run_pattern",
@@ -136,7 +133,7 @@ pub(crate) fn modern_run(pattern: &str) -> Vec<u8> {
     )
 }
 
-pub(crate) fn tools_list() -> Vec<u8> {
+fn tools_list() -> Vec<u8> {
     let body = format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"_meta":{{{ENVELOPE}}}}}}}"#
     );
@@ -145,10 +142,7 @@ pub(crate) fn tools_list() -> Vec<u8> {
 
 /// `tools/list` over kept-alive connections.
 pub(crate) fn requests(bench: &Bench) -> Vec<Row> {
-    let (server, address) = match serve(bench) {
-        Ok(server) => server,
-        Err(skipped) => return skipped,
-    };
+    let (server, address) = serve(bench);
     let request = tools_list();
     let mut first = Connection::open(address);
     first.send(&request);
@@ -158,8 +152,8 @@ pub(crate) fn requests(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for connections in [1, 8, 64, 256] {
         let count = if connections == 1 { 10_000 } else { 40_000 };
-        let floor = exchange(floor, &request, connections, 2, count);
-        let ours = exchange(address, &request, connections, 2, count);
+        let floor = exchange(floor, &request, connections, count);
+        let ours = exchange(address, &request, connections, count);
         rows.push(
             Row::new(format!("http tools/list, {connections} connections"))
                 .latency(&ours)
@@ -207,7 +201,7 @@ pub(crate) fn allocations(bench: &Bench) -> Vec<Row> {
 }
 
 /// Runs a pattern over `connection` and adds the delays of its chunks to `samples`.
-pub(crate) fn run(connection: &mut Connection, pattern: &str, samples: &mut Samples) {
+fn run(connection: &mut Connection, pattern: &str, samples: &mut Samples) {
     connection.send(&modern_run(pattern));
     let (status, body) = connection.answer();
     assert_eq!(status, 200, "the run was refused");
@@ -222,10 +216,7 @@ pub(crate) fn run(connection: &mut Connection, pattern: &str, samples: &mut Samp
 
 /// The added delay of a chunk, and the time of a flood.
 pub(crate) fn relay(bench: &Bench) -> Vec<Row> {
-    let (server, address) = match serve(bench) {
-        Ok(server) => server,
-        Err(skipped) => return skipped,
-    };
+    let (server, address) = serve(bench);
     let mut connection = Connection::open(address);
     let direct = direct(bench.fabric_address, "tick_500_2000");
     let mut samples = Samples::default();
@@ -248,56 +239,72 @@ pub(crate) fn relay(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// Concurrent streams: the server's usage while they run, their delays, and the CPU time per chunk.
-pub(crate) fn streams(
-    server: &Process,
-    address: SocketAddr,
-    count: usize,
-    chunks: usize,
-) -> (f64, Samples, f64) {
-    let pattern = format!("tick_{chunks}_20000");
-    let before = server.cpu();
-    let (mut all, mut memory) = (Samples::default(), 0.0);
+/// Spawns `count` threads with small stacks and returns their samples; `meanwhile` runs while they do.
+fn at_once(count: usize, work: impl Fn() -> Samples + Sync, meanwhile: impl FnOnce()) -> Samples {
+    let mut all = Samples::default();
     thread::scope(|scope| {
-        let work = || {
-            let (mut samples, mut connection) = (Samples::default(), Connection::open(address));
-            run(&mut connection, &pattern, &mut samples);
-            samples.micros
+        let spawn = |_| {
+            let thread = thread::Builder::new().stack_size(256 << 10);
+            thread.spawn_scoped(scope, &work).unwrap()
         };
-        let handles: Vec<_> = (0..count)
-            .map(|_| {
-                thread::Builder::new()
-                    .stack_size(256 << 10)
-                    .spawn_scoped(scope, work)
-                    .unwrap()
-            })
-            .collect();
-        thread::sleep(Duration::from_millis(chunks as u64 * 10));
-        memory = server.memory("VmRSS");
-        for handle in handles {
-            all.micros.extend(handle.join().unwrap());
+        let threads: Vec<_> = (0..count).map(spawn).collect();
+        meanwhile();
+        for thread in threads {
+            all.micros.extend(thread.join().unwrap().micros);
         }
     });
+    all
+}
+
+/// Concurrent streams of chunks 20 ms apart: the delay of each chunk, and the server's memory half-way.
+fn relayed(server: &Process, address: SocketAddr, count: usize, chunks: usize) -> (Samples, f64) {
+    let mut memory = 0.0;
+    let work = || {
+        let mut samples = Samples::default();
+        let pattern = format!("tick_{chunks}_20000");
+        run(&mut Connection::open(address), &pattern, &mut samples);
+        samples
+    };
+    let all = at_once(count, work, || {
+        thread::sleep(Duration::from_millis(chunks as u64 * 10));
+        memory = server.memory("VmRSS");
+    });
     assert_eq!(all.micros.len(), count * chunks, "chunks were lost");
-    (
-        memory,
-        all,
-        (server.cpu() - before) / (count * chunks) as f64,
-    )
+    (all, memory)
+}
+
+/// The delay of chunks with 1, 100 and 500 streams, compared with as many streams read directly from Fabric.
+pub(crate) fn streams(bench: &Bench) -> Vec<Row> {
+    let (server, address) = serve(bench);
+    let mut rows = Vec::new();
+    for count in [1, 100, 500] {
+        let work = || direct(bench.fabric_address, "tick_100_20000");
+        let floor = at_once(count, work, || {});
+        let (ours, memory) = relayed(&server, address, count, 100);
+        rows.push(Row::new(format!("direct: {count} streams")).latency(&floor));
+        let row = Row::new(format!("http relay: {count} streams")).latency(&ours);
+        let [ours, floor] = [ours, floor].map(|samples| samples.percentile(0.99));
+        rows.push(
+            row.megabytes(memory)
+                .times_floor(ours, floor)
+                .note("floor: p99"),
+        );
+    }
+    rows
 }
 
 /// Memory idle, with 64 runs, with 500 connections and with 2,000 sessions, each in a new process.
 pub(crate) fn memory(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     let fresh = || {
-        let (server, address) = serve(bench)?;
+        let (server, address) = serve(bench);
         // One of everything first, so that one-time costs are not counted.
         let mut connection = Connection::open(address);
         connection.send(&tools_list());
         connection.skip_answer();
         run(&mut connection, "tick_1_0", &mut Samples::default());
         let idle = server.memory("VmRSS");
-        Ok((server, address, connection, idle))
+        (server, address, connection, idle)
     };
     let each = |name: &str, memory: f64, idle: f64, count: usize, what: &str| {
         let kb = (memory - idle) * 1024.0 / count as f64;
@@ -305,68 +312,38 @@ pub(crate) fn memory(bench: &Bench) -> Vec<Row> {
             .megabytes(memory)
             .note(format!("{kb:.1} KB {what}"))
     };
-    let (server, address, ..) = match fresh() {
-        Ok(fresh) => fresh,
-        Err(skipped) => return skipped,
-    };
-    let idle = server.memory("VmRSS");
+    let (server, address, _connection, idle) = fresh();
     rows.push(
         Row::new("memory: http, idle")
             .megabytes(idle)
             .note("after a first request and run"),
     );
-    let (memory, ..) = streams(&server, address, 64, 50);
+    let (_, memory) = relayed(&server, address, 64, 50);
     rows.push(each("64 runs", memory, idle, 64, "a run"));
-    if let Ok((server, address, _connection, idle)) = fresh() {
-        let open: Vec<Connection> = (0..500)
-            .map(|_| {
-                let mut connection = Connection::open(address);
-                connection.send(&tools_list());
-                connection.skip_answer();
-                connection
-            })
-            .collect();
-        rows.push(each(
-            "500 idle connections",
-            server.memory("VmRSS"),
-            idle,
-            open.len(),
-            "a connection",
-        ));
-    }
-    if let Ok((server, _, mut connection, idle)) = fresh() {
-        let initialize = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
-        for _ in 0..2000 {
-            connection.send(&wire::post("/mcp", "", initialize));
-            connection.skip_answer();
-            assert!(connection.session.take().is_some(), "no session was opened");
-        }
-        rows.push(each(
-            "2,000 idle sessions",
-            server.memory("VmRSS"),
-            idle,
-            2000,
-            "a session",
-        ));
-    }
-    rows
-}
-
-/// How the cost of streams grows with their number.
-pub(crate) fn growth(bench: &Bench) -> Vec<Row> {
-    let (server, address) = match serve(bench) {
-        Ok(server) => server,
-        Err(skipped) => return skipped,
+    let (server, address, _connection, idle) = fresh();
+    let open = || {
+        let mut connection = Connection::open(address);
+        connection.send(&tools_list());
+        connection.skip_answer();
+        connection
     };
-    let mut rows = Vec::new();
-    for (count, chunks) in [(1, 100), (10, 100), (100, 100), (500, 100)] {
-        let (memory, samples, cpu) = streams(&server, address, count, chunks);
-        rows.push(
-            Row::new(format!("growth: {count} streams, a chunk each 20 ms"))
-                .latency(&samples)
-                .megabytes(memory)
-                .note(format!("{cpu:.0} us of CPU a chunk")),
-        );
+    let open: Vec<Connection> = (0..500).map(|_| open()).collect();
+    let memory = server.memory("VmRSS");
+    let row = each(
+        "500 idle connections",
+        memory,
+        idle,
+        open.len(),
+        "a connection",
+    );
+    rows.push(row);
+    let (server, _, mut connection, idle) = fresh();
+    for _ in 0..2000 {
+        connection.send(&wire::post("/mcp", "", stdio::INITIALIZE));
+        connection.skip_answer();
+        assert!(connection.session.take().is_some(), "no session was opened");
     }
+    let memory = server.memory("VmRSS");
+    rows.push(each("2,000 idle sessions", memory, idle, 2000, "a session"));
     rows
 }

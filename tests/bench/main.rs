@@ -2,8 +2,8 @@
 //!
 //! Every section has a baseline (its floor): a bare echo over the same pipe or socket, or Fabric read directly,
 //! measured in the same run, because machines drift. `cargo bench -- NAME` runs the sections whose name contains NAME;
-//! `-- --json` prints one JSON object per row; `-- --soak MINUTES` is a soak instead. `FABRIC_MCP_BINARY` measures
-//! another binary. Fabric and the echoes are this program in other processes.
+//! `-- --soak MINUTES` is a soak instead. `FABRIC_MCP_BINARY` measures another binary. Fabric and the echoes are this
+//! program in other processes.
 //!
 //! Not in scope: passing or failing; people compare the numbers.
 #![allow(
@@ -21,7 +21,6 @@ mod process;
 mod report;
 mod soak;
 mod stdio;
-mod tails;
 mod wire;
 
 use std::net::SocketAddr;
@@ -37,21 +36,18 @@ pub(crate) struct Bench {
 
 type Section = (&'static str, fn(&Bench) -> Vec<Row>);
 
-const SECTIONS: [Section; 14] = [
+const SECTIONS: [Section; 11] = [
     ("start", stdio::start),
     ("stdio", stdio::round_trips),
     ("patterns", stdio::list_patterns),
     ("search", stdio::search),
     ("relay", stdio::relay),
     ("size", stdio::size),
-    ("growth", stdio::growth),
     ("http", http::requests),
     ("http-relay", http::relay),
     ("http-memory", http::memory),
-    ("http-growth", http::growth),
     ("allocations", http::allocations),
-    ("tails", tails::mix),
-    ("relay-tails", tails::relay),
+    ("streams", http::streams),
 ];
 
 fn main() {
@@ -64,7 +60,6 @@ fn main() {
         ["--echo-http", bytes] => return wire::serve_echo(bytes.parse().unwrap()),
         _ => {}
     }
-    let as_json = arguments.contains(&"--json");
     // Cargo itself adds `--bench`.
     let wanted: Vec<&str> = arguments
         .into_iter()
@@ -75,13 +70,11 @@ fn main() {
         fabric: format!("http://{fabric_address}"),
         fabric_address,
     };
-    if !as_json {
-        println!("{}", report::header());
-    }
+    println!("{}", report::header());
     for (name, section) in SECTIONS {
         if wanted.is_empty() || wanted.iter().any(|w| name.contains(w)) {
             for row in section(&bench) {
-                report::print(&row, as_json);
+                println!("{}", row.line().trim_end());
             }
         }
     }

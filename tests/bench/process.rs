@@ -22,22 +22,6 @@ impl Process {
     pub(crate) fn memory(&self, field: &str) -> f64 {
         memory(self.0.id(), field)
     }
-
-    /// CPU time so far, in microseconds; Linux counts in hundredths of a second.
-    pub(crate) fn cpu(&self) -> f64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap_or_default();
-        let fields = stat
-            .rsplit(") ")
-            .next()
-            .unwrap_or_default()
-            .split(' ')
-            .skip(11)
-            .take(2);
-        fields
-            .filter_map(|ticks| ticks.parse::<f64>().ok())
-            .sum::<f64>()
-            * 10_000.0
-    }
 }
 
 fn memory(pid: u32, field: &str) -> f64 {

@@ -1,6 +1,4 @@
-//! Rows of the table, and their two output formats.
-
-use serde_json::{Value, json};
+//! Rows of the table.
 
 /// Latencies in microseconds, and the total time in seconds.
 #[derive(Default)]
@@ -20,29 +18,6 @@ impl Samples {
 
     pub(crate) fn p50(&self) -> f64 {
         self.percentile(0.5)
-    }
-
-    /// Number of samples between powers of two of microseconds, one line each.
-    pub(crate) fn histogram(&self) -> String {
-        let mut counts = [0usize; 32];
-        for micros in &self.micros {
-            counts[(micros.max(1.0).log2() as usize).min(31)] += 1;
-        }
-        let lines = counts
-            .iter()
-            .enumerate()
-            .filter(|(_, count)| **count > 0)
-            .map(|(power, count)| {
-                let part = *count as f64 / self.micros.len() as f64;
-                let bar = "#".repeat((part * 50.0).round() as usize);
-                format!(
-                    "\n{:>12} us to {:>8}{count:>9}{:>9.3} %  {bar}",
-                    1u64 << power,
-                    2u64 << power,
-                    part * 100.0
-                )
-            });
-        lines.collect()
     }
 
     pub(crate) fn per_second(&self) -> f64 {
@@ -77,17 +52,6 @@ impl Row {
         self
     }
 
-    /// p50, p99 and a note on the slowest samples, with a histogram.
-    pub(crate) fn tails(self, samples: &Samples) -> Row {
-        let (beyond, most) = (samples.percentile(0.999), samples.percentile(1.0));
-        let times = beyond / samples.p50();
-        let note = format!(
-            "p99.9 {beyond:.0} us, {times:.1} x p50; most {most:.0} us{}",
-            samples.histogram()
-        );
-        self.latency(samples).note(note)
-    }
-
     /// One duration, in microseconds.
     pub(crate) fn micros(mut self, micros: f64) -> Row {
         self.p50 = Some(micros);
@@ -115,19 +79,7 @@ impl Row {
         self
     }
 
-    fn json(&self) -> Value {
-        let round = |value: Option<f64>| {
-            value
-                .filter(|v| v.is_finite())
-                .map(|v| (v * 1000.0).round() / 1000.0)
-        };
-        json!({
-            "name": self.name, "p50_us": round(self.p50), "p99_us": round(self.p99), "per_s": round(self.per_second),
-            "mb": round(self.megabytes), "times_floor": round(self.ratio), "note": self.note,
-        })
-    }
-
-    fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let cell = |value: Option<f64>, digits: usize| match value {
             Some(value) if value.is_finite() => format!("{value:.digits$}"),
             _ => String::new(),
@@ -151,13 +103,4 @@ pub(crate) fn header() -> String {
         "{:46}{:>11}{:>11}{:>10}{:>8}{:>9}  note",
         "", "p50 us", "p99 us", "per s", "MB", "x floor"
     )
-}
-
-/// Prints one row as soon as it is available.
-pub(crate) fn print(row: &Row, as_json: bool) {
-    if as_json {
-        println!("{}", row.json());
-    } else {
-        println!("{}", row.line().trim_end());
-    }
 }

@@ -11,7 +11,7 @@ use crate::report::{Row, Samples};
 use crate::wire::{self, Connection};
 use crate::{Bench, clock::now_ns, http};
 
-const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
+pub(crate) const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
 const LIST_PATTERNS: &str =
     r#""method":"tools/call","params":{"name":"fabric_list_patterns","arguments":{}}"#;
 const SEARCH: &str = r#""method":"tools/call","params":{"name":"fabric_list_patterns","arguments":{"query":"what are the risks in the report of our meeting"}}"#;
@@ -155,30 +155,23 @@ pub(crate) fn start(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// Round trips and throughput of requests that need no Fabric.
+/// Round trips and throughput of a request that needs no Fabric.
 pub(crate) fn round_trips(bench: &Bench) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (name, what) in [
-        ("ping", r#""method":"ping""#),
-        ("tools/list", r#""method":"tools/list","params":{}"#),
-    ] {
-        let mut pipe = Pipe::server(&bench.fabric);
-        let length = pipe.ask(&format!(r#"{{"jsonrpc":"2.0","id":1,{what}}}"#));
-        let mut echo = Pipe::echo(length);
-        for (shown, count, window) in [("one at a time", 10_000, 1), ("64 at once", 60_000, 64)] {
-            let (floor, ours) = (
-                echo.exchange(what, count, window),
-                pipe.exchange(what, count, window),
-            );
-            rows.push(
-                Row::new(format!("stdio {name}, {shown}"))
-                    .latency(&ours)
-                    .rate(ours.per_second())
-                    .times_floor(ours.seconds, floor.seconds),
-            );
-        }
-    }
-    rows
+    let what = r#""method":"tools/list","params":{}"#;
+    let mut pipe = Pipe::server(&bench.fabric);
+    let length = pipe.ask(&format!(r#"{{"jsonrpc":"2.0","id":1,{what}}}"#));
+    let mut echo = Pipe::echo(length);
+    let row = |(shown, count, window)| {
+        let floor = echo.exchange(what, count, window);
+        let ours = pipe.exchange(what, count, window);
+        Row::new(format!("stdio tools/list, {shown}"))
+            .latency(&ours)
+            .rate(ours.per_second())
+            .times_floor(ours.seconds, floor.seconds)
+    };
+    [("one at a time", 10_000, 1), ("64 at once", 60_000, 64)]
+        .map(row)
+        .into()
 }
 
 /// `fabric_list_patterns` of 250 names, compared with the same list read directly from Fabric.
@@ -187,7 +180,7 @@ pub(crate) fn list_patterns(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for (shown, count, window) in [("one at a time", 4000, 1), ("32 at once", 12_000, 32)] {
         let request = b"GET /patterns/names HTTP/1.1\r\nHost: fabric\r\n\r\n";
-        let floor = http::exchange(bench.fabric_address, request, window, 2, count);
+        let floor = http::exchange(bench.fabric_address, request, window, count);
         let ours = pipe.exchange(LIST_PATTERNS, count, window);
         rows.push(
             Row::new(format!("stdio fabric_list_patterns, {shown}"))
@@ -201,7 +194,7 @@ pub(crate) fn list_patterns(bench: &Bench) -> Vec<Row> {
 }
 
 /// `fabric_list_patterns` with a query: the first one, which reads all patterns and builds the index, and later ones,
-/// compared with a `ping`.
+/// compared with a `ping`; and the list.
 pub(crate) fn search(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for count in [250, 10_000] {
@@ -212,6 +205,8 @@ pub(crate) fn search(bench: &Bench) -> Vec<Row> {
             pipe.exchange(SEARCH, 2000, 1),
         );
         rows.push(Row::new(format!("stdio first search of {count} patterns")).latency(&first));
+        let list = pipe.exchange(LIST_PATTERNS, 200, 1);
+        rows.push(Row::new(format!("stdio list of {count} patterns")).latency(&list));
         rows.push(
             Row::new(format!("stdio search of {count} patterns"))
                 .latency(&ours)
@@ -304,50 +299,6 @@ pub(crate) fn size(bench: &Bench) -> Vec<Row> {
         Row::new("size of the binary").megabytes(bytes as f64 / 1e6),
         Row::new("memory: stdio, idle").megabytes(pipe.process.memory("VmRSS")),
     ]
-}
-
-/// How the cost of a list and of an output grows with its size.
-pub(crate) fn growth(bench: &Bench) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for names in [10, 100, 1000, 10_000] {
-        let mut pipe = Pipe::server(&format!("{}/names-{names}", bench.fabric));
-        let samples = pipe.exchange(LIST_PATTERNS, 20_000 / names.max(40), 1);
-        let each = format!("{:.0} ns a name", samples.p50() * 1e3 / names as f64);
-        rows.push(
-            Row::new(format!("growth: list of {names} names"))
-                .latency(&samples)
-                .note(each),
-        );
-    }
-    for (shown, kib, count) in [
-        ("1 KB", 1, 200),
-        ("32 KB", 32, 100),
-        ("1 MB", 1024, 20),
-        ("32 MB", 32 << 10, 3),
-    ] {
-        let mut pipe = Pipe::server(&bench.fabric);
-        let pattern = format!("size_{}", kib << 10);
-        let (mut samples, mut floor) = (Samples::default(), Samples::default());
-        for _ in 0..count {
-            floor
-                .micros
-                .push(http::direct(bench.fabric_address, &pattern).seconds * 1e6);
-            let begun = Instant::now();
-            run(&mut pipe, &pattern, false, |_| {});
-            samples.micros.push(begun.elapsed().as_nanos() as f64 / 1e3);
-        }
-        rows.push(
-            Row::new(format!("growth: output of {shown}"))
-                .latency(&samples)
-                .megabytes(pipe.process.memory("VmHWM"))
-                .times_floor(samples.p50(), floor.p50())
-                .note(format!(
-                    "{:.1} us a KB; most memory",
-                    samples.p50() / kib as f64
-                )),
-        );
-    }
-    rows
 }
 
 /// Reads the direct stream, as a client of Fabric sees it.

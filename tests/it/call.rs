@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::support::expect::includes;
 use crate::support::fabric::FakeFabric;
 use crate::support::folder::TempFolder;
 use crate::support::process::{Finished, Output, Program};
@@ -62,10 +63,28 @@ fn only_text_goes_to_stdout() {
     assert_eq!(fabric.chats()[0]["prompts"][0]["userInput"], "given");
 }
 
+#[cfg(unix)]
+#[test]
+fn text_on_stdin_beside_an_input_is_an_error() {
+    let fabric = FakeFabric::start();
+    let given = r#"{"pattern_name":"summarize","input_text":"given"}"#;
+    let earlier = r#"{"pattern_name":"summarize","input_from":{"run_id":"x"}}"#;
+    let text = concat!("exec <'", env!("CARGO_MANIFEST_DIR"), "/Cargo.toml'");
+    for (arguments, argument) in [(given, "input_text"), (earlier, "input_from")] {
+        let program = call(&fabric, [RUN, arguments]).after(text);
+        program
+            .run(DEADLINE)
+            .expect_code(2)
+            .expect_stderr(&format!("text is piped in, and {argument} is given too"));
+    }
+    fabric.expect_chats(0);
+    piped(call(&fabric, [RUN, given]), b" \n").expect_code(0);
+}
+
 #[test]
 fn text_is_written_during_the_run() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::gated(&["first ", "last\n"]));
+    fabric.on_run(Reply::gated(&["first ", "last\n"]));
     let mut process = call(&fabric, [RUN, SUMMARIZE]).start();
     drop(process.stdin.take());
     let mut stdout = process.stdout.take().unwrap();
@@ -82,7 +101,7 @@ fn text_is_written_during_the_run() {
 #[test]
 fn a_run_is_waited_for_to_its_end() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::gated(&["first ", "last"]));
+    fabric.on_run(Reply::gated(&["first ", "last"]));
     let mut process = call(
         &fabric,
         [
@@ -106,11 +125,7 @@ fn a_run_is_waited_for_to_its_end() {
     assert!(process.wait_exit(DEADLINE).success());
     let result: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(result["output_text"], "first last");
-    assert_eq!(
-        (&result["status"], &result["run_id"]),
-        (&json!("completed"), &Value::Null),
-        "nobody could find it"
-    );
+    includes(&result, json!({"status": "completed", "run_id": null}));
 }
 
 #[test]
@@ -138,7 +153,9 @@ fn a_run_can_be_found_in_the_state_folder() {
         .arg("--state-dir")
         .arg(env!("CARGO_BIN_EXE_fabric-mcp"))
         .run(DEADLINE);
-    refused.expect_code(1).expect_stderr("cannot be used");
+    refused
+        .expect_code(1)
+        .expect_stderr("--state-dir: not a folder: ");
     fabric.expect_chats(1);
 }
 
@@ -147,6 +164,9 @@ fn other_tools_do_not_read_stdin() {
     let fabric = FakeFabric::start();
     let mut process = call(&fabric, ["fabric_list_strategies"]).start();
     assert!(process.wait_exit(DEADLINE).success());
+    // Nor does a call that is refused anyway.
+    let mut process = call(&fabric, [RUN, "{}"]).start();
+    assert_eq!(process.wait_exit(DEADLINE).code(), Some(1));
     let finished = call(
         &fabric,
         ["fabric_list_patterns", r#"{"query":"summarize meeting"}"#],
@@ -164,10 +184,8 @@ fn other_tools_do_not_read_stdin() {
         ],
     )
     .run(DEADLINE);
-    assert_eq!(
-        serde_json::from_str::<Value>(&structured.stdout).unwrap(),
-        text
-    );
+    let found = serde_json::from_str::<Value>(&structured.stdout).unwrap();
+    assert_eq!(found, text);
 }
 
 #[test]
@@ -186,14 +204,15 @@ fn the_structured_result_is_one_object() {
         [RUN, r#"{"pattern_name":"summarize","max_chars":1}"#],
     )
     .run(DEADLINE);
-    cut.expect_code(0).expect_stderr("cut to 1 characters");
+    cut.expect_code(0)
+        .expect_stderr("max_chars cut the output to 1 of its 2 characters.");
     assert_eq!(cut.stdout, "a\n");
 }
 
 #[test]
 fn steps_go_to_stderr() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().content("text").complete());
+    fabric.on_run(Reply::sse().content("text").complete());
     let arguments = r#"{"pattern_name":"summarize","input_text":"x","then":["summarize"]}"#;
     let finished = call(&fabric, [RUN, arguments]).run(DEADLINE);
     finished.expect_code(0);
@@ -211,6 +230,7 @@ fn failures_go_to_stderr_with_exit_code_1() {
     let broken = call(&fabric, [RUN, SUMMARIZE]).run(DEADLINE);
     broken
         .expect_code(1)
+        .expect_stderr("Try again if the rest is needed")
         .expect_stderr("urn:fabric-mcp:error:fabric-stream-interrupted");
     assert_eq!(broken.stdout, "half\n", "what had arrived, once");
     assert_eq!(
@@ -239,6 +259,18 @@ fn failures_go_to_stderr_with_exit_code_1() {
         .expect_stderr("`temperature`")
         .expect_stdout("urn:fabric-mcp:error:invalid-request");
     serde_json::from_str::<Value>(&json.stdout).unwrap();
+    let folder = TempFolder::new("call-failure");
+    let kept = call(&fabric, [RUN, SUMMARIZE, "--json"])
+        .arg("--state-dir")
+        .arg(folder.text())
+        .run(DEADLINE);
+    kept.expect_code(1);
+    let kept: Value = serde_json::from_str(&kept.stdout).unwrap();
+    assert_eq!(kept["output_text"], "half", "{kept}");
+    assert!(
+        kept["run_id"].as_str().unwrap().starts_with("run_"),
+        "{kept}"
+    );
 }
 
 #[test]
@@ -267,11 +299,8 @@ fn mistakes_in_arguments_exit_with_code_2() {
     ] {
         let finished = call(&fabric, args).run(DEADLINE);
         finished.expect_code(2).expect_stderr(told);
-        assert_eq!(
-            finished.stderr.trim_end().lines().count(),
-            1,
-            "{finished:?}"
-        );
+        let found = finished.stderr.trim_end().lines().count();
+        assert_eq!(found, 1, "{finished:?}");
     }
     let large = piped(call(&fabric, [RUN, SUMMARIZE]), b"\xff\xfe");
     large.expect_code(1).expect_stderr("not UTF-8");
@@ -290,21 +319,15 @@ fn an_interrupt_cancels_the_run() {
     stdout.read_exact(&mut first).unwrap();
     process.signal("INT");
     assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
-    assert_eq!(process.wait_exit(DEADLINE).code(), Some(1));
-    assert!(
-        process.stderr().contains("urn:fabric-mcp:error:cancelled"),
-        "{}",
-        process.stderr()
-    );
+    assert_eq!(process.wait_exit(DEADLINE).code(), Some(130));
+    let said = process.stderr();
+    assert!(said.starts_with("fabric-mcp: Cancelled. "), "{said}");
 }
 
 #[test]
 fn a_reader_that_leaves_ends_the_run() {
     let fabric = FakeFabric::start();
-    fabric.on(
-        "POST /chat",
-        Reply::sse().step(Step::Repeat(line(&content("word ")), 5_000_000)),
-    );
+    fabric.on_run(Reply::sse().step(Step::Repeat(line(&content("word ")), 5_000_000)));
     let mut process = call(&fabric, [RUN, SUMMARIZE])
         .stdout(Output::Closed)
         .start();

@@ -8,7 +8,7 @@ use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::rng::cases;
-use crate::support::stdio::Stdio;
+use crate::support::stdio::{Stdio, initialize_params};
 use crate::support::{DEADLINE, ERAS};
 
 /// Longest time from the cancel to the closed connection.
@@ -24,7 +24,7 @@ fn run() -> Value {
 /// the close.
 fn cancel_in(client: &mut Stdio, fabric: &FakeFabric, reply: Reply, streams: bool) -> Duration {
     fabric.forget();
-    fabric.once("POST /chat", reply);
+    fabric.once_run(reply);
     let id = client.begin_call("fabric_run_pattern", run(), Some(json!("c")));
     fabric.wait_requests("POST /chat", 1);
     if streams {
@@ -70,11 +70,7 @@ fn a_cancelled_run_closes_its_connection_within_200_ms() {
 fn a_cancelled_run_in_a_flood_ends() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    let endless = Reply::sse().step(crate::support::reply::Step::Repeat(
-        crate::support::reply::line(&crate::support::reply::content("word ")),
-        5_000_000,
-    ));
-    fabric.once("POST /chat", endless);
+    fabric.once_run(Reply::flood("word "));
     let id = client.begin_call("fabric_run_pattern", run(), Some(json!("c")));
     client.next_progress_text();
     client.cancel(&id);
@@ -90,6 +86,7 @@ fn a_cancelled_run_in_a_flood_ends() {
 fn any_call_to_fabric_can_be_cancelled() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
+    let video = json!({"url": "https://youtu.be/abc-DEF_123"});
     let calls = [
         ("fabric_list_models", "GET /models/names", json!({})),
         ("fabric_list_strategies", "GET /strategies", json!({})),
@@ -99,11 +96,7 @@ fn any_call_to_fabric_can_be_cancelled() {
             "GET /patterns/ai",
             json!({"pattern_name": "ai"}),
         ),
-        (
-            "fabric_get_transcript",
-            "POST /youtube/transcript",
-            json!({"url": "https://youtu.be/abc-DEF_123"}),
-        ),
+        ("fabric_get_transcript", "POST /youtube/transcript", video),
     ];
     for (tool, route, arguments) in calls {
         fabric.once(route, Reply::silence());
@@ -113,11 +106,8 @@ fn any_call_to_fabric_can_be_cancelled() {
         client.cancel(&id);
         assert_eq!(fabric.wait_closed(DEADLINE).route, route);
         client.expect_nothing_else();
-        assert_eq!(
-            fabric.requests_of(route).len(),
-            1,
-            "a cancelled request is not tried again"
-        );
+        // A cancelled request is not tried again.
+        assert_eq!(fabric.requests_of(route).len(), 1, "{route}");
     }
 }
 
@@ -128,7 +118,7 @@ fn a_run_that_is_waiting_for_a_worker_never_reaches_fabric() {
     let mut client = Stdio::ready(&fabric);
     // Without chunks, the run is silent.
     client.result("logging/setLevel", json!({"level": "warning"}));
-    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    fabric.on_run(Reply::sse().content("x").gate().complete());
     let running: Vec<Value> = (0..WORKERS)
         .map(|_| client.begin_call("fabric_run_pattern", run(), None))
         .collect();
@@ -150,27 +140,18 @@ fn an_id_may_be_used_again_after_its_cancel() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     let id = json!("again");
+    let call = json!({"name": "fabric_run_pattern", "arguments": run()});
     for _ in 0..5 {
-        fabric.once("POST /chat", Reply::sse().gate());
-        client.begin_as(
-            &id,
-            "tools/call",
-            json!({"name": "fabric_run_pattern", "arguments": run()}),
-        );
+        fabric.once_run(Reply::sse().gate());
+        client.begin_as(&id, "tools/call", call.clone());
         fabric.wait_held(1);
         client.cancel(&id);
         fabric.wait_closed(DEADLINE);
         client.expect_nothing_else();
     }
-    client.begin_as(
-        &id,
-        "tools/call",
-        json!({"name": "fabric_run_pattern", "arguments": run()}),
-    );
-    assert_eq!(
-        client.answer(&id)["result"]["content"][0]["text"],
-        "Ran summarize on: x"
-    );
+    client.begin_as(&id, "tools/call", call);
+    let content = client.answer(&id)["result"]["content"].take();
+    assert_eq!(content[0]["text"], "Ran summarize on: x");
 }
 
 #[test]
@@ -186,11 +167,8 @@ fn a_cancel_that_races_with_the_end_gives_one_answer_or_none() {
         client.cancel(&id);
         client.begin_as(&json!("fence"), "ping", Value::Null);
         client.answer(&json!("fence"));
-        let answers = client
-            .unasked()
-            .iter()
-            .filter(|answer| answer["id"] == id)
-            .count();
+        let unasked = client.unasked();
+        let answers = unasked.iter().filter(|answer| answer["id"] == id).count();
         assert!(answers <= 1, "{answers} answers to {id}");
     });
 }
@@ -199,13 +177,8 @@ fn a_cancel_that_races_with_the_end_gives_one_answer_or_none() {
 fn initialize_cannot_be_cancelled_into_silence() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    let id = client.begin(
-        "initialize",
-        crate::support::stdio::initialize_params("2025-11-25"),
-    );
+    let id = client.begin("initialize", initialize_params("2025-11-25"));
     client.cancel(&id);
-    assert_eq!(
-        client.answer(&id)["result"]["protocolVersion"],
-        "2025-11-25"
-    );
+    let result = client.answer(&id)["result"].take();
+    assert_eq!(result["protocolVersion"], "2025-11-25");
 }

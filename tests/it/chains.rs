@@ -19,55 +19,32 @@ fn chain(first: &str, then: Value) -> Value {
 fn a_plan_with_a_hole_is_refused_before_anything_is_run() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
+    let step = |name: &str| json!({"pattern_name": name});
+    let letter = json!({"pattern_name": "write_letter", "variables": {"sender": "me"}});
+    let coding = "create_coding_feature";
+    let (unknown, wrong) = ("pattern-not-found", "invalid-request");
     let cases = [
         (
-            chain("ai", json!([{"pattern_name": "sumarize"}])),
-            "pattern-not-found",
+            "ai",
+            vec![step("sumarize")],
+            unknown,
             "then[0].pattern_name",
         ),
+        ("sumarize", vec![step("ai")], unknown, "summarize"),
         (
-            chain("sumarize", json!([{"pattern_name": "ai"}])),
-            "pattern-not-found",
-            "summarize",
-        ),
-        (
-            chain(
-                "ai",
-                json!([{"pattern_name": "summarize"}, {"pattern_name": "gone"}]),
-            ),
-            "pattern-not-found",
+            "ai",
+            vec![step("summarize"), step("gone")],
+            unknown,
             "then[1]",
         ),
-        (
-            chain("ai", json!([{"pattern_name": "translate"}])),
-            "invalid-request",
-            "lang_code",
-        ),
-        (
-            chain(
-                "ai",
-                json!([{"pattern_name": "write_letter", "variables": {"sender": "me"}}]),
-            ),
-            "invalid-request",
-            "recipient",
-        ),
-        (
-            chain("create_coding_feature", json!([{"pattern_name": "ai"}])),
-            "invalid-request",
-            "create_coding_feature",
-        ),
-        (
-            chain("ai", json!([{"pattern_name": "create_coding_feature"}])),
-            "invalid-request",
-            "create_coding_feature",
-        ),
-        (
-            chain("ai", json!([{"pattern_name": "../x"}])),
-            "invalid-request",
-            "then[0].pattern_name",
-        ),
+        ("ai", vec![step("translate")], wrong, "lang_code"),
+        ("ai", vec![letter], wrong, "recipient"),
+        (coding, vec![step("ai")], wrong, coding),
+        ("ai", vec![step(coding)], wrong, coding),
+        ("ai", vec![step("../x")], wrong, "then[0].pattern_name"),
     ];
-    for (arguments, kind, says) in cases {
+    for (first, then, kind, says) in cases {
+        let arguments = chain(first, json!(then));
         let said = client.failure("fabric_run_pattern", arguments.clone(), kind);
         assert!(said.contains(says), "{arguments}: {said}");
     }
@@ -79,34 +56,24 @@ fn each_step_gets_the_output_of_the_one_before_over_every_transport() {
     for (wire, era) in EACH {
         let fabric = FakeFabric::start();
         let mut client = transports::open(wire, era, Program::with(&fabric), None);
-        let plan = chain(
-            "ai",
-            json!([{"pattern_name": "translate", "variables": {"lang_code": "de"}}]),
-        );
+        let step = json!({"pattern_name": "translate", "variables": {"lang_code": "de"}});
+        let plan = chain("ai", json!([step]));
         let result = client.call("fabric_run_pattern", plan.clone());
-        assert_eq!(
-            result["content"][0]["text"], "Ran translate on: Ran ai on: x",
-            "{wire:?}: {result}"
-        );
+        let text = &result["content"][0]["text"];
+        assert_eq!(text, "Ran translate on: Ran ai on: x", "{wire:?}");
         fabric.expect_chats(2);
 
         fabric.forget();
-        fabric.once("POST /chat", Reply::run(&["kept one"]));
-        fabric.once("POST /chat", Reply::sse().content("kept two").cut());
+        fabric.once_run(Reply::run(&["kept one"]));
+        fabric.once_run(Reply::sse().content("kept two").cut());
         let result = client.call("fabric_run_pattern", plan.clone());
         expect::failure(era, &result, "fabric-stream-interrupted");
         let said = result["content"].to_string();
-        assert!(
-            said.contains("kept one") && said.contains("kept two") && said.contains("Step 2 of 2"),
-            "{said}"
-        );
+        expect::contains(&said, ["kept one", "kept two", "Step 2 of 2"]);
         fabric.expect_chats(2);
 
         fabric.forget();
-        fabric.once(
-            "POST /chat",
-            Reply::failure(500, json!("open /home/fabric-host/x")),
-        );
+        fabric.once_run(Reply::failure(500, json!("open /home/fabric-host/x")));
         client.failure("fabric_run_pattern", plan, "fabric-internal-error");
         fabric.expect_chats(1);
     }

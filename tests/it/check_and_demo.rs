@@ -4,31 +4,21 @@ use serde_json::{Value, json};
 
 use crate::support::process::Program;
 use crate::support::stdio::Stdio;
-use crate::support::{Caller, ERAS, expect};
+use crate::support::{Caller, DEADLINE, ERAS, expect, extended};
 
 #[test]
 fn everything_works_with_the_demo() {
     for era in ERAS {
         let mut client = Stdio::speaking(era, Program::new(["--demo"]));
-        let listed = client.call("fabric_list_patterns", json!({}));
-        let listed: Value =
-            serde_json::from_str(listed["content"][0]["text"].as_str().unwrap()).unwrap();
-        let names: Vec<&str> = listed["patterns"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|name| name.as_str().unwrap())
-            .collect();
+        let listed = client.success("fabric_list_patterns", json!({}));
+        let names = listed["patterns"].as_array().unwrap();
         assert!(names.len() >= 3, "a handful of patterns: {names:?}");
-        for name in &names {
-            let result = client.call("fabric_get_pattern_details", json!({"pattern_name": name}));
-            let details = expect::success(era, &result);
-            assert!(
-                details["description"]
-                    .as_str()
-                    .is_some_and(|text| !text.is_empty()),
-                "{details}"
-            );
+        let mut plain = None;
+        for name in names {
+            let name = json!({"pattern_name": name});
+            let details = client.success("fabric_get_pattern_details", name.clone());
+            assert_ne!(details["description"].as_str().unwrap(), "", "{details}");
+            plain = plain.or((details["variables"] == json!([])).then_some(name));
         }
         for tool in [
             "fabric_list_models",
@@ -39,36 +29,37 @@ fn everything_works_with_the_demo() {
         }
         let video = json!({"url": "https://youtu.be/abc-DEF_123", "timestamps": true});
         let result = client.call("fabric_get_transcript", video);
-        expect::success(era, &result);
         let said = result["content"][0]["text"].as_str().unwrap();
-        assert!(
-            said.starts_with("[00:00:00] Welcome.") && said.lines().count() == 4,
-            "{said}"
-        );
-        let plain = names.iter().find(|name| {
-            let details = client.call("fabric_get_pattern_details", json!({"pattern_name": name}));
-            let text = details["content"][0]["text"].as_str().unwrap_or("");
-            serde_json::from_str::<Value>(text)
-                .is_ok_and(|details| details["variables"] == json!([]))
-        });
+        assert!(said.starts_with("[00:00:00] Welcome."), "{said}");
+        assert_eq!(said.lines().count(), 4, "{said}");
         let plain = plain.expect("a pattern without variables");
-        let arguments =
-            json!({"pattern_name": plain, "input_text": "canary input", "stream": true});
-        let id = client.begin_call("fabric_run_pattern", arguments, Some(json!(1)));
-        let answer = client.answer(&id);
-        let text = answer["result"]["content"][0]["text"]
-            .as_str()
-            .unwrap_or_else(|| panic!("{answer}"));
-        assert!(
-            text.contains("canary input"),
-            "the dry run streams its prompt back: {text}"
-        );
+        let run = extended(plain, json!({"input_text": "canary input", "stream": true}));
+        let id = client.begin_call("fabric_run_pattern", run, Some(json!(1)));
+        // The demo streams its prompt back.
+        let content = client.answer(&id)["result"]["content"].take();
+        expect::contains(&content[0]["text"], ["canary input"]);
         let words = client.notes().len();
         assert!(words > 1, "it streams: {words} notifications");
-        let missing = client.call(
-            "fabric_run_pattern",
-            json!({"pattern_name": "no such pattern"}),
-        );
-        expect::failure(era, &missing, "pattern-not-found");
+        let unknown = json!({"pattern_name": "no such pattern"});
+        client.failure("fabric_run_pattern", unknown, "pattern-not-found");
     }
+}
+
+#[test]
+fn a_run_of_the_demo_says_that_there_is_no_model() {
+    let arguments = r#"{"pattern_name":"summarize","model_name":"demo-instant"}"#;
+    let program = |json| {
+        let program = Program::new(["--demo", "--call", "fabric_run_pattern", arguments]);
+        match json {
+            true => program.arg("--json").run(DEADLINE),
+            false => program.run(DEADLINE),
+        }
+    };
+    let said = program(false).stderr;
+    let note = "This is the demo: it calls no model, ";
+    assert!(said.starts_with(&format!("fabric-mcp: {note}")), "{said}");
+    assert_eq!(said.matches(note).count(), 1, "once: {said}");
+    let result: Value = serde_json::from_str(&program(true).stdout).unwrap();
+    let warning = result["warnings"].to_string();
+    assert!(warning.contains(note), "for assistants too: {warning}");
 }

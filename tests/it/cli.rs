@@ -16,10 +16,8 @@ fn version_is_one_line_on_stdout() {
     for flag in ["--version", "-V"] {
         let finished = run([flag]);
         finished.expect_code(0);
-        assert_eq!(
-            finished.stdout,
-            format!("fabric-mcp {}\n", env!("CARGO_PKG_VERSION"))
-        );
+        let found = finished.stdout;
+        assert_eq!(found, format!("fabric-mcp {}\n", env!("CARGO_PKG_VERSION")));
         assert_eq!(finished.stderr, "");
     }
 }

@@ -11,24 +11,18 @@ fn sixty_four_callers_on_one_pipe_get_their_own_answers() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     for round in 0..3 {
-        let runs: Vec<(Value, String)> = (0..64)
-            .map(|n| {
-                let input = format!("caller {n} in round {round}");
-                let arguments =
-                    json!({"pattern_name": "ai", "input_text": input, "stream": n % 2 == 0});
-                (
-                    client.begin_call("fabric_run_pattern", arguments, Some(json!(n))),
-                    input,
-                )
-            })
-            .collect();
+        let mut begin = |n| {
+            let input = format!("caller {n} in round {round}");
+            let arguments =
+                json!({"pattern_name": "ai", "input_text": input, "stream": n % 2 == 0});
+            let id = client.begin_call("fabric_run_pattern", arguments, Some(json!(n)));
+            (id, input)
+        };
+        let runs: Vec<(Value, String)> = (0..64).map(&mut begin).collect();
         for (id, input) in runs.into_iter().rev() {
             let answer = client.answer(&id);
-            assert_eq!(
-                answer["result"]["content"][0]["text"],
-                format!("Ran ai on: {input}"),
-                "{answer}"
-            );
+            let text = format!("Ran ai on: {input}");
+            assert_eq!(answer["result"]["content"][0]["text"], text);
         }
         client.notes();
         client.expect_nothing_else();

@@ -32,6 +32,10 @@ fn rest(mut events: Events) -> Vec<Value> {
     rest
 }
 
+fn is_answer(message: &Value) -> bool {
+    message.get("id").is_some()
+}
+
 /// Both ends of each connection to Fabric and the server are open files of this process. Linux allows 1024 by default;
 /// without `prlimit`, the default has to do.
 fn allow_many_files() {
@@ -57,13 +61,10 @@ fn two_hundred_http_clients_get_their_own_answers() {
                 let mut client = Streamable::to(server, era, None);
                 for round in 0..3 {
                     let input = format!("client {n} in round {round}");
-                    let result =
-                        client.call("fabric_run_pattern", run(&input)["arguments"].clone());
-                    assert_eq!(
-                        result["content"][0]["text"],
-                        format!("Ran ai on: {input}"),
-                        "{result}"
-                    );
+                    let run = run(&input)["arguments"].take();
+                    let result = client.call("fabric_run_pattern", run);
+                    let text = format!("Ran ai on: {input}");
+                    assert_eq!(result["content"][0]["text"], text, "{result}");
                     client.success("fabric_list_strategies", json!({}));
                 }
             };
@@ -74,11 +75,8 @@ fn two_hundred_http_clients_get_their_own_answers() {
         }
     });
     fabric.expect_chats(3 * CLIENTS);
-    assert!(
-        !server.process.stderr().contains("panic"),
-        "{}",
-        server.process.stderr()
-    );
+    let log = server.process.stderr();
+    assert!(!log.contains("panic"), "{log}");
 }
 
 #[test]
@@ -87,7 +85,7 @@ fn two_hundred_runs_over_http_are_with_fabric_at_once() {
     allow_many_files();
     let fabric = FakeFabric::start();
     let mut client = Streamable::ready(&fabric, Era::Modern);
-    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    fabric.on_run(Reply::sse().content("x").gate().complete());
     let message = client.message("tools/call", run("same id for all"));
     let mut open: Vec<Events> = (0..RUNS).map(|_| client.stream(&message)).collect();
     fabric.wait_held(RUNS);
@@ -100,13 +98,10 @@ fn two_hundred_runs_over_http_are_with_fabric_at_once() {
     }
     fabric.release_all();
     for events in open {
-        let said = rest(events);
-        let answers: Vec<_> = said
-            .iter()
-            .filter(|message| message.get("id").is_some())
-            .collect();
-        assert_eq!(answers.len(), 1, "{said:?}");
-        assert_eq!(answers[0]["result"]["content"][0]["text"], "x");
+        let mut said = rest(events);
+        said.retain(is_answer);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert_eq!(said[0]["result"]["content"][0]["text"], "x");
     }
     fabric.expect_chats(RUNS);
 }
@@ -115,39 +110,27 @@ fn two_hundred_runs_over_http_are_with_fabric_at_once() {
 fn a_session_that_ends_takes_its_runs_with_it_and_no_others() {
     let fabric = FakeFabric::start();
     let server = Arc::new(HttpServer::start(Program::with(&fabric)));
-    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
-    let mut clients: Vec<_> = (0..4)
-        .map(|_| Streamable::to(&server, LEGACY, None))
-        .collect();
-    let open: Vec<Events> = clients
-        .iter_mut()
-        .map(|client| {
-            let message = client.message("tools/call", run("x"));
-            client.stream(&message)
-        })
-        .collect();
+    fabric.on_run(Reply::sse().content("x").gate().complete());
+    let mut clients = [(); 4].map(|()| Streamable::to(&server, LEGACY, None));
+    let open = clients.each_mut().map(|client| {
+        let message = client.message("tools/call", run("x"));
+        client.stream(&message)
+    });
     fabric.wait_held(4);
     for client in &clients[..2] {
-        let session = client.session().unwrap();
-        let ended =
-            server
-                .connect()
-                .request("DELETE", &server.path, &[("Mcp-Session-Id", session)], None);
+        let session = [("Mcp-Session-Id", client.session().unwrap())];
+        let mut http = server.connect();
+        let ended = http.request("DELETE", &server.path, &session, None);
         assert_eq!(ended.status, 204);
         fabric.wait_closed(DEADLINE);
     }
     fabric.release_all();
     for (n, events) in open.into_iter().enumerate() {
         let said = rest(events);
-        let answers = said
-            .iter()
-            .filter(|message| message.get("id").is_some())
-            .count();
+        let answers = said.iter().filter(|message| is_answer(message)).count();
         assert_eq!(answers, usize::from(n >= 2), "client {n}: {said:?}");
     }
-    let [first, .., last] = &mut clients[..] else {
-        unreachable!("four of them")
-    };
+    let [first, .., last] = &mut clients;
     let message = first.message("ping", json!({}));
     assert_eq!(first.post(&message).status, 404, "ended is ended");
     last.success("fabric_list_strategies", json!({}));
@@ -170,10 +153,6 @@ fn cancels_that_race_over_http_give_one_answer_or_none() {
         let answer = waiting.answer().expect("something is always said");
         let said = messages(&answer);
         let answers: Vec<_> = said.iter().filter(|m| m["id"] == message["id"]).collect();
-        assert!(
-            answer.status == 200 && answers.len() <= 1,
-            "{}: {said:?}",
-            answer.status
-        );
+        assert!(answer.status == 200 && answers.len() <= 1, "{said:?}");
     });
 }

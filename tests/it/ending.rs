@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::support::expect;
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
@@ -17,27 +18,23 @@ fn run() -> Value {
 
 #[track_caller]
 fn is_stopped(answer: &Value) {
-    assert_eq!(
-        answer["result"]["_meta"]["error"]["type"], "urn:fabric-mcp:error:cancelled",
-        "{answer}"
-    );
-    assert!(
-        answer.to_string().contains("The server was stopped"),
-        "{answer}"
-    );
+    let said = expect::failure(Era::Modern, &answer["result"], "cancelled");
+    expect::contains(said, ["The server was stopped"]);
+}
+
+fn listen(client: &mut Stdio) -> Value {
+    let filter = json!({"notifications": {"promptsListChanged": true}});
+    client.begin("subscriptions/listen", filter)
 }
 
 /// A server on stdio with one slot for runs, which is taken, and a subscription.
 fn busy(fabric: &FakeFabric, drain: &str) -> (Stdio, Value, Value) {
-    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    fabric.on_run(Reply::sse().content("x").gate().complete());
     let program = Program::with(fabric)
         .env("FABRIC_MCP_MAX_RUNS", "1")
         .env("FABRIC_MCP_DRAIN_TIMEOUT", drain);
     let mut client = Stdio::speaking(Era::Modern, program);
-    let listening = client.begin(
-        "subscriptions/listen",
-        json!({"notifications": {"promptsListChanged": true}}),
-    );
+    let listening = listen(&mut client);
     client.next_note();
     let running = client.begin("tools/call", run());
     fabric.wait_held(1);
@@ -51,25 +48,16 @@ fn a_signal_on_stdio_ends_subscriptions_at_once_and_begins_no_run() {
     let queued = client.begin("tools/call", run());
     client.process.signal("TERM");
     // While the run is in progress.
-    assert_eq!(
-        client.answer(&listening)["result"]["resultType"],
-        "complete"
-    );
+    let end = client.answer(&listening);
+    assert_eq!(end["result"]["resultType"], "complete", "{end}");
     let late = client.begin("tools/call", run());
     is_stopped(&client.answer(&late));
-    let filter = json!({"notifications": {"promptsListChanged": true}});
-    let refused = client.begin("subscriptions/listen", filter);
-    assert!(
-        client.answer(&refused)["error"]["message"]
-            .as_str()
-            .is_some_and(|text| text.contains("was stopped"))
-    );
+    let refused = listen(&mut client);
+    let refusal = client.answer(&refused);
+    expect::contains(&refusal["error"]["message"], ["was stopped"]);
     fabric.release_all();
-    assert_eq!(
-        client.answer(&running)["result"]["isError"],
-        json!(false),
-        "what ran is finished"
-    );
+    let finished = client.answer(&running);
+    assert_eq!(finished["result"]["isError"], false, "{finished}");
     is_stopped(&client.answer(&queued));
     assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
     fabric.expect_chats(1);
@@ -106,26 +94,18 @@ fn queued_calls_still_run_after_the_end_of_input() {
 #[test]
 fn a_signal_on_http_and_sse_ends_subscriptions_at_once_and_tells_whom_it_cuts() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
-    let server = serve(
-        Wire::Sse,
-        Program::with(&fabric).env("FABRIC_MCP_DRAIN_TIMEOUT", "0.5"),
-    );
+    fabric.on_run(Reply::sse().content("x").gate().complete());
+    let program = Program::with(&fabric).flags("--drain-timeout 0.5");
+    let server = serve(Wire::Sse, program);
     let mut client = Sse::to(&server, Era::Modern, None);
-    let listening = client.begin(
-        "subscriptions/listen",
-        json!({"notifications": {"promptsListChanged": true}}),
-    );
+    let filter = json!({"notifications": {"promptsListChanged": true}});
+    let listening = client.begin("subscriptions/listen", filter);
     let running = client.begin("tools/call", with_meta(run()));
     fabric.wait_held(1);
     server.process.signal("TERM");
-    let first = loop {
-        let message = client.next_message();
-        if message.get("id").is_some() {
-            break message;
-        }
-    };
-    assert_eq!(first["id"], listening, "{first}");
+    let mut messages = std::iter::repeat_with(|| client.next_message());
+    let first = messages.find(|message| message.get("id").is_some());
+    assert_eq!(first.unwrap()["id"], listening);
     is_stopped(&client.answer(&running));
     fabric.wait_none_open();
 }

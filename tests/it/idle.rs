@@ -15,7 +15,7 @@ use crate::support::http::HttpServer;
 use crate::support::process::{Process, Program};
 use crate::support::stdio::Stdio;
 use crate::support::web::Streamable;
-use crate::support::{Caller, DEADLINE, Era, poll};
+use crate::support::{ACKNOWLEDGED, Caller, DEADLINE, Era, poll};
 
 const LEGACY: Era = Era::Legacy("2025-11-25");
 /// How long the server is observed.
@@ -132,10 +132,7 @@ fn a_subscription_wakes_the_server_once_a_second_at_most() {
     let mut client = Stdio::speaking(Era::Modern, Program::with(&fabric));
     client.process.wait_stderr("onnected to Fabric API");
     client.begin("subscriptions/listen", listen());
-    assert_eq!(
-        client.next_note()["method"],
-        "notifications/subscriptions/acknowledged"
-    );
+    assert_eq!(client.next_note()["method"], ACKNOWLEDGED);
     expect_no_switch(&client.process);
 
     let server = Arc::new(HttpServer::start(Program::with(&fabric)));
@@ -143,9 +140,6 @@ fn a_subscription_wakes_the_server_once_a_second_at_most() {
     let mut client = Streamable::to(&server, Era::Modern, None);
     let message = client.message("subscriptions/listen", listen());
     let mut events = client.stream(&message);
-    assert_eq!(
-        events.next_json()["method"],
-        "notifications/subscriptions/acknowledged"
-    );
+    assert_eq!(events.next_json()["method"], ACKNOWLEDGED);
     expect_a_switch_a_second(&server.process);
 }

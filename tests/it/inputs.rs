@@ -17,26 +17,18 @@ fn a_link_alone_is_not_run_and_an_input_that_is_none_brings_a_warning() {
     let mut client = Stdio::ready(&fabric);
     let mut link = json!({"pattern_name": "ai", "input_text": " https://youtu.be/abc-DEF_123\n"});
     let said = client.failure(RUN, link.clone(), "invalid-request");
-    assert!(
-        said.contains("`input_text`") && said.contains("words around it"),
-        "{said}"
-    );
+    expect::contains(&said, ["`input_text`", "words around it"]);
     fabric.expect_chats(0);
     link["search"] = json!(true);
     let data = client.success(RUN, link);
     assert!(data.get("warnings").is_none(), "{data}");
+    let path = json!({"pattern_name": "ai", "input_text": "/tmp/x.md"});
     for (arguments, words) in [
         (json!({"pattern_name": "ai"}), "There was no input"),
-        (
-            json!({"pattern_name": "ai", "input_text": "/tmp/x.md"}),
-            "only a path",
-        ),
+        (path, "only a path"),
     ] {
         let data = client.success(RUN, arguments);
-        assert!(
-            data["warnings"][0].as_str().unwrap().contains(words),
-            "{data}"
-        );
+        expect::contains(&data["warnings"][0], [words]);
     }
     fabric.expect_chats(3);
 }
@@ -136,9 +128,6 @@ fn a_run_whose_input_cannot_be_had_fails_and_nothing_is_sent() {
     assert!(said.contains("the status working"), "{said}");
     let unknown = json!("run_00000000000000000000000000000000");
     let said = client.failure(RUN, on(&unknown), "invalid-request");
-    assert!(
-        said.contains("`input_from.run_id` is no run of yours"),
-        "{said}"
-    );
+    expect::contains(&said, ["`input_from.run_id` is no run of yours"]);
     fabric.expect_chats(0);
 }

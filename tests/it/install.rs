@@ -386,6 +386,18 @@ fn a_key_or_token_that_was_filled_in_stays() {
             "Bearer YOUR_TOKEN",
             "Bearer canary-token",
         ),
+        (
+            ".config/Claude/claude_desktop_config.json",
+            &[
+                "--install",
+                "claude-desktop",
+                "--yes",
+                "--url",
+                "http://127.0.0.1:8000/mcp",
+            ],
+            "\"FABRIC_MCP_AUTH_TOKEN\": \"\"",
+            "\"FABRIC_MCP_AUTH_TOKEN\": \"canary-token\"",
+        ),
     ] {
         let run = |more: &[&str]| {
             let program = args
@@ -405,7 +417,7 @@ fn a_key_or_token_that_was_filled_in_stays() {
         home.write(file, &mended);
         run(&[]).expect_code(0).expect_stdout("nothing to do");
         // Another change is made, and does not print the secret.
-        let more: &[&str] = if file.contains("zed") {
+        let more: &[&str] = if args.contains(&"--url") {
             &["--url", "http://127.0.0.1:9000/mcp"]
         } else {
             &["--max-runs", "3"]
@@ -466,13 +478,21 @@ fn the_remaining_step_for_the_secret_is_printed() {
             .stdout
     };
     let empty = "First, if your Fabric asks for a key: put it into the empty FABRIC_API_KEY of that file.\nNext: ";
-    let refers = "First: make sure that Cursor is started where FABRIC_API_KEY is set. It is not in the file.\nNext: ";
+    let refers = "First: quit Cursor, and start it by `cursor .` in a shell where FABRIC_API_KEY is set: the file only \
+                  refers to it.\nOr do this again with FABRIC_API_KEY unset, and put the key into the empty place in the \
+                  file.\nNext: ";
     assert!(said("", &["--install", "cursor"]).contains(empty));
     assert!(
         said("k", &["--install", "zed"]).contains(empty),
         "Zed refers to no variables"
     );
     assert!(said("k", &["--install", "cursor"]).contains(refers));
+    assert!(said("", &["--install", "cursor"]).contains(empty), "again");
+    let filled_in = home
+        .read(".cursor/mcp.json")
+        .replace("API_KEY\": \"\"", "API_KEY\": \"canary\"");
+    home.write(".cursor/mcp.json", filled_in);
+    assert!(said("k", &["--install", "cursor"]).contains("nothing to do"));
     assert!(
         !said("", &["--install", "windsurf", "--demo"]).contains("First"),
         "the demo needs no key"

@@ -6,7 +6,7 @@ use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::{Reply, Step, content, line};
 use crate::support::stdio::Stdio;
-use crate::support::{Caller, Era, expect};
+use crate::support::{ACKNOWLEDGED, Caller, Era, expect};
 
 const ERA: Era = Era::Legacy("2025-11-25");
 const MIB: usize = 1 << 20;
@@ -55,7 +55,7 @@ fn a_line_may_have_8_mib() {
 #[test]
 fn input_may_be_as_long_as_a_line() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::run(&["short"]));
+    fabric.on_run(Reply::run(&["short"]));
     let mut client = Stdio::ready(&fabric);
     let input = "i".repeat(8 * MIB - 4096);
     let arguments = json!({"pattern_name": "ai", "input_text": input});
@@ -73,7 +73,7 @@ fn a_run_may_give_32_mib() {
     // Just above; what is below is in `src/fabric/calls/tests.rs`, with smaller numbers.
     let mib = line(&content(&"m".repeat(MIB)));
     let reply = Reply::sse().step(Step::Repeat(mib, 32));
-    fabric.once("POST /chat", reply.content("m").complete());
+    fabric.once_run(reply.content("m").complete());
     let result = client.call("fabric_run_pattern", json!({"pattern_name": "ai"}));
     expect::failure(ERA, &result, "response-too-large");
     let kept = expect::partial(&result).len();
@@ -87,7 +87,7 @@ fn sixteen_runs_at_once_sixty_four_queued_and_the_next_is_refused() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     client.process.wait_stderr("onnected to Fabric API");
-    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    fabric.on_run(Reply::sse().content("x").gate().complete());
     let run = json!({"pattern_name": "ai"});
     let mut ids: Vec<Value> = (0..WORKERS)
         .map(|_| client.begin_call("fabric_run_pattern", run.clone(), None))
@@ -96,11 +96,8 @@ fn sixteen_runs_at_once_sixty_four_queued_and_the_next_is_refused() {
     ids.extend((0..QUEUE).map(|_| client.begin_call("fabric_run_pattern", run.clone(), None)));
     let result = client.call("fabric_run_pattern", run.clone());
     expect::failure(ERA, &result, "too-many-requests");
-    assert_eq!(
-        client.result("ping", Value::Null),
-        json!({}),
-        "cheap methods are still answered"
-    );
+    let found = client.result("ping", Value::Null);
+    assert_eq!(found, json!({}), "cheap methods are still answered");
     fabric.expect_chats(WORKERS);
     fabric.release_all();
     for id in &ids {
@@ -119,23 +116,11 @@ fn a_pipe_has_at_most_64_subscriptions() {
         .map(|_| client.begin("subscriptions/listen", listen()))
         .collect();
     for _ in &ids {
-        assert_eq!(
-            client.next_note()["method"],
-            "notifications/subscriptions/acknowledged"
-        );
+        assert_eq!(client.next_note()["method"], ACKNOWLEDGED);
     }
     let error = client.error("subscriptions/listen", listen());
-    assert!(
-        error["message"]
-            .as_str()
-            .is_some_and(|text| text.contains("64")),
-        "{error}"
-    );
+    expect::contains(&error["message"], ["64"]);
     client.cancel(&ids[5]);
     client.begin("subscriptions/listen", listen());
-    assert_eq!(
-        client.next_note()["method"],
-        "notifications/subscriptions/acknowledged",
-        "one made room"
-    );
+    assert_eq!(client.next_note()["method"], ACKNOWLEDGED);
 }

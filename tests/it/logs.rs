@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::http::access::File;
+use crate::support::expect::contains;
 use crate::support::fabric::FakeFabric;
-use crate::support::http::HttpServer;
 use crate::support::process::{Process, Program};
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
@@ -35,78 +35,57 @@ fn a_failed_call_is_a_warning_with_its_reason_and_the_status() {
         .env("FABRIC_MCP_LOG_LEVEL", "warning")
         .env("FABRIC_MCP_IDLE_TIMEOUT", "1");
     let mut client = Stdio::speaking(NEWEST, program);
-    for (reply, parts) in [
+    let path = Reply::sse().error("Error: model not found, see /srv/canary/x");
+    let echo = Reply::sse().content("canary-output");
+    let echo = echo.error("no such thing: \"canary-input\", canary-output");
+    let not_run = "reason=\"Fabric could not run the pattern. ";
+    for (reply, status, reason) in [
         (
-            Reply::sse()
-                .error("Error: model not found, see /srv/canary/x")
-                .complete(),
-            vec![
-                "error=fabric-api-error status=200",
-                "reason=\"Fabric could not run the pattern. Error: model not found, see [path]\"",
-            ],
+            path.complete(),
+            "api-error status=200",
+            &*format!("{not_run}Error: model not found, see [path]\""),
         ),
         (
-            Reply::sse()
-                .content("canary-output")
-                .error("no such thing: \"canary-input\", canary-output")
-                .complete(),
-            vec![
-                "reason=\"Fabric could not run the pattern. no such thing: \\\"[...]\\\", [...]\"",
-            ],
+            echo.complete(),
+            "api-error status=200",
+            &format!("{not_run}no such thing: \\\"[...]\\\", [...]\""),
         ),
         (
             Reply::failure(500, json!("canary")),
-            vec![
-                "error=fabric-internal-error status=500",
-                "reason=\"Fabric at ",
-            ],
+            "internal-error status=500",
+            "reason=\"Fabric at ",
         ),
         (
             Reply::failure(401, json!("canary")),
-            vec!["error=fabric-api-unauthorized status=401"],
+            "api-unauthorized status=401",
+            "",
         ),
         (
             Reply::sse().content("canary").cut(),
-            vec!["error=fabric-stream-interrupted status=200"],
+            "stream-interrupted status=200",
+            "",
         ),
         (
             Reply::json(json!([])),
-            vec![
-                "error=fabric-api-error status=200",
-                "something that is not Fabric's",
-            ],
+            "api-error status=200",
+            "something that is not Fabric's",
         ),
-        (
-            Reply::silence(),
-            vec!["error=fabric-timeout reason=", "was silent for 1 s"],
-        ),
-        (
-            Reply::closes(),
-            vec!["error=fabric-api-unavailable reason="],
-        ),
+        (Reply::silence(), "timeout reason=", "was silent for 1 s"),
+        (Reply::closes(), "api-unavailable reason=", ""),
     ] {
-        fabric.once("POST /chat", reply);
+        fabric.once_run(reply);
         let result = client.call("fabric_run_pattern", run("summarize"));
-        let id = result["_meta"]["error"]["request_id"]
-            .as_str()
-            .unwrap()
-            .to_owned();
-        let line = line(&client.process, &[&id]);
-        assert!(
-            line.contains(" WARN ") && line.contains("tool=fabric_run_pattern pattern=summarize "),
-            "{line}"
-        );
-        assert!(
-            parts.iter().all(|part| line.contains(part)),
-            "{parts:?}: {line}"
-        );
+        let id = result["_meta"]["error"]["request_id"].as_str().unwrap();
+        let line = line(&client.process, &[id]);
+        let status = format!("error=fabric-{status}");
+        let tool = "tool=fabric_run_pattern pattern=summarize ";
+        contains(line, [" WARN ", tool, &status, reason]);
     }
     fabric.on("GET /patterns/names", Reply::failure(500, json!("canary")));
     let error = client.error("prompts/list", json!({}));
-    let id = error["data"]["request_id"].as_str().unwrap().to_owned();
-    let line = line(&client.process, &[&id]);
+    let id = error["data"]["request_id"].as_str().unwrap();
     let begin = "WARN  [fabric_mcp::server] method=prompts/list ok=false code=-32603 error=fabric-internal-error status=500";
-    assert!(line.contains(begin), "{line}");
+    contains(line(&client.process, &[id]), [begin]);
     assert!(!client.stderr().contains("canary"), "{}", client.stderr());
 }
 
@@ -114,60 +93,45 @@ fn a_failed_call_is_a_warning_with_its_reason_and_the_status() {
 fn refusals_before_a_run_are_counted_for_every_caller() {
     for era in ERAS.into_iter().skip(1) {
         let fabric = FakeFabric::start();
-        let server = transports::serve(
-            Wire::Streamable,
-            Program::with(&fabric).flags("--max-calls-per-minute 1"),
-        );
+        let program = Program::with(&fabric).flags("--max-calls-per-minute 1");
+        let server = transports::serve(Wire::Streamable, program);
         let mut client = Streamable::to(&server, era, None);
-        let mut call = |tool: &str, arguments: Value| {
-            client.request("tools/call", json!({"name": tool, "arguments": arguments}))
-        };
-        call(
-            "fabric_run_pattern",
-            json!({"pattern_name": "ai", "temperature": 99}),
-        );
-        call("fabric_run_pattern", json!({}));
-        call("fabric_list_models", json!({"x": 1}));
-        call("fabric_run_pattern", run("ai"));
-        call("fabric_run_pattern", run("ai"));
+        let mut answer = Value::Null;
+        let hot = json!({"pattern_name": "ai", "temperature": 99});
+        for (tool, arguments) in [
+            ("fabric_run_pattern", hot),
+            ("fabric_run_pattern", json!({})),
+            ("fabric_list_models", json!({"x": 1})),
+            ("fabric_run_pattern", run("ai")),
+            ("fabric_run_pattern", run("ai")),
+        ] {
+            answer = client.request("tools/call", json!({"name": tool, "arguments": arguments}));
+        }
+        contains(answer, ["takes at most 1 run a minute"]);
         fabric.expect_chats(1);
+        let metrics = server.metrics();
         for (tool, outcome, count) in [
             ("fabric_run_pattern", "invalid-request", 2),
             ("fabric_list_models", "invalid-request", 1),
             ("fabric_run_pattern", "too-many-requests", 1),
             ("fabric_run_pattern", "ok", 1),
         ] {
-            let sample =
-                format!("fabric_mcp_calls_total{{tool=\"{tool}\",outcome=\"{outcome}\"}} {count}");
-            assert!(
-                metrics(&server).lines().any(|line| line == sample),
-                "{era:?}: {sample}\n{}",
-                metrics(&server)
+            let sample = format!(
+                "\nfabric_mcp_calls_total{{tool=\"{tool}\",outcome=\"{outcome}\"}} {count}\n"
             );
+            contains(&metrics, [&*sample]);
         }
-        expect_no_failure_of_fabric(&server);
-        let line = line(&server.process, &["error=too-many-requests"]);
+        // None of these is a failure of Fabric.
+        let kind = "# TYPE fabric_mcp_fabric_errors_total counter\n";
+        contains(&metrics, [kind]);
         assert!(
-            line.contains(" WARN ")
-                && line.contains("tool=fabric_run_pattern pattern=ai model=default ok=false"),
-            "{line}"
+            !metrics.contains("fabric_mcp_fabric_errors_total{"),
+            "{metrics}"
         );
-        assert!(line.contains("reason="), "{line}");
+        let line = line(&server.process, &["error=too-many-requests"]);
+        let call = "tool=fabric_run_pattern pattern=ai model=default ok=false";
+        contains(line, [" WARN ", call, "reason="]);
     }
-}
-
-fn metrics(server: &HttpServer) -> String {
-    server
-        .connect()
-        .request("GET", "/metrics", &[], None)
-        .text()
-}
-
-#[track_caller]
-fn expect_no_failure_of_fabric(server: &HttpServer) {
-    let text = metrics(server);
-    assert!(text.contains("# TYPE fabric_mcp_fabric_errors_total counter\n"));
-    assert!(!text.contains("fabric_mcp_fabric_errors_total{"), "{text}");
 }
 
 #[test]
@@ -177,16 +141,11 @@ fn the_help_describes_every_family_of_metrics() {
     let program = Program::with(&fabric).env("FABRIC_MCP_PRICES", prices.0.to_str().unwrap());
     let server = transports::serve(Wire::Streamable, program);
     let help = Program::new(["--help", "metrics"]).run(DEADLINE).stdout;
-    let text = metrics(&server);
+    let text = server.metrics();
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let mut families = 0;
-    for line in text.lines() {
-        let Some((name, _)) = line
-            .strip_prefix("# TYPE ")
-            .filter(|line| line.starts_with("fabric_mcp_"))
-            .and_then(|line| line.split_once(' '))
-        else {
-            continue;
-        };
+    for kind in types.filter(|line| line.starts_with("fabric_mcp_")) {
+        let name = kind.split(' ').next().unwrap();
         assert!(help.contains(name), "{name} is not in\n{help}");
         families += 1;
     }
@@ -200,17 +159,15 @@ fn what_a_client_sends_looks_like_no_field_of_the_log() {
     for format in ["logfmt", "json"] {
         let program = Program::with(&fabric).arg("--log-format").arg(format);
         let server = transports::serve(Wire::Streamable, program);
-        let headers = [("Host", "evil\"x ok=true")];
-        let answer = server.connect().request("GET", "/mcp", &headers, None);
+        let answer = server.get("/mcp", &[("Host", "evil\"x ok=true")]);
         assert_eq!(answer.status, 403);
         let line = line(&server.process, &["answered 403"]);
         assert!(line.contains(logged), "{line}");
-        match format {
-            "json" => assert!(serde_json::from_str::<Value>(&line).unwrap()["ok"].is_null()),
-            _ => assert!(
-                line.contains("] message=\"127.0.0.1:") && line.ends_with('"'),
-                "{line}"
-            ),
+        if format == "json" {
+            assert!(serde_json::from_str::<Value>(&line).unwrap()["ok"].is_null());
+        } else {
+            contains(&line, ["] message=\"127.0.0.1:"]);
+            assert!(line.ends_with('"'), "{line}");
         }
     }
 }
@@ -220,18 +177,13 @@ fn a_silent_run_is_counted_under_its_own_kind() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).env("FABRIC_MCP_IDLE_TIMEOUT", "0.5");
     let server = transports::serve(Wire::Streamable, program);
-    fabric.once("POST /chat", Reply::silence());
+    fabric.once_run(Reply::silence());
     Streamable::to(&server, NEWEST, None).call("fabric_run_pattern", run("ai"));
-    for sample in [
-        "fabric_mcp_calls_total{tool=\"fabric_run_pattern\",outcome=\"fabric-timeout\"} 1",
-        "fabric_mcp_fabric_errors_total{kind=\"fabric-timeout\"} 1",
-    ] {
-        assert!(
-            metrics(&server).lines().any(|line| line == sample),
-            "{sample}\n{}",
-            metrics(&server)
-        );
-    }
+    let samples = [
+        "\nfabric_mcp_calls_total{tool=\"fabric_run_pattern\",outcome=\"fabric-timeout\"} 1\n",
+        "\nfabric_mcp_fabric_errors_total{kind=\"fabric-timeout\"} 1\n",
+    ];
+    contains(server.metrics(), samples);
 }
 
 #[test]
@@ -242,27 +194,23 @@ fn the_debug_level_has_one_line_for_each_request_to_fabric_and_each_retry() {
         .env("FABRIC_API_KEY", "canary-key-1234")
         .env("FABRIC_MCP_LOG_LEVEL", "debug");
     let mut client = Stdio::speaking(NEWEST, program);
-    client
-        .process
-        .wait_stderr("method=GET path=/patterns/names status=200 duration_ms=");
+    let checked = "method=GET path=/patterns/names status=200 duration_ms=";
+    client.process.wait_stderr(checked);
     for _ in 0..2 {
         fabric.once("GET /models/names", Reply::failure(503, json!("canary")));
     }
     client.call("fabric_list_models", json!({}));
-    client.call(
-        "fabric_get_pattern_details",
-        json!({"pattern_name": "überblick für alle"}),
-    );
+    let details = json!({"pattern_name": "überblick für alle"});
+    client.call("fabric_get_pattern_details", details);
     client.call("fabric_run_pattern", run("ai"));
-    fabric.once("POST /chat", Reply::closes());
+    fabric.once_run(Reply::closes());
     client.call("fabric_run_pattern", run("ai"));
     client.process.wait_stderr("ok=false");
     let log = client.stderr();
-    let lines: Vec<&str> = log
-        .lines()
-        .filter_map(|line| line.split_once("DEBUG [fabric_mcp::fabric] "))
-        .map(|(_, l)| l)
-        .collect();
+    let lines = log.lines().filter_map(|line| {
+        let (_, line) = line.split_once("DEBUG [fabric_mcp::fabric] ")?;
+        Some(line.split_once(" duration_ms=").unwrap().0)
+    });
     // The start-up check, then the requests of the calls, in order.
     let expected = [
         "method=GET path=/patterns/names status=200",
@@ -273,11 +221,7 @@ fn the_debug_level_has_one_line_for_each_request_to_fabric_and_each_retry() {
         "method=POST path=/chat status=200",
         "method=POST path=/chat error=fabric-api-unavailable",
     ];
-    let cut: Vec<&str> = lines
-        .iter()
-        .map(|line| line.split_once(" duration_ms=").unwrap().0)
-        .collect();
-    assert_eq!(cut, expected, "{log}");
+    assert_eq!(lines.collect::<Vec<_>>(), expected, "{log}");
     assert!(!log.contains("canary"), "{log}");
     let quiet = Stdio::speaking(NEWEST, Program::with(&fabric));
     quiet.process.wait_stderr("onnect");

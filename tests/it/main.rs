@@ -25,6 +25,7 @@ mod check_problems;
 mod cli;
 mod concurrency;
 mod concurrency_http;
+mod connect;
 mod contracts;
 mod ending;
 mod fabric_connection;

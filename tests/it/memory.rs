@@ -13,7 +13,7 @@ use crate::support::reply::{Reply, Step, content, line};
 use crate::support::stdio::Stdio;
 use crate::support::transports::{Wire, serve};
 use crate::support::web::{Sse, Streamable, messages};
-use crate::support::{DEADLINE, Era, expect, poll};
+use crate::support::{ACKNOWLEDGED, DEADLINE, Era, expect, poll};
 
 const MIB: usize = 1 << 20;
 const TOO_MANY: &str = "urn:fabric-mcp:error:too-many-requests";
@@ -28,27 +28,12 @@ fn run(input: &str) -> Value {
     json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "input_text": input}})
 }
 
-/// Charged bytes, from `/metrics`.
-fn charged(server: &HttpServer) -> usize {
-    let text = server
-        .connect()
-        .request("GET", "/metrics", &[], None)
-        .text();
-    let value = text
-        .lines()
-        .find_map(|line| line.strip_prefix("fabric_mcp_memory_bytes "));
-    value
-        .and_then(|value| value.parse().ok())
-        .unwrap_or_else(|| panic!("no memory_bytes in {text}"))
-}
-
+/// Waits until so many bytes are charged, as `/metrics` says.
 #[track_caller]
 fn wait_charged(server: &HttpServer, wanted: impl Fn(usize) -> bool) {
-    assert!(
-        poll(DEADLINE, || wanted(charged(server)).then_some(())).is_some(),
-        "{} bytes are held",
-        charged(server)
-    );
+    let charged = || server.metric("fabric_mcp_memory_bytes").unwrap() as usize;
+    let reached = poll(DEADLINE, || wanted(charged()).then_some(()));
+    assert!(reached.is_some(), "{} bytes are held", charged());
 }
 
 /// A request whose last byte is missing.
@@ -76,35 +61,19 @@ fn small_requests_are_served_while_large_ones_fill_the_budget() {
         // Whoever sends the large ones is another caller.
         let server = serve(wire, small(&fabric).flags("--trusted-proxy 127.0.0.1"));
         let mut sse = (wire == Wire::Sse).then(|| Sse::to(&server, era, None));
-        let path = sse
-            .as_ref()
-            .map_or("/mcp".to_owned(), |sse| sse.endpoint.clone());
-        let held: Vec<Http> = (0..3)
-            .map(|_| unfinished(&server, &path, 8 * MIB))
-            .collect();
+        let path = sse.as_ref().map_or("/mcp", |sse| &sse.endpoint).to_owned();
+        let send = || unfinished(&server, &path, 8 * MIB);
+        let held = [(); 3].map(|()| send());
         wait_charged(&server, |bytes| bytes >= 24 * MIB);
-        let mut refused = unfinished(&server, &path, 8 * MIB);
-        let answer = refused
-            .answer()
-            .expect("an answer before the end of the body");
-        assert_eq!(
-            (answer.status, answer.header("retry-after")),
-            (503, Some("1")),
-            "{}",
-            answer.text()
-        );
+        // Before the end of the body.
+        let answer = send().answer().expect("an answer");
+        assert_eq!(answer.expect_status(503).header("retry-after"), Some("1"));
         assert_eq!(answer.json()["error"]["data"]["type"], TOO_MANY);
-        assert_eq!(
-            server
-                .connect()
-                .request("GET", "/healthz", &[], None)
-                .status,
-            200
-        );
-        let input = "x".repeat(16 << 10);
+        assert_eq!(server.get("/healthz", &[]).status, 200);
+        let run = run(&"x".repeat(16 << 10));
         let answer = match &mut sse {
-            Some(sse) => sse.request("tools/call", run(&input)),
-            None => Streamable::to(&server, era, None).request("tools/call", run(&input)),
+            Some(sse) => sse.request("tools/call", run),
+            None => Streamable::to(&server, era, None).request("tools/call", run),
         };
         expect::success(era, &answer["result"]);
         drop(held);
@@ -115,11 +84,8 @@ fn small_requests_are_served_while_large_ones_fill_the_budget() {
 #[test]
 fn a_skill_is_held_until_it_is_read() {
     let fabric = FakeFabric::start();
-    fabric.on("GET /patterns/names", Reply::json(json!(["long"])));
-    fabric.on(
-        "GET /patterns/long",
-        Reply::json(json!({"Name": "long", "Description": "", "Pattern": "x".repeat(11 * MIB)})),
-    );
+    fabric.names(json!(["long"]));
+    fabric.text("long", &"x".repeat(11 * MIB));
     let server = Arc::new(HttpServer::start(small(&fabric)));
     let mut client = Streamable::to(&server, Era::Modern, None);
     client.request("skills/list", json!({}));
@@ -138,32 +104,25 @@ fn a_skill_is_held_until_it_is_read() {
 #[test]
 fn a_body_is_released_once_it_is_read() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    fabric.on_run(Reply::sse().content("x").gate().complete());
     let server = Arc::new(HttpServer::start(small(&fabric)));
     let mut client = Streamable::to(&server, Era::Modern, None);
-    let listen = client.message(
-        "subscriptions/listen",
-        json!({"notifications": {"promptsListChanged": true}}),
-    );
+    let filter = json!({"notifications": {"promptsListChanged": true}});
+    let listen = client.message("subscriptions/listen", filter);
     let mut padded = listen.to_string().into_bytes();
     padded.resize(8 * MIB, b' ');
-    let mut streams = Vec::new();
-    for _ in 0..4 {
+    let mut headers = client.headers(&listen);
+    headers.push(("Content-Type", "application/json".to_owned()));
+    headers.push(("Accept", "text/event-stream".to_owned()));
+    let headers: Vec<_> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
+    let open = || {
         let mut http = server.connect();
-        let own = client.headers(&listen);
-        let mut headers = vec![
-            ("Content-Type", "application/json"),
-            ("Accept", "text/event-stream"),
-        ];
-        headers.extend(own.iter().map(|(name, value)| (*name, value.as_str())));
         http.send("POST", "/mcp", &headers, Some(&padded)).unwrap();
         let mut events = http.events().unwrap();
-        assert_eq!(
-            events.next_json()["method"],
-            "notifications/subscriptions/acknowledged"
-        );
-        streams.push(events);
-    }
+        assert_eq!(events.next_json()["method"], ACKNOWLEDGED);
+        events
+    };
+    let _streams = [(); 4].map(|()| open());
     wait_charged(&server, |bytes| bytes < MIB);
     // A run holds its input until Fabric has received it, even if its client has disconnected.
     let mut legacy = Streamable::to(&server, Era::Legacy("2025-11-25"), None);
@@ -185,11 +144,9 @@ fn a_body_is_released_once_it_is_read() {
 #[test]
 fn a_call_beyond_the_budget_is_refused_by_its_id_and_the_pipe_goes_on() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
-    let mut client = Stdio::speaking(
-        Era::Legacy("2025-11-25"),
-        small(&fabric).env("FABRIC_MCP_MAX_RUNS", "1"),
-    );
+    fabric.on_run(Reply::sse().content("x").gate().complete());
+    let program = small(&fabric).env("FABRIC_MCP_MAX_RUNS", "1");
+    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);
     let input = "z".repeat(4 * MIB);
     let ids: Vec<Value> = (0..12)
         .map(|_| client.begin("tools/call", run(&input)))
@@ -198,17 +155,11 @@ fn a_call_beyond_the_budget_is_refused_by_its_id_and_the_pipe_goes_on() {
     assert_eq!(refused["error"]["data"]["type"], TOO_MANY, "{refused}");
     client.result("ping", json!({}));
     fabric.release_all();
-    let done = ids[..11]
-        .iter()
-        .filter(|id| client.answer(id)["result"]["isError"] == json!(false))
-        .count();
+    let mut is_done = |id: &&Value| client.answer(id)["result"]["isError"] == false;
+    let done = ids[..11].iter().filter(&mut is_done).count();
     assert!((3..11).contains(&done), "{done}");
     let again = client.begin("tools/call", run(&input));
-    assert_eq!(
-        client.answer(&again)["result"]["isError"],
-        json!(false),
-        "there is room again"
-    );
+    expect::includes(&client.answer(&again)["result"], json!({"isError": false}));
 }
 
 #[test]
@@ -219,14 +170,11 @@ fn an_output_beyond_the_budget_ends_with_its_partial_text() {
     // The second text fits, but not in an answer, which contains it twice.
     for pieces in [600, 200] {
         let reply = Reply::sse().step(Step::Repeat(piece.clone(), pieces));
-        fabric.on("POST /chat", reply.complete());
+        fabric.on_run(reply.complete());
         let mut client = Streamable::to(&server, Era::Modern, None);
         let result = client.request("tools/call", run("in"))["result"].take();
-        assert_eq!(
-            result["_meta"]["error"]["type"], TOO_LARGE,
-            "{}",
-            result["content"][0]
-        );
+        let said = &result["content"][0];
+        assert_eq!(result["_meta"]["error"]["type"], TOO_LARGE, "{said}");
         assert!(expect::partial(&result).len() > 60_000);
         drop(client);
         wait_charged(&server, |bytes| bytes < MIB);
@@ -237,13 +185,10 @@ fn an_output_beyond_the_budget_ends_with_its_partial_text() {
 fn wordy() -> FakeFabric {
     let fabric = FakeFabric::start();
     let names: Vec<String> = (0..600).map(|n| format!("p{n:05}")).collect();
-    fabric.on("GET /patterns/names", Reply::json(json!(names)));
+    fabric.names(json!(names));
     let text = "You answer with great care, and in as many words as a description may have here. "
         .repeat(3);
-    fabric.on(
-        "GET /patterns/p*",
-        Reply::json(json!({"Name": "p", "Description": "", "Pattern": text})),
-    );
+    fabric.text("p*", &text);
     fabric
 }
 
@@ -257,28 +202,23 @@ fn the_answers_to_a_batch_are_held_within_the_budget() {
     let check = |answers: &Value| {
         let answers = answers.as_array().expect("an array");
         assert_eq!(answers.len(), 300);
-        let (refused, served): (Vec<_>, Vec<_>) = answers
-            .iter()
-            .partition(|answer| answer.get("error").is_some());
+        let is_error = |answer: &&Value| answer.get("error").is_some();
+        let (refused, served): (Vec<_>, Vec<_>) = answers.iter().partition(is_error);
         // All lists are equal, and so are the lengths of their ids.
-        assert!(
-            served
-                .iter()
-                .all(|answer| answer["result"] == served[0]["result"])
-        );
+        let is_first = |answer: &&Value| answer["result"] == served[0]["result"];
+        assert!(served.iter().all(is_first));
         let bytes = served.len() * served[0].to_string().len();
         assert!((16 * MIB..=32 * MIB).contains(&bytes), "{bytes}");
         let of = |kind: &str| {
-            refused
-                .iter()
-                .filter(|answer| answer["error"]["data"]["type"] == kind)
-                .count()
+            let is_it = |answer: &&&Value| answer["error"]["data"]["type"] == kind;
+            refused.iter().filter(is_it).count()
         };
         assert!(of(TOO_LARGE) > 50, "{}", refused[0]);
         // A batch can have more calls than there are places.
         assert_eq!(of(TOO_LARGE) + of(TOO_MANY), refused.len());
     };
-    let mut stdio = Stdio::speaking(era, small(&fabric).env("FABRIC_MCP_MAX_RUNS", "400"));
+    let program = small(&fabric).env("FABRIC_MCP_MAX_RUNS", "400");
+    let mut stdio = Stdio::speaking(era, program);
     stdio.send(&json!(batch));
     check(&stdio.recv());
     let server = Arc::new(HttpServer::start(
@@ -296,7 +236,7 @@ fn a_long_token_is_repeated_only_with_as_much_text() {
     let count = 2_000;
     // Each event is a separate write.
     let run = (0..count).fold(Reply::sse(), |run, _| run.content("word "));
-    fabric.on("POST /chat", run.complete());
+    fabric.on_run(run.complete());
     let mut client = Stdio::ready(&fabric);
     let token = "t".repeat(1024);
     let arguments = json!({"pattern_name": "ai", "stream": true});

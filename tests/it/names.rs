@@ -7,7 +7,7 @@ use crate::support::fabric::FakeFabric;
 use crate::support::fixtures;
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
-use crate::support::{Caller, Era};
+use crate::support::{Caller, Era, extended};
 
 const ERA: Era = Era::Legacy("2025-11-25");
 
@@ -17,60 +17,51 @@ fn ready() -> (FakeFabric, Stdio) {
     (fabric, client)
 }
 
-fn refused(client: &mut Stdio, arguments: Value) -> String {
-    client.failure("fabric_run_pattern", arguments, "invalid-request")
+/// Fails unless the run is refused and the error says all of this.
+#[track_caller]
+fn refused<const N: usize>(client: &mut Stdio, arguments: Value, says: [&str; N]) {
+    let said = client.failure("fabric_run_pattern", arguments, "invalid-request");
+    expect::contains(said, says);
 }
 
 fn ran(client: &mut Stdio, arguments: Value) -> Vec<String> {
     let data = client.success("fabric_run_pattern", arguments);
     let warnings = data["warnings"].as_array().cloned().unwrap_or_default();
-    warnings
-        .iter()
-        .map(|warning| warning.as_str().unwrap().to_owned())
-        .collect()
+    let text = |warning: &Value| warning.as_str().unwrap().to_owned();
+    warnings.iter().map(text).collect()
+}
+
+/// A run of `ai` with these arguments.
+fn ai(more: Value) -> Value {
+    extended(json!({"pattern_name": "ai", "input_text": "x"}), more)
 }
 
 #[test]
 fn contexts_and_sessions_are_listed_and_complete() {
     let (fabric, mut client) = ready();
-    fabric.on(
-        "GET /sessions/names",
-        Reply::json(json!(["talk", "old talk"])),
-    );
+    let sessions = Reply::json(json!(["talk", "old talk"]));
+    fabric.on("GET /sessions/names", sessions);
     let data = client.success("fabric_list_contexts", json!({}));
-    assert_eq!(
-        data,
-        json!({"contexts": ["work"], "sessions": ["old talk", "talk"]})
-    );
-    let mut complete = |argument: &str, value: &str| {
+    let expected = json!({"contexts": ["work"], "sessions": ["old talk", "talk"]});
+    assert_eq!(data, expected);
+    for (argument, value, found) in [
+        ("context_name", "w", json!(["work"])),
+        ("session_name", "tal", json!(["talk", "old talk"])),
+        ("session_name", "x", json!([])),
+    ] {
         let params = json!({"ref": {"type": "ref/prompt", "name": "ai"}, "argument": {"name": argument, "value": value}});
-        client.result("completion/complete", params)["completion"]["values"].clone()
-    };
-    assert_eq!(complete("context_name", "w"), json!(["work"]));
-    assert_eq!(complete("session_name", "tal"), json!(["talk", "old talk"]));
-    assert_eq!(complete("session_name", "x"), json!([]));
+        let completion = client.result("completion/complete", params)["completion"].take();
+        assert_eq!(completion["values"], found, "{argument} {value}");
+    }
     fabric.on("GET /sessions/names", Reply::json(Value::Null));
-    fabric.on(
-        "GET /contexts/names",
-        Reply::failure(
-            500,
-            json!({"error": format!("open {}", fixtures::HOST_PATH)}),
-        ),
-    );
+    let path = format!("open {}", fixtures::HOST_PATH);
+    let broken = Reply::failure(500, json!({"error": path}));
+    fabric.on("GET /contexts/names", broken);
     let result = client.call("fabric_list_contexts", json!({}));
     let data = expect::success(ERA, &result);
-    assert_eq!(
-        (&data["contexts"], &data["sessions"]),
-        (&json!([]), &json!([]))
-    );
-    assert!(
-        data["warnings"][0]
-            .as_str()
-            .unwrap()
-            .starts_with("Fabric has no contexts"),
-        "{data}"
-    );
-    assert!(!result.to_string().contains("fabric-host"), "{result}");
+    expect::includes(&data, json!({"contexts": [], "sessions": []}));
+    expect::contains(&data["warnings"][0], ["Fabric has no contexts"]);
+    expect::no_leak(&result.to_string());
     fabric.on("GET /contexts/names", Reply::failure(401, json!({})));
     client.failure("fabric_list_contexts", json!({}), "fabric-api-unauthorized");
 }
@@ -78,19 +69,12 @@ fn contexts_and_sessions_are_listed_and_complete() {
 #[test]
 fn a_context_that_is_not_there_is_refused_and_a_new_session_begins() {
     let (fabric, mut client) = ready();
-    let run =
-        |context: &str| json!({"pattern_name": "ai", "input_text": "x", "context_name": context});
-    let said = refused(&mut client, run("wrok"));
-    assert!(
-        said.contains(
-            "`context_name`: Fabric has no context named \"wrok\". Did you mean \"work\"?"
-        ),
-        "{said}"
-    );
-    assert!(
-        said.contains("fabric_list_contexts has them all. Nothing was run."),
-        "{said}"
-    );
+    let run = |context: &str| ai(json!({"context_name": context}));
+    let says = [
+        "`context_name`: Fabric has no context named \"wrok\". Did you mean \"work\"?",
+        "fabric_list_contexts has them all. Nothing was run.",
+    ];
+    refused(&mut client, run("wrok"), says);
     fabric.expect_chats(0);
     assert_eq!(ran(&mut client, run("work")), [""; 0]);
     // A recently stored one is found.
@@ -100,80 +84,50 @@ fn a_context_that_is_not_there_is_refused_and_a_new_session_begins() {
     fabric.on("GET /contexts/names", Reply::failure(404, json!("x")));
     assert_eq!(ran(&mut client, run("newer")), [""; 0]);
     fabric.on("GET /sessions/names", Reply::json(json!(["talk"])));
-    let run =
-        |session: &str| json!({"pattern_name": "ai", "input_text": "x", "session_name": session});
+    let run = |session: &str| ai(json!({"session_name": session}));
     assert_eq!(ran(&mut client, run("talk")), [""; 0]);
     let warnings = ran(&mut client, run("tolk"));
-    assert!(
-        warnings[0].contains("no session named \"tolk\"") && warnings[0].contains("mean \"talk\"?"),
-        "{warnings:?}"
-    );
+    let says = ["no session named \"tolk\"", "mean \"talk\"?"];
+    expect::contains(&warnings[0], says);
 }
 
 #[test]
 fn a_strategy_that_is_not_there_is_refused() {
     let (fabric, mut client) = ready();
-    let run = |strategy: &str| json!({"pattern_name": "ai", "input_text": "x", "strategy_name": strategy});
-    let said = refused(&mut client, run("Self-Refine"));
-    assert!(
-        said.contains("no strategy named \"Self-Refine\". Did you mean \"self-refine\"? fabric_list_strategies"),
-        "{said}"
-    );
-    let said = refused(
-        &mut client,
-        json!({"pattern_name": "ai", "then": ["ai", {"pattern_name": "ai", "strategy_name": "cto"}]}),
-    );
-    assert!(
-        said.contains("`then[1].strategy_name`") && said.contains("\"cot\""),
-        "{said}"
-    );
+    let run = |strategy: &str| ai(json!({"strategy_name": strategy}));
+    let says =
+        "no strategy named \"Self-Refine\". Did you mean \"self-refine\"? fabric_list_strategies";
+    refused(&mut client, run("Self-Refine"), [says]);
+    let plan = ai(json!({"then": ["ai", {"pattern_name": "ai", "strategy_name": "cto"}]}));
+    let says = ["`then[1].strategy_name`", "\"cot\""];
+    refused(&mut client, plan, says);
     fabric.expect_chats(0);
-    fabric.on(
-        "GET /strategies",
-        Reply::json(json!([{"name": "new", "description": "", "prompt": ""}])),
-    );
+    let new = json!([{"name": "new", "description": "", "prompt": ""}]);
+    fabric.on("GET /strategies", Reply::json(new));
     ran(&mut client, run("new"));
 }
 
 #[test]
 fn a_single_run_asks_for_models_only_when_it_failed() {
-    let run = |model: &str, vendor: &str| json!({"pattern_name": "ai", "model_name": model, "vendor_name": vendor});
-    for (model, vendor, says) in [
-        (
-            "gpt-y",
-            "",
-            "Fabric has no model named \"gpt-y\". Did you mean \"gpt-x\"? fabric_list_models has them all.",
-        ),
-        (
-            "gpt-x",
-            "OpenIA",
-            "Fabric has no vendor named \"OpenIA\". Did you mean \"OpenAI\"? fabric_list_models",
-        ),
-        (
-            "gpt-x",
-            "openai",
-            "Fabric lists \"OpenAI\": write it in this case.",
-        ),
-        (
-            "GPT-X",
-            "OPENAI",
-            "Fabric lists \"OpenAI\" and \"gpt-x\": write it in this case.",
-        ),
+    let run = |model: &str, vendor: &str| ai(json!({"model_name": model, "vendor_name": vendor}));
+    let model = "Fabric has no model named \"gpt-y\". Did you mean \"gpt-x\"? fabric_list_models has them all.";
+    let vendor =
+        "Fabric has no vendor named \"OpenIA\". Did you mean \"OpenAI\"? fabric_list_models";
+    let case = "Fabric lists \"OpenAI\": write it in this case.";
+    let both = "Fabric lists \"OpenAI\" and \"gpt-x\": write it in this case.";
+    for (run, says) in [
+        (run("gpt-y", ""), model),
+        (run("gpt-x", "OpenIA"), vendor),
+        (run("gpt-x", "openai"), case),
+        (run("GPT-X", "OPENAI"), both),
     ] {
         let (fabric, mut client) = ready();
-        ran(&mut client, run("GPT-X", ""));
+        ran(&mut client, ai(json!({"model_name": "GPT-X"})));
         assert!(fabric.requests_of("GET /models/names").is_empty());
-        fabric.once(
-            "POST /chat",
-            Reply::sse()
-                .error("Error: could not find vendor.")
-                .complete(),
-        );
-        let said = client.failure("fabric_run_pattern", run(model, vendor), "fabric-api-error");
-        assert!(
-            said.contains(says) && said.contains("could not find vendor"),
-            "{said}"
-        );
+        let error = Reply::sse().error("Error: could not find vendor.");
+        fabric.once_run(error.complete());
+        let said = client.failure("fabric_run_pattern", run, "fabric-api-error");
+        expect::contains(&said, [says, "could not find vendor"]);
         assert_eq!(fabric.requests_of("GET /models/names").len(), 1);
     }
 }
@@ -181,82 +135,45 @@ fn a_single_run_asks_for_models_only_when_it_failed() {
 #[test]
 fn models_and_vendors_of_a_whole_plan_are_checked() {
     let (fabric, mut client) = ready();
-    let plan =
-        |step: Value| json!({"pattern_name": "ai", "input_text": "x", "then": ["summarize", step]});
-    let said = refused(
-        &mut client,
-        plan(json!({"pattern_name": "ai", "model_name": "lama3:8b"})),
-    );
-    assert!(
-        said.contains("`then[1].model_name`: Fabric has no model") && said.contains("llama3:8b"),
-        "{said}"
-    );
-    let said = refused(
-        &mut client,
-        plan(json!({"pattern_name": "ai", "model_name": "gpt-x", "vendor_name": "Olama"})),
-    );
-    assert!(
-        said.contains("`then[1].vendor_name`") && said.contains("\"Ollama\""),
-        "{said}"
-    );
-    let said = refused(
-        &mut client,
-        json!({"pattern_name": "ai", "model_name": "nope-nope", "then": ["ai"]}),
-    );
-    assert!(
-        said.contains("`model_name`: Fabric has no model named \"nope-nope\""),
-        "{said}"
-    );
+    let plan = |model: &str, vendor: &str| {
+        let step = json!({"pattern_name": "ai", "model_name": model, "vendor_name": vendor});
+        ai(json!({"then": ["summarize", step]}))
+    };
+    let says = ["`then[1].model_name`: Fabric has no model", "llama3:8b"];
+    refused(&mut client, plan("lama3:8b", ""), says);
+    let says = ["`then[1].vendor_name`", "\"Ollama\""];
+    refused(&mut client, plan("gpt-x", "Olama"), says);
+    let first = ai(json!({"model_name": "nope-nope", "then": ["ai"]}));
+    let says = "`model_name`: Fabric has no model named \"nope-nope\"";
+    refused(&mut client, first, [says]);
     fabric.expect_chats(0);
-    assert_eq!(
-        fabric.requests_of("GET /models/names").len(),
-        3,
-        "one a plan"
-    );
+    let asked = || fabric.requests_of("GET /models/names").len();
+    assert_eq!(asked(), 3, "one a plan");
     fabric.forget();
-    ran(
-        &mut client,
-        plan(json!({"pattern_name": "ai", "model_name": "gpt-x", "vendor_name": "openai"})),
-    );
+    ran(&mut client, plan("gpt-x", "openai"));
     fabric.expect_chats(3);
-    assert!(
-        fabric.requests_of("GET /models/names").is_empty(),
-        "they are known"
-    );
+    assert_eq!(asked(), 0, "they are known");
 }
 
 #[test]
 fn models_that_cannot_be_listed_do_not_stop_a_plan() {
     let (fabric, mut client) = ready();
     fabric.on("GET /models/names", Reply::failure(500, json!("x")));
-    let warnings = ran(
-        &mut client,
-        json!({"pattern_name": "ai", "input_text": "x", "model_name": "m", "then": ["ai"]}),
-    );
-    assert!(
-        warnings[0].contains("not checked before the run"),
-        "{warnings:?}"
-    );
+    let plan = ai(json!({"model_name": "m", "then": ["ai"]}));
+    let warnings = ran(&mut client, plan);
+    expect::contains(&warnings[0], ["not checked before the run"]);
 }
 
 #[test]
 fn missing_variables_are_errors_before_a_run_and_unused_ones_warnings() {
     let (fabric, mut client) = ready();
     let run = |variables: Value| json!({"pattern_name": "write_letter", "input_text": "x", "variables": variables});
-    let said = refused(&mut client, run(json!({"sender": "me"})));
-    assert!(
-        said.contains("`variables` lacks \" recipient \", which the pattern write_letter needs."),
-        "{said}"
-    );
+    let says = "`variables` lacks \" recipient \", which the pattern write_letter needs.";
+    refused(&mut client, run(json!({"sender": "me"})), [says]);
     fabric.expect_chats(0);
-    let warnings = ran(
-        &mut client,
-        run(json!({"sender": "me", " recipient ": "you", "extra": "x"})),
-    );
-    assert_eq!(
-        warnings,
-        ["The pattern write_letter has no variable \"extra\": its value was not used."]
-    );
+    let all = json!({"sender": "me", " recipient ": "you", "extra": "x"});
+    let unused = "The pattern write_letter has no variable \"extra\": its value was not used.";
+    assert_eq!(ran(&mut client, run(all)), [unused]);
     fabric.expect_chats(1);
     // The pattern is unknown here, and Fabric is not asked.
     fabric.forget();
@@ -265,21 +182,16 @@ fn missing_variables_are_errors_before_a_run_and_unused_ones_warnings() {
     // Fabric itself names only one.
     let both = "lacks \" recipient \" and \"sender\", which";
     let error = Reply::sse().error("Error: missing required variable: sender");
-    fabric.once("POST /chat", error.complete());
-    let said = refused(&mut client, run(json!({})));
-    assert!(said.contains(both), "{said}");
+    fabric.once_run(error.complete());
+    refused(&mut client, run(json!({})), [both]);
     fabric.forget();
     client.result("prompts/list", json!({}));
-    let said = refused(&mut client, run(json!({})));
-    assert!(said.contains(both), "{said}");
+    refused(&mut client, run(json!({})), [both]);
     fabric.expect_chats(0);
     let error = client.error("prompts/get", json!({"name": "write_letter"}));
     assert!(error["message"].as_str().unwrap().contains(both), "{error}");
     // The pattern has changed since.
-    fabric.on(
-        "GET /patterns/write_letter",
-        Reply::json(json!({"Name": "write_letter", "Pattern": "Write."})),
-    );
+    fabric.text("write_letter", "Write.");
     ran(&mut client, run(json!({})));
 }
 
@@ -287,51 +199,21 @@ fn missing_variables_are_errors_before_a_run_and_unused_ones_warnings() {
 fn patterns_that_no_fabric_can_run_say_so() {
     let (fabric, mut client) = ready();
     let text = "Repair {{ title || 'none' }} and {{f(x)}} of {{name}}.";
-    fabric.on(
-        "GET /patterns/ai",
-        Reply::json(json!({"Name": "ai", "Description": "", "Pattern": text})),
-    );
+    fabric.text("ai", text);
     let details = client.success("fabric_get_pattern_details", json!({"pattern_name": "ai"}));
-    assert_eq!(
-        (
-            &details["runnable"],
-            &details["variables"],
-            &details["system_prompt"]
-        ),
-        (&json!(false), &json!([]), &json!(text))
-    );
-    assert!(
-        details["warnings"][0]
-            .as_str()
-            .unwrap()
-            .contains("no Fabric can run the pattern ai"),
-        "{details}"
-    );
+    let expected = json!({"runnable": false, "variables": [], "system_prompt": text});
+    expect::includes(&details, expected);
+    let says = "no Fabric can run the pattern ai";
+    expect::contains(&details["warnings"][0], [says]);
     let found = client.success("fabric_list_patterns", json!({"query": "ai"}));
-    assert!(
-        found["patterns"][0] == "ai" && found["warnings"].to_string().contains("no Fabric can run"),
-        "{found}"
-    );
+    assert_eq!(found["patterns"][0], "ai", "{found}");
+    expect::contains(&found["warnings"], ["no Fabric can run"]);
     let prompts = client.result("prompts/list", json!({}));
-    assert!(
-        prompts["prompts"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .all(|prompt| prompt["name"] != "ai"),
-        "{prompts}"
-    );
-    assert_eq!(
-        client.error("prompts/get", json!({"name": "ai"}))["code"],
-        -32602
-    );
-    let said = refused(
-        &mut client,
-        json!({"pattern_name": "ai", "input_text": "x"}),
-    );
-    assert!(
-        said.contains("`pattern_name`: no Fabric can run the pattern ai"),
-        "{said}"
-    );
+    let mut prompts = prompts["prompts"].as_array().unwrap().iter();
+    assert!(prompts.all(|prompt| prompt["name"] != "ai"));
+    let error = client.error("prompts/get", json!({"name": "ai"}));
+    assert_eq!(error["code"], -32602, "{error}");
+    let says = format!("`pattern_name`: {says}");
+    refused(&mut client, ai(json!({})), [&*says]);
     fabric.expect_chats(0);
 }

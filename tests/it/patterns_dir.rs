@@ -4,32 +4,28 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::support::expect::contains;
 use crate::support::folder::TempFolder;
 use crate::support::http::HttpServer;
 use crate::support::process::Program;
 use crate::support::stdio::Stdio;
 use crate::support::web::Streamable;
-use crate::support::{Caller, DEADLINE, ERAS, Era};
+use crate::support::{Caller, DEADLINE, ERAS, Era, names};
+
+const DATED: &str = "Today is {{plugin:datetime:now}}. {{plugin:sys:env:HOME}}";
 
 /// Two plain patterns, one with a plugin call, one that is code, and a strategy.
 fn folder(name: &str) -> TempFolder {
     let folder = TempFolder::new(name);
     folder.write("patterns/plain/system.md", "Sum it up.\n");
     folder.write("patterns/plain/user.md", "CONTENT:\n");
-    folder.write(
-        "patterns/translate/system.md",
-        "Into {{lang}}, please: {{input}} ({{lang}})",
-    );
-    folder.write(
-        "patterns/dated/system.md",
-        "Today is {{plugin:datetime:now}}. {{plugin:sys:env:HOME}}",
-    );
+    let translate = "Into {{lang}}, please: {{input}} ({{lang}})";
+    folder.write("patterns/translate/system.md", translate);
+    folder.write("patterns/dated/system.md", DATED);
     folder.write("patterns/code/system.md", "Write {{if (x)}}.");
     folder.write("patterns/README.md", "No pattern.");
-    folder.write(
-        "strategies/cot.json",
-        r#"{"description": "Steps", "prompt": "Step by step."}"#,
-    );
+    let cot = json!({"description": "Steps", "prompt": "Step by step."});
+    folder.write("strategies/cot.json", cot.to_string());
     folder.write("strategies/broken.json", "no JSON");
     folder
 }
@@ -37,13 +33,6 @@ fn folder(name: &str) -> TempFolder {
 fn program(folder: &TempFolder) -> Program {
     let dir = folder.path("patterns");
     Program::new(["--patterns-dir", dir.to_str().unwrap()])
-}
-
-/// The names of what a list holds.
-fn names(result: &Value, kind: &str) -> Vec<String> {
-    let all = result[kind].as_array().unwrap().iter();
-    all.map(|one| one["name"].as_str().unwrap().to_owned())
-        .collect()
 }
 
 fn prompt(result: &Value) -> &str {
@@ -57,26 +46,21 @@ fn check(client: &mut impl Caller) {
         answer["result"].clone()
     };
     let prompts = result("prompts/list", json!({}));
-    assert_eq!(names(&prompts, "prompts"), ["plain", "translate"]);
+    assert_eq!(names(&prompts["prompts"]), ["plain", "translate"]);
     let resources = result("resources/list", json!({}));
     let all = ["code", "dated", "plain", "translate", "cot"];
-    assert_eq!(names(&resources, "resources"), all);
+    assert_eq!(names(&resources["resources"]), all);
     let arguments = json!({"lang": "{de}", "input_text": "a {{lang}} {{plugin:sys:env:HOME}} b"});
     let get = json!({"name": "translate", "arguments": arguments});
-    assert_eq!(
-        prompt(&result("prompts/get", get)),
-        "Into {de}, please: a {{lang}} {{plugin:sys:env:HOME}} b ({de})"
-    );
+    let text = "Into {de}, please: a {{lang}} {{plugin:sys:env:HOME}} b ({de})";
+    assert_eq!(prompt(&result("prompts/get", get)), text);
     // Fabric puts the input after a pattern without a place for it.
     let arguments = json!({"input_text": "x", "strategy_name": "cot"});
     let get = json!({"name": "plain", "arguments": arguments});
-    assert_eq!(
-        prompt(&result("prompts/get", get)),
-        "Step by step.\nSum it up.\nx"
-    );
+    let rendered = result("prompts/get", get);
+    assert_eq!(prompt(&rendered), "Step by step.\nSum it up.\nx");
     let read = result("resources/read", json!({"uri": "fabric://pattern/dated"}));
-    let raw = "Today is {{plugin:datetime:now}}. {{plugin:sys:env:HOME}}";
-    assert_eq!(read["contents"][0]["text"], raw);
+    assert_eq!(read["contents"][0]["text"], DATED);
     let reference = json!({"type": "ref/resource", "uri": "fabric://pattern/{name}"});
     let params = json!({"ref": reference, "argument": {"name": "name", "value": "tr"}});
     let completion = result("completion/complete", params);
@@ -85,42 +69,31 @@ fn check(client: &mut impl Caller) {
     let refusal = client.ask("prompts/get", json!({"name": "dated", "arguments": {}}));
     let message = refusal["error"]["message"].as_str().unwrap();
     assert!(message.contains("only a Fabric can run"), "{refusal}");
-    let details = client.success(
-        "fabric_get_pattern_details",
-        json!({"pattern_name": "dated"}),
-    );
-    assert_eq!(details["system_prompt"], raw);
+    let arguments = json!({"pattern_name": "dated"});
+    let details = client.success("fabric_get_pattern_details", arguments);
+    assert_eq!(details["system_prompt"], DATED);
     let warning = details["warnings"][0].as_str().unwrap();
     assert!(warning.contains("only a Fabric can run"), "{warning}");
-    let details = client.success(
-        "fabric_get_pattern_details",
-        json!({"pattern_name": "plain"}),
-    );
+    let arguments = json!({"pattern_name": "plain"});
+    let details = client.success("fabric_get_pattern_details", arguments);
     assert_eq!(details["user_prompt_template"], "CONTENT:\n");
     assert!(details.get("warnings").is_none(), "{details}");
     let found = client.success("fabric_list_patterns", json!({"query": "sum up"}));
     assert_eq!(found["patterns"][0], "plain", "{found}");
     let strategies = client.success("fabric_list_strategies", json!({}));
-    assert_eq!(names(&strategies, "strategies"), ["cot"]);
+    assert_eq!(names(&strategies["strategies"]), ["cot"]);
 
+    let run = json!({"pattern_name": "plain", "input_text": "x"});
+    let video = json!({"url": "https://youtu.be/dQw4w9WgXcQ"});
     for (tool, arguments) in [
-        (
-            "fabric_run_pattern",
-            json!({"pattern_name": "plain", "input_text": "x"}),
-        ),
+        ("fabric_run_pattern", run),
         ("fabric_list_models", json!({})),
         ("fabric_list_contexts", json!({})),
         ("fabric_get_configuration", json!({})),
-        (
-            "fabric_get_transcript",
-            json!({"url": "https://youtu.be/dQw4w9WgXcQ"}),
-        ),
+        ("fabric_get_transcript", video),
     ] {
         let said = client.failure(tool, arguments, "invalid-request");
-        assert!(
-            said.contains("needs a Fabric") && said.contains("--fabric-url"),
-            "{tool}: {said}"
-        );
+        contains(said, ["needs a Fabric", "--fabric-url"]);
     }
     let unknown = json!({"pattern_name": "plian"});
     let said = client.failure("fabric_get_pattern_details", unknown, "pattern-not-found");
@@ -141,20 +114,16 @@ fn everything_but_what_needs_a_fabric_works_in_every_era() {
 fn skills_do_not_tell_to_run_what_cannot_be_run() {
     let folder = folder("patterns-dir-skills");
     let mut client = Stdio::speaking(Era::Modern, program(&folder));
+    let code = format!("is code that Fabric would replace.\n\n{DATED}");
     for (name, end) in [
         ("plain", "on the user's input.\n\nSum it up.\n"),
-        (
-            "dated",
-            "is code that Fabric would replace.\n\nToday is {{plugin:datetime:now}}. {{plugin:sys:env:HOME}}",
-        ),
+        ("dated", &code),
     ] {
         let uri = format!("skill://fabric/{name}/SKILL.md");
         let read = client.result("resources/read", json!({"uri": uri}));
         let text = read["contents"][0]["text"].as_str().unwrap();
-        assert!(
-            text.ends_with(end) && !text.contains("fabric_run_pattern"),
-            "{text}"
-        );
+        assert!(text.ends_with(end), "{text}");
+        assert!(!text.contains("fabric_run_pattern"), "{text}");
     }
 }
 
@@ -198,10 +167,8 @@ fn links_out_pipes_huge_and_broken_files_are_left_out_with_a_warning() {
     symlink("system.md", dir("link_to_itself")).unwrap();
     symlink("nowhere", dir("dangling")).unwrap();
     symlink(&good, dir("link_inside")).unwrap();
-    let made = std::process::Command::new("mkfifo")
-        .arg(dir("pipe"))
-        .status();
-    assert!(made.unwrap().success());
+    let mut mkfifo = std::process::Command::new("mkfifo");
+    assert!(mkfifo.arg(dir("pipe")).status().unwrap().success());
     fs::create_dir(dir("folder")).unwrap();
     fs::write(dir("huge"), vec![b'x'; (1 << 20) + 1]).unwrap();
     fs::write(dir("just_right"), vec![b'x'; 1 << 20]).unwrap();
@@ -219,7 +186,7 @@ fn links_out_pipes_huge_and_broken_files_are_left_out_with_a_warning() {
     let mut client = Stdio::speaking(Era::Modern, program);
     let list = client.result("prompts/list", json!({}));
     let expected = ["good", "just_right", "link_inside", "résumé 2"];
-    assert_eq!(names(&list, "prompts"), expected);
+    assert_eq!(names(&list["prompts"]), expected);
     for name in ["link_out", "folder_out", "link_up", "pipe", "device"] {
         let arguments = json!({"pattern_name": name});
         client.failure("fabric_get_pattern_details", arguments, "pattern-not-found");
@@ -253,22 +220,27 @@ fn changes_are_noticed() {
     let program = program(&folder).flags("--catalog-ttl 0.05");
     let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);
     let before = client.result("prompts/list", json!({}));
-    assert_eq!(names(&before, "prompts"), ["plain", "translate"]);
+    assert_eq!(names(&before["prompts"]), ["plain", "translate"]);
     folder.write("patterns/brand_new/system.md", "New.");
     let note = client.next_note();
     assert_eq!(note["method"], "notifications/prompts/list_changed");
     let after = client.result("prompts/list", json!({}));
-    assert_eq!(
-        names(&after, "prompts"),
-        ["brand_new", "plain", "translate"]
-    );
+    let found = names(&after["prompts"]);
+    assert_eq!(found, ["brand_new", "plain", "translate"]);
     // A text is read when it is asked for.
     folder.write("patterns/plain/system.md", "Changed.");
-    let details = client.success(
-        "fabric_get_pattern_details",
-        json!({"pattern_name": "plain"}),
-    );
+    let arguments = json!({"pattern_name": "plain"});
+    let details = client.success("fabric_get_pattern_details", arguments);
     assert_eq!(details["system_prompt"], "Changed.");
+}
+
+#[test]
+fn a_missing_variable_is_named_in_the_words_for_any_fabric() {
+    let folder = folder("patterns-dir-lacking");
+    let mut client = Stdio::speaking(Era::Modern, program(&folder));
+    let lacking = json!({"pattern_name": "translate", "dry_run": true});
+    let said = client.failure("fabric_run_pattern", lacking, "invalid-request");
+    assert!(said.contains("`variables` lacks \"lang\""), "{said}");
 }
 
 #[test]
@@ -278,10 +250,8 @@ fn a_folder_that_goes_away_is_an_error_without_its_path() {
     client.result("prompts/list", json!({}));
     std::fs::rename(folder.path("patterns"), folder.path("elsewhere")).unwrap();
     let said = client.failure("fabric_list_patterns", json!({}), "fabric-api-unavailable");
-    assert!(
-        said.contains("--patterns-dir") && !said.contains(folder.text()),
-        "{said}"
-    );
+    contains(&said, ["--patterns-dir"]);
+    assert!(!said.contains(folder.text()), "{said}");
 }
 
 #[test]
@@ -290,9 +260,9 @@ fn a_folder_without_patterns_and_a_second_source_are_refused_at_the_start() {
     folder.write("empty/README.md", "Nothing.");
     let dir = |name: &str| folder.path(name).to_str().unwrap().to_owned();
     for (dir, says) in [
-        (dir("nowhere"), "cannot be read: No such file"),
+        (dir("nowhere"), "no such folder: "),
         (dir("empty"), "has no pattern; give a folder that holds"),
-        (dir("empty/README.md"), "cannot be read: Not a directory"),
+        (dir("empty/README.md"), "not a folder: "),
         (folder.text().to_owned(), "has no pattern; did you mean"),
     ] {
         let finished = Program::new(["--patterns-dir", &dir]).run(DEADLINE);
@@ -320,13 +290,7 @@ fn the_check_and_an_entry_for_a_client_know_folders() {
         .expect_stdout("(folders, without any Fabric)")
         .expect_stdout("Everything works.");
     let dir = folder.path("patterns");
-    let program = Program::new([
-        "--generate",
-        "client-config",
-        "cursor",
-        "--patterns-dir",
-        dir.to_str().unwrap(),
-    ]);
+    let program = self::program(&folder).flags("--generate client-config cursor");
     let finished = program.env("FABRIC_API_KEY", "canary").run(DEADLINE);
     finished.expect_code(0);
     let config: Value = serde_json::from_str(&finished.stdout).unwrap();

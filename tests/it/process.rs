@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::support::expect::{contains, includes};
 use crate::support::fabric::{FakeFabric, closed_port};
 use crate::support::folder::TempFolder;
 use crate::support::process::{Output, Program};
@@ -42,7 +43,7 @@ fn the_end_of_input_in_mid_run_ends_within_two_seconds() {
     ] {
         let fabric = FakeFabric::start();
         let mut client = Stdio::ready(&fabric);
-        fabric.once("POST /chat", reply);
+        fabric.once_run(reply);
         client.begin_call("fabric_run_pattern", run(), None);
         fabric.wait_requests("POST /chat", 1);
         let begun = Instant::now();
@@ -64,16 +65,10 @@ fn a_closed_stdout_ends_it_quietly() {
     // Another process may still hold a copy of the pipe's other end, so one ping may not be enough.
     let ping = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
     let ended = poll(DEADLINE, || (!client.process.write(ping)).then_some(()));
-    assert!(
-        ended.is_some(),
-        "it goes on reading though nobody reads its answers"
-    );
+    assert!(ended.is_some(), "it goes on, though nobody reads");
     let status = client.wait_exit(DEADLINE);
     let log = client.stderr();
-    assert!(
-        status.code().is_some(),
-        "no signal may end it: {status}\n{log}"
-    );
+    assert!(status.code().is_some(), "no signal: {status}\n{log}");
     assert!(!log.contains("panic"), "{log}");
 }
 
@@ -98,7 +93,7 @@ fn a_stdout_closed_in_mid_run_loses_no_text() {
             .arg(folder.path("state").to_str().unwrap())
     };
     let mut client = deaf(program());
-    fabric.once("POST /chat", Reply::sse().content("paid").gate());
+    fabric.once_run(Reply::sse().content("paid").gate());
     let params = with_meta(
         json!({"name": "fabric_run_pattern", "arguments": run(), "_meta": {"progressToken": 1}}),
     );
@@ -140,9 +135,9 @@ fn an_unread_stderr_blocks_nothing() {
     let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);
     let arguments = json!({"pattern_name": format!(".{}", "n".repeat(100))});
     for _ in 0..CALLS {
-        assert_eq!(
-            client.call("fabric_get_pattern_details", arguments.clone())["isError"],
-            true
+        includes(
+            &client.call("fabric_get_pattern_details", arguments.clone()),
+            json!({"isError": true}),
         );
     }
     client.success("fabric_run_pattern", run());
@@ -157,38 +152,26 @@ fn the_start_up_check_is_logged_and_never_delays_the_first_answer() {
     held.steps.insert(0, Step::Gate);
     fabric.once("GET /patterns/names", held);
     let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), Program::with(&fabric));
-    client
-        .process
-        .wait_stderr("Fabric MCP Server started on stdio transport.");
+    let started = "Fabric MCP Server started on stdio transport.";
+    client.process.wait_stderr(started);
     assert_eq!(client.result("ping", Value::Null), json!({}));
-    assert!(
-        !client.stderr().contains("Successfully connected"),
-        "the check is still waiting"
-    );
+    // The check is still waiting.
+    assert!(!client.stderr().contains("Successfully connected"));
     fabric.release();
-    client.process.wait_stderr(&format!(
-        "Successfully connected to Fabric API at {}.",
-        fabric.url()
-    ));
+    let connected = format!("Successfully connected to Fabric API at {}.", fabric.url());
+    client.process.wait_stderr(&connected);
 }
 
 #[test]
 fn a_failed_start_up_check_is_an_error_that_says_what_to_do() {
     let url = format!("http://127.0.0.1:{}", closed_port());
     let mut client = Stdio::start(Program::new([]).env("FABRIC_BASE_URL", &url));
-    client.process.wait_stderr(&format!(
-        "Failed to connect to Fabric API at {url}. Details: "
-    ));
+    let failed = format!("Failed to connect to Fabric API at {url}. Details: ");
+    client.process.wait_stderr(&failed);
     let log = client.stderr();
-    let line = log
-        .lines()
-        .find(|line| line.contains("Failed to connect"))
-        .unwrap();
-    assert!(line.to_uppercase().contains("ERROR"), "{line}");
-    assert!(
-        line.contains("fabric --serve") || line.contains("FABRIC_BASE_URL"),
-        "what to do: {line}"
-    );
+    let line = log.lines().find(|line| line.contains(&failed)).unwrap();
+    // With what to do.
+    contains(line, ["ERROR", "fabric --serve"]);
     assert_eq!(client.result("ping", Value::Null), json!({}), "it runs on");
 }
 
@@ -222,7 +205,7 @@ fn a_signal_ends_an_idle_server_with_0() {
 fn a_signal_lets_a_run_finish_and_a_second_one_does_not() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    fabric.once("POST /chat", Reply::sse().content("done").gate().complete());
+    fabric.once_run(Reply::sse().content("done").gate().complete());
     let id = client.begin_call("fabric_run_pattern", run(), None);
     fabric.wait_held(1);
     client.process.signal("TERM");
@@ -231,7 +214,7 @@ fn a_signal_lets_a_run_finish_and_a_second_one_does_not() {
     assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
 
     let mut client = Stdio::ready(&fabric);
-    fabric.once("POST /chat", Reply::sse().content("never").gate());
+    fabric.once_run(Reply::sse().content("never").gate());
     client.begin_call("fabric_run_pattern", run(), None);
     fabric.wait_held(1);
     client.process.signal("TERM");

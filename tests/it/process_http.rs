@@ -46,65 +46,44 @@ fn an_idle_server_with_open_streams_and_sessions_ends_with_0() {
     for wire in [Wire::Streamable, Wire::Sse] {
         let fabric = FakeFabric::start();
         let server = serve(wire, Program::with(&fabric));
-        let stream = match wire {
-            Wire::Sse => {
-                let mut http = server.connect();
-                http.send(
-                    "GET",
-                    &server.path,
-                    &[("Accept", "text/event-stream")],
-                    None,
-                )
-                .unwrap();
-                http
-            }
-            _ => {
-                let client = Streamable::to(&server, LEGACY, None);
-                let mut http = server.connect();
-                let session = client.session().unwrap();
-                let headers = [("Accept", "text/event-stream"), ("Mcp-Session-Id", session)];
-                http.send("GET", &server.path, &headers, None).unwrap();
-                http
-            }
-        };
-        let mut events = stream.events().unwrap();
-        assert_eq!(events.head.status, 200);
+        let client = (wire == Wire::Streamable).then(|| Streamable::to(&server, LEGACY, None));
+        let session = client.as_ref().and_then(Streamable::session);
+        let headers: Vec<_> = session
+            .map(|id| ("Mcp-Session-Id", id))
+            .into_iter()
+            .collect();
+        let mut events = server.events(&server.path, &headers);
+        drop(client);
         server.process.signal("TERM");
         while events.next().expect("a proper end").is_some() {}
-        assert_eq!(
-            own(server).process.wait_exit(DEADLINE).code(),
-            Some(0),
-            "{wire:?}"
-        );
+        let status = own(server).process.wait_exit(DEADLINE);
+        assert_eq!(status.code(), Some(0), "{wire:?}");
     }
 }
 
 #[test]
 fn no_file_descriptors_left_costs_connections_and_not_the_server() {
     let fabric = FakeFabric::start();
-    let server = Arc::new(HttpServer::start(
-        Program::with(&fabric).after("ulimit -n 40"),
-    ));
+    let program = Program::with(&fabric).after("ulimit -n 40");
+    let server = Arc::new(HttpServer::start(program));
     let mut client = Streamable::to(&server, Era::Modern, None);
-    fabric.once("POST /chat", Reply::gated(&["one ", "two"]));
+    fabric.once_run(Reply::gated(&["one ", "two"]));
     let message = client.message("tools/call", run());
     let running = client.stream(&message);
     fabric.wait_held(1);
     // Each has begun a request, so none is idle.
-    let crowd: Vec<Http> = (0..60)
-        .map(|_| {
-            let mut http = server.connect();
-            // Fails if it was idle long enough to be evicted.
-            let _ = http.send_raw(b"POST /mcp HTTP/1.1\r\n");
-            http
-        })
-        .collect();
+    let begin = || {
+        let mut http = server.connect();
+        // Fails if it was idle long enough to be evicted.
+        let _ = http.send_raw(b"POST /mcp HTTP/1.1\r\n");
+        http
+    };
+    let crowd: Vec<Http> = (0..60).map(|_| begin()).collect();
     server.process.wait_stderr("cannot accept connections");
     fabric.release();
-    assert_eq!(
-        answer_in(running)["result"]["content"][0]["text"],
-        "one two",
-        "what runs is not disturbed"
+    expect::includes(
+        &answer_in(running)["result"]["content"][0],
+        json!({"text": "one two"}),
     );
     drop(crowd);
     // Until the server has noticed the disconnects, it may reject a new connection, or have none for Fabric.
@@ -118,12 +97,8 @@ fn no_file_descriptors_left_costs_connections_and_not_the_server() {
     assert!(recovered.is_some(), "connections that were left stay open");
     let mut again = Streamable::to(&server, Era::Modern, None);
     again.success("fabric_run_pattern", run()["arguments"].clone());
-    let told = server
-        .process
-        .stderr()
-        .matches("cannot accept connections")
-        .count();
-    assert!(told == 1, "told {told} times");
+    let log = server.process.stderr();
+    assert_eq!(log.matches("cannot accept connections").count(), 1);
     server.process.signal("TERM");
     drop((client, again));
     assert_eq!(own(server).process.wait_exit(DEADLINE).code(), Some(0));
@@ -140,19 +115,12 @@ fn no_file_descriptors_left_on_stdio_is_an_error_and_not_the_end() {
     }
     fabric.close_connections();
     for tool in ["fabric_list_strategies", "fabric_run_pattern"] {
-        let result = client.call(
-            tool,
-            if tool == "fabric_run_pattern" {
-                run()["arguments"].clone()
-            } else {
-                json!({})
-            },
-        );
-        let said = expect::failure(LEGACY, &result, "fabric-api-unavailable");
-        assert!(
-            said.contains("open files"),
-            "it is not Fabric's fault: {said}"
-        );
+        let is_run = tool == "fabric_run_pattern";
+        let run = run()["arguments"].take();
+        let arguments = if is_run { run } else { json!({}) };
+        // It is not Fabric's fault.
+        let said = client.failure(tool, arguments, "fabric-api-unavailable");
+        expect::contains(said, ["open files"]);
     }
     assert_eq!(client.result("ping", Value::Null), json!({}));
     client.process.limit("--nofile=100:");
@@ -164,18 +132,12 @@ fn no_file_descriptors_left_on_stdio_is_an_error_and_not_the_end() {
 /// Limits the process's memory so that small allocations succeed, but not the stack of another thread.
 #[cfg(target_os = "linux")]
 fn starve(process: &Process) -> bool {
-    let status =
-        std::fs::read_to_string(format!("/proc/{}/status", process.child.id())).expect("/proc");
-    let size = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmSize:"))
-        .expect("VmSize");
-    let kib: u64 = size
-        .trim()
-        .trim_end_matches("kB")
-        .trim()
-        .parse()
-        .expect("a number of KiB");
+    let file = format!("/proc/{}/status", process.child.id());
+    let status = std::fs::read_to_string(file).expect("/proc");
+    let mut lines = status.lines();
+    let size = lines.find_map(|line| line.strip_prefix("VmSize:"));
+    let kib = size.expect("VmSize").trim_end_matches("kB").trim();
+    let kib: u64 = kib.parse().expect("a number of KiB");
     process.limit(&format!("--as={}:", (kib + 400) << 10))
 }
 
@@ -189,7 +151,7 @@ fn no_memory_for_a_thread_is_an_error_and_not_the_end() {
         return;
     }
     // The stack of an ended thread can be reused: one run may continue, the others wait for it or are refused.
-    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    fabric.on_run(Reply::sse().content("x").gate().complete());
     let ids: Vec<Value> = (0..5).map(|_| client.begin("tools/call", run())).collect();
     let last = client.answer(&ids[4])["result"].take();
     expect::failure(LEGACY, &last, "too-many-requests");

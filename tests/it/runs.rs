@@ -15,17 +15,24 @@ use crate::support::rng::cases;
 use crate::support::stdio::Stdio;
 use crate::support::transports::{self, Wire};
 use crate::support::web::Streamable;
-use crate::support::{Caller, DEADLINE, Era, expect, poll};
+use crate::support::{Caller, DEADLINE, Era, expect, extended, poll};
 
 const NEWEST: Era = Era::Legacy("2025-11-25");
 
+const RUN: &str = "fabric_run_pattern";
+const GET: &str = "fabric_get_run";
+
 fn run(more: Value) -> Value {
-    let mut arguments = json!({"pattern_name": "summarize", "input_text": "s3cret input"});
-    arguments
-        .as_object_mut()
-        .unwrap()
-        .extend(more.as_object().unwrap().clone());
-    arguments
+    extended(
+        json!({"pattern_name": "summarize", "input_text": "s3cret input"}),
+        more,
+    )
+}
+
+/// Starts a run, and does not wait for it.
+#[track_caller]
+fn begin(client: &mut dyn Caller) -> String {
+    id(&client.call(RUN, run(json!({"wait_seconds": 0}))))
 }
 
 /// The structured content of a result.
@@ -35,19 +42,28 @@ fn data(result: &Value) -> &Value {
     &result["structuredContent"]
 }
 
+/// Fails unless the client's run has this status and text.
+#[track_caller]
+fn expect_run(client: &mut dyn Caller, run_id: &str, status: &str, text: &str) {
+    let got = client.call(GET, json!({"run_id": run_id}));
+    let expected = json!({"status": status, "output_text": text});
+    expect::includes(data(&got), expected);
+}
+
 /// The run id in a text.
 #[track_caller]
-fn told_id(told: &str) -> String {
+fn told_id(told: &Value) -> String {
+    let told = told.as_str().unwrap();
     let id = told
         .split_whitespace()
         .find(|word| word.starts_with("run_") && word.len() == 36);
     id.unwrap_or_else(|| panic!("no id: {told}")).to_owned()
 }
 
+#[track_caller]
 fn id(result: &Value) -> String {
-    data(result)["run_id"]
-        .as_str()
-        .unwrap_or_else(|| panic!("no run_id: {result}"))
+    let id = data(result)["run_id"].as_str();
+    id.unwrap_or_else(|| panic!("no run_id: {result}"))
         .to_owned()
 }
 
@@ -61,16 +77,12 @@ impl TempFolder {
 
 /// Polls the run until it has `chars` characters or has ended.
 fn get_until(client: &mut dyn Caller, run_id: &str, chars: u64) -> Value {
+    let arguments = json!({"run_id": run_id, "wait_seconds": 0});
     let got = poll(DEADLINE, || {
-        let result = client.call(
-            "fabric_get_run",
-            json!({"run_id": run_id, "wait_seconds": 0}),
-        );
-        let (total, status) = (
-            data(&result)["total_chars"].as_u64().unwrap(),
-            data(&result)["status"].clone(),
-        );
-        (total >= chars || status != "working").then_some(result)
+        let result = client.call(GET, arguments.clone());
+        let run = data(&result);
+        let is_long = run["total_chars"].as_u64().unwrap() >= chars;
+        (is_long || run["status"] != "working").then_some(result)
     });
     got.expect("the text comes")
 }
@@ -87,101 +99,55 @@ fn a_call_is_answered_in_time_and_its_run_goes_on_on_every_wire() {
 
 fn answered_in_time(wire: Wire, era: Era) {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::gated(&["part ", "and rest"]));
-    let mut client = transports::open(
-        wire,
-        era,
-        Program::with(&fabric).flags("--answer-within 1"),
-        None,
-    );
-    let result = client.call("fabric_run_pattern", run(json!({})));
+    fabric.on_run(Reply::gated(&["part ", "and rest"]));
+    let program = Program::with(&fabric).flags("--answer-within 3");
+    let mut client = transports::open(wire, era, program, None);
+    let result = client.call(RUN, run(json!({})));
     assert_eq!(result["isError"], false, "{wire:?} {era:?} {result}");
-    assert_eq!(
-        result["content"][0]["text"], "part ",
-        "{wire:?} {era:?} {result}"
-    );
-    let told = result["content"][1]["text"].as_str().unwrap();
-    assert!(
-        told.contains("still working") && told.contains("fabric_get_run"),
-        "{told}"
-    );
+    let told = &result["content"][1]["text"];
+    expect::contains(told, ["still working", "fabric_get_run"]);
     let run_id = told_id(told);
+    let text = |result: &Value| result["content"][0]["text"].clone();
+    assert_eq!(text(&result), "part ", "{wire:?} {era:?} {result}");
     if era.from("2025-06-18") {
-        let structured = expect::success(era, &result);
-        assert_eq!(
-            (&structured["status"], &structured["run_id"]),
-            (&json!("working"), &json!(run_id))
-        );
-        assert_eq!(
-            (&structured["output_text"], &structured["warnings"][0]),
-            (&json!("part "), &json!(told))
-        );
+        let expected = json!({"status": "working", "run_id": run_id, "output_text": "part ", "warnings": [told]});
+        expect::includes(&expect::success(era, &result), expected);
     }
     fabric.release();
-    let rest = client.call("fabric_get_run", json!({"run_id": run_id}));
-    assert_eq!(
-        rest["content"],
-        json!([{"type": "text", "text": "part and rest"}]),
-        "{wire:?} {era:?}"
-    );
-    let rest = client.call(
-        "fabric_get_run",
-        json!({"run_id": run_id, "offset": 5, "max_chars": 3}),
-    );
-    assert_eq!(rest["content"][0]["text"], "and", "{wire:?} {era:?}");
-    assert!(
-        rest["content"][1]["text"]
-            .as_str()
-            .unwrap()
-            .contains("offset 8"),
-        "{rest}"
-    );
+    let rest = client.call(GET, json!({"run_id": run_id}));
+    assert_eq!(text(&rest), "part and rest", "{wire:?} {era:?}");
+    assert_eq!(rest["content"].as_array().unwrap().len(), 1, "{rest}");
+    let part = json!({"run_id": run_id, "offset": 5, "max_chars": 3});
+    let rest = client.call(GET, part);
+    assert_eq!(text(&rest), "and", "{wire:?} {era:?}");
+    expect::contains(&rest["content"][1]["text"], ["offset 8"]);
     fabric.expect_chats(1);
 }
 
 #[test]
 fn a_run_can_be_started_without_waiting_and_stopped() {
-    for (wire, era) in transports::EACH {
-        let fabric = FakeFabric::start();
-        fabric.on(
-            "POST /chat",
-            Reply::sse().content("äpart").gate().complete(),
-        );
-        let mut client = transports::open(wire, era, Program::with(&fabric), None);
-        let result = client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})));
-        let told = result["content"][1]["text"].as_str().unwrap();
-        let run_id = told_id(told);
-        let got = poll(DEADLINE, || {
-            let result = client.call(
-                "fabric_get_run",
-                json!({"run_id": run_id, "wait_seconds": 0}),
-            );
-            (result["content"][0]["text"] == "äpart").then_some(result)
-        });
-        assert!(got.is_some(), "{wire:?}");
-        let stopped = client.call("fabric_cancel_run", json!({"run_id": run_id}));
-        assert_eq!(stopped["content"][0]["text"], "äpart", "{wire:?} {stopped}");
-        assert!(
-            stopped["content"][1]["text"]
-                .as_str()
-                .unwrap()
-                .contains("was cancelled"),
-            "{stopped}"
-        );
-        assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
-        let again = client.call("fabric_cancel_run", json!({"run_id": run_id}));
-        assert_eq!(again["content"], stopped["content"], "{wire:?}");
-    }
+    let fabric = FakeFabric::start();
+    fabric.on_run(Reply::sse().content("äpart").gate().complete());
+    let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
+    let run_id = begin(&mut client);
+    let got = get_until(&mut client, &run_id, 5);
+    assert_eq!(got["content"][0]["text"], "äpart");
+    let stopped = client.call("fabric_cancel_run", json!({"run_id": run_id}));
+    assert_eq!(stopped["content"][0]["text"], "äpart", "{stopped}");
+    expect::contains(&stopped["content"][1]["text"], ["was cancelled"]);
+    assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
+    let again = client.call("fabric_cancel_run", json!({"run_id": run_id}));
+    assert_eq!(again["content"], stopped["content"]);
 }
 
 #[test]
 fn a_run_can_be_stopped_while_many_calls_wait_for_it() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().gate());
+    fabric.on_run(Reply::sse().gate());
     let mut client = Stdio::speaking(NEWEST, Program::with(&fabric).flags("--max-runs 1"));
-    let run_id = id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
+    let run_id = begin(&mut client);
     let waiting: Vec<_> = (0..16)
-        .map(|_| client.begin_call("fabric_get_run", json!({"run_id": run_id}), None))
+        .map(|_| client.begin_call(GET, json!({"run_id": run_id}), None))
         .collect();
     let stopped = client.call("fabric_cancel_run", json!({"run_id": run_id}));
     assert!(stopped.to_string().contains("was cancelled"), "{stopped}");
@@ -193,106 +159,79 @@ fn a_run_can_be_stopped_while_many_calls_wait_for_it() {
 #[test]
 fn a_cut_output_can_be_read_to_its_end() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::run(&["añb", "cd"]));
+    fabric.on_run(Reply::run(&["añb", "cd"]));
     let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
-    let result = client.call("fabric_run_pattern", run(json!({"max_chars": 2})));
+    let result = client.call(RUN, run(json!({"max_chars": 2})));
     let run_id = id(&result);
-    assert_eq!(
-        (
-            &data(&result)["output_text"],
-            &data(&result)["omitted_chars"]
-        ),
-        (&json!("añ"), &json!(3))
-    );
-    let told = result["content"][1]["text"].as_str().unwrap();
-    assert!(
-        told.contains(&format!("fabric_get_run, run_id {run_id} and offset 2.")),
-        "{told}"
-    );
-    let rest = client.call("fabric_get_run", json!({"run_id": run_id, "offset": 2}));
-    assert_eq!(data(&rest)["output_text"], "bcd");
-    assert_eq!(data(&rest)["status"], "completed");
-    let beyond = client.call("fabric_get_run", json!({"run_id": run_id, "offset": 99}));
-    assert_eq!(
-        (&data(&beyond)["output_text"], &data(&beyond)["total_chars"]),
-        (&json!(""), &json!(5))
-    );
+    let cut = json!({"output_text": "añ", "omitted_chars": 3});
+    expect::includes(data(&result), cut);
+    let next = format!("fabric_get_run, run_id {run_id} and offset 2.");
+    expect::contains(&result["content"][1]["text"], [&*next]);
+    for (offset, text) in [(2, "bcd"), (99, "")] {
+        let got = client.call(GET, json!({"run_id": run_id, "offset": offset}));
+        let rest = json!({"output_text": text, "status": "completed", "total_chars": 5});
+        expect::includes(data(&got), rest);
+    }
 }
 
 #[test]
 fn a_call_with_a_progress_token_gets_the_text_as_it_arrives() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::gated(&["one ", "two ", "three"]));
+    fabric.on_run(Reply::gated(&["one ", "two ", "three"]));
     let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
-    let run_id = id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
+    let run_id = begin(&mut client);
     get_until(&mut client, &run_id, 4);
-    let get = client.begin_call(
-        "fabric_get_run",
-        json!({"run_id": run_id, "offset": 4}),
-        Some(json!("t")),
-    );
+    let rest = json!({"run_id": run_id, "offset": 4});
+    let get = client.begin_call(GET, rest, Some(json!("t")));
     fabric.release();
     assert_eq!(client.next_progress_text(), "two ");
     // Cancelling the call ends the waiting, not the run.
     client.cancel(&get);
-    let get = client.begin_call("fabric_get_run", json!({"run_id": run_id}), None);
+    let get = client.begin_call(GET, json!({"run_id": run_id}), None);
     fabric.release();
-    let answer = client.answer(&get);
-    assert_eq!(
-        answer["result"]["content"],
-        json!([{"type": "text", "text": "one two three"}]),
-        "{answer}"
-    );
+    let result = client.answer(&get)["result"].take();
+    let whole = json!([{"type": "text", "text": "one two three"}]);
+    assert_eq!(result["content"], whole, "{result}");
 }
 
 #[test]
 fn cancelling_a_call_that_waits_stops_its_run_and_keeps_its_text() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
+    fabric.on_run(Reply::sse().content("part").gate().complete());
     let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
-    let call = client.begin_call(
-        "fabric_run_pattern",
-        run(json!({"stream": true})),
-        Some(json!("t")),
-    );
+    let arguments = run(json!({"stream": true}));
+    let call = client.begin_call(RUN, arguments, Some(json!("t")));
     assert_eq!(client.next_progress_text(), "part");
     client.cancel(&call);
     fabric.wait_closed(DEADLINE);
     let listed = poll(DEADLINE, || {
-        let list = client.call("fabric_get_run", json!({}));
-        (data(&list)["runs"][0]["status"] == "cancelled").then(|| data(&list)["runs"].clone())
+        let runs = data(&client.call(GET, json!({})))["runs"].clone();
+        (runs[0]["status"] == "cancelled").then_some(runs)
     })
     .expect("a cancelled run");
-    assert_eq!(listed[0]["patterns"], json!(["summarize"]));
-    assert_eq!(
-        (listed.as_array().unwrap().len(), &listed[0]["total_chars"]),
-        (1, &json!(4))
-    );
-    let kept = client.call("fabric_get_run", json!({"run_id": listed[0]["run_id"]}));
-    assert_eq!(data(&kept)["output_text"], "part");
+    let expected = json!({"patterns": ["summarize"], "total_chars": 4});
+    expect::includes(&listed[0], expected);
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    let run_id = listed[0]["run_id"].as_str().unwrap();
+    expect_run(&mut client, run_id, "cancelled", "part");
 }
 
 #[test]
 fn runs_that_outlive_their_calls_still_count_and_block_nothing_else() {
     for (wire, era) in transports::EACH {
         let fabric = FakeFabric::start();
-        fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+        fabric.on_run(Reply::sse().content("x").gate().complete());
         let program = Program::with(&fabric).flags("--max-runs 1");
         let mut client = transports::open(wire, era, program, None);
-        let result = client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})));
-        let told = result["content"][1]["text"].as_str().unwrap();
-        let run_id = told_id(told);
-        let refused = client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})));
-        expect::failure(era, &refused, "too-many-requests");
-        assert_eq!(
-            client.call("fabric_list_patterns", json!({}))["isError"],
-            false
-        );
+        let mut begin = || client.call(RUN, run(json!({"wait_seconds": 0})));
+        let run_id = told_id(&begin()["content"][1]["text"]);
+        expect::failure(era, &begin(), "too-many-requests");
+        client.success("fabric_list_patterns", json!({}));
         fabric.wait_held(1);
         fabric.release();
-        client.call("fabric_get_run", json!({"run_id": run_id}));
+        client.call(GET, json!({"run_id": run_id}));
         let next = poll(DEADLINE, || {
-            let next = client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})));
+            let next = client.call(RUN, run(json!({"wait_seconds": 0})));
             (next["isError"] == false).then_some(())
         });
         assert!(next.is_some(), "{wire:?}: the place is free again");
@@ -305,81 +244,56 @@ fn a_run_is_its_owners_and_over_http_without_a_login_the_id_is_the_key() {
     let fabric = FakeFabric::start();
     let server = transports::serve(Wire::Streamable, Program::with(&fabric));
     let mut client = Streamable::to(&server, Era::Modern, None);
-    let run_id = id(&client.call("fabric_run_pattern", run(json!({}))));
+    let run_id = id(&client.call(RUN, run(json!({}))));
     let mut other = Streamable::to(&server, NEWEST, None);
-    assert_eq!(
-        data(&other.call("fabric_get_run", json!({"run_id": run_id})))["status"],
-        "completed"
-    );
+    let text = "Ran summarize on: s3cret input";
+    expect_run(&mut other, &run_id, "completed", text);
     let unknown = format!("run_{}", "0".repeat(32));
     let mut words = Vec::new();
     for wrong in [unknown.as_str(), "nope", "run_", "../../etc/passwd"] {
-        for tool in ["fabric_get_run", "fabric_cancel_run"] {
-            words.push(other.failure(tool, json!({"run_id": wrong}), "invalid-request"));
+        for tool in [GET, "fabric_cancel_run"] {
+            let said = other.failure(tool, json!({"run_id": wrong}), "invalid-request");
+            words.push(said.split("request_id").next().unwrap().to_owned());
         }
     }
-    let told: Vec<_> = words
-        .iter()
-        .map(|said| said.split("request_id").next().unwrap())
-        .collect();
-    assert!(told.windows(2).all(|pair| pair[0] == pair[1]), "{told:?}");
-    let said = other.failure("fabric_get_run", json!({}), "invalid-request");
-    assert!(
-        said.contains("--tokens-file") && said.contains("fabric_run_pattern"),
-        "{said}"
-    );
+    words.dedup();
+    assert_eq!(words.len(), 1, "{words:?}");
+    let said = other.failure(GET, json!({}), "invalid-request");
+    expect::contains(&said, ["--tokens-file", "fabric_run_pattern"]);
 
     let token = "a-token-that-is-long-enough";
     let named = Program::with(&fabric).env("FABRIC_MCP_AUTH_TOKEN", token);
     let mut named = transports::open(Wire::Streamable, NEWEST, named, Some(token));
-    let run_id = id(&named.call("fabric_run_pattern", run(json!({}))));
-    assert_eq!(
-        data(&named.call("fabric_get_run", json!({})))["runs"][0]["run_id"],
-        json!(run_id)
-    );
+    let run_id = id(&named.call(RUN, run(json!({}))));
+    let listed = named.call(GET, json!({}));
+    assert_eq!(data(&listed)["runs"][0]["run_id"], run_id);
 }
 
 #[test]
 fn with_a_folder_a_run_outlives_the_process() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("restart"));
-    fabric.on("POST /chat", Reply::run(&["whole ", "output"]));
+    fabric.on_run(Reply::run(&["whole ", "output"]));
     let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
-    let whole = id(&client.call("fabric_run_pattern", run(json!({}))));
-    fabric.on("POST /chat", Reply::sse().content("cut ").gate().complete());
-    let cut = id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
+    let whole = id(&client.call(RUN, run(json!({}))));
+    fabric.on_run(Reply::sse().content("cut ").gate().complete());
+    let cut = begin(&mut client);
     get_until(&mut client, &cut, 4);
     // At the end of stdin the process ends: running ones are stored as interrupted.
     client.close_stdin();
     assert!(client.wait_exit(DEADLINE).success());
 
     let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
-    let got = client.call("fabric_get_run", json!({"run_id": whole}));
-    assert_eq!(
-        (&data(&got)["status"], &data(&got)["output_text"]),
-        (&json!("completed"), &json!("whole output"))
-    );
-    let got = client.call("fabric_get_run", json!({"run_id": cut}));
-    assert_eq!(
-        (&data(&got)["status"], &data(&got)["output_text"]),
-        (&json!("interrupted"), &json!("cut "))
-    );
-    assert_eq!(
-        data(&client.call("fabric_get_run", json!({})))["runs"]
-            .as_array()
-            .unwrap()
-            .len(),
-        2
-    );
+    expect_run(&mut client, &whole, "completed", "whole output");
+    expect_run(&mut client, &cut, "interrupted", "cut ");
+    let listed = client.call(GET, json!({}));
+    assert_eq!(data(&listed)["runs"].as_array().unwrap().len(), 2);
     fabric.expect_chats(2);
     let entries = fs::read_dir(folder.path("state")).unwrap();
     let files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     assert_eq!(files.len(), 4, "{files:?}");
     for file in files {
-        let bytes = fs::read(file).unwrap();
-        assert!(
-            !String::from_utf8_lossy(&bytes).contains("s3cret"),
-            "the input is never kept"
-        );
+        let text = String::from_utf8(fs::read(file).unwrap()).unwrap();
+        assert!(!text.contains("s3cret"), "the input is never kept");
     }
 }
 
@@ -393,11 +307,11 @@ fn a_killed_process_leaves_whole_outputs_and_readable_cut_ones() {
     let (mut whole, mut cut, mut begun) = (Vec::new(), Vec::new(), 0);
     cases(8, |rng, _| {
         let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
-        fabric.on("POST /chat", Reply::run(&pieces));
-        whole.push(id(&client.call("fabric_run_pattern", run(json!({})))));
-        let mut begin = || id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
+        fabric.on_run(Reply::run(&pieces));
+        whole.push(id(&client.call(RUN, run(json!({})))));
+        let mut begin = || begin(&mut client);
         cut.extend([(); 3].map(|()| begin()));
-        fabric.on("POST /chat", Reply::sse().content("<0").gate().complete());
+        fabric.on_run(Reply::sse().content("<0").gate().complete());
         cut.push(begin());
         begun += 5;
         fabric.wait_requests("POST /chat", begun);
@@ -428,40 +342,28 @@ fn a_killed_process_leaves_whole_outputs_and_readable_cut_ones() {
 #[test]
 fn processes_that_share_a_folder_answer_for_each_other() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("shared"));
-    fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
+    fabric.on_run(Reply::sse().content("part").gate().complete());
     let [mut one, mut two, mut three] =
         [(); 3].map(|()| Stdio::speaking(NEWEST, folder.program(&fabric)));
-    let run_id = id(&one.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
+    let run_id = begin(&mut one);
     let got = get_until(&mut two, &run_id, 4);
-    assert_eq!(
-        (&data(&got)["status"], &data(&got)["output_text"]),
-        (&json!("working"), &json!("part"))
-    );
-    assert_eq!(
-        data(&two.call("fabric_get_run", json!({})))["runs"][0]["run_id"],
-        json!(run_id)
-    );
+    let working = json!({"status": "working", "output_text": "part"});
+    expect::includes(data(&got), working);
+    let listed = two.call(GET, json!({}));
+    assert_eq!(data(&listed)["runs"][0]["run_id"], run_id);
     // In the way of what tells the first process, as a full disk would be.
     let obstacle = folder.path("state").join(format!("{run_id}.cancel"));
     fs::create_dir(&obstacle).unwrap();
     let failed = three.call("fabric_cancel_run", json!({"run_id": run_id}));
     assert_eq!(failed["isError"], true, "{failed}");
-    assert!(
-        failed
-            .to_string()
-            .contains("The run goes on: another process works on it"),
-        "{failed}"
-    );
+    let why = "The run goes on: another process works on it";
+    expect::contains(&failed, [why]);
     fs::remove_dir(obstacle).unwrap();
     let stopped = three.call("fabric_cancel_run", json!({"run_id": run_id}));
     assert_eq!(data(&stopped)["status"], "cancelled", "{stopped}");
     assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
     for client in [&mut one, &mut two, &mut three] {
-        let got = client.call("fabric_get_run", json!({"run_id": run_id}));
-        assert_eq!(
-            (&data(&got)["status"], &data(&got)["output_text"]),
-            (&json!("cancelled"), &json!("part"))
-        );
+        expect_run(client, &run_id, "cancelled", "part");
     }
 }
 
@@ -469,7 +371,7 @@ fn processes_that_share_a_folder_answer_for_each_other() {
 #[test]
 fn a_terminated_server_keeps_partial_output() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("term"));
-    fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
+    fabric.on_run(Reply::sse().content("part").gate().complete());
     let token = "a-token-that-is-long-enough";
     let program = || {
         let program = folder
@@ -480,7 +382,7 @@ fn a_terminated_server_keeps_partial_output() {
     };
     let server = program();
     let mut client = Streamable::to(&server, NEWEST, Some(token));
-    let run_id = id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
+    let run_id = begin(&mut client);
     get_until(&mut client, &run_id, 4);
     drop(client);
     let mut server = std::sync::Arc::into_inner(server).unwrap();
@@ -488,11 +390,7 @@ fn a_terminated_server_keeps_partial_output() {
     assert!(server.process.wait_exit(DEADLINE).success());
     let server = program();
     let mut client = Streamable::to(&server, NEWEST, Some(token));
-    let got = client.call("fabric_get_run", json!({"run_id": run_id}));
-    assert_eq!(
-        (&data(&got)["status"], &data(&got)["output_text"]),
-        (&json!("interrupted"), &json!("part"))
-    );
+    expect_run(&mut client, &run_id, "interrupted", "part");
 }
 
 #[test]
@@ -500,14 +398,14 @@ fn a_server_that_keeps_nothing_waits_for_the_end() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).flags("--keep-runs 0 --answer-within 0.001");
     let mut client = Stdio::speaking(NEWEST, program);
-    fabric.on("POST /chat", Reply::gated(&["a", "b"]));
-    let call = client.begin_call("fabric_run_pattern", run(json!({})), None);
+    fabric.on_run(Reply::gated(&["a", "b"]));
+    let call = client.begin_call(RUN, run(json!({})), None);
     fabric.wait_held(1);
     fabric.release();
     let result = client.answer(&call)["result"].take();
     let expected = json!({"output_format": "markdown", "output_text": "ab", "status": "completed"});
     assert_eq!(*data(&result), expected);
-    let refused = client.call("fabric_run_pattern", run(json!({"wait_seconds": 5})));
+    let refused = client.call(RUN, run(json!({"wait_seconds": 5})));
     expect::failure(NEWEST, &refused, "invalid-request");
     fabric.expect_chats(1);
 }
@@ -516,24 +414,12 @@ fn a_server_that_keeps_nothing_waits_for_the_end() {
 #[test]
 fn a_limit_on_the_size_of_files_fails_no_run() {
     let (fabric, runs) = (FakeFabric::start(), TempFolder::new("file-size"));
-    fabric.once(
-        "POST /chat",
-        Reply::run(&["longer than a block of 512 bytes ".repeat(99).as_str()]),
-    );
+    let long = "longer than a block of 512 bytes ".repeat(99);
+    fabric.once_run(Reply::run(&[&long]));
     let mut client = Stdio::start(runs.program(&fabric).after("ulimit -f 1"));
     client.speak(NEWEST);
-    let result = client.call("fabric_run_pattern", run(json!({})));
-    assert!(
-        data(&result)["output_text"]
-            .as_str()
-            .unwrap()
-            .starts_with("longer"),
-        "{result}"
-    );
-    assert_eq!(
-        client.call("fabric_get_run", json!({"run_id": data(&result)["run_id"]}))["isError"],
-        false
-    );
+    let result = client.call(RUN, run(json!({})));
+    expect_run(&mut client, &id(&result), "completed", &long);
 }
 
 #[cfg(unix)]
@@ -543,18 +429,14 @@ fn a_folder_that_cannot_be_written_is_told_until_it_can_be() {
     let state = runs.path("state");
     let server = transports::serve(Wire::Streamable, runs.program(&fabric));
     let mut client = Streamable::to(&server, NEWEST, None);
-    let failing = || {
-        let mut http = server.connect();
-        let text = http.request("GET", "/metrics", &[], None).text();
-        text.contains("\nfabric_mcp_state_dir_failing 1\n")
-    };
+    let failing = || server.metric("fabric_mcp_state_dir_failing") == Some(1.0);
     server.process.wait_stderr("Successfully connected");
     assert!(!failing());
     // A plain file in its place, as root may write everywhere.
     let aside = runs.path("aside");
     fs::rename(&state, &aside).unwrap();
     fs::write(&state, "").unwrap();
-    let result = client.call("fabric_run_pattern", run(json!({})));
+    let result = client.call(RUN, run(json!({})));
     assert!(failing() && failing());
     let log = server.process.stderr();
     assert!(
@@ -593,9 +475,9 @@ fn a_silent_run_is_said_to_be_silent_where_its_text_would_be() {
     const AGO: Duration = Duration::from_secs(40);
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("silent"));
     let reply = Reply::sse().gate().content("late").complete();
-    fabric.on("POST /chat", reply);
+    fabric.on_run(reply);
     let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
-    let begun = client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})));
+    let begun = client.call(RUN, run(json!({"wait_seconds": 0})));
     assert_eq!(begun["content"][0]["text"], "", "not yet: {begun}");
     fabric.wait_held(1);
     // As if it had begun some time ago.
@@ -612,11 +494,11 @@ fn a_silent_run_is_said_to_be_silent_where_its_text_would_be() {
     text.set_modified(SystemTime::now() - AGO).unwrap();
     let mut other = Stdio::speaking(NEWEST, folder.program(&fabric));
     let arguments = json!({"run_id": id(&begun), "wait_seconds": 0});
-    let result = other.call("fabric_get_run", arguments);
+    let result = other.call(GET, arguments);
     let said = result["content"][0]["text"].as_str().unwrap();
+    let end = "its model fails; it is given up after 300 s.";
     assert!(
-        said.starts_with("Nothing has arrived for 4")
-            && said.ends_with("its model fails; it is given up after 300 s."),
+        said.starts_with("Nothing has arrived for 4") && said.ends_with(end),
         "{result}"
     );
     assert_eq!(data(&result)["output_text"], "");

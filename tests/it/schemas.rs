@@ -397,7 +397,7 @@ fn session(era: Era) -> Checked {
         Reply::failure(429, json!({"error": "slow down"})).header("Retry-After", "2"),
         Reply::resets(),
     ] {
-        fabric.once("POST /chat", reply);
+        fabric.once_run(reply);
         let arguments = json!({"pattern_name": "ai", "input_text": "x", "stream": true});
         s.request(
             "tools/call",
@@ -443,10 +443,7 @@ fn lists_change(s: &mut Checked, fabric: &FakeFabric) {
         s.notification(&note);
         id
     });
-    fabric.on(
-        "GET /patterns/names",
-        Reply::json(json!(["ai", "summarize"])),
-    );
+    fabric.names(json!(["ai", "summarize"]));
     for _ in 0..2 {
         let note = s.client.next_note();
         assert!(

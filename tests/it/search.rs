@@ -34,11 +34,8 @@ fn a_search_asks_fabric_nothing_while_the_list_is_fresh() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     // Only the list that the start-up log line needs; the search also reads texts.
-    assert_eq!(
-        fabric.routes(),
-        ["GET /patterns/names"],
-        "a client that only connects costs no more"
-    );
+    // A client that only connects costs no more.
+    assert_eq!(fabric.routes(), ["GET /patterns/names"]);
     let first = search(&mut client, "letter");
     fabric.forget();
     assert_eq!(search(&mut client, "letter"), first);
@@ -50,24 +47,15 @@ fn a_search_asks_fabric_nothing_while_the_list_is_fresh() {
 fn without_texts_names_are_searched_and_a_warning_says_so() {
     let fabric = FakeFabric::start();
     for (name, _) in crate::support::fixtures::PATTERNS {
-        let path = if name.contains(' ') {
-            "%C3%BCberblick%20f%C3%BCr%20alle"
-        } else {
-            name
-        };
-        fabric.on(
-            &format!("GET /patterns/{path}"),
-            Reply::failure(500, json!("broken")),
-        );
+        let path = name.replace('ü', "%C3%BC").replace(' ', "%20");
+        let broken = Reply::failure(500, json!("broken"));
+        fabric.on(&format!("GET /patterns/{path}"), broken);
     }
     let mut client = Stdio::ready(&fabric);
     let found = search(&mut client, "a summary of a meeting");
     assert_eq!(found["patterns"][0], "summarize_meeting", "{found}");
-    let warning = found["warnings"][0].as_str().unwrap();
-    assert!(
-        warning.contains("only the names were searched"),
-        "{warning}"
-    );
+    let says = "only the names were searched";
+    expect::contains(&found["warnings"][0], [says]);
 }
 
 #[test]
@@ -76,15 +64,10 @@ fn a_query_that_is_not_understood_finds_nothing_and_says_so() {
     let mut client = Stdio::ready(&fabric);
     let found = client.call("fabric_list_patterns", json!({"query": "zzqqxw wwwqq"}));
     let data = expect::success(NEWEST, &found);
-    assert_eq!(
-        (&data["patterns"], &data["matches"]),
-        (&json!([]), &json!([]))
-    );
+    expect::includes(&data, json!({"patterns": [], "matches": []}));
     let warning = data["warnings"][0].as_str().unwrap();
-    assert!(
-        warning.starts_with("The query was not understood. Say it in English"),
-        "{warning}"
-    );
+    let says = "The query was not understood. Say it in English";
+    assert!(warning.starts_with(says), "{warning}");
     assert_eq!(found["content"][1]["text"], warning);
 }
 
@@ -107,23 +90,12 @@ fn denied_patterns_are_not_recommended() {
     let mut client = Stdio::speaking(NEWEST, program);
     let found = search(&mut client, "summarize the text");
     let names = found["patterns"].as_array().unwrap();
-    assert!(
-        names.contains(&json!("summarize_meeting")) && !names.contains(&json!("summarize")),
-        "{found}"
-    );
-    assert!(
-        found["warnings"]
-            .to_string()
-            .contains("on this server: summarize"),
-        "{found}"
-    );
-    let nothing = search(&mut client, "create_coding_feature");
-    assert!(
-        !nothing["patterns"]
-            .to_string()
-            .contains("create_coding_feature"),
-        "{nothing}"
-    );
+    assert!(names.contains(&json!("summarize_meeting")), "{found}");
+    assert!(!names.contains(&json!("summarize")), "{found}");
+    expect::contains(&found["warnings"], ["on this server: summarize"]);
+    let name = "create_coding_feature";
+    let nothing = search(&mut client, name)["patterns"].to_string();
+    assert!(!nothing.contains(name), "{nothing}");
 }
 
 #[test]
@@ -131,17 +103,15 @@ fn ten_come_with_the_variables_that_they_need() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     let found = search(&mut client, "write a letter");
-    assert_eq!(
-        found["matches"][0],
-        json!({
-            "name": "write_letter",
-            "description": "Write a letter to {{ recipient }} from {{sender}}.",
-            "variables": [" recipient ", "sender"],
-        })
-    );
+    let expected = json!({
+        "name": "write_letter",
+        "description": "Write a letter to {{ recipient }} from {{sender}}.",
+        "variables": [" recipient ", "sender"],
+    });
+    assert_eq!(found["matches"][0], expected);
     assert_eq!(found["matches"][2]["variables"], Value::Null, "{found}");
     let many: Vec<String> = (10..30).map(|i| format!("letter_{i}")).collect();
-    fabric.on("GET /patterns/names", Reply::json(json!(many)));
+    fabric.names(json!(many));
     let mut client = Stdio::ready(&fabric);
     let found = search(&mut client, "letter");
     assert_eq!(found["patterns"].as_array().unwrap().len(), 10, "{found}");

@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::http::access::File;
-use crate::support::expect::no_leak;
+use crate::support::expect::{self, no_leak};
 use crate::support::fabric::{FakeFabric, closed_port};
 use crate::support::fixtures::{CONFIG_CANARY, HOST_PATH, PATTERN_CANARY};
 use crate::support::http::HttpServer;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::transports::{self, EACH, Wire};
-use crate::support::{Caller, DEADLINE, Era, LEGACY, poll};
+use crate::support::{Caller, DEADLINE, Era, LEGACY, extended, poll};
 
 const KEY: &str = "canary-key-93f2c1aa";
 const TOKEN: &str = "canary-token-7be1d0c2";
@@ -62,49 +62,38 @@ fn exercise(client: &mut dyn Caller, fabric: &FakeFabric) {
         let said = call(client, tool, json!({}));
         assert!(!said.contains(PATTERN_CANARY), "{tool}: {said}");
     }
-    let said = call(
-        client,
-        "fabric_get_pattern_details",
-        json!({"pattern_name": "translate"}),
-    );
+    let translate = || json!({"pattern_name": "translate"});
+    let said = call(client, "fabric_get_pattern_details", translate());
     assert!(said.contains(PATTERN_CANARY), "there it belongs: {said}");
+    let get = |more: Value| {
+        let arguments = extended(json!({"input": INPUT}), more);
+        json!({"name": "translate", "arguments": arguments})
+    };
+    let run_with = |arguments: Value| json!({"name": "fabric_run_pattern", "arguments": arguments});
+    let wrong = json!({"pattern_name": "ai", "variables": {INPUT: 5}, INPUT: VARIABLE});
+    let complete = json!({"ref": {"type": "ref/prompt", "name": "translate"}, "argument": {"name": "lang_code", "value": VARIABLE}});
+    let foreign = json!({"uri": format!("fabric://patterns/{INPUT}")});
     for (method, params) in [
         ("prompts/list", json!({})),
-        (
-            "prompts/get",
-            json!({"name": "translate", "arguments": {"input": INPUT, "lang_code": VARIABLE}}),
-        ),
-        (
-            "prompts/get",
-            json!({"name": "translate", "arguments": {"input": INPUT}}),
-        ),
+        ("prompts/get", get(json!({"lang_code": VARIABLE}))),
+        ("prompts/get", get(json!({}))),
         ("resources/list", json!({})),
         (
             "resources/read",
             json!({"uri": "fabric://patterns/translate"}),
         ),
-        (
-            "resources/read",
-            json!({"uri": format!("fabric://patterns/{INPUT}")}),
-        ),
-        (
-            "completion/complete",
-            json!({"ref": {"type": "ref/prompt", "name": "translate"},
-                                       "argument": {"name": "lang_code", "value": VARIABLE}}),
-        ),
+        ("resources/read", foreign),
+        ("completion/complete", complete),
         (INPUT, json!({})),
         (
             "tools/call",
-            json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": INPUT, "input_text": 5}}),
+            run_with(json!({"pattern_name": INPUT, "input_text": 5})),
         ),
-        (
-            "tools/call",
-            json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "variables": {INPUT: 5}, INPUT: VARIABLE}}),
-        ),
+        ("tools/call", run_with(wrong)),
     ] {
         client.ask(method, params);
     }
-    fabric.once("POST /chat", Reply::run(&[OUTPUT, " and more"]));
+    fabric.once_run(Reply::run(&[OUTPUT, " and more"]));
     assert!(call(client, "fabric_run_pattern", run()).contains(OUTPUT));
     let secrets = format!("{KEY} {CONFIG_CANARY} {PATTERN_CANARY} {HOST_PATH}/x");
     for status in [302, 400, 401, 403, 404, 429, 500, 502] {
@@ -119,40 +108,25 @@ fn exercise(client: &mut dyn Caller, fabric: &FakeFabric) {
             (
                 "GET /patterns/translate",
                 "fabric_get_pattern_details",
-                json!({"pattern_name": "translate"}),
+                translate(),
             ),
         ] {
             // GETs are retried after a 502.
-            (0..if status == 502 && tool != "fabric_run_pattern" {
-                3
-            } else {
-                1
-            })
-                .for_each(|_| fabric.once(route, reply.clone()));
+            let is_retried = status == 502 && tool != "fabric_run_pattern";
+            let times = if is_retried { 3 } else { 1 };
+            (0..times).for_each(|_| fabric.once(route, reply.clone()));
             no_leak(&call(client, tool, arguments));
         }
     }
+    let failed = |error: String| Reply::sse().content(OUTPUT).error(&error).complete();
+    let broken = Reply::sse().content(OUTPUT);
+    let broken = broken.bytes(format!("data: {{{CONFIG_CANARY}\n\n"));
     for reply in [
-        Reply::sse()
-            .content(OUTPUT)
-            .bytes(format!("data: {{{CONFIG_CANARY}\n\n"))
-            .complete(),
-        Reply::sse()
-            .content(OUTPUT)
-            .error(&format!("Error: open {HOST_PATH}/x"))
-            .complete(),
-        Reply::sse()
-            .content(OUTPUT)
-            .error(&format!("key sk-{CONFIG_CANARY}-0001 is wrong"))
-            .complete(),
-        Reply::sse()
-            .content(OUTPUT)
-            .error(&format!("wrong key: {KEY}"))
-            .complete(),
-        Reply::sse()
-            .content(OUTPUT)
-            .error(&format!("what is \"{INPUT}\", {VARIABLE}, {OUTPUT}?"))
-            .complete(),
+        broken.complete(),
+        failed(format!("Error: open {HOST_PATH}/x")),
+        failed(format!("key sk-{CONFIG_CANARY}-0001 is wrong")),
+        failed(format!("wrong key: {KEY}")),
+        failed(format!("what is \"{INPUT}\", {VARIABLE}, {OUTPUT}?")),
         Reply::new(200, "text/plain", secrets.clone()),
         Reply::json(json!({"error": secrets})),
         Reply::sse().bytes(format!("{secrets}\n")),
@@ -160,15 +134,12 @@ fn exercise(client: &mut dyn Caller, fabric: &FakeFabric) {
         Reply::new(200, "text/html", format!("<html>{CONFIG_CANARY}")),
         Reply::raw(format!("{CONFIG_CANARY} no HTTP\r\n\r\n")),
     ] {
-        fabric.once("POST /chat", reply);
+        fabric.once_run(reply);
         no_leak(&call(client, "fabric_run_pattern", run()));
     }
+    let no_json = format!("{{\"a\":\"{CONFIG_CANARY}\" oops");
     for reply in [
-        Reply::new(
-            200,
-            "application/json",
-            format!("{{\"a\":\"{CONFIG_CANARY}\" oops"),
-        ),
+        Reply::new(200, "application/json", no_json),
         Reply::json(json!([CONFIG_CANARY])),
         Reply::json(json!(CONFIG_CANARY)),
     ] {
@@ -183,28 +154,22 @@ fn knock(server: &HttpServer) -> String {
     let bearer = format!("Bearer {GUESS}");
     let good = format!("Bearer {TOKEN}");
     let path = server.path.as_str();
-    type Headers<'h> = Vec<(&'h str, &'h str)>;
-    let cases: [(&str, &str, Headers<'_>); 8] = [
-        ("POST", path, vec![]),
-        ("POST", path, vec![("Authorization", &bearer)]),
-        ("GET", "/metrics", vec![("Authorization", &bearer)]),
-        ("GET", "/healthz", vec![("Authorization", &bearer)]),
-        ("GET", "/readyz", vec![("X-API-Key", GUESS)]),
-        (
-            "POST",
-            path,
-            vec![("Authorization", &good), ("Content-Type", "text/plain")],
-        ),
-        ("PUT", path, vec![("Authorization", &good)]),
-        (
-            "GET",
-            "/canary-guess-55aa?token=canary-guess-55aa",
-            vec![("Authorization", &good)],
-        ),
+    let (guess, good) = (("Authorization", &*bearer), ("Authorization", &*good));
+    let plain = ("Content-Type", "text/plain");
+    let query = "/canary-guess-55aa?token=canary-guess-55aa";
+    let cases = [
+        ("POST", path, &[][..]),
+        ("POST", path, &[guess]),
+        ("GET", "/metrics", &[guess]),
+        ("GET", "/healthz", &[guess]),
+        ("GET", "/readyz", &[("X-API-Key", GUESS)]),
+        ("POST", path, &[good, plain]),
+        ("PUT", path, &[good]),
+        ("GET", query, &[good]),
     ];
     for (method, path, headers) in cases {
         let body: Option<&[u8]> = (method == "POST").then_some(b"{}");
-        let answer = server.connect().request(method, path, &headers, body);
+        let answer = server.connect().request(method, path, headers, body);
         said.push_str(&format!("{:?} {}\n", answer.headers, answer.text()));
     }
     said
@@ -231,72 +196,48 @@ fn no_canary_is_found_over_any_transport_at_any_level() {
 fn row(wire: Wire, era: Era, level: &str) {
     let fabric = FakeFabric::start();
     fabric.require_key(KEY);
-    let tokens = File::new(
-        &format!("secrets-{wire:?}-{era:?}-{level}"),
-        &[&format!("alice read {NAMED}\n")],
-    );
+    let name = format!("secrets-{wire:?}-{era:?}-{level}");
+    let tokens = File::new(&name, &[&format!("alice read {NAMED}\n")]);
+    let issuer = format!("http://127.0.0.1:{}", closed_port());
+    let format = if level == "info" { "json" } else { "logfmt" };
+    // At level error, the log does not say where it listens.
+    let is_silent = wire != Wire::Stdio && level == "error";
     let program = Program::with(&fabric)
         .env("FABRIC_API_KEY", KEY)
         .env("FABRIC_MCP_AUTH_TOKEN", TOKEN)
         .env("FABRIC_MCP_TOKENS_FILE", tokens.0.to_str().unwrap())
-        .env(
-            "FABRIC_MCP_OAUTH_ISSUER",
-            &format!("http://127.0.0.1:{}", closed_port()),
-        )
+        .env("FABRIC_MCP_OAUTH_ISSUER", &issuer)
         .env("FABRIC_MCP_OAUTH_RESOURCE", "https://mcp.example.com/mcp")
         .env("FABRIC_MCP_OAUTH_CLIENT_ID", "fabric-mcp")
         .env("FABRIC_MCP_OAUTH_CLIENT_SECRET", SECRET)
+        .env("FABRIC_MCP_LOG_FORMAT", format)
         .env(
-            "FABRIC_MCP_LOG_FORMAT",
-            if level == "info" { "json" } else { "logfmt" },
-        )
-        .env("FABRIC_MCP_LOG_LEVEL", level);
-    // At level error, the log does not say where it listens.
-    let program = if wire != Wire::Stdio && level == "error" {
-        program.env("FABRIC_MCP_LOG_LEVEL", "info")
-    } else {
-        program
-    };
+            "FABRIC_MCP_LOG_LEVEL",
+            if is_silent { "info" } else { level },
+        );
     let mut client = transports::open(wire, era, program, Some(TOKEN));
     exercise(client.as_mut(), &fabric);
     let mut said = String::new();
     if let Some(server) = client.server() {
         said.push_str(&knock(server));
-        let bearer = format!("Bearer {TOKEN}");
         let bad = "bob read short\n";
         tokens.write(&[&format!("alice read {NAMED}\n"), bad, NAMED]);
-        let named = format!("Bearer {NAMED}");
-        let answer =
-            server
-                .connect()
-                .request("GET", "/metrics", &[("Authorization", &named)], None);
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        let metrics =
-            server
-                .connect()
-                .request("GET", "/metrics", &[("Authorization", &bearer)], None);
-        assert_eq!(metrics.status, 200, "{}", metrics.text());
-        let text = metrics.text();
-        assert!(
-            text.contains("fabric_run_pattern") && !text.contains(MODEL),
-            "{text}"
-        );
-        let found: Vec<_> = NEVER_LOGGED
-            .iter()
-            .filter(|canary| text.contains(**canary))
-            .collect();
-        assert!(found.is_empty(), "{found:?} in the metrics:\n{text}");
+        let metrics = |token: &str| {
+            let bearer = format!("Bearer {token}");
+            let answer = server.get("/metrics", &[("Authorization", &bearer)]);
+            answer.expect_status(200).text()
+        };
+        metrics(NAMED);
+        let text = metrics(TOKEN);
+        expect::contains(&text, ["fabric_run_pattern"]);
+        assert!(!text.contains(MODEL), "{text}");
+        let mut never = NEVER_LOGGED.iter();
+        let found = never.find(|canary| text.contains(**canary));
+        assert_eq!(found, None, "in the metrics:\n{text}");
     }
-    for line in client
-        .process()
-        .said
-        .text()
-        .lines()
-        .filter(|line| line.starts_with('←'))
-    {
-        said.push_str(line);
-        said.push('\n');
-    }
+    let exchanged = client.process().said.text();
+    let ours = exchanged.lines().filter(|line| line.starts_with('←'));
+    ours.for_each(|line| said.push_str(&format!("{line}\n")));
     for canary in NEVER_SAID {
         if let Some(line) = said.lines().find(|line| line.contains(canary)) {
             panic!("{canary:?} was said, {wire:?} {era:?} {level}: {line}");
@@ -308,12 +249,9 @@ fn row(wire: Wire, era: Era, level: &str) {
     } else {
         DEADLINE
     };
+    let last = "fabric_get_configuration";
     poll(limit, || {
-        client
-            .process()
-            .stderr()
-            .contains("fabric_get_configuration")
-            .then_some(())
+        client.process().stderr().contains(last).then_some(())
     });
     let log = client.process().stderr();
     assert!(!log.contains("panic"), "{log}");

@@ -6,10 +6,10 @@ use std::process::{Command, Stdio as Pipes};
 
 use serde_json::{Value, json};
 
+use crate::support::expect::{contains, includes};
 use crate::support::fabric::FakeFabric;
 use crate::support::fixtures;
 use crate::support::process::Program;
-use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::{Caller, ERAS, Era};
 
@@ -54,40 +54,25 @@ fn every_pattern_that_may_be_run_is_a_skill_whose_file_is_as_its_manifest_says()
     let fabric = FakeFabric::start();
     let mut client = client(&fabric);
     let list = client.result("skills/list", json!({}));
-    assert!(
-        list["ttlMs"].is_u64()
-            && list["cacheScope"] == "private"
-            && list.get("nextCursor").is_none(),
-        "{list}"
-    );
+    includes(&list, json!({"cacheScope": "private", "nextCursor": null}));
+    assert!(list["ttlMs"].is_u64(), "{list}");
     let skills = list["skills"].as_array().unwrap();
-    let names: BTreeSet<&str> = skills
-        .iter()
-        .map(|skill| skill["frontmatter"]["name"].as_str().unwrap())
-        .collect();
-    assert_eq!(
-        names.len(),
-        fixtures::PATTERNS.len() - 1,
-        "all but create_coding_feature: {names:?}"
-    );
-    assert!(
-        names.contains("uberblick-fur-alle") && names.contains("write-letter"),
-        "{names:?}"
-    );
+    let name = |skill: &Value| skill["frontmatter"]["name"].as_str().unwrap().to_owned();
+    let names: BTreeSet<String> = skills.iter().map(name).collect();
+    let count = fixtures::PATTERNS.len() - 1;
+    assert_eq!(names.len(), count, "all but create_coding_feature");
+    for name in ["uberblick-fur-alle", "write-letter"] {
+        assert!(names.contains(name), "{names:?}");
+    }
     for skill in skills {
         let uri = skill["uri"].as_str().unwrap();
         let name = skill["frontmatter"]["name"].as_str().unwrap();
         assert_eq!(uri, format!("skill://fabric/{name}/SKILL.md"));
-        assert_eq!(
-            client.result("skills/get", json!({"uri": uri}))["skill"],
-            *skill
-        );
+        let got = client.result("skills/get", json!({"uri": uri}));
+        assert_eq!(got["skill"], *skill);
         let read = client.result("resources/read", json!({"uri": uri}));
         let contents = &read["contents"][0];
-        assert_eq!(
-            (&contents["uri"], &contents["mimeType"]),
-            (&json!(uri), &json!("text/markdown"))
-        );
+        includes(contents, json!({"uri": uri, "mimeType": "text/markdown"}));
         let text = contents["text"].as_str().unwrap();
         let (front, body) = parsed(text);
         assert_eq!(front, skill["frontmatter"]);
@@ -95,37 +80,20 @@ fn every_pattern_that_may_be_run_is_a_skill_whose_file_is_as_its_manifest_says()
         let details = json!({"pattern_name": pattern});
         let details = client.success("fabric_get_pattern_details", details);
         assert_eq!(front["description"], details["description"]);
-        let own = fixtures::PATTERNS
-            .iter()
-            .find(|(known, _)| *known == pattern)
-            .unwrap()
-            .1;
-        assert!(
-            body.ends_with(own) && body.contains(&format!("`pattern_name` \"{pattern}\"")),
-            "{body}"
-        );
+        let own = fixtures::text(pattern);
+        assert!(body.ends_with(own), "{body}");
+        contains(body, [&*format!("`pattern_name` \"{pattern}\"")]);
         let [file] = &skill["resources"].as_array().unwrap()[..] else {
             panic!("one file: {skill}")
         };
-        assert_eq!(
-            (&file["uri"], &file["size"]),
-            (&json!(uri), &json!(text.len()))
-        );
+        includes(file, json!({"uri": uri, "size": text.len()}));
         if let Some(digest) = sha256(text.as_bytes()) {
             assert_eq!(file["digest"], digest, "{skill}");
         }
     }
-    let letter = client.result(
-        "resources/read",
-        json!({"uri": "skill://fabric/write-letter/SKILL.md"}),
-    );
-    assert!(
-        letter["contents"][0]["text"]
-            .as_str()
-            .unwrap()
-            .contains("`{{ recipient }}`, `{{sender}}`"),
-        "{letter}"
-    );
+    let uri = json!({"uri": "skill://fabric/write-letter/SKILL.md"});
+    let letter = client.result("resources/read", uri)["contents"][0]["text"].take();
+    contains(&letter, ["`{{ recipient }}`, `{{sender}}`"]);
 }
 
 #[test]
@@ -134,15 +102,10 @@ fn documents_match_the_snapshot_of_their_manifest() {
     let mut client = client(&fabric);
     let uri = json!({"uri": "skill://fabric/ai/SKILL.md"});
     let before = client.result("skills/get", uri.clone());
-    fabric.on(
-        "GET /patterns/ai",
-        Reply::json(json!({"Name": "ai", "Description": "", "Pattern": "Other."})),
-    );
+    fabric.text("ai", "Other.");
     fabric.forget();
-    let text = client.result("resources/read", uri.clone())["contents"][0]["text"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let read = client.result("resources/read", uri);
+    let text = read["contents"][0]["text"].as_str().unwrap();
     assert_eq!(before["skill"]["resources"][0]["size"], text.len());
     assert!(fabric.requests().is_empty());
 }
@@ -150,15 +113,10 @@ fn documents_match_the_snapshot_of_their_manifest() {
 #[test]
 fn denied_and_unknown_patterns_are_not_skills() {
     let fabric = FakeFabric::start();
-    let mut client = Stdio::speaking(
-        Era::Modern,
-        Program::with(&fabric).flags("--deny-pattern Summarize"),
-    );
-    let list = client.result("skills/list", json!({}));
-    assert!(
-        !list.to_string().contains("skill://fabric/summarize/"),
-        "{list}"
-    );
+    let program = Program::with(&fabric).flags("--deny-pattern Summarize");
+    let mut client = Stdio::speaking(Era::Modern, program);
+    let list = client.result("skills/list", json!({})).to_string();
+    assert!(!list.contains("skill://fabric/summarize/"), "{list}");
     let all = "skill://fabric/summarize/SKILL.md skill://fabric/create-coding-feature/SKILL.md \
                skill://fabric/nope/SKILL.md skill://fabric/ai/OTHER.md skill://fabric/../SKILL.md";
     for uri in all.split(' ') {
@@ -174,9 +132,9 @@ fn denied_and_unknown_patterns_are_not_skills() {
     for params in [json!({}), json!({"uri": 5})] {
         assert_eq!(client.error("skills/get", params)["code"], -32602);
     }
-    assert_eq!(
-        client.error("skills/list", json!({"cursor": "page-7"}))["code"],
-        -32602
+    includes(
+        &client.error("skills/list", json!({"cursor": "page-7"})),
+        json!({"code": -32602}),
     );
     let resources = client.result("resources/list", json!({}));
     assert!(
@@ -190,21 +148,14 @@ fn only_the_revision_that_knows_skills_has_them() {
     for era in ERAS.into_iter().filter(|era| *era != Era::Modern) {
         let fabric = FakeFabric::start();
         let mut client = Stdio::speaking(era, Program::with(&fabric));
-        assert_eq!(
-            client.error("skills/list", json!({}))["code"],
-            -32601,
-            "{era:?}"
-        );
         let uri = json!({"uri": "skill://fabric/ai/SKILL.md"});
-        assert_eq!(
-            client.error("skills/get", uri.clone())["code"],
-            -32601,
-            "{era:?}"
-        );
-        assert_eq!(
-            client.error("resources/read", uri)["code"],
-            -32002,
-            "{era:?}"
-        );
+        for (method, params, code) in [
+            ("skills/list", json!({}), -32601),
+            ("skills/get", uri.clone(), -32601),
+            ("resources/read", uri, -32002),
+        ] {
+            let error = client.error(method, params);
+            assert_eq!(error["code"], code, "{era:?} {method}");
+        }
     }
 }

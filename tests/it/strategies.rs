@@ -1,6 +1,6 @@
 //! A Fabric without the folder of strategies, which it reports as a 500.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::fabric::FakeFabric;
 use crate::support::fixtures;
@@ -14,10 +14,8 @@ const SAYS: &str = "Fabric has no strategies: it cannot read their folder";
 
 fn without_folder() -> FakeFabric {
     let fabric = FakeFabric::start();
-    fabric.on(
-        ROUTE,
-        Reply::failure(500, json!({"error": "Failed to read strategies directory"})),
-    );
+    let error = json!({"error": "Failed to read strategies directory"});
+    fabric.on(ROUTE, Reply::failure(500, error));
     fabric
 }
 
@@ -30,10 +28,8 @@ fn the_list_is_empty_and_a_warning_says_why() {
         let data = expect::success(era, &result);
         assert_eq!(data["strategies"], json!([]), "{era:?}: {result}");
         let warning = data["warnings"][0].as_str().unwrap();
-        assert!(
-            warning.starts_with(SAYS) && warning.contains("`fabric --setup`"),
-            "{warning}"
-        );
+        assert!(warning.starts_with(SAYS), "{warning}");
+        expect::contains(warning, ["`fabric --setup`"]);
         assert_eq!(result["content"][1]["text"], warning, "{era:?}: {result}");
     }
 }
@@ -43,61 +39,39 @@ fn a_strategy_that_is_asked_for_is_refused_before_anything_is_run() {
     for era in ERAS {
         let fabric = without_folder();
         let mut client = Stdio::speaking(era, Program::with(&fabric));
+        let run = json!({"pattern_name": "ai", "strategy_name": "cot"});
+        let plan = json!({"pattern_name": "ai", "then": [run]});
         for (arguments, place) in [
-            (
-                json!({"pattern_name": "ai", "strategy_name": "cot"}),
-                "`strategy_name`: ",
-            ),
-            (
-                json!({"pattern_name": "ai", "then": [{"pattern_name": "ai", "strategy_name": "cot"}]}),
-                "`then[0].strategy_name`: ",
-            ),
+            (run, "`strategy_name`: "),
+            (plan, "`then[0].strategy_name`: "),
         ] {
             let said = client.failure("fabric_run_pattern", arguments, "invalid-request");
-            assert!(
-                said.contains(&format!("{place}{SAYS}")) && said.contains("Nothing was run."),
-                "{said}"
-            );
+            let why = format!("{place}{SAYS}");
+            expect::contains(said, [&*why, "Nothing was run."]);
         }
         fabric.expect_chats(0);
         client.success("fabric_run_pattern", json!({"pattern_name": "ai"}));
         let arguments = json!({"input_text": "x", "strategy_name": "cot"});
-        let answer = client.request("prompts/get", json!({"name": "ai", "arguments": arguments}));
-        assert_eq!(answer["error"]["code"], -32602, "{answer}");
-        assert!(
-            answer["error"]["message"].as_str().unwrap().contains(SAYS),
-            "{answer}"
-        );
-        let answer = client.request("resources/read", json!({"uri": "fabric://strategy/cot"}));
-        assert!(
-            answer["error"]["message"].as_str().unwrap().contains(SAYS),
-            "{answer}"
-        );
+        let get = json!({"name": "ai", "arguments": arguments});
+        let error = client.error("prompts/get", get);
+        assert_eq!(error["code"], -32602, "{error}");
+        expect::contains(&error["message"], [SAYS]);
+        let read = json!({"uri": "fabric://strategy/cot"});
+        let error = client.error("resources/read", read);
+        expect::contains(&error["message"], [SAYS]);
         let argument = json!({"name": "strategy_name", "value": "c"});
         let reference = json!({"type": "ref/prompt", "name": "ai"});
-        let answer = client.request(
-            "completion/complete",
-            json!({"ref": reference, "argument": argument}),
-        );
-        assert_eq!(
-            answer["result"]["completion"]["values"],
-            json!([]),
-            "{answer}"
-        );
+        let params = json!({"ref": reference, "argument": argument});
+        let completion = client.result("completion/complete", params)["completion"].take();
+        assert_eq!(completion["values"], json!([]));
         for method in ["prompts/list", "resources/list"] {
-            assert!(
-                client.request(method, json!({})).get("result").is_some(),
-                "{method}"
-            );
+            client.result(method, json!({}));
         }
         client.close_stdin();
         client.wait_exit(DEADLINE);
         // A missing folder is not an error.
-        assert!(
-            !client.stderr().contains("error=fabric-internal-error"),
-            "{}",
-            client.stderr()
-        );
+        let log = client.stderr();
+        assert!(!log.contains("error=fabric-internal-error"), "{log}");
     }
 }
 
@@ -126,17 +100,12 @@ fn any_other_failure_of_that_route_stays_one_and_is_left_to_the_run() {
         let mut client = Stdio::ready(&fabric);
         client.failure("fabric_list_strategies", json!({}), kind);
         let run = json!({"pattern_name": "ai", "input_text": "x", "strategy_name": "cot"});
-        assert_eq!(
-            client.call("fabric_run_pattern", run)["content"][0]["text"],
-            "Ran ai on: x"
-        );
+        let result = client.call("fabric_run_pattern", run);
+        assert_eq!(result["content"][0]["text"], "Ran ai on: x");
         let arguments = json!({"input_text": "x", "strategy_name": "cot"});
-        let answer = client.request("prompts/get", json!({"name": "ai", "arguments": arguments}));
+        let get = json!({"name": "ai", "arguments": arguments});
+        let error = client.error("prompts/get", get);
         let urn = format!("urn:fabric-mcp:error:{kind}");
-        assert_eq!(
-            answer["error"]["data"]["type"],
-            Value::String(urn),
-            "{answer}"
-        );
+        assert_eq!(error["data"]["type"], urn, "{error}");
     }
 }

@@ -28,30 +28,25 @@ fn each_chunk_reaches_the_client_before_fabric_sends_the_next() {
         for token in [json!(0), json!("t-1"), json!(7)] {
             let fabric = FakeFabric::start();
             let mut client = Stdio::speaking(era, Program::with(&fabric));
-            let reply = Reply::sse()
-                .content("one ")
-                .gate()
-                .content("zwei ä ")
-                .gate()
-                .content("三")
-                .gate()
-                .complete();
-            fabric.on("POST /chat", reply);
+            let texts = ["one ", "zwei ä ", "三"];
+            let held = |reply: Reply, text| reply.content(text).gate();
+            fabric.on_run(texts.into_iter().fold(Reply::sse(), held).complete());
             let id = client.begin_call("fabric_run_pattern", run("x"), Some(token.clone()));
-            for expected in ["one ", "zwei ä ", "三"] {
+            for expected in texts {
                 let note = progress_with_text(&mut client);
                 assert_eq!(note["params"]["message"], expected, "{era:?}");
-                assert_eq!(
-                    note["params"]["progressToken"], token,
-                    "the token keeps its type"
-                );
+                // The token keeps its type.
+                assert_eq!(note["params"]["progressToken"], token);
                 fabric.release();
             }
             let answer = client.answer(&id);
             assert_eq!(text(&answer), "one zwei ä 三");
             expect::success(era, &answer["result"]);
             fabric.expect_chats(1);
-            client.expect_nothing_else_but_heartbeats();
+            // Heartbeats may come.
+            let mut notes = client.notes().into_iter();
+            assert!(notes.all(|note| note["params"].get("message").is_none()));
+            client.expect_nothing_else();
         }
     }
 }
@@ -77,14 +72,8 @@ fn a_legacy_client_that_set_nothing_gets_the_text_once_and_as_it_comes() {
             // A modern client gets only what it has requested.
             let hears = token.is_some() || era != Era::Modern;
             let gated = Reply::gated(&["one ", "two"]);
-            fabric.on(
-                "POST /chat",
-                if hears {
-                    gated
-                } else {
-                    Reply::run(&["one ", "two"])
-                },
-            );
+            let whole = Reply::run(&["one ", "two"]);
+            fabric.on_run(if hears { gated } else { whole });
             let is_token = token.is_some();
             let id = client.begin_call("fabric_run_pattern", run("x"), token);
             if hears {
@@ -111,58 +100,33 @@ fn a_legacy_client_that_set_nothing_gets_the_text_once_and_as_it_comes() {
 fn over_http_the_text_comes_on_the_answer_of_the_call_where_the_client_takes_a_stream() {
     let fabric = FakeFabric::start();
     let server = transports::serve(Wire::Streamable, Program::with(&fabric));
+    let params = json!({"name": "fabric_run_pattern", "arguments": run("x")});
     for revision in &LEGACY[1..] {
         let mut client = Streamable::to(&server, Era::Legacy(revision), None);
-        fabric.on("POST /chat", Reply::gated(&["one ", "two"]));
-        let call = client.message(
-            "tools/call",
-            json!({"name": "fabric_run_pattern", "arguments": run("x")}),
-        );
+        fabric.on_run(Reply::gated(&["one ", "two"]));
+        let call = client.message("tools/call", params.clone());
         let mut events = client.stream(&call);
-        let first = events.next_json();
-        assert_eq!(
-            first["params"]["data"]["content"], "one ",
-            "{revision}: {first}"
-        );
-        fabric.release();
-        let data = |content: Value| content["params"]["data"].clone();
-        assert_eq!(
-            data(events.next_json()),
-            json!({"type": "content", "format": "markdown", "content": "two"})
-        );
-        assert_eq!(
-            data(events.next_json()),
-            json!({"type": "complete", "format": "plain", "content": ""})
-        );
+        for (kind, format, content) in [
+            ("content", "markdown", "one "),
+            ("content", "markdown", "two"),
+            ("complete", "plain", ""),
+        ] {
+            let data = json!({"type": kind, "format": format, "content": content});
+            assert_eq!(events.next_json()["params"]["data"], data, "{revision}");
+            if content == "one " {
+                fabric.release();
+            }
+        }
         assert_eq!(text(&events.next_json()), "one two");
         // A client that accepts only JSON gets only the result.
-        fabric.on("POST /chat", Reply::run(&["one ", "two"]));
-        let message = client.message(
-            "tools/call",
-            json!({"name": "fabric_run_pattern", "arguments": run("x")}),
-        );
+        fabric.on_run(Reply::run(&["one ", "two"]));
+        let message = client.message("tools/call", params.clone());
         let mut headers = client.headers(&message);
         headers.push(("Accept", "application/json".into()));
-        let headers: Vec<_> = headers
-            .iter()
-            .map(|(name, value)| (*name, value.as_str()))
-            .collect();
-        let answer = server.connect().post("/mcp", &headers, &message);
+        let headers: Vec<_> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
+        let answer = server.post(&headers, &message);
         assert_eq!(text(&answer.json()), "one two", "{revision}");
     }
-}
-
-#[test]
-fn a_client_of_2024_11_05_gets_progress_without_text() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::speaking(Era::Legacy("2024-11-05"), Program::with(&fabric));
-    fabric.on("POST /chat", Reply::gated(&["one ", "two"]));
-    let id = client.begin_call("fabric_run_pattern", run("x"), Some(json!(1)));
-    let note = client.next_note();
-    assert_eq!(note["method"], "notifications/progress");
-    assert!(note["params"].get("message").is_none(), "{note}");
-    fabric.release();
-    assert_eq!(text(&client.answer(&id)), "one two");
 }
 
 #[test]
@@ -183,26 +147,12 @@ fn without_stream_progress_has_no_text_and_no_chunk_is_logged() {
 fn a_missing_format_is_filled_in_when_chunks_are_relayed() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    client.result("logging/setLevel", json!({"level": "info"}));
-    fabric.on(
-        "POST /chat",
-        Reply::sse()
-            .event(json!({"type": "content", "content": "bare"}))
-            .gate()
-            .complete(),
-    );
+    let bare = Reply::sse().event(json!({"type": "content", "content": "bare"}));
+    fabric.on_run(bare.gate().complete());
     let id = client.begin_call("fabric_run_pattern", run("x"), None);
-    let data = client.next_note()["params"]["data"].clone();
-    assert_eq!(
-        (&data["type"], &data["content"]),
-        (&json!("content"), &json!("bare"))
-    );
-    assert!(
-        data["format"]
-            .as_str()
-            .is_some_and(|format| !format.is_empty()),
-        "{data}"
-    );
+    let data = client.next_note()["params"]["data"].take();
+    expect::includes(&data, json!({"type": "content", "content": "bare"}));
+    assert_ne!(data["format"].as_str().unwrap(), "", "{data}");
     fabric.release();
     assert_eq!(text(&client.answer(&id)), "bare");
 }
@@ -212,27 +162,16 @@ fn a_flood_becomes_few_messages_and_loses_nothing() {
     const EVENTS: usize = 20_000;
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    fabric.on(
-        "POST /chat",
-        Reply::sse()
-            .step(Step::Repeat(line(&content("ab ")), EVENTS))
-            .complete()
-            .in_one(),
-    );
+    let events = Reply::sse().step(Step::Repeat(line(&content("ab ")), EVENTS));
+    fabric.on_run(events.complete().in_one());
     let id = client.begin_call("fabric_run_pattern", run("x"), Some(json!("flood")));
     let answer = client.answer(&id);
     assert_eq!(text(&answer), "ab ".repeat(EVENTS));
     let notes = client.notes();
-    assert!(
-        notes.len() < EVENTS / 4,
-        "{} notifications for {EVENTS} events in one packet",
-        notes.len()
-    );
-    let relayed: String = notes
-        .iter()
-        .filter_map(|note| note["params"]["message"].as_str())
-        .collect();
-    assert_eq!(relayed, "ab ".repeat(EVENTS));
+    // They came in one packet.
+    assert!(notes.len() < EVENTS / 4, "{} notifications", notes.len());
+    let texts = notes.iter().map(|note| note["params"]["message"].as_str());
+    assert_eq!(texts.flatten().collect::<String>(), "ab ".repeat(EVENTS));
 }
 
 #[test]
@@ -240,60 +179,36 @@ fn progress_always_grows() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     let texts: Vec<String> = (0..200).map(|n| format!("{n} ä ")).collect();
-    fabric.on(
-        "POST /chat",
-        Reply::run(&texts.iter().map(String::as_str).collect::<Vec<_>>()),
-    );
+    let each: Vec<&str> = texts.iter().map(String::as_str).collect();
+    fabric.on_run(Reply::run(&each));
     let id = client.begin_call("fabric_run_pattern", run("x"), Some(json!("p")));
     client.answer(&id);
     let mut last = 0.0;
     for note in client.notes() {
-        let progress = note["params"]["progress"]
-            .as_f64()
-            .unwrap_or_else(|| panic!("{note}"));
+        let progress = note["params"]["progress"].as_f64().unwrap();
         assert!(progress > last, "{progress} after {last}: {note}");
         last = progress;
     }
     let characters: usize = texts.iter().map(|text| text.chars().count()).sum();
-    assert!(
-        last >= characters as f64,
-        "{last} of {characters} characters"
-    );
+    assert!(last >= characters as f64, "{last} of {characters}");
 }
 
 #[test]
 fn two_streams_keep_their_tokens_apart() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    fabric.once("POST /chat", Reply::gated(&["a1", "a2"]));
+    fabric.once_run(Reply::gated(&["a1", "a2"]));
     let first = client.begin_call("fabric_run_pattern", run("a"), Some(json!(1)));
     assert_eq!(client.next_progress_text(), "a1");
-    fabric.once("POST /chat", Reply::run(&["b1", "b2"]));
+    fabric.once_run(Reply::run(&["b1", "b2"]));
     let second = client.begin_call("fabric_run_pattern", run("b"), Some(json!("1")));
     assert_eq!(text(&client.answer(&second)), "b1b2");
     fabric.release();
     assert_eq!(text(&client.answer(&first)), "a1a2");
     for note in client.notes() {
-        let (token, message) = (
-            &note["params"]["progressToken"],
-            note["params"]["message"].as_str().unwrap_or(""),
-        );
+        let token = &note["params"]["progressToken"];
+        let message = note["params"]["message"].as_str().unwrap_or("");
         let stream = if *token == json!(1) { 'a' } else { 'b' };
         assert!(message.is_empty() || message.starts_with(stream), "{note}");
-    }
-}
-
-impl Stdio {
-    /// Like [`Stdio::expect_nothing_else`], but ignores heartbeats.
-    #[track_caller]
-    fn expect_nothing_else_but_heartbeats(&mut self) {
-        let notes = self.notes();
-        assert!(
-            notes
-                .iter()
-                .all(|note| note["params"].get("message").is_none()),
-            "{notes:?}"
-        );
-        self.expect_nothing_else();
     }
 }

@@ -2,26 +2,14 @@
 
 use serde_json::{Value, json};
 
+use crate::support::expect::{contains, includes};
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
-use crate::support::stdio::with_meta;
 use crate::support::transports::{self, Wire};
-use crate::support::{DEADLINE, Era, MODERN};
+use crate::support::{DEADLINE, Era, names};
+use crate::tasks::knowing;
 
 const RUN: &str = "fabric_run_pattern";
-
-/// Params of a caller that supports tasks.
-fn params(mut params: Value) -> Value {
-    params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!(MODERN);
-    params["_meta"]["io.modelcontextprotocol/clientCapabilities"] =
-        json!({"extensions": {"io.modelcontextprotocol/tasks": {}}});
-    with_meta(params)
-}
-
-fn names(list: &Value) -> Vec<&str> {
-    let items = list.as_array().unwrap().iter();
-    items.map(|item| item["name"].as_str().unwrap()).collect()
-}
 
 #[test]
 fn what_is_not_offered_is_neither_listed_nor_called() {
@@ -41,26 +29,21 @@ fn what_is_not_offered_is_neither_listed_nor_called() {
             let fabric = FakeFabric::start();
             let program = Program::with(&fabric).flags(flags);
             let mut client = transports::open(wire, Era::Modern, program, None);
-            let list = client.ask("tools/list", params(json!({})))["result"]["tools"].take();
+            let list = client.ask("tools/list", knowing(json!({})))["result"]["tools"].take();
             let offered = names(&list);
-            assert!(
-                offered.len() == count && !offered.contains(&hidden),
-                "{flags}: {offered:?}"
-            );
-            let told = client.ask("server/discover", params(json!({})));
+            assert_eq!(offered.len(), count, "{flags}: {offered:?}");
+            assert!(!offered.contains(&hidden), "{flags}: {offered:?}");
+            let told = client.ask("server/discover", knowing(json!({})));
             let told = told["result"]["instructions"].as_str().unwrap().to_owned();
             let only = format!("this server offers only {}.", offered.join(", "));
             assert!(told.ends_with(&only), "{told}");
             let call = json!({"name": hidden, "arguments": {"pattern_name": "summarize", "input_text": "x"}});
-            let error = client.ask("tools/call", params(call))["error"].take();
+            let error = client.ask("tools/call", knowing(call))["error"].take();
             let message = format!(
                 "There is no tool \"{hidden}\": the tools are {}.",
                 offered.join(", ")
             );
-            assert_eq!(
-                (&error["code"], &error["message"]),
-                (&json!(-32602), &json!(message))
-            );
+            includes(&error, json!({"code": -32602, "message": message}));
             fabric.expect_chats(0);
         }
     }
@@ -84,23 +67,17 @@ fn a_read_only_server_shows_the_prompts_of_runs_and_makes_none() {
         let fabric = FakeFabric::start();
         let program = Program::with(&fabric).flags("--read-only");
         let mut client = transports::open(wire, Era::Modern, program, None);
-        let list = client.ask("tools/list", params(json!({})))["result"]["tools"].take();
-        let tool = list
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|tool| tool["name"] == RUN);
-        let description = tool.unwrap()["description"].as_str().unwrap();
+        let list = client.ask("tools/list", knowing(json!({})))["result"]["tools"].take();
+        let mut tools = list.as_array().unwrap().iter();
+        let tool = tools.find(|tool| tool["name"] == RUN).unwrap();
+        let description = tool["description"].as_str().unwrap();
         assert!(
             description.ends_with("On this server only with dry_run."),
             "{description}"
         );
         let run = json!({"pattern_name": "summarize", "input_text": "x"});
         let said = client.failure(RUN, run.clone(), "forbidden");
-        assert!(
-            said.contains("--read-only") && said.contains("dry_run"),
-            "{said}"
-        );
+        contains(&said, ["--read-only", "dry_run"]);
         let mut dry = run;
         dry["dry_run"] = json!(true);
         let shown = client.success(RUN, dry);
@@ -118,13 +95,13 @@ fn without_prompts_none_is_listed_completed_or_rendered() {
         let fabric = FakeFabric::start();
         let program = Program::with(&fabric).flags("--prompt none");
         let mut client = transports::open(wire, Era::Modern, program, None);
-        let told = client.ask("server/discover", params(json!({})));
+        let told = client.ask("server/discover", knowing(json!({})));
         let capabilities = &told["result"]["capabilities"];
         assert!(
             capabilities["prompts"].is_null() && capabilities["resources"].is_object(),
             "{told}"
         );
-        let list = client.ask("prompts/list", params(json!({})));
+        let list = client.ask("prompts/list", knowing(json!({})));
         assert_eq!(list["result"]["prompts"], json!([]), "{list}");
         let completion = json!({
             "ref": {"type": "ref/prompt", "name": "summarize"},
@@ -134,7 +111,7 @@ fn without_prompts_none_is_listed_completed_or_rendered() {
             ("prompts/get", json!({"name": "summarize"}), "name"),
             ("completion/complete", completion, "ref.name"),
         ] {
-            let answer = client.ask(method, params(asked));
+            let answer = client.ask(method, knowing(asked));
             let message = format!("`{field}`: this server offers no prompts (--prompt none).");
             assert_eq!(answer["error"]["message"], message, "{answer}");
         }
@@ -146,6 +123,8 @@ fn the_shell_has_the_same_tools() {
     let listed = |flags: &str| {
         let finished = Program::new([]).flags(flags).run(DEADLINE);
         finished.expect_code(0);
+        let mut lines = finished.stdout.lines();
+        assert!(lines.all(|line| line.len() <= 80), "{finished:?}");
         let names = finished
             .stdout
             .lines()
@@ -156,6 +135,13 @@ fn the_shell_has_the_same_tools() {
     assert_eq!(
         listed("--list-tools --tool fabric_get_run"),
         ["fabric_get_run"]
+    );
+    let finished = Program::new(["--list-tools", "--json"]).run(DEADLINE);
+    let list: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(names(&list["tools"]), listed("--list-tools"));
+    assert_eq!(
+        list["tools"][1]["inputSchema"]["required"],
+        json!(["pattern_name"])
     );
     let call = ["--tool", "fabric_get_run", "--call", RUN];
     let refused = Program::new(call).run(DEADLINE);

@@ -1,34 +1,24 @@
 //! Callers' text can never become a template call of Fabric: such requests are refused before Fabric can execute it.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::support::expect;
-use crate::support::fabric::FakeFabric;
+use crate::support::fabric::{FakeFabric, Request};
 use crate::support::fixtures;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::transports::{self, EACH};
-use crate::support::{Caller, Era};
+use crate::support::{Caller, Era, extended, names};
 
 const ERA: Era = Era::Legacy("2025-11-25");
 const CALL: &str = "{{plugin:sys:env:NAME}}";
 const SENTINEL: &str = "__FABRIC_INPUT_SENTINEL_TOKEN__";
 
-/// Makes `text` the text of the pattern `ai`.
-fn serve(fabric: &FakeFabric, text: &str) {
-    fabric.on(
-        "GET /patterns/ai",
-        Reply::json(json!({"Name": "ai", "Description": "", "Pattern": text})),
-    );
-}
-
 fn posts(fabric: &FakeFabric) -> usize {
-    fabric
-        .requests()
-        .iter()
-        .filter(|request| request.method == "POST")
-        .count()
+    let requests = fabric.requests();
+    let is_post = |request: &&Request| request.method == "POST";
+    requests.iter().filter(is_post).count()
 }
 
 /// Pattern, variables, input, and what the error names.
@@ -60,7 +50,7 @@ fn no_attack_gets_further_than_the_pattern() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::speaking(ERA, Program::with(&fabric));
     for (text, variables, input, named) in attacks() {
-        serve(&fabric, &text);
+        fabric.text("ai", &text);
         let call = json!({"pattern_name": "ai", "input_text": input, "variables": variables});
         let said = client.failure("fabric_run_pattern", call.clone(), "invalid-request");
         assert!(said.contains(named), "{text}: {said}");
@@ -87,17 +77,14 @@ fn no_attack_gets_further_than_the_pattern() {
 fn the_output_of_a_step_is_checked_as_the_input_of_the_next() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::speaking(ERA, Program::with(&fabric));
-    serve(&fabric, "{{{{input}}}}");
-    fabric.once("POST /chat", Reply::run(&["kept ", CALL]));
+    fabric.text("ai", "{{{{input}}}}");
+    fabric.once_run(Reply::run(&["kept ", CALL]));
     let plan =
         json!({"pattern_name": "summarize", "input_text": "x", "then": [{"pattern_name": "ai"}]});
     let result = client.call("fabric_run_pattern", plan);
     expect::failure(ERA, &result, "invalid-request");
     let said = result["content"].to_string();
-    assert!(
-        said.contains("kept") && said.contains("Step 2 of 2"),
-        "{said}"
-    );
+    expect::contains(&said, ["kept", "Step 2 of 2"]);
     fabric.expect_chats(1);
 }
 
@@ -105,25 +92,17 @@ fn the_output_of_a_step_is_checked_as_the_input_of_the_next() {
 fn no_attack_is_rendered_as_a_prompt() {
     for (text, variables, input, named) in attacks() {
         let fabric = FakeFabric::start();
-        serve(&fabric, &text);
+        fabric.text("ai", &text);
         let mut client = Stdio::speaking(ERA, Program::with(&fabric));
-        let mut arguments = variables.as_object().cloned().unwrap_or_else(Map::new);
         // A prompt accepts only the variables of its pattern.
-        if !arguments
-            .keys()
-            .all(|name| text.contains(&format!("{{{{{name}}}}}")))
-        {
+        let mut names = variables.as_object().unwrap().keys();
+        if !names.all(|name| text.contains(&format!("{{{{{name}}}}}"))) {
             continue;
         }
-        arguments.insert("input_text".to_owned(), json!(input));
-        let answer = client.request("prompts/get", json!({"name": "ai", "arguments": arguments}));
-        assert_eq!(answer["error"]["code"], -32602, "{text}: {answer}");
-        assert!(
-            answer["error"]["message"]
-                .as_str()
-                .is_some_and(|said| said.contains(named)),
-            "{text}: {answer}"
-        );
+        let arguments = extended(variables, json!({"input_text": input}));
+        let error = client.error("prompts/get", json!({"name": "ai", "arguments": arguments}));
+        assert_eq!(error["code"], -32602, "{text}: {error}");
+        assert!(error.to_string().contains(named), "{text}: {error}");
         assert_eq!(posts(&fabric), 0, "{text}");
     }
 }
@@ -131,35 +110,32 @@ fn no_attack_is_rendered_as_a_prompt() {
 #[test]
 fn ordinary_runs_cost_no_extra_request_and_others_one() {
     let fabric = FakeFabric::start();
-    let mut client = Stdio::speaking(ERA, Program::with(&fabric));
-    client.process.wait_stderr("onnected to Fabric API");
-    let routes = |client: &mut Stdio, call: Value| {
+    let mut client = Stdio::ready(&fabric);
+    let (code, json) = ("fn f() { g({{}}) }", r#"{"a": {"b": {}}}"#);
+    let variables = json!({"lang_code": json, "other": "{"});
+    let chat = "POST /chat";
+    for (arguments, routes, sent) in [
+        (
+            json!({"pattern_name": "ai", "input_text": "a } b"}),
+            &[chat][..],
+            json!({"userInput": "a } b"}),
+        ),
+        (
+            json!({"pattern_name": "ai", "input_text": code}),
+            &["GET /patterns/ai", chat],
+            json!({"userInput": code}),
+        ),
+        (
+            json!({"pattern_name": "translate", "variables": variables}),
+            &["GET /patterns/translate", chat],
+            json!({"variables": variables}),
+        ),
+    ] {
         fabric.forget();
-        client.success("fabric_run_pattern", call);
-        fabric.routes()
-    };
-    let plain = json!({"pattern_name": "ai", "input_text": "a } b"});
-    assert_eq!(routes(&mut client, plain), ["POST /chat"]);
-    let code = json!({"pattern_name": "ai", "input_text": "fn f() { g({{}}) }"});
-    assert_eq!(
-        routes(&mut client, code),
-        ["GET /patterns/ai", "POST /chat"]
-    );
-    assert_eq!(
-        fabric.chats()[0]["prompts"][0]["userInput"],
-        "fn f() { g({{}}) }"
-    );
-    let json = r#"{"a": {"b": {}}}"#;
-    let filled =
-        json!({"pattern_name": "translate", "variables": {"lang_code": json, "other": "{"}});
-    assert_eq!(
-        routes(&mut client, filled),
-        ["GET /patterns/translate", "POST /chat"]
-    );
-    assert_eq!(
-        fabric.chats()[0]["prompts"][0]["variables"],
-        json!({"lang_code": json, "other": "{"})
-    );
+        client.success("fabric_run_pattern", arguments);
+        assert_eq!(fabric.routes(), routes);
+        expect::includes(&fabric.chats()[0]["prompts"][0], sent);
+    }
 }
 
 #[test]
@@ -171,25 +147,17 @@ fn a_pattern_that_cannot_be_read_is_not_run_with_variables() {
         client.call("fabric_run_pattern", call)
     };
     let result = run(&mut client, "sumarize", "x", json!({"x": "y"}));
-    assert!(
-        expect::failure(ERA, &result, "pattern-not-found").contains("\"summarize\""),
-        "{result}"
-    );
-    fabric.on(
-        "GET /patterns/ai",
-        Reply::failure(500, json!(format!("open {}/ai", fixtures::HOST_PATH))),
-    );
+    let said = expect::failure(ERA, &result, "pattern-not-found");
+    expect::contains(said, ["\"summarize\""]);
+    let broken = Reply::failure(500, json!(format!("open {}/ai", fixtures::HOST_PATH)));
+    fabric.on("GET /patterns/ai", broken);
     for (input, variables) in [
         ("x", json!({"x": "y"})),
         ("{{x}}", json!({})),
         (SENTINEL, json!({})),
     ] {
-        let said = expect::failure(
-            ERA,
-            &run(&mut client, "ai", input, variables),
-            "fabric-internal-error",
-        );
-        expect::no_leak(&said);
+        let result = run(&mut client, "ai", input, variables);
+        expect::failure(ERA, &result, "fabric-internal-error");
     }
     fabric.expect_chats(0);
     // An older Fabric does not return the patterns of a custom folder: code is accepted there.
@@ -206,70 +174,44 @@ fn denied_patterns_are_denied_everywhere() {
             .arg("Überblick für Alle")
             .arg("--deny-pattern=AI");
         let mut client = transports::open(wire, era, program, None);
-        let spelled = [
+        let refusal = "urn:fabric-mcp:error:invalid-request";
+        for name in [
             "ai",
             "Ai",
             "u\u{308}berblick fu\u{308}r alle",
             "create_codıng_feature",
-        ];
-        for name in spelled {
-            let calls = [
+        ] {
+            let then = json!([{"pattern_name": "translate"}, {"pattern_name": name}]);
+            for call in [
                 json!({"pattern_name": name, "input_text": "x"}),
                 json!({"pattern_name": name, "then": [{"pattern_name": "summarize"}]}),
-                json!({"pattern_name": "summarize", "then": [{"pattern_name": "translate"}, {"pattern_name": name}]}),
-            ];
-            for call in calls {
-                let answer = client.ask(
-                    "tools/call",
-                    json!({"name": "fabric_run_pattern", "arguments": call}),
-                );
+                json!({"pattern_name": "summarize", "then": then}),
+            ] {
+                let call = json!({"name": "fabric_run_pattern", "arguments": call});
+                let answer = client.ask("tools/call", call).to_string();
                 // In the oldest revision it is a protocol error.
-                assert!(
-                    answer
-                        .to_string()
-                        .contains("urn:fabric-mcp:error:invalid-request"),
-                    "{name}: {answer}"
-                );
+                assert!(answer.contains(refusal), "{name}: {answer}");
             }
             let reference = json!({"type": "ref/prompt", "name": name});
             let argument = json!({"name": "strategy_name", "value": ""});
-            for (method, params) in [
-                (
-                    "prompts/get",
-                    json!({"name": name, "arguments": {"input_text": "x"}}),
-                ),
-                (
-                    "completion/complete",
-                    json!({"ref": reference, "argument": argument}),
-                ),
-            ] {
-                let answer = client.ask(method, params);
-                assert_eq!(answer["error"]["code"], -32602, "{method} {name}: {answer}");
-                assert_eq!(
-                    answer["error"]["data"]["type"],
-                    format!("{}invalid-request", expect::URN),
-                    "{answer}"
-                );
+            let get = json!({"name": name, "arguments": {"input_text": "x"}});
+            let complete = json!({"ref": reference, "argument": argument});
+            for (method, params) in [("prompts/get", get), ("completion/complete", complete)] {
+                let error = client.ask(method, params)["error"].take();
+                assert_eq!(error["code"], -32602, "{method} {name}: {error}");
+                assert_eq!(error["data"]["type"], refusal, "{error}");
             }
         }
         assert_eq!(posts(&fabric), 0);
-        let listed = client.ask("prompts/list", json!({}));
-        let names: Vec<&str> = listed["result"]["prompts"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|p| p["name"].as_str().unwrap())
-            .collect();
+        let listed = client.ask("prompts/list", json!({}))["result"].take();
         let mut left = fixtures::sorted_names();
         left.retain(|name| !["ai", "create_coding_feature", "überblick für alle"].contains(name));
-        assert_eq!(names, left);
+        assert_eq!(names(&listed["prompts"]), left);
         // Reading does not execute anything.
         for name in ["ai", "create_coding_feature"] {
             client.success("fabric_get_pattern_details", json!({"pattern_name": name}));
-            let read = client.ask(
-                "resources/read",
-                json!({"uri": format!("fabric://pattern/{name}")}),
-            );
+            let uri = format!("fabric://pattern/{name}");
+            let read = client.ask("resources/read", json!({"uri": uri}));
             assert!(read["result"]["contents"][0]["text"].is_string(), "{read}");
         }
     }

@@ -2,21 +2,20 @@
 
 use serde_json::{Value, json};
 
+use crate::support::expect::contains;
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::transports::{self, EACH};
-use crate::support::{Caller, Era};
+use crate::support::{Caller, Era, extended};
 
 const OUTPUT: &str = "<think>hm, <b> ü</think>\n\n<thinking>more</thinking>An ü of <think>.";
 const ANSWER: &str = "An ü of <think>.";
 
 fn run(more: Value) -> Value {
-    let mut arguments = json!({"pattern_name": "ai", "input_text": "x", "strip_thinking": true});
-    let members = arguments.as_object_mut().unwrap();
-    members.extend(more.as_object().unwrap().clone());
-    arguments
+    let arguments = json!({"pattern_name": "ai", "input_text": "x", "strip_thinking": true});
+    extended(arguments, more)
 }
 
 #[test]
@@ -26,7 +25,7 @@ fn thinking_is_left_out_wherever_fabric_cuts_it() {
     let cuts = (1..OUTPUT.len()).filter(|&at| OUTPUT.is_char_boundary(at));
     let cut = cuts.map(|at| Reply::run(&[&OUTPUT[..at], &OUTPUT[at..]]));
     for reply in cut.chain([Reply::run(&[OUTPUT]).dripped()]) {
-        fabric.once("POST /chat", reply);
+        fabric.once_run(reply);
         let arguments = run(json!({"stream": true}));
         let id = client.begin_call("fabric_run_pattern", arguments, Some(json!("t")));
         let result = client.answer(&id)["result"].take();
@@ -46,20 +45,17 @@ fn each_step_gets_the_answer_of_the_one_before_and_nothing_is_run_on_none() {
     for (wire, era) in EACH {
         let fabric = FakeFabric::start();
         let mut client = transports::open(wire, era, Program::with(&fabric), None);
-        fabric.once("POST /chat", Reply::run(&[OUTPUT]));
+        fabric.once_run(Reply::run(&[OUTPUT]));
         let result = client.call("fabric_run_pattern", run(json!({"then": ["summarize"]})));
         let text = format!("Ran summarize on: {ANSWER}");
         assert_eq!(result["content"][0]["text"], text, "{result}");
-        fabric.once("POST /chat", Reply::run(&["<think>hm</think>\n"]));
+        fabric.once_run(Reply::run(&["<think>hm</think>\n"]));
         let said = client.failure(
             "fabric_run_pattern",
             run(json!({"then": ["summarize"]})),
             "fabric-api-error",
         );
-        assert!(
-            said.contains("Step 1 of 2 (ai) failed. The model only thought"),
-            "{said}"
-        );
+        contains(&said, ["Step 1 of 2 (ai) failed. The model only thought"]);
         fabric.expect_chats(3);
     }
 }
@@ -79,7 +75,7 @@ fn what_does_not_end_is_text_and_an_output_of_nothing_else_is_said_to_be_so() {
         ),
         ("<think>hm</think> ", "", "The model only thought"),
     ] {
-        fabric.once("POST /chat", Reply::run(&[output]));
+        fabric.once_run(Reply::run(&[output]));
         let result = client.call("fabric_run_pattern", json!({"pattern_name": "ai"}));
         let got = &result["structuredContent"];
         assert_eq!(got["output_text"], text);
@@ -87,10 +83,10 @@ fn what_does_not_end_is_text_and_an_output_of_nothing_else_is_said_to_be_so() {
         assert!(warnings.contains(warning), "{output}: {warnings}");
     }
     // What had arrived is not lost, and the call decides.
-    fabric.once("POST /chat", Reply::sse().content("<think>hm").cut());
+    fabric.once_run(Reply::sse().content("<think>hm").cut());
     let result = client.call("fabric_run_pattern", json!({"pattern_name": "ai"}));
     assert_eq!(result["content"][1]["text"], "<think>hm", "{result}");
-    fabric.once("POST /chat", Reply::run(&[OUTPUT]));
+    fabric.once_run(Reply::run(&[OUTPUT]));
     let result = client.call("fabric_run_pattern", run(json!({"strip_thinking": false})));
     assert_eq!(result["structuredContent"]["output_text"], OUTPUT);
 }

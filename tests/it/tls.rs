@@ -10,6 +10,7 @@ use std::process::{Child, ChildStdin, Command, Stdio as Pipe};
 
 use serde_json::json;
 
+use crate::support::expect::contains;
 use crate::support::fabric::closed_port;
 use crate::support::folder::TempFolder;
 use crate::support::process::Program;
@@ -129,16 +130,11 @@ impl Drop for TlsServer {
 fn refused(program: Program, says: &str) {
     let mut client = Stdio::speaking(ERA, program);
     for tool in ["fabric_run_pattern", "fabric_list_patterns"] {
-        let arguments = if tool == "fabric_run_pattern" {
-            json!({"pattern_name": "ai"})
-        } else {
-            json!({})
-        };
+        let is_run = tool == "fabric_run_pattern";
+        let run = json!({"pattern_name": "ai"});
+        let arguments = if is_run { run } else { json!({}) };
         let said = client.failure(tool, arguments, "fabric-api-unavailable");
-        assert!(
-            said.to_lowercase().contains(says),
-            "{says:?} is missing: {said}"
-        );
+        contains(said.to_lowercase(), [says]);
         assert!(!said.contains("OtherError"), "no help to anybody: {said}");
     }
 }

@@ -18,10 +18,6 @@ fn ready() -> (FakeFabric, Stdio) {
     (fabric, client)
 }
 
-fn data(client: &mut Stdio, tool: &str, arguments: Value) -> Value {
-    client.success(tool, arguments)
-}
-
 #[test]
 fn every_tool_answers_in_every_revision() {
     for era in ERAS {
@@ -54,99 +50,78 @@ fn every_tool_answers_in_every_revision() {
 #[test]
 fn patterns_are_sorted_and_can_be_searched() {
     let (fabric, mut client) = ready();
-    let all = data(&mut client, "fabric_list_patterns", json!({}));
+    let all = client.success("fabric_list_patterns", json!({}));
+    let sorted = fixtures::sorted_names();
     assert_eq!(
         all,
-        json!({"patterns": fixtures::sorted_names()}),
+        json!({"patterns": sorted}),
         "no matches without a query"
     );
     let mut list =
-        |arguments: Value| data(&mut client, "fabric_list_patterns", arguments)["patterns"].clone();
-    assert_eq!(
-        list(json!({"limit": 2})),
-        json!(fixtures::sorted_names()[..2])
-    );
-    assert_eq!(list(json!({"query": "shortened texts"}))[0], "summarize");
-    assert_eq!(
-        list(json!({"query": "minutes of a MEETING", "limit": 1})),
-        json!(["summarize_meeting"])
-    );
-    assert_eq!(list(json!({"query": "ÜBERBLICK"}))[0], "überblick für alle");
-    assert_eq!(list(json!({"query": "sumarize"}))[0], "summarize");
-    assert_eq!(
-        list(json!({"query": "evidence"})),
-        json!(["analyze_claims"])
-    );
+        |arguments: Value| client.success("fabric_list_patterns", arguments)["patterns"].take();
+    assert_eq!(list(json!({"limit": 2})), json!(sorted[..2]));
+    for (query, first) in [
+        ("shortened texts", "summarize"),
+        ("minutes of a MEETING", "summarize_meeting"),
+        ("ÜBERBLICK", "überblick für alle"),
+        ("sumarize", "summarize"),
+        ("evidence", "analyze_claims"),
+    ] {
+        let found = list(json!({"query": query, "limit": 1}));
+        assert_eq!(found, json!([first]), "{query}");
+    }
     for empty in ["", "  "] {
-        assert_eq!(
-            list(json!({"query": empty})),
-            json!(fixtures::sorted_names())
-        );
+        assert_eq!(list(json!({"query": empty})), json!(sorted));
     }
     for empty in [Value::Null, json!([])] {
-        fabric.on("GET /patterns/names", Reply::json(empty));
+        fabric.names(empty);
         assert_eq!(list(json!({})), json!([]));
     }
+    let none = client.success("fabric_list_patterns", json!({}));
+    let warning = none["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("`fabric --updatepatterns`"), "{warning}");
 }
 
 #[test]
 fn details_have_the_purpose_and_variables_of_a_pattern() {
     let (_fabric, mut client) = ready();
-    let mut details = |name: &str| {
-        data(
-            &mut client,
-            "fabric_get_pattern_details",
-            json!({"pattern_name": name}),
-        )
-    };
-    let prompt = |name: &str| {
-        fixtures::PATTERNS
-            .iter()
-            .find(|(known, _)| *known == name)
-            .unwrap()
-            .1
-    };
-    assert_eq!(
-        details("summarize"),
-        json!({"name": "summarize", "description": "Summarize any text: one sentence, ten main points, five takeaways.",
-               "system_prompt": prompt("summarize"), "user_prompt_template": "", "tags": [], "variables": []})
-    );
-    assert_eq!(
-        details("translate")["variables"],
-        json!(["lang_code"]),
-        "`input` is not a variable"
-    );
-    // Fabric looks a variable up by everything between the braces, including blanks.
-    assert_eq!(
-        details("write_letter")["variables"],
-        json!([" recipient ", "sender"])
-    );
-    assert_eq!(
-        details("plugins")["variables"],
-        json!([]),
-        "plugins and extensions are not variables"
-    );
-    assert_eq!(
-        details("create_diagram")["description"],
-        "Draw a graph of what you read."
-    );
-    assert_eq!(details("empty")["system_prompt"], "");
-    assert_eq!(
-        details("überblick für alle")["description"],
-        "Du gibst einen Überblick."
-    );
+    let summarize = json!({"name": "summarize", "description": "Summarize any text: one sentence, ten main points, five takeaways.",
+        "system_prompt": fixtures::text("summarize"), "user_prompt_template": "", "tags": [], "variables": []});
+    for (name, expected) in [
+        ("summarize", summarize),
+        // `input` is not a variable, nor are plugins and extensions.
+        ("translate", json!({"variables": ["lang_code"]})),
+        ("plugins", json!({"variables": []})),
+        // Fabric looks a variable up by everything between the braces, including blanks.
+        (
+            "write_letter",
+            json!({"variables": [" recipient ", "sender"]}),
+        ),
+        (
+            "create_diagram",
+            json!({"description": "Draw a graph of what you read."}),
+        ),
+        ("empty", json!({"system_prompt": ""})),
+        (
+            "überblick für alle",
+            json!({"description": "Du gibst einen Überblick."}),
+        ),
+    ] {
+        let arguments = json!({"pattern_name": name});
+        let details = client.success("fabric_get_pattern_details", arguments);
+        expect::includes(&details, expected);
+        assert_eq!(details.as_object().unwrap().len(), 6, "{details}");
+    }
 }
 
 #[test]
 fn an_empty_list_of_models_is_asked_for_again_while_fabric_may_still_be_asking() {
     let (fabric, mut client) = ready();
     for _ in 0..2 {
-        fabric.once(
-            "GET /models/names",
-            Reply::json(json!({"models": null, "vendors": {}})),
-        );
+        let none = json!({"models": null, "vendors": {}});
+        fabric.once("GET /models/names", Reply::json(none));
     }
-    let models = data(&mut client, "fabric_list_models", json!({}));
+    let models = client.success("fabric_list_models", json!({}));
     assert_eq!(models["all_models"], fixtures::models()["models"]);
     fabric.wait_requests("GET /models/names", 3);
 }
@@ -176,35 +151,23 @@ fn the_configuration_is_redacted_by_default() {
         "a number may be a secret too: {result}"
     );
     fabric.on("GET /config", Reply::json(json!({})));
-    assert_eq!(
-        data(&mut client, "fabric_get_configuration", json!({})),
-        json!({})
-    );
+    let found = client.success("fabric_get_configuration", json!({}));
+    assert_eq!(found, json!({}));
 }
 
 #[test]
 fn a_run_sends_exactly_its_arguments_to_fabric() {
     let (fabric, mut client) = ready();
-    let got = data(
-        &mut client,
-        "fabric_run_pattern",
-        json!({"pattern_name": "ai"}),
-    );
-    assert_eq!(got["output_text"], "Ran ai on: ");
-    assert_eq!(got["output_format"], "markdown");
-    assert_eq!(
-        got["usage"],
-        json!({"input_tokens": 6, "output_tokens": 8, "total_tokens": 14})
-    );
+    let got = client.success("fabric_run_pattern", json!({"pattern_name": "ai"}));
+    let output = json!({"output_text": "Ran ai on: ", "output_format": "markdown"});
+    expect::includes(&got, output);
+    let usage = json!({"input_tokens": 6, "output_tokens": 8, "total_tokens": 14});
+    assert_eq!(got["usage"], usage);
     let chat = fabric.chats().remove(0);
     let prompts = json!([{"userInput": "", "vendor": "", "model": "", "contextName": "", "patternName": "ai",
                           "strategyName": "", "sessionName": "", "variables": {}}]);
     assert_eq!(chat["prompts"], prompts, "{chat}");
-    assert_eq!(
-        (&chat["temperature"], &chat["topP"]),
-        (&json!(0.7), &json!(0.9)),
-        "Fabric's own defaults: {chat}"
-    );
+    expect::includes(&chat, json!({"temperature": 0.7, "topP": 0.9}));
     assert!(chat.get("attachments").is_none(), "{chat}");
 
     let input = "Code {{plugin:sys:env:HOME}} and {{x}} \u{1f600}\n\t\0 \"quoted\"";
@@ -214,7 +177,7 @@ fn a_run_sends_exactly_its_arguments_to_fabric() {
         "language": "de", "variables": {"lang_code": "de", "empty": ""}, "temperature": 0, "top_p": 1,
         "presence_penalty": -2, "frequency_penalty": 2, "thinking": "high", "search": true
     });
-    data(&mut client, "fabric_run_pattern", arguments);
+    client.success("fabric_run_pattern", arguments);
     let chat = fabric.chats().remove(1);
     let prompts = json!([{"userInput": input, "vendor": "Ollama", "model": "meta-llama/x:8b", "contextName": "work",
                           "patternName": "überblick für alle", "strategyName": "cot", "sessionName": "Mein Tag 1",
@@ -230,16 +193,9 @@ fn a_run_sends_exactly_its_arguments_to_fabric() {
         "{chat}"
     );
     let request = fabric.requests_of("POST /chat").remove(0);
-    assert!(
-        request
-            .header("content-type")
-            .is_some_and(|value| value.starts_with("application/json")),
-        "{request:?}"
-    );
-    assert!(
-        request.header("x-api-key").is_none(),
-        "no key was given: {request:?}"
-    );
+    let media = request.header("content-type").unwrap();
+    assert!(media.starts_with("application/json"), "{request:?}");
+    assert!(request.header("x-api-key").is_none(), "no key was given");
 }
 
 #[test]
@@ -273,25 +229,15 @@ fn the_call_wins_then_the_patterns_model_then_the_default() {
 fn the_key_is_sent_with_every_request_and_a_missing_one_reported() {
     let fabric = FakeFabric::start();
     fabric.require_key("canary-key");
-    let mut client = Stdio::speaking(
-        NEWEST,
-        Program::with(&fabric).env("FABRIC_API_KEY", "canary-key"),
-    );
-    data(&mut client, "fabric_list_patterns", json!({}));
-    data(
-        &mut client,
-        "fabric_run_pattern",
-        json!({"pattern_name": "ai"}),
-    );
-    assert!(
-        fabric
-            .requests()
-            .iter()
-            .all(|request| request.header("x-api-key") == Some("canary-key"))
-    );
+    let with = |key| Program::with(&fabric).env("FABRIC_API_KEY", key);
+    let mut client = Stdio::speaking(NEWEST, with("canary-key"));
+    client.success("fabric_list_patterns", json!({}));
+    client.success("fabric_run_pattern", json!({"pattern_name": "ai"}));
+    for request in fabric.requests() {
+        assert_eq!(request.header("x-api-key"), Some("canary-key"));
+    }
     for wrong in ["", "wrong"] {
-        let mut client =
-            Stdio::speaking(NEWEST, Program::with(&fabric).env("FABRIC_API_KEY", wrong));
+        let mut client = Stdio::speaking(NEWEST, with(wrong));
         let text = client.failure("fabric_list_patterns", json!({}), "fabric-api-unauthorized");
         assert!(text.contains("FABRIC_API_KEY"), "what to do: {text}");
     }
@@ -306,27 +252,14 @@ fn attachments_are_passed_on_and_the_caller_is_warned() {
         let arguments = json!({"pattern_name": "ai", "input_text": "x", "attachments": files});
         let result = client.call("fabric_run_pattern", arguments);
         let got = expect::success(era, &result);
-        assert!(
-            fabric.chats()[0].to_string().contains(&files.to_string()),
-            "{:?}",
-            fabric.chats()
-        );
-        let blocks = result["content"].as_array().unwrap();
-        assert_eq!(
-            blocks[0]["text"], "Ran ai on: x",
-            "the output stays as it is"
-        );
-        let told = blocks.iter().skip(1).any(|block| {
-            block["text"]
-                .as_str()
-                .is_some_and(|text| text.contains("ttachment"))
-        });
+        expect::contains(&fabric.chats()[0], [&*files.to_string()]);
+        let mut blocks = result["content"].as_array().unwrap().iter();
+        let output = &blocks.next().unwrap()["text"];
+        assert_eq!(output, "Ran ai on: x", "it stays as it is");
+        let told = blocks.any(|block| block.to_string().contains("ttachment"));
         assert!(told, "the text warns in every revision: {result}");
         if era.from("2025-06-18") {
-            let warning = got["warnings"][0]
-                .as_str()
-                .unwrap_or_else(|| panic!("no warning: {got}"));
-            assert!(warning.contains("ttachment"), "{warning}");
+            expect::contains(&got["warnings"][0], ["ttachment"]);
         }
     }
 }
@@ -345,7 +278,7 @@ fn create_coding_feature_is_refused_unless_allowed() {
     ] {
         let mut client = Stdio::speaking(NEWEST, program);
         fabric.forget();
-        data(&mut client, "fabric_run_pattern", arguments.clone());
+        client.success("fabric_run_pattern", arguments.clone());
         fabric.expect_chats(1);
     }
 }
@@ -354,10 +287,7 @@ fn create_coding_feature_is_refused_unless_allowed() {
 fn a_long_prompt_comes_in_parts_unless_all_is_asked_for() {
     let fabric = FakeFabric::start();
     let text = "é".repeat(8000) + "the rest";
-    fabric.on(
-        "GET /patterns/ai",
-        Reply::json(json!({"Name": "ai", "Description": "", "Pattern": text})),
-    );
+    fabric.text("ai", &text);
     let mut client = Stdio::ready(&fabric);
     let mut details = |mut arguments: Value| {
         arguments["pattern_name"] = "ai".into();
@@ -365,16 +295,13 @@ fn a_long_prompt_comes_in_parts_unless_all_is_asked_for() {
     };
     let start = details(json!({}));
     assert_eq!(start["system_prompt"], "é".repeat(8000));
-    assert_eq!(
-        (&start["total_chars"], &start["next_offset"]),
-        (&json!(8008), &json!(8000))
-    );
+    expect::includes(&start, json!({"total_chars": 8008, "next_offset": 8000}));
     let warning = start["warnings"][0].as_str().unwrap();
     assert!(warning.contains("again with offset 8000"), "{warning}");
     let rest = details(json!({"offset": 8000}));
-    assert_eq!(
-        (&rest["system_prompt"], &rest["total_chars"]),
-        (&json!("the rest"), &json!(8008))
+    expect::includes(
+        &rest,
+        json!({"system_prompt": "the rest", "total_chars": 8008}),
     );
     let whole = details(json!({"max_chars": 9000}));
     assert_eq!(whole["system_prompt"], text);

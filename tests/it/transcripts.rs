@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use crate::faults::table::{API_ERROR, INTERNAL, UNAUTHORIZED, UNAVAILABLE};
 use crate::support::expect;
-use crate::support::fabric::FakeFabric;
+use crate::support::fabric::{FakeFabric, Request};
 use crate::support::fixtures::HOST_PATH;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::transports::{self, EACH};
-use crate::support::{Caller, DEADLINE, Era};
+use crate::support::{Caller, DEADLINE, Era, extended};
 
 const TOOL: &str = "fabric_get_transcript";
 const ROUTE: &str = "POST /youtube/transcript";
@@ -28,35 +28,24 @@ fn the_text_arrives_over_every_transport_and_fabric_gets_our_url() {
         let mut client = transports::open(wire, era, Program::with(&fabric), None);
         let result = client.call(TOOL, video());
         let data = expect::success(era, &result);
-        assert_eq!(
-            result["content"][0]["text"], "Said in en, with times: false",
-            "{wire:?} {era:?}"
-        );
+        let text = "Said in en, with times: false";
+        assert_eq!(result["content"][0]["text"], text, "{wire:?} {era:?}");
         if result.get("structuredContent").is_some() {
-            let whole = json!({"transcript": "Said in en, with times: false", "video_id": ID, "title": "A title",
-                "description": "What it is about"});
+            let whole = json!({"transcript": text, "video_id": ID, "title": "A title", "description": "What it is about"});
             assert_eq!(data, whole, "{wire:?} {era:?}");
         }
-        let mut with_all = video();
-        with_all["language"] = json!("pt-BR");
-        with_all["timestamps"] = json!(true);
-        let result = client.call(TOOL, with_all);
-        assert_eq!(
-            result["content"][0]["text"], "Said in pt-BR, with times: true",
-            "{wire:?} {era:?}"
-        );
-        let url = format!("https://www.youtube.com/watch?v={ID}");
+        let more = json!({"language": "pt-BR", "timestamps": true});
+        let result = client.call(TOOL, extended(video(), more.clone()));
+        let text = "Said in pt-BR, with times: true";
+        assert_eq!(result["content"][0]["text"], text, "{wire:?} {era:?}");
+        let url = json!({"url": format!("https://www.youtube.com/watch?v={ID}")});
+        let first = extended(url.clone(), json!({"timestamps": false}));
         let asked: Vec<Value> = fabric
             .requests_of(ROUTE)
             .iter()
-            .map(|request| request.json())
+            .map(Request::json)
             .collect();
-        let second = json!({"url": url, "language": "pt-BR", "timestamps": true});
-        assert_eq!(
-            asked,
-            [json!({"url": url, "timestamps": false}), second],
-            "{wire:?} {era:?}"
-        );
+        assert_eq!(asked, [first, extended(url, more)], "{wire:?} {era:?}");
         fabric.expect_chats(0);
     }
 }
@@ -85,26 +74,17 @@ fn a_failure_says_what_to_do_is_sent_once_and_names_no_path_nor_video() {
     let no_tool = failure("yt-dlp not found in PATH. Please install it");
     let no_page = Reply::new(404, "text/plain", "404 page not found");
     let wrong_key = Reply::failure(401, json!({"error": "x"}));
+    let blank = Reply::json(json!({"transcript": " "}));
+    let foreign = Reply::json(json!({"error": "x"}));
+    let broken = Reply::failure(500, json!(HOST_PATH));
     let large = Reply::json(json!({"transcript": "x".repeat(16 << 20)}));
     let rows = [
         (no_tool, INTERNAL, "install yt-dlp there"),
         (failure(&quote), API_ERROR, "Its reason: yt-dlp failed with"),
         (no_page, API_ERROR, "too old to get transcripts"),
-        (
-            Reply::json(json!({"transcript": " "})),
-            API_ERROR,
-            "got no transcript",
-        ),
-        (
-            Reply::json(json!({"error": "x"})),
-            API_ERROR,
-            "not Fabric's",
-        ),
-        (
-            Reply::failure(500, json!(HOST_PATH)),
-            INTERNAL,
-            "Its own log",
-        ),
+        (blank, API_ERROR, "got no transcript"),
+        (foreign, API_ERROR, "not Fabric's"),
+        (broken, INTERNAL, "Fabric's own log"),
         (wrong_key, UNAUTHORIZED, "wants an API key"),
         (Reply::closes(), UNAVAILABLE, "closed the connection"),
         (large, "response-too-large", "16 MiB"),
@@ -117,10 +97,8 @@ fn a_failure_says_what_to_do_is_sent_once_and_names_no_path_nor_video() {
             fabric.once(ROUTE, reply.clone());
             let result = client.call(TOOL, video());
             let said = expect::failure(era, &result, kind);
-            assert!(
-                said.to_lowercase().contains(&words.to_lowercase()),
-                "{wire:?}: {said}"
-            );
+            let words = words.to_lowercase();
+            expect::contains(said.to_lowercase(), [&*words]);
             expect::no_leak(&result.to_string());
             assert_eq!(fabric.requests_of(ROUTE).len(), 1, "{words}");
         }
@@ -136,10 +114,7 @@ fn a_failure_says_what_to_do_is_sent_once_and_names_no_path_nor_video() {
     client.wait_exit(DEADLINE);
     let log = client.stderr();
     expect::no_leak(&log);
-    assert!(
-        log.contains("tool=fabric_get_transcript") && log.contains("install yt-dlp there"),
-        "{log}"
-    );
+    expect::contains(&log, ["tool=fabric_get_transcript", "install yt-dlp there"]);
     assert!(!log.contains(ID), "{log}");
 }
 
@@ -149,26 +124,16 @@ fn a_part_of_a_long_transcript_says_where_the_next_begins() {
     fabric.on(ROUTE, Reply::json(json!({"transcript": "añb"})));
     let mut client = Stdio::ready(&fabric);
     let mut part = |offset, max_chars| {
-        let mut arguments = video();
-        arguments["offset"] = json!(offset);
-        arguments["max_chars"] = json!(max_chars);
-        client.success(TOOL, arguments)
+        let part = json!({"offset": offset, "max_chars": max_chars});
+        client.success(TOOL, extended(video(), part))
     };
     let first = part(0, 2);
-    assert_eq!(
-        (
-            &first["transcript"],
-            &first["total_chars"],
-            &first["next_offset"]
-        ),
-        (&json!("añ"), &json!(3), &json!(2))
-    );
+    let expected = json!({"transcript": "añ", "total_chars": 3, "next_offset": 2});
+    expect::includes(&first, expected);
     let warning = first["warnings"][0].as_str().unwrap();
     assert!(warning.contains("offset 2"), "{warning}");
-    assert_eq!(
-        part(2, 2),
-        json!({"transcript": "b", "video_id": ID, "total_chars": 3})
-    );
+    let rest = json!({"transcript": "b", "video_id": ID, "total_chars": 3});
+    assert_eq!(part(2, 2), rest);
     assert_eq!(part(0, 3), json!({"transcript": "añb", "video_id": ID}));
 }
 
@@ -181,8 +146,5 @@ fn it_has_the_time_of_a_list_of_models() {
     let mut client = Stdio::speaking(NEWEST, program);
     fabric.once(ROUTE, Reply::silence());
     let said = client.failure(TOOL, video(), UNAVAILABLE);
-    assert!(
-        said.contains("within 1 s") && said.contains("(--models-timeout)"),
-        "{said}"
-    );
+    expect::contains(&said, ["within 1 s", "(--models-timeout)"]);
 }

@@ -36,7 +36,7 @@ fn the_end_of_input_and_a_signal_end_it_although_its_output_is_unread() {
     let ends: [fn(&mut Stdio); 2] = [Stdio::close_stdin, |client| client.process.signal("TERM")];
     for end in ends {
         let fabric = FakeFabric::start();
-        fabric.once("POST /chat", flood());
+        fabric.once_run(flood());
         let program = Program::with(&fabric).env("FABRIC_MCP_DRAIN_TIMEOUT", "0.3");
         let mut client = Stdio::start(program.stdout(Output::Unread));
         let params = with_meta(run());
@@ -54,7 +54,7 @@ fn a_reader_that_stopped_holds_up_neither_others_nor_the_end() {
         let fabric = FakeFabric::start();
         let program = Program::with(&fabric).env("FABRIC_MCP_DRAIN_TIMEOUT", "0.3");
         let server = serve(*wire, program);
-        fabric.once("POST /chat", flood());
+        fabric.once_run(flood());
         // Stays connected, and reads nothing, until the process has ended.
         let slow: Box<dyn Any> = match wire {
             Wire::Sse => {
@@ -101,7 +101,7 @@ fn a_caller_that_reads_nothing_is_refused_calls_in_the_end() {
         let answer = server.connect().post(&deaf.endpoint, &[], &message);
         assert_eq!(answer.status, 202, "{}", answer.text());
     }
-    let health = server.connect().request("GET", "/healthz", &[], None);
+    let health = server.get("/healthz", &[]);
     assert_eq!(health.status, 200);
     let answers: Vec<Value> = ids.iter().map(|id| deaf.answer(id)).collect();
     let is_refused = |answer: &&Value| {

@@ -28,7 +28,8 @@ use super::digest::{Digest, Keyed};
 use super::error::{AccessError, Flaw};
 use super::identity::{Identity, Role};
 use super::tokens;
-use crate::agent::{self, Lookups, NoThread};
+use crate::agent::{self, Lookups};
+use crate::base64;
 use crate::config::{OAuthSettings, Secret};
 use crate::sync::{lock, wait_while};
 use crate::text::percent_encode;
@@ -43,6 +44,8 @@ const BAD: Duration = Duration::from_secs(5);
 const ODD: Duration = Duration::from_secs(1);
 /// Longest exchange with the issuer.
 const EXCHANGE: Duration = Duration::from_secs(10);
+/// Longest [`OAuth::probe`]: four exchanges.
+pub(crate) const LONGEST_PROBE: Duration = Duration::from_secs(40);
 /// How long what has begun goes on while the issuer cannot confirm its token: one check may fail.
 const UNCONFIRMED: Duration = Duration::from_secs(120);
 /// Waits between tries to reach the issuer: the first, and the longest they double to.
@@ -154,7 +157,7 @@ impl OAuth {
         // RFC 6749, 2.3.1: as in a form, then as in Basic. Encoded like this, both kinds of decoders read the same.
         let id = percent_encode(settings.client_id.expose());
         let secret = percent_encode(settings.client_secret.expose());
-        let basic = base64(format!("{id}:{secret}").as_bytes());
+        let basic = base64::encode(format!("{id}:{secret}").as_bytes());
         let credentials = Secret::new(format!("Basic {basic}"));
         let document = json!({
             "resource": settings.resource.as_str(),
@@ -587,39 +590,7 @@ fn read_answer(
     };
     response
         .and_then(read)
-        .map_err(|error| explain(error, time))
-}
-
-/// Never with a part of the request: ureq's errors have none.
-fn explain(error: ureq::Error, time: Duration) -> String {
-    match error {
-        ureq::Error::Timeout(_) => format!("does not answer within {} s", time.as_secs_f64()),
-        ureq::Error::HostNotFound => "has a host name that cannot be resolved".to_owned(),
-        ureq::Error::ConnectProxyFailed(_) => {
-            "cannot be reached through the proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names"
-                .to_owned()
-        }
-        // rustls puts its errors into this kind.
-        ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-            format!("does not speak TLS and HTTP as expected: {error}")
-        }
-        ureq::Error::Io(error) if agent::is_out_of_sockets(&error) => {
-            format!("cannot be reached: {error}")
-        }
-        ureq::Error::Io(error) => format!("cannot be reached ({})", error.kind()),
-        ureq::Error::Tls(why) => format!("offers no secure connection: {why}"),
-        #[cfg(feature = "tls")]
-        ureq::Error::Rustls(error) => format!("offers no secure connection: {error}"),
-        ureq::Error::LargeResponseHeader(..) => {
-            "answers with headers that are too large".to_owned()
-        }
-        ureq::Error::BodyExceedsLimit(limit) => format!("answers with more than {limit} bytes"),
-        ureq::Error::ConnectionFailed => "cannot be reached".to_owned(),
-        ureq::Error::Other(other) if other.is::<NoThread>() => {
-            format!("cannot be reached ({NoThread})")
-        }
-        _ => "does not speak HTTP".to_owned(),
-    }
+        .map_err(|error| agent::explain(error, time))
 }
 
 /// An introspection in flight; dropping it ends it.
@@ -770,21 +741,6 @@ fn is_token(text: &str) -> bool {
     let digits = text.trim_end_matches('=');
     let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);
     text.len() <= MAX_TOKEN && !digits.is_empty() && digits.bytes().all(is_digit)
-}
-
-/// RFC 4648, section 4.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for group in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(*group.get(at).unwrap_or(&0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..=group.len() {
-            text.push(char::from(DIGITS[(bits >> (18 - 6 * digit) & 63) as usize]));
-        }
-        text.extend(std::iter::repeat_n('=', 3 - group.len()));
-    }
-    text
 }
 
 #[cfg(test)]

@@ -61,12 +61,11 @@ fn a_token_is_asked_about_once_as_the_rfc_has_it() {
     let alice = format!("oauth:{}/as#alice", fake.url);
     assert_eq!((grant.identity.to_string(), grant.role), (alice, Role::Run));
     let seen = fake.seen();
-    assert_eq!(
-        seen.iter()
-            .map(|seen| seen.line.as_str())
-            .collect::<Vec<_>>(),
-        [DISCOVERY, QUESTION]
-    );
+    let found = seen
+        .iter()
+        .map(|seen| seen.line.as_str())
+        .collect::<Vec<_>>();
+    assert_eq!(found, [DISCOVERY, QUESTION]);
     assert_eq!(
         seen[1].body,
         "token=a.B-1_~%2B%2F%3D%3D&token_type_hint=access_token"
@@ -299,18 +298,12 @@ fn an_issuer_that_is_silent_is_given_up() {
         "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{\"active\": true",
     ] {
         let fake = Fake::new(move |_| FakeReply::Hang(silence.into()));
-        assert_eq!(
-            refusal(&oauth_within(&fake, Duration::from_millis(500)).0, "t"),
-            down(1),
-            "{silence}"
-        );
+        let found = refusal(&oauth_within(&fake, Duration::from_millis(500)).0, "t");
+        assert_eq!(found, down(1), "{silence}");
         let fake = Fake::bare();
         fake.script(move |_| FakeReply::Hang(silence.into()));
-        assert_eq!(
-            refusal(&oauth_within(&fake, Duration::from_millis(50)).0, "t"),
-            down(1),
-            "{silence}"
-        );
+        let found = refusal(&oauth_within(&fake, Duration::from_millis(50)).0, "t");
+        assert_eq!(found, down(1), "{silence}");
     }
 }
 
@@ -523,11 +516,8 @@ fn an_issuer_that_is_down_is_asked_in_ever_longer_steps() {
             (down(wait), 0)
         );
         if wait == 1 {
-            assert_eq!(
-                refusal(&oauth, "known"),
-                None,
-                "what was said before is good for its time"
-            );
+            let found = refusal(&oauth, "known");
+            assert_eq!(found, None, "what was said before is good for its time");
         }
         hand.pass(wait * 1000);
     }
@@ -720,11 +710,8 @@ fn scopes_are_whole_words() {
         ("fabric:run\tfabric:read", none),
         ("openid,fabric:run", none),
     ] {
-        assert_eq!(
-            judge(&json!({"scope": scope})).map(|grant| grant.role),
-            role,
-            "{scope}"
-        );
+        let found = judge(&json!({"scope": scope})).map(|grant| grant.role);
+        assert_eq!(found, role, "{scope}");
     }
     assert_eq!(judge(&json!({"scope": null})).map(|grant| grant.role), none);
 }
@@ -737,20 +724,6 @@ fn a_member_that_is_there_twice_is_not_understood() {
             serde_json::from_str::<Introspection>(text).is_err(),
             "{text}"
         );
-    }
-}
-
-#[test]
-fn base64_is_as_in_the_rfc() {
-    for (text, encoded) in [
-        ("", ""),
-        ("f", "Zg=="),
-        ("fo", "Zm8="),
-        ("foo", "Zm9v"),
-        ("foobar", "Zm9vYmFy"),
-        ("\u{3ff}\u{3fe}", "z7/Pvg=="),
-    ] {
-        assert_eq!(base64(text.as_bytes()), encoded, "{text}");
     }
 }
 
@@ -807,7 +780,9 @@ fn a_private_authority_is_read_at_the_start_but_only_for_https() {
     };
     assert_eq!(start("http://localhost"), Ok(()));
     let why = match cfg!(feature = "tls") {
-        true => "SSL_CERT_FILE: cannot read /no/such.pem: entity not found",
+        true => {
+            "SSL_CERT_FILE: no such file: \"/no/such.pem\"; give a PEM file with the certificates to trust"
+        }
         false => "the URL is https, but this build has no TLS: use http, or build with `tls`",
     };
     assert_eq!(start("https://h"), Err(format!("--oauth-issuer: {why}")));
@@ -842,11 +817,7 @@ fn the_document_is_served_by_each_name_of_the_endpoint() {
             &format!("/.well-known/oauth-protected-resource{path}"),
             "/mcp",
         );
-        assert_eq!(
-            document.map(String::from_utf8_lossy).as_deref(),
-            Some(expected),
-            "{path}"
-        );
+        assert_eq!(document, Some(expected.as_bytes()), "{path}");
     }
     let all = "/.well-known/oauth-protected-resource/other /.well-known/oauth-protected-resource/mcp/ \
                /.well-known/oauth-protected-resources /.well-known/oauth-authorization-server /mcp";
@@ -860,14 +831,10 @@ fn challenges_lead_to_the_document() {
     let url = "resource_metadata=\"http://localhost/.well-known/oauth-protected-resource";
     let mcp = resource("http://localhost/mcp");
     let all = "scope=\"fabric:read fabric:run\"";
-    assert_eq!(
-        mcp.challenge(AccessError::NoToken),
-        Some(format!("Bearer {url}/mcp\", {all}"))
-    );
-    assert_eq!(
-        resource("http://localhost/").challenge(AccessError::NoToken),
-        Some(format!("Bearer {url}\", {all}"))
-    );
+    let found = mcp.challenge(AccessError::NoToken);
+    assert_eq!(found, Some(format!("Bearer {url}/mcp\", {all}")));
+    let found = resource("http://localhost/").challenge(AccessError::NoToken);
+    assert_eq!(found, Some(format!("Bearer {url}\", {all}")));
     assert_eq!(
         mcp.challenge(AccessError::BadToken(Flaw::EXPIRED)),
         Some(format!(
@@ -881,10 +848,8 @@ fn challenges_lead_to_the_document() {
              lacks the scope\""
         ))
     );
-    assert_eq!(
-        mcp.challenge(AccessError::Unavailable(Duration::ZERO)),
-        None
-    );
+    let found = mcp.challenge(AccessError::Unavailable(Duration::ZERO));
+    assert_eq!(found, None);
 }
 
 #[test]

@@ -28,6 +28,18 @@ fn commands() {
         cline.contains("url: \"http://h/sse\", is_sse: true"),
         "{cline}"
     );
+    let desktop = command("--generate client-config claude-desktop --url http://[::1]:8000/mcp/");
+    assert!(
+        desktop.contains(
+            "args: [\"--connect\", \"http://[::1]:8000/mcp\"], env: [(\"FABRIC_MCP_AUTH_TOKEN\", \"\")], key: Unused"
+        ),
+        "{desktop}"
+    );
+    let connect = command("--connect https://X/mcp --check --log-level debug");
+    assert!(
+        connect.starts_with("Connect { is_check: true, settings: Connect { url: \"https://x/mcp\""),
+        "{connect}"
+    );
     let codex = command("--generate client-command codex --demo");
     assert!(
         codex.contains("args: [\"--demo\"], env: [], key: Unused"),
@@ -152,6 +164,7 @@ fn each_client_is_answered_before_it_gives_up() {
             "vscode" => "--demo --answer-within 290",
             "gemini-cli" => "--demo --answer-within 590",
             "goose" => "--demo --answer-within 3590",
+            "copilot-cli" => "--demo --answer-within 20",
             // As without it: 50.
             _ => "--demo",
         };

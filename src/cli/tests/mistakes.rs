@@ -17,7 +17,7 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --host --demo => --host needs a value: --host ADDRESS
 --demo=yes => --demo takes no value; write --demo alone
 -V=1 => -V takes no value; write -V alone
---json => --json only goes with --check and --call; add one of them or leave it out
+--json => --json only goes with --check, --call and --list-tools; add one of them or leave it out
 --api-key hunter2 => --api-key is refused, because every user of this machine can read a command line;
     set the variable FABRIC_API_KEY instead
 --auth-token=hunter2 => --auth-token is refused, because every user of this machine can read a command line;
@@ -37,7 +37,7 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --path /a?b => --path: "/a?b" holds what a path must not;
     give visible ASCII characters without ? # " < > \
 --path /metrics => --path: "/metrics" is taken by the server itself; give another one, such as /mcp
---prices missing => --prices: "missing" cannot be read: no such file;
+--prices missing => --prices: no such file: "missing";
     give a file with a line MODEL INPUT OUTPUT for each model
 --prices token => --prices: "token", line 1: a line is MODEL INPUT OUTPUT, such as gpt-4o 2.50 10
 --state-dir %S/x => --state-dir: "%S/x" has a %, which only a unit of systemd replaces;
@@ -83,11 +83,21 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
     take the part before the @ out: the token goes into a header
 --install codex --transport sse --url http://x/sse => --transport sse: codex does not connect over HTTP+SSE;
     start the server with --transport http, and give --transport http and its /mcp as --url here
---install claude-desktop --url http://x/mcp => --url: the file of Claude Desktop has no servers over http;
-    add the URL in the app, under Settings, Connectors, or leave --url out
+--install claude-desktop --url http://x/mcp => --url: the URL must begin with https://;
+    only on this machine (127.0.0.1, localhost) http:// will do
+--install claude-desktop --transport sse --url https://x/sse => --transport sse: claude-desktop does not connect over HTTP+SSE;
+    start the server with --transport http, and give --transport http and its /mcp as --url here
+--connect http://x/mcp => --connect: the URL must begin with https://;
+    only on this machine (127.0.0.1, localhost) http:// will do
+--connect https://joe:hunter2@x/mcp => --connect: the URL holds a user name or password;
+    take the part before the @ out: the token goes into a header
+--connect https://x/mcp --tokens-file t => --tokens-file does not go with --connect, which only passes messages on to a server;
+    leave it out here
+--connect https://x/mcp --install zed => --install does not go with --connect, which only passes messages on to a server;
+    leave it out here
 --help netwrk => --help: "netwrk" is not a topic; did you mean network?
---help x => --help: "x" is not a topic; the topics are clients, call, fabric, patterns, runs, network,
-    access, oauth, proxy, service, security, limits, logs, metrics, errors, problems
+--help x => --help: "x" is not a topic; the topics are clients, call, tools, streaming, results, errors,
+    prompts, problems, fabric, patterns, runs, network, access, oauth, proxy, service, security, limits, logs, metrics
 "#;
 
 #[test]

@@ -3,7 +3,7 @@
 use super::flags::{FLAGS, VARIABLES};
 use super::*;
 use crate::clients::NAMES;
-use crate::config::{LogLevel, MODEL_VARIABLE, Transport};
+use crate::config::{LogLevel, Transport};
 use std::time::Duration;
 
 mod commands;
@@ -32,10 +32,9 @@ fn parse_with(args: &str, vars: Vars<'_>) -> Result<Command, ExitReason> {
         Some("binary") => Ok("secr\u{1}et".to_owned()),
         _ => Err(io::Error::new(io::ErrorKind::NotFound, "no such file")),
     };
-    let is_model = |name: &&(&str, &str)| name.0.starts_with(MODEL_VARIABLE);
-    let models = vars.iter().filter(is_model);
-    let models = models.map(|(name, value)| (name.to_string(), OsString::from(value)));
-    parse(args, &env, &models.collect::<Vec<_>>(), &read)
+    let named = vars.iter().filter(|(_, value)| !value.is_empty());
+    let named = named.map(|(name, value)| (name.to_string(), OsString::from(value)));
+    parse(args, &env, &named.collect::<Vec<_>>(), &read)
 }
 
 fn config_with(args: &str, vars: Vars<'_>) -> Config {
@@ -262,7 +261,7 @@ FABRIC_API_KEY=hunter2 x => HEADER
 FABRIC_MCP_AUTH_TOKEN=hunter2é => HEADER
 FABRIC_MCP_AUTH_TOKEN_FILE=binary => HEADER
 FABRIC_MCP_AUTH_TOKEN_FILE=empty => "empty" is empty; put the token into it
-FABRIC_MCP_AUTH_TOKEN_FILE=nowhere => "nowhere" cannot be read: no such file;
+FABRIC_MCP_AUTH_TOKEN_FILE=nowhere => no such file: "nowhere";
     give a file that holds the token
 "#;
 
@@ -427,6 +426,26 @@ fn what_is_odd_but_not_wrong_becomes_a_warning() {
         ]
     );
     assert_eq!(short.http.token.unwrap().expose(), "0123456789abcde");
+    let placeholder = config_with("", &[("FABRIC_MCP_AUTH_TOKEN", "${FABRIC_MCP_AUTH_TOKEN}")]);
+    assert_eq!(
+        placeholder.warnings,
+        [
+            "FABRIC_MCP_AUTH_TOKEN: the token reads like a placeholder that nothing has replaced, and may be guessed; put \
+          the token itself there."
+        ]
+    );
+    let unknown =
+        ["TRANSPRT", "API_KEY", "TOKENS", "NONSENSE"].map(|name| format!("FABRIC_MCP_{name}"));
+    let unknown: Vec<(&str, &str)> = unknown.iter().map(|name| (&**name, "x")).collect();
+    assert_eq!(
+        config_with("", &unknown).warnings,
+        [
+            "FABRIC_MCP_TRANSPRT is no variable of fabric-mcp; did you mean FABRIC_MCP_TRANSPORT?",
+            "FABRIC_MCP_API_KEY is no variable of fabric-mcp; did you mean FABRIC_API_KEY?",
+            "FABRIC_MCP_TOKENS is no variable of fabric-mcp; did you mean FABRIC_MCP_TOKENS_FILE?",
+            "FABRIC_MCP_NONSENSE is no variable of fabric-mcp; fabric-mcp --help lists them."
+        ]
+    );
     let demo = config_with(
         "--demo --fabric-url http://fabric",
         &[("FABRIC_API_KEY", "k")],

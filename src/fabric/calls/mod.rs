@@ -433,17 +433,20 @@ fn is_unreadable(error: &Error) -> bool {
 
 /// The error for an unknown pattern: with the names that it may be a misspelling of, else with what a search for it finds.
 pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
+    if names.is_empty() {
+        return Error::of(Kind::PatternNotFound, Cause::NoPatterns, &[]);
+    }
     let wanted = name.as_str();
     let meant = names::closest(wanted, names).into_iter();
     let meant: Vec<&str> = meant
         .filter(|known| names::is_misspelled(wanted, known))
         .collect();
-    let all = format!("List the patterns to see all {} names.", names.len());
+    let all = "fabric_list_patterns has them all.";
     let hint = if meant.is_empty() {
         let index = Index::build(names.iter().map(|name| (name, "")));
         let found = index.search(wanted, MOST_FOUND).hits;
         match found.is_empty() {
-            true => all,
+            true => all.to_owned(),
             false => format!(
                 "A search for this finds {}. If none of them does the task, describe it as query of fabric_list_patterns.",
                 names::in_quotes(found.iter().map(|card| card.name.as_str()), "and")
@@ -548,7 +551,7 @@ impl EventRelay<'_> {
                 *content = sanitize(&self.client.without_key(content));
                 if self.failed.is_none() {
                     let said = match content.as_str() {
-                        "" => "no reason given",
+                        "" => "It gave no reason: look into its own log.",
                         content => content,
                     };
                     let detail = format!("Fabric could not run the pattern. {said}");

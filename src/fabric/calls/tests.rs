@@ -280,8 +280,10 @@ fn a_pattern_that_is_not_listed_is_not_found() {
     assert_eq!(error.kind, Kind::PatternNotFound);
     assert_eq!(
         error.detail,
-        "Fabric has no pattern named \"sumarize\". Did you mean \"summarize\"? List the patterns to see all 3 names."
+        "Fabric has no pattern named \"sumarize\". Did you mean \"summarize\"? fabric_list_patterns has them all."
     );
+    let none = not_found(&name("qqq"), &Names::default());
+    assert!(none.fix().contains("`fabric --updatepatterns`"), "{none}");
     // No typing error: what a search for it finds.
     let error = client
         .pattern(&name("shorten_paper"), &no_wait())
@@ -294,7 +296,7 @@ fn a_pattern_that_is_not_listed_is_not_found() {
     let error = client.pattern(&name("qqq"), &no_wait()).unwrap_err();
     assert_eq!(
         error.detail,
-        "Fabric has no pattern named \"qqq\". List the patterns to see all 3 names."
+        "Fabric has no pattern named \"qqq\". fabric_list_patterns has them all."
     );
     let error = client
         .apply(&name("nope"), "", &BTreeMap::new(), &no_wait())

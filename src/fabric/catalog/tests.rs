@@ -144,10 +144,8 @@ fn a_large_list_is_read_whole_with_few_requests_at_once() {
     assert_eq!(names_of(&catalog.snapshot(&no_wait()).unwrap()), names);
     let requests = fabric.requests();
     let of_patterns = |line: &str| line.starts_with("GET /patterns/p");
-    assert_eq!(
-        requests.iter().filter(|r| of_patterns(&r.line)).count(),
-        250
-    );
+    let found = requests.iter().filter(|r| of_patterns(&r.line)).count();
+    assert_eq!(found, 250);
     assert!(requests.iter().all(|r| r.connection < CATALOG_REQUESTS));
     // One that goes away fails the refresh, without a request for every pattern.
     let known = names.iter().map(String::as_str).collect();
@@ -233,9 +231,7 @@ fn a_card_follows_its_text() {
     let (_fabric, _, catalog) = fabric(&["a"]);
     let purpose = |text: &str| catalog.card("a", text).purpose;
     for what in ["rocks", "mines"] {
-        assert_eq!(
-            purpose(&format!("# PURPOSE\nYou extract {what} from maps.")),
-            format!("Extract {what} from maps.")
-        );
+        let found = purpose(&format!("# PURPOSE\nYou extract {what} from maps."));
+        assert_eq!(found, format!("Extract {what} from maps."));
     }
 }

@@ -33,6 +33,7 @@ pub(super) use response::{FabricResponse, Media};
 use crate::agent::{self, Lookups};
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT};
 use crate::logging;
+use crate::text::is_placeholder;
 
 /// Delays before the retries of a GET; a run is never retried.
 const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
@@ -165,6 +166,12 @@ impl Client {
     /// Fabric's URL, without user-info and final slash.
     pub(crate) fn url(&self) -> &str {
         &self.settings.url
+    }
+
+    /// Whether a placeholder was given as the API key.
+    fn has_placeholder(&self) -> bool {
+        let key = self.settings.api_key.as_ref();
+        key.is_some_and(|key| is_placeholder(key.expose()))
     }
 
     /// Redacts the API key, which may not look like a key. Keys of up to 3 bytes stay: replacing them would garble the
@@ -420,6 +427,7 @@ impl<'c> Attempt<'c> {
         };
         let cause = match status {
             401 | 403 if self.client.key.is_none() => Cause::KeyMissing,
+            401 | 403 if self.client.has_placeholder() => Cause::KeyPlaceholder,
             401 | 403 => Cause::KeyRefused,
             300..=399 => Cause::Redirect,
             404 => Cause::NotFound,

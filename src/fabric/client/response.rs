@@ -60,8 +60,10 @@ impl FabricResponse<'_> {
         loop {
             if self.length.unwrap_or(0).max(bytes.len() as u64) > limit {
                 let (call, limit) = (&self.call, limit >> 20);
-                let detail =
-                    format!("Fabric's answer to {call} has more than {limit} MiB, the limit.");
+                let detail = format!(
+                    "Fabric's answer to {call} has more than {limit} MiB, the limit. Check whether FABRIC_BASE_URL names \
+                     Fabric itself."
+                );
                 return Err(Error::new(Kind::ResponseTooLarge, detail));
             }
             let most = (limit + 1 - bytes.len() as u64).min(PIECE);

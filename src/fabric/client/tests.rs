@@ -33,7 +33,7 @@ fn a_private_authority_is_read_at_the_start_but_only_for_https() {
     assert_eq!(with("http://h", &missing), Ok(()));
     assert_eq!(
         with("https://h", &missing).unwrap_err(),
-        "SSL_CERT_FILE: cannot read /no/such/file.pem: entity not found"
+        "SSL_CERT_FILE: no such file: \"/no/such/file.pem\"; give a PEM file with the certificates to trust"
     );
     std::fs::write(&file, "no certificate").unwrap();
     let empty = with("https://h", &file);

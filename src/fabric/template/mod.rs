@@ -140,7 +140,8 @@ pub(super) fn is_plain(text: &str) -> bool {
 /// A plain pattern with variables and input put in, each token once. What they hold stays as it is.
 ///
 /// # Errors
-/// [`Kind::InvalidRequest`]: the pattern is not plain, a variable is missing, or the text exceeds [`MAX_MESSAGE`].
+/// [`Kind::InvalidRequest`]: the pattern is not plain, or the text exceeds [`MAX_MESSAGE`]. [`Kind::FabricInternal`], as
+/// from a Fabric and in its words: a variable is missing.
 pub(crate) fn rendered(
     pattern: &str,
     text: &str,
@@ -157,7 +158,8 @@ pub(crate) fn rendered(
     };
     let refused = |detail| Err(Error::new(Kind::InvalidRequest, detail));
     if let Some((_, missing)) = tokens(&own).find(|(_, name)| value(name).is_none()) {
-        return refused(format!("missing required variable: {missing}"));
+        let detail = format!("missing required variable: {missing}");
+        return Err(Error::new(Kind::FabricInternal, detail));
     }
     let rendered = filled(&own, value);
     if rendered.len() > MAX_MESSAGE {

@@ -27,13 +27,16 @@ fn gated() -> (
     (handler, has_begun, go)
 }
 
-/// An echoing server with this limit on connections.
-fn places(max_connections: usize) -> HttpServer {
+/// A server with this limit on connections.
+fn limited(
+    max_connections: usize,
+    handler: impl Fn(Exchange<'_>) + Send + Sync + 'static,
+) -> HttpServer {
     let limits = HttpLimits {
         max_connections,
         ..HttpLimits::default()
     };
-    server(limits, echo)
+    server(limits, handler)
 }
 
 /// Waits until every connection can be evicted: a client may get its answer before the thread is done with the request.
@@ -48,7 +51,7 @@ fn all_at_rest(server: &HttpServer) {
 #[test]
 fn at_the_cap_the_longest_idle_connection_is_evicted() {
     // And a place in reserve.
-    let server = places(3);
+    let server = limited(3, echo);
     let mut clients: Vec<_> = (0..4).map(|_| connect(&server)).collect();
     for client in &mut clients {
         ask(client, "hello");
@@ -72,21 +75,13 @@ fn at_the_cap_the_longest_idle_connection_is_evicted() {
 
 #[test]
 fn a_client_that_does_not_read_an_unadmitted_answer_is_evicted() {
-    let server = server(
-        HttpLimits {
-            max_connections: 2,
-            ..HttpLimits::default()
-        },
-        |exchange| match exchange.head().path() {
-            "/large" => exchange.respond(200, &[], &[&vec![b'x'; 64 << 20]]),
-            _ => echo(exchange),
-        },
-    );
+    let server = limited(2, |exchange| match exchange.head().path() {
+        "/large" => exchange.respond(200, &[], &[&vec![b'x'; 64 << 20]]),
+        _ => echo(exchange),
+    });
     let mut deaf: Vec<_> = (0..3).map(|_| connect(&server)).collect();
     for client in &mut deaf {
-        client
-            .write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
-            .unwrap();
+        get(client, "/large");
         // The response has begun, and more of it than the socket buffers hold is unread.
         until(client, "\r\n\r\n");
     }
@@ -97,34 +92,25 @@ fn a_client_that_does_not_read_an_unadmitted_answer_is_evicted() {
 #[test]
 fn beyond_those_held_there_is_always_room_for_a_short_answer() {
     let (handler, has_begun, go) = gated();
-    let server = server(
-        HttpLimits {
-            max_connections: 2,
-            ..HttpLimits::default()
-        },
-        move |exchange| match exchange.head().path() {
-            "/unread" => echo(exchange),
-            _ => handler(exchange),
-        },
-    );
+    let server = limited(2, move |exchange| match exchange.head().path() {
+        "/unread" => echo(exchange),
+        _ => handler(exchange),
+    });
     let mut busy: Vec<_> = (0..2).map(|_| connect(&server)).collect();
     for client in &mut busy {
         ask(client, "busy");
         has_begun.recv_timeout(PATIENCE).unwrap();
     }
     // Other connections keep arriving, but only evict each other.
-    let _slow: Vec<_> = (0..100)
-        .map(|_| {
-            let mut client = connect(&server);
-            client.write_all(b"G").unwrap();
-            client
-        })
-        .collect();
+    let begin = || {
+        let mut client = connect(&server);
+        client.write_all(b"G").unwrap();
+        client
+    };
+    let _slow: Vec<_> = (0..100).map(|_| begin()).collect();
     for _ in 0..50 {
         let mut client = connect(&server);
-        client
-            .write_all(b"GET /unread HTTP/1.1\r\nHost: a\r\n\r\n")
-            .unwrap();
+        get(&mut client, "/unread");
         assert_eq!(response(&mut client).1, "unread");
         ask(&mut client, "one too many");
         assert_status(&response(&mut client).0, 503);
@@ -140,53 +126,36 @@ fn beyond_those_held_there_is_always_room_for_a_short_answer() {
 
 #[test]
 fn held_connections_can_be_evicted_again_however_they_end() {
-    let server = server(
-        HttpLimits {
-            max_connections: 2,
-            ..HttpLimits::default()
-        },
-        |exchange| {
-            let held = exchange.hold();
-            match exchange.head().path() {
-                "/panic" => panic!("while the connection is held"),
-                "/aborted" => drop(exchange.defer().stream(&[])),
-                "/finished" => exchange.defer().stream(&[]).finish().unwrap(),
-                "/put-off" => exchange.defer().respond(200, &[], &[b"ok"]),
-                "/forgotten" => drop(exchange.defer()),
-                _ => exchange.respond(if held { 200 } else { 503 }, &[], &[b""]),
-            }
-        },
-    );
-    for path in [
-        "/panic",
-        "/aborted",
-        "/finished",
-        "/put-off",
-        "/forgotten",
-        "/",
-    ]
-    .repeat(3)
-    {
+    let server = limited(2, |exchange| {
+        let held = exchange.hold();
+        match exchange.head().path() {
+            "/panic" => panic!("while the connection is held"),
+            "/aborted" => drop(exchange.defer().stream(&[])),
+            "/finished" => exchange.defer().stream(&[]).finish().unwrap(),
+            "/put-off" => exchange.defer().respond(200, &[], &[b"ok"]),
+            "/forgotten" => drop(exchange.defer()),
+            _ => exchange.respond(if held { 200 } else { 503 }, &[], &[b""]),
+        }
+    });
+    let paths = "/panic /aborted /finished /put-off /forgotten / ".repeat(3);
+    for path in paths.split_whitespace() {
         let mut client = connect(&server);
         let close = "Connection: close\r\n";
-        client
-            .write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{close}\r\n").as_bytes())
-            .unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{close}\r\n");
+        client.write_all(request.as_bytes()).unwrap();
         let _ = client.read_to_end(&mut Vec::new());
     }
     all_at_rest(&server);
     let (mut one, mut two) = (connect(&server), connect(&server));
     for client in [&mut one, &mut two] {
-        client
-            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-            .unwrap();
+        get(client, "/");
         assert_status(&response(client).0, 200);
     }
 }
 
 #[test]
 fn a_flood_of_silent_connections_does_not_keep_others_out() {
-    let server = places(8);
+    let server = limited(8, echo);
     let _silent: Vec<_> = (0..300).map(|_| connect(&server)).collect();
     works(&server);
     assert!(server.connections() <= 10, "{}", server.connections());
@@ -223,13 +192,11 @@ fn errors_of_accept_are_waited_out() {
 #[test]
 fn a_thread_that_cannot_be_had_costs_one_connection() {
     // More address space than exists.
-    let server = server(
-        HttpLimits {
-            stack_size: 1 << 47,
-            ..HttpLimits::default()
-        },
-        echo,
-    );
+    let limits = HttpLimits {
+        stack_size: 1 << 47,
+        ..HttpLimits::default()
+    };
+    let server = server(limits, echo);
     for _ in 0..3 {
         assert!(ended(&mut connect(&server)));
     }
@@ -255,16 +222,12 @@ fn draining_lets_requests_end_and_closes_idle_connections() {
         assert!(begun.elapsed() < PATIENCE, "only the busy one is left");
         thread::yield_now();
     }
-    assert!(
-        TcpStream::connect(server.local_addr()).is_err(),
-        "the port is free"
-    );
+    let connected = TcpStream::connect(server.local_addr());
+    assert!(connected.is_err(), "the port is free");
     go.send(()).unwrap();
     let (head, body) = response(&mut busy);
-    assert!(
-        head.contains("\r\nConnection: close\r\n") && body == "busy",
-        "{head}"
-    );
+    assert!(head.contains("\r\nConnection: close\r\n"), "{head}");
+    assert_eq!(body, "busy");
     assert!(ended(&mut busy));
     assert_eq!(server.drain(Instant::now() + PATIENCE), 0);
 }
@@ -297,11 +260,8 @@ fn a_dropped_server_leaves_nothing_behind() {
 fn those_who_connect_at_once_wait_in_the_kernel_and_not_for_its_next_try() {
     // Nobody accepts: connections within the backlog succeed at once; one beyond it takes a second or more.
     let server = HttpServer::bind("127.0.0.1:0", HttpLimits::default()).unwrap();
-    let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn")
-        .unwrap()
-        .trim()
-        .parse::<usize>()
-        .unwrap();
+    let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+    let most: usize = most.trim().parse().unwrap();
     let connect = || TcpStream::connect_timeout(&server.local_addr(), Duration::from_millis(500));
     let connected: Vec<_> = (0..most.min(300)).map(|_| connect().unwrap()).collect();
     server.serve(Arc::new(By(echo))).unwrap();

@@ -16,6 +16,7 @@ use super::server::accept_loop;
 use super::{EventStream, Exchange, Handler, HttpServer, Rejection};
 use crate::account::Accounts;
 use crate::config::HttpLimits;
+use crate::fabric::fixture::need_loopback;
 
 /// Longer than anything takes that happens at all.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -33,6 +34,7 @@ pub(super) fn server(
     limits: HttpLimits,
     handler: impl Fn(Exchange<'_>) + Send + Sync + 'static,
 ) -> HttpServer {
+    need_loopback();
     let server = HttpServer::bind("127.0.0.1:0", limits).unwrap();
     server.serve(Arc::new(By(handler))).unwrap();
     server
@@ -95,12 +97,8 @@ fn until(client: &mut TcpStream, end: &str) -> String {
     let mut text = Vec::new();
     while !text.ends_with(end.as_bytes()) {
         let mut byte = [0];
-        assert_eq!(
-            client.read(&mut byte).unwrap(),
-            1,
-            "the end after {:?}",
-            String::from_utf8_lossy(&text)
-        );
+        let shown = String::from_utf8_lossy(&text);
+        assert_eq!(client.read(&mut byte).unwrap(), 1, "{shown:?}");
         text.push(byte[0]);
     }
     String::from_utf8(text).unwrap()
@@ -112,6 +110,11 @@ pub(super) fn ask(client: &mut TcpStream, body: &str) {
         body.len()
     );
     client.write_all((head + body).as_bytes()).unwrap();
+}
+
+fn get(client: &mut TcpStream, path: &str) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.write_all(request.as_bytes()).unwrap();
 }
 
 /// One request that must succeed, on a new connection.
@@ -148,99 +151,94 @@ fn ended(client: &mut TcpStream) -> bool {
 fn ambiguous_requests_are_refused() {
     let server = server(HttpLimits::default(), echo);
     let post = |headers: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{headers}\r\n").into_bytes();
-    let get = |line: &str| format!("{line}\r\nHost: a\r\n\r\n").into_bytes();
+    let line = |line: &str| format!("{line}\r\nHost: a\r\n\r\n").into_bytes();
     let many = |count: usize| post(&"X-Many: 1\r\n".repeat(count - 1));
-    let cases: Vec<(Vec<u8>, u16)> = vec![
-        (post("Content-Length: -5\r\n"), 400),
-        (post("Content-Length: +5\r\n"), 400),
-        (post("Content-Length: 0x5\r\n"), 400),
-        (post("Content-Length: \r\n"), 400),
-        (post("Content-Length: 5, 5\r\n"), 400),
-        (post("Content-Length: 5\r\nContent-Length: 5\r\n"), 400),
-        (post("Content-Length: 5\r\nContent-Length: 6\r\n"), 400),
+    let (length, chunked) = ("Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n");
+    let long = "a".repeat(16 << 10);
+    let cases: [(u16, Vec<Vec<u8>>); 6] = [
         (
-            post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"),
             400,
+            vec![
+                post("Content-Length: -5\r\n"),
+                post("Content-Length: +5\r\n"),
+                post("Content-Length: 0x5\r\n"),
+                post("Content-Length: \r\n"),
+                post("Content-Length: 5, 5\r\n"),
+                post("Content-Length: 5\r\nContent-Length: 5\r\n"),
+                post("Content-Length: 5\r\nContent-Length: 6\r\n"),
+                post(&format!("{length}{chunked}")),
+                post(&format!("{chunked}{length}")),
+                post("Transfer-Encoding : chunked\r\n"),
+                post("Transfer-Encoding:\x0bchunked\r\n"),
+                b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n".into(),
+                post("X-Folded: a\r\n b\r\n"),
+                post(": nameless\r\n"),
+                post("no colon\r\n"),
+                post("X-Bare-Cr: a\rb\r\n"),
+                post("X-Nul: a\0b\r\n"),
+                post("X-Umlaut: ä\r\n"),
+                post("X-Ümlaut: a\r\n"),
+                b"GET / HTTP/1.1\r\nHost: a\r\nX: \xff\r\n\r\n".into(),
+                b"GET / HTTP/1.1\nHost: a\n\n".into(),
+                b"GET / HTTP/1.1\r\nHost: a\n\r\n".into(),
+                b"GET / HTTP/1.1\r\n\r\n".into(),
+                b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n".into(),
+                b"GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n".into(),
+                b"GET /\r\n".into(),
+                b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n".into(),
+                b"\r\n\r\n\r\n".into(),
+                line("GET / HTTP/1.1 "),
+                line("GET  / HTTP/1.1"),
+                line("GET / http/1.1"),
+                line("GET / HTTP/11"),
+                line("get / HTTP/1.1"),
+                line("Get / HTTP/1.1"),
+                line("G@T / HTTP/1.1"),
+                line("GET /ä HTTP/1.1"),
+                line("GET /#part HTTP/1.1"),
+                line("GET * HTTP/1.1"),
+                line("GET a/b HTTP/1.1"),
+                line("GET http:///b HTTP/1.1"),
+                line("GET http://a?b HTTP/1.1"),
+                line("CONNECT a:80 HTTP/1.1"),
+            ],
+        ),
+        (414, vec![line(&format!("GET /{long} HTTP/1.1"))]),
+        (417, vec![post("Expect: the unexpected\r\n")]),
+        (
+            431,
+            vec![
+                many(101),
+                many(100_000),
+                post(&format!("X-Long: {long}\r\n")),
+            ],
         ),
         (
-            post("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"),
-            400,
-        ),
-        (post("Transfer-Encoding: gzip, chunked\r\n"), 501),
-        (post("Transfer-Encoding: identity\r\n"), 501),
-        (
-            post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"),
             501,
-        ),
-        (post("Transfer-Encoding : chunked\r\n"), 400),
-        (post("Transfer-Encoding:\x0bchunked\r\n"), 400),
-        (
-            b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(),
-            400,
-        ),
-        (post("Expect: the unexpected\r\n"), 417),
-        (post("X-Folded: a\r\n b\r\n"), 400),
-        (post(": nameless\r\n"), 400),
-        (post("no colon\r\n"), 400),
-        (post("X-Bare-Cr: a\rb\r\n"), 400),
-        (post("X-Nul: a\0b\r\n"), 400),
-        (post("X-Umlaut: ä\r\n"), 400),
-        (post("X-Ümlaut: a\r\n"), 400),
-        (
-            b"GET / HTTP/1.1\r\nHost: a\r\nX: \xff\r\n\r\n".to_vec(),
-            400,
-        ),
-        (b"GET / HTTP/1.1\nHost: a\n\n".to_vec(), 400),
-        (b"GET / HTTP/1.1\r\nHost: a\n\r\n".to_vec(), 400),
-        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), 400),
-        (
-            b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n".to_vec(),
-            400,
+            vec![
+                post("Transfer-Encoding: gzip, chunked\r\n"),
+                post("Transfer-Encoding: identity\r\n"),
+                post(&chunked.repeat(2)),
+            ],
         ),
         (
-            b"GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n".to_vec(),
-            400,
+            505,
+            vec![
+                line("GET / HTTP/2.0"),
+                line("GET / HTTP/1.2"),
+                line("GET / HTTP/0.9"),
+                b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".into(),
+            ],
         ),
-        (b"GET /\r\n".to_vec(), 400),
-        (
-            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n".to_vec(),
-            400,
-        ),
-        (b"\r\n\r\n\r\n".to_vec(), 400),
-        (get("GET / HTTP/2.0"), 505),
-        (get("GET / HTTP/1.2"), 505),
-        (get("GET / HTTP/0.9"), 505),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), 505),
-        (get("GET / HTTP/1.1 "), 400),
-        (get("GET  / HTTP/1.1"), 400),
-        (get("GET / http/1.1"), 400),
-        (get("GET / HTTP/11"), 400),
-        (get("get / HTTP/1.1"), 400),
-        (get("Get / HTTP/1.1"), 400),
-        (get("G@T / HTTP/1.1"), 400),
-        (get("GET /ä HTTP/1.1"), 400),
-        (get("GET /#part HTTP/1.1"), 400),
-        (get("GET * HTTP/1.1"), 400),
-        (get("GET a/b HTTP/1.1"), 400),
-        (get("GET http:///b HTTP/1.1"), 400),
-        (get("GET http://a?b HTTP/1.1"), 400),
-        (get("CONNECT a:80 HTTP/1.1"), 400),
-        (many(101), 431),
-        (many(100_000), 431),
-        (post(&format!("X-Long: {}\r\n", "a".repeat(16 << 10))), 431),
-        (get(&format!("GET /{} HTTP/1.1", "a".repeat(16 << 10))), 414),
     ];
-    for (bytes, status) in cases {
-        let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).into_owned();
-        let answer = talk(&server, &bytes);
-        assert!(
-            answer.starts_with(&format!("HTTP/1.1 {status} ")),
-            "{shown:?}: not {status}: {answer:?}"
-        );
-        assert!(
-            answer.contains("\r\nConnection: close\r\n"),
-            "{shown:?}: {answer:?}"
-        );
+    for (status, requests) in cases {
+        for bytes in requests {
+            let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).into_owned();
+            let answer = talk(&server, &bytes);
+            let is_it = answer.starts_with(&format!("HTTP/1.1 {status} "));
+            let closes = answer.contains("\r\nConnection: close\r\n");
+            assert!(is_it && closes, "{shown:?}: not {status}: {answer:?}");
+        }
     }
     works(&server);
 }
@@ -293,20 +291,14 @@ fn unusual_but_unambiguous_requests_are_served() {
 fn http_1_0_closes_unless_asked_to_keep_the_connection() {
     let server = server(HttpLimits::default(), echo);
     let answer = talk(&server, b"GET / HTTP/1.0\r\n\r\n");
-    assert!(
-        answer.starts_with("HTTP/1.0 200 OK\r\n") && !answer.contains("Connection"),
-        "{answer}"
-    );
+    assert!(answer.starts_with("HTTP/1.0 200 OK\r\n"), "{answer}");
+    assert!(!answer.contains("Connection"), "{answer}");
     let mut client = connect(&server);
     for _ in 0..2 {
-        client
-            .write_all(b"GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n")
-            .unwrap();
-        assert!(
-            response(&mut client)
-                .0
-                .contains("\r\nConnection: keep-alive\r\n")
-        );
+        let request = b"GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n";
+        client.write_all(request).unwrap();
+        let head = response(&mut client).0;
+        assert!(head.contains("\r\nConnection: keep-alive\r\n"));
     }
 }
 
@@ -332,13 +324,10 @@ fn pipelined_requests_are_answered_in_order() {
     let mut all = Vec::new();
     for i in 0..300 {
         let body = format!("{i}").repeat(i % 7);
-        all.extend(
-            format!(
-                "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}",
-                body.len()
-            )
-            .bytes(),
-        );
+        let length = body.len();
+        let request =
+            format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}");
+        all.extend(request.bytes());
     }
     client.write_all(&all).unwrap();
     for i in 0..300 {
@@ -384,10 +373,8 @@ fn bad_chunks_are_refused() {
         (&*trailers, 413),
     ] {
         let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
-        assert_status(
-            &talk(&server, (head.to_owned() + chunks).as_bytes()),
-            status,
-        );
+        let request = head.to_owned() + chunks;
+        assert_status(&talk(&server, request.as_bytes()), status);
     }
     works(&server);
 }
@@ -407,9 +394,8 @@ fn a_promised_body_costs_nothing_before_it_arrives() {
     }
     // Within the limit, but never sent completely.
     let mut client = connect(&server);
-    client
-        .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8388608\r\n\r\nstart")
-        .unwrap();
+    let request = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8388608\r\n\r\nstart";
+    client.write_all(request).unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     assert_status(&rest(&mut client), 400);
     works(&server);
@@ -435,19 +421,17 @@ fn flood(server: &HttpServer, head: &[u8], piece: &[u8], most: usize) -> (String
 #[test]
 fn endless_input_is_cut_off_and_the_answer_is_seen() {
     let server = server(HttpLimits::default(), echo);
-    let (answer, sent) = flood(
-        &server,
-        b"GET / HTTP/1.1\r\nHost: a\r\nX: ",
-        &[b'a'; 1 << 16],
-        300 << 20,
-    );
-    assert_status(&answer, 431);
-    assert!(sent < 100 << 20, "{sent}");
-    let head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let chunk = format!("10000\r\n{}\r\n", "x".repeat(1 << 16));
-    let (answer, sent) = flood(&server, head, chunk.as_bytes(), 300 << 20);
-    assert_status(&answer, 413);
-    assert!(sent < 100 << 20, "{sent}");
+    let endless = "a".repeat(1 << 16);
+    let chunk = format!("10000\r\n{endless}\r\n");
+    let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (head, piece, status) in [
+        ("GET / HTTP/1.1\r\nHost: a\r\nX: ", endless, 431),
+        (chunked, chunk, 413),
+    ] {
+        let (answer, sent) = flood(&server, head.as_bytes(), piece.as_bytes(), 300 << 20);
+        assert_status(&answer, status);
+        assert!(sent < 100 << 20, "{sent}");
+    }
     works(&server);
 }
 
@@ -459,10 +443,8 @@ fn an_answer_before_the_body_is_seen_by_a_client_that_sends_on() {
     request.resize(request.len() + (4 << 20), b'x');
     let answer = talk(&server, &request);
     assert_status(&answer, 200);
-    assert!(
-        answer.contains("\r\nConnection: close\r\n") && answer.ends_with("unread"),
-        "{answer}"
-    );
+    assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
+    assert!(answer.ends_with("unread"), "{answer}");
 }
 
 #[test]
@@ -470,9 +452,8 @@ fn a_small_unread_body_is_skipped() {
     let server = server(HttpLimits::default(), echo);
     let mut client = connect(&server);
     for _ in 0..3 {
-        client
-            .write_all(b"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello")
-            .unwrap();
+        let request = b"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello";
+        client.write_all(request).unwrap();
         assert_eq!(response(&mut client).1, "unread");
     }
 }
@@ -487,10 +468,8 @@ fn a_client_that_expects_100_gets_it_when_the_body_is_read() {
     };
     let mut client = connect(&server);
     client.write_all(head("/", 5).as_bytes()).unwrap();
-    assert_eq!(
-        until(&mut client, "\r\n\r\n"),
-        "HTTP/1.1 100 Continue\r\n\r\n"
-    );
+    let interim = until(&mut client, "\r\n\r\n");
+    assert_eq!(interim, "HTTP/1.1 100 Continue\r\n\r\n");
     client.write_all(b"hello").unwrap();
     assert_eq!(response(&mut client).1, "hello");
     client.write_all(head("/", 9 << 20).as_bytes()).unwrap();
@@ -506,9 +485,8 @@ fn a_client_that_expects_100_gets_it_when_the_body_is_read() {
 fn drip(server: &HttpServer, start: &[u8], drip: u8) -> String {
     let mut client = connect(server);
     client.write_all(start).unwrap();
-    client
-        .set_read_timeout(Some(Duration::from_millis(5)))
-        .unwrap();
+    let moment = Some(Duration::from_millis(5));
+    client.set_read_timeout(moment).unwrap();
     let (mut answer, begin) = (Vec::new(), Instant::now());
     loop {
         assert!(begin.elapsed() < PATIENCE, "still dripping");
@@ -529,25 +507,20 @@ fn drip(server: &HttpServer, start: &[u8], drip: u8) -> String {
 #[test]
 fn slow_heads_and_slow_bodies_are_dropped_at_a_deadline_of_the_whole() {
     let short = Duration::from_millis(300);
-    let server = server(
-        HttpLimits {
-            head_timeout: short,
-            body_timeout: short,
-            ..HttpLimits::default()
-        },
-        echo,
-    );
-    assert_status(&drip(&server, b"GET / HTTP/1.1\r\nX: ", b'x'), 408);
-    assert_status(
-        &drip(
-            &server,
-            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999\r\n\r\n",
-            b'x',
-        ),
-        408,
-    );
-    let chunked = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;";
-    assert_status(&drip(&server, chunked, b'x'), 408);
+    let limits = HttpLimits {
+        head_timeout: short,
+        body_timeout: short,
+        ..HttpLimits::default()
+    };
+    let server = server(limits, echo);
+    let post = "POST / HTTP/1.1\r\nHost: a\r\n";
+    for start in [
+        "GET / HTTP/1.1\r\nX: ".to_owned(),
+        format!("{post}Content-Length: 99999\r\n\r\n"),
+        format!("{post}Transfer-Encoding: chunked\r\n\r\n1;"),
+    ] {
+        assert_status(&drip(&server, start.as_bytes(), b'x'), 408);
+    }
     works(&server);
 }
 
@@ -598,10 +571,8 @@ fn a_handler_that_panics_or_stays_silent_costs_one_connection() {
         }
     });
     for path in ["/panic", "/silent"] {
-        let answer = talk(
-            &server,
-            format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes(),
-        );
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let answer = talk(&server, request.as_bytes());
         assert_status(&answer, 500);
         assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
     }

@@ -22,14 +22,9 @@ fn streams_are_exactly_these_bytes() {
     for _ in 0..2 {
         client.write_all(request("1.1").as_bytes()).unwrap();
         let head = until(&mut client, "\r\n\r\n");
-        assert!(
-            head.starts_with("HTTP/1.1 200 OK\r\n")
-                && head.ends_with("\r\nTransfer-Encoding: chunked\r\n\r\n")
-        );
-        assert!(
-            head.contains("\r\nContent-Type: text/event-stream\r\n"),
-            "{head}"
-        );
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        assert!(head.contains("\r\nContent-Type: text/event-stream\r\n"));
+        assert!(head.ends_with("\r\nTransfer-Encoding: chunked\r\n\r\n"));
         assert_eq!(
             until(&mut client, "\r\n0\r\n\r\n"),
             "f\r\ndata: {\"a\":1}\n\n\r\n1a\r\nevent: endpoint\ndata: /x\n\n\r\n3\r\n:\n\n\r\n\
@@ -38,15 +33,10 @@ fn streams_are_exactly_these_bytes() {
     }
     let answer = talk(&server, request("1.0").as_bytes());
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(
-        head.starts_with("HTTP/1.0 200 OK\r\n")
-            && !head.contains("chunked")
-            && !head.contains("Connection")
-    );
-    assert_eq!(
-        body,
-        "data: {\"a\":1}\n\nevent: endpoint\ndata: /x\n\n:\n\ndata: two parts\n\n"
-    );
+    assert!(head.starts_with("HTTP/1.0 200 OK\r\n"), "{head}");
+    assert!(!head.contains("chunked") && !head.contains("Connection"));
+    let events = "data: {\"a\":1}\n\nevent: endpoint\ndata: /x\n\n:\n\ndata: two parts\n\n";
+    assert_eq!(body, events);
 }
 
 #[test]
@@ -56,9 +46,7 @@ fn a_stream_that_is_kept_beyond_its_handler_is_cut() {
         hand_over.send(exchange.defer().stream(&SSE)).unwrap()
     });
     let mut client = connect(&server);
-    client
-        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        .unwrap();
+    get(&mut client, "/");
     let mut stream: EventStream = handed.recv_timeout(PATIENCE).unwrap();
     until(&mut client, "\r\n\r\n");
     assert_eq!(rest(&mut client), "");
@@ -82,13 +70,9 @@ fn a_response_can_be_given_by_another_thread_while_the_handler_waits() {
     });
     let mut client = connect(&server);
     for _ in 0..2 {
-        client
-            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-            .unwrap();
+        get(&mut client, "/");
         until(&mut client, "\r\n0\r\n\r\n");
-        client
-            .write_all(b"GET /sized HTTP/1.1\r\nHost: a\r\n\r\n")
-            .unwrap();
+        get(&mut client, "/sized");
         assert_eq!(response(&mut client).1, "one two");
     }
 }
@@ -120,10 +104,8 @@ fn a_closing_response_gives_back_the_place_while_the_handler_goes_on() {
         // What the client sends late does not destroy the answer.
         client.write_all(request.as_bytes()).unwrap();
         let answer = rest(&mut client);
-        assert!(
-            answer.contains("\r\nConnection: close\r\n") && answer.ends_with(end),
-            "{answer}"
-        );
+        assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
+        assert!(answer.ends_with(end), "{answer}");
         if path == "/" {
             assert_eq!(server.drain(Instant::now()), 0);
         }
@@ -138,23 +120,16 @@ fn a_client_that_left_is_noticed_while_nothing_is_sent() {
         let pipelined = exchange.head().path() == "/pipelined";
         let mut stream = exchange.defer().stream(&SSE);
         stream.event(&[b"here"]).unwrap();
+        let moment = Duration::from_millis(50);
+        let limit = if pipelined { moment } else { PATIENCE };
         let begin = Instant::now();
-        while !stream.gone()
-            && begin.elapsed()
-                < if pipelined {
-                    Duration::from_millis(50)
-                } else {
-                    PATIENCE
-                }
-        {
+        while !stream.gone() && begin.elapsed() < limit {
             thread::yield_now();
         }
         left.send(stream.gone()).unwrap();
     });
     let mut client = connect(&server);
-    client
-        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        .unwrap();
+    get(&mut client, "/");
     until(&mut client, "here\n\n\r\n");
     drop(client);
     assert!(has_left.recv_timeout(PATIENCE).unwrap());
@@ -188,12 +163,8 @@ fn a_client_that_never_reads_blocks_its_stream_for_the_write_timeout() {
         done.send((error, stream.finish().is_err())).unwrap();
     });
     let mut client = connect(&server);
-    client
-        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        .unwrap();
-    assert_eq!(
-        is_done.recv_timeout(PATIENCE).unwrap(),
-        (ErrorKind::TimedOut, true)
-    );
+    get(&mut client, "/");
+    let done = is_done.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(done, (ErrorKind::TimedOut, true));
     works(&server);
 }

@@ -56,11 +56,8 @@ fn the_envelope_is_checked_whatever_the_pipe_speaks() {
                 .replace("VERSION", &format!("\"{VERSION}\""))
                 .replace("CAPABILITIES", &format!("\"{CAPABILITIES}\""))
                 .replace("GOOD", &good);
-            assert_eq!(
-                pipe.say(&with_meta(method, &meta)),
-                *expected,
-                "{method} {meta}"
-            );
+            let found = pipe.say(&with_meta(method, &meta));
+            assert_eq!(found, *expected, "{method} {meta}");
         }
         // `clientInfo` is optional and may be anything; unknown keys are ignored.
         for more in [
@@ -131,11 +128,8 @@ fn eras_mix_on_one_pipe_in_every_order() {
         assert!(pipe.say(&initialize).contains(first.name()));
         let own = pipe.say(&legacy);
         assert_eq!(own, TestClient::speaking(first).say(&legacy));
-        assert_eq!(
-            pipe.say(&modern),
-            modern_answer,
-            "the handshake does not colour it"
-        );
+        let found = pipe.say(&modern);
+        assert_eq!(found, modern_answer, "the handshake does not colour it");
         assert_eq!(pipe.say("{"), TestClient::speaking(first).say("{"));
         assert_eq!(pipe.say(&legacy), own, "nor does it the other way round");
         let inside = with_meta(
@@ -233,10 +227,8 @@ fn headers_must_match_the_body() {
         assert_eq!(post(list, "", &mirror(given, method, None)), answer);
     }
     // Headers are checked before the method, also for an unknown one.
-    assert_eq!(
-        post("no/such", "", &mirror(good, Some(list), None)),
-        differs("Mcp-Method", "method")
-    );
+    let found = post("no/such", "", &mirror(good, Some(list), None));
+    assert_eq!(found, differs("Mcp-Method", "method"));
     for (method, field, value) in [
         ("tools/call", "name", "fabric_list_models"),
         ("prompts/get", "name", "summarize"),

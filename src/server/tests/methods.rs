@@ -58,17 +58,12 @@ fn initialize_without_a_version_changes_nothing() {
 #[test]
 fn before_any_handshake_only_ping_is_served() {
     let pipe = TestClient::new();
-    assert_eq!(
-        pipe.say(&request("ping")),
-        r#"{"jsonrpc":"2.0","id":1,"result":{}}"#
-    );
+    let found = pipe.say(&request("ping"));
+    assert_eq!(found, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
     let all = "tools/list tools/call prompts/list logging/setLevel subscriptions/listen no/such";
     for method in all.split(' ') {
-        assert_eq!(
-            pipe.say(&request(method)),
-            error(ID, -32602, USE_INITIALIZE),
-            "{method}"
-        );
+        let found = pipe.say(&request(method));
+        assert_eq!(found, error(ID, -32602, USE_INITIALIZE), "{method}");
     }
     assert_eq!(pipe.session.revision(), None);
 }
@@ -98,11 +93,8 @@ fn removed_and_unknown_methods_are_not_found() {
             gone.extend(["tasks/get", "tasks/cancel", "tasks/list", "tasks/result"]);
         }
         for method in gone {
-            assert_eq!(
-                pipe.say(&request_in(revision, method, "")),
-                not_found(method),
-                "{revision:?}"
-            );
+            let found = pipe.say(&request_in(revision, method, ""));
+            assert_eq!(found, not_found(method), "{revision:?}");
         }
     }
     // A method's name is shown shortened and without control characters.
@@ -111,10 +103,8 @@ fn removed_and_unknown_methods_are_not_found() {
         &format!("\\u001b[31m{}", "x".repeat(100)),
         "",
     );
-    assert_eq!(
-        TestClient::speaking(Revision::R2025_11_25).say(&long),
-        not_found(&format!("[31m{}", "x".repeat(60)))
-    );
+    let found = TestClient::speaking(Revision::R2025_11_25).say(&long);
+    assert_eq!(found, not_found(&format!("[31m{}", "x".repeat(60))));
 }
 
 #[test]
@@ -160,11 +150,8 @@ fn tools_are_listed_with_the_fields_each_revision_knows() {
             }
             assert_eq!(found, fields, "{revision:?}");
         }
-        assert_eq!(
-            pipe.say(&request_in(revision, "tools/list", r#""cursor":null"#)),
-            text,
-            "the same each time"
-        );
+        let found = pipe.say(&request_in(revision, "tools/list", r#""cursor":null"#));
+        assert_eq!(found, text, "the same each time");
     }
 }
 
@@ -425,11 +412,8 @@ fn the_log_level_belongs_to_the_legacy_connection() {
             let line = request_in(revision, "logging/setLevel", bad);
             assert_eq!(pipe.say(&line), error(ID, -32602, words), "{bad}");
         }
-        assert_eq!(
-            pipe.session.level().map(Level::name),
-            Some("emergency"),
-            "a refused level changes nothing"
-        );
+        let found = pipe.session.level().map(Level::name);
+        assert_eq!(found, Some("emergency"), "a refused level changes nothing");
     }
 }
 
@@ -457,11 +441,8 @@ fn subscriptions_are_acknowledged_with_the_supported_kinds() {
         r#""toolsListChanged":true,"resourceSubscriptions":["fabric://pattern/x"],"new":5 => "#,
     ] {
         let (asked, honoured) = case.split_once(" => ").expect("two parts");
-        assert_eq!(
-            say(&format!(r#""notifications":{{{asked}}}"#)),
-            acknowledged(honoured),
-            "{asked}"
-        );
+        let found = say(&format!(r#""notifications":{{{asked}}}"#));
+        assert_eq!(found, acknowledged(honoured), "{asked}");
     }
     for bad in [
         "",
@@ -495,9 +476,7 @@ fn cancelling_takes_an_id_and_ignores_everything_else() {
         ] {
             assert_eq!(say(ignored), "-", "{ignored}");
         }
-        assert_eq!(
-            pipe.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#),
-            "-"
-        );
+        let found = pipe.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#);
+        assert_eq!(found, "-");
     }
 }

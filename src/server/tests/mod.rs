@@ -72,6 +72,7 @@ impl Server {
                 state_dir: None,
             },
             lists: true,
+            run_note: None,
             accounts,
         })
     }
@@ -147,11 +148,8 @@ fn show(action: Action) -> String {
             let text = String::from_utf8(answer.body.into_bytes()).unwrap();
             assert!(!text.contains('\n'), "an answer is one line: {text}");
             serde_json::from_str::<serde::de::IgnoredAny>(&text).unwrap();
-            assert_eq!(
-                text.contains(r#""error":{"code":"#),
-                answer.code.is_some(),
-                "{text}"
-            );
+            let found = text.contains(r#""error":{"code":"#);
+            assert_eq!(found, answer.code.is_some(), "{text}");
             ["request_id", "instructions", "generated_at"]
                 .iter()
                 .fold(text, |text, key| masked(&text, key))

@@ -403,10 +403,8 @@ mod tests {
             ("gpt-x", "opnai", near),
             ("gpt-x", "ollama", other),
         ] {
-            assert_eq!(
-                unknown(&models, model, vendor),
-                Some(format!("{why}{ends}"))
-            );
+            let found = unknown(&models, model, vendor);
+            assert_eq!(found, Some(format!("{why}{ends}")));
         }
         assert_eq!(unknown(&Models::default(), "x", "y"), None, "not asked yet");
     }

@@ -131,7 +131,9 @@ impl RunPattern {
             )
         });
         let (output_text, next) = part(&text, 0, self.max_chars.unwrap_or(usize::MAX));
-        let cut = next.map(|most| format!("The prompt was cut to {most} characters by max_chars."));
+        let all = text.chars().count();
+        let cut =
+            next.map(|most| format!("max_chars cut the prompt to {most} of its {all} characters."));
         let shown = DryRun {
             output_format: DEFAULT_FORMAT,
             output_text: output_text.to_owned(),
@@ -155,6 +157,10 @@ impl RunPattern {
             warnings.push(NOT_READ.to_owned());
         }
         warnings.extend(checks);
+        if let Some(note) = context.backend.run_note {
+            context.say(&format!("{note}\n"));
+            warnings.push(note.to_owned());
+        }
         // The request was charged since it came; what is sent is charged anew.
         context.release(input.len());
         let mut output = Output::default();

@@ -288,11 +288,8 @@ mod tests {
             ("::ffff:10.0.0.1", &["::ffff:198.51.100.7"], "198.51.100.7"),
         ] {
             let peer: IpAddr = peer.parse().unwrap();
-            assert_eq!(
-                guard.forwarded(values, peer.to_canonical()).to_string(),
-                caller,
-                "{peer} {values:?}"
-            );
+            let found = guard.forwarded(values, peer.to_canonical()).to_string();
+            assert_eq!(found, caller, "{peer} {values:?}");
         }
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! In scope: putting the parts together, and their order at the end. Not in scope: signals (`main`).
 
-mod base64;
 mod guard;
 mod ops;
 mod reply;

@@ -361,11 +361,8 @@ mod tests {
             (&["application/*;q=0.5,text/html"], true, false),
             (&["text/html"], false, false),
         ] {
-            assert_eq!(
-                Accepts::of(values.iter().copied()),
-                Accepts { json, events },
-                "{values:?}"
-            );
+            let found = Accepts::of(values.iter().copied());
+            assert_eq!(found, Accepts { json, events }, "{values:?}");
         }
     }
 }

@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::access::Role;
+use crate::base64;
 use crate::config::Config;
 use crate::fabric::{Error, Kind};
 use crate::http::{Head, Method};
@@ -26,8 +27,8 @@ use crate::sync::lock;
 use super::super::batch::Batch;
 use super::super::inflight::Cancel;
 use super::super::pipe::Outlet;
-use super::super::{begin, read, start};
-use super::base64;
+use super::super::threads::start;
+use super::super::{begin, read};
 use super::reply::{PostPeer, Reply, respond, revocation, revoked, status};
 use super::sessions::{LiveSession, Sessions};
 use super::streams::Streams;
@@ -394,7 +395,7 @@ fn mirror(head: &Head) -> Mirror<'_> {
     Mirror {
         version: one("mcp-protocol-version"),
         method: one("mcp-method"),
-        name: one("mcp-name").map(|value| base64::header_value(value)),
+        name: one("mcp-name").map(|value| base64::from_header(value)),
     }
 }
 

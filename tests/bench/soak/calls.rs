@@ -4,9 +4,8 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
-use super::Soak;
 use super::client::Client;
-use crate::tails::Random;
+use super::{Random, Soak};
 use crate::{fabric, http};
 
 /// The outcome of a call, or what was wrong with it.
@@ -102,6 +101,22 @@ impl Soak {
         }
     }
 
+    /// A call whose result must have `expected` in `field`; then its outcome is `name`.
+    fn expect(
+        &self,
+        client: &mut dyn Client,
+        (tool, arguments): (&str, Value),
+        field: &str,
+        expected: Value,
+        name: &str,
+    ) -> Done {
+        match self.call(client, tool, arguments, false, &mut String::new())? {
+            Ok(result) if result[field] == expected => Ok(name.to_owned()),
+            Ok(result) => Err(format!("{tool}: {result}")),
+            Err(kind) => Ok(format!("failed: {kind}")),
+        }
+    }
+
     fn list(&self, client: &mut dyn Client) -> Done {
         let result = self.ask(client, "tools/list", json!({}), &mut |_| {})?;
         let first =
@@ -114,43 +129,16 @@ impl Soak {
     }
 
     fn patterns(&self, client: &mut dyn Client) -> Done {
-        let result = match self.call(
-            client,
-            "fabric_list_patterns",
-            json!({}),
-            false,
-            &mut String::new(),
-        )? {
-            Ok(result) => result,
-            Err(kind) => return Ok(kind),
-        };
         let names: Vec<String> = (0..250).map(fabric::pattern_name).collect();
-        if result["patterns"] == json!(names) {
-            Ok("pattern lists".into())
-        } else {
-            Err(format!("{result}"))
-        }
+        let call = ("fabric_list_patterns", json!({}));
+        self.expect(client, call, "patterns", json!(names), "pattern lists")
     }
 
     fn details(&self, client: &mut dyn Client, number: u64) -> Done {
         let name = fabric::pattern_name(number as usize);
-        let arguments = json!({"pattern_name": name});
-        let result = match self.call(
-            client,
-            "fabric_get_pattern_details",
-            arguments,
-            false,
-            &mut String::new(),
-        )? {
-            Ok(result) => result,
-            Err(kind) => return Ok(kind),
-        };
         let text = fabric::pattern_text(&format!("patterns/{name}"));
-        if result["system_prompt"] == json!(text) {
-            Ok("details".into())
-        } else {
-            Err(format!("{result}"))
-        }
+        let call = ("fabric_get_pattern_details", json!({"pattern_name": name}));
+        self.expect(client, call, "system_prompt", json!(text), "details")
     }
 
     fn began(&self, client: &dyn Client) {
@@ -216,21 +204,9 @@ impl Soak {
         self.began(client);
         let arguments =
             json!({"pattern_name": fabric::pattern_name(3), "input_text": "size_1048576"});
-        let result = match self.call(
-            client,
-            "fabric_run_pattern",
-            arguments,
-            false,
-            &mut String::new(),
-        )? {
-            Ok(result) => result,
-            Err(kind) => return Ok(format!("failed: {kind}")),
-        };
-        if result["output_text"] == json!(fabric::text(1024).repeat(1024)) {
-            Ok("slow reads".into())
-        } else {
-            Err("a large run".into())
-        }
+        let text = fabric::text(1024).repeat(1024);
+        let call = ("fabric_run_pattern", arguments);
+        self.expect(client, call, "output_text", json!(text), "slow reads")
     }
 
     fn abandon(&self, client: &mut dyn Client) -> Done {

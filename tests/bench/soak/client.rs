@@ -1,13 +1,14 @@
 //! The clients of the soak: MCP over HTTP, without sessions, and over stdio, with a handshake.
 
 use std::collections::HashSet;
-use std::io;
+use std::io::{self, Read};
 use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::stdio::Pipe;
-use crate::tails::Slow;
 use crate::wire::{self, Connection};
 
 pub(super) const TOKEN: &str = "a-token-of-thirty-two-characters-0";
@@ -23,6 +24,17 @@ pub(super) trait Client {
     fn is_modern(&self) -> bool;
     /// Reconnects after a failure; false if that is not possible.
     fn reopen(&mut self) -> bool;
+}
+
+/// Reads about 800 KB per second, in small pieces.
+struct Slow<R>(R);
+
+impl<R: Read> Read for Slow<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        thread::sleep(Duration::from_millis(5));
+        let most = buffer.len().min(4 << 10);
+        self.0.read(&mut buffer[..most])
+    }
 }
 
 pub(super) struct Http {

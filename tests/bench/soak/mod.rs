@@ -25,7 +25,6 @@ use serde_json::Value;
 
 use crate::process::{self, Process, http_server, listener};
 use crate::stdio::Pipe;
-use crate::tails::Random;
 use calls::{Done, mixed};
 use client::{Client, Http, Lines, TOKEN, metrics};
 
@@ -53,6 +52,24 @@ struct Soak {
     /// The first list of tools, in the legacy and in the modern era.
     tools: [OnceLock<Value>; 2],
     word: AtomicU64,
+}
+
+/// A random generator with a fixed seed: xorshift64.
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        // The low bits of neighbouring seeds are similar at first.
+        (self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33) % limit
+    }
+
+    /// A random duration with this mean.
+    pub(super) fn time(&mut self, mean: Duration) -> Duration {
+        mean * self.below(2001) as u32 / 1000
+    }
 }
 
 /// Stops all clients on drop, so also on a panic.

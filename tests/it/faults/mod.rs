@@ -8,6 +8,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
+use crate::support::expect::contains;
 use crate::support::expect::{self, partial};
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
@@ -30,55 +31,34 @@ fn run(stream: bool) -> Value {
 /// One cell: a run with the fault, then one that works.
 fn cell(era: Era, fabric: &FakeFabric, client: &mut dyn Caller, fault: &Fault) {
     fabric.forget();
-    fabric.once("POST /chat", fault.reply.clone());
+    fabric.once_run(fault.reply.clone());
     let result = client.call("fabric_run_pattern", run(fault.stream));
     fabric.expect_chats(1);
     match &fault.outcome {
         Text(text) => {
             expect::success(era, &result);
             let got = result["content"][0]["text"].as_str().unwrap();
-            assert!(
-                got == text,
-                "{}: {} bytes instead of {}",
-                fault.name,
-                got.len(),
-                text.len()
-            );
+            let (have, want) = (got.len(), text.len());
+            assert!(got == text, "{}: {have} bytes of {want}", fault.name);
         }
         Fails(kind, kept) => {
             let paragraph = expect::failure(era, &result, kind);
-            assert!(
-                paragraph.contains(fault.says),
-                "{}: {paragraph}",
-                fault.name
-            );
+            contains(&paragraph, [fault.says]);
             if *kept != "*" {
                 assert_eq!(partial(&result), *kept, "{}: {result}", fault.name);
             }
-            assert!(
-                partial(&result).len() <= 64 << 10,
-                "{}: the kept part is limited",
-                fault.name
-            );
-            assert!(
-                !result.to_string().contains(KEY),
-                "{}: {result}",
-                fault.name
-            );
+            // The kept part is limited.
+            assert!(partial(&result).len() <= 64 << 10, "{}", fault.name);
+            assert!(!result.to_string().contains(KEY), "{}", fault.name);
             if fault.name == "429" {
                 assert_eq!(result["_meta"]["error"]["retry_after_ms"], 7000, "{result}");
             }
         }
     }
-    let next = client.call(
-        "fabric_run_pattern",
-        json!({"pattern_name": "ai", "input_text": "next"}),
-    );
-    assert_eq!(
-        next["content"][0]["text"], "Ran ai on: next",
-        "the call after {}",
-        fault.name
-    );
+    let next = json!({"pattern_name": "ai", "input_text": "next"});
+    let next = client.call("fabric_run_pattern", next);
+    let text = &next["content"][0]["text"];
+    assert_eq!(text, "Ran ai on: next", "the call after {}", fault.name);
     fabric.expect_chats(2);
 }
 
@@ -93,12 +73,8 @@ fn matrix(rows: &[(Wire, Era)], faults: &[Fault]) {
             .flat_map(|row| row.join().expect("a row of cells"))
             .collect()
     });
-    assert!(
-        fallen.is_empty(),
-        "{} cells failed:\n{}",
-        fallen.len(),
-        fallen.join("\n")
-    );
+    let count = fallen.len();
+    assert!(count == 0, "{count} cells failed:\n{}", fallen.join("\n"));
 }
 
 /// Every fault over one transport in one era, with one server; returns the failed cells.

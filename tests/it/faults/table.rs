@@ -91,16 +91,14 @@ pub(crate) fn bodies() -> Vec<Fault> {
     let not_a_run =
         |name, reply| fails(name, reply, API_ERROR).saying("something that is not Fabric's");
     let without_output = |name, reply| fails(name, reply, API_ERROR).saying("without any output");
+    let until_close = stream("ok").framing(Framing::UntilClose);
+    let one_error = Reply::json(event("error", "no model"));
+    let one_error = fails("one error", one_error, API_ERROR);
     vec![
         good("one event, BOM", json(&format!("\u{feff}{whole}\n"))),
         good("events of another type", text(&events)),
         good("after a greeting", stream(&format!("hello\n\n{events}"))),
-        fails(
-            "one error",
-            Reply::json(event("error", "no model")),
-            API_ERROR,
-        )
-        .saying("no model"),
+        one_error.saying("no model"),
         without_output("one complete", Reply::json(event("complete", ""))),
         without_output("one of nothing", Reply::json(event("content", ""))),
         not_a_run("an unknown event", Reply::json(event("new", "x"))),
@@ -112,10 +110,7 @@ pub(crate) fn bodies() -> Vec<Fault> {
         not_a_run("no JSON at all", json("")),
         not_a_run("text", text("The service is being updated.\n")),
         not_a_run("text as a stream", stream("Hello\n\nAll is well.\n")),
-        not_a_run(
-            "text until close",
-            stream("ok").framing(Framing::UntilClose),
-        ),
+        not_a_run("text until close", until_close),
         not_a_run("text of no type", typeless.ending(End::KeepAlive)),
         not_a_run("a page as text", text("<!DOCTYPE html>\n<html>Log in")),
         not_a_run("bytes", Reply::new(200, "image/png", *b"\0\x9f\xff")),
@@ -139,7 +134,11 @@ pub(crate) fn streams() -> Vec<Fault> {
     let not_chunked = "HTTP/1.1 200 OK\r\nContent-Type: text/readystream\r\n\
                        Transfer-Encoding: chunked\r\n\r\nzz\r\n";
     let trailers = Framing::Chunked(vec![("X-Late".into(), "yes".into())]);
-    let tiny = Step::Repeat(line(&content("a ")), 20_000);
+    let tiny = Reply::sse().step(Step::Repeat(line(&content("a ")), 20_000));
+    let only_usage = Reply::sse().event(usage.clone()).complete();
+    let alone = Reply::sse().event(json!({"type": "error"}));
+    let to_the_end = whole().framing(Framing::UntilClose);
+    let more = whole().bytes("data: {oops\n\n");
     let cut = |name, reply| fault(name, reply, Fails(INTERRUPTED, got));
     let wrong = |name, reply| fault(name, reply, Fails(API_ERROR, got));
     let fine = |name, reply| fault(name, reply, Text(got.to_owned()));
@@ -153,11 +152,7 @@ pub(crate) fn streams() -> Vec<Fault> {
         cut("silence in mid-stream", part().hang()).saying("was silent for 3 s"),
         cut("too short", claiming(part(), 9).cut()),
         cut("too long", claiming(whole(), 0).ending(End::Close)),
-        fails(
-            "only usage",
-            Reply::sse().event(usage.clone()).complete(),
-            API_ERROR,
-        ),
+        fails("only usage", only_usage, API_ERROR),
         fails("complete alone", Reply::sse().complete(), API_ERROR),
         wrong("malformed JSON", part().bytes("data: {oops\n\n").complete()),
         wrong("a number", part().bytes("data: 5\n\n").complete()),
@@ -165,30 +160,16 @@ pub(crate) fn streams() -> Vec<Fault> {
         wrong("two errors", part().error("rate limited").error("again")),
         wrong("error and cut", part().error("rate limited").cut()),
         wrong("error with a path", part().error(HOST_PATH).complete()),
-        fails(
-            "error alone",
-            Reply::sse().event(json!({"type": "error"})),
-            API_ERROR,
-        ),
+        fails("error alone", alone, API_ERROR),
         fine("drip", whole().dripped()),
-        fine(
-            "drip to the end",
-            whole().framing(Framing::UntilClose).dripped(),
-        ),
+        fine("drip to the end", to_the_end.dripped()),
         fine("trailers", whole().framing(trailers)),
         fine("other events", part().event(other).event(usage).complete()),
         fine("empty content", part().content("").complete()),
         fine("content after complete", whole().content("x").in_one()),
         fine("cut after complete", whole().cut()),
         fine("silence after complete", whole().hang()),
-        fine(
-            "more in the packet",
-            whole().bytes("data: {oops\n\n").in_one(),
-        ),
-        fault(
-            "tiny events",
-            Reply::sse().step(tiny).complete(),
-            Text("a ".repeat(20_000)),
-        ),
+        fine("more in the packet", more.in_one()),
+        fault("tiny events", tiny.complete(), Text("a ".repeat(20_000))),
     ]
 }

@@ -7,13 +7,14 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::{Modern, POST, code, list_patterns, request, run, stream};
+use super::{Modern, WebSession, code, list_patterns, request, run};
+use crate::support::expect::{self, contains, includes};
 use crate::support::fabric::FakeFabric;
 use crate::support::http::{Answer, Events, HttpServer};
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::initialize_params;
-use crate::support::{DEADLINE, poll};
+use crate::support::{DEADLINE, Era, extended, poll};
 
 /// Tokens differ in their last letter.
 fn token(letter: char) -> String {
@@ -59,19 +60,13 @@ impl Drop for File {
     }
 }
 
-fn send(server: &HttpServer, letter: char, modern: &Modern) -> Answer {
-    let bearer = bearer(letter);
-    let mut headers = modern.headers();
-    headers.push(("Authorization", &bearer));
-    server
-        .connect()
-        .post(&server.path, &headers, &modern.message)
+#[track_caller]
+fn send(server: &HttpServer, letter: char, modern: Modern) -> Answer {
+    modern.with("Authorization", &bearer(letter)).post(server)
 }
 
 fn get(server: &HttpServer, path: &str, letter: char) -> Answer {
-    server
-        .connect()
-        .request("GET", path, &[("Authorization", &bearer(letter))], None)
+    server.get(path, &[("Authorization", &bearer(letter))])
 }
 
 fn call() -> Modern {
@@ -86,7 +81,7 @@ fn paid() -> Modern {
 #[track_caller]
 fn wait_status(server: &HttpServer, letter: char, status: u16) {
     let answered = poll(DEADLINE, || {
-        (send(server, letter, &call()).status == status).then_some(())
+        (send(server, letter, call()).status == status).then_some(())
     });
     assert!(answered.is_some(), "never {status} for {letter}");
 }
@@ -94,7 +89,7 @@ fn wait_status(server: &HttpServer, letter: char, status: u16) {
 #[test]
 fn each_role_may_do_what_it_says() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::run(&["one"]));
+    fabric.on_run(Reply::run(&["one"]));
     let file = File::new("roles", &["# a comment\n", ALICE, RITA, PROM]);
     let server = HttpServer::start(file.program(&fabric));
     for (letter, listing, metrics) in [
@@ -103,64 +98,36 @@ fn each_role_may_do_what_it_says() {
         ('p', 403, 200),
         ('x', 401, 401),
     ] {
-        assert_eq!(send(&server, letter, &call()).status, listing, "{letter}");
+        assert_eq!(send(&server, letter, call()).status, listing, "{letter}");
         assert_eq!(get(&server, "/metrics", letter).status, metrics, "{letter}");
     }
-    assert_eq!(send(&server, 'a', &paid()).status, 200);
+    assert_eq!(send(&server, 'a', paid()).status, 200);
     fabric.expect_chats(1);
-    let refused = send(&server, 'r', &paid());
-    let result = &refused.json()["result"];
-    assert_eq!(
-        (refused.status, &result["isError"]),
-        (200, &json!(true)),
-        "{}",
-        refused.text()
-    );
-    assert_eq!(
-        result["_meta"]["error"]["type"],
-        "urn:fabric-mcp:error:forbidden"
-    );
-    let text = result["content"][0]["text"].as_str().unwrap();
-    assert!(
-        text.contains("it takes the role run, or the OAuth scope fabric:run"),
-        "{text}"
-    );
-    fabric.expect_chats(1);
+    let refused = send(&server, 'r', paid());
+    let result = &refused.expect_status(200).json()["result"];
+    let text = expect::failure(Era::Modern, result, "forbidden");
+    let why = "it takes the role run, or the OAuth scope fabric:run";
+    contains(text, [why]);
     // Of a batch, only the parts that cost money are refused.
-    let session = open(&server, 'r', "2025-03-26");
+    let session = WebSession::of(&server, "2025-03-26", Some(bearer('r')));
     let batch = json!([
         request(json!(1), "tools/call", run(json!(0))),
         request(json!(2), "tools/call", list_patterns()),
     ]);
-    let bearer = bearer('r');
-    let headers = [
-        ("Authorization", &*bearer),
-        ("Mcp-Session-Id", &session),
-        ("Accept", "application/json"),
-    ];
-    let answers = server.connect().post("/mcp", &headers, &batch).json();
-    let errors: Vec<_> = answers
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|a| (&a["id"], &a["result"]["isError"]))
-        .collect();
-    assert!(
-        errors.contains(&(&json!(1), &json!(true))) && errors.contains(&(&json!(2), &json!(false))),
-        "{answers}"
-    );
+    let json_only = session.accepting("application/json");
+    let answers = server.post(&json_only, &batch).json();
+    let answers = answers.as_array().unwrap();
+    for (id, is_error) in [(1, true), (2, false)] {
+        let is_it = |answer: &&Value| answer["id"] == id && answer["result"]["isError"] == is_error;
+        assert!(answers.iter().any(|answer| is_it(&answer)), "{answers:?}");
+    }
     fabric.expect_chats(1);
-    let body = send(&server, 'p', &call());
-    assert_eq!(
-        body.json()["error"]["data"]["type"],
-        "urn:fabric-mcp:error:forbidden"
-    );
+    let body = send(&server, 'p', call());
+    let error = json!({"type": "urn:fabric-mcp:error:forbidden"});
+    includes(&body.json()["error"]["data"], error);
     assert_eq!(body.header("www-authenticate"), None);
     let log = server.process.stderr();
-    assert!(
-        log.contains("ok=true") && log.contains("caller=alice") && log.contains("error=forbidden"),
-        "{log}"
-    );
+    contains(&log, ["ok=true", "caller=alice", "error=forbidden"]);
     let metrics = get(&server, "/metrics", 'p').text();
     for line in [
         "fabric_mcp_callers_refused_total{reason=\"unknown\"} 2",
@@ -175,19 +142,6 @@ fn each_role_may_do_what_it_says() {
     }
 }
 
-#[track_caller]
-fn open(server: &HttpServer, letter: char, revision: &str) -> String {
-    let message = request(json!(0), "initialize", initialize_params(revision));
-    let answer = server
-        .connect()
-        .post("/mcp", &[("Authorization", &bearer(letter))], &message);
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    answer
-        .header("mcp-session-id")
-        .expect("a session id")
-        .to_owned()
-}
-
 /// The last event of a stream whose token was taken away.
 #[track_caller]
 fn expect_revocation(events: &mut Events) {
@@ -199,70 +153,41 @@ fn expect_revocation(events: &mut Events) {
 #[test]
 fn a_session_does_not_exist_for_others() {
     let fabric = FakeFabric::start();
-    let file = File::new(
-        "sessions",
-        &[ALICE, BOB, "bob run another-token-of-bob-with-32-chars-c\n"],
-    );
+    let other = "another-token-of-bob-with-32-chars-c";
+    let file = File::new("sessions", &[ALICE, BOB, &format!("bob run {other}\n")]);
     let server = HttpServer::start(file.program(&fabric));
     let list = request(json!(1), "tools/list", json!({}));
-    let opened = open(&server, 'a', "2025-06-18");
-    let named = "2025-06-18.0123456789abcdef0123456789abcdef";
-    let mut http = server.connect();
-    let (alice, bob) = (bearer('a'), bearer('b'));
-    for session in [&*opened, named] {
-        let of = |bearer| {
-            [
-                ("Authorization", bearer),
-                ("Mcp-Session-Id", session),
-                ("Accept", "text/event-stream"),
-            ]
-        };
-        assert_eq!(http.post("/mcp", &of(&*alice)[..2], &list).status, 200);
-        let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
+    let initialize = request(json!(0), "initialize", initialize_params("2025-06-18"));
+    let cancel =
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
+    let session = |id: &str, bearer: String| WebSession {
+        server: &server,
+        id: id.to_owned(),
+        bearer: Some(bearer),
+    };
+    let opened = WebSession::of(&server, "2025-06-18", Some(bearer('a'))).id;
+    for id in [&*opened, "2025-06-18.0123456789abcdef0123456789abcdef"] {
+        let (alice, bob) = (session(id, bearer('a')), session(id, bearer('b')));
+        alice.post(&list).expect_status(200);
         for message in [&list, &cancel, &json!([list])] {
-            assert_eq!(
-                http.post("/mcp", &of(&*bob)[..2], message).status,
-                404,
-                "{message}"
-            );
+            assert_eq!(bob.post(message).status, 404, "{message}");
         }
-        assert_eq!(http.request("GET", "/mcp", &of(&*bob), None).status, 404);
-        assert_eq!(http.request("DELETE", "/mcp", &of(&*bob), None).status, 404);
+        let get = bob.accepting("text/event-stream");
+        server.get("/mcp", &get).expect_status(404);
+        bob.delete().expect_status(404);
         // To Bob the session is unknown, so he may open one.
-        let initialize = request(json!(0), "initialize", initialize_params("2025-06-18"));
-        let answer = http.post("/mcp", &of(&*bob)[..2], &initialize);
-        assert!(
-            answer.status == 200
-                && answer
-                    .header("mcp-session-id")
-                    .is_some_and(|id| id != session)
-        );
-        assert_eq!(
-            http.post("/mcp", &of(&*alice)[..2], &list).status,
-            200,
-            "nothing happened to hers"
-        );
-        assert_eq!(
-            code(&http.post("/mcp", &of(&*alice)[..2], &initialize)),
-            -32600
-        );
-        assert_eq!(
-            http.request("DELETE", "/mcp", &of(&*alice)[..2], None)
-                .status,
-            204
-        );
+        let answer = bob.post(&initialize);
+        let new = answer.expect_status(200).header("mcp-session-id");
+        assert!(new.is_some_and(|new| new != id));
+        // Nothing happened to hers.
+        alice.post(&list).expect_status(200);
+        assert_eq!(code(&alice.post(&initialize)), -32600);
+        alice.delete().expect_status(204);
     }
     // Two tokens with one name are one caller.
-    let session = open(&server, 'b', "2025-06-18");
-    let other = (
-        "Authorization",
-        "Bearer another-token-of-bob-with-32-chars-c",
-    );
-    assert_eq!(
-        http.post("/mcp", &[other, ("Mcp-Session-Id", &session)], &list)
-            .status,
-        200
-    );
+    let bob = WebSession::of(&server, "2025-06-18", Some(bearer('b')));
+    let same = session(&bob.id, format!("Bearer {other}"));
+    same.post(&list).expect_status(200);
 }
 
 #[test]
@@ -271,36 +196,16 @@ fn an_sse_session_does_not_exist_for_others() {
     let file = File::new("sse", &[ALICE, BOB]);
     let program = file.program(&fabric).flags("--transport sse --port 0");
     let server = HttpServer::listening(program);
-    let mut http = server.connect();
-    http.send(
-        "GET",
-        "/sse",
-        &[
-            ("Accept", "text/event-stream"),
-            ("Authorization", &bearer('a')),
-        ],
-        None,
-    )
-    .unwrap();
-    let mut events = http.events().unwrap();
+    let mut events = server.events("/sse", &[("Authorization", &bearer('a'))]);
     let endpoint = events.next().unwrap().unwrap().data;
-    let message = request(json!(0), "initialize", initialize_params("2024-11-05")).to_string();
+    let message = request(json!(0), "initialize", initialize_params("2024-11-05"));
     for (letter, status) in [('b', 404), ('x', 401), ('a', 202)] {
-        let bearer = bearer(letter);
-        let headers: Vec<_> = POST
-            .into_iter()
-            .chain([("Authorization", &*bearer)])
-            .collect();
-        let answer =
-            server
-                .connect()
-                .request("POST", &endpoint, &headers, Some(message.as_bytes()));
+        let headers = [("Authorization", &*bearer(letter))];
+        let answer = server.connect().post(&endpoint, &headers, &message);
         assert_eq!(answer.status, status, "{letter}");
     }
-    assert_eq!(
-        events.next_json()["result"]["protocolVersion"],
-        "2024-11-05"
-    );
+    let version = json!({"protocolVersion": "2024-11-05"});
+    includes(&events.next_json()["result"], version);
     // The stream ends with its token.
     file.write(&[BOB]);
     expect_revocation(&mut events);
@@ -310,126 +215,67 @@ fn an_sse_session_does_not_exist_for_others() {
 #[test]
 fn one_caller_leaves_connections_to_the_others() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().gate().complete());
+    fabric.on_run(Reply::sse().gate().complete());
     let file = File::new("share", &[ALICE, BOB]);
     let server = HttpServer::start(file.program(&fabric).flags("--max-connections 16"));
-    let (alice, bob) = (bearer('a'), bearer('b'));
-    let held = |modern: &Modern, bearer: &str| {
-        stream(
-            &server,
-            &[&modern.headers()[..], &[("Authorization", bearer)]].concat(),
-            &modern.message,
+    let of = |modern: Modern, letter| modern.with("Authorization", &bearer(letter));
+    let filter = json!({"notifications": {"toolsListChanged": true}});
+    let listen = |letter| {
+        of(
+            Modern::new(json!("l"), "subscriptions/listen", filter.clone()),
+            letter,
         )
     };
-    let listen = Modern::new(
-        json!("l"),
-        "subscriptions/listen",
-        json!({"notifications": {"toolsListChanged": true}}),
-    );
-    let waiting = Modern::new(json!("w"), "tools/call", run(json!("p")));
-    let session = open(&server, 'a', "2025-11-25");
-    let get = || {
-        let mut http = server.connect();
-        let headers = [
-            ("Authorization", &*alice),
-            ("Mcp-Session-Id", &session),
-            ("Accept", "text/event-stream"),
-        ];
-        http.send("GET", "/mcp", &headers, None).unwrap();
-        let events = http.events().unwrap();
-        assert_eq!(events.head.status, 200, "{:?}", events.head);
-        events
-    };
-    let first = get();
-    let hers: Vec<_> = (0..11)
-        .map(|n| held(if n < 6 { &listen } else { &waiting }, &alice))
-        .collect();
+    let waiting = of(Modern::new(json!("w"), "tools/call", run(json!("p"))), 'a');
+    let session = WebSession::of(&server, "2025-11-25", Some(bearer('a')));
+    let first = session.get();
+    let kind = |n| if n < 6 { listen('a') } else { waiting.clone() };
+    let hers: Vec<_> = (0..11).map(|n| kind(n).stream(&server)).collect();
     // On one connection: the server notices later that a client has left.
     let mut spare = server.connect();
-    for modern in [&listen, &waiting, &call()] {
-        let headers = [&modern.headers()[..], &[("Authorization", &alice)]].concat();
-        let refused = spare.post(&server.path, &headers, &modern.message);
-        assert_eq!(
-            (refused.status, refused.header("retry-after")),
-            (429, Some("1")),
-            "{}",
-            refused.text()
-        );
+    for modern in [listen('a'), waiting.clone(), of(call(), 'a')] {
+        let refused = modern.send(&mut spare, &server.path);
+        assert_eq!(refused.expect_status(429).header("retry-after"), Some("1"));
         let error = &refused.json()["error"];
-        assert_eq!(
-            error["data"]["type"],
-            "urn:fabric-mcp:error:too-many-requests"
-        );
-        assert!(
-            error["message"]
-                .as_str()
-                .unwrap()
-                .contains("close a stream, or raise --max-connections"),
-            "{error}"
-        );
+        let kind = json!({"type": "urn:fabric-mcp:error:too-many-requests"});
+        includes(&error["data"], kind);
+        let way_out = "close a stream, or raise --max-connections";
+        contains(&error["message"], [way_out]);
     }
-    let call = call();
-    let headers = [&call.headers()[..], &[("Authorization", &bob)]].concat();
-    assert_eq!(
-        spare.post(&server.path, &headers, &call.message).status,
-        200
-    );
+    let bobs = of(call(), 'b').send(&mut spare, &server.path);
+    bobs.expect_status(200);
     // A stream of a session replaces the one before, which its client may have lost.
-    let second = get();
-    drop((held(&listen, &bob), first, second, hers));
+    let second = session.get();
+    drop((listen('b').stream(&server), first, second, hers));
 }
 
 #[test]
 fn tokens_change_under_load_and_only_the_removed_notice() {
     let fabric = FakeFabric::start();
-    fabric.on(
-        "POST /chat",
-        Reply::sse().gate().content("one").gate().complete(),
-    );
+    fabric.on_run(Reply::sse().gate().content("one").gate().complete());
     let file = File::new("rotation", &[ALICE, BOB]);
     let server = HttpServer::start(file.program(&fabric));
-    let session = open(&server, 'b', "2025-11-25");
-    let bob = bearer('b');
-    let authorization = ("Authorization", &*bob);
-    let mut own = server.connect();
-    own.send(
-        "GET",
-        "/mcp",
-        &[
-            authorization,
-            ("Mcp-Session-Id", &session),
-            ("Accept", "text/event-stream"),
-        ],
-        None,
-    )
-    .unwrap();
-    let mut session_stream = own.events().unwrap();
+    let session = WebSession::of(&server, "2025-11-25", Some(bearer('b')));
+    let mut session_stream = session.get();
     let notifications =
         json!({"notifications": {"toolsListChanged": true, "promptsListChanged": true}});
     let listen = Modern::new(json!("l"), "subscriptions/listen", notifications);
-    let with_token = |modern: &Modern| {
-        let mut headers = modern.headers();
-        headers.push(authorization);
-        stream(&server, &headers, &modern.message)
-    };
-    let mut subscription = with_token(&listen);
+    let bobs = |modern: Modern| modern.with("Authorization", &bearer('b')).stream(&server);
+    let mut subscription = bobs(listen);
     subscription.next_json();
-    let mut running = with_token(&paid());
+    let mut running = bobs(paid());
     fabric.wait_held(1);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let load: Vec<_> = (0..4)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut count = 0;
-                    while !done.load(Ordering::Relaxed) {
-                        assert_eq!(send(&server, 'a', &call()).status, 200);
-                        count += 1;
-                    }
-                    count
-                })
-            })
-            .collect();
+        let work = || {
+            let mut count = 0;
+            while !done.load(Ordering::Relaxed) {
+                assert_eq!(send(&server, 'a', call()).status, 200);
+                count += 1;
+            }
+            count
+        };
+        let load = [(); 4].map(|()| scope.spawn(work));
         let carol = "carol read token-of-thirty-two-characters-c\n";
         file.write(&[ALICE, carol]);
         expect_revocation(&mut session_stream);
@@ -443,7 +289,7 @@ fn tokens_change_under_load_and_only_the_removed_notice() {
         server
             .process
             .wait_stderr(", line 2: the token is shorter than 32 characters");
-        assert_eq!(send(&server, 'c', &call()).status, 200);
+        assert_eq!(send(&server, 'c', call()).status, 200);
         done.store(true, Ordering::Relaxed);
         assert!(load.into_iter().all(|thread| thread.join().unwrap() > 0));
     });
@@ -480,36 +326,26 @@ fn a_hangup_reads_the_file_again_at_once_and_ends_nothing() {
         wait_status(&server, 'b', 200);
     }
     server.process.signal("TERM");
-    assert_eq!(
-        server.process.wait_exit(crate::support::DEADLINE).code(),
-        Some(0)
-    );
+    let found = server.process.wait_exit(crate::support::DEADLINE).code();
+    assert_eq!(found, Some(0));
 }
 
 #[test]
 fn runs_and_rates_are_counted_for_each_caller() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().gate().content("x").complete());
+    fabric.on_run(Reply::sse().gate().content("x").complete());
     let file = File::new("limits", &[ALICE, BOB]);
     let server = HttpServer::start(file.program(&fabric).flags("--max-runs-per-caller 1"));
-    let bearers = [bearer('a'), bearer('b')];
-    let begin = |bearer: &str| {
-        let run = paid();
-        let mut headers = run.headers();
-        headers.push(("Authorization", bearer));
-        stream(&server, &headers, &run.message)
+    let begin = |letter| {
+        let run = paid().with("Authorization", &bearer(letter));
+        run.stream(&server)
     };
-    let mut first = begin(&bearers[0]);
+    let mut first = begin('a');
     fabric.wait_held(1);
-    let refused = send(&server, 'a', &paid());
-    assert!(
-        refused
-            .text()
-            .contains("as many runs as this server takes from one caller"),
-        "{}",
-        refused.text()
-    );
-    let mut other = begin(&bearers[1]);
+    let refused = send(&server, 'a', paid()).text();
+    let why = "You have 1 run under way, as many as this server takes from one caller";
+    contains(refused, [why]);
+    let mut other = begin('b');
     fabric.wait_held(2);
     fabric.release_all();
     for events in [&mut first, &mut other] {
@@ -522,7 +358,7 @@ fn what_runs_cost_is_counted_by_caller_and_model() {
     let fabric = FakeFabric::start();
     let usage = |input: u64, output: u64| json!({"type": "usage", "usage": {"input_tokens": input, "output_tokens": output}});
     let reply = Reply::sse().content("x").event(usage(3, 4)).complete();
-    fabric.on("POST /chat", reply);
+    fabric.on_run(reply);
     let tokens = File::new("usage", &[ALICE, BOB]);
     let prices = File::new("prices", &["gpt-x 2 10\n", "default 0 100\n"]);
     let program = tokens
@@ -530,25 +366,17 @@ fn what_runs_cost_is_counted_by_caller_and_model() {
         .env("FABRIC_MCP_PRICES", prices.0.to_str().unwrap());
     let server = HttpServer::start(program);
     let run = |letter: char, more: Value| {
-        let mut arguments = json!({"pattern_name": "ai", "input_text": "x"});
-        let members = arguments.as_object_mut().unwrap();
-        members.extend(more.as_object().unwrap().clone());
+        let arguments = extended(json!({"pattern_name": "ai", "input_text": "x"}), more);
         let params = json!({"name": "fabric_run_pattern", "arguments": arguments});
-        let answer = send(
-            &server,
-            letter,
-            &Modern::new(json!(1), "tools/call", params),
-        );
-        assert_eq!(answer.status, 200);
+        let call = Modern::new(json!(1), "tools/call", params);
+        send(&server, letter, call).expect_status(200);
     };
     run('a', json!({"model_name": "GPT-X"}));
-    run(
-        'a',
-        json!({"model_name": "gpt-x", "then": [{"pattern_name": "summarize", "model_name": "llama3:8b"}]}),
-    );
+    let step = json!({"pattern_name": "summarize", "model_name": "llama3:8b"});
+    run('a', json!({"model_name": "gpt-x", "then": [step]}));
     run('b', json!({"model_name": "gpt-made-up"}));
     run('b', json!({}));
-    fabric.once("POST /chat", Reply::run(&["without usage"]));
+    fabric.once_run(Reply::run(&["without usage"]));
     run('b', json!({}));
     let expected = [
         r#"fabric_mcp_tokens_total{caller="alice",model="gpt-x",direction="input"} 6"#,

@@ -1,11 +1,12 @@
 //! More connections than places: those without an admitted request are evicted, runs never are, and probes are always
 //! answered.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Modern, POST, initialize, list_patterns, request, run};
+use super::{Modern, WebSession, list_patterns, request, run};
+use crate::support::expect::{contains, includes};
 use crate::support::fabric::FakeFabric;
-use crate::support::http::{Events, Http, HttpServer};
+use crate::support::http::{Answer, Events, Http, HttpServer};
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::initialize_params;
@@ -20,13 +21,7 @@ fn server(fabric: &FakeFabric, transport: &str) -> HttpServer {
 
 #[track_caller]
 fn is_healthy(server: &HttpServer) {
-    assert_eq!(
-        server
-            .connect()
-            .request("GET", "/healthz", &[], None)
-            .status,
-        200
-    );
+    assert_eq!(server.get("/healthz", &[]).status, 200);
 }
 
 /// Connections that have sent `said` and received `answers` answers.
@@ -43,15 +38,14 @@ fn crowd(server: &HttpServer, said: &str, answers: usize) -> Vec<Http> {
 #[test]
 fn unadmitted_connections_block_nobody_and_stop_no_run() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::gated(&["one ", "two"]));
+    fabric.on_run(Reply::gated(&["one ", "two"]));
     let server = HttpServer::start(
         Program::with(&fabric)
             .flags("--max-connections 8")
             .env("FABRIC_MCP_AUTH_TOKEN", TOKEN),
     );
     let bearer = format!("Bearer {TOKEN}");
-    let call =
-        Modern::new(json!(5), "tools/call", run(json!(0))).with("Authorization", Some(&bearer));
+    let call = Modern::new(json!(5), "tools/call", run(json!(0))).with("Authorization", &bearer);
     let mut events = call.stream(&server);
     assert_eq!(events.next_progress_text(), "one ");
     fabric.wait_held(1);
@@ -78,9 +72,9 @@ fn unadmitted_connections_block_nobody_and_stop_no_run() {
     }
     fabric.release();
     assert_eq!(events.next_progress_text(), "two");
-    assert_eq!(
-        events.next_json()["result"]["content"][0]["text"],
-        "one two"
+    includes(
+        &events.next_json()["result"]["content"][0],
+        json!({"text": "one two"}),
     );
     fabric.expect_chats(1);
 }
@@ -94,92 +88,53 @@ fn streams(open: impl Fn() -> Events) -> Vec<Events> {
 fn with_all_places_held_short_requests_are_answered_and_others_refused() {
     let fabric = FakeFabric::start();
     let server = server(&fabric, "http");
-    let session = initialize(&server, "2025-11-25");
-    let session = [("Mcp-Session-Id", &*session)];
+    let session = WebSession::open(&server, "2025-11-25");
     let listen = json!({"notifications": {"promptsListChanged": true}});
-    let held =
-        streams(|| Modern::new(json!(1), "subscriptions/listen", listen.clone()).stream(&server));
+    let listen = Modern::new(json!(1), "subscriptions/listen", listen);
+    let held = streams(|| listen.stream(&server));
     let call = Modern::new(json!(2), "tools/call", list_patterns());
-    let refused = |answer: crate::support::http::Answer| {
-        assert_eq!(
-            (answer.status, answer.header("content-type")),
-            (503, Some("application/json"))
-        );
-        assert!(
-            answer.text().contains("Try again in a moment."),
-            "{}",
-            answer.text()
-        );
+    let list = Modern::new(json!(1), "tools/list", json!({}));
+    let ping = request(json!(3), "ping", json!({}));
+    // The same id may be used once there is a place.
+    let again = request(json!(9), "tools/call", list_patterns());
+    let refused = |answer: Answer| {
+        let media = answer.expect_status(503).header("content-type");
+        assert_eq!(media, Some("application/json"));
+        contains(answer.text(), ["Try again in a moment."]);
     };
     for _ in 0..3 {
         is_healthy(&server);
         let _crowd = crowd(&server, "G", 0);
         is_healthy(&server);
         let mut http = server.connect();
-        assert_eq!(
-            Modern::new(json!(1), "tools/list", json!({}))
-                .send(&mut http, "/mcp")
-                .status,
-            200
-        );
-        assert_eq!(
-            http.post("/mcp", &session, &request(json!(3), "ping", json!({})))
-                .status,
-            200
-        );
+        list.send(&mut http, "/mcp").expect_status(200);
+        http.post("/mcp", &session.headers(), &ping)
+            .expect_status(200);
         refused(call.send(&mut http, "/mcp"));
-        // The same id may be used once there is a place.
-        refused(http.post(
-            "/mcp",
-            &session,
-            &request(json!(9), "tools/call", list_patterns()),
-        ));
-        let get = [session[0], ("Accept", "text/event-stream")];
-        refused(http.request("GET", "/mcp", &get, None));
-        assert_eq!(http.request("GET", "/metrics", &[], None).status, 200);
+        refused(http.post("/mcp", &session.headers(), &again));
+        let get = session.accepting("text/event-stream");
+        refused(http.get("/mcp", &get));
+        assert_eq!(http.get("/metrics", &[]).status, 200);
     }
-    assert!(
-        fabric
-            .requests()
-            .iter()
-            .all(|request| request.path != "/chat")
-    );
+    fabric.expect_chats(0);
     drop(held);
     let answered = |send: &dyn Fn() -> u16| while send() == 503 {};
-    answered(&|| call.send(&mut server.connect(), "/mcp").status);
-    let again = request(json!(9), "tools/call", list_patterns());
-    answered(&|| server.connect().post("/mcp", &session, &again).status);
+    answered(&|| call.post(&server).status);
+    answered(&|| session.post(&again).status);
 }
 
 #[test]
 fn sessions_of_sse_that_hold_all_places_are_served() {
     let fabric = FakeFabric::start();
     let server = server(&fabric, "sse");
-    let open = || {
-        let mut http = server.connect();
-        http.send("GET", "/sse", &[("Accept", "text/event-stream")], None)
-            .unwrap();
-        http.events().unwrap()
-    };
-    let mut sessions = streams(open);
-    let mut one_more = server.connect();
-    assert_eq!(
-        one_more
-            .request("GET", "/sse", &[("Accept", "text/event-stream")], None)
-            .status,
-        503
-    );
+    let mut sessions = streams(|| server.events("/sse", &[]));
+    let accept = [("Accept", "text/event-stream")];
+    server.get("/sse", &accept).expect_status(503);
+    let message = request(json!(0), "initialize", initialize_params("2024-11-05"));
     for session in &mut sessions {
         let endpoint = session.next().unwrap().unwrap().data;
-        let message: Value = request(json!(0), "initialize", initialize_params("2024-11-05"));
-        let body = message.to_string();
-        assert_eq!(
-            server
-                .connect()
-                .request("POST", &endpoint, &POST, Some(body.as_bytes()))
-                .status,
-            202
-        );
+        let mut http = server.connect();
+        http.post(&endpoint, &[], &message).expect_status(202);
         assert_eq!(session.next_json()["id"], 0);
         is_healthy(&server);
     }

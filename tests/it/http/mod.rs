@@ -38,6 +38,7 @@ fn request(id: Value, method: &str, params: Value) -> Value {
 }
 
 /// A modern request with its headers.
+#[derive(Clone)]
 pub(crate) struct Modern {
     message: Value,
     headers: Vec<(&'static str, String)>,
@@ -58,12 +59,11 @@ impl Modern {
         }
     }
 
-    /// Replaces a header, or removes it: `None`.
-    fn with(mut self, name: &'static str, value: Option<&str>) -> Modern {
+    /// Adds or replaces a header.
+    fn with(mut self, name: &'static str, value: &str) -> Modern {
         self.headers
             .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
-        self.headers
-            .extend(value.map(|value| (name, value.to_owned())));
+        self.headers.push((name, value.to_owned()));
         self
     }
 
@@ -79,6 +79,12 @@ impl Modern {
         http.post(path, &self.headers(), &self.message)
     }
 
+    /// Sends it on a new connection.
+    #[track_caller]
+    fn post(&self, server: &HttpServer) -> Answer {
+        server.post(&self.headers(), &self.message)
+    }
+
     /// Sends it and reads the head of the answer's stream.
     fn stream(&self, server: &HttpServer) -> Events {
         stream(server, &self.headers(), &self.message)
@@ -89,47 +95,80 @@ impl Modern {
 #[track_caller]
 fn stream(server: &HttpServer, headers: &[(&str, &str)], message: &Value) -> Events {
     let mut http = server.connect();
-    let given = |name: &str| {
-        headers
-            .iter()
-            .any(|(known, _)| known.eq_ignore_ascii_case(name))
-    };
-    let usual = POST.iter().copied().filter(|(name, _)| !given(name));
-    let headers: Vec<_> = usual.chain(headers.iter().copied()).collect();
-    http.send(
-        "POST",
-        &server.path,
-        &headers,
-        Some(message.to_string().as_bytes()),
-    )
-    .unwrap();
+    http.send_post(&server.path, headers, message).unwrap();
     let events = http.events().unwrap();
-    assert_eq!(events.head.status, 200, "{:?}", events.head);
-    assert_eq!(
-        events.head.header("content-type"),
-        Some("text/event-stream"),
-        "{:?}",
-        events.head
-    );
+    let media = events.head.header("content-type");
+    assert_eq!(media, Some("text/event-stream"), "{:?}", events.head);
     events
 }
 
-/// Opens a legacy session; returns its id.
-#[track_caller]
-fn initialize(server: &HttpServer, revision: &str) -> String {
-    let message = request(json!(0), "initialize", initialize_params(revision));
-    let answer = server.connect().post(&server.path, &[], &message);
-    assert_eq!(
-        (answer.status, answer.header("content-type")),
-        (200, Some("application/json")),
-        "{}",
-        answer.text()
-    );
-    assert_eq!(answer.json()["result"]["protocolVersion"], revision);
-    answer
-        .header("mcp-session-id")
-        .expect("a session id")
-        .to_owned()
+/// A legacy session.
+struct WebSession<'s> {
+    server: &'s HttpServer,
+    id: String,
+    bearer: Option<String>,
+}
+
+impl<'s> WebSession<'s> {
+    #[track_caller]
+    fn open(server: &'s HttpServer, revision: &str) -> WebSession<'s> {
+        WebSession::of(server, revision, None)
+    }
+
+    /// The session of a caller with a token.
+    #[track_caller]
+    fn of(server: &'s HttpServer, revision: &str, bearer: Option<String>) -> WebSession<'s> {
+        let id = String::new();
+        let mut session = WebSession { server, id, bearer };
+        let message = request(json!(0), "initialize", initialize_params(revision));
+        let answer = session.post(&message);
+        answer.expect_status(200);
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+        assert_eq!(answer.json()["result"]["protocolVersion"], revision);
+        session.id = answer.header("mcp-session-id").expect("an id").to_owned();
+        session
+    }
+
+    /// Its id, and the token of its caller.
+    fn headers(&self) -> Vec<(&str, &str)> {
+        let id = (!self.id.is_empty()).then_some(("Mcp-Session-Id", self.id.as_str()));
+        let bearer = self.bearer.as_deref();
+        let bearer = bearer.map(|bearer| ("Authorization", bearer));
+        id.into_iter().chain(bearer).collect()
+    }
+
+    /// The same, and what the client accepts.
+    fn accepting<'a>(&'a self, media: &'a str) -> Vec<(&'a str, &'a str)> {
+        [self.headers(), vec![("Accept", media)]].concat()
+    }
+
+    #[track_caller]
+    fn post(&self, message: &Value) -> Answer {
+        self.server.post(&self.headers(), message)
+    }
+
+    #[track_caller]
+    fn request(&self, id: impl Into<Value>, method: &str, params: Value) -> Answer {
+        self.post(&request(id.into(), method, params))
+    }
+
+    #[track_caller]
+    fn stream(&self, id: impl Into<Value>, method: &str, params: Value) -> Events {
+        let message = request(id.into(), method, params);
+        stream(self.server, &self.headers(), &message)
+    }
+
+    /// The session's own stream.
+    #[track_caller]
+    fn get(&self) -> Events {
+        self.server.events("/mcp", &self.headers())
+    }
+
+    #[track_caller]
+    fn delete(&self) -> Answer {
+        let mut http = self.server.connect();
+        http.request("DELETE", "/mcp", &self.headers(), None)
+    }
 }
 
 /// A streaming run.

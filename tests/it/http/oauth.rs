@@ -4,6 +4,8 @@
 use serde_json::{Value, json};
 
 use super::{Modern, list_patterns, run};
+use crate::support::expect::{contains, includes};
+use crate::support::extended;
 use crate::support::fabric::FakeFabric;
 use crate::support::http::{Answer, HttpServer};
 use crate::support::process::Program;
@@ -38,19 +40,15 @@ fn server(fabric: &FakeFabric, issuer: &str) -> HttpServer {
 
 /// The issuer's response for a valid token.
 fn active(more: Value) -> Value {
-    let mut word =
+    let word =
         json!({"active": true, "sub": "user|7", "aud": RESOURCE, "scope": "openid fabric:run"});
-    word.as_object_mut()
-        .unwrap()
-        .extend(more.as_object().unwrap().clone());
-    word
+    extended(word, more)
 }
 
-fn send(server: &HttpServer, token: &str, modern: &Modern) -> Answer {
+#[track_caller]
+fn send(server: &HttpServer, token: &str, modern: Modern) -> Answer {
     let bearer = format!("Bearer {token}");
-    let mut headers = modern.headers();
-    headers.push(("Authorization", &bearer));
-    server.connect().post("/mcp", &headers, &modern.message)
+    modern.with("Authorization", &bearer).post(server)
 }
 
 fn call() -> Modern {
@@ -65,84 +63,48 @@ fn paid() -> Modern {
 fn clients_find_the_issuer_by_themselves() {
     let (fabric, issuer) = (FakeFabric::start(), issuer());
     let server = server(&fabric, &issuer.url());
-    let mut http = server.connect();
-    let refused = http.post("/mcp", &call().headers(), &call().message);
-    let challenge = refused
-        .header("www-authenticate")
-        .unwrap_or_default()
-        .to_owned();
-    assert_eq!(refused.status, 401);
+    let refused = call().post(&server);
+    let challenge = refused.expect_status(401).header("www-authenticate");
+    let challenge = challenge.unwrap_or_default();
     let url = "https://mcp.example.com/.well-known/oauth-protected-resource/mcp";
-    assert!(
-        challenge.starts_with("Bearer ")
-            && challenge.contains(&format!("resource_metadata=\"{url}\"")),
-        "{challenge}"
-    );
-    assert!(
-        challenge.contains("scope=\"") && !challenge.contains("error="),
-        "{challenge}"
-    );
-    for path in [
-        "/.well-known/oauth-protected-resource",
-        "/.well-known/oauth-protected-resource/mcp",
-    ] {
+    let metadata = format!("resource_metadata=\"{url}\"");
+    contains(challenge, ["Bearer ", &*metadata, "scope=\""]);
+    assert!(!challenge.contains("error="), "{challenge}");
+    let mut http = server.connect();
+    let place = "/.well-known/oauth-protected-resource";
+    for path in [place, &*format!("{place}/mcp")] {
         let origin = ("Origin", "http://localhost:6274");
-        let document = http.request("GET", path, &[origin, ("Host", "mcp.example.com")], None);
-        assert_eq!(
-            (document.status, document.header("content-type")),
-            (200, Some("application/json")),
-            "{path}"
-        );
-        assert_eq!(
-            document.header("access-control-allow-origin"),
-            Some(origin.1)
-        );
-        let json = document.json();
-        assert_eq!(
-            (&json["resource"], &json["authorization_servers"]),
-            (&json!(RESOURCE), &json!([issuer.url()]))
-        );
+        let document = http.get(path, &[origin, ("Host", "mcp.example.com")]);
+        let header = |name| document.expect_status(200).header(name);
+        assert_eq!(header("content-type"), Some("application/json"), "{path}");
+        assert_eq!(header("access-control-allow-origin"), Some(origin.1));
+        let expected = json!({"resource": RESOURCE, "authorization_servers": [issuer.url()]});
+        includes(&document.json(), expected);
         assert_eq!(http.request("OPTIONS", path, &[origin], None).status, 204);
-        assert_eq!(
-            http.request("GET", path, &[("Host", "evil.example.com")], None)
-                .status,
-            403
-        );
+        assert_eq!(http.get(path, &[("Host", "evil.example.com")]).status, 403);
     }
-    assert_eq!(
-        http.request(
-            "GET",
-            "/.well-known/oauth-protected-resource/other",
-            &[],
-            None
-        )
-        .status,
-        404
-    );
+    let other = http.get(&format!("{place}/other"), &[]);
+    assert_eq!(other.status, 404);
 }
 
 #[test]
 fn the_issuers_word_decides() {
     let (fabric, issuer) = (FakeFabric::start(), issuer());
-    fabric.on("POST /chat", Reply::run(&["x"]));
+    fabric.on_run(Reply::run(&["x"]));
     let server = server(&fabric, &issuer.url());
+    // What else it may say is in `src/access/oauth/tests.rs`.
+    let nobody = json!({"sub": null, "username": "al", "client_id": "app"});
     let cases = [
         ("good", active(json!({})), 200),
         ("reads", active(json!({"scope": "fabric:read"})), 200),
         ("no-scope", active(json!({"scope": "openid"})), 403),
         ("inactive", json!({"active": false}), 401),
-        ("expired", active(json!({"exp": 1})), 401),
-        (
-            "no-subject",
-            active(json!({"sub": null, "username": "al", "client_id": "app"})),
-            401,
-        ),
+        ("no-subject", active(nobody), 401),
     ];
     for (name, word, status) in &cases {
         issuer.once("POST /introspect", Reply::json(word.clone()));
-        let token = format!("opaque-{name}-c4nary");
         for _ in 0..2 {
-            let answer = send(&server, &token, &call());
+            let answer = send(&server, &format!("opaque-{name}-c4nary"), call());
             assert_eq!(answer.status, *status, "{name}: {}", answer.text());
             let challenge = answer.header("www-authenticate").unwrap_or_default();
             let error = match status {
@@ -150,51 +112,34 @@ fn the_issuers_word_decides() {
                 403 => "error=\"insufficient_scope\"",
                 _ => "",
             };
-            assert!(
-                challenge.contains(error) && challenge.is_empty() == error.is_empty(),
-                "{name}: {challenge}"
-            );
-            assert!(
-                !answer.text().contains("c4nary") && !challenge.contains("c4nary"),
-                "{name}"
-            );
+            contains(challenge, [error]);
+            assert_eq!(challenge.is_empty(), error.is_empty(), "{name}");
+            let said = answer.text() + challenge;
+            assert!(!said.contains("c4nary"), "{name}: {said}");
         }
     }
-    assert_eq!(
-        issuer.requests_of("POST /introspect").len(),
-        cases.len(),
-        "each answer was kept"
-    );
-    for request in issuer.requests_of("POST /introspect") {
+    let asked = issuer.requests_of("POST /introspect");
+    assert_eq!(asked.len(), cases.len(), "each answer was kept");
+    for request in asked {
         let basic = request.header("authorization").unwrap_or_default();
-        assert!(
-            basic.starts_with("Basic ") && request.body.starts_with(b"token=opaque-"),
-            "{basic}"
-        );
+        let is_form = request.body.starts_with(b"token=opaque-");
+        assert!(basic.starts_with("Basic ") && is_form, "{basic}");
     }
     // Paid calls need another scope, which the answer names; the body still answers the request.
-    assert_eq!(send(&server, "opaque-good-c4nary", &paid()).status, 200);
-    let refused = send(&server, "opaque-reads-c4nary", &paid());
-    let challenge = refused.header("www-authenticate").unwrap_or_default();
-    assert!(
-        challenge.contains("insufficient_scope") && challenge.contains("fabric:run"),
-        "{challenge}"
-    );
-    assert_eq!((refused.status, &refused.json()["id"]), (403, &json!(2)));
-    assert_eq!(
-        refused.json()["result"]["_meta"]["error"]["type"],
-        "urn:fabric-mcp:error:forbidden"
-    );
+    send(&server, "opaque-good-c4nary", paid()).expect_status(200);
+    let refused = send(&server, "opaque-reads-c4nary", paid());
+    let challenge = refused.expect_status(403).header("www-authenticate");
+    contains(challenge.unwrap(), ["insufficient_scope", "fabric:run"]);
+    let answer = refused.json();
+    assert_eq!(answer["id"], 2);
+    let error = json!({"type": "urn:fabric-mcp:error:forbidden"});
+    includes(&answer["result"]["_meta"]["error"], error);
     fabric.expect_chats(1);
     // Named tokens work at the same time.
-    assert_eq!(
-        send(&server, "a-token-of-the-environment", &call()).status,
-        200
-    );
+    send(&server, "a-token-of-the-environment", call()).expect_status(200);
     server.process.wait_stderr("caller=default");
     let log = server.process.stderr();
-    assert!(log.contains("caller=user|7"), "{log}");
-    assert!(log.contains("have it add sub"), "{log}");
+    contains(&log, ["caller=user|7", "have it add sub"]);
     for canary in ["c4nary", SECRET, "a-token-of-the-environment"] {
         assert!(!log.contains(canary), "{canary} in {log}");
     }

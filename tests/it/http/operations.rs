@@ -2,62 +2,41 @@
 
 use serde_json::json;
 
-use super::{Modern, initialize, list_patterns, run, start};
-use crate::support::fabric::{FakeFabric, closed_port};
+use super::{Modern, WebSession, list_patterns, run, start};
+use crate::support::fabric::closed_port;
 use crate::support::http::HttpServer;
 use crate::support::poll;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::{DEADLINE, expect};
 
-fn metric(server: &HttpServer, name: &str) -> Option<f64> {
-    let text = server
-        .connect()
-        .request("GET", "/metrics", &[], None)
-        .text();
-    text.lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
-}
-
 #[test]
 fn ready_means_that_fabric_answers() {
-    let program = Program::new([
-        "--fabric-url",
-        &format!("http://127.0.0.1:{}", closed_port()),
-    ]);
-    let server = HttpServer::start(program);
-    let mut http = server.connect();
-    assert_eq!(
-        http.request("GET", "/healthz", &[], None).text(),
-        r#"{"status":"ok"}"#
-    );
-    let answer = http.request("GET", "/readyz", &[], None);
-    assert_eq!(
-        (answer.status, &answer.json()["type"]),
-        (503, &json!("urn:fabric-mcp:error:fabric-api-unavailable"))
-    );
+    let ok = r#"{"status":"ok"}"#;
+    let url = format!("http://127.0.0.1:{}", closed_port());
+    let server = HttpServer::start(Program::new(["--fabric-url", &url]));
+    assert_eq!(server.get("/healthz", &[]).text(), ok);
+    let answer = server.get("/readyz", &[]);
+    let kind = "urn:fabric-mcp:error:fabric-api-unavailable";
+    assert_eq!(answer.expect_status(503).json()["type"], kind);
     expect::no_leak(&answer.text());
     let (_fabric, server) = start();
     let mut http = server.connect();
-    let answer = http.request("GET", "/readyz", &[], None);
-    assert_eq!(
-        (answer.status, answer.text()),
-        (200, r#"{"status":"ok"}"#.to_owned())
-    );
+    let answer = http.get("/readyz", &[]);
+    assert_eq!(answer.expect_status(200).text(), ok);
     http.send("HEAD", "/readyz", &[], None).unwrap();
     assert_eq!(http.head().unwrap().status, 200);
 }
 
 #[test]
 fn many_probes_are_one_question_to_fabric() {
-    let fabric = FakeFabric::start();
-    let server = HttpServer::start(Program::with(&fabric));
+    let (fabric, server) = start();
     server.process.wait_stderr("Successfully connected");
     fabric.forget();
     fabric.once("GET /patterns/names", Reply::json(json!(["x"])).gate());
     std::thread::scope(|scope| {
         let probes: Vec<_> = (0..8)
-            .map(|_| scope.spawn(|| server.connect().request("GET", "/readyz", &[], None).status))
+            .map(|_| scope.spawn(|| server.get("/readyz", &[]).status))
             .collect();
         fabric.wait_requests("GET /patterns/names", 1);
         fabric.release_all();
@@ -75,56 +54,38 @@ fn many_probes_are_one_question_to_fabric() {
 #[test]
 fn metrics_count_events() {
     let (fabric, server) = start();
-    fabric.once("POST /chat", Reply::run(&["four", "five "]));
-    fabric.once("POST /chat", Reply::sse().gate().cut());
+    fabric.once_run(Reply::run(&["four", "five "]));
+    fabric.once_run(Reply::sse().gate().cut());
     let mut http = server.connect();
-    let text = Modern::new(json!(1), "tools/call", list_patterns())
-        .send(&mut http, "/mcp")
-        .text();
-    assert!(text.contains("false"), "{text}");
-    Modern::new(json!(1), "tools/call", run(json!(0))).send(&mut http, "/mcp");
-    let mut events = Modern::new(json!(1), "tools/call", run(json!(0))).stream(&server);
+    let list = Modern::new(json!(1), "tools/call", list_patterns()).send(&mut http, "/mcp");
+    expect::contains(list.text(), ["false"]);
+    let run = Modern::new(json!(1), "tools/call", run(json!(0)));
+    run.send(&mut http, "/mcp");
+    let mut events = run.stream(&server);
     fabric.wait_held(1);
-    assert_eq!(metric(&server, "fabric_mcp_runs_in_flight"), Some(1.0));
+    assert_eq!(server.metric("fabric_mcp_runs_in_flight"), Some(1.0));
     fabric.release_all();
     while events.next().unwrap().is_some() {}
-    let session = initialize(&server, "2025-11-25");
-    assert_eq!(metric(&server, "fabric_mcp_sessions"), Some(1.0));
-    http.request("DELETE", "/mcp", &[("Mcp-Session-Id", &session)], None);
-    for (name, value) in [
-        ("fabric_mcp_sessions", 0.0),
-        ("fabric_mcp_runs_in_flight", 0.0),
-        ("fabric_mcp_runs_kept", 2.0),
-        ("fabric_mcp_relayed_bytes_total", 9.0),
-        (
-            r#"fabric_mcp_calls_total{tool="fabric_list_patterns",outcome="ok"}"#,
-            1.0,
-        ),
-        (
-            r#"fabric_mcp_calls_total{tool="fabric_run_pattern",outcome="ok"}"#,
-            1.0,
-        ),
-        (
-            r#"fabric_mcp_calls_total{tool="fabric_run_pattern",outcome="fabric-stream-interrupted"}"#,
-            1.0,
-        ),
-        (
-            r#"fabric_mcp_fabric_errors_total{kind="fabric-stream-interrupted"}"#,
-            1.0,
-        ),
-        (
-            r#"fabric_mcp_call_duration_seconds_count{tool="fabric_run_pattern"}"#,
-            2.0,
-        ),
+    let session = WebSession::open(&server, "2025-11-25");
+    assert_eq!(server.metric("fabric_mcp_sessions"), Some(1.0));
+    session.delete();
+    for sample in [
+        "sessions 0",
+        "runs_in_flight 0",
+        "runs_kept 2",
+        "relayed_bytes_total 9",
+        r#"calls_total{tool="fabric_list_patterns",outcome="ok"} 1"#,
+        r#"calls_total{tool="fabric_run_pattern",outcome="ok"} 1"#,
+        r#"calls_total{tool="fabric_run_pattern",outcome="fabric-stream-interrupted"} 1"#,
+        r#"fabric_errors_total{kind="fabric-stream-interrupted"} 1"#,
+        r#"call_duration_seconds_count{tool="fabric_run_pattern"} 2"#,
     ] {
-        assert_eq!(metric(&server, name), Some(value), "{name}");
+        let sample = format!("\nfabric_mcp_{sample}\n");
+        expect::contains(server.metrics(), [&*sample]);
     }
     drop(events);
-    let connections = || metric(&server, "fabric_mcp_connections").unwrap();
+    let connections = || server.metric("fabric_mcp_connections").unwrap();
     // Our connection, and that of the request itself.
-    assert!(
-        poll(DEADLINE, || (connections() == 2.0).then_some(())).is_some(),
-        "{} connections",
-        connections()
-    );
+    let two = poll(DEADLINE, || (connections() == 2.0).then_some(()));
+    assert!(two.is_some(), "{} connections", connections());
 }

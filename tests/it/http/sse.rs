@@ -24,7 +24,7 @@ fn open(fabric: &FakeFabric) -> (Arc<HttpServer>, Sse) {
 #[test]
 fn everything_is_answered_on_the_stream() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::run(&["one ", "two"]));
+    fabric.on_run(Reply::run(&["one ", "two"]));
     let (server, mut client) = open(&fabric);
     assert_eq!(server.path, "/sse");
     let begin = "/sse/message?sessionId=";
@@ -40,11 +40,8 @@ fn everything_is_answered_on_the_stream() {
     client.send(&request(json!("c"), "nope", json!({})));
     assert_eq!(client.next_message()["error"]["code"], -32601);
     // A modern probe needs no headers here.
-    client.send(&request(
-        json!("d"),
-        "server/discover",
-        with_meta(json!({})),
-    ));
+    let discover = with_meta(json!({}));
+    client.send(&request(json!("d"), "server/discover", discover));
     assert_eq!(client.next_message()["result"]["resultType"], "complete");
 }
 
@@ -65,28 +62,27 @@ fn invalid_messages_are_refused_at_once() {
     }
     let untyped = http.request("POST", &client.endpoint, &[], Some(b"{}"));
     assert_eq!(untyped.status, 415);
+    let endpoint = &*client.endpoint;
     for (method, path, allowed) in [
         ("POST", "/sse", "GET, OPTIONS"),
-        ("GET", &*client.endpoint, "POST, OPTIONS"),
+        ("GET", endpoint, "POST, OPTIONS"),
     ] {
         let answer = http.request(method, path, &POST, Some(b"{}"));
-        assert_eq!(
-            (answer.status, answer.header("allow")),
-            (405, Some(allowed))
-        );
+        assert_eq!(answer.status, 405, "{method}");
+        assert_eq!(answer.header("allow"), Some(allowed), "{method}");
     }
     for (header, status) in [
         (("Accept", "application/json"), 406),
         (("Host", "evil.example.com"), 403),
     ] {
-        assert_eq!(http.request("GET", "/sse", &[header], None).status, status);
+        assert_eq!(http.get("/sse", &[header]).status, status);
     }
 }
 
 #[test]
 fn a_call_is_cancelled_and_its_id_is_in_use_until_then() {
     let fabric = FakeFabric::start();
-    fabric.once("POST /chat", Reply::sse().content("x").gate());
+    fabric.once_run(Reply::sse().content("x").gate());
     let (_server, mut client) = open(&fabric);
     let ping = request(json!("r"), "ping", json!({}));
     client.send(&request(json!("r"), "tools/call", run(json!(0))));
@@ -103,7 +99,7 @@ fn a_call_is_cancelled_and_its_id_is_in_use_until_then() {
 #[test]
 fn the_end_of_the_stream_ends_the_session_and_its_work() {
     let fabric = FakeFabric::start();
-    fabric.once("POST /chat", Reply::silence());
+    fabric.once_run(Reply::silence());
     let (server, mut client) = open(&fabric);
     client.send(&request(json!("r"), "tools/call", run(json!(0))));
     fabric.wait_requests("POST /chat", 1);
@@ -124,9 +120,7 @@ fn another_path_moves_both_endpoints() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).flags("--path /a/b");
     let server = serve(Wire::Sse, program);
-    let mut http = server.connect();
-    http.send("GET", "/a/b", &[], None).unwrap();
-    let first = http.events().unwrap().next().unwrap().unwrap();
+    let first = server.events("/a/b", &[]).next().unwrap().unwrap();
     let begin = "/a/b/message?sessionId=";
     assert!(first.data.starts_with(begin), "{}", first.data);
 }

@@ -2,110 +2,55 @@
 
 use serde_json::{Value, json};
 
-use super::{Modern, code, initialize, list_patterns, request, run, start, stream};
+use super::{Modern, WebSession, code, list_patterns, run, start};
+use crate::support::expect::includes;
 use crate::support::fabric::FakeFabric;
-use crate::support::http::{Events, HttpServer};
+use crate::support::http::HttpServer;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
+use crate::support::{ACKNOWLEDGED, DEADLINE, poll};
 
 #[test]
 fn runs_are_streams_and_quick_calls_are_json() {
     let (fabric, server) = start();
-    fabric.on(
-        "POST /chat",
-        Reply::sse()
-            .gate()
-            .content("one ")
-            .gate()
-            .content("two")
-            .complete(),
-    );
-    let list =
-        Modern::new(json!(1), "tools/call", list_patterns()).send(&mut server.connect(), "/mcp");
+    let (one, two) = (Reply::sse().gate().content("one ").gate(), "two");
+    fabric.on_run(one.content(two).complete());
+    let list = Modern::new(json!(1), "tools/call", list_patterns()).post(&server);
     assert_eq!(list.header("content-type"), Some("application/json"));
     // The head is sent before Fabric's first byte.
     let mut events = Modern::new(json!(5), "tools/call", run(json!(0))).stream(&server);
     assert_eq!(events.head.header("cache-control"), Some("no-cache"));
     assert_eq!(events.head.header("x-accel-buffering"), Some("no"));
     fabric.release();
-    let progress = events.next_json();
-    assert_eq!(
-        (
-            &progress["params"]["message"],
-            &progress["params"]["progressToken"]
-        ),
-        (&json!("one "), &json!(0))
-    );
+    let expected = json!({"message": "one ", "progressToken": 0});
+    includes(&events.next_json()["params"], expected);
     fabric.release();
     assert_eq!(events.next_progress_text(), "two");
     let answer = events.next_json();
-    assert_eq!(
-        (&answer["id"], &answer["result"]["content"][0]["text"]),
-        (&json!(5), &json!("one two"))
-    );
+    assert_eq!(answer["id"], 5);
+    assert_eq!(answer["result"]["content"][0]["text"], "one two");
     assert!(events.next().unwrap().is_none());
     // The connection stays usable.
     let mut http = events.into_connection();
-    assert_eq!(
-        Modern::new(json!(6), "tools/list", json!({}))
-            .send(&mut http, "/mcp")
-            .status,
-        200
-    );
-}
-
-/// Opens the stream of a session.
-fn get(server: &HttpServer, session: &str) -> Events {
-    let mut http = server.connect();
-    http.send(
-        "GET",
-        "/mcp",
-        &[("Mcp-Session-Id", session), ("Accept", "text/event-stream")],
-        None,
-    )
-    .unwrap();
-    let events = http.events().unwrap();
-    assert_eq!(
-        (events.head.status, events.head.header("content-type")),
-        (200, Some("text/event-stream"))
-    );
-    events
+    let next = Modern::new(json!(6), "tools/list", json!({})).send(&mut http, "/mcp");
+    assert_eq!(next.status, 200);
 }
 
 #[test]
 fn a_new_stream_of_a_session_takes_the_place_of_the_old_one() {
     let (_fabric, server) = start();
-    let session = initialize(&server, "2025-11-25");
-    let mut first = get(&server, &session);
-    let mut second = get(&server, &session);
+    let session = WebSession::open(&server, "2025-11-25");
+    let (mut first, mut second) = (session.get(), session.get());
     assert!(first.next().unwrap().is_none(), "it ends properly");
-    assert_eq!(
-        server
-            .connect()
-            .request("DELETE", "/mcp", &[("Mcp-Session-Id", &session)], None)
-            .status,
-        204
-    );
+    session.delete().expect_status(204);
     assert!(second.next().unwrap().is_none(), "it ends with its session");
-    let mut http = server.connect();
-    assert_eq!(
-        http.request("GET", "/mcp", &[("Mcp-Session-Id", &session)], None)
-            .status,
-        404
-    );
-    assert_eq!(
-        http.request("GET", "/mcp", &[("Mcp-Session-Id", "x")], None)
-            .status,
-        404
-    );
-    let json = [
-        (
-            "Mcp-Session-Id",
-            "2025-11-25.0123456789abcdef0123456789abcdef",
-        ),
-        ("Accept", "application/json"),
-    ];
-    assert_eq!(http.request("GET", "/mcp", &json, None).status, 406);
+    for id in [&*session.id, "x"] {
+        let answer = server.get("/mcp", &[("Mcp-Session-Id", id)]);
+        assert_eq!(answer.status, 404, "{id}");
+    }
+    let other = WebSession::open(&server, "2025-11-25");
+    let json = other.accepting("application/json");
+    assert_eq!(server.get("/mcp", &json).status, 406);
 }
 
 /// A server that polls for changes every 50 ms.
@@ -115,37 +60,18 @@ fn watching() -> (FakeFabric, HttpServer) {
     (fabric, server)
 }
 
-fn change(fabric: &FakeFabric) {
-    fabric.on(
-        "GET /patterns/names",
-        Reply::json(json!(["ai", "brand_new", "summarize"])),
-    );
-}
-
 #[test]
 fn a_session_gets_change_notifications_once_it_has_listed() {
     let (fabric, server) = watching();
-    let session = initialize(&server, "2025-06-18");
-    let mut events = get(&server, &session);
-    let list = request(json!(1), "prompts/list", json!({}));
-    assert!(
-        server
-            .connect()
-            .post("/mcp", &[("Mcp-Session-Id", &session)], &list)
-            .json()["result"]
-            .is_object()
-    );
-    change(&fabric);
-    let heard: Vec<Value> = (0..2)
-        .map(|_| events.next_json()["method"].clone())
-        .collect();
-    assert_eq!(
-        heard,
-        [
-            "notifications/prompts/list_changed",
-            "notifications/resources/list_changed"
-        ]
-    );
+    let session = WebSession::open(&server, "2025-06-18");
+    let mut events = session.get();
+    let list = session.request(1, "prompts/list", json!({}));
+    assert!(list.json()["result"].is_object());
+    fabric.names(json!(["ai", "brand_new", "summarize"]));
+    for kind in ["prompts", "resources"] {
+        let method = format!("notifications/{kind}/list_changed");
+        assert_eq!(events.next_json()["method"], method);
+    }
 }
 
 #[cfg(unix)]
@@ -153,46 +79,29 @@ fn a_session_gets_change_notifications_once_it_has_listed() {
 fn a_subscription_is_acknowledged_told_and_ended_with_its_result() {
     let (fabric, mut server) = watching();
     let filter = json!({"notifications": {"promptsListChanged": true, "toolsListChanged": true}});
-    let mut events =
-        Modern::new(json!("s"), "subscriptions/listen", filter.clone()).stream(&server);
-    let acknowledged = events.next_json();
-    assert_eq!(
-        acknowledged["method"],
-        "notifications/subscriptions/acknowledged"
-    );
-    let list = Modern::new(json!(1), "prompts/list", json!({})).send(&mut server.connect(), "/mcp");
-    assert_eq!(list.status, 200, "{}", list.text());
-    change(&fabric);
+    let listen = Modern::new(json!("s"), "subscriptions/listen", filter);
+    let mut events = listen.stream(&server);
+    assert_eq!(events.next_json()["method"], ACKNOWLEDGED);
+    let list = Modern::new(json!(1), "prompts/list", json!({}));
+    list.post(&server).expect_status(200);
+    fabric.names(json!(["ai", "brand_new", "summarize"]));
     let told = events.next_json();
     assert_eq!(told["method"], "notifications/prompts/list_changed");
-    assert_eq!(
-        told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"],
-        "s"
-    );
+    let key = "io.modelcontextprotocol/subscriptionId";
+    assert_eq!(told["params"]["_meta"][key], "s");
     // A subscription needs a stream.
-    let json_only = Modern::new(json!("s"), "subscriptions/listen", filter);
-    let mut headers = json_only.headers();
-    headers.push(("Accept", "application/json"));
-    assert_eq!(
-        server
-            .connect()
-            .post("/mcp", &headers, &json_only.message)
-            .status,
-        406
-    );
+    let json_only = listen.with("Accept", "application/json");
+    json_only.post(&server).expect_status(406);
     server.process.signal("TERM");
-    let end = loop {
-        let message = events.next_json();
-        if message.get("id").is_some() {
-            break message;
-        }
-    };
-    assert_eq!(
-        (&end["id"], &end["result"]["resultType"]),
-        (&json!("s"), &json!("complete"))
+    let messages = std::iter::repeat_with(|| events.next_json());
+    let is_end = |message: &Value| message.get("id").is_some();
+    let end = messages.into_iter().find(is_end).unwrap();
+    includes(
+        &end,
+        json!({"id": "s", "result": {"resultType": "complete"}}),
     );
     assert!(events.next().unwrap().is_none());
-    assert!(server.process.wait_exit(crate::support::DEADLINE).success());
+    assert!(server.process.wait_exit(DEADLINE).success());
 }
 
 #[test]
@@ -202,47 +111,17 @@ fn a_subscription_ends_when_its_client_leaves() {
     let mut events = Modern::new(json!("s"), "subscriptions/listen", filter).stream(&server);
     events.next_json();
     events.into_connection().close();
-    let connections = || {
-        let text = server
-            .connect()
-            .request("GET", "/metrics", &[], None)
-            .text();
-        text.lines()
-            .find_map(|line| {
-                line.strip_prefix("fabric_mcp_connections ")?
-                    .parse::<usize>()
-                    .ok()
-            })
-            .unwrap()
-    };
-    let only_ours = crate::support::poll(crate::support::DEADLINE, || {
-        (connections() == 1).then_some(())
-    });
+    let connections = || server.metric("fabric_mcp_connections").unwrap();
+    let only_ours = poll(DEADLINE, || (connections() == 1.0).then_some(()));
     assert!(only_ours.is_some(), "{} connections", connections());
 }
 
 #[test]
 fn a_refused_call_is_json() {
     let (_fabric, server) = start();
-    let session = initialize(&server, "2025-06-18");
+    let session = WebSession::open(&server, "2025-06-18");
     let bad = json!({"name": "fabric_run_pattern", "arguments": {}});
-    let answer = server.connect().post(
-        "/mcp",
-        &[("Mcp-Session-Id", &session)],
-        &request(json!(1), "tools/call", bad),
-    );
-    assert_eq!(
-        (answer.header("content-type"), code(&answer)),
-        (Some("application/json"), -32602)
-    );
-    let list = request(json!(1), "tools/call", list_patterns());
-    let mut events = stream(
-        &server,
-        &[
-            ("Mcp-Session-Id", &session),
-            ("Accept", "text/event-stream"),
-        ],
-        &list,
-    );
-    assert_eq!(events.next_json()["id"], 1);
+    let answer = session.request(1, "tools/call", bad);
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    assert_eq!(code(&answer), -32602);
 }

@@ -1,11 +1,37 @@
 //! Checks of results and errors in every revision; each fails with the actual value.
 
+use std::fmt::Display;
+
 use serde_json::Value;
 
 use super::{Era, fixtures};
 
 /// Prefix of our URNs.
 pub(crate) const URN: &str = "urn:fabric-mcp:error:";
+
+/// Fails unless the text, or the JSON as text, contains each of `parts`.
+#[track_caller]
+pub(crate) fn contains<const N: usize>(text: impl Display, parts: [&str; N]) {
+    let text = text.to_string();
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is missing in {text}");
+    }
+}
+
+/// Fails unless `found` has these members, at any depth; it may have others.
+#[track_caller]
+pub(crate) fn includes(found: &Value, members: Value) {
+    fn has(found: &Value, expected: &Value) -> bool {
+        match expected {
+            Value::Object(members) if !members.is_empty() => {
+                let mut members = members.iter();
+                members.all(|(name, expected)| has(&found[name], expected))
+            }
+            _ => found == expected,
+        }
+    }
+    assert!(has(found, &members), "{members} is not in {found}");
+}
 
 /// Checks a tool's success and returns its data: `structuredContent` in revisions that have it, else the JSON or text
 /// of the first block.

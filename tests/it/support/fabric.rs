@@ -125,6 +125,7 @@ pub(crate) struct FakeFabric {
 impl FakeFabric {
     /// Starts one on a free port, with the routes of a well-behaved Fabric.
     pub(crate) fn start() -> FakeFabric {
+        need_loopback();
         FakeFabric::start_at(0).expect("a free loopback port")
     }
 
@@ -167,6 +168,27 @@ impl FakeFabric {
                 None => inner.once.push((route.to_owned(), VecDeque::from([reply]))),
             },
         );
+    }
+
+    /// Every run gets this reply from now on.
+    pub(crate) fn on_run(&self, reply: Reply) {
+        self.on("POST /chat", reply);
+    }
+
+    /// The next run gets this reply.
+    pub(crate) fn once_run(&self, reply: Reply) {
+        self.once("POST /chat", reply);
+    }
+
+    /// From now on, these are the names of all patterns.
+    pub(crate) fn names(&self, names: Value) {
+        self.on("GET /patterns/names", Reply::json(names));
+    }
+
+    /// From now on, the pattern has this text; `*` as in [`FakeFabric::on`].
+    pub(crate) fn text(&self, pattern: &str, text: &str) {
+        let json = json!({"Name": pattern, "Description": "", "Pattern": text});
+        self.on(&format!("GET /patterns/{pattern}"), Reply::json(json));
     }
 
     /// Requires this `X-API-Key` from now on, like Fabric with `--api-key`.
@@ -341,14 +363,21 @@ impl Drop for FakeFabric {
     }
 }
 
+/// Fails with these words where 127.0.0.1 cannot be reached, as in a sandbox without any network.
+fn need_loopback() {
+    let words = "these tests need a loopback network, and 127.0.0.1 cannot be reached";
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect(words);
+    TcpStream::connect(listener.local_addr().unwrap()).expect(words);
+}
+
 /// A loopback port where nobody listens: below the kernel's ephemeral ports, so that no other test gets it.
 pub(crate) fn closed_port() -> u16 {
+    need_loopback();
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 10_000 + (std::process::id() % 20_000) as u16;
-    let mut ports = std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed) % 2_000);
-    ports
-        .find(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok())
-        .expect("a free port")
+    let ports = std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed) % 2_000);
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    ports.take(2_000).find(is_free).expect("a free port")
 }
 
 /// Whether the peer has closed or reset the connection; unread bytes do not count as a close.

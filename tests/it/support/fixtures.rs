@@ -72,6 +72,11 @@ pub(crate) fn names() -> Value {
     PATTERNS.iter().map(|(name, _)| *name).collect()
 }
 
+/// A pattern's system prompt.
+pub(crate) fn text(name: &str) -> &'static str {
+    PATTERNS.iter().find(|(known, _)| *known == name).unwrap().1
+}
+
 /// `GET /patterns/:name`; `None` for an unknown pattern.
 pub(crate) fn pattern(name: &str) -> Option<Value> {
     let (name, text) = PATTERNS.iter().find(|(known, _)| *known == name)?;

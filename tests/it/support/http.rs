@@ -46,6 +46,46 @@ impl HttpServer {
     pub(crate) fn connect(&self) -> Http {
         Http::connect(self.address)
     }
+
+    /// [`Http::get`] on a new connection.
+    #[track_caller]
+    pub(crate) fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        self.connect().get(path, headers)
+    }
+
+    /// [`Http::post`] to the endpoint on a new connection.
+    #[track_caller]
+    pub(crate) fn post(&self, headers: &[(&str, &str)], message: &Value) -> Answer {
+        self.connect().post(&self.path, headers, message)
+    }
+
+    /// Opens an event stream with a GET.
+    #[track_caller]
+    pub(crate) fn events(&self, path: &str, headers: &[(&str, &str)]) -> Events {
+        let mut http = self.connect();
+        let headers = [headers, &[("Accept", "text/event-stream")]].concat();
+        http.send("GET", path, &headers, None).unwrap();
+        let events = http.events().unwrap();
+        let type_ = events.head.header("content-type");
+        assert_eq!(
+            (events.head.status, type_),
+            (200, Some("text/event-stream"))
+        );
+        events
+    }
+
+    /// `/metrics`.
+    #[track_caller]
+    pub(crate) fn metrics(&self) -> String {
+        self.get("/metrics", &[]).text()
+    }
+
+    /// The value of a sample in `/metrics`.
+    #[track_caller]
+    pub(crate) fn metric(&self, name: &str) -> Option<f64> {
+        let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+        self.metrics().lines().find_map(value)
+    }
 }
 
 /// Address and path of the first `transport at http://ADDRESS:PORT/path` in a log line.
@@ -87,6 +127,13 @@ impl Answer {
         let text = String::from_utf8_lossy(&self.body);
         serde_json::from_str(&text)
             .unwrap_or_else(|e| panic!("status {}, body not JSON ({e}): {text:?}", self.status))
+    }
+
+    /// Fails with the body unless it has this status.
+    #[track_caller]
+    pub(crate) fn expect_status(&self, status: u16) -> &Answer {
+        assert_eq!(self.status, status, "{}", self.text());
+        self
     }
 
     /// The body as text.
@@ -178,9 +225,19 @@ impl Http {
             .unwrap_or_else(|e| panic!("{method} {path} was not answered: {e}"))
     }
 
-    /// A POST of a JSON message with the usual headers, and the complete answer.
+    /// A GET and its complete answer.
     #[track_caller]
-    pub(crate) fn post(&mut self, path: &str, headers: &[(&str, &str)], message: &Value) -> Answer {
+    pub(crate) fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        self.request("GET", path, headers, None)
+    }
+
+    /// Writes a POST of a JSON message with the usual headers.
+    pub(crate) fn send_post(
+        &mut self,
+        path: &str,
+        headers: &[(&str, &str)],
+        message: &Value,
+    ) -> io::Result<()> {
         let mut all = vec![
             ("Content-Type", "application/json"),
             ("Accept", "application/json, text/event-stream"),
@@ -191,7 +248,16 @@ impl Http {
                 .any(|(given, _)| given.eq_ignore_ascii_case(name))
         });
         all.extend_from_slice(headers);
-        self.request("POST", path, &all, Some(message.to_string().as_bytes()))
+        self.send("POST", path, &all, Some(message.to_string().as_bytes()))
+    }
+
+    /// The same, and the complete answer.
+    #[track_caller]
+    pub(crate) fn post(&mut self, path: &str, headers: &[(&str, &str)], message: &Value) -> Answer {
+        self.send_post(path, headers, message)
+            .expect("the request is taken");
+        self.answer()
+            .unwrap_or_else(|e| panic!("POST {path} was not answered: {e}"))
     }
 
     /// Reads one answer to its end.

@@ -36,6 +36,9 @@ pub(crate) const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", 
 /// The stateless revision.
 pub(crate) const MODERN: &str = "2026-07-28";
 
+/// What answers a subscription first.
+pub(crate) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+
 /// How a client talks to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Era {
@@ -123,6 +126,22 @@ pub(crate) trait Caller {
     fn server(&self) -> Option<&http::HttpServer> {
         None
     }
+}
+
+/// The names in a list of objects.
+#[track_caller]
+pub(crate) fn names(list: &Value) -> Vec<&str> {
+    let items = list.as_array().expect("a list").iter();
+    items.map(|item| item["name"].as_str().unwrap()).collect()
+}
+
+/// `object` with the members of `more`.
+pub(crate) fn extended(mut object: Value, more: Value) -> Value {
+    let (Value::Object(members), Value::Object(more)) = (&mut object, more) else {
+        panic!("two objects")
+    };
+    members.extend(more);
+    object
 }
 
 /// Polls `done` every few milliseconds until it returns a value; `None` after `limit`.

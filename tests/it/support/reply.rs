@@ -118,6 +118,11 @@ impl Reply {
         held.content(last).complete()
     }
 
+    /// A run that sends this text five million times, one event and write each.
+    pub(crate) fn flood(text: &str) -> Reply {
+        Reply::sse().step(Step::Repeat(line(&content(text)), 5_000_000))
+    }
+
     /// Only these bytes, without head.
     pub(crate) fn raw(bytes: impl Into<Vec<u8>>) -> Reply {
         let steps = vec![Step::Bytes(bytes.into())];

@@ -122,18 +122,9 @@ impl Streamable {
             .process
             .said
             .note("→", message.to_string().as_bytes());
-        let own = self.headers(message);
-        let mut headers = vec![
-            ("Content-Type", "application/json"),
-            ("Accept", "application/json, text/event-stream"),
-        ];
-        headers.extend(own.iter().map(|(name, value)| (*name, value.as_str())));
-        http.send(
-            "POST",
-            &self.server.path,
-            &headers,
-            Some(message.to_string().as_bytes()),
-        )
+        let headers = self.headers(message);
+        let headers: Vec<_> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
+        http.send_post(&self.server.path, &headers, message)
     }
 
     /// Posts a message on the client's connection and reads the complete answer, JSON or stream.
@@ -146,10 +137,7 @@ impl Streamable {
             .answer()
             .unwrap_or_else(|e| self.server.process.fail(&format!("{message}: {e}")));
         self.server.process.said.note("←", &answer.body);
-        if answer
-            .header("connection")
-            .is_none_or(|value| !value.eq_ignore_ascii_case("close"))
-        {
+        if answer.header("connection") != Some("close") {
             self.http = Some(http);
         }
         answer
@@ -236,17 +224,12 @@ impl Sse {
     /// Another client of a server.
     pub(crate) fn to(server: &Arc<HttpServer>, era: Era, token: Option<&str>) -> Sse {
         let authorization = token.map(|token| format!("Bearer {token}"));
-        let mut headers = vec![("Accept", "text/event-stream")];
-        headers.extend(
-            authorization
-                .as_deref()
-                .map(|value| ("Authorization", value)),
-        );
-        let mut http = server.connect();
-        http.send("GET", &server.path, &headers, None)
-            .expect("the request is taken");
-        let mut events = http.events().expect("a stream");
-        assert_eq!(events.head.status, 200, "{:?}", events.head);
+        let bearer = authorization.as_deref();
+        let headers: Vec<_> = bearer
+            .map(|value| ("Authorization", value))
+            .into_iter()
+            .collect();
+        let mut events = server.events(&server.path, &headers);
         let first = events.next().expect("an event").expect("an event");
         assert_eq!(first.event, "endpoint");
         let http = server.connect();

@@ -1,5 +1,5 @@
-//! The values of MCP's mirrored headers: plain, or `=?base64?…?=` for what a header cannot carry
-//! (2026-07-28, basic/transports/streamable-http, "Value Encoding").
+//! Base64 (RFC 4648, section 4), and the values of MCP's mirrored headers: plain, or `=?base64?…?=` for what a header
+//! cannot carry (2026-07-28, basic/transports/streamable-http, "Value Encoding").
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ const CLOSING: &str = "?=";
 ///
 /// # Errors
 /// What is wrong with its encoding.
-pub(super) fn header_value(value: Cow<'_, str>) -> Result<Cow<'_, str>, &'static str> {
+pub(crate) fn from_header(value: Cow<'_, str>) -> Result<Cow<'_, str>, &'static str> {
     // Both markers are needed, and they do not overlap.
     let Some(encoded) = value
         .strip_prefix(OPENING)
@@ -21,6 +21,31 @@ pub(super) fn header_value(value: Cow<'_, str>) -> Result<Cow<'_, str>, &'static
     let bytes = decode(encoded).ok_or("what stands between =?base64? and ?= is not base64")?;
     let text = String::from_utf8(bytes).map_err(|_| "its base64 does not hold UTF-8")?;
     Ok(Cow::Owned(text))
+}
+
+/// Writes a value so that a header can carry it.
+pub(crate) fn to_header(value: &str) -> Cow<'_, str> {
+    let is_plain = value.bytes().all(|b| matches!(b, b' '..=b'~')) && value.trim() == value;
+    let is_marked = value.starts_with(OPENING) && value.ends_with(CLOSING);
+    if is_plain && !is_marked {
+        return Cow::Borrowed(value);
+    }
+    Cow::Owned(format!("{OPENING}{}{CLOSING}", encode(value.as_bytes())))
+}
+
+/// Encodes bytes.
+pub(crate) fn encode(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for group in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(*group.get(at).unwrap_or(&0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..=group.len() {
+            text.push(char::from(DIGITS[(bits >> (18 - 6 * digit) & 63) as usize]));
+        }
+        text.extend(std::iter::repeat_n('=', 3 - group.len()));
+    }
+    text
 }
 
 /// RFC 4648, section 4: the standard alphabet, padded, without anything else in between.
@@ -80,11 +105,23 @@ mod tests {
             ("=?base64?=", "=?base64?="),
             ("=?base64?SGVsbG8=", "=?base64?SGVsbG8="),
         ] {
-            assert_eq!(
-                header_value(value.into()).as_deref(),
-                Ok(decoded),
-                "{value}"
-            );
+            assert_eq!(from_header(value.into()).as_deref(), Ok(decoded), "{value}");
+            let written = to_header(decoded);
+            assert_eq!(from_header(written).as_deref(), Ok(decoded));
+        }
+    }
+
+    #[test]
+    fn encoding_is_as_in_the_rfc() {
+        for (text, encoded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+            ("\u{3ff}\u{3fe}", "z7/Pvg=="),
+        ] {
+            assert_eq!(encode(text.as_bytes()), encoded, "{text}");
         }
     }
 
@@ -104,7 +141,7 @@ mod tests {
             "SGVsbG8===",
         ] {
             assert!(
-                header_value(format!("=?base64?{value}?=").into()).is_err(),
+                from_header(format!("=?base64?{value}?=").into()).is_err(),
                 "{value}"
             );
         }

@@ -1,0 +1,351 @@
+//! `--connect`: the binary on stdio in front of the binary over HTTP, and in front of a server that misbehaves.
+
+use serde_json::{Value, json};
+
+use crate::support::fabric::{FakeFabric, closed_port};
+use crate::support::http::HttpServer;
+use crate::support::process::{Output, Program};
+use crate::support::reply::{Framing, Reply, Step};
+use crate::support::stdio::{Stdio, initialize_params, with_meta};
+use crate::support::{DEADLINE, ERAS, Era, LEGACY, poll};
+
+const TOKEN: &str = "token-of-thirty-two-characters-a";
+const ROUTE: &str = "POST /mcp";
+const ENDS: [Era; 2] = [Era::Legacy(LEGACY[3]), Era::Modern];
+
+/// The relay to this endpoint, with a token.
+fn to(url: &str) -> Program {
+    Program::new(["--connect", url]).env("FABRIC_MCP_AUTH_TOKEN", TOKEN)
+}
+
+/// The relay to a misbehaving server.
+fn to_fake(server: &FakeFabric) -> Program {
+    to(&format!("{}/mcp", server.url()))
+}
+
+/// A Fabric, a server in front of it that wants the token, and the relay to that.
+fn start() -> (FakeFabric, HttpServer, Program) {
+    let fabric = FakeFabric::start();
+    let program = Program::with(&fabric).env("FABRIC_MCP_AUTH_TOKEN", TOKEN);
+    let server = HttpServer::start(program);
+    let relay = to(&format!("http://{}{}", server.address, server.path));
+    (fabric, server, relay)
+}
+
+fn run() -> Value {
+    let arguments = json!({"pattern_name": "summarize", "input_text": "x", "stream": true});
+    json!({"name": "fabric_run_pattern", "arguments": arguments, "_meta": {"progressToken": 0}})
+}
+
+/// An answer to `id` as JSON.
+fn result(id: u64, result: Value) -> Reply {
+    Reply::json(json!({"jsonrpc": "2.0", "id": id, "result": result}))
+}
+
+/// The answer to `initialize` that opens a session.
+fn welcome() -> Reply {
+    result(1, json!({"protocolVersion": LEGACY[3]})).header("Mcp-Session-Id", "session-1")
+}
+
+/// A stream of events.
+fn events() -> Reply {
+    Reply::sse().header("Content-Type", "text/event-stream")
+}
+
+fn note(number: u64) -> Value {
+    json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "error", "data": number}})
+}
+
+#[test]
+fn every_revision_works_as_on_stdio() {
+    let (fabric, _server, relay) = start();
+    fabric.on("POST /chat", Reply::run(&["one ", "two"]));
+    for era in ERAS {
+        let mut client = Stdio::speaking(era, relay.clone());
+        let result = client.result("tools/call", run());
+        assert_eq!(result["content"][0]["text"], "one two", "{era:?}");
+        let notes = client.notes();
+        assert_eq!(notes[0]["params"]["progressToken"], 0, "{notes:?}");
+        // Its name needs encoding in a header.
+        let error = client.error("tools/call", json!({"name": " ü", "arguments": {}}));
+        assert_eq!(error["code"], -32602, "{error}");
+        let error = client.error("no/such", json!({}));
+        assert_eq!(error["code"], -32601, "{error}");
+        client.send_raw(b"no JSON\n");
+        assert!(client.recv()["error"]["code"].is_i64());
+        client.close_stdin();
+        assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+    }
+}
+
+#[test]
+fn batches_pass() {
+    let (_fabric, _server, relay) = start();
+    let mut client = Stdio::speaking(Era::Legacy("2025-03-26"), relay);
+    let ping = |id: u64| json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
+    client.send(&json!([ping(7), ping(8)]));
+    let answers = client.recv();
+    assert_eq!(
+        (&answers[0]["id"], &answers[1]["id"]),
+        (&json!(7), &json!(8))
+    );
+}
+
+#[test]
+fn cancelling_stops_the_run_and_nothing_more_is_said_of_it() {
+    let (fabric, _server, relay) = start();
+    fabric.on("POST /chat", Reply::sse().content("x").gate());
+    for era in ENDS {
+        let mut client = Stdio::speaking(era, relay.clone());
+        let id = client.begin("tools/call", run());
+        assert_eq!(client.next_progress_text(), "x");
+        client.cancel(&id);
+        fabric.wait_closed(DEADLINE);
+        // The id can be used again.
+        client.begin_as(&id, "tools/list", json!({}));
+        assert!(client.answer(&id)["result"].is_object(), "{era:?}");
+        assert!(client.unasked().is_empty(), "{era:?}");
+    }
+}
+
+#[test]
+fn a_cancellation_that_overtakes_its_request_is_sent_again() {
+    let server = FakeFabric::start();
+    server.once(ROUTE, welcome());
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 0\r\n\r\n";
+    server.once(ROUTE, Reply::raw("").gate().bytes(head));
+    server.on(ROUTE, Reply::new(202, "text/plain", ""));
+    server.on("GET /mcp", events().hang());
+    let mut client = Stdio::start(to_fake(&server));
+    client.result("initialize", initialize_params(LEGACY[3]));
+    let id = client.begin("tools/call", run());
+    server.wait_held(1);
+    client.cancel(&id);
+    server.wait_requests(ROUTE, 3);
+    server.release();
+    server.wait_requests(ROUTE, 4);
+    for request in &server.requests_of(ROUTE)[2..] {
+        assert_eq!(request.json()["method"], "notifications/cancelled");
+        assert_eq!(request.json()["params"]["requestId"], id);
+    }
+}
+
+#[test]
+fn what_is_in_flight_at_the_end_of_input_is_answered() {
+    let (fabric, _server, relay) = start();
+    fabric.on("POST /chat", Reply::gated(&["x", "y"]));
+    for era in ENDS {
+        let mut client = Stdio::speaking(era, relay.clone());
+        let listen = json!({"notifications": {"toolsListChanged": true}});
+        if era == Era::Modern {
+            client.begin_as(&json!("listen"), "subscriptions/listen", listen);
+            client.next_note();
+        }
+        let id = client.begin("tools/call", run());
+        assert_eq!(client.next_progress_text(), "x");
+        client.close_stdin();
+        fabric.release();
+        assert_eq!(client.answer(&id)["result"]["content"][0]["text"], "xy");
+        // A subscription keeps nobody waiting.
+        assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+    }
+}
+
+#[test]
+fn a_session_is_repeated_followed_and_ended() {
+    let server = FakeFabric::start();
+    let mut late = welcome();
+    late.steps.insert(0, Step::Gate);
+    server.once(ROUTE, late);
+    server.once(ROUTE, Reply::new(202, "text/plain", ""));
+    server.once(ROUTE, result(2, json!({})));
+    server.once("GET /mcp", events().event(note(1)).cut());
+    server.once("GET /mcp", events().event(note(2)).hang());
+    server.on("DELETE /mcp", Reply::new(204, "text/plain", ""));
+    let mut client = Stdio::start(to_fake(&server));
+    client.begin("initialize", initialize_params(LEGACY[3]));
+    client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+    let list = client.begin("tools/list", json!({}));
+    // What follows waits for the session.
+    server.wait_held(1);
+    assert_eq!(server.requests().len(), 1);
+    server.release();
+    client.answer(&list);
+    let data = [client.next_note(), client.next_note()].map(|note| note["params"]["data"].clone());
+    assert_eq!(data, [json!(1), json!(2)]);
+    client.close_stdin();
+    assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+    let requests = server.requests();
+    assert_eq!(requests.last().unwrap().method, "DELETE");
+    let bearer = format!("Bearer {TOKEN}");
+    for (at, request) in requests.iter().enumerate() {
+        let has = |name: &str, value| {
+            assert_eq!(request.header(name), value, "{request:?}");
+        };
+        has("authorization", Some(&*bearer));
+        has("mcp-session-id", (at > 0).then_some("session-1"));
+        has("mcp-protocol-version", (at > 0).then_some(LEGACY[3]));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_ends_the_session() {
+    let server = FakeFabric::start();
+    server.on(ROUTE, welcome());
+    server.on("GET /mcp", events().hang());
+    server.on("DELETE /mcp", Reply::new(204, "text/plain", ""));
+    let mut client = Stdio::start(to_fake(&server));
+    client.result("initialize", initialize_params(LEGACY[3]));
+    client.process.signal("TERM");
+    assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+    assert_eq!(server.requests_of("DELETE /mcp").len(), 1);
+}
+
+#[test]
+fn what_goes_wrong_is_told_with_what_to_do_and_sent_once() {
+    let elsewhere = FakeFabric::start();
+    let server = FakeFabric::start();
+    let other = format!("{}/mcp", elsewhere.url());
+    let refused = |status, words: &str| {
+        let error = json!({"jsonrpc": "2.0", "error": {"code": -32600, "message": words}});
+        Reply::failure(status, error)
+    };
+    let page = |status| Reply::new(status, "text/html", "<html>");
+    let cut = "fabric_get_run before you start it again";
+    let long = Reply::new(
+        200,
+        "application/json",
+        format!("[{}]", " ".repeat(9 << 20)),
+    );
+    for (reply, said) in [
+        (
+            page(302).header("Location", &other),
+            "Give --connect the URL that it leads to",
+        ),
+        (page(307).header("Location", &other), "is not followed"),
+        (refused(401, "No."), "HTTP 401: the server at http"),
+        (
+            refused(403, "Add --allowed-host x."),
+            "It says: Add --allowed-host x.",
+        ),
+        (page(404), "that of fabric-mcp is /mcp"),
+        (
+            refused(429, "Slow."),
+            "Try again in a moment. It says: Slow.",
+        ),
+        (page(503), "Try again in a moment"),
+        (page(502), cut),
+        (page(500), "Its own log tells why"),
+        (page(200), "does not answer as an MCP server"),
+        (
+            Reply::new(200, "application/json", "{\"no\": 1}"),
+            "does not answer as an MCP server",
+        ),
+        (Reply::closes(), cut),
+        (Reply::resets(), cut),
+        (
+            Reply::new(200, "application/json", "{\"js")
+                .framing(Framing::Claim(99))
+                .cut(),
+            cut,
+        ),
+        (events().event(note(1)).cut(), cut),
+        // It ends properly, but without an answer.
+        (events().event(note(1)), cut),
+        (long, "fabric_get_run with max_chars"),
+    ] {
+        server.once(ROUTE, reply);
+        let mut client = Stdio::speaking(Era::Modern, to_fake(&server).flags("--log-level debug"));
+        let error = client.error("tools/call", run());
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(said), "{said}: {error}");
+        assert_eq!(server.requests_of(ROUTE).len(), 1, "{said}");
+        client.close_stdin();
+        client.wait_exit(DEADLINE);
+        assert!(!client.stderr().contains(TOKEN) && !error.to_string().contains(TOKEN));
+        server.forget();
+    }
+    assert!(elsewhere.requests().is_empty(), "{:?}", elsewhere.routes());
+    let nowhere = to(&format!("http://127.0.0.1:{}/mcp", closed_port()));
+    let error = Stdio::speaking(Era::Modern, nowhere).error("tools/list", json!({}));
+    assert!(
+        error["message"]
+            .as_str()
+            .unwrap()
+            .contains("(connection refused)")
+    );
+    // A batch has an error for each of its requests.
+    server.once(ROUTE, Reply::closes());
+    let mut client = Stdio::start(to_fake(&server));
+    let ping = |id: u64| json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
+    client.send(&json!([ping(7), ping(8)]));
+    let ids = [client.recv()["id"].clone(), client.recv()["id"].clone()];
+    assert_eq!(ids, [json!(7), json!(8)]);
+}
+
+#[test]
+fn a_session_that_the_server_has_ended_is_told() {
+    let server = FakeFabric::start();
+    server.once(ROUTE, welcome());
+    server.on("GET /mcp", Reply::new(405, "text/plain", ""));
+    let ended = json!({"jsonrpc": "2.0", "id": 2, "error": {"code": -32600, "message": "Ended."}});
+    server.on(ROUTE, Reply::failure(404, ended));
+    let mut client = Stdio::start(to_fake(&server));
+    client.result("initialize", initialize_params(LEGACY[3]));
+    let error = client.error("tools/list", json!({}));
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("has ended this session"), "{message}");
+    assert!(message.contains("Start the client again"), "{message}");
+}
+
+#[test]
+fn too_much_is_refused_at_once() {
+    let server = FakeFabric::start();
+    server.on(ROUTE, Reply::silence());
+    let mut client = Stdio::speaking(Era::Modern, to_fake(&server));
+    let first = client.begin("tools/list", json!({}));
+    let twice = with_meta(json!({}));
+    client.send(&json!({"jsonrpc": "2.0", "id": first, "method": "tools/list", "params": twice}));
+    assert_eq!(client.recv()["error"]["code"], -32600, "the id is in use");
+    for _ in 1..64 {
+        client.begin("tools/list", json!({}));
+    }
+    let error = client.error("tools/list", json!({}));
+    let message = error["message"].as_str().unwrap();
+    assert!(message.starts_with("64 requests are waiting"), "{message}");
+    let long = json!({"x": "x".repeat(9 << 20)});
+    client.send(&json!({"jsonrpc": "2.0", "id": "long", "method": "x", "params": long}));
+    assert_eq!(client.answer(&json!("long"))["error"]["code"], -32600);
+    // A cancellation makes room, once its thread has ended.
+    server.wait_requests(ROUTE, 64);
+    client.cancel(&first);
+    let has_room = poll(DEADLINE, || {
+        client.begin("tools/list", json!({}));
+        (server.requests_of(ROUTE).len() > 64).then_some(())
+    });
+    assert!(has_room.is_some());
+}
+
+#[test]
+fn nobody_who_reads_is_the_end() {
+    let (_fabric, _server, relay) = start();
+    let mut client = Stdio::start(relay.stdout(Output::Closed));
+    client.begin("tools/list", with_meta(json!({})));
+    assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+}
+
+#[test]
+fn a_check_says_whether_the_server_can_be_used() {
+    let (_fabric, _server, relay) = start();
+    // Variables for a server of one's own do not matter.
+    let relay = relay
+        .env("FABRIC_MCP_PORT", "x")
+        .env("FABRIC_BASE_URL", "y");
+    let good = relay.clone().arg("--check").run(DEADLINE);
+    good.expect_code(0)
+        .expect_stdout("ms, and takes the token.");
+    let wrong = relay.env("FABRIC_MCP_AUTH_TOKEN", "wrong").arg("--check");
+    let bad = wrong.run(DEADLINE);
+    bad.expect_code(1).expect_stderr("refuses the token");
+}
