@@ -36,7 +36,7 @@ const EMPTY_MODELS_DELAYS: [Duration; 3] = [
 ];
 
 /// Read buffer of a run, in bytes.
-const READ: usize = 4 << 10;
+const READ: usize = 1 << 10;
 /// Patterns suggested for an unknown name.
 const MOST_FOUND: usize = 5;
 /// An incomplete event up to this size is not charged. Bytes.

@@ -12,6 +12,7 @@
 mod cause;
 mod interruptible;
 mod outgoing;
+mod plain;
 mod response;
 
 use std::fmt;
@@ -21,13 +22,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ureq::http::{HeaderMap, HeaderValue, Response, header};
-use ureq::unversioned::transport::{DefaultConnector, TcpConnector};
+use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, RequestBuilder, SendBody};
 
 use super::wait::SLICE;
 use super::{Cause, Error, Kind, Stop, Wait};
 use interruptible::{Interruptible, WaitScope};
 use outgoing::Outgoing;
+use plain::PlainConnector;
 pub(super) use response::{FabricResponse, Media};
 
 use crate::agent::{self, Lookups};
@@ -37,11 +39,13 @@ use crate::logging;
 /// Delays before the retries of a GET; a run is never retried.
 const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
 
-/// Buffer of one connection, in each direction, in bytes: most of a run's memory. Fits the longest API key and any
-/// sensible response head. ureq's default is 256 KB for both.
+/// Buffer of one connection, in each direction, in bytes. Fits the longest API key and any sensible response head. ureq's
+/// default is 256 KB for both.
 const BUFFER: usize = 8 << 10;
+/// Buffer of a run that has nothing but events to read, in bytes.
+const RUN_BUFFER: usize = 1 << 10;
 /// Idle connections in the pool. With fewer, concurrent callers reconnect for every other request, and beyond a usual
-/// listen backlog of 128 some wait a second. Each takes about 20 KB, for 15 s.
+/// listen backlog of 128 some wait a second. Each takes about 10 KB, for 15 s.
 const KEPT: usize = 256;
 /// Error bodies up to this size are read and discarded, so that the connection can be reused.
 const SMALL_BODY: u64 = 16 << 10;
@@ -113,7 +117,7 @@ impl Client {
         });
         let key = key.transpose()?;
         let lookups = Lookups::new();
-        let agent = |kept| {
+        let agent = |kept, input| {
             let url = format!("{}/", settings.url);
             let ca_file = settings.ca_file.as_deref();
             let config = agent::config("FABRIC_BASE_URL", &url, ca_file, BUFFER, kept)?
@@ -124,7 +128,7 @@ impl Client {
             let lookups = lookups.clone();
             // TLS and proxies take 15 KB more of the stack of each run.
             Ok::<_, String>(if url.starts_with("http:") && config.proxy().is_none() {
-                let plain = Interruptible(TcpConnector::default());
+                let plain = Interruptible(PlainConnector { input });
                 Agent::with_parts(config, plain, lookups)
             } else {
                 let any = Interruptible(DefaultConnector::new());
@@ -133,8 +137,8 @@ impl Client {
         };
         Ok(Client {
             key,
-            kept: agent(KEPT)?,
-            fresh: agent(0)?,
+            kept: agent(KEPT, BUFFER)?,
+            fresh: agent(0, RUN_BUFFER)?,
             settings: settings.clone(),
             built_in: None,
             retry_delays: RETRY_DELAYS,
