@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use serde_json::{Map, Value};
 
 use crate::protocol::{
-    Answer, Cache, Id, Level, Params, Refusal, ResultWriter, Revision, server_info,
+    Answer, Cache, Id, Level, Params, Refusal, ResultWriter, Revision, ServerInfo,
 };
 
 use crate::tools::TOOLS;
@@ -216,7 +216,7 @@ fn initialize(server: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     result
         .field("protocolVersion", revision.name())
         .field("capabilities", &capabilities(server, revision))
-        .field("serverInfo", &server_info(revision))
+        .field("serverInfo", &ServerInfo::of(revision))
         .field("instructions", &instructions(server));
     Ok(Action::Answer(result.end()))
 }

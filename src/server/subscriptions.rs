@@ -127,7 +127,7 @@ impl Listen {
     /// The answer when the server ends it gracefully.
     pub(crate) fn end(&self) -> Answer {
         let mut result = ResultWriter::new(&self.id, self.revision);
-        result.meta = self.meta();
+        result.meta(SUBSCRIPTION_ID, &self.id);
         result.end()
     }
 

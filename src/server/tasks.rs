@@ -13,7 +13,7 @@ use crate::fabric::{Error, Wait};
 use crate::protocol::jsonrpc::{self, METHOD_NOT_FOUND};
 use crate::protocol::{Node, Params, Refusal, ResultWriter, Revision, TASKS as EXTENSION};
 use crate::runs::{Record, Run, RunCursor, RunState, Waited};
-use crate::time;
+use crate::time::Timestamp;
 use crate::tools::{self, Backend, RELATED_TASK};
 
 use super::call::Working;
@@ -123,7 +123,7 @@ pub(super) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<S
     } else {
         ("ttl", "pollInterval")
     };
-    let at = |milliseconds: u64| time::rfc3339_to_the_millisecond(milliseconds as i64);
+    let at = |milliseconds: u64| Timestamp::with_milliseconds(milliseconds as i64).to_string();
     let mut task = Map::new();
     task.insert("taskId".into(), record.id.to_string().into());
     task.insert("status".into(), status.into());
@@ -306,9 +306,7 @@ impl Verb {
                     return Err(Error::cancelled().into());
                 }
                 write_result(&run, &run.record(), &caller.account, result);
-                result
-                    .meta
-                    .insert(RELATED_TASK.into(), json!({ "taskId": id }));
+                result.meta(RELATED_TASK, &json!({ "taskId": id }));
             }
         }
         Ok(())

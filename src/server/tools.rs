@@ -14,10 +14,11 @@ use crate::protocol::{
     Answer, Cache, Feature, Id, NoId, Params, Refusal, RequestContext, ResultWriter, Revision,
     error_object, jsonrpc, pages, stored,
 };
+use crate::random;
 use crate::runs::{self, Record, Run};
 use crate::text::{prefix, shown};
+use crate::time::Timestamp;
 use crate::tools::{self, Backend, Failure, Outcome, Prepared, RunPlan, Tool};
-use crate::{random, time};
 
 use super::call::{ToolCall, Working, failed_tool};
 use super::{Action, Request, Server, tasks};
@@ -299,9 +300,7 @@ fn write_run(
     write(&outcome, account, &call.context.request_id, result);
     if outcome.is_err() && keeps {
         // With the id, the caller can read a text that is truncated here.
-        result
-            .meta
-            .insert("run_id".into(), run.id().to_string().into());
+        result.meta("run_id", &run.id().to_string());
     }
 }
 
@@ -399,16 +398,10 @@ pub(super) fn write_failure(failure: &Failure, request_id: &str, result: &mut Re
         .map(content)
         .collect();
     result.field("content", &content).field("isError", &true);
-    result
-        .meta
-        .insert("error".into(), error_object(error, request_id).into());
+    result.meta("error", &error_object(error, request_id));
 }
 
 fn envelope(result: &mut ResultWriter) {
-    result
-        .meta
-        .insert("schema_version".into(), SCHEMA_VERSION.into());
-    result
-        .meta
-        .insert("generated_at".into(), time::now().into());
+    result.meta("schema_version", &SCHEMA_VERSION);
+    result.meta("generated_at", &Timestamp::now());
 }
