@@ -39,6 +39,7 @@ mod config;
 mod demo;
 mod error;
 mod fabric;
+mod files;
 mod generate;
 mod heap;
 mod http;

@@ -22,7 +22,7 @@ const LAYERS: [&str; 16] = [
     "access",
     "runs http logging search service signals",
     "agent account clients",
-    "heap time random sha256 sync text",
+    "files heap time random sha256 sync text",
     "config",
     "url error",
 ];
