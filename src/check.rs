@@ -17,7 +17,7 @@ use crate::config::{self, Config};
 use crate::fabric::{Cause, Chat, Client, Error, Event, Kind, Name, NoWait, Wait};
 use crate::protocol::Revision;
 use crate::server::Server;
-use crate::text::{WIDTH, wrapped};
+use crate::text::{WIDTH, number, wrapped};
 use crate::url::{Authority, Host};
 
 /// The default port of `fabric --serve`.
@@ -157,7 +157,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
     report.fabric("latency_ms", milliseconds(latency));
     report.address(
         true,
-        &format!("{url} answers in {} ms", milliseconds(latency)),
+        &format!("{url} answers in {} ms", number(milliseconds(latency))),
     )?;
     let key = key_status(config);
     report.key(key)?;
@@ -328,13 +328,14 @@ fn run_demo(client: &Client, report: &mut Report<'_>) -> io::Result<()> {
         Err(error) => error.detail,
         Ok(()) if pieces < 2 => "its text did not stream".to_owned(),
         Ok(()) => {
-            let (first, total) = (milliseconds(first), milliseconds(started.elapsed()));
+            let times = [first, started.elapsed()].map(milliseconds);
             report.json["demo_run"] = json!({
                 "pieces": pieces,
                 "characters": characters,
-                "first_piece_ms": first,
-                "total_ms": total,
+                "first_piece_ms": times[0],
+                "total_ms": times[1],
             });
+            let [first, total] = times.map(number);
             let text = format!("{pieces} pieces, first after {first} ms, last after {total} ms");
             return report.line(true, "streaming", &text);
         }
@@ -350,7 +351,7 @@ fn no_wait() -> Arc<dyn Wait> {
 /// Does `work`; if it takes longer than [`QUIET`], says what is waited for and the time limit.
 fn patiently<T>(say: Say<'_>, what: &str, limit: Duration, work: impl FnOnce() -> T) -> T {
     let Some(say) = say else { return work() };
-    let limit = limit.as_secs_f64();
+    let limit = number(limit.as_secs_f64());
     let tell = || {
         say(&format!(
             "  ..  waiting for {what}, for {limit} s at most\n"

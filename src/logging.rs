@@ -79,6 +79,12 @@ pub(crate) fn critical(message: impl fmt::Display) {
     }
 }
 
+/// Logs a sentence at level debug. The macros of `log` do nothing for that in releases, because those of libraries
+/// would be a hundredth of the program.
+pub(crate) fn debug(target: &'static str, message: String) {
+    Line::sentence(message).log(Level::Debug, target);
+}
+
 /// Waits, `limit` at most, until all lines are written; false if they are not. For the end of the process.
 pub(crate) fn flush(limit: Duration) -> bool {
     LOGGER.queue.flush(limit)

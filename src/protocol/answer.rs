@@ -112,6 +112,9 @@ impl Cache {
     }
 }
 
+/// What `_meta` of most results takes. Bytes.
+const USUAL_META: usize = 320;
+
 /// Writes one result, field by field, directly into the message.
 pub(crate) struct ResultWriter {
     out: Vec<u8>,
@@ -183,6 +186,9 @@ impl ResultWriter {
 
     /// Adds a member of `_meta`.
     pub(crate) fn meta<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) {
+        // At once what most results take.
+        self.meta
+            .reserve(USUAL_META.saturating_sub(self.meta.len()));
         jsonrpc::write_json(jsonrpc::write_name(&mut self.meta, name), value);
     }
 

@@ -12,6 +12,7 @@ use crate::access::Identity;
 use crate::account::Account;
 use crate::config::WORKER_STACK;
 use crate::fabric::{Age, Catalog, Error, NoWait, Wait};
+use crate::logging;
 use crate::protocol::{
     Answer, Id, NoId, Node, Params, Refusal, RequestContext, ResultWriter, Revision, jsonrpc,
 };
@@ -302,7 +303,8 @@ impl Subscriptions {
             drop(all);
             let wait: Arc<dyn Wait> = Arc::new(NoWait);
             if let Err(error) = self.catalog.names(Age::Fresh, &wait) {
-                log::debug!("the list of patterns could not be read: {error}");
+                let message = format!("the list of patterns could not be read: {error}");
+                logging::debug(module_path!(), message);
             }
         }
     }

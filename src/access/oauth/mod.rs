@@ -31,7 +31,7 @@ use super::tokens;
 use crate::agent::{self, Lookups, NoThread};
 use crate::config::{OAuthSettings, Secret};
 use crate::sync::{lock, wait_while};
-use crate::text::percent_encode;
+use crate::text::{number, percent_encode};
 use crate::time::{Clock, SystemClock};
 use crate::url::WebUrl;
 
@@ -593,7 +593,9 @@ fn read_answer(
 /// Never with a part of the request: ureq's errors have none.
 fn explain(error: ureq::Error, time: Duration) -> String {
     match error {
-        ureq::Error::Timeout(_) => format!("does not answer within {} s", time.as_secs_f64()),
+        ureq::Error::Timeout(_) => {
+            format!("does not answer within {} s", number(time.as_secs_f64()))
+        }
         ureq::Error::HostNotFound => "has a host name that cannot be resolved".to_owned(),
         ureq::Error::ConnectProxyFailed(_) => {
             "cannot be reached through the proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names"

@@ -79,7 +79,7 @@ impl Client {
             self.read("/strategies", self.request_limits(), wait, |body| {
                 // Go writes an empty list as `null`.
                 let mut strategies = decode::<Option<Vec<Strategy>>>(&body)?.unwrap_or_default();
-                strategies.sort_by(|a, b| a.name.cmp(&b.name));
+                strategies.sort_unstable_by(|a, b| a.name.cmp(&b.name));
                 Some(strategies)
             }),
         )

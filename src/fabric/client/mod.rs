@@ -35,6 +35,7 @@ pub(super) use response::{FabricResponse, Media};
 use crate::agent::{self, Lookups};
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT};
 use crate::logging;
+use crate::text::number;
 
 /// Delays before the retries of a GET; a run is never retried.
 const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
@@ -399,7 +400,7 @@ impl<'c> Attempt<'c> {
 
     /// The log line of this attempt. The path is as sent: percent-encoded, without a query.
     fn log(&self, status: Option<u16>, error: Option<Kind>) {
-        if !log::log_enabled!(log::Level::Debug) {
+        if log::max_level() < log::Level::Debug {
             return;
         }
         let mut line = logging::Line::default();
@@ -466,7 +467,7 @@ impl<'c> Attempt<'c> {
         let values = [
             ("url", self.client.url()),
             ("request", &self.to_string()),
-            ("limit", &limit.as_secs_f64().to_string()),
+            ("limit", &number(limit.as_secs_f64())),
             ("flag", flag),
             ("why", &why),
         ];
