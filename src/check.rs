@@ -476,10 +476,9 @@ impl<'a> Report<'a> {
     /// What this program speaks, which needs no Fabric.
     fn protocol(&mut self, tools: usize) -> io::Result<()> {
         let revisions = Revision::ALL.map(Revision::name);
-        self.json["mcp"] = revisions
-            .iter()
-            .map(|name| ((*name).to_owned(), true))
-            .collect();
+        for name in revisions {
+            self.json["mcp"][name] = true.into();
+        }
         self.line(true, "MCP", &revisions.join(", "))?;
         self.line(true, "tools", &tools.to_string())
     }

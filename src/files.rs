@@ -48,7 +48,8 @@ pub(crate) fn is_same(one: &Metadata, other: &Metadata) -> bool {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,6 +1,6 @@
 //! A server's entry in each client's format, and the command that adds it: as its documentation has them.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::config::{API_KEY, AUTH_TOKEN};
 
@@ -25,9 +25,10 @@ impl McpClient {
         let usual = ("", "url");
         let ((kind, name), url) = match launch {
             Launch::Program { args, env, key } => {
-                let env = self.variables(env, *key).into_iter();
-                let env: Map<_, _> = env.map(|(name, value)| (name, value.into())).collect();
-                let mut entry = json!({"command": program, "args": args, "env": env});
+                let mut entry = json!({"command": program, "args": args, "env": {}});
+                for (name, value) in self.variables(env, *key) {
+                    entry["env"][name] = value.into();
+                }
                 if let Some((name, value)) = self.program {
                     entry[name] = value.into();
                 }

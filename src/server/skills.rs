@@ -82,7 +82,8 @@ impl Skills {
             };
             (manifest.size <= MAX_SKILL).then(|| (name.clone(), manifest))
         };
-        let all: BTreeMap<String, Manifest> = allowed.iter().filter_map(skill).collect();
+        let mut all = BTreeMap::new();
+        all.extend(allowed.iter().filter_map(skill));
         let left_out = allowed.len() - all.len();
         if left_out > 0 {
             log::warn!(
