@@ -320,7 +320,11 @@ fn run_demo(client: &Client, report: &mut Report<'_>) -> io::Result<()> {
     };
     let ended = Name::parse("pattern_name", DEMO_PATTERN).and_then(|pattern| {
         let chat = Chat::new(pattern, DEMO_INPUT.to_owned());
-        client.run(client.check(chat, &no_wait())?, &no_wait(), &mut show)
+        client.run(
+            client.check(Box::new(chat), &no_wait())?,
+            &no_wait(),
+            &mut show,
+        )
     });
     lost?;
     report.write("\n\n")?;

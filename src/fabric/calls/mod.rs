@@ -181,7 +181,7 @@ impl Client {
 
     /// Validates a run before it is sent. Costs a `GET` of the pattern if there are variables or the input has a `{`,
     /// and nothing otherwise.
-    pub(crate) fn check(&self, request: Chat, wait: &Arc<dyn Wait>) -> Result<Checked, Error> {
+    pub(crate) fn check(&self, request: Box<Chat>, wait: &Arc<dyn Wait>) -> Result<Checked, Error> {
         let pattern = self.guard(&request.pattern, &request.variables, &request.input, wait)?;
         Ok(Checked { request, pattern })
     }
@@ -369,7 +369,8 @@ impl StoredKind {
 
 /// A validated run.
 pub(crate) struct Checked {
-    request: Chat,
+    /// Boxed: what a run moves by value is on its stack, pages of which it keeps to its end.
+    request: Box<Chat>,
     pattern: Option<Pattern>,
 }
 
