@@ -17,7 +17,7 @@ use ureq::unversioned::transport::NextTimeout;
 use ureq::{Agent, Proxy, ProxyProtocol};
 
 use crate::sync::{lock, wait_while};
-use crate::text::unusable;
+use crate::text::{number, unusable};
 use crate::url::Host;
 
 /// Most name lookups of one client at once. The system's lookup cannot be ended: with silent name servers it lasts for
@@ -231,7 +231,9 @@ impl Resolver for Lookups {
 /// request: ureq's errors have none.
 pub(crate) fn explain(error: ureq::Error, time: Duration) -> String {
     match error {
-        ureq::Error::Timeout(_) => format!("does not answer within {} s", time.as_secs_f64()),
+        ureq::Error::Timeout(_) => {
+            format!("does not answer within {} s", number(time.as_secs_f64()))
+        }
         ureq::Error::HostNotFound => "has a host name that cannot be resolved".to_owned(),
         ureq::Error::ConnectProxyFailed(_) => {
             "cannot be reached through the proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names"

@@ -17,7 +17,7 @@ use crate::config::{self, Config};
 use crate::fabric::{Cause, Chat, Client, Error, Event, Kind, Name, NoWait, Wait};
 use crate::protocol::Revision;
 use crate::server::Server;
-use crate::text::{WIDTH, counted, wrapped};
+use crate::text::{WIDTH, counted, number, wrapped};
 use crate::url::{Authority, Host};
 
 /// The default port of `fabric --serve`.
@@ -163,7 +163,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
     report.fabric("latency_ms", milliseconds(latency));
     report.address(
         true,
-        &format!("{url} answers in {} ms", milliseconds(latency)),
+        &format!("{url} answers in {} ms", number(milliseconds(latency))),
     )?;
     let key = patiently(report.say, "Fabric's answer without the key", limit, || {
         key_status(config)
@@ -329,7 +329,11 @@ fn run_demo(client: &Client, report: &mut Report<'_>) -> io::Result<()> {
     };
     let ended = Name::parse("pattern_name", DEMO_PATTERN).and_then(|pattern| {
         let chat = Chat::new(pattern, DEMO_INPUT.to_owned());
-        client.run(client.check(chat, &no_wait())?, &no_wait(), &mut show)
+        client.run(
+            client.check(Box::new(chat), &no_wait())?,
+            &no_wait(),
+            &mut show,
+        )
     });
     lost?;
     report.write("\n\n")?;
@@ -337,13 +341,14 @@ fn run_demo(client: &Client, report: &mut Report<'_>) -> io::Result<()> {
         Err(error) => error.detail,
         Ok(()) if pieces < 2 => "its text did not stream".to_owned(),
         Ok(()) => {
-            let (first, total) = (milliseconds(first), milliseconds(started.elapsed()));
+            let times = [first, started.elapsed()].map(milliseconds);
             report.json["demo_run"] = json!({
                 "pieces": pieces,
                 "characters": characters,
-                "first_piece_ms": first,
-                "total_ms": total,
+                "first_piece_ms": times[0],
+                "total_ms": times[1],
             });
+            let [first, total] = times.map(number);
             let text = format!("{pieces} pieces, first after {first} ms, last after {total} ms");
             return report.line(true, "streaming", &text);
         }
@@ -359,7 +364,7 @@ fn no_wait() -> Arc<dyn Wait> {
 /// Does `work`; if it takes longer than [`QUIET`], says what is waited for and the time limit.
 fn patiently<T>(say: Say<'_>, what: &str, limit: Duration, work: impl FnOnce() -> T) -> T {
     let Some(say) = say else { return work() };
-    let limit = limit.as_secs_f64();
+    let limit = number(limit.as_secs_f64());
     let tell = || {
         say(&format!(
             "  ..  waiting for {what}, for {limit} s at most\n"
@@ -501,10 +506,9 @@ impl<'a> Report<'a> {
     /// What this program speaks, which needs no Fabric.
     fn protocol(&mut self, tools: usize) -> io::Result<()> {
         let revisions = Revision::ALL.map(Revision::name);
-        self.json["mcp"] = revisions
-            .iter()
-            .map(|name| ((*name).to_owned(), true))
-            .collect();
+        for name in revisions {
+            self.json["mcp"][name] = true.into();
+        }
         self.line(true, "MCP", &revisions.join(", "))?;
         self.line(true, "tools", &tools.to_string())
     }

@@ -32,7 +32,7 @@ use crate::config::{LogFormat, LogLevel};
 use crate::error::{Error, Kind};
 use crate::sync::lock;
 use crate::text::{is_unprintable, prefix};
-use crate::time;
+use crate::time::{self, Timestamp};
 
 /// Lines that may wait for stderr; further ones are dropped and counted.
 const MAX_LOG_LINES: usize = 1024;
@@ -77,6 +77,12 @@ pub(crate) fn critical(message: impl fmt::Display) {
             let _ = catch_unwind(AssertUnwindSafe(|| entry.write(&stderr)));
         }
     }
+}
+
+/// Logs a sentence at level debug. The macros of `log` do nothing for that in releases, because those of libraries
+/// would be a hundredth of the program.
+pub(crate) fn debug(target: &'static str, message: String) {
+    Line::sentence(message).log(Level::Debug, target);
 }
 
 /// Waits, `limit` at most, until all lines are written; false if they are not. For the end of the process.
@@ -381,13 +387,13 @@ impl LogEntry {
         );
     }
 
-    fn time(&self) -> String {
-        time::rfc3339_to_the_millisecond(i64::try_from(self.at).unwrap_or(i64::MAX))
+    fn time(&self) -> Timestamp {
+        Timestamp::with_milliseconds(i64::try_from(self.at).unwrap_or(i64::MAX))
     }
 
     fn json(&self) -> Value {
         let mut object = Map::new();
-        object.insert("time".to_owned(), self.time().into());
+        object.insert("time".to_owned(), self.time().to_string().into());
         let level = self.level.as_str().to_ascii_lowercase();
         object.insert("level".to_owned(), level.into());
         object.insert("target".to_owned(), self.target.as_str().into());

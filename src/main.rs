@@ -43,6 +43,7 @@ mod connect;
 mod demo;
 mod error;
 mod fabric;
+mod files;
 mod generate;
 mod heap;
 mod http;

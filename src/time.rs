@@ -3,17 +3,65 @@
 //! The time of day is for what is stored, shown or said by others: it outlives the process, and may jump. Everything
 //! measured within the process uses the monotonic clock.
 
+use std::fmt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::{Serialize, Serializer};
 
 const DAY: i64 = 86_400;
 /// 0000-01-01T00:00:00Z and 9999-12-31T23:59:59Z, in seconds since 1970: RFC 3339 has four digits for the year.
 const FIRST: i64 = -62_167_219_200;
 const LAST: i64 = 253_402_300_799;
 
-/// Now, like `2026-07-28T12:00:00Z`; clamped to the years of RFC 3339.
-pub(crate) fn now() -> String {
-    rfc3339(signed_milliseconds(SystemTime::now()).div_euclid(1000))
+/// A time of day, displayed as RFC 3339 has it and clamped to its years.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timestamp {
+    /// Since 1970.
+    seconds: i64,
+    /// Part of a second, if it is displayed.
+    milliseconds: Option<i64>,
+}
+
+impl Timestamp {
+    /// Now, like `2026-07-28T12:00:00Z`.
+    pub(crate) fn now() -> Timestamp {
+        Timestamp {
+            seconds: signed_milliseconds(SystemTime::now()).div_euclid(1000),
+            milliseconds: None,
+        }
+    }
+
+    /// So many milliseconds since 1970, like `2026-07-28T12:00:00.000Z`.
+    pub(crate) fn with_milliseconds(milliseconds: i64) -> Timestamp {
+        Timestamp {
+            seconds: milliseconds.div_euclid(1000),
+            milliseconds: Some(milliseconds.rem_euclid(1000)),
+        }
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.seconds.clamp(FIRST, LAST);
+        let (days, second) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
+        let (year, month, day) = date(days);
+        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
+        )?;
+        if let Some(milliseconds) = self.milliseconds {
+            write!(f, ".{milliseconds:03}")?;
+        }
+        f.write_str("Z")
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// Seconds since 1970 at the first call, which is at the start of the process.
@@ -76,24 +124,6 @@ fn signed_milliseconds(time: SystemTime) -> i64 {
                 .saturating_add(Duration::from_nanos(999_999)),
         ),
     }
-}
-
-/// Milliseconds since 1970 as `2026-07-28T12:00:00.000Z`.
-pub(crate) fn rfc3339_to_the_millisecond(milliseconds: i64) -> String {
-    let seconds = rfc3339(milliseconds.div_euclid(1000));
-    format!(
-        "{}.{:03}Z",
-        seconds.trim_end_matches('Z'),
-        milliseconds.rem_euclid(1000)
-    )
-}
-
-fn rfc3339(seconds: i64) -> String {
-    let seconds = seconds.clamp(FIRST, LAST);
-    let (days, second) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
-    let (year, month, day) = date(days);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 /// The Gregorian date (year, month 1 to 12, day 1 to 31) of a day counted from 1970-01-01.
@@ -184,7 +214,11 @@ mod tests {
             (LAST + 1, "9999-12-31T23:59:59Z"),
             (i64::MAX, "9999-12-31T23:59:59Z"),
         ] {
-            assert_eq!(rfc3339(seconds), text, "{seconds}");
+            let time = Timestamp {
+                seconds,
+                milliseconds: None,
+            };
+            assert_eq!(time.to_string(), text, "{seconds}");
         }
     }
 
@@ -220,15 +254,16 @@ mod tests {
         assert_eq!(at(Duration::from_millis(500)), Some(-500));
         assert_eq!(at(Duration::from_secs(1)), Some(-1000));
         assert_eq!(signed_milliseconds(UNIX_EPOCH), 0);
-        assert_eq!(rfc3339_to_the_millisecond(-1), "1969-12-31T23:59:59.999Z");
+        let before = Timestamp::with_milliseconds(-1);
+        assert_eq!(before.to_string(), "1969-12-31T23:59:59.999Z");
     }
 
     #[test]
     fn milliseconds_have_three_digits() {
         assert_eq!(
-            rfc3339_to_the_millisecond(1_785_240_000_007),
+            Timestamp::with_milliseconds(1_785_240_000_007).to_string(),
             "2026-07-28T12:00:00.007Z"
         );
-        assert_eq!(now().len(), 20);
+        assert_eq!(Timestamp::now().to_string().len(), 20);
     }
 }

@@ -20,7 +20,7 @@ use crate::clients::{CLIENTS, McpClient, NAMES};
 use crate::config::{
     LogFormat, LogLevel, MAX_NAME, MAX_SECRET, PatternModel, Prices, Secret, Transport,
 };
-use crate::text::{either, hint, is_language};
+use crate::text::{decimal, either, hint, is_language, number};
 use crate::url::{self, Authority, Host, MAX_ADDRESS, WebUrl};
 
 /// Shortest time that can be set.
@@ -224,13 +224,10 @@ pub(super) fn seconds(text: &str, may_be_0: bool) -> Result<Duration, String> {
     if may_be_0 && text == "0" {
         return Ok(Duration::ZERO);
     }
-    // `parse` alone would take signs, exponents, `inf` and `nan`.
-    let digits = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    let seconds = text.parse().ok().filter(|_| digits);
-    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let time = decimal(text).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     time.filter(|time| (MIN_TIME..=MAX_TIME).contains(time))
         .ok_or_else(|| {
-            let (least, most) = (MIN_TIME.as_secs_f64(), MAX_TIME.as_secs_f64());
+            let [least, most] = [MIN_TIME, MAX_TIME].map(|time| number(time.as_secs_f64()));
             wrong(
                 text,
                 format_args!(
@@ -491,10 +488,7 @@ pub(super) fn client(
 /// The text of a file of prices: a line MODEL INPUT OUTPUT each, and comments. The error names the line.
 pub(super) fn prices(text: &str) -> Result<Prices, String> {
     let price = |text: &str| {
-        let is_plain = text
-            .bytes()
-            .all(|byte| byte.is_ascii_digit() || byte == b'.');
-        text.parse().ok().filter(|_| is_plain).ok_or_else(|| {
+        decimal(text).ok_or_else(|| {
             format!(
                 "\"{}\" is no price; write what a million tokens cost as a number such as 2.50",
                 shown(text)

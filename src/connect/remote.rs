@@ -15,6 +15,7 @@ use ureq::{Agent, AsSendBody, Body, Timeout};
 use crate::agent::{self, Lookups};
 use crate::config::{Connect, MAX_MESSAGE, SSE_COMMENT};
 use crate::error::{Error, Kind};
+use crate::logging;
 use crate::protocol::jsonrpc::is_blank;
 use crate::sync::lock;
 use crate::text::shown;
@@ -152,7 +153,8 @@ impl Remote {
         within(LEAVE, move || {
             let ended = remote.send(&remote.agent(), "DELETE", session.headers(), ());
             if let Err(error) = ended {
-                log::debug!("the session was not ended: {error}");
+                let message = format!("the session was not ended: {error}");
+                logging::debug(module_path!(), message);
             }
         });
     }

@@ -5,7 +5,7 @@
 //! used is left out with a warning in the log, once. Nothing is cached here, so changes are seen at the next request.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 #[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd;
@@ -14,6 +14,7 @@ use std::sync::Mutex;
 
 use super::{Library, answer_from};
 use crate::fabric::{BuiltInFabric, Cause, Error, Kind, Name, Strategy};
+use crate::files::open_plain;
 use crate::sync::lock;
 use crate::text::unusable;
 
@@ -157,14 +158,7 @@ fn read(root: &Path, file: &Path) -> Result<Option<String>, String> {
     if !path.starts_with(root) {
         return Err(LEADS_OUT.to_owned());
     }
-    // Before it is opened, because that may block; and afterwards, because another may have taken its place.
-    let is_plain = |found: fs::Metadata| match found.is_file() {
-        true => Ok(()),
-        false => Err("it is not a plain file".to_owned()),
-    };
-    is_plain(fs::symlink_metadata(&path).map_err(unreadable)?)?;
-    let file = File::open(&path).map_err(unreadable)?;
-    is_plain(file.metadata().map_err(unreadable)?)?;
+    let file = open_plain(&path, OpenOptions::new().read(true)).map_err(unreadable)?;
     if !is_below(root, &file) {
         return Err(LEADS_OUT.to_owned());
     }

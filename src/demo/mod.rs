@@ -196,7 +196,9 @@ fn not_found(name: &str) -> String {
 fn render(name: &str, text: &str, asked: &Value, input: &str) -> Result<String, Error> {
     let given = asked["variables"].as_object().into_iter().flatten();
     let texts = given.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
-    template::rendered(name, text, &texts.collect(), input)
+    let mut variables = BTreeMap::new();
+    variables.extend(texts);
+    template::rendered(name, text, &variables, input)
 }
 
 fn encoded(value: &impl Serialize) -> Vec<u8> {

@@ -261,9 +261,9 @@ fn lists<'de, D: Deserializer<'de>>(
 ) -> Result<BTreeMap<String, Vec<String>>, D::Error> {
     let lists: BTreeMap<String, Option<Vec<String>>> = or_empty(deserializer)?;
     let lists = lists.into_iter();
-    Ok(lists
-        .map(|(vendor, list)| (vendor, list.unwrap_or_default()))
-        .collect())
+    let mut vendors = BTreeMap::new();
+    vendors.extend(lists.map(|(vendor, list)| (vendor, list.unwrap_or_default())));
+    Ok(vendors)
 }
 
 /// Go writes an empty list or a missing text as `null`.

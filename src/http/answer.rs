@@ -10,6 +10,7 @@ use super::HTTPVersion;
 use super::registry::Slot;
 use super::response;
 use super::socket;
+use crate::logging;
 use crate::sync::lock;
 
 /// One pending response. It may be handed to another thread, but the handler must not return before it is answered or
@@ -47,7 +48,10 @@ impl Deferred {
         match self.write(status, headers, Some(body)) {
             Ok(()) => self.slot.complete(self.close),
             // Dropping `self` aborts the connection.
-            Err(e) => log::debug!("{}: the answer could not be sent: {e}", self.slot.peer),
+            Err(e) => {
+                let message = format!("{}: the answer could not be sent: {e}", self.slot.peer);
+                logging::debug(module_path!(), message);
+            }
         }
     }
 

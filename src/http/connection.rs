@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::account::Account;
+use crate::logging;
 
 use super::answer::Deferred;
 use super::body::{self, Body};
@@ -29,7 +30,8 @@ pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
             Ok(true) => {}
             Ok(false) => return,
             Err(Rejection(status, text)) => {
-                log::debug!("{}: answered {status}: {text}", connection.slot().peer);
+                let message = format!("{}: answered {status}: {text}", connection.slot().peer);
+                logging::debug(module_path!(), message);
                 return refuse(&mut connection, Rejection(status, text));
             }
         }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::config::{DEFAULT_MODEL, Prices};
 use crate::error::{Cause, Error};
 use crate::sync::lock;
+use crate::text::number;
 use crate::time;
 
 /// Upper bounds of the histogram's buckets, in seconds: a cached list takes under a millisecond, a run minutes.
@@ -161,11 +162,11 @@ impl Histogram {
             let mut count = 0;
             for (bound, more) in BUCKETS.iter().map(Some).chain([None]).zip(times.buckets) {
                 count += more;
-                let bound = bound.map_or_else(|| "+Inf".to_owned(), f64::to_string);
+                let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| number(*bound));
                 let bucket = format!("{}_bucket", self.name);
                 out.sample(&bucket, &[label, ("le", &bound)], count);
             }
-            let sum = times.sum.as_secs_f64();
+            let sum = number(times.sum.as_secs_f64());
             out.sample(&format!("{}_sum", self.name), &[label], sum);
             out.sample(&format!("{}_count", self.name), &[label], count);
         }
@@ -252,7 +253,7 @@ fn write_cost(tokens: &Family<String, 3>, prices: &Prices, out: &mut Exposition)
     for ([caller, model], cost) in costs {
         // Prices are for a million tokens.
         let labels = [("caller", caller.as_str()), ("model", model)];
-        out.sample("cost_total", &labels, cost / 1e6);
+        out.sample("cost_total", &labels, number(cost / 1e6));
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::jsonrpc::{self, Id, NoId};
 use super::revision::{Feature, Revision};
@@ -112,6 +112,9 @@ impl Cache {
     }
 }
 
+/// What `_meta` of most results takes. Bytes.
+const USUAL_META: usize = 320;
+
 /// Writes one result, field by field, directly into the message.
 pub(crate) struct ResultWriter {
     out: Vec<u8>,
@@ -119,8 +122,8 @@ pub(crate) struct ResultWriter {
     pub(crate) revision: Revision,
     /// `resultType`, for revisions that have it; set it before the first field.
     pub(crate) kind: &'static str,
-    /// The members of `_meta`.
-    pub(crate) meta: Map<String, Value>,
+    /// The members of `_meta`, each after a comma.
+    meta: Vec<u8>,
     empty: bool,
     /// What was charged before writing.
     pub(crate) memory: Option<Guard>,
@@ -143,7 +146,7 @@ impl ResultWriter {
             out,
             revision,
             kind: "complete",
-            meta: Map::new(),
+            meta: Vec::new(),
             empty: true,
             memory: None,
         }
@@ -181,6 +184,14 @@ impl ResultWriter {
         jsonrpc::write_name(&mut self.out, name)
     }
 
+    /// Adds a member of `_meta`.
+    pub(crate) fn meta<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) {
+        // At once what most results take.
+        self.meta
+            .reserve(USUAL_META.saturating_sub(self.meta.len()));
+        jsonrpc::write_json(jsonrpc::write_name(&mut self.meta, name), value);
+    }
+
     /// Appends the cache hints, in results and revisions that have them.
     pub(crate) fn cache(&mut self, cache: Cache) -> &mut ResultWriter {
         if self.revision.knows(Feature::Stateless) {
@@ -192,15 +203,16 @@ impl ResultWriter {
 
     /// Ends the object with `_meta`, unless it is empty.
     pub(crate) fn end_body(mut self) -> Vec<u8> {
-        let mut meta = std::mem::take(&mut self.meta);
         if self.revision.knows(Feature::Stateless) {
-            meta.insert(
-                "io.modelcontextprotocol/serverInfo".into(),
-                server_info(self.revision),
-            );
+            let info = ServerInfo::of(self.revision);
+            self.meta("io.modelcontextprotocol/serverInfo", &info);
         }
+        let meta = std::mem::take(&mut self.meta);
         if !meta.is_empty() {
-            self.field("_meta", &meta);
+            let out = self.key("_meta");
+            out.push(b'{');
+            out.extend_from_slice(&meta[1..]);
+            out.push(b'}');
         }
         self.out.push(b'}');
         self.out
@@ -226,16 +238,28 @@ pub(crate) fn stored(id: &Id, revision: Revision, result: Arc<[u8]>) -> Answer {
     answer
 }
 
-/// `serverInfo`, with the fields that `revision` has.
-pub(crate) fn server_info(revision: Revision) -> Value {
-    let mut info = json!({ "name": "fabric-mcp", "version": env!("CARGO_PKG_VERSION") });
-    if revision.knows(Feature::Title) {
-        info["title"] = json!("Fabric");
+/// `serverInfo`.
+#[derive(Serialize)]
+pub(crate) struct ServerInfo {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'static str>,
+    name: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'static str>,
+    version: &'static str,
+}
+
+impl ServerInfo {
+    /// The fields that `revision` has.
+    pub(crate) fn of(revision: Revision) -> ServerInfo {
+        let known = |feature, text| revision.knows(feature).then_some(text);
+        ServerInfo {
+            description: known(Feature::ServerDescription, env!("CARGO_PKG_DESCRIPTION")),
+            name: env!("CARGO_PKG_NAME"),
+            title: known(Feature::Title, "Fabric"),
+            version: env!("CARGO_PKG_VERSION"),
+        }
     }
-    if revision.knows(Feature::ServerDescription) {
-        info["description"] = json!(env!("CARGO_PKG_DESCRIPTION"));
-    }
-    info
 }
 
 /// A protocol-level failure: a JSON-RPC error.

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::files::{is_same, open_plain};
 use crate::sync::lock;
 use crate::text::unusable;
 use crate::time::milliseconds;
@@ -109,23 +110,8 @@ impl Folder {
         options.open(self.file(id, part))
     }
 
-    /// Opens a file, if it is a plain one: no link, and nothing that blocks.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidData`]: it is not.
-    fn open_plain(&self, id: RunId, part: &str, options: &OpenOptions) -> io::Result<File> {
-        let path = self.file(id, part);
-        let found = fs::symlink_metadata(&path)?;
-        if found.is_file() {
-            let file = options.open(path)?;
-            if access::is_same(&found, &file.metadata()?) {
-                return Ok(file);
-            }
-        }
-        Err(io::Error::new(
-            ErrorKind::InvalidData,
-            "it is no plain file",
-        ))
+    fn open_plain(&self, id: RunId, part: &str, options: &mut OpenOptions) -> io::Result<File> {
+        open_plain(&self.file(id, part), options)
     }
 
     fn plain(&self, id: RunId, part: &str) -> Option<Metadata> {
@@ -271,7 +257,7 @@ impl Folder {
     pub(super) fn has_text(&self, id: RunId, text: &File) -> bool {
         let open = text.metadata();
         self.plain(id, TEXT)
-            .is_some_and(|found| open.is_ok_and(|open| access::is_same(&found, &open)))
+            .is_some_and(|found| open.is_ok_and(|open| is_same(&found, &open)))
     }
 
     /// Bytes of text without a character that is cut at the end.
@@ -461,11 +447,6 @@ mod access {
     /// In a folder that all can write to, each can remove only what is its own.
     const STICKY: u32 = 0o1000;
 
-    /// Are these the same file?
-    pub(super) fn is_same(one: &Metadata, other: &Metadata) -> bool {
-        (one.dev(), one.ino()) == (other.dev(), other.ino())
-    }
-
     /// Why others could change what is kept in `folder`, and what to do; `given` is how we were told to find it. `probe`
     /// is a file that we have just created: std cannot say who we are.
     pub(super) fn danger(given: &Path, folder: &Path, probe: &File) -> io::Result<Option<String>> {
@@ -541,10 +522,6 @@ mod access {
 #[cfg(not(unix))]
 mod access {
     use super::*;
-
-    pub(super) fn is_same(_: &Metadata, _: &Metadata) -> bool {
-        true
-    }
 
     pub(super) fn danger(_: &Path, _: &Path, _: &File) -> io::Result<Option<String>> {
         Ok(None)

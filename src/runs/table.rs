@@ -214,39 +214,44 @@ impl Runs {
     /// There is no room in memory, or for what was promised or is charged anew. Any other run without room goes on, and is
     /// forgotten at its end unless there is some then.
     pub(super) fn charge(&self, live: &LiveRun, anew: bool) -> Result<(), StoreFull> {
-        let mut charged = self.charge_kept(live.id, live.size(), anew);
-        let mut entries = self.entries();
-        let Some(entry) = entries.get_mut(&live.id) else {
-            return charged;
-        };
-        if charged.is_err() && live.record().ttl.is_none() {
-            entry.charge = None;
-            if !anew {
-                charged = Ok(());
+        let mut charged = Ok(());
+        let is_kept = self.charge_kept(live.id, live.size(), anew);
+        let is_kept = is_kept.unwrap_or_else(|StoreFull| {
+            let is_promised = live.record().ttl.is_some();
+            if let Some(entry) = self.entries().get_mut(&live.id).filter(|_| !is_promised) {
+                entry.charge = None;
             }
-        }
-        let (is_kept, account) = (entry.charge.is_some(), entry.account.clone());
-        drop(entries);
+            if is_promised || anew {
+                charged = Err(StoreFull);
+            }
+            is_promised
+        });
         while live.charge(is_kept).is_err() {
-            self.evict(account.owner(), true).ok_or(StoreFull)?;
+            self.evict_for(live.id, true)?;
         }
         charged
     }
 
-    /// Charges a run as kept, if need be instead of the oldest of its account.
-    fn charge_kept(&self, id: RunId, bytes: usize, anew: bool) -> Result<(), StoreFull> {
+    /// Charges a run as kept, if need be instead of the oldest of its account. False if it is not kept.
+    fn charge_kept(&self, id: RunId, bytes: usize, anew: bool) -> Result<bool, StoreFull> {
         loop {
             let mut entries = self.entries();
             let Some(entry) = entries.get_mut(&id) else {
-                return Ok(());
+                return Ok(false);
             };
             if entry.charge(bytes, anew).is_ok() {
-                return Ok(());
+                return Ok(entry.charge.is_some());
             }
-            let account = entry.account.clone();
             drop(entries);
-            self.evict(account.owner(), false).ok_or(StoreFull)?;
+            self.evict_for(id, false)?;
         }
+    }
+
+    /// Removes the oldest run that may go from the account of this one.
+    fn evict_for(&self, id: RunId, for_memory: bool) -> Result<(), StoreFull> {
+        let account = self.entries().get(&id).map(|entry| entry.account.clone());
+        let evicted = account.and_then(|account| self.evict(account.owner(), for_memory));
+        evicted.map(drop).ok_or(StoreFull)
     }
 
     /// Ends a run, once; the first end counts.

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 
 use super::stem::stem;
 use super::words::is_unspaced;
+use crate::text::decimal;
 
 const TABLE: &str = include_str!("languages.tsv");
 
@@ -45,7 +46,8 @@ impl Language {
         for line in TABLE.lines().skip(1) {
             let mut columns = line.split('\t');
             let mut column = || columns.next().unwrap_or_default();
-            let (concept, weight, english) = (stem(column()), column().parse().ok(), column());
+            let (concept, weight, english) = (stem(column()), decimal(column()), column());
+            let weight = weight.map(|weight| weight as f32);
             let foreign = columns
                 .flat_map(|words| words.split(' '))
                 .filter(|word| !word.is_empty());

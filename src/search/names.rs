@@ -12,7 +12,9 @@ const LONGEST: usize = 64;
 pub(crate) fn skill_names<'a>(
     names: impl IntoIterator<Item = &'a str>,
 ) -> BTreeMap<&'a str, String> {
-    let names: BTreeSet<&str> = names.into_iter().collect();
+    let mut names: Vec<&str> = names.into_iter().collect();
+    names.sort_unstable();
+    names.dedup();
     let mut taken: BTreeSet<String> = BTreeSet::new();
     let mut skills: BTreeMap<&str, String> = BTreeMap::new();
     // Names that are valid already stay the same.

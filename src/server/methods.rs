@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use serde_json::{Value, json};
 
 use crate::protocol::{
-    Cache, Level, Params, Refusal, ResultWriter, Revision, TASKS as TASKS_EXTENSION, server_info,
+    Cache, Level, Params, Refusal, ResultWriter, Revision, ServerInfo, TASKS as TASKS_EXTENSION,
 };
 use crate::tools::TOOLS;
 
@@ -152,7 +152,7 @@ fn initialize(server: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     result
         .field("protocolVersion", revision.name())
         .field("capabilities", &capabilities(server, revision))
-        .field("serverInfo", &server_info(revision))
+        .field("serverInfo", &ServerInfo::of(revision))
         .field("instructions", &instructions(server));
     Ok(Action::Answer(result.end()))
 }

@@ -1,6 +1,5 @@
 //! `resources/list`, `resources/templates/list`, `resources/read`: patterns and strategies as Markdown.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -124,10 +123,22 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
         result
             .reserve(&context.caller.account, jsonrpc::string_len(&text))
             .map_err(|Full| no_room())?;
-        let contents = BTreeMap::from([("mimeType", MARKDOWN), ("text", &text), ("uri", &uri)]);
+        let contents = ResourceContents {
+            mime_type: MARKDOWN,
+            text: &text,
+            uri: &uri,
+        };
         result.field("contents", &[contents]).cache(cache);
         Ok(())
     }))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ResourceContents<'a> {
+    mime_type: &'a str,
+    text: &'a str,
+    uri: &'a str,
 }
 
 enum ResourceTarget {

@@ -11,6 +11,7 @@ use crate::access::Identity;
 use crate::account::Account;
 use crate::config::WORKER_STACK;
 use crate::fabric::{Age, Catalog, Error, NoWait, Wait};
+use crate::logging;
 use crate::protocol::{
     Answer, Id, NoId, Node, Params, Refusal, RequestContext, ResultWriter, Revision, jsonrpc,
 };
@@ -126,7 +127,7 @@ impl Listen {
     /// The answer when the server ends it gracefully.
     pub(crate) fn end(&self) -> Answer {
         let mut result = ResultWriter::new(&self.id, self.revision);
-        result.meta = self.meta();
+        result.meta(SUBSCRIPTION_ID, &self.id);
         result.end()
     }
 
@@ -280,7 +281,8 @@ impl Subscriptions {
                 continue;
             }
             if let Err(error) = self.catalog.names(Age::Fresh, &wait) {
-                log::debug!("the list of patterns could not be read: {error}");
+                let message = format!("the list of patterns could not be read: {error}");
+                logging::debug(module_path!(), message);
             }
         }
     }

@@ -180,8 +180,7 @@ pub(super) fn result(server: &Server, request: Request<'_>) -> Result<Action, Re
             return Err(Error::cancelled().into());
         }
         write_result(run, &run.record(), &context.caller.account, result);
-        let task = json!({ "taskId": run.id() });
-        result.meta.insert(RELATED_TASK.into(), task);
+        result.meta(RELATED_TASK, &json!({ "taskId": run.id() }));
         Ok(())
     })
 }

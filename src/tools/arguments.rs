@@ -9,6 +9,7 @@
 //! models send it for optional arguments.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::config::{MAX_STRING, MAX_VARIABLES};
 use crate::fabric::{Error, Name, names};
@@ -213,10 +214,11 @@ impl<'a> Arguments<'a> {
         (least, most): (i8, i8),
         description: &'static str,
     ) -> Option<f64> {
-        let allowed = format!("a number from {least} to {most}");
         let fits = |value: &f64| (f64::from(least)..=f64::from(most)).contains(value);
-        let read =
-            |path: &str, node: &Node<'_>| number(path, &allowed, node, |n| n.as_f64().filter(fits));
+        let read = |path: &str, node: &Node<'_>| {
+            let allowed = format_args!("a number from {least} to {most}");
+            number(path, allowed, node, |n| n.as_f64().filter(fits))
+        };
         let constraints = format!(r#""minimum":{least},"maximum":{most},"#);
         self.ask(name, "number", constraints, description, read)
     }
@@ -228,11 +230,11 @@ impl<'a> Arguments<'a> {
         (least, most): (usize, usize),
         description: &'static str,
     ) -> Option<usize> {
-        let allowed = format!("a whole number from {least} to {most}");
         // JavaScript knows one kind of number: 5.0 is 5.
         let whole = |number: f64| (number.fract() == 0.0 && number >= 0.0).then_some(number as u64);
         let read = |path: &str, node: &Node<'_>| {
-            number(path, &allowed, node, |n| {
+            let allowed = format_args!("a whole number from {least} to {most}");
+            number(path, allowed, node, |n| {
                 let value = n.as_u64().or_else(|| n.as_f64().and_then(whole))?;
                 usize::try_from(value)
                     .ok()
@@ -427,14 +429,14 @@ fn short<'a>(path: &str, node: &'a Node<'_>) -> Result<&'a str, Error> {
 /// What `fitting` makes of a number, which is `None` if it is not allowed.
 fn number<T>(
     path: &str,
-    allowed: &str,
+    allowed: fmt::Arguments<'_>,
     node: &Node<'_>,
     fitting: impl FnOnce(&serde_json::Number) -> Option<T>,
 ) -> Result<T, Error> {
     match node {
         Node::Number(number) => fitting(number)
             .ok_or_else(|| refused(format!("`{path}` is {number}: it must be {allowed}."))),
-        other => Err(wrong_type(path, allowed, other)),
+        other => Err(wrong_type(path, &allowed.to_string(), other)),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::account::{Guard, Resource};
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{Error, Kind, Wait};
 use crate::runs::{Run, RunState, Waited};
-use crate::time;
+use crate::time::{self, Timestamp};
 
 use super::run_result::{self, DEFAULT_FORMAT, Rest};
 use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused};
@@ -218,7 +218,7 @@ pub(super) fn shown(
         status: record.state.name(),
         patterns: record.patterns,
         model: record.model,
-        created_at: time::rfc3339_to_the_millisecond(record.created as i64),
+        created_at: Timestamp::with_milliseconds(record.created as i64),
         output_format: rest.format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned()),
         output_text: text,
         total_chars,
@@ -246,7 +246,7 @@ struct RunView {
     patterns: Vec<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     model: String,
-    created_at: String,
+    created_at: Timestamp,
     output_format: String,
     output_text: String,
     total_chars: u64,

@@ -73,6 +73,7 @@ struct Patterns(Arc<Names>);
 impl Json for Patterns {
     fn write(&self, out: &mut Vec<u8>) {
         let [json, _] = self.0.json();
+        out.reserve(json.len() + 13);
         out.extend_from_slice(br#"{"patterns":"#);
         out.extend_from_slice(json.as_bytes());
         out.push(b'}');

@@ -183,9 +183,7 @@ pub(crate) fn call(work: Work, is_run: bool, context: &Arc<Context>, result: &mu
         write(&outcome, account, request_id, result);
         if outcome.is_err() && keeps {
             // With the id, the caller can read a text that is truncated here.
-            result
-                .meta
-                .insert("run_id".into(), run.id().to_string().into());
+            result.meta("run_id", &run.id());
         }
     }
 }

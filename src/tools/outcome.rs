@@ -8,7 +8,7 @@ use crate::fabric::{Error, no_room};
 use crate::protocol::{Feature, ResultWriter, error_object, jsonrpc};
 use crate::runs::End;
 use crate::text::prefix;
-use crate::time;
+use crate::time::Timestamp;
 
 /// Version of the result format, in `_meta`. Adding an optional field does not change it.
 const SCHEMA_VERSION: u32 = 1;
@@ -234,16 +234,10 @@ pub(crate) fn write_failure(failure: &Failure, request_id: &str, result: &mut Re
         .map(content)
         .collect();
     result.field("content", &content).field("isError", &true);
-    result
-        .meta
-        .insert("error".into(), error_object(error, request_id).into());
+    result.meta("error", &error_object(error, request_id));
 }
 
 fn envelope(result: &mut ResultWriter) {
-    result
-        .meta
-        .insert("schema_version".into(), SCHEMA_VERSION.into());
-    result
-        .meta
-        .insert("generated_at".into(), time::now().into());
+    result.meta("schema_version", &SCHEMA_VERSION);
+    result.meta("generated_at", &Timestamp::now());
 }

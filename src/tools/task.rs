@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::protocol::{ResultWriter, Revision, jsonrpc};
 use crate::runs::{Record, Run, RunState};
 use crate::text::counted;
-use crate::time;
+use crate::time::Timestamp;
 
 /// Suggested polling interval, in milliseconds.
 const POLL_INTERVAL_MS: u64 = 1_000;
@@ -41,7 +41,7 @@ pub(crate) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<S
     } else {
         ("ttl", "pollInterval")
     };
-    let at = |milliseconds: u64| time::rfc3339_to_the_millisecond(milliseconds as i64);
+    let at = |milliseconds: u64| Timestamp::with_milliseconds(milliseconds as i64).to_string();
     let mut task = Map::new();
     task.insert("taskId".into(), record.id.to_string().into());
     task.insert("status".into(), status.into());

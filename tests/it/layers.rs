@@ -20,9 +20,9 @@ const LAYERS: [&str; 16] = [
     "cli",
     "metrics",
     "access",
-    "runs http logging search service signals",
-    "agent account clients",
-    "base64 heap time random sha256 sync text",
+    "runs http search service signals",
+    "agent account clients logging",
+    "base64 files heap time random sha256 sync text",
     "config",
     "url error",
 ];

@@ -17,7 +17,7 @@ use crate::config::{MAX_NAME, MAX_VARIABLES};
 use crate::search::Index;
 use crate::text;
 
-use super::client::{Limits, Media, pause};
+use super::client::{FabricResponse, Limits, Media, pause};
 use super::events::{self, Decoder};
 use super::types::can_be_given;
 use super::{
@@ -79,7 +79,7 @@ impl Client {
             self.read("/strategies", self.request_limits(), wait, |body| {
                 // Go writes an empty list as `null`.
                 let mut strategies = decode::<Option<Vec<Strategy>>>(&body)?.unwrap_or_default();
-                strategies.sort_by(|a, b| a.name.cmp(&b.name));
+                strategies.sort_unstable_by(|a, b| a.name.cmp(&b.name));
                 Some(strategies)
             }),
         )
@@ -181,7 +181,7 @@ impl Client {
 
     /// Validates a run before it is sent. Costs a `GET` of the pattern if there are variables or the input has a `{`,
     /// and nothing otherwise.
-    pub(crate) fn check(&self, request: Chat, wait: &Arc<dyn Wait>) -> Result<Checked, Error> {
+    pub(crate) fn check(&self, request: Box<Chat>, wait: &Arc<dyn Wait>) -> Result<Checked, Error> {
         let pattern = self.guard(&request.pattern, &request.variables, &request.input, wait)?;
         Ok(Checked { request, pattern })
     }
@@ -202,7 +202,7 @@ impl Client {
         // From here on, only the encoded request is needed.
         drop(request);
         wait.release(input);
-        let mut response = self.post("/chat", json, self.run_limits(), wait, None)?;
+        let response = self.post("/chat", json, self.run_limits(), wait, None)?;
         let mut run = EventRelay {
             client: self,
             each,
@@ -228,42 +228,7 @@ impl Client {
             }
             return run.end();
         }
-        let mut decoder = Decoder::new();
-        let mut held = 0;
-        let mut buffer = vec![0; READ];
-        while !run.is_complete {
-            let was_failed = run.failed.is_some();
-            let result = match response.read(&mut buffer) {
-                Ok(0) => {
-                    let last = decoder.finish(&mut |event| run.take(event));
-                    run.unless_failed(last)?;
-                    let is_empty = response.media == Media::Other && !decoder.has_event;
-                    return if is_empty || decoder.is_foreign() {
-                        Err(response.not_a_run())
-                    } else {
-                        run.end()
-                    };
-                }
-                Ok(read) => decoder.feed(&buffer[..read], &mut |event| run.take(event)),
-                Err(error) if decoder.is_foreign() && error.kind != Kind::Cancelled => {
-                    Err(response.not_a_run())
-                }
-                // Silence after some content is an interruption.
-                Err(error) if error.kind == Kind::Timeout && run.received > 0 => Err(Error {
-                    kind: Kind::StreamInterrupted,
-                    ..error
-                }),
-                Err(error) => Err(error),
-            };
-            // Doubled: the incomplete event and its decoded text.
-            let result = result
-                .and_then(|()| hold(wait, &mut held, 2 * decoder.held()).map_err(|Full| no_room()));
-            run.unless_failed(result)?;
-            if run.failed.is_some() && !was_failed {
-                response.hurry(self.after_error);
-            }
-        }
-        run.end()
+        run.read(response)
     }
 
     /// Refuses input and variables that Fabric's template engine could execute, and missing variables. Returns the
@@ -369,7 +334,8 @@ impl StoredKind {
 
 /// A validated run.
 pub(crate) struct Checked {
-    request: Chat,
+    /// Boxed: what a run moves by value is on its stack, pages of which it keeps to its end.
+    request: Box<Chat>,
     pattern: Option<Pattern>,
 }
 
@@ -531,6 +497,48 @@ struct EventRelay<'a> {
 }
 
 impl EventRelay<'_> {
+    /// Relays events until the run is complete. Not inlined: its buffer is where the stack of the request was.
+    #[inline(never)]
+    fn read(mut self, mut response: FabricResponse<'_>) -> Result<(), Error> {
+        let mut decoder = Decoder::new();
+        let mut held = 0;
+        let mut buffer = [0; READ];
+        while !self.is_complete {
+            let was_failed = self.failed.is_some();
+            let result = match response.read(&mut buffer) {
+                Ok(0) => {
+                    let last = decoder.finish(&mut |event| self.take(event));
+                    self.unless_failed(last)?;
+                    let is_empty = response.media == Media::Other && !decoder.has_event;
+                    return if is_empty || decoder.is_foreign() {
+                        Err(response.not_a_run())
+                    } else {
+                        self.end()
+                    };
+                }
+                Ok(read) => decoder.feed(&buffer[..read], &mut |event| self.take(event)),
+                Err(error) if decoder.is_foreign() && error.kind != Kind::Cancelled => {
+                    Err(response.not_a_run())
+                }
+                // Silence after some content is an interruption.
+                Err(error) if error.kind == Kind::Timeout && self.received > 0 => Err(Error {
+                    kind: Kind::StreamInterrupted,
+                    ..error
+                }),
+                Err(error) => Err(error),
+            };
+            // Doubled: the incomplete event and its decoded text.
+            let result = result.and_then(|()| {
+                hold(self.wait, &mut held, 2 * decoder.held()).map_err(|Full| no_room())
+            });
+            self.unless_failed(result)?;
+            if self.failed.is_some() && !was_failed {
+                response.hurry(self.client.after_error);
+            }
+        }
+        self.end()
+    }
+
     fn take(&mut self, mut event: Event) -> Result<(), Error> {
         if self.is_complete {
             return Ok(());

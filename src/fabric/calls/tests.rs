@@ -21,7 +21,7 @@ impl Client {
         wait: &Arc<dyn Wait>,
         each: &mut dyn FnMut(Event) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.run(self.check(request, wait)?, wait, each)
+        self.run(self.check(Box::new(request), wait)?, wait, each)
     }
 }
 

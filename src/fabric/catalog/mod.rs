@@ -11,6 +11,7 @@ use super::cached::Cached;
 use super::types::is_runnable;
 use super::wait::SLICE;
 use super::{Client, Error, Kind, Models, Name, Names, Stop, StoredKind, Strategy, Until, Wait};
+use crate::logging;
 use crate::search::{Card, Index, card};
 
 /// Limit of all kept pattern texts together, in bytes. Of patterns beyond it, only the name is kept.
@@ -421,7 +422,8 @@ fn collect(
                 if general >= CATALOG_REQUESTS.min(names.len()) {
                     return Err(error);
                 }
-                log::debug!("a pattern could not be read for the catalogue: {error}");
+                let message = format!("a pattern could not be read for the catalogue: {error}");
+                logging::debug(module_path!(), message);
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => break,

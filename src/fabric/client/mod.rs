@@ -12,6 +12,7 @@
 mod cause;
 mod interruptible;
 mod outgoing;
+mod plain;
 mod response;
 
 use std::fmt;
@@ -21,28 +22,31 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ureq::http::{HeaderMap, HeaderValue, Response, header};
-use ureq::unversioned::transport::{DefaultConnector, TcpConnector};
+use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, RequestBuilder, SendBody};
 
 use super::wait::SLICE;
 use super::{Cause, Error, Kind, Stop, Wait};
 use interruptible::{Interruptible, WaitScope};
 use outgoing::Outgoing;
+use plain::PlainConnector;
 pub(super) use response::{FabricResponse, Media};
 
 use crate::agent::{self, Lookups};
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT};
 use crate::logging;
-use crate::text::is_placeholder;
+use crate::text::{is_placeholder, number};
 
 /// Delays before the retries of a GET; a run is never retried.
 const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
 
-/// Buffer of one connection, in each direction, in bytes: most of a run's memory. Fits the longest API key and any
-/// sensible response head. ureq's default is 256 KB for both.
+/// Buffer of one connection, in each direction, in bytes. Fits the longest API key and any sensible response head. ureq's
+/// default is 256 KB for both.
 const BUFFER: usize = 8 << 10;
+/// Buffer of a run that has nothing but events to read, in bytes.
+const RUN_BUFFER: usize = 1 << 10;
 /// Idle connections in the pool. With fewer, concurrent callers reconnect for every other request, and beyond a usual
-/// listen backlog of 128 some wait a second. Each takes about 20 KB, for 15 s.
+/// listen backlog of 128 some wait a second. Each takes about 10 KB, for 15 s.
 const KEPT: usize = 256;
 /// Error bodies up to this size are read and discarded, so that the connection can be reused.
 const SMALL_BODY: u64 = 16 << 10;
@@ -114,7 +118,7 @@ impl Client {
         });
         let key = key.transpose()?;
         let lookups = Lookups::new();
-        let agent = |kept| {
+        let agent = |kept, input| {
             let url = format!("{}/", settings.url);
             let ca_file = settings.ca_file.as_deref();
             let config = agent::config("FABRIC_BASE_URL", &url, ca_file, BUFFER, kept)?
@@ -125,7 +129,7 @@ impl Client {
             let lookups = lookups.clone();
             // TLS and proxies take 15 KB more of the stack of each run.
             Ok::<_, String>(if url.starts_with("http:") && config.proxy().is_none() {
-                let plain = Interruptible(TcpConnector::default());
+                let plain = Interruptible(PlainConnector { input });
                 Agent::with_parts(config, plain, lookups)
             } else {
                 let any = Interruptible(DefaultConnector::new());
@@ -134,8 +138,8 @@ impl Client {
         };
         Ok(Client {
             key,
-            kept: agent(KEPT)?,
-            fresh: agent(0)?,
+            kept: agent(KEPT, BUFFER)?,
+            fresh: agent(0, RUN_BUFFER)?,
             settings: settings.clone(),
             built_in: None,
             retry_delays: RETRY_DELAYS,
@@ -402,7 +406,7 @@ impl<'c> Attempt<'c> {
 
     /// The log line of this attempt. The path is as sent: percent-encoded, without a query.
     fn log(&self, status: Option<u16>, error: Option<Kind>) {
-        if !log::log_enabled!(log::Level::Debug) {
+        if log::max_level() < log::Level::Debug {
             return;
         }
         let mut line = logging::Line::default();
@@ -470,7 +474,7 @@ impl<'c> Attempt<'c> {
         let values = [
             ("url", self.client.url()),
             ("request", &self.to_string()),
-            ("limit", &limit.as_secs_f64().to_string()),
+            ("limit", &number(limit.as_secs_f64())),
             ("flag", flag),
             ("why", &why),
         ];

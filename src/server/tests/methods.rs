@@ -239,7 +239,7 @@ fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025
         } else {
             let (head, info) = match revision.is_legacy() {
                 true => ("", String::new()),
-                false => (r#""resultType":"complete","#, format!("{},", server_info())),
+                false => (r#""resultType":"complete","#, format!(",{}", server_info())),
             };
             let detail = serde_json::to_string(wrong).unwrap();
             let said = serde_json::to_string(&format!(
@@ -249,7 +249,7 @@ fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025
             assert_eq!(
                 answer,
                 format!(
-                    r##"{{"jsonrpc":"2.0","id":1,"result":{{{head}"content":[{{"type":"text","text":{said}}}],"isError":true,"_meta":{{"error":{{"detail":{detail},"request_id":"#","title":"The request was refused","type":"urn:fabric-mcp:error:invalid-request"}},"generated_at":"#",{info}"schema_version":1}}}}}}"##
+                    r##"{{"jsonrpc":"2.0","id":1,"result":{{{head}"content":[{{"type":"text","text":{said}}}],"isError":true,"_meta":{{"schema_version":1,"generated_at":"#","error":{{"detail":{detail},"request_id":"#","title":"The request was refused","type":"urn:fabric-mcp:error:invalid-request"}}{info}}}}}}}"##
                 )
             );
         }

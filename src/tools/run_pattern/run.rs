@@ -105,7 +105,9 @@ impl RunPattern {
         }
     }
 
-    /// Shows the prompt of the first step. Nothing is sent to a model.
+    /// Shows the prompt of the first step. Nothing is sent to a model. Not inlined: its values would be on the stack of
+    /// each run.
+    #[inline(never)]
     fn first_prompt(&self, input: &str, context: &Arc<Context>) -> Result<Outcome, Failure> {
         let step = &self.steps[0];
         let strategy = step.strategy.as_ref().map_or("", Name::as_str);
@@ -220,10 +222,10 @@ impl RunPattern {
         if count > 1 {
             context.say(&format!("Step {} of {count}: {pattern}\n", i + 1));
         }
-        let chat = Chat {
+        let chat = Box::new(Chat {
             input,
             ..step.clone()
-        };
+        });
         let mut output = Output::new(is_result, self.strip_thinking);
         let ended = fabric.check(chat, wait).and_then(|checked| {
             warnings.extend(checked.unused().iter().map(|name| {

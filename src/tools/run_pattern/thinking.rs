@@ -1,6 +1,8 @@
 //! Leaves out what a model thinks before it answers: blocks `<think>…</think>` or `<thinking>…</thinking>` that open the
 //! output. Later tags are text, since an output may well speak of them.
 
+use std::borrow::Cow;
+
 /// The tags that models use: how a block begins and ends.
 const TAGS: [(&str, &str); 2] = [("<think>", "</think>"), ("<thinking>", "</thinking>")];
 
@@ -28,7 +30,10 @@ enum State {
 
 impl ThinkingFilter {
     /// What is certain to be text after one more piece, and how many bytes were left out.
-    pub(super) fn take(&mut self, piece: &str) -> (String, usize) {
+    pub(super) fn take<'p>(&mut self, piece: &'p str) -> (Cow<'p, str>, usize) {
+        if self.state == State::Answer {
+            return (piece.into(), 0);
+        }
         self.pending.push_str(piece);
         let mut left_out = 0;
         while self.state != State::Answer {
@@ -62,8 +67,8 @@ impl ThinkingFilter {
         self.pending.drain(..left_out);
         self.searched -= left_out;
         match self.state {
-            State::Answer => (std::mem::take(&mut self.pending), left_out),
-            _ => (String::new(), left_out),
+            State::Answer => (std::mem::take(&mut self.pending).into(), left_out),
+            _ => ("".into(), left_out),
         }
     }
 
@@ -132,7 +137,7 @@ mod tests {
     fn an_answer_flows_at_once() {
         let mut filter = ThinkingFilter::default();
         let taken = ["<think>x</think>\n", "a", "<think>"].map(|piece| filter.take(piece));
-        let text = |text: &str, left_out| (text.to_owned(), left_out);
+        let text = |text: &'static str, left_out| (Cow::from(text), left_out);
         assert_eq!(taken, [text("", 17), text("a", 0), text("<think>", 0)]);
     }
 

@@ -6,6 +6,7 @@
 //! ```
 //! In scope: everything before a transport sees a request, and errors outside of JSON-RPC answers. Not in scope: MCP.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -344,10 +345,9 @@ impl Later {
 fn with_cors<'h>(
     headers: &'h [(&'h str, &'h str)],
     origin: Option<&'h str>,
-) -> Vec<(&'h str, &'h str)> {
-    headers
-        .iter()
-        .copied()
-        .chain(origin.into_iter().flat_map(cors))
-        .collect()
+) -> Cow<'h, [(&'h str, &'h str)]> {
+    match origin {
+        Some(origin) => [headers, &cors(origin)].concat().into(),
+        None => headers.into(),
+    }
 }
