@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub(crate) use error::{AccessError, Flaw};
 pub(crate) use identity::{Identity, Role};
 pub(crate) use oauth::OAuth;
-pub(crate) use tokens::{Tokens, generate};
+pub(crate) use tokens::{Tokens, generate, token};
 
 use digest::Digest;
 use oauth::OAuthProof;
