@@ -17,7 +17,7 @@ FAT_MAGIC, FAT_ALIGN = 0xCAFEBABE, 14
 SUPER_BLOB, CODE_DIRECTORY, ADHOC, SHA256 = 0xFADE0CC0, 0xFADE0C02, 0x2, 2
 # 11.0, as .ci/release asks for.
 OLDEST = 11 << 16
-LIBRARIES = {"/usr/lib/libSystem.B.dylib", "/usr/lib/libiconv.2.dylib", "/usr/lib/libcharset.1.dylib"}
+LIBRARIES = {"/usr/lib/libSystem.B.dylib"}
 
 
 def check(*files):
