@@ -21,8 +21,8 @@ LIBRARIES = {"/usr/lib/libSystem.B.dylib"}
 
 
 def check(*files):
-    """A position-independent program for macOS 11, which needs the system's libraries only and, since arm64 refuses any
-    other, has a signature (ad hoc, that is of nobody) that fits each of its pages."""
+    """A position-independent program for macOS 11, which needs the system's C library only and, as arm64 runs no other,
+    has a signature (ad hoc, that is of nobody) that fits each of its pages. For x86_64 zig signs none."""
     for file in files:
         data = Path(file).read_bytes()
         try:
@@ -47,8 +47,9 @@ def look(data):
         at += size
     assert oldest == OLDEST, f"needs macOS {oldest}, not {OLDEST}"
     assert libraries <= LIBRARIES, f"needs {libraries - LIBRARIES}"
-    assert signature, "not signed"
-    look_at_signature(data, *signature)
+    if signature or processor == ARM64:
+        assert signature, "not signed"
+        look_at_signature(data, *signature)
 
 
 def look_at_signature(data, start, size):
