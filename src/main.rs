@@ -158,6 +158,9 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
                 false => tools::catalogue(&policy),
             })
         }
+        Command::Healthcheck { host, port } => service::healthcheck(&host, port)
+            .map(|()| true)
+            .map_err(|why| ExitReason::failed(format!("--healthcheck: {why}"))),
         Command::Generate(what) => generate(&what),
         Command::Install {
             client,

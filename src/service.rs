@@ -1,16 +1,20 @@
-//! sd_notify(3) for a service of `Type=notify`, and the watchdog: datagrams to `NOTIFY_SOCKET`.
+//! sd_notify(3) for a service of `Type=notify`, and the watchdog: datagrams to `NOTIFY_SOCKET`; and `--healthcheck`.
 //!
-//! In scope: the states this program reports. Without the variable nothing is sent. Not in scope: signals.
+//! In scope: the states this program reports, and whether it lives. Without the variable nothing is sent. Not in scope:
+//! signals.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::url::reachable;
 
 /// Timeout of the watchdog's request to this process, which normally takes a millisecond.
 const ANSWER: Duration = Duration::from_secs(10);
+
+/// Timeout of `--healthcheck`, less than what containers are usually given.
+const HEALTHCHECK: Duration = Duration::from_secs(2);
 
 /// Shortest time between two of them: a shorter interval would only burn a processor.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -31,7 +35,7 @@ pub(crate) fn ready(address: SocketAddr) {
     let watch = move || {
         loop {
             // Tests that connections are accepted and get a thread, not only that this thread runs.
-            if is_alive(address) {
+            if ask(address, ANSWER).is_ok() {
                 tell("WATCHDOG=1");
             } else {
                 log::error!("the server does not answer itself: the watchdog is told nothing");
@@ -54,17 +58,50 @@ fn period(microseconds: Option<String>, for_process: Option<String>, own: u32) -
     Some((Duration::from_micros(microseconds) / 2).max(SHORTEST))
 }
 
-fn is_alive(address: SocketAddr) -> bool {
-    let ask = || {
-        let mut stream = TcpStream::connect_timeout(&address, ANSWER)?;
-        stream.set_read_timeout(Some(ANSWER))?;
+/// Asks the server that was started on this machine with this `--host` and `--port` whether it lives, at the loopback
+/// address of the same family: no other machine is ever asked.
+///
+/// # Errors
+/// It does not, or not within [`HEALTHCHECK`]: why, and what to do.
+pub(crate) fn healthcheck(host: &str, port: u16) -> Result<(), String> {
+    let ip = match host.parse() {
+        Ok(IpAddr::V6(_)) => IpAddr::from(Ipv6Addr::LOCALHOST),
+        _ => Ipv4Addr::LOCALHOST.into(),
+    };
+    let address = SocketAddr::new(ip, port);
+    ask(address, HEALTHCHECK).map_err(|error| {
+        format!(
+            "no server lives at http://{address}/healthz: {error}; start one with --transport http, and give this the \
+             same FABRIC_MCP_HOST and FABRIC_MCP_PORT"
+        )
+    })
+}
+
+/// Requests `/healthz` and waits for a status of 200.
+fn ask(address: SocketAddr, within: Duration) -> io::Result<()> {
+    let start = Instant::now();
+    let answer = || {
+        let mut stream = TcpStream::connect_timeout(&address, within)?;
+        let left = within.saturating_sub(start.elapsed());
+        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
         stream
             .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        // This server writes a head in one piece.
         let mut begin = [0; 12];
-        stream.read_exact(&mut begin)?;
-        std::io::Result::Ok(begin.ends_with(b" 200"))
+        let length = stream.read(&mut begin)?;
+        io::Result::Ok(begin[..length].to_vec())
     };
-    ask().unwrap_or(false)
+    match answer() {
+        Ok(begin) if begin.ends_with(b" 200") => Ok(()),
+        Ok(begin) => Err(io::Error::other(format!(
+            "the answer begins with \"{}\"",
+            begin.escape_ascii()
+        ))),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Err(
+            io::Error::other(format!("no answer within {} s", within.as_secs())),
+        ),
+        Err(error) => Err(error),
+    }
 }
 
 /// Sends systemd a state, as sd_notify(3) defines them.

@@ -6,6 +6,7 @@ about.py sbom TARGET…        a CycloneDX bill of materials of the programs for
 """
 
 import html
+import importlib.util
 import json
 import os
 import re
@@ -16,8 +17,8 @@ import tomllib
 import uuid
 from pathlib import Path
 
-RELEASED = ["x86_64-unknown-linux-musl", "aarch64-unknown-linux-gnu", "x86_64-pc-windows-gnu",
-            "aarch64-apple-darwin", "x86_64-apple-darwin"]
+RELEASED = ["x86_64-unknown-linux-musl", "aarch64-unknown-linux-musl", "x86_64-unknown-linux-gnu",
+            "aarch64-unknown-linux-gnu", "x86_64-pc-windows-gnu", "aarch64-apple-darwin", "x86_64-apple-darwin"]
 LICENCE = re.compile(r"(licen[cs]e|copying|notice|unlicense)", re.IGNORECASE)
 RULE = "=" * 100
 
@@ -82,24 +83,20 @@ def licences(*targets):
 
 
 def runtime(target):
-    """Texts of what the toolchains link: Rust's standard library and, in static programs, the C libraries."""
+    """Texts of what the toolchains link besides: Rust's standard library, and what zig brings of the C libraries."""
     sysroot = Path(subprocess.run(["rustc", "--print", "sysroot"], check=True, capture_output=True, text=True).stdout.strip())
     rust = sysroot / "share/doc/rust"
-    doc, common = Path("/usr/share/doc"), Path("/usr/share/common-licenses")
+    zig = Path(importlib.util.find_spec("ziglang").origin).parent
     yield rust / "COPYRIGHT-library.html", "Rust's standard library (MIT OR Apache-2.0)"
+    yield zig / "LICENSE", "Zig's compiler_rt (MIT)"
+    if "-darwin" not in target:
+        yield zig / "lib/libunwind/LICENSE.TXT", "LLVM's libunwind (Apache-2.0 WITH LLVM-exception)"
     if "-linux-musl" in target:
-        yield doc / "musl/copyright", "musl (MIT)"
-        for text in ["Apache-2.0", "LLVM-exception"]:
-            yield rust / f"licenses/{text}.txt", "LLVM's libunwind (Apache-2.0 WITH LLVM-exception)"
+        yield zig / "lib/libc/musl/COPYRIGHT", "musl (MIT)"
     if "-linux-gnu" in target:
-        yield doc / "libc6/copyright", "the GNU C library (LGPL-2.1-or-later)"
-        yield common / "LGPL-2.1", "the GNU C library (LGPL-2.1-or-later)"
+        yield zig / "lib/libc/glibc/LICENSES", "the GNU C library's code for the start (LGPL-2.1-or-later)"
     if "-windows-gnu" in target:
-        yield doc / "mingw-w64-common/copyright", "mingw-w64 (ZPL-2.1 and others)"
-    if target.endswith("-gnu"):
-        gcc = "libgcc (GPL-3.0-or-later WITH GCC-exception-3.1)"
-        yield common / "GPL-3", gcc
-        yield rust / "licenses/GCC-exception-3.1.txt", gcc
+        yield zig / "lib/libc/mingw/COPYING", "mingw-w64 (ZPL-2.1 and others)"
 
 
 def tidy(text):

@@ -1,13 +1,15 @@
 """What stores and clients read about the program.
 
 manifests.py bundle PLATFORM=FILE…   the manifest of an MCP bundle that holds these programs (linux, win32, darwin)
-manifests.py server FOLDER           server.json of the MCP registry, for the bundles in a folder; needs RELEASE_URL
+manifests.py server FOLDER           server.json of the MCP registry, for the bundles in a folder; needs RELEASE_URL, and
+                                     RELEASE_IMAGE for the image in it
 """
 
 import hashlib
 import json
 import os
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -65,14 +67,41 @@ def bundle(*programs):
     print(json.dumps(manifest, indent=2))
 
 
-def server(folder):
+def forge():
+    return {"github.com": "github", "gitlab.com": "gitlab"}.get(urlsplit(URL).hostname)
+
+
+def server_name():
+    """What the MCP registry calls it: by an account of a forge, or by a domain."""
     site = urlsplit(URL)
     owner, _, name = site.path.strip("/").rpartition("/")
-    forge = {"github.com": "github", "gitlab.com": "gitlab"}.get(site.hostname)
-    space = f"io.{forge}.{owner}" if forge else ".".join(reversed(site.hostname.split(".")))
+    space = f"io.{forge()}.{owner}" if forge() else ".".join(reversed(site.hostname.split(".")))
+    return f"{space}/{name or PACKAGE['name']}"
+
+
+def image(folder):
+    """The image at RELEASE_IMAGE, by its digest: clients start it on stdio."""
+    with tarfile.open(next(Path(folder).glob("*-oci.tar"))) as layout:
+        index = json.load(layout.extractfile("index.json"))
+    return {
+        "registryType": "oci",
+        "identifier": f"{os.environ['RELEASE_IMAGE']}@{index['manifests'][0]['digest']}",
+        "transport": {"type": "stdio"},
+        "environmentVariables": [{"name": "FABRIC_MCP_TRANSPORT", "value": "stdio"}, *variables()],
+    }
+
+
+def variables():
+    return [
+        {"name": variable, "description": description, "isSecret": secret, **({"default": default} if default else {})}
+        for variable, _, _, description, default, secret in SETTINGS
+    ]
+
+
+def server(folder):
     document = {
         "$schema": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json",
-        "name": f"{space}/{name or PACKAGE['name']}",
+        "name": server_name(),
         "title": "Fabric",
         "description": PACKAGE["description"],
         "version": PACKAGE["version"],
@@ -84,16 +113,15 @@ def server(folder):
                 "version": PACKAGE["version"],
                 "fileSha256": hashlib.sha256(path.read_bytes()).hexdigest(),
                 "transport": {"type": "stdio"},
-                "environmentVariables": [
-                    {"name": variable, "description": description, "isSecret": secret, **({"default": default} if default else {})}
-                    for variable, _, _, description, default, secret in SETTINGS
-                ],
+                "environmentVariables": variables(),
             }
             for path in sorted(Path(folder).glob("*.mcpb"))
         ],
     }
-    if forge:
-        document["repository"] = {"url": URL, "source": forge}
+    if os.environ.get("RELEASE_IMAGE"):
+        document["packages"].append(image(folder))
+    if forge():
+        document["repository"] = {"url": URL, "source": forge()}
     (Path(folder) / "server.json").write_text(json.dumps(document, indent=2) + "\n")
 
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub(crate) use error::{AccessError, Flaw};
 pub(crate) use identity::{Identity, Role};
 pub(crate) use oauth::{LONGEST_PROBE, OAuth};
-pub(crate) use tokens::{Tokens, generate};
+pub(crate) use tokens::{Tokens, generate, token};
 
 use crate::text::is_placeholder;
 use digest::Digest;

@@ -330,12 +330,12 @@ fn place(line: usize) -> String {
 /// What is wrong with the name.
 pub(crate) fn generate(name: &str, role: Role) -> Result<String, &'static str> {
     check_name(name)?;
-    Ok(format!(
-        "{name} {} {PREFIX}{}{}\n",
-        role.name(),
-        random::id(),
-        random::id()
-    ))
+    Ok(format!("{name} {} {}\n", role.name(), token()))
+}
+
+/// A new token, of 256 random bits.
+pub(crate) fn token() -> String {
+    format!("{PREFIX}{}{}", random::id(), random::id())
 }
 
 #[cfg(test)]

@@ -245,6 +245,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     ),
     word("json").help("With --check, --call and --list-tools: print JSON"),
     word("list-tools").help("Print the tools and their arguments"),
+    word("healthcheck").help("Ask the server on this machine whether it lives, and exit with 0 or 1"),
     raw(Command, "generate", "WHAT")
         .choices(&[
             "man",
@@ -254,6 +255,7 @@ pub(crate) const FLAGS: &[Flag] = &[
             "systemd-unit",
             "systemd-template",
             "sysusers",
+            "compose",
             "prometheus",
             "skills",
             "client-config",
@@ -262,8 +264,9 @@ pub(crate) const FLAGS: &[Flag] = &[
         ])
         .help(
             "Print man, complete-bash, complete-zsh, complete-fish, \
-             systemd-unit, systemd-template, sysusers, prometheus, client-config [CLIENT], \
-             client-command CLIENT, token NAME ROLE; write skills DIR NAME…",
+             systemd-unit [PROGRAM], systemd-template [PROGRAM], sysusers, compose [SECRETS], \
+             prometheus, client-config [CLIENT], client-command CLIENT, token NAME ROLE; \
+             write skills DIR NAME…",
         ),
     word("all").help("With --generate skills: every pattern"),
     raw(Command, "install", "CLIENT")

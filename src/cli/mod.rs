@@ -60,6 +60,11 @@ pub(crate) enum Command {
         /// Whether to print them as `tools/list` has them: `--json`.
         json: bool,
     },
+    /// Ask the server on this machine that listens here whether it lives: `--healthcheck`.
+    Healthcheck {
+        host: String,
+        port: u16,
+    },
     /// Print a file generated from the table of flags: `--generate`.
     Generate(Generate),
     /// Write patterns as skills into a folder: `--generate skills`.
@@ -97,8 +102,11 @@ pub(crate) enum Help {
 /// What `--generate` prints, with what it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Generate {
-    /// The file of this name: one of the flag's choices that take no further words.
-    File(&'static str),
+    /// The file of this name: one of the flag's choices without a variant of its own. A unit starts the program at this
+    /// absolute path, or this program.
+    File(&'static str, Option<PathBuf>),
+    /// The services of Docker Compose, and the file of their secrets, which is created.
+    Compose(Option<String>),
     /// A line of the tokens file.
     Token(Secret),
     /// The list of clients and their files.
@@ -199,12 +207,14 @@ pub(crate) fn parse(
             yes: raw.has("yes"),
         });
     }
-    if raw.has("list-tools") {
+    let only = |[one, other]: [&str; 2]| {
         let mut config = Config::default();
-        for flag in ["read-only", "tool"] {
-            settings.apply(flags::get(flag), &mut config)?;
-        }
-        let policy = config.policy;
+        settings.apply(flags::get(one), &mut config)?;
+        settings.apply(flags::get(other), &mut config)?;
+        Ok(config)
+    };
+    if raw.has("list-tools") {
+        let policy = only(["read-only", "tool"])?.policy;
         return Ok(Command::ListTools { policy, json });
     }
     if let Some(url) = settings.one("connect", values::connect_url)? {
@@ -212,6 +222,12 @@ pub(crate) fn parse(
             is_check: raw.has("check"),
             settings: resolve::connect(&settings, url)?,
         });
+    }
+    if raw.has("healthcheck") {
+        // Docker gives exit code 2 a meaning of its own.
+        let failed = |mistake: ExitReason| ExitReason::failed(mistake.reason);
+        let Config { host, port, .. } = only(["host", "port"]).map_err(failed)?;
+        return Ok(Command::Healthcheck { host, port });
     }
     let config = Box::new(resolve::resolve(&settings)?);
     if let Some(tool) = raw.last("call") {
@@ -290,7 +306,7 @@ impl RawFlags {
 
     /// Rejects flags that need another one, or conflict with one.
     fn refuse_strays(&self) -> Result<(), ExitReason> {
-        let asks = ["check", "call", "install", "uninstall"];
+        let asks = ["check", "call", "install", "uninstall", "healthcheck"];
         let mut asked = asks.into_iter().filter(|long| self.has(long));
         if let (Some(one), Some(other)) = (asked.next(), asked.next()) {
             return Err(ExitReason::usage(format!(

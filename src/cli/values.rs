@@ -425,7 +425,7 @@ pub(super) fn generate(what: &OsStr, settings: &FlagsAndEnv<'_>) -> Result<Gener
     let (what, words) = (what.to_string_lossy(), &settings.raw.words);
     let most_words = match &*what {
         "token" => 2,
-        "client-config" | "client-command" => 1,
+        "client-config" | "client-command" | "compose" | "systemd-unit" | "systemd-template" => 1,
         _ => 0,
     };
     if let Some(word) = words.get(most_words) {
@@ -442,11 +442,19 @@ pub(super) fn generate(what: &OsStr, settings: &FlagsAndEnv<'_>) -> Result<Gener
                 _ => Generate::ClientCommand(client, launch),
             })
         }
+        "compose" => {
+            let file = words.first().cloned();
+            let file = file.map(|file| utf8(file, "--generate compose"));
+            file.transpose().map(Generate::Compose)
+        }
         _ => {
             let choices = flags::get("generate").choices.iter().copied();
             let found = choices.clone().find(|choice| *choice == what);
+            let program = words
+                .first()
+                .and_then(|path| std::path::absolute(path).ok());
             found
-                .map(Generate::File)
+                .map(|name| Generate::File(name, program))
                 .ok_or_else(|| unknown("--generate", (&what, "is unknown"), "give one of", choices))
         }
     }

@@ -1,9 +1,11 @@
 //! The files of `--generate`, from the table of flags.
 //!
-//! In scope: the manual page, completions, systemd units, rules for Prometheus, client configurations, tokens, which only
-//! go to stdout; and skills, which are written into a folder. Not in scope: installing them.
+//! In scope: the manual page, completions, systemd units, services of Docker Compose, rules for Prometheus, client
+//! configurations, tokens, which only go to stdout; skills, which are written into a folder, and the secrets of Docker
+//! Compose, which are written into a file. Not in scope: installing them.
 
 mod completions;
+mod compose;
 mod man;
 mod skills;
 mod unit;
@@ -84,11 +86,14 @@ fn plain(name: &str) -> &'static (&'static str, Make, &'static str) {
 pub(crate) fn generate(what: &Generate, program: &Path, env: Env<'_>) -> Result<String, String> {
     let path = program.to_string_lossy();
     Ok(match what {
-        Generate::File(name) => {
+        Generate::File(name, other) => {
             let (_, make, place) = plain(name);
+            let program = other.as_deref().unwrap_or(program);
             let text = make(program).map_err(|why| format!("--generate {name}: {why}"))?;
             text.replace("@PLACE@", place)
         }
+        Generate::Compose(secrets) => compose::compose(secrets.as_deref())
+            .map_err(|why| format!("--generate compose: {why}"))?,
         Generate::Token(line) => line.expose().to_owned(),
         Generate::Clients => list(env),
         Generate::ClientConfig(client, launch) => client.config(&path, launch),
@@ -121,7 +126,10 @@ fn list(env: Env<'_>) -> String {
 /// The hint on where to save the file, which is not part of it.
 pub(crate) fn hint(what: &Generate, env: Env<'_>) -> String {
     match what {
-        Generate::File(name) => plain(name).2.to_owned(),
+        Generate::File(name, _) => plain(name).2.to_owned(),
+        Generate::Compose(_) => {
+            "save as compose.yaml; its first lines say what else it needs".to_owned()
+        }
         Generate::Token(_) => {
             "append it to the tokens file, and give the last word to the client: it is shown only here".to_owned()
         }
@@ -200,15 +208,15 @@ mod tests {
                 is_sse: false,
             },
         ];
-        let plain = get("generate")
-            .choices
-            .iter()
-            .filter(|name| !name.starts_with("client-") && !["skills", "token"].contains(*name));
-        let mut all: Vec<Generate> = plain.map(|name| Generate::File(name)).collect();
+        let plain = get("generate").choices.iter().filter(|name| {
+            !name.starts_with("client-") && !["skills", "token", "compose"].contains(*name)
+        });
+        let mut all: Vec<Generate> = plain.map(|name| Generate::File(name, None)).collect();
         assert_eq!(all.len(), FILES.len());
         all.extend([
             Generate::Token(config::Secret::new("alice run fmcp_0\n")),
             Generate::Clients,
+            Generate::Compose(None),
         ]);
         for client in CLIENTS {
             for launch in &launches {
@@ -230,7 +238,7 @@ mod tests {
             let hint = hint(&what, &home);
             assert!(!hint.is_empty() && !hint.contains('\n'), "{what:?}");
             let is_completion =
-                matches!(what, Generate::File(name) if name.starts_with("complete-"));
+                matches!(what, Generate::File(name, _) if name.starts_with("complete-"));
             assert_eq!(text.contains(&hint), is_completion, "{what:?}: {text}");
         }
     }

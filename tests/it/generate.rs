@@ -148,13 +148,12 @@ fn systemd_accepts(what: &str, name: &str) {
 /// The arguments in `ExecStart=`, with the tokens in `folder`.
 #[cfg(unix)]
 fn flags_of_the_unit(folder: &TempFolder) -> Vec<String> {
-    let unit = generated(["systemd-unit"]);
+    let unit = generated(["systemd-unit", "/usr/bin/fabric-mcp"]);
     let line = unit
         .lines()
-        .find_map(|line| line.strip_prefix("ExecStart="))
+        .find_map(|line| line.strip_prefix("ExecStart=/usr/bin/fabric-mcp "))
         .expect("a program");
     line.split(' ')
-        .skip(1)
         .map(|word| {
             word.replace("/etc/fabric-mcp", folder.text())
                 .replace("%S", folder.text())
@@ -261,6 +260,46 @@ fn systemd_counts_the_units_among_the_safe() {
             // Versions before 250 cannot do that for a file.
             assert!(good || said.contains("unrecognized option"), "{said}");
         }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn the_secrets_of_compose_are_in_a_file_that_only_its_owner_reads() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = TempFolder::new("compose");
+    let file = folder.path("a $.env");
+    let name = file.to_str().unwrap();
+    let text = generated(["compose", name]);
+    let escaped = name.replace('$', "$$");
+    assert!(
+        text.contains(&format!("\n    env_file: \"{escaped}\"\n")),
+        "{text}"
+    );
+    let secrets = fs::read_to_string(&file).unwrap();
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let (variable, token) = secrets.trim_end().split_once('=').unwrap();
+    assert!(
+        !text.contains(token) && !text.contains("AUTH_TOKEN"),
+        "{text}"
+    );
+    let (fabric, ours) = text.split_once("\n  fabric-mcp:\n").unwrap();
+    assert!(!fabric.contains("\n    ports:") && ours.contains("- \"127.0.0.1:8000:8000\"\n"));
+    assert_eq!(
+        text.matches("_IMAGE:?").count(),
+        2,
+        "no image by default: {text}"
+    );
+    let again = Program::new(["--generate", "compose", name]).run(DEADLINE);
+    again.expect_code(2).expect_stderr("is there already");
+    assert_eq!(fs::read_to_string(&file).unwrap(), secrets);
+    let server = HttpServer::start(Program::with(&FakeFabric::start()).env(variable, token));
+    let bearer = format!("Bearer {token}");
+    for (headers, status) in [(vec![], 401), (vec![("Authorization", &*bearer)], 200)] {
+        let answer = server.connect().request("GET", "/metrics", &headers, None);
+        assert_eq!(answer.status, status);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The maintainer scripts of the package for Debian, in a folder as root.
+//! The maintainer scripts of the package for Debian, in a folder as root, and the script that installs an archive.
 
 #![cfg(unix)]
 
@@ -54,4 +54,48 @@ fn only_a_purge_removes_secrets_and_runs_and_it_removes_all_of_them() {
     script(&root, "postrm", &["purge"]);
     assert!(!root.path("etc/fabric-mcp").exists() && state.symlink_metadata().is_err());
     assert!(!root.path("var/lib/private/fabric-mcp").exists());
+}
+
+#[test]
+fn the_installer_replaces_the_program_by_nothing_but_what_the_sums_name() {
+    let folder = TempFolder::new("installer");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/.ci/packaging/install.sh");
+    let script = std::fs::read_to_string(script).unwrap();
+    let script = folder.write("install.sh", script.replace("@VERSION@", "1.2.3"));
+    let system = if cfg!(target_os = "macos") {
+        "darwin"
+    } else {
+        "linux"
+    };
+    let name = format!("fabric-mcp-1.2.3-{}-{system}", std::env::consts::ARCH);
+    folder.write(&format!("{name}/fabric-mcp"), "new");
+    let shell = |line: &str| {
+        let mut shell = Command::new("sh");
+        shell.current_dir(&folder.0).args(["-c", line, &name]);
+        let output = shell.output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let packed = "tar -czf $0.tar.gz $0 && (sha256sum $0.tar.gz || shasum -a 256 $0.tar.gz)";
+    let sums = shell(packed);
+    if shell("curl --version").is_empty() || sums.is_empty() {
+        eprintln!("skipped: curl or tar is not on this machine");
+        return;
+    }
+    for (sums, expected) in [
+        (sums.replace("  ", "  other-"), "old"),
+        (format!("{:064}{}", 0, &sums[64..]), "old"),
+        (sums, "new"),
+    ] {
+        let program = folder.write("bin/fabric-mcp", "old");
+        folder.write("SHA256SUMS", &sums);
+        let output = Command::new("sh")
+            .arg(&script)
+            .env("FABRIC_MCP_URL", format!("file://{}", folder.text()))
+            .env("FABRIC_MCP_DIR", folder.path("bin"))
+            .output()
+            .unwrap();
+        assert_eq!(output.status.success(), expected == "new", "{output:?}");
+        assert_eq!(std::fs::read_to_string(&program).unwrap(), expected);
+        assert_eq!(std::fs::read_dir(folder.path("bin")).unwrap().count(), 1);
+    }
 }

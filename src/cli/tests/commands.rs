@@ -11,8 +11,11 @@ fn commands() {
         "-hV --check --port x => Help(Short)",
         "--version => Version",
         "-V => Version",
-        "--generate=man => Generate(File(\"man\"))",
+        "--generate=man => Generate(File(\"man\", None))",
+        "--generate systemd-unit /usr/bin/x => Generate(File(\"systemd-unit\", Some(\"/usr/bin/x\")))",
+        "--generate compose x.env => Generate(Compose(Some(\"x.env\")))",
         "--generate client-config => Generate(Clients)",
+        "--healthcheck --path x --host :: => Healthcheck { host: \"::\", port: 8000 }",
         "--uninstall jetbrains => Install { client: jetbrains, launch: None, yes: false }",
     ] {
         let (args, expected) = case.split_once(" => ").unwrap();

@@ -64,8 +64,8 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --allowed-origin * => --allowed-origin: "*" has a wildcard, which is not supported;
     give each origin in full
 --generate pdf => --generate: "pdf" is unknown; give one of man, complete-bash, complete-zsh,
-    complete-fish, systemd-unit, systemd-template, sysusers, prometheus, skills,
-    client-config, client-command, token
+    complete-fish, systemd-unit, systemd-template, sysusers, compose, prometheus,
+    skills, client-config, client-command, token
 --generate client-confg => --generate: "client-confg" is unknown; did you mean client-config?
 --generate client-config zeb => --generate client-config: "zeb" is not a client we know;
     did you mean zed?

@@ -29,6 +29,33 @@ fn ready_means_that_fabric_answers() {
 }
 
 #[test]
+fn a_healthcheck_asks_this_machine_and_nobody_else() {
+    let (fabric, server) = start();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port_of = |url: &str| url.rsplit(':').next().unwrap().to_owned();
+    let (ours, other) = (server.address.port().to_string(), port_of(&fabric.url()));
+    let (closed, silent) = (closed_port(), silent.local_addr().unwrap().port());
+    for (host, port, said) in [
+        ("0.0.0.0", ours.as_str(), ""),
+        ("192.0.2.1", &ours, ""),
+        ("localhost", &ours, ""),
+        ("::", &ours, "no server lives at http://[::1]:"),
+        ("", &closed.to_string(), "refused"),
+        ("", &silent.to_string(), "/healthz: no answer within 2 s; "),
+        ("", &other, "the answer begins with \"HTTP/1.1 404\"; "),
+        ("", "x", "FABRIC_MCP_PORT: \"x\" is not a port"),
+    ] {
+        let check = Program::new(["--healthcheck"]).env("FABRIC_MCP_HOST", host);
+        let check = check.env("FABRIC_MCP_PORT", port).run(DEADLINE);
+        check
+            .expect_code(i32::from(!said.is_empty()))
+            .expect_stderr(said);
+        assert_eq!(check.stderr.lines().count(), usize::from(!said.is_empty()));
+        assert_eq!(check.stdout, "");
+    }
+}
+
+#[test]
 fn many_probes_are_one_question_to_fabric() {
     let (fabric, server) = start();
     server.process.wait_stderr("Successfully connected");
