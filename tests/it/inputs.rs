@@ -2,12 +2,14 @@
 
 use serde_json::{Value, json};
 
+use crate::http::access::File;
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
-use crate::support::transports::{self, EACH};
-use crate::support::{Caller, DEADLINE, expect};
+use crate::support::transports::{self, EACH, Wire};
+use crate::support::web::Streamable;
+use crate::support::{Caller, DEADLINE, Era, expect};
 
 const RUN: &str = "fabric_run_pattern";
 
@@ -130,4 +132,27 @@ fn a_run_whose_input_cannot_be_had_fails_and_nothing_is_sent() {
     let said = client.failure(RUN, on(&unknown), "invalid-request");
     expect::contains(&said, ["`input_from.run_id` is no run of yours"]);
     fabric.expect_chats(0);
+}
+
+#[test]
+fn the_output_of_somebody_elses_run_is_unknown() {
+    let fabric = FakeFabric::start();
+    fabric.on_run(Reply::run(&["Alice's"]));
+    let tokens =
+        [('a', "alice"), ('b', "bob")].map(|(letter, name)| (name, letter.to_string().repeat(32)));
+    let lines = tokens
+        .each_ref()
+        .map(|(name, token)| format!("{name} run {token}\n"));
+    let file = File::new("inputs", &lines.each_ref().map(String::as_str));
+    let server = transports::serve(Wire::Streamable, file.program(&fabric));
+    let [mut alice, mut bob] =
+        tokens.map(|(_, token)| Streamable::to(&server, Era::Modern, Some(&token)));
+    let id = alice.success(RUN, json!({"pattern_name": "ai", "input_text": "x"}))["run_id"].take();
+    let run = json!({"pattern_name": "summarize", "input_from": {"run_id": id}});
+    fabric.forget();
+    let said = bob.failure(RUN, run.clone(), "invalid-request");
+    expect::contains(&said, ["`input_from.run_id` is no run of yours"]);
+    fabric.expect_chats(0);
+    alice.success(RUN, run);
+    assert_eq!(fabric.chats()[0]["prompts"][0]["userInput"], "Alice's");
 }

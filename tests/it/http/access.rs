@@ -49,7 +49,7 @@ impl File {
         fs::rename(&new, &self.0).unwrap();
     }
 
-    fn program(&self, fabric: &FakeFabric) -> Program {
+    pub(crate) fn program(&self, fabric: &FakeFabric) -> Program {
         Program::with(fabric).env("FABRIC_MCP_TOKENS_FILE", self.0.to_str().unwrap())
     }
 }
