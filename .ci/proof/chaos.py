@@ -180,6 +180,8 @@ class Client(threading.Thread):
             result = self.replicas.call(self.caller, "fabric_run_pattern", pattern_name="echo", input_text=word,
                                         wait_seconds=random.choice((0, 0, 1)))
             content = (result or {}).get("structuredContent") or {}
+            # No more runs in all than are kept for a caller.
+            time.sleep(random.uniform(0, 0.3))
             if run := content.get("run_id"):
                 self.told[run] = (word, content.get("output_text", ""))
                 self.look(run)
