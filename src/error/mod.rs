@@ -195,386 +195,140 @@ impl Kind {
     }
 }
 
-/// What is known of a [`Cause`]: the words of it, for results, `--check` and `--help problems` alike.
-struct CauseRow {
-    /// Identifies it to scripts of `--check`, and never changes; empty for the name of the error's [`Kind`].
-    code: &'static str,
-    /// What happened and why: sentences with `{url}`, `{request}`, `{status}`, `{limit}` (seconds) or `{why}`.
-    what: &'static str,
-    /// What to do.
-    fix: &'static str,
-    /// Whether `--check` fails because of it.
-    is_error: bool,
-}
-
-const fn problem(code: &'static str, what: &'static str, fix: &'static str) -> CauseRow {
-    CauseRow {
-        code,
-        what,
-        fix,
-        is_error: true,
-    }
-}
-
-/// What does not fail the check.
-const fn warning(code: &'static str, what: &'static str, fix: &'static str) -> CauseRow {
-    CauseRow {
-        is_error: false,
-        ..problem(code, what, fix)
-    }
-}
-
 table! {
-    /// Why Fabric could not be used, or not as it should be. Finer than [`Kind`].
-    Cause: CauseRow {
+    /// Why Fabric could not be used, or not as it should be. Finer than [`Kind`]. Each has a code for scripts of `--check`,
+    /// which never changes; an empty one stands for the name of the error's kind.
+    Cause: &'static str {
         /// Nothing listens on that port.
-        Refused = problem(
-            "connection-refused",
-            "Nothing listens at {url}.",
-            "Start `fabric --serve`; if it runs, set FABRIC_BASE_URL to the host and port it \
-             prints.",
-        );
+        Refused = "connection-refused";
         /// The same, and a Fabric was `{found}` on its default port.
-        Elsewhere = problem(
-            "connection-refused",
-            "Nothing listens at {url}, but a Fabric answers at {found}.",
-            "Set FABRIC_BASE_URL to that address.",
-        );
+        Elsewhere = "connection-refused";
         /// No connection, for `{why}`.
-        NoConnection = problem(
-            "",
-            "No connection to Fabric at {url} ({why}).",
-            "Check the network between here and Fabric, and that `fabric --serve` runs.",
-        );
+        NoConnection = "";
         /// The host's name cannot be resolved.
-        UnknownHost = problem(
-            "unknown-host",
-            "The host name in {url} cannot be resolved.",
-            "Correct the name in FABRIC_BASE_URL, or fix this machine's DNS; `getent hosts NAME` \
-             tests it.",
-        );
+        UnknownHost = "unknown-host";
         /// No connection within the connect timeout.
-        ConnectTimeout = problem(
-            "connect-timeout",
-            "{url} does not accept the connection within {limit} s: the host is off, or a \
-             firewall drops it.",
-            "Check the host and port in FABRIC_BASE_URL and the firewall; a slow network needs a \
-             longer --connect-timeout.",
-        );
+        ConnectTimeout = "connect-timeout";
         /// Connected, but no answer in time.
-        Silent = problem(
-            "no-answer",
-            "Fabric at {url} did not answer {request} within {limit} s ({flag}).",
-            "Restart `fabric --serve` if it hangs; if it is only slow, raise that limit.",
-        );
+        Silent = "no-answer";
         /// The answer began, but did not end in time.
-        Unfinished = problem(
-            "",
-            "Fabric at {url} did not finish {request} within {limit} s ({flag}).",
-            "If that is how slow it is, raise that limit.",
-        );
+        Unfinished = "";
         /// A run took longer than it may: our limit, and no failure of Fabric.
-        RunTimeout = problem(
-            "",
-            "The run at Fabric ({url}) took longer than {limit} s ({flag}), so it was ended.",
-            "Ask for less, or raise that limit.",
-        );
+        RunTimeout = "";
         /// The request was not read in time.
-        Unread = problem(
-            "no-answer",
-            "Fabric at {url} stopped taking in {request}.",
-            "Restart `fabric --serve` if it hangs; a slow network needs a longer \
-             --request-timeout.",
-        );
+        Unread = "no-answer";
         /// A run that sent nothing for too long.
-        RunSilent = problem(
-            "",
-            "Fabric at {url} was silent for {limit} s during the run: the model may have failed; \
-             Fabric's own log tells.",
-            "A slower model needs a longer --idle-timeout.",
-        );
+        RunSilent = "";
         /// The answer ended too early.
-        BrokeOff = problem(
-            "",
-            "The connection to Fabric at {url} broke off in the middle of the answer to {request}.",
-            "Try again if the rest is needed; if it happens again, the logs of Fabric, and of a \
-             proxy before it, tell why.",
-        );
+        BrokeOff = "";
         /// The proxy from the environment does not connect, for `{why}`.
-        Proxy = problem(
-            "proxy-failed",
-            "The proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names does not connect to \
-             Fabric at {url}: {why}.",
-            "Correct that variable; if Fabric needs no proxy, add its host to NO_PROXY.",
-        );
+        Proxy = "proxy-failed";
         /// The certificate has expired, or this machine's clock is fast.
-        CertificateExpired = problem(
-            "certificate-expired",
-            "The certificate at {url} has expired, or this machine's clock is fast.",
-            "Check the clock with `date -u`; if it is right, renew the certificate.",
-        );
+        CertificateExpired = "certificate-expired";
         /// The certificate is not valid yet, or this machine's clock is slow.
-        CertificateNotYetValid = problem(
-            "certificate-not-yet-valid",
-            "The certificate at {url} is not valid yet, or this machine's clock is slow.",
-            "Check the clock with `date -u`, and set it.",
-        );
+        CertificateNotYetValid = "certificate-not-yet-valid";
         /// The certificate's issuer is not trusted here.
-        CertificateUnknownIssuer = problem(
-            "certificate-unknown-issuer",
-            "The certificate at {url} comes from an authority that is not trusted here.",
-            "Set SSL_CERT_FILE to a PEM file with that authority's certificate.",
-        );
+        CertificateUnknownIssuer = "certificate-unknown-issuer";
         /// The certificate is an authority's (`CA:TRUE`), which TLS does not take as a server's own.
-        CertificateOfAuthority = problem(
-            "certificate-of-authority",
-            "The server at {url} shows an authority's certificate (CA:TRUE), which cannot be a \
-             server's own.",
-            "Make one by `openssl req -x509 -addext basicConstraints=CA:FALSE -addext \
-             subjectAltName=DNS:HOST` (or IP:…).",
-        );
+        CertificateOfAuthority = "certificate-of-authority";
         /// The certificate is for another name, which `{why}` may tell.
-        CertificateWrongName = problem(
-            "certificate-wrong-name",
-            "The certificate at {url} is for another host name ({why}).",
-            "Use the name of the certificate in FABRIC_BASE_URL.",
-        );
+        CertificateWrongName = "certificate-wrong-name";
         /// The peer does not speak TLS.
-        NotTls = problem(
-            "not-tls",
-            "What listens at {url} does not speak TLS.",
-            "Write http:// instead of https:// in FABRIC_BASE_URL, or correct its port.",
-        );
+        NotTls = "not-tls";
         /// The peer answers that it speaks TLS only.
-        WantsTls = problem(
-            "wants-tls",
-            "What listens at {url} wants TLS (HTTP 400).",
-            "Write https:// instead of http:// in FABRIC_BASE_URL, or correct its port.",
-        );
+        WantsTls = "wants-tls";
         /// TLS failed in another way.
-        Tls = problem(
-            "tls-failed",
-            "No secure connection to Fabric at {url}: {why}.",
-            "Check the proxy or server that ends TLS before Fabric, and whether it is https at \
-             all.",
-        );
+        Tls = "tls-failed";
         /// The peer closes the connection at once.
-        Closed = problem(
-            "not-http",
-            "Fabric at {url} closed the connection without an answer to {request}.",
-            "Fabric's own log may tell why; if another program listens there, correct the port \
-             in FABRIC_BASE_URL, or write https:// if TLS is spoken there.",
-        );
+        Closed = "not-http";
         /// The same where TLS should be spoken.
-        ClosedTls = problem(
-            "not-tls",
-            "What listens at {url} closed the connection without an answer to {request}.",
-            "Write http:// instead of https:// in FABRIC_BASE_URL if it does not speak TLS, or \
-             correct its port; else Fabric's own log may tell why.",
-        );
+        ClosedTls = "not-tls";
         /// The peer does not speak HTTP.
-        NotHttp = problem(
-            "not-http",
-            "What listens at {url} does not answer in HTTP.",
-            "Correct the port in FABRIC_BASE_URL, or write https:// if TLS is spoken there.",
-        );
+        NotHttp = "not-http";
         /// A web page.
-        WebPage = problem(
-            "web-page",
-            "{url} answers {request} with a web page: a proxy, a login page or another program.",
-            "Set FABRIC_BASE_URL to the address of `fabric --serve` itself, with the path under \
-             which a proxy has it.",
-        );
+        WebPage = "web-page";
         /// An answer that is compressed.
-        Compressed = problem(
-            "",
-            "The answer to {request} from {url} came compressed, which was not asked for: a \
-             proxy may be answering there.",
-            "Switch its compression off, or let FABRIC_BASE_URL name Fabric itself.",
-        );
+        Compressed = "";
         /// A redirect.
-        Redirect = problem(
-            "redirect",
-            "{url} answers {request} with a redirect (HTTP {status}), which is not followed: the \
-             key would go along.",
-            "Set FABRIC_BASE_URL to where it leads; `curl -sI URL` shows that.",
-        );
+        Redirect = "redirect";
         /// 401 or 403, and no key was sent.
-        KeyMissing = problem(
-            "key-missing",
-            "Fabric at {url} wants an API key (HTTP {status}), and FABRIC_API_KEY is not set.",
-            "Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; in a \
-             client's env, for the variables of your shell are not passed on.",
-        );
+        KeyMissing = "key-missing";
         /// 401 or 403 in spite of the key.
-        KeyRefused = problem(
-            "key-refused",
-            "Fabric at {url} refuses the key in FABRIC_API_KEY (HTTP {status}).",
-            "Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; it may \
-             have changed.",
-        );
+        KeyRefused = "key-refused";
         /// The same, and the key reads like a placeholder.
-        KeyPlaceholder = problem(
-            "key-placeholder",
-            "Fabric at {url} refuses the key (HTTP {status}): FABRIC_API_KEY holds a placeholder \
-             that nothing has replaced.",
-            "Put the key itself there, in the client's env; or start the client from a shell \
-             where FABRIC_API_KEY is set.",
-        );
+        KeyPlaceholder = "key-placeholder";
         /// 404: another program, or another path.
-        NotFound = problem(
-            "not-found",
-            "Fabric at {url} does not know {request} (HTTP 404).",
-            "Check the name, and the port and path in FABRIC_BASE_URL: another program may \
-             listen there, and without a proxy there is no path.",
-        );
+        NotFound = "not-found";
         /// 429.
-        Busy = problem(
-            "",
-            "Fabric at {url} gets too many requests (HTTP 429).",
-            "Try again {later}.",
-        );
+        Busy = "";
         /// Another 4xx.
-        RefusedRequest = problem(
-            "",
-            "Fabric at {url} refused {request} (HTTP {status}).",
-            "Look into Fabric's own log: it tells why.",
-        );
+        RefusedRequest = "";
         /// 502, 503 or 504: a proxy answers, but Fabric does not.
-        BadGateway = problem(
-            "bad-gateway",
-            "A proxy answers at {url}, but it does not reach Fabric (HTTP {status}).",
-            "Try again {later}; if it stays so, start `fabric --serve` behind the proxy, and \
-             check the address the proxy has for it.",
-        );
+        BadGateway = "bad-gateway";
         /// Another 5xx.
-        Failed = problem(
-            "",
-            "Fabric at {url} failed on {request} (HTTP {status}).",
-            "Look into Fabric's own log: it tells why.",
-        );
+        Failed = "";
         /// An answer that is not Fabric's.
-        NotFabric = problem(
-            "not-fabric",
-            "{url} answers {request} with something that is not Fabric's: another program or a \
-             proxy may listen there, or this version of Fabric is too old or too new.",
-            "Check FABRIC_BASE_URL before you try again; if it is Fabric, update it or fabric-mcp.",
-        );
+        NotFabric = "not-fabric";
         /// The head of the answer is too large.
-        HeadTooLarge = problem(
-            "",
-            "The headers of the answer to {request} from {url} are too large.",
-            "Check whether FABRIC_BASE_URL names Fabric itself.",
-        );
+        HeadTooLarge = "";
         /// The system gives no thread for looking the name up.
-        NoThread = problem(
-            "",
-            "The system has no thread to look up a host name for {url}: nothing was sent.",
-            "Try again in a moment.",
-        );
+        NoThread = "";
         /// The system gives no socket, for `{why}`. Restarting Fabric does not help.
-        NoSocket = problem(
-            "",
-            "This machine let us open no further connection to Fabric at {url}: {why}.",
-            "Raise its limit on open files, or lower --max-runs and --max-connections.",
-        );
+        NoSocket = "";
         /// Found by `--check`: the list is empty.
-        NoPatterns = problem(
-            "no-patterns",
-            "Fabric has no patterns, so nothing can be run.",
-            "Fetch them on Fabric's machine with `fabric --updatepatterns`, then restart `fabric \
-             --serve`.",
-        );
+        NoPatterns = "no-patterns";
         /// Found by `--check`: the key is not needed.
-        KeyNotAskedFor = warning(
-            "key-not-asked-for",
-            "FABRIC_API_KEY is set, but Fabric answers without it too: whoever reaches its \
-             address can use it.",
-            "Start it with `fabric --serve --api-key KEY`, or unset FABRIC_API_KEY.",
-        );
+        KeyNotAskedFor = "key-not-asked-for";
         /// Found by `--check`: the list is empty.
-        NoModels = warning(
-            "no-models",
-            "Fabric lists no models: no vendor is set up, or none of them answers.",
-            "Set one up on Fabric's machine with `fabric --setup`, then restart `fabric --serve`.",
-        );
+        NoModels = "no-models";
         /// Found by `--check`: every version answers with a 500 without a vendor.
-        NoVendor = problem(
-            "no-vendor",
-            "Fabric cannot list its models (HTTP 500).",
-            "If no vendor is set up, do that on Fabric's machine with `fabric --setup`, then \
-             restart it; else its own log tells why.",
-        );
+        NoVendor = "no-vendor";
         /// There are only folders of patterns.
-        NeedsFabric = problem(
-            "no-fabric",
-            "This needs a Fabric, and this server has none: it reads patterns from folders \
-             (--patterns-dir).",
-            "Read the pattern with fabric_get_pattern_details and follow it yourself, or start \
-             the server with --fabric-url instead of --patterns-dir.",
-        );
+        NeedsFabric = "no-fabric";
         /// The folder is not there.
-        NoStrategies = warning(
-            "no-strategies",
-            "Fabric has no strategies: it cannot read their folder (HTTP 500), which mostly \
-             means that they were never fetched.",
-            "Run `fabric --setup` on Fabric's host and choose Strategies there.",
-        );
+        NoStrategies = "no-strategies";
         /// Found by `--check`: as configured.
-        OldFabric = warning(
-            "old-fabric",
-            "This looks like an old Fabric. Before v1.4.367 the text of a run comes in one piece \
-             at its end; before v1.4.442 a cancelled run goes on, and is paid for.",
-            "Update Fabric on its machine; fabric-mcp works with it as it is.",
-        );
+        OldFabric = "old-fabric";
         /// Found by `--check`: they cannot be listed, for `{why}`.
-        StrategiesUnread = warning(
-            "no-strategies",
-            "Fabric cannot list its strategies; runs without one work. {why}",
-            "{fix}",
-        );
+        StrategiesUnread = "no-strategies";
         /// Found by `--check`: it cannot be read, for `{why}`.
-        NoConfiguration = warning(
-            "no-configuration",
-            "fabric_get_configuration will fail. {why}",
-            "{fix}",
-        );
+        NoConfiguration = "no-configuration";
         /// Found by `--check`: what the command line warns of.
-        Settings = warning(
-            "settings",
-            "{why}",
-            "Change the setting, or leave it so knowingly.",
-        );
+        Settings = "settings";
         /// Found by `--check`: the issuer gives no usable answer, for `{why}`.
-        OAuthIssuer = problem(
-            "oauth-issuer",
-            "OAuth callers cannot come in: {why}.",
-            "Check --oauth-issuer, and whether it can be reached from here; fabric-mcp --help \
-             oauth tells what to set up there.",
-        );
+        OAuthIssuer = "oauth-issuer";
         /// Found by `--check`: the demo does not work, for `{why}`.
-        DemoRun = problem(
-            "demo-run",
-            "The demo's run failed: {why}.",
-            "This is a bug of fabric-mcp: please report it.",
-        );
+        DemoRun = "demo-run";
     }
 }
+
+/// Of each [`Cause`]: its name and severity; what happened and why, with `{url}`, `{request}`, `{status}`, `{limit}`
+/// (seconds) or `{why}`; and what to do.
+const CAUSES: &str = include_str!("causes.txt");
 
 impl Cause {
     /// What happened and why, with holes in braces.
     pub(crate) fn what(self) -> &'static str {
-        self.row().what
+        self.text(1)
     }
 
     /// What to do, with holes in braces.
     pub(crate) fn fix(self) -> &'static str {
-        self.row().fix
+        self.text(2)
     }
 
     /// Whether `--check` fails because of it.
     pub(crate) fn is_error(self) -> bool {
-        self.row().is_error
+        self.text(0).ends_with(" error")
+    }
+
+    /// A line of its words, for results, `--check` and `--help problems` alike.
+    fn text(self, line: usize) -> &'static str {
+        let name = format!("{self:?}");
+        let is_other = |line: &&str| line.split(' ').next() != Some(&name);
+        let text = CAUSES.lines().skip_while(is_other).nth(line);
+        text.expect("a test looks for each cause's words")
+            .trim_start()
     }
 }
 
@@ -644,7 +398,7 @@ impl Error {
 
     /// What identifies the failure in the report of `--check`; stable.
     pub(crate) fn code(&self) -> &'static str {
-        match self.cause.map(|cause| cause.row().code) {
+        match self.cause.map(Cause::row) {
             None | Some("") => self.kind.name(),
             Some(code) => code,
         }
@@ -725,8 +479,13 @@ mod tests {
 
     #[test]
     fn every_cause_says_what_happened_and_what_to_do() {
+        assert_eq!(CAUSES.lines().count() + 1, 4 * Cause::ALL.len());
         for cause in Cause::ALL {
-            let (code, what, fix) = (cause.row().code, cause.what(), cause.fix());
+            let (code, what, fix) = (cause.row(), cause.what(), cause.fix());
+            assert!(
+                cause.is_error() || cause.text(0).ends_with(" warning"),
+                "{cause:?}"
+            );
             let ends = |text: &str| text.ends_with(['.', '}']) || text.ends_with("(or IP:…).");
             assert!(ends(what) && ends(fix), "{cause:?}");
             assert!(
