@@ -30,128 +30,57 @@ macro_rules! table {
 
 pub(crate) use table;
 
-/// What is known of a [`Kind`].
-struct KindRow {
-    name: &'static str,
-    title: &'static str,
-    help: &'static str,
-    is_of_fabric: bool,
-    quotes_caller: bool,
+/// Whose failure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// Fabric failed.
+    Fabric,
+    /// What the caller sent or did; the detail may quote it.
+    Caller,
+    /// This server, or one of its limits.
+    Server,
 }
 
-/// Fabric failed.
-const fn of_fabric(name: &'static str, title: &'static str, help: &'static str) -> KindRow {
-    KindRow {
-        is_of_fabric: true,
-        ..of_caller(name, title, help)
-    }
-}
-
-/// The caller, or this server.
-const fn of_caller(name: &'static str, title: &'static str, help: &'static str) -> KindRow {
-    KindRow {
-        name,
-        title,
-        help,
-        is_of_fabric: false,
-        quotes_caller: false,
-    }
-}
-
-/// The detail quotes what the caller sent.
-const fn quoting(row: KindRow) -> KindRow {
-    KindRow {
-        quotes_caller: true,
-        ..row
-    }
-}
+/// Of each [`Kind`]: its name, its title, and what `--help errors` says of it.
+const KINDS: &str = include_str!("kinds.txt");
 
 table! {
-    /// The kind of failure. Each has a URN, `urn:fabric-mcp:error:…`.
-    Kind: KindRow {
+    /// The kind of failure. Each has a URN, `urn:fabric-mcp:error:…`, whose last part is in its row.
+    Kind: (&'static str, Origin) {
         /// No connection, DNS, TLS, connect timeout, no answer in time to anything but a run; 502, 503, 504.
-        ApiUnavailable = of_fabric(
-            "fabric-api-unavailable",
-            "Fabric cannot be reached",
-            "Fabric cannot be reached: no connection, DNS, TLS, no answer in time to anything but a \
-             run, or 502, 503, 504",
-        );
+        ApiUnavailable = ("fabric-api-unavailable", Origin::Fabric);
         /// 401 and 403.
-        ApiUnauthorized = of_fabric(
-            "fabric-api-unauthorized",
-            "No valid API key for Fabric",
-            "Fabric's API key is missing or wrong: 401, 403",
-        );
+        ApiUnauthorized = ("fabric-api-unauthorized", Origin::Fabric);
         /// Any other 5xx.
-        FabricInternal = of_fabric(
-            "fabric-internal-error",
-            "Fabric failed",
-            "Fabric failed: another 5xx",
-        );
+        FabricInternal = ("fabric-internal-error", Origin::Fabric);
         /// 429 and other 4xx, a redirect, an unreadable or unexpected body, a 200 that is not a run, an `error` event,
         /// `complete` without content.
-        ApiError = of_fabric(
-            "fabric-api-error",
-            "Fabric answered with an error",
-            "Fabric answered with an error, or with something that is not an answer",
-        );
+        ApiError = ("fabric-api-error", Origin::Fabric);
         /// A run that sent no content within the idle time.
-        Timeout = of_fabric(
-            "fabric-timeout",
-            "The run went silent",
-            "Fabric took the run and sent no content within --idle-timeout: the model may have failed",
-        );
+        Timeout = ("fabric-timeout", Origin::Fabric);
         /// The stream ended before `complete`, was silent for too long after content, or hit the run's time limit.
-        StreamInterrupted = of_fabric(
-            "fabric-stream-interrupted",
-            "Fabric's answer was cut short",
-            "The output was cut short; what had arrived is kept in the result",
-        );
+        StreamInterrupted = ("fabric-stream-interrupted", Origin::Fabric);
         /// A size limit was hit.
-        ResponseTooLarge = of_caller(
-            "response-too-large",
-            "The answer is too large",
-            "A limit on sizes",
-        );
+        ResponseTooLarge = ("response-too-large", Origin::Server);
         /// Fabric does not list the pattern.
-        PatternNotFound = quoting(of_caller(
-            "pattern-not-found",
-            "No such pattern",
-            "No such pattern; those that may be meant are suggested",
-        ));
+        PatternNotFound = ("pattern-not-found", Origin::Caller);
         /// An invalid name, variable, argument or pattern.
-        InvalidRequest = quoting(of_caller(
-            "invalid-request",
-            "The request was refused",
-            "An argument, name, variable or pattern was refused",
-        ));
+        InvalidRequest = ("invalid-request", Origin::Caller);
         /// The caller's role does not allow it.
-        Forbidden = of_caller(
-            "forbidden",
-            "Not allowed",
-            "The caller's role or scope does not allow it",
-        );
+        Forbidden = ("forbidden", Origin::Server);
         /// Workers and queue are full, or the rate limit was hit.
-        TooManyRequests = of_caller(
-            "too-many-requests",
-            "Too many requests",
-            "Too many runs at once, or in a minute",
-        );
+        TooManyRequests = ("too-many-requests", Origin::Server);
         /// The caller cancelled.
-        Cancelled = quoting(of_caller("cancelled", "Cancelled", "The caller cancelled"));
+        Cancelled = ("cancelled", Origin::Caller);
         /// A bug of ours, a panic included; or this machine failed: it has no thread or no disk space left.
-        Internal = of_caller(
-            "internal-server-error",
-            "Internal error",
-            "A bug of fabric-mcp",
-        );
+        Internal = ("internal-server-error", Origin::Server);
     }
 }
 
 impl Kind {
     /// The last part of the URN; also the label in logs and metrics.
     pub(crate) fn name(self) -> &'static str {
-        self.row().name
+        self.row().0
     }
 
     /// The kind of that [`Kind::name`].
@@ -161,22 +90,22 @@ impl Kind {
 
     /// A short title for people, the same for every failure of this kind.
     pub(crate) fn title(self) -> &'static str {
-        self.row().title
+        text(KINDS, &self, 1)
     }
 
     /// What `--help errors` says of it.
     pub(crate) fn help(self) -> &'static str {
-        self.row().help
+        text(KINDS, &self, 2)
     }
 
-    /// Did Fabric fail, rather than the caller, this server or one of its limits?
+    /// Did Fabric fail?
     pub(crate) fn is_of_fabric(self) -> bool {
-        self.row().is_of_fabric
+        self.row().1 == Origin::Fabric
     }
 
     /// Does the detail of such an error quote what the caller sent?
     pub(crate) fn quotes_caller(self) -> bool {
-        self.row().quotes_caller
+        self.row().1 == Origin::Caller
     }
 
     /// What an HTTP status of Fabric other than 200 means.
@@ -307,29 +236,29 @@ table! {
 const CAUSES: &str = include_str!("causes.txt");
 
 impl Cause {
-    /// What happened and why, with holes in braces.
+    /// What happened and why, with holes in braces: for results, `--check` and `--help problems` alike.
     pub(crate) fn what(self) -> &'static str {
-        self.text(1)
+        text(CAUSES, &self, 1)
     }
 
     /// What to do, with holes in braces.
     pub(crate) fn fix(self) -> &'static str {
-        self.text(2)
+        text(CAUSES, &self, 2)
     }
 
     /// Whether `--check` fails because of it.
     pub(crate) fn is_error(self) -> bool {
-        self.text(0).ends_with(" error")
+        text(CAUSES, &self, 0).ends_with(" error")
     }
+}
 
-    /// A line of its words, for results, `--check` and `--help problems` alike.
-    fn text(self, line: usize) -> &'static str {
-        let name = format!("{self:?}");
-        let is_other = |line: &&str| line.split(' ').next() != Some(&name);
-        let text = CAUSES.lines().skip_while(is_other).nth(line);
-        text.expect("a test looks for each cause's words")
-            .trim_start()
-    }
+/// A line of the text about `what`, which begins with its name.
+fn text(all: &'static str, what: &impl fmt::Debug, line: usize) -> &'static str {
+    let name = format!("{what:?}");
+    let is_other = |line: &&str| line.split(' ').next() != Some(&name);
+    let text = all.lines().skip_while(is_other).nth(line);
+    text.expect("a test looks for the words of each")
+        .trim_start()
 }
 
 impl fmt::Display for Cause {
@@ -465,6 +394,11 @@ mod tests {
 
     #[test]
     fn every_kind_has_its_own_urn_and_title() {
+        let helps: std::collections::HashSet<_> = Kind::ALL.iter().map(|k| k.help()).collect();
+        assert_eq!(
+            (helps.len(), KINDS.lines().count() + 1),
+            (Kind::ALL.len(), 4 * Kind::ALL.len())
+        );
         let names: std::collections::HashSet<_> = Kind::ALL.iter().map(|k| k.name()).collect();
         let titles: std::collections::HashSet<_> = Kind::ALL.iter().map(|k| k.title()).collect();
         assert_eq!(
@@ -483,7 +417,7 @@ mod tests {
         for cause in Cause::ALL {
             let (code, what, fix) = (cause.row(), cause.what(), cause.fix());
             assert!(
-                cause.is_error() || cause.text(0).ends_with(" warning"),
+                cause.is_error() || text(CAUSES, &cause, 0).ends_with(" warning"),
                 "{cause:?}"
             );
             let ends = |text: &str| text.ends_with(['.', '}']) || text.ends_with("(or IP:…).");
