@@ -18,12 +18,7 @@ use crate::fabric::{Cause, Chat, Client, Error, Event, Kind, Name, NoWait, Wait}
 use crate::protocol::Revision;
 use crate::server::Server;
 use crate::text::{WIDTH, counted, wrapped};
-use crate::url::{Authority, Host};
 
-/// The default port of `fabric --serve`.
-const FABRIC_DEFAULT_PORT: u16 = 8080;
-/// Longest request to [`FABRIC_DEFAULT_PORT`] when another port was configured.
-const OTHER_PORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Delay before a person is told what is waited for.
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -144,10 +139,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
                 }
                 None => report.address(false, &format!("no Fabric answers at {url}"))?,
             }
-            match other_port(config).filter(|_| error.cause == Some(Cause::Refused)) {
-                Some(found) => report.found(Cause::Elsewhere, &[("url", url), ("found", &found)]),
-                None => report.problems.push(error),
-            }
+            report.problems.push(error);
             return Ok(false);
         }
     };
@@ -195,32 +187,6 @@ fn key_status(config: &Config) -> KeyStatus {
         Ok(Err(error)) if error.cause == Some(Cause::KeyMissing) => KeyStatus::ACCEPTED,
         _ => KeyStatus::UNKNOWN,
     }
-}
-
-/// The URL of a Fabric on this machine's default port, when nothing listens on the configured one. Sent without the key.
-fn other_port(config: &Config) -> Option<String> {
-    let rest = config.fabric.url.strip_prefix("http://")?;
-    let authority = rest.split('/').next().unwrap_or(rest);
-    let host = Authority::parse(authority)
-        .ok()
-        .map(|authority| authority.host)
-        .filter(Host::is_loopback)?;
-    let url = format!("http://{host}:{FABRIC_DEFAULT_PORT}");
-    if url == config.fabric.url {
-        return None;
-    }
-    let settings = config::Fabric {
-        url: url.clone(),
-        api_key: None,
-        connect_timeout: OTHER_PORT_TIMEOUT,
-        request_timeout: OTHER_PORT_TIMEOUT,
-        ..config.fabric.clone()
-    };
-    let is_fabric = match Client::new(&settings).ok()?.pattern_names(&no_wait()) {
-        Ok(_) => true,
-        Err(error) => error.cause == Some(Cause::KeyMissing),
-    };
-    is_fabric.then_some(url)
 }
 
 /// Sequentially: while Fabric answers another request, it may return an empty list of models.

@@ -10,8 +10,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::values::{self, count};
-use crate::clients::NAMES;
-use crate::config::Config;
+use crate::clients;
+use crate::config::LogLevel::{Critical, Debug, Error, Info, Warning};
+use crate::config::{Config, LogFormat, Transport};
 use crate::text::closest;
 use crate::url::base_url;
 use Section::{Command, Fabric, Http, Runs, Server};
@@ -59,8 +60,8 @@ const MAX_MAX_CONNECTIONS: usize = 65_536;
 
 /// Every flag, in the order of the help.
 pub(crate) const FLAGS: &[Flag] = &[
-    one(Server, "transport", "TRANSPORT", |c, t| {
-        set(&mut c.transport, values::transport(t))
+    choice(Server, "transport", "TRANSPORT", |c, at| {
+        c.transport = [Transport::Stdio, Transport::Http, Transport::Sse][at];
     })
     .default("stdio")
     .choices(&["stdio", "http", "sse"])
@@ -82,14 +83,14 @@ pub(crate) const FLAGS: &[Flag] = &[
     .default("/mcp")
     .note(", on sse /sse")
     .help("Path of the MCP endpoint (http and sse)"),
-    one(Server, "log-level", "LEVEL", |c, t| {
-        set(&mut c.log_level, values::log_level(t))
+    choice(Server, "log-level", "LEVEL", |c, at| {
+        c.log_level = [Debug, Info, Warning, Error, Critical, Warning][at];
     })
     .default("info")
-    .choices(&["debug", "info", "warning", "error", "critical"])
+    .choices(&["debug", "info", "warning", "error", "critical", "warn"])
     .help("What is logged: debug, info, warning, error or critical"),
-    one(Server, "log-format", "FORMAT", |c, t| {
-        set(&mut c.log_format, values::log_format(t))
+    choice(Server, "log-format", "FORMAT", |c, at| {
+        c.log_format = [LogFormat::Logfmt, LogFormat::Json][at];
     })
     .default("logfmt")
     .choices(&["logfmt", "json"])
@@ -160,8 +161,8 @@ pub(crate) const FLAGS: &[Flag] = &[
         push(&mut c.policy.tools, Ok(t.to_owned()))
     })
     .help("Offer only this tool"),
-    one(Runs, "prompt", "WHICH", |c, t| {
-        set(&mut c.policy.no_prompts, values::prompt(t))
+    choice(Runs, "prompt", "WHICH", |c, at| {
+        c.policy.no_prompts = [false, true][at];
     })
     .default("all")
     .choices(&["all", "none"])
@@ -289,6 +290,8 @@ pub(crate) enum Takes {
     Switch(Field<bool>),
     /// A value; the last one wins.
     One(&'static str, Set),
+    /// The number of one of the flag's choices; the last one wins.
+    Choice(&'static str, fn(&mut Config, usize)),
     /// Values; all are used.
     Many(&'static str, Set),
     /// A time in seconds, and whether it may be 0; the last one wins.
@@ -297,21 +300,6 @@ pub(crate) enum Takes {
     Path(&'static str, Field<Option<PathBuf>>),
     /// A value for the code that looks it up; the last one wins.
     Raw(&'static str),
-}
-
-impl Takes {
-    /// Sets the field, if there is one. The error is as of [`Set`].
-    pub(super) fn set(self, config: &mut Config, value: &OsStr) -> Result<(), String> {
-        let text = || value.to_str().ok_or(values::NOT_UTF8);
-        match self {
-            Takes::Nothing | Takes::Raw(_) => {}
-            Takes::Switch(field) => *field(config) = values::switch(text()?)?,
-            Takes::One(_, set) | Takes::Many(_, set) => set(config, text()?)?,
-            Takes::Time(field, may_be_0) => *field(config) = values::seconds(text()?, may_be_0)?,
-            Takes::Path(_, field) => *field(config) = Some(value.into()),
-        }
-        Ok(())
-    }
 }
 
 /// The field that a flag sets.
@@ -366,6 +354,15 @@ pub(crate) struct Flag {
 
 const fn one(section: Section, long: &'static str, name: &'static str, set: Set) -> Flag {
     flag(section, long, Takes::One(name, set))
+}
+
+const fn choice(
+    section: Section,
+    long: &'static str,
+    name: &'static str,
+    set: fn(&mut Config, usize),
+) -> Flag {
+    flag(section, long, Takes::Choice(name, set))
 }
 
 const fn many(section: Section, long: &'static str, name: &'static str, set: Set) -> Flag {
@@ -462,6 +459,20 @@ impl Flag {
         (self.section != Command).then(|| self.variable.map_or_else(derived, str::to_owned))
     }
 
+    /// Sets its field, if there is one. The error is as of [`Set`].
+    pub(super) fn set(&self, config: &mut Config, value: &OsStr) -> Result<(), String> {
+        let text = || value.to_str().ok_or(values::NOT_UTF8);
+        match self.takes {
+            Takes::Nothing | Takes::Raw(_) => {}
+            Takes::Switch(field) => *field(config) = values::switch(text()?)?,
+            Takes::Choice(_, set) => set(config, values::choice(text()?, self.choices)?),
+            Takes::One(_, set) | Takes::Many(_, set) => set(config, text()?)?,
+            Takes::Time(field, may_be_0) => *field(config) = values::seconds(text()?, may_be_0)?,
+            Takes::Path(_, field) => *field(config) = Some(value.into()),
+        }
+        Ok(())
+    }
+
     /// Whether it has no effect on stdio.
     pub(super) fn is_for_http(&self) -> bool {
         self.section == Http || matches!(self.long, "transport" | "host" | "port" | "path")
@@ -473,6 +484,7 @@ impl Flag {
             Takes::Nothing | Takes::Switch(_) => "",
             Takes::One(name, _)
             | Takes::Many(name, _)
+            | Takes::Choice(name, _)
             | Takes::Path(name, _)
             | Takes::Raw(name) => name,
             Takes::Time(..) => "SECONDS",
@@ -495,11 +507,10 @@ impl Flag {
     }
 
     /// All values that can be completed.
-    pub(crate) fn values(&self) -> &'static [&'static str] {
-        if self.placeholder() == "CLIENT" {
-            &NAMES
-        } else {
-            self.choices
+    pub(crate) fn values(&self) -> Vec<&'static str> {
+        match self.placeholder() {
+            "CLIENT" => clients::names(),
+            _ => self.choices.to_vec(),
         }
     }
 

@@ -391,10 +391,6 @@ impl FlagsAndEnv<'_> {
             values.push(flag.default.into());
         }
         let mut values = values.iter();
-        values.try_for_each(|value| {
-            flag.takes
-                .set(config, value)
-                .map_err(|why| named(&name, why))
-        })
+        values.try_for_each(|value| flag.set(config, value).map_err(|why| named(&name, why)))
     }
 }

@@ -366,15 +366,9 @@ pub(crate) const CLIENTS: &[McpClient] = &[
 ];
 
 /// The name of every client.
-pub(crate) const NAMES: [&str; CLIENTS.len()] = {
-    let mut names = [""; CLIENTS.len()];
-    let mut at = 0;
-    while at < names.len() {
-        names[at] = CLIENTS[at].name;
-        at += 1;
-    }
-    names
-};
+pub(crate) fn names() -> Vec<&'static str> {
+    CLIENTS.iter().map(|client| client.name).collect()
+}
 
 /// How a client reaches the server.
 #[derive(Clone, Debug, PartialEq, Eq)]

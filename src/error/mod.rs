@@ -130,8 +130,6 @@ table! {
     Cause: &'static str {
         /// Nothing listens on that port.
         Refused = "connection-refused";
-        /// The same, and a Fabric was `{found}` on its default port.
-        Elsewhere = "connection-refused";
         /// No connection, for `{why}`.
         NoConnection = "";
         /// The host's name cannot be resolved.

@@ -2,7 +2,7 @@
 
 use super::flags::{FLAGS, VARIABLES};
 use super::*;
-use crate::clients::NAMES;
+use crate::clients;
 use crate::config::{LogLevel, Transport};
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ fn each_choice_in_the_table_is_taken() {
             parse_with(&format!("--{} {choice}", flag.long), &[]).unwrap();
         }
     }
-    for client in NAMES {
+    for client in clients::names() {
         parse_with(&format!("--generate client-config {client}"), &[]).unwrap();
         parse_with(&format!("--generate client-command {client}"), &[]).unwrap();
     }
