@@ -553,8 +553,8 @@ pub(crate) fn by_short(letter: char) -> Option<&'static Flag> {
 
 /// The flag that somebody may have meant by `word`, with its dashes.
 pub(super) fn similar(word: &str) -> Option<String> {
-    let word = word.to_ascii_lowercase().replace('_', "-");
-    closest(&word, FLAGS.iter().flat_map(Flag::names)).map(|name| format!("--{name}"))
+    let found = closest(word, FLAGS.iter().flat_map(Flag::names));
+    found.first().map(|name| format!("--{name}"))
 }
 
 #[cfg(test)]

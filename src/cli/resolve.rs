@@ -15,7 +15,7 @@ use crate::config::{
     Config, Connect, HTTP_MAX_RUNS, MODEL_VARIABLE, OAuthSettings, OWN_VARIABLE, PatternModel,
     Policy, Prices, Secret, Transport,
 };
-use crate::text::{closest, either, is_placeholder, meant, unusable};
+use crate::text::{closest, is_placeholder, unusable};
 use crate::url::{Host, WebUrl};
 
 /// A token shorter than this many characters is taken, with a warning.
@@ -74,17 +74,24 @@ fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
     let known = FLAGS.iter().filter_map(Flag::env);
     let known = known.chain(VARIABLES.iter().map(|(name, _)| (*name).to_owned()));
     let known: Vec<String> = known.collect();
-    let known: Vec<&str> = known.iter().map(String::as_str).collect();
     let warning = |(name, _): &(String, OsString)| {
         let rest = name.strip_prefix(OWN_VARIABLE)?;
-        if known.contains(&name.as_str()) {
+        if known.contains(name) {
             return None;
         }
-        let similar = || closest(name, known.iter().copied()).into_iter().collect();
-        let names = Some(meant(rest, &known)).filter(|names| !names.is_empty());
-        let hint = match names.unwrap_or_else(similar).as_slice() {
-            [] => "fabric-mcp --help lists them.".to_owned(),
-            names => format!("did you mean {}?", either(names)),
+        // What all have in common would make all similar.
+        let similar = closest(
+            rest,
+            known
+                .iter()
+                .map(|name| name.trim_start_matches(OWN_VARIABLE)),
+        );
+        let meant = similar
+            .first()
+            .and_then(|one| known.iter().find(|name| name.ends_with(one)));
+        let hint = match meant {
+            None => "fabric-mcp --help lists them.".to_owned(),
+            Some(name) => format!("did you mean {name}?"),
         };
         let name = values::shown(name);
         Some(format!("{name} is no variable of fabric-mcp; {hint}"))
