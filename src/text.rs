@@ -159,7 +159,7 @@ pub(crate) fn is_misspelled(name: &str, other: &str) -> bool {
 pub(crate) fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let wanted = folded(wanted);
     let furthest = (wanted.len() / 3)
-        .max(1)
+        .clamp(1, 3)
         .min(wanted.len().saturating_sub(1));
     let mut best: Vec<(usize, &str)> = Vec::new();
     for name in names {

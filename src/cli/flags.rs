@@ -281,7 +281,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Print help: -h in short, --help in full, --help TOPIC on one thing"),
 ];
 
-/// What follows a flag, and the field of the configuration it sets. A name is that of the value in the help.
+/// What follows a flag, and the field of the configuration it sets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Takes {
     /// Nothing: it is a command or a part of one.
@@ -289,17 +289,17 @@ pub(crate) enum Takes {
     /// Nothing: it is a setting that is off by default.
     Switch(Field<bool>),
     /// A value; the last one wins.
-    One(&'static str, Set),
+    One(Set),
     /// The number of one of the flag's choices; the last one wins.
-    Choice(&'static str, fn(&mut Config, usize)),
+    Choice(fn(&mut Config, usize)),
     /// Values; all are used.
-    Many(&'static str, Set),
+    Many(Set),
     /// A time in seconds, and whether it may be 0; the last one wins.
     Time(Field<Duration>, bool),
     /// A path, which need not be UTF-8; the last one wins.
-    Path(&'static str, Field<Option<PathBuf>>),
+    Path(Field<Option<PathBuf>>),
     /// A value for the code that looks it up; the last one wins.
-    Raw(&'static str),
+    Raw,
 }
 
 /// The field that a flag sets.
@@ -338,6 +338,8 @@ pub(crate) struct Flag {
     pub(crate) short: Option<char>,
     /// Another long name, without dashes.
     pub(crate) alias: Option<&'static str>,
+    /// What the help calls its value; empty if it takes none.
+    pub(crate) placeholder: &'static str,
     pub(crate) takes: Takes,
     /// All allowed values, where they are few.
     pub(crate) choices: &'static [&'static str],
@@ -353,7 +355,7 @@ pub(crate) struct Flag {
 }
 
 const fn one(section: Section, long: &'static str, name: &'static str, set: Set) -> Flag {
-    flag(section, long, Takes::One(name, set))
+    flag(section, long, name, Takes::One(set))
 }
 
 const fn choice(
@@ -362,24 +364,24 @@ const fn choice(
     name: &'static str,
     set: fn(&mut Config, usize),
 ) -> Flag {
-    flag(section, long, Takes::Choice(name, set))
+    flag(section, long, name, Takes::Choice(set))
 }
 
 const fn many(section: Section, long: &'static str, name: &'static str, set: Set) -> Flag {
-    flag(section, long, Takes::Many(name, set))
+    flag(section, long, name, Takes::Many(set))
 }
 
 const fn time(section: Section, long: &'static str, field: Field<Duration>) -> Flag {
-    flag(section, long, Takes::Time(field, false))
+    flag(section, long, "SECONDS", Takes::Time(field, false))
 }
 
 /// A time that may be 0.
 const fn pause(section: Section, long: &'static str, field: Field<Duration>) -> Flag {
-    flag(section, long, Takes::Time(field, true))
+    flag(section, long, "SECONDS", Takes::Time(field, true))
 }
 
 const fn switch(section: Section, long: &'static str, field: Field<bool>) -> Flag {
-    flag(section, long, Takes::Switch(field))
+    flag(section, long, "", Takes::Switch(field))
 }
 
 const fn path(
@@ -388,19 +390,25 @@ const fn path(
     name: &'static str,
     field: Field<Option<PathBuf>>,
 ) -> Flag {
-    flag(section, long, Takes::Path(name, field))
+    flag(section, long, name, Takes::Path(field))
 }
 
 const fn raw(section: Section, long: &'static str, name: &'static str) -> Flag {
-    flag(section, long, Takes::Raw(name))
+    flag(section, long, name, Takes::Raw)
 }
 
 const fn word(long: &'static str) -> Flag {
-    flag(Command, long, Takes::Nothing)
+    flag(Command, long, "", Takes::Nothing)
 }
 
-const fn flag(section: Section, long: &'static str, takes: Takes) -> Flag {
+const fn flag(
+    section: Section,
+    long: &'static str,
+    placeholder: &'static str,
+    takes: Takes,
+) -> Flag {
     Flag {
+        placeholder,
         long,
         short: None,
         alias: None,
@@ -463,12 +471,12 @@ impl Flag {
     pub(super) fn set(&self, config: &mut Config, value: &OsStr) -> Result<(), String> {
         let text = || value.to_str().ok_or(values::NOT_UTF8);
         match self.takes {
-            Takes::Nothing | Takes::Raw(_) => {}
+            Takes::Nothing | Takes::Raw => {}
             Takes::Switch(field) => *field(config) = values::switch(text()?)?,
-            Takes::Choice(_, set) => set(config, values::choice(text()?, self.choices)?),
-            Takes::One(_, set) | Takes::Many(_, set) => set(config, text()?)?,
+            Takes::Choice(set) => set(config, values::choice(text()?, self.choices)?),
+            Takes::One(set) | Takes::Many(set) => set(config, text()?)?,
             Takes::Time(field, may_be_0) => *field(config) = values::seconds(text()?, may_be_0)?,
-            Takes::Path(_, field) => *field(config) = Some(value.into()),
+            Takes::Path(field) => *field(config) = Some(value.into()),
         }
         Ok(())
     }
@@ -478,22 +486,9 @@ impl Flag {
         self.section == Http || matches!(self.long, "transport" | "host" | "port" | "path")
     }
 
-    /// What the help calls its value; empty for a switch.
-    pub(crate) fn placeholder(&self) -> &'static str {
-        match self.takes {
-            Takes::Nothing | Takes::Switch(_) => "",
-            Takes::One(name, _)
-            | Takes::Many(name, _)
-            | Takes::Choice(name, _)
-            | Takes::Path(name, _)
-            | Takes::Raw(name) => name,
-            Takes::Time(..) => "SECONDS",
-        }
-    }
-
     /// Whether a value follows.
     pub(crate) fn takes_value(&self) -> bool {
-        !self.placeholder().is_empty()
+        !self.placeholder.is_empty()
     }
 
     /// Whether all of its values are used.
@@ -508,7 +503,7 @@ impl Flag {
 
     /// All values that can be completed.
     pub(crate) fn values(&self) -> Vec<&'static str> {
-        match self.placeholder() {
+        match self.placeholder {
             "CLIENT" => clients::names(),
             _ => self.choices.to_vec(),
         }

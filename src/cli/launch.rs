@@ -103,7 +103,9 @@ pub(super) fn launch(settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
                 Takes::Switch(_) => {
                     args.extend((values::switch(&text) == Ok(true)).then_some(name))
                 }
-                Takes::Path(..) | Takes::Many("DIR", _) => args.extend([name, absolute(text)]),
+                _ if matches!(flag.placeholder, "DIR" | "FILE") => {
+                    args.extend([name, absolute(text)])
+                }
                 _ => args.extend([name, text]),
             }
         }

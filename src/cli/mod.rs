@@ -373,8 +373,7 @@ fn value_of(flag: &Flag, parser: &mut lexopt::Parser) -> Result<OsString, ExitRe
         Ok(value) if !value.as_encoded_bytes().starts_with(b"--") => Ok(value),
         _ => Err(ExitReason::usage(format!(
             "--{} needs a value: --{0} {}",
-            flag.long,
-            flag.placeholder()
+            flag.long, flag.placeholder
         ))),
     }
 }

@@ -55,7 +55,7 @@ fn zsh_specs(flag: &Flag) -> Vec<String> {
         help = help.replace(special, &format!("\\{special}"));
     }
     let repeat = if flag.is_repeated() { "*" } else { "" };
-    let (equals, value) = match (flag.placeholder(), flag.values().as_slice()) {
+    let (equals, value) = match (flag.placeholder, flag.values().as_slice()) {
         ("", _) => ("", String::new()),
         (name, []) => ("=", format!(":{name}: ")),
         (name, values) => ("=", format!(":{name}:({})", values.join(" "))),

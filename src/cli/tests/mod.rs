@@ -117,7 +117,7 @@ fn flags_and_variables_say_the_same_and_flags_win() {
         if together.contains(&flag.long) {
             continue;
         }
-        let (value, other) = match flag.placeholder() {
+        let (value, other) = match flag.placeholder {
             "" => ("true", "false"),
             "TRANSPORT" => ("sse", "http"),
             "ADDRESS" if flag.long == "trusted-proxy" => ("10.0.0.1", "::1"),
