@@ -38,8 +38,8 @@ const NEXT_AFTER_DEMO: &str = "Next: fabric-mcp --demo --install CLIENT adds thi
                                editor; fabric-mcp --generate client-config lists the clients. Then start your\n\
                                own Fabric, and check it: fabric-mcp --check\n";
 
-/// Where a line of the demo's run is broken, in characters: few words are longer than what is left to [`WIDTH`].
-const BREAK: usize = WIDTH - 20;
+/// What the lines of the demo's run begin with.
+const INDENT: &str = "  ";
 
 /// Colours of a terminal, as ANSI has them.
 const GREEN: &str = "32";
@@ -368,6 +368,8 @@ struct Report<'a> {
     has_summarize: bool,
     /// Width of the current line of the demo's run, in characters.
     column: usize,
+    /// Spaces to be written before its next word.
+    gap: String,
 }
 
 impl<'a> Report<'a> {
@@ -403,6 +405,7 @@ impl<'a> Report<'a> {
             next,
             has_summarize: false,
             column: 0,
+            gap: INDENT.to_owned(),
         };
         report.write(&format!(
             "fabric-mcp {version}: checking Fabric at {url}{kind}\n\n"
@@ -463,20 +466,29 @@ impl<'a> Report<'a> {
         self.found(cause, &[("why", error.what()), ("fix", error.fix())]);
     }
 
-    /// Prints one piece of the demo's run, indented. A line goes on to the end of the word that passes [`BREAK`].
+    /// Prints one piece of the demo's run, indented and wrapped between words. Spaces are written with the next word, so
+    /// that no line ends with one.
     fn stream(&mut self, text: &str) -> io::Result<()> {
         let mut shown = String::with_capacity(text.len() + 8);
-        for c in text.chars() {
-            if c == '\n' || c == ' ' && self.column >= BREAK {
+        for piece in text.split_inclusive([' ', '\n']) {
+            let word = piece.trim_end_matches([' ', '\n']);
+            let length = word.chars().count();
+            if !word.is_empty() {
+                if self.column > 0 && self.column + self.gap.len() + length > WIDTH {
+                    shown.push('\n');
+                    (self.column, self.gap) = (0, INDENT.to_owned());
+                }
+                shown.push_str(&self.gap);
+                shown.push_str(word);
+                self.column += self.gap.len() + length;
+                self.gap.clear();
+            }
+            if piece.ends_with('\n') {
                 shown.push('\n');
-                self.column = 0;
-                continue;
+                (self.column, self.gap) = (0, INDENT.to_owned());
+            } else if piece.ends_with(' ') {
+                self.gap.push(' ');
             }
-            if self.column == 0 {
-                shown.push_str("  ");
-            }
-            shown.push(c);
-            self.column += 1;
         }
         self.write(&shown)
     }
@@ -689,9 +701,10 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains(" end \n\n  - next\nEverything works."),
+            text.contains(" end\n\n  - next\nEverything works."),
             "{text}"
         );
+        assert!(text.lines().all(|line| line.trim_end() == line), "{text}");
         assert_eq!(text.matches("abc").count(), 40);
     }
 
