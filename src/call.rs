@@ -160,10 +160,9 @@ fn refuse_stray_text(given: &'static str) -> Result<(), ExitReason> {
     let (sender, receiver) = mpsc::channel();
     let look = move || {
         let mut bytes = io::stdin().lock().bytes().map_while(Result::ok);
-        if bytes.any(|byte| !byte.is_ascii_whitespace()) && sender.send(()).is_err() {
-            say(&format!(
-                "what is piped in is not read, since {given} is given"
-            ));
+        if bytes.any(|byte| !byte.is_ascii_whitespace()) {
+            // Fails if it comes too late.
+            let _ = sender.send(());
         }
     };
     // Without this thread, stdin is not looked at.

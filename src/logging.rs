@@ -69,14 +69,6 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
 /// Logs why the process is about to end, at every level.
 pub(crate) fn critical(message: impl fmt::Display) {
     log::error!(target: CRITICAL, "{message}");
-    if !LOGGER.has_writer.load(Ordering::Acquire) {
-        // The log's thread could not be started, so this one writes: nothing waits for it any more.
-        IS_LOG_THREAD.set(true);
-        let stderr = SimpleLogger::new();
-        while let Some(entry) = LOGGER.queue.pop() {
-            let _ = catch_unwind(AssertUnwindSafe(|| entry.write(&stderr)));
-        }
-    }
 }
 
 /// Waits, `limit` at most, until all lines are written; false if they are not. For the end of the process.
@@ -228,20 +220,15 @@ impl Scope {
         }
     }
 
-    /// The value of this thread, if it is in such a scope. None while the thread is being torn down.
+    /// The value of this thread, if it is in such a scope.
     fn current(value: &'static ThreadLocal) -> Option<String> {
-        value
-            .try_with(|value| value.borrow().clone())
-            .ok()
-            .flatten()
+        value.with_borrow(Clone::clone)
     }
 }
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        let before = self.before.take();
-        // Fails while the thread is being torn down.
-        let _ = self.value.try_with(|value| value.replace(before));
+        self.value.set(self.before.take());
     }
 }
 
@@ -470,11 +457,6 @@ impl Queue {
         }
     }
 
-    /// The next line, if there is one.
-    fn pop(&self) -> Option<LogEntry> {
-        lock(&self.state).take()
-    }
-
     /// Waits for the next line to write.
     fn next(&self) -> LogEntry {
         let mut lines = lock(&self.state);
@@ -692,7 +674,7 @@ mod tests {
         let mut line = Line::default();
         line.field("ok", false);
         logger.add(Level::Info, "fabric_mcp", line);
-        let entry = logger.queue.pop().unwrap();
+        let entry = logger.queue.next();
         assert_eq!(entry.line.to_logfmt(), r#"ok=false caller="alice ok=true""#);
     }
 

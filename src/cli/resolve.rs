@@ -201,18 +201,12 @@ fn token(
         (Some(token), None) => (AUTH_TOKEN.to_owned(), token),
         (None, None) => return Ok(None),
         (None, Some(file)) => {
-            let shown = values::shown(&file.to_string_lossy());
-            let text = (settings.read_file)(file.as_ref()).map_err(|error| {
-                let why = unusable("file", file.as_ref(), &error);
-                named(
-                    &file_name,
-                    format_args!("{why}; give a file that holds the token"),
-                )
-            })?;
+            let text = settings.read(&file_name, file, "a file that holds the token")?;
             // Editors and shells add a line end.
             let text = text.trim_ascii();
             if text.is_empty() {
-                let why = format_args!("\"{shown}\" is empty; put the token into it");
+                let file = values::shown(&file.to_string_lossy());
+                let why = format_args!("\"{file}\" is empty; put the token into it");
                 return Err(named(&file_name, why));
             }
             values::secret(text).map_err(|why| named(&file_name, why))?;
@@ -238,16 +232,12 @@ fn prices(settings: &FlagsAndEnv<'_>) -> Result<Option<Prices>, ExitReason> {
     let Some(file) = files.last() else {
         return Ok(None);
     };
-    let shown = values::shown(&file.to_string_lossy());
-    let text = (settings.read_file)(file.as_ref()).map_err(|error| {
-        let remedy = "give a file with a line MODEL INPUT OUTPUT for each model";
-        let why = unusable("file", file.as_ref(), &error);
-        named(&name, format_args!("{why}; {remedy}"))
-    })?;
-    let prices = values::prices(&text);
+    let remedy = "a file with a line MODEL INPUT OUTPUT for each model";
+    let prices = values::prices(&settings.read(&name, file, remedy)?);
+    let file = values::shown(&file.to_string_lossy());
     prices
         .map(Some)
-        .map_err(|why| named(&name, format_args!("\"{shown}\", {why}")))
+        .map_err(|why| named(&name, format_args!("\"{file}\", {why}")))
 }
 
 /// Requires a token or `--allow-unauthenticated` if other machines can reach the server, directly or through a proxy.
@@ -335,6 +325,14 @@ impl FlagsAndEnv<'_> {
     /// A variable that is set and not empty.
     pub(super) fn variable(&self, name: &str) -> Option<OsString> {
         (self.env)(name).filter(|value| !value.is_empty())
+    }
+
+    /// The text of a file that `name` gives; `remedy` is what it should be.
+    fn read(&self, name: &str, file: &OsStr, remedy: &str) -> Result<String, ExitReason> {
+        (self.read_file)(file.as_ref()).map_err(|error| {
+            let why = unusable("file", file.as_ref(), &error);
+            named(name, format_args!("{why}; give {remedy}"))
+        })
     }
 
     fn secret(&self, name: &str) -> Result<Option<Secret>, ExitReason> {
