@@ -212,8 +212,7 @@ pub(super) fn server_url(text: &str) -> Result<String, String> {
                 .to_owned(),
         );
     }
-    let url = url::base_url(text)
-        .map_err(|reason| reason.replace("; give something like http://127.0.0.1:8080", ""))?;
+    let url = url::base_url(text)?;
     match url
         .split_once("://")
         .is_some_and(|(_, rest)| rest.contains('/'))

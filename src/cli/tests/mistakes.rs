@@ -43,7 +43,8 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --state-dir %S/x => --state-dir: "%S/x" has a %, which only a unit of systemd replaces;
     give the folder's own path
 --fabric-url localhost:8080 => --fabric-url: the URL has no scheme; did you mean http://localhost:8080?
---fabric-url= => --fabric-url: the URL is empty; give something like http://127.0.0.1:8080
+--fabric-url= => --fabric-url: the URL must begin with http:// or https://, as in
+    http://127.0.0.1:8080
 --run-timeout 0 => --run-timeout: "0" is not a time; give seconds from 0.001 to 604800, such as 30 or 0.5
 --run-timeout 604800.1 => --run-timeout: "604800.1" is not a time;
     give seconds from 0.001 to 604800, such as 30 or 0.5
