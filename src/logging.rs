@@ -69,6 +69,14 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
 /// Logs why the process is about to end, at every level.
 pub(crate) fn critical(message: impl fmt::Display) {
     log::error!(target: CRITICAL, "{message}");
+    if !LOGGER.has_writer.load(Ordering::Acquire) {
+        // The log's thread could not be started, so this one writes: nothing waits for it any more.
+        IS_LOG_THREAD.set(true);
+        let stderr = SimpleLogger::new();
+        while let Some(entry) = LOGGER.queue.pop() {
+            let _ = catch_unwind(AssertUnwindSafe(|| entry.write(&stderr)));
+        }
+    }
 }
 
 /// Waits, `limit` at most, until all lines are written; false if they are not. For the end of the process.
@@ -457,6 +465,11 @@ impl Queue {
         }
     }
 
+    /// The next line, if there is one.
+    fn pop(&self) -> Option<LogEntry> {
+        lock(&self.state).take()
+    }
+
     /// Waits for the next line to write.
     fn next(&self) -> LogEntry {
         let mut lines = lock(&self.state);
@@ -674,7 +687,7 @@ mod tests {
         let mut line = Line::default();
         line.field("ok", false);
         logger.add(Level::Info, "fabric_mcp", line);
-        let entry = logger.queue.next();
+        let entry = logger.queue.pop().unwrap();
         assert_eq!(entry.line.to_logfmt(), r#"ok=false caller="alice ok=true""#);
     }
 
