@@ -13,7 +13,7 @@ use super::values::{self, count};
 use crate::clients;
 use crate::config::LogLevel::{Critical, Debug, Error, Info, Warning};
 use crate::config::{Config, LogFormat, Transport};
-use crate::text::closest;
+use crate::text::{closest, is_misspelled};
 use crate::url::base_url;
 use Section::{Command, Fabric, Http, Runs, Server};
 
@@ -549,7 +549,8 @@ pub(crate) fn by_short(letter: char) -> Option<&'static Flag> {
 /// The flag that somebody may have meant by `word`, with its dashes.
 pub(super) fn similar(word: &str) -> Option<String> {
     let found = closest(word, FLAGS.iter().flat_map(Flag::names));
-    found.first().map(|name| format!("--{name}"))
+    let found = found.first().filter(|name| is_misspelled(word, name));
+    found.map(|name| format!("--{name}"))
 }
 
 #[cfg(test)]

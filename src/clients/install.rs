@@ -183,26 +183,20 @@ fn next(client: &McpClient, entry: Option<&Value>) -> String {
     };
     let mut text = String::new();
     let shown = json::text(entry, Some("  "), "");
-    let empty = |name| format!("\"{name}\": \"\"");
-    for (hole, what) in [
-        (
-            TOKEN_PLACEHOLDER.to_owned(),
-            format!(": put the server's token in the place of {TOKEN_PLACEHOLDER}"),
-        ),
-        (
-            empty(API_KEY),
-            format!(
-                ", if your Fabric asks for a key: put it into the empty {API_KEY} of that file"
-            ),
-        ),
-        (
-            empty(AUTH_TOKEN),
-            format!(": put the server's token into the empty {AUTH_TOKEN} of that file"),
-        ),
-    ] {
-        if shown.contains(&hole) {
-            text.push_str(&format!("First{what}.\n"));
-        }
+    if shown.contains(TOKEN_PLACEHOLDER) {
+        text.push_str(&format!(
+            "First: put the server's token in the place of {TOKEN_PLACEHOLDER}.\n"
+        ));
+    }
+    if shown.contains(&format!("\"{API_KEY}\": \"\"")) {
+        text.push_str(&format!(
+            "First, if your Fabric asks for a key: put it into the empty {API_KEY} of that file.\n"
+        ));
+    }
+    if shown.contains(&format!("\"{AUTH_TOKEN}\": \"\"")) {
+        text.push_str(&format!(
+            "First: put the server's token into the empty {AUTH_TOKEN} of that file.\n"
+        ));
     }
     if let Some(secret) = [API_KEY, AUTH_TOKEN]
         .into_iter()
