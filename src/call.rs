@@ -160,10 +160,9 @@ fn refuse_stray_text(given: &'static str) -> Result<(), ExitReason> {
     let (sender, receiver) = mpsc::channel();
     let look = move || {
         let mut bytes = io::stdin().lock().bytes().map_while(Result::ok);
-        if bytes.any(|byte| !byte.is_ascii_whitespace()) && sender.send(()).is_err() {
-            say(&format!(
-                "what is piped in is not read, since {given} is given"
-            ));
+        if bytes.any(|byte| !byte.is_ascii_whitespace()) {
+            // Fails if it comes too late.
+            let _ = sender.send(());
         }
     };
     // Without this thread, stdin is not looked at.
@@ -243,9 +242,8 @@ struct Screen {
 struct CallState {
     /// A progress message not printed yet. Dropped if the next text is the same.
     news: Option<String>,
-    /// Whether any text was printed, and whether it ended a line.
-    printed: bool,
-    ended_line: bool,
+    /// The last character that was printed.
+    printed: Option<char>,
     /// Whether the line about waiting was printed.
     said_wait: bool,
     /// The last silence of a run, in steps of 10 s.
@@ -280,8 +278,7 @@ impl Screen {
             state.lost = Some(error);
             self.stopped.store(1, Ordering::Release);
         }
-        state.printed = true;
-        state.ended_line = text.ends_with('\n');
+        state.printed = text.chars().next_back();
     }
 
     /// Prints the end of a call. Returns why it failed, if it did.
@@ -304,7 +301,7 @@ impl Screen {
                 false => failure(answer, &rest),
             };
             self.print(&mut state, &format!("{shown:#}\n"));
-        } else if good && !state.printed {
+        } else if good && state.printed.is_none() {
             match serde_json::from_str::<Value>(first) {
                 // Indented for people.
                 Ok(value) if io::stdout().is_terminal() => {
@@ -312,11 +309,11 @@ impl Screen {
                 }
                 _ => self.print(&mut state, first),
             }
-        } else if !good && !state.printed {
+        } else if !good && state.printed.is_none() {
             // What had arrived before it failed.
             self.print(&mut state, &rest.join("\n"));
         }
-        if state.printed && !state.ended_line {
+        if state.printed.is_some_and(|last| last != '\n') {
             self.print(&mut state, "\n");
         }
         if !good {
@@ -372,7 +369,7 @@ impl Audience for Screen {
                 state.news = params["message"].as_str().map(str::to_owned);
                 // Shows after some silence that the call still runs.
                 if state.news.is_none()
-                    && !state.printed
+                    && state.printed.is_none()
                     && !state.said_wait
                     && io::stderr().is_terminal()
                 {

@@ -12,18 +12,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use crate::access::{Access, LONGEST_PROBE};
+use crate::access::Access;
 use crate::config::{self, Config};
 use crate::fabric::{Cause, Chat, Client, Error, Event, Kind, Name, NoWait, Wait};
 use crate::protocol::Revision;
 use crate::server::Server;
 use crate::text::{WIDTH, counted, number, wrapped};
-use crate::url::{Authority, Host};
 
-/// The default port of `fabric --serve`.
-const FABRIC_DEFAULT_PORT: u16 = 8080;
-/// Longest request to [`FABRIC_DEFAULT_PORT`] when another port was configured.
-const OTHER_PORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Delay before a person is told what is waited for.
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -105,9 +100,7 @@ pub(crate) fn run(
     if reachable {
         ask_for_the_rest(client, config, &mut report)?;
     }
-    match patiently(report.say, "the OAuth issuer", LONGEST_PROBE, || {
-        access.probe()
-    }) {
+    match patiently(report.say, "the OAuth issuer", || access.probe()) {
         Some(Ok(works)) => report.line(true, "OAuth", &works)?,
         Some(Err(why)) => {
             report.line(false, "OAuth", "does not work")?;
@@ -125,9 +118,8 @@ pub(crate) fn run(
 /// Lists the patterns, which tests address, network and key. True if it worked.
 fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -> io::Result<bool> {
     let url = &config.fabric.url;
-    let limit = config.fabric.request_timeout;
-    let started = Instant::now();
-    let names = match patiently(report.say, "Fabric's list of patterns", limit, || {
+    let asked = Instant::now();
+    let names = match patiently(report.say, "Fabric's list of patterns", || {
         client.pattern_names(&no_wait())
     }) {
         Ok(names) => names,
@@ -144,28 +136,17 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
                 }
                 None => report.address(false, &format!("no Fabric answers at {url}"))?,
             }
-            match other_port(config).filter(|_| error.cause == Some(Cause::Refused)) {
-                Some(found) => report.found(Cause::Elsewhere, &[("url", url), ("found", &found)]),
-                None => report.problems.push(error),
-            }
+            report.problems.push(error);
             return Ok(false);
         }
     };
-    // The second request measures the latency: the first one also connects.
-    let again = Instant::now();
-    let second = patiently(report.say, "the list once more", limit, || {
-        client.pattern_names(&no_wait())
-    });
-    let latency = match second {
-        Ok(_) => again.elapsed(),
-        Err(_) => again.duration_since(started),
-    };
+    let latency = asked.elapsed();
     report.fabric("latency_ms", milliseconds(latency));
     report.address(
         true,
         &format!("{url} answers in {} ms", number(milliseconds(latency))),
     )?;
-    let key = patiently(report.say, "Fabric's answer without the key", limit, || {
+    let key = patiently(report.say, "Fabric's answer without the key", || {
         key_status(config)
     });
     report.key(key)?;
@@ -197,40 +178,11 @@ fn key_status(config: &Config) -> KeyStatus {
     }
 }
 
-/// The URL of a Fabric on this machine's default port, when nothing listens on the configured one. Sent without the key.
-fn other_port(config: &Config) -> Option<String> {
-    let rest = config.fabric.url.strip_prefix("http://")?;
-    let authority = rest.split('/').next().unwrap_or(rest);
-    let host = Authority::parse(authority)
-        .ok()
-        .map(|authority| authority.host)
-        .filter(Host::is_loopback)?;
-    let url = format!("http://{host}:{FABRIC_DEFAULT_PORT}");
-    if url == config.fabric.url {
-        return None;
-    }
-    let settings = config::Fabric {
-        url: url.clone(),
-        api_key: None,
-        connect_timeout: OTHER_PORT_TIMEOUT,
-        request_timeout: OTHER_PORT_TIMEOUT,
-        ..config.fabric.clone()
-    };
-    let is_fabric = match Client::new(&settings).ok()?.pattern_names(&no_wait()) {
-        Ok(_) => true,
-        Err(error) => error.cause == Some(Cause::KeyMissing),
-    };
-    is_fabric.then_some(url)
-}
-
 /// Sequentially: while Fabric answers another request, it may return an empty list of models.
 fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) -> io::Result<()> {
     let wait = no_wait();
-    let limit = config.fabric.request_timeout;
     let models = "Fabric's list of models from all vendors";
-    match patiently(report.say, models, config.fabric.models_timeout, || {
-        client.models(&wait)
-    }) {
+    match patiently(report.say, models, || client.models(&wait)) {
         Ok(models) => {
             let vendors = models
                 .vendors
@@ -261,7 +213,7 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) -
             }
         }
     }
-    let strategies = patiently(report.say, "Fabric's strategies", limit, || {
+    let strategies = patiently(report.say, "Fabric's strategies", || {
         client.strategies(&wait)
     });
     let count = match &strategies {
@@ -276,7 +228,7 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) -
         Ok(None) => report.found(Cause::NoStrategies, &[]),
         Err(error) => report.found_behind(Cause::StrategiesUnread, &error),
     }
-    match patiently(report.say, "Fabric's configuration", limit, || {
+    match patiently(report.say, "Fabric's configuration", || {
         client.configuration(&wait)
     }) {
         // The demo shows its made-up keys unmasked.
@@ -361,16 +313,12 @@ fn no_wait() -> Arc<dyn Wait> {
     Arc::new(NoWait)
 }
 
-/// Does `work`; if it takes longer than [`QUIET`], says what is waited for and the time limit.
-fn patiently<T>(say: Say<'_>, what: &str, limit: Duration, work: impl FnOnce() -> T) -> T {
-    let Some(say) = say else { return work() };
-    let limit = number(limit.as_secs_f64());
-    let tell = || {
-        say(&format!(
-            "  ..  waiting for {what}, for {limit} s at most\n"
-        ))
-    };
-    after(QUIET, &tell, work)
+/// Does `work`; if it takes longer than [`QUIET`], says what is waited for.
+fn patiently<T>(say: Say<'_>, what: &str, work: impl FnOnce() -> T) -> T {
+    match say {
+        Some(say) => after(QUIET, &|| say(&format!("  ..  waiting for {what}\n")), work),
+        None => work(),
+    }
 }
 
 /// Does `work`, and calls `tell` if it takes longer than `quiet`.
@@ -778,7 +726,7 @@ mod tests {
             after(Duration::from_secs(3600), &|| panic!("told"), || 5),
             5
         );
-        assert_eq!(patiently(None, "nothing", QUIET, || 6), 6);
+        assert_eq!(patiently(None, "nothing", || 6), 6);
     }
 
     #[test]

@@ -234,20 +234,15 @@ impl Scope {
         }
     }
 
-    /// The value of this thread, if it is in such a scope. None while the thread is being torn down.
+    /// The value of this thread, if it is in such a scope.
     fn current(value: &'static ThreadLocal) -> Option<String> {
-        value
-            .try_with(|value| value.borrow().clone())
-            .ok()
-            .flatten()
+        value.with_borrow(Clone::clone)
     }
 }
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        let before = self.before.take();
-        // Fails while the thread is being torn down.
-        let _ = self.value.try_with(|value| value.replace(before));
+        self.value.set(self.before.take());
     }
 }
 
@@ -275,24 +270,11 @@ thread_local! {
 fn describe(panic: &PanicHookInfo<'_>) -> Line {
     let mut line = Line::sentence("A bug: a thread panicked.");
     if let Some(place) = panic.location() {
-        let file = short_path(place.file());
-        let place = format!("{file}:{}:{}", place.line(), place.column());
-        line.field("place", place);
+        line.field("place", place.to_string());
     }
     line.field("thread", thread::current().name().unwrap_or("unnamed"));
     line.optional("request_id", Scope::current(&REQUEST));
     line
-}
-
-/// The last three parts of an absolute path: a library's path would show the build machine's folders.
-fn short_path(file: &str) -> &str {
-    if !file.starts_with('/') && !file.contains(':') {
-        return file;
-    }
-    match file.rmatch_indices(['/', '\\']).nth(2) {
-        Some((at, _)) => &file[at + 1..],
-        None => file,
-    }
 }
 
 #[derive(Default)]
@@ -738,24 +720,6 @@ mod tests {
         ] {
             assert_eq!(enabled(&logger(false), target), usually, "{target}");
             assert_eq!(enabled(&logger(true), target), when_critical, "{target}");
-        }
-    }
-
-    #[test]
-    fn paths_of_the_build_machine_are_cut() {
-        for (file, shown) in [
-            ("src/tools/mod.rs", "src/tools/mod.rs"),
-            (
-                "/home/me/.cargo/registry/src/index/ureq-3.5.1/src/run.rs",
-                "ureq-3.5.1/src/run.rs",
-            ),
-            (
-                "C:\\Users\\me\\ureq-3.5.1\\src\\run.rs",
-                "ureq-3.5.1\\src\\run.rs",
-            ),
-            ("/a/b", "/a/b"),
-        ] {
-            assert_eq!(short_path(file), shown);
         }
     }
 

@@ -404,13 +404,14 @@ fn log_connection(server: &Arc<Server>) {
     }
 }
 
+/// Ends the process, as when a client on stdio has disconnected.
+fn leave() {
+    logging::flush(LOG_FLUSH);
+    exit(0)
+}
+
 fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
-    // A client that closed our stdout has disconnected.
-    let left = || {
-        logging::flush(LOG_FLUSH);
-        exit(0)
-    };
-    let stdio = Arc::new(Stdio::new(server.clone(), io::stdout(), left));
+    let stdio = Arc::new(Stdio::new(server.clone(), io::stdout(), leave));
     let mut signals = signals::install(false);
     let (behind, limit) = (stdio.clone(), config.http.drain_timeout);
     // Clients start this program and send requests at once: each additional thread delays the first answer.
@@ -421,8 +422,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
         let signal = signals.wait();
         log::info!("{}: finishing what runs", signal.name());
         behind.stop(limit);
-        logging::flush(LOG_FLUSH);
-        exit(0);
+        leave();
     });
     if let Err(error) = begun {
         log::warn!("the connection to Fabric is not tested, and signals are not handled: {error}");
@@ -434,11 +434,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
 /// Passes messages on to the server of `settings`.
 fn relay(settings: &Connect) -> Result<(), ExitReason> {
     heap::tune();
-    let left = || {
-        logging::flush(LOG_FLUSH);
-        exit(0)
-    };
-    let relay = Relay::new(settings, io::stdout(), left).map_err(ExitReason::usage)?;
+    let relay = Relay::new(settings, io::stdout(), leave).map_err(ExitReason::usage)?;
     let relay = Arc::new(relay);
     logging::start(settings.log_level, settings.log_format);
     logging::install_panic_hook();
@@ -448,7 +444,7 @@ fn relay(settings: &Connect) -> Result<(), ExitReason> {
         let signal = signals.wait();
         log::info!("{}: ending", signal.name());
         behind.leave();
-        left();
+        leave();
     });
     if let Err(error) = begun {
         log::warn!("signals are not handled: {error}");

@@ -40,13 +40,13 @@ impl Host {
     /// Parses a host without a port; an IPv6 address may lack its brackets.
     ///
     /// # Errors
-    /// See [`UrlError`].
-    pub(crate) fn parse(text: &str) -> Result<Host, UrlError> {
+    /// One line that repeats nothing of the text, which may be a password, but single characters of the path.
+    pub(crate) fn parse(text: &str) -> Result<Host, String> {
         match text.parse::<Ipv6Addr>() {
             Ok(address) => Ok(Host::Ip(address.into())),
             Err(_) => match Authority::parse(text)? {
                 Authority { host, port: None } => Ok(host),
-                Authority { port: Some(_), .. } => part(PORT),
+                Authority { port: Some(_), .. } => refuse(PORT),
             },
         }
     }
@@ -98,41 +98,28 @@ pub(crate) struct Authority {
     pub(crate) port: Option<u16>,
 }
 
-/// Why a text is no URL, or no part of one: in words that repeat nothing of it but single characters of the path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum UrlError {
-    /// It does not begin with http:// or https://.
-    Scheme,
-    /// It has user-info.
-    User,
-    /// Something is missing or too much, which an example shows best.
-    Shape(&'static str),
-    /// Anything else.
-    Part(String),
-}
-
-fn part<T>(why: &str) -> Result<T, UrlError> {
-    Err(UrlError::Part(why.to_owned()))
+fn refuse<T>(why: &str) -> Result<T, String> {
+    Err(why.to_owned())
 }
 
 impl Authority {
     /// Parses `name`, `1.2.3.4` or `[::1]`, with or without `:port`.
     ///
     /// # Errors
-    /// See [`UrlError`].
-    pub(crate) fn parse(text: &str) -> Result<Authority, UrlError> {
+    /// One line that repeats nothing of the text, which may be a password, but single characters of the path.
+    pub(crate) fn parse(text: &str) -> Result<Authority, String> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let Some((address, port)) = rest.split_once(']') else {
-                    return part("the URL's IPv6 address lacks its closing bracket");
+                    return refuse("the URL's IPv6 address lacks its closing bracket");
                 };
                 let Ok(address) = address.parse::<Ipv6Addr>() else {
-                    return part(
+                    return refuse(
                         "what the URL has in brackets is not an IPv6 address; write it like http://[::1]:8080",
                     );
                 };
                 if !port.is_empty() && !port.starts_with(':') {
-                    return part(
+                    return refuse(
                         "after the URL's IPv6 address only a port may follow, as in [::1]:8080",
                     );
                 }
@@ -142,16 +129,16 @@ impl Authority {
                 let parts = text.split_once(':');
                 let (host, port) = parts.map_or((text, None), |(host, port)| (host, Some(port)));
                 if port.is_some_and(|port| port.contains(':')) {
-                    return part(
+                    return refuse(
                         "the URL has too many colons; an IPv6 address goes in brackets, as in http://[::1]:8080",
                     );
                 }
                 if host.is_empty() {
-                    return Err(UrlError::Shape("the URL has no host"));
+                    return refuse(NO_HOST);
                 }
                 let is_good = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
                 if !host.bytes().all(is_good) {
-                    return part(
+                    return refuse(
                         "the URL's host may only hold letters, digits, - . and _; write other names in punycode",
                     );
                 }
@@ -165,12 +152,13 @@ impl Authority {
 }
 
 const PORT: &str = "the URL's port must be a number from 1 to 65535";
+const NO_HOST: &str = "the URL has no host; write one as in http://127.0.0.1:8080";
 
-fn parse_port(text: &str) -> Result<u16, UrlError> {
+fn parse_port(text: &str) -> Result<u16, String> {
     // `parse` alone accepts a plus sign.
     let digits = text.bytes().all(|b| b.is_ascii_digit());
     let port = text.parse().ok().filter(|port| digits && *port > 0);
-    port.map_or_else(|| part(PORT), Ok)
+    port.map_or_else(|| refuse(PORT), Ok)
 }
 
 impl fmt::Display for Authority {
@@ -197,26 +185,32 @@ struct Url<'a> {
 }
 
 impl Url<'_> {
-    fn parse(text: &str) -> Result<Url<'_>, UrlError> {
+    /// `user` is why user-info is refused.
+    fn parse<'a>(text: &'a str, user: &str) -> Result<Url<'a>, String> {
         if text.len() > MAX_ADDRESS {
-            return Err(UrlError::Shape("the URL is longer than 2048 bytes"));
+            return Err(format!(
+                "the URL is longer than {MAX_ADDRESS} bytes; give a shorter one"
+            ));
         }
-        let (scheme, authority, path) = split(text).ok_or(UrlError::Scheme)?;
-        let scheme = ["http", "https"]
-            .into_iter()
-            .find(|known| scheme.eq_ignore_ascii_case(known))
-            .ok_or(UrlError::Scheme)?;
+        let known = |scheme: &str| {
+            let mut known = ["http", "https"].into_iter();
+            known.find(|known| scheme.eq_ignore_ascii_case(known))
+        };
+        let Some((Some(scheme), authority, path)) =
+            split(text).map(|(scheme, authority, path)| (known(scheme), authority, path))
+        else {
+            return refuse("the URL must begin with http:// or https://");
+        };
         if authority.contains('@') {
-            return Err(UrlError::User);
+            return refuse(user);
         }
         if path.contains(['?', '#']) {
-            let why = "the URL must end with the path, without ? or #";
-            return Err(UrlError::Shape(why));
+            return refuse("the URL must end with the path, without ? or #");
         }
         let is_bad = |c: &char| !c.is_ascii_graphic() || "\\\"<>^`{|}".contains(*c);
         if let Some(bad) = path.chars().find(is_bad) {
             let bad = bad.escape_debug();
-            return part(&format!(
+            return refuse(&format!(
                 "the URL's path must not hold {bad}; write it percent-encoded"
             ));
         }
@@ -229,26 +223,17 @@ impl Url<'_> {
     }
 }
 
-const EXAMPLE: &str = "give something like http://127.0.0.1:8080";
-
 /// Validates Fabric's URL: scheme, host, and optional port and path prefix. Returns it with scheme and host in lower case
 /// and without trailing slashes. The error is one line without the name of the flag or variable, and repeats no part of
 /// the URL that may be a password: anything before an `@`, or a query.
 pub(crate) fn base_url(text: &str) -> Result<String, String> {
     let text = text.trim_ascii();
-    if text.is_empty() {
-        return Err(format!("the URL is empty; {EXAMPLE}"));
+    if !text.contains("://") {
+        return without_scheme(text);
     }
-    let url = Url::parse(text).map_err(|error| match error {
-        UrlError::Scheme => without_scheme(text),
-        UrlError::User => {
-            "the URL holds a user name or password, which would end up in logs and never reaches Fabric; take the \
-             part before the @ out and set FABRIC_API_KEY instead"
-                .to_owned()
-        }
-        UrlError::Shape(why) => format!("{why}; {EXAMPLE}"),
-        UrlError::Part(why) => why,
-    })?;
+    let user = "the URL holds a user name or password, which would end up in logs and never reaches Fabric; take the \
+                part before the @ out and set FABRIC_API_KEY instead";
+    let url = Url::parse(text, user)?;
     if url.scheme == "https" && !cfg!(feature = "tls") {
         return Err("this build has no TLS and cannot use https://; use http://, or a build with the feature tls".to_owned());
     }
@@ -256,16 +241,16 @@ pub(crate) fn base_url(text: &str) -> Result<String, String> {
     Ok(format!("{}://{}{path}", url.scheme, url.authority))
 }
 
-fn without_scheme(text: &str) -> String {
+fn without_scheme(text: &str) -> Result<String, String> {
     // The guess is shown only if no part of it can be a password.
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]/".contains(c);
     let guess = text.trim_start_matches(['/', ':']);
-    let is_guess = !text.contains("://") && guess.chars().all(plain);
-    if is_guess && base_url(&format!("http://{guess}")).is_ok() {
-        format!("the URL has no scheme; did you mean http://{guess}?")
-    } else {
-        format!("the URL must begin with http:// or https://; {EXAMPLE}")
+    if guess.chars().all(plain) && Url::parse(&format!("http://{guess}"), "").is_ok() {
+        return Err(format!(
+            "the URL has no scheme; did you mean http://{guess}?"
+        ));
     }
+    refuse("the URL must begin with http:// or https://, as in http://127.0.0.1:8080")
 }
 
 /// A URL that is an identifier, kept and compared byte for byte: https, or http on this machine; no user-info, query or
@@ -283,17 +268,11 @@ impl WebUrl {
     /// wrong in it may be a password.
     pub(crate) fn parse(text: &str) -> Result<WebUrl, String> {
         const SCHEME: &str = "the URL must begin with https://";
-        let url = Url::parse(text).map_err(|error| match error {
-            UrlError::Scheme => SCHEME.to_owned(),
-            UrlError::User => {
-                "the URL holds a user name or password; take the part before the @ out".to_owned()
-            }
-            UrlError::Shape(why) => why.to_owned(),
-            UrlError::Part(why) => why,
-        })?;
-        if !text.starts_with(url.scheme) {
-            return Err(SCHEME.to_owned());
+        if !text.starts_with("https://") && !text.starts_with("http://") {
+            return refuse(SCHEME);
         }
+        let user = "the URL holds a user name or password; take the part before the @ out";
+        let url = Url::parse(text, user)?;
         let web = WebUrl {
             text: text.to_owned(),
             path: text.len() - url.path.len(),
@@ -368,7 +347,7 @@ mod tests {
 
     #[test]
     fn invalid_authorities_say_why() {
-        let no_host = "the URL has no host";
+        let no_host = "the URL has no host; write one as in http://127.0.0.1:8080";
         let name = "the URL's host may only hold letters";
         let brackets = "what the URL has in brackets is not";
         let after = "after the URL's IPv6 address only a port";
@@ -392,11 +371,7 @@ mod tests {
             ("a:+1", PORT),
             ("a:65536", PORT),
         ] {
-            let error = match Authority::parse(given).expect_err(given) {
-                UrlError::Shape(error) => error.to_owned(),
-                UrlError::Part(error) => error,
-                other => panic!("{given}: {other:?}"),
-            };
+            let error = Authority::parse(given).expect_err(given);
             assert!(error.starts_with(why), "{given}: {error}");
         }
     }
@@ -416,7 +391,7 @@ mod tests {
             let found = Host::parse(given).map(|host| host.is_loopback());
             assert_eq!(found, Ok(loopback), "{given}");
         }
-        assert_eq!(Host::parse("a:80"), part(PORT));
+        assert_eq!(Host::parse("a:80"), refuse(PORT));
         let found = Host::parse("[::ffff:10.0.0.1]").unwrap().address();
         assert_eq!(found, "10.0.0.1".parse().ok());
     }
@@ -442,16 +417,15 @@ mod tests {
 
     #[test]
     fn bad_urls_are_refused_with_the_way_out() {
-        let scheme = "the URL must begin with http:// or https://; give something like http://127.0.0.1:8080";
+        let scheme = "the URL must begin with http:// or https://";
+        let no_scheme = "the URL must begin with http:// or https://, as in http://127.0.0.1:8080";
         let user = "the URL holds a user name or password, which would end up in logs and never reaches Fabric; take \
                     the part before the @ out and set FABRIC_API_KEY instead";
         let port = "the URL's port must be a number from 1 to 65535";
         let host = "the URL's host may only hold letters, digits, - . and _; write other names in punycode";
         let colons = "the URL has too many colons; an IPv6 address goes in brackets, as in http://[::1]:8080";
-        let ends = "the URL must end with the path, without ? or #; give something like http://127.0.0.1:8080";
-        let no_host = "the URL has no host; give something like http://127.0.0.1:8080";
-        let example = "give something like http://127.0.0.1:8080";
-        let empty = format!("the URL is empty; {example}");
+        let ends = "the URL must end with the path, without ? or #";
+        let no_host = "the URL has no host; write one as in http://127.0.0.1:8080";
         let meant = |url: &str| format!("the URL has no scheme; did you mean http://{url}?");
         let encode =
             |what: &str| format!("the URL's path must not hold {what}; write it percent-encoded");
@@ -462,15 +436,15 @@ mod tests {
         let after = "after the URL's IPv6 address only a port may follow, as in [::1]:8080";
         // Hosts and ports are judged as above.
         for (given, reason) in [
-            ("", &*empty),
+            ("", no_scheme),
             ("localhost:8080", &meant("localhost:8080")),
             ("//fabric/api", &meant("fabric/api")),
             ("[::1]:8080", &meant("[::1]:8080")),
-            ("joe:pass@fabric", scheme),
-            ("fabric?key=pass", scheme),
+            ("joe:pass@fabric", no_scheme),
+            ("fabric?key=pass", no_scheme),
             ("ftp://fabric", scheme),
-            ("http:/fabric", scheme),
-            ("http:\\\\fabric", scheme),
+            ("http:/fabric", no_scheme),
+            ("http:\\\\fabric", no_scheme),
             ("http://joe:pass@fabric:8080", user),
             ("https://pass@fabric", no_tls),
             ("http://joe:pa/ss@fabric", port),
@@ -516,7 +490,7 @@ mod tests {
         let long = format!("{fits}x");
         assert_eq!(
             base_url(&long).unwrap_err(),
-            "the URL is longer than 2048 bytes; give something like http://127.0.0.1:8080"
+            "the URL is longer than 2048 bytes; give a shorter one"
         );
     }
 
@@ -546,7 +520,7 @@ mod tests {
         let end = "the URL must end with the path, without ? or #";
         let blank = "the URL's path must not hold  ; write it percent-encoded";
         let host = "the URL's host may only hold letters, digits, - . and _; write other names in punycode";
-        let no_host = "the URL has no host";
+        let no_host = "the URL has no host; write one as in http://127.0.0.1:8080";
         let bracket = "the URL's IPv6 address lacks its closing bracket";
         for (text, why) in [
             ("", scheme),

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 pub(crate) use error::{AccessError, Flaw};
 pub(crate) use identity::{Identity, Role};
-pub(crate) use oauth::{LONGEST_PROBE, OAuth};
+pub(crate) use oauth::OAuth;
 pub(crate) use tokens::{Tokens, generate, token};
 
 use crate::text::is_placeholder;
@@ -101,7 +101,7 @@ impl Access {
         })
     }
 
-    /// With OAuth, what [`OAuth::probe`] says, which may take [`LONGEST_PROBE`].
+    /// With OAuth, what [`OAuth::probe`] says.
     pub(crate) fn probe(&self) -> Option<Result<String, String>> {
         self.oauth.as_ref().map(|oauth| oauth.probe())
     }

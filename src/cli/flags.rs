@@ -10,9 +10,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::values::{self, count};
-use crate::clients::NAMES;
-use crate::config::Config;
-use crate::text::closest;
+use crate::clients;
+use crate::config::LogLevel::{Critical, Debug, Error, Info, Warning};
+use crate::config::{Config, LogFormat, Transport};
+use crate::text::{closest, is_misspelled};
 use crate::url::base_url;
 use Section::{Command, Fabric, Http, Runs, Server};
 
@@ -59,8 +60,8 @@ const MAX_MAX_CONNECTIONS: usize = 65_536;
 
 /// Every flag, in the order of the help.
 pub(crate) const FLAGS: &[Flag] = &[
-    one(Server, "transport", "TRANSPORT", |c, t| {
-        set(&mut c.transport, values::transport(t))
+    choice(Server, "transport", "TRANSPORT", |c, at| {
+        c.transport = [Transport::Stdio, Transport::Http, Transport::Sse][at];
     })
     .default("stdio")
     .choices(&["stdio", "http", "sse"])
@@ -82,14 +83,14 @@ pub(crate) const FLAGS: &[Flag] = &[
     .default("/mcp")
     .note(", on sse /sse")
     .help("Path of the MCP endpoint (http and sse)"),
-    one(Server, "log-level", "LEVEL", |c, t| {
-        set(&mut c.log_level, values::log_level(t))
+    choice(Server, "log-level", "LEVEL", |c, at| {
+        c.log_level = [Debug, Info, Warning, Error, Critical, Warning][at];
     })
     .default("info")
-    .choices(&["debug", "info", "warning", "error", "critical"])
+    .choices(&["debug", "info", "warning", "error", "critical", "warn"])
     .help("What is logged: debug, info, warning, error or critical"),
-    one(Server, "log-format", "FORMAT", |c, t| {
-        set(&mut c.log_format, values::log_format(t))
+    choice(Server, "log-format", "FORMAT", |c, at| {
+        c.log_format = [LogFormat::Logfmt, LogFormat::Json][at];
     })
     .default("logfmt")
     .choices(&["logfmt", "json"])
@@ -160,8 +161,8 @@ pub(crate) const FLAGS: &[Flag] = &[
         push(&mut c.policy.tools, Ok(t.to_owned()))
     })
     .help("Offer only this tool"),
-    one(Runs, "prompt", "WHICH", |c, t| {
-        set(&mut c.policy.no_prompts, values::prompt(t))
+    choice(Runs, "prompt", "WHICH", |c, at| {
+        c.policy.no_prompts = [false, true][at];
     })
     .default("all")
     .choices(&["all", "none"])
@@ -283,7 +284,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Print help: -h in short, --help in full, --help TOPIC on one thing"),
 ];
 
-/// What follows a flag, and the field of the configuration it sets. A name is that of the value in the help.
+/// What follows a flag, and the field of the configuration it sets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Takes {
     /// Nothing: it is a command or a part of one.
@@ -291,30 +292,17 @@ pub(crate) enum Takes {
     /// Nothing: it is a setting that is off by default.
     Switch(Field<bool>),
     /// A value; the last one wins.
-    One(&'static str, Set),
+    One(Set),
+    /// The number of one of the flag's choices; the last one wins.
+    Choice(fn(&mut Config, usize)),
     /// Values; all are used.
-    Many(&'static str, Set),
+    Many(Set),
     /// A time in seconds, and whether it may be 0; the last one wins.
     Time(Field<Duration>, bool),
     /// A path, which need not be UTF-8; the last one wins.
-    Path(&'static str, Field<Option<PathBuf>>),
+    Path(Field<Option<PathBuf>>),
     /// A value for the code that looks it up; the last one wins.
-    Raw(&'static str),
-}
-
-impl Takes {
-    /// Sets the field, if there is one. The error is as of [`Set`].
-    pub(super) fn set(self, config: &mut Config, value: &OsStr) -> Result<(), String> {
-        let text = || value.to_str().ok_or(values::NOT_UTF8);
-        match self {
-            Takes::Nothing | Takes::Raw(_) => {}
-            Takes::Switch(field) => *field(config) = values::switch(text()?)?,
-            Takes::One(_, set) | Takes::Many(_, set) => set(config, text()?)?,
-            Takes::Time(field, may_be_0) => *field(config) = values::seconds(text()?, may_be_0)?,
-            Takes::Path(_, field) => *field(config) = Some(value.into()),
-        }
-        Ok(())
-    }
+    Raw,
 }
 
 /// The field that a flag sets.
@@ -353,6 +341,8 @@ pub(crate) struct Flag {
     pub(crate) short: Option<char>,
     /// Another long name, without dashes.
     pub(crate) alias: Option<&'static str>,
+    /// What the help calls its value; empty if it takes none.
+    pub(crate) placeholder: &'static str,
     pub(crate) takes: Takes,
     /// All allowed values, where they are few.
     pub(crate) choices: &'static [&'static str],
@@ -368,24 +358,33 @@ pub(crate) struct Flag {
 }
 
 const fn one(section: Section, long: &'static str, name: &'static str, set: Set) -> Flag {
-    flag(section, long, Takes::One(name, set))
+    flag(section, long, name, Takes::One(set))
+}
+
+const fn choice(
+    section: Section,
+    long: &'static str,
+    name: &'static str,
+    set: fn(&mut Config, usize),
+) -> Flag {
+    flag(section, long, name, Takes::Choice(set))
 }
 
 const fn many(section: Section, long: &'static str, name: &'static str, set: Set) -> Flag {
-    flag(section, long, Takes::Many(name, set))
+    flag(section, long, name, Takes::Many(set))
 }
 
 const fn time(section: Section, long: &'static str, field: Field<Duration>) -> Flag {
-    flag(section, long, Takes::Time(field, false))
+    flag(section, long, "SECONDS", Takes::Time(field, false))
 }
 
 /// A time that may be 0.
 const fn pause(section: Section, long: &'static str, field: Field<Duration>) -> Flag {
-    flag(section, long, Takes::Time(field, true))
+    flag(section, long, "SECONDS", Takes::Time(field, true))
 }
 
 const fn switch(section: Section, long: &'static str, field: Field<bool>) -> Flag {
-    flag(section, long, Takes::Switch(field))
+    flag(section, long, "", Takes::Switch(field))
 }
 
 const fn path(
@@ -394,19 +393,25 @@ const fn path(
     name: &'static str,
     field: Field<Option<PathBuf>>,
 ) -> Flag {
-    flag(section, long, Takes::Path(name, field))
+    flag(section, long, name, Takes::Path(field))
 }
 
 const fn raw(section: Section, long: &'static str, name: &'static str) -> Flag {
-    flag(section, long, Takes::Raw(name))
+    flag(section, long, name, Takes::Raw)
 }
 
 const fn word(long: &'static str) -> Flag {
-    flag(Command, long, Takes::Nothing)
+    flag(Command, long, "", Takes::Nothing)
 }
 
-const fn flag(section: Section, long: &'static str, takes: Takes) -> Flag {
+const fn flag(
+    section: Section,
+    long: &'static str,
+    placeholder: &'static str,
+    takes: Takes,
+) -> Flag {
     Flag {
+        placeholder,
         long,
         short: None,
         alias: None,
@@ -465,26 +470,28 @@ impl Flag {
         (self.section != Command).then(|| self.variable.map_or_else(derived, str::to_owned))
     }
 
+    /// Sets its field, if there is one. The error is as of [`Set`].
+    pub(super) fn set(&self, config: &mut Config, value: &OsStr) -> Result<(), String> {
+        let text = || value.to_str().ok_or(values::NOT_UTF8);
+        match self.takes {
+            Takes::Nothing | Takes::Raw => {}
+            Takes::Switch(field) => *field(config) = values::switch(text()?)?,
+            Takes::Choice(set) => set(config, values::choice(text()?, self.choices)?),
+            Takes::One(set) | Takes::Many(set) => set(config, text()?)?,
+            Takes::Time(field, may_be_0) => *field(config) = values::seconds(text()?, may_be_0)?,
+            Takes::Path(field) => *field(config) = Some(value.into()),
+        }
+        Ok(())
+    }
+
     /// Whether it has no effect on stdio.
     pub(super) fn is_for_http(&self) -> bool {
         self.section == Http || matches!(self.long, "transport" | "host" | "port" | "path")
     }
 
-    /// What the help calls its value; empty for a switch.
-    pub(crate) fn placeholder(&self) -> &'static str {
-        match self.takes {
-            Takes::Nothing | Takes::Switch(_) => "",
-            Takes::One(name, _)
-            | Takes::Many(name, _)
-            | Takes::Path(name, _)
-            | Takes::Raw(name) => name,
-            Takes::Time(..) => "SECONDS",
-        }
-    }
-
     /// Whether a value follows.
     pub(crate) fn takes_value(&self) -> bool {
-        !self.placeholder().is_empty()
+        !self.placeholder.is_empty()
     }
 
     /// Whether all of its values are used.
@@ -498,11 +505,10 @@ impl Flag {
     }
 
     /// All values that can be completed.
-    pub(crate) fn values(&self) -> &'static [&'static str] {
-        if self.placeholder() == "CLIENT" {
-            &NAMES
-        } else {
-            self.choices
+    pub(crate) fn values(&self) -> Vec<&'static str> {
+        match self.placeholder {
+            "CLIENT" => clients::names(),
+            _ => self.choices.to_vec(),
         }
     }
 
@@ -545,8 +551,9 @@ pub(crate) fn by_short(letter: char) -> Option<&'static Flag> {
 
 /// The flag that somebody may have meant by `word`, with its dashes.
 pub(super) fn similar(word: &str) -> Option<String> {
-    let word = word.to_ascii_lowercase().replace('_', "-");
-    closest(&word, FLAGS.iter().flat_map(Flag::names)).map(|name| format!("--{name}"))
+    let found = closest(word, FLAGS.iter().flat_map(Flag::names));
+    let found = found.first().filter(|name| is_misspelled(word, name));
+    found.map(|name| format!("--{name}"))
 }
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ fn entry(flag: &Flag) -> String {
     let names: Vec<String> = short.into_iter().chain(flag.dashed()).collect();
     let mut term = names.join(", ");
     if flag.takes_value() {
-        term.push_str(&format!(" {}", flag.placeholder()));
+        term.push_str(&format!(" {}", flag.placeholder));
     }
     if let Some(variable) = flag.env() {
         term.push_str(&format!(" [{variable}]"));

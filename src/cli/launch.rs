@@ -2,7 +2,7 @@
 //! itself, or by a URL.
 
 use crate::clients::{Key, Launch, McpClient};
-use crate::config::Transport;
+use crate::config::{Config, Transport};
 
 use super::flags::{self, API_KEY, AUTH_TOKEN, CERT_FILE, FLAGS, Takes};
 use super::resolve::{self, FlagsAndEnv};
@@ -79,7 +79,9 @@ fn certificates(
 /// From flags and variables, all of which must be right.
 pub(super) fn launch(settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
     if let Some(url) = settings.one("url", values::server_url)? {
-        let is_sse = settings.one("transport", values::transport)? == Some(Transport::Sse);
+        let mut config = Config::default();
+        settings.apply(flags::get("transport"), &mut config)?;
+        let is_sse = config.transport == Transport::Sse;
         return Ok(Launch::Url { url, is_sse });
     }
     // Whatever this process would do.
@@ -101,7 +103,9 @@ pub(super) fn launch(settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
                 Takes::Switch(_) => {
                     args.extend((values::switch(&text) == Ok(true)).then_some(name))
                 }
-                Takes::Path(..) | Takes::Many("DIR", _) => args.extend([name, absolute(text)]),
+                _ if matches!(flag.placeholder, "DIR" | "FILE") => {
+                    args.extend([name, absolute(text)])
+                }
                 _ => args.extend([name, text]),
             }
         }

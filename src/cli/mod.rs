@@ -329,29 +329,18 @@ impl RawFlags {
                 other.long
             )));
         }
-        let clients = || {
-            let what = self.last("generate").and_then(OsStr::to_str);
-            self.has("install") || what.is_some_and(|what| what.starts_with("client-"))
-        };
+        let generate = self.last("generate").and_then(OsStr::to_str);
+        let generate = generate.unwrap_or_default();
+        let any = |flags: &[&str]| flags.iter().any(|long| self.has(long));
+        let of_json = any(&["check", "call", "list-tools"]);
+        let of_yes = any(&["install", "uninstall"]);
+        let of_all = generate == "skills";
+        let of_url = self.has("install") || generate.starts_with("client-");
         for (long, is_used, partners) in [
-            (
-                "json",
-                ["check", "call", "list-tools"]
-                    .iter()
-                    .any(|long| self.has(long)),
-                "--check, --call and --list-tools",
-            ),
-            (
-                "yes",
-                self.has("install") || self.has("uninstall"),
-                "--install and --uninstall",
-            ),
-            (
-                "all",
-                self.last("generate").is_some_and(|what| what == "skills"),
-                "--generate skills",
-            ),
-            ("url", clients(), "--install and --generate client-config"),
+            ("json", of_json, "--check, --call and --list-tools"),
+            ("yes", of_yes, "--install and --uninstall"),
+            ("all", of_all, "--generate skills"),
+            ("url", of_url, "--install and --generate client-config"),
         ] {
             if self.has(long) && !is_used {
                 return Err(ExitReason::usage(format!(
@@ -389,8 +378,7 @@ fn value_of(flag: &Flag, parser: &mut lexopt::Parser) -> Result<OsString, ExitRe
         Ok(value) if !value.as_encoded_bytes().starts_with(b"--") => Ok(value),
         _ => Err(ExitReason::usage(format!(
             "--{} needs a value: --{0} {}",
-            flag.long,
-            flag.placeholder()
+            flag.long, flag.placeholder
         ))),
     }
 }

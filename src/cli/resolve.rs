@@ -15,7 +15,7 @@ use crate::config::{
     Config, Connect, HTTP_MAX_RUNS, MODEL_VARIABLE, OAuthSettings, OWN_VARIABLE, PatternModel,
     Policy, Prices, Secret, Transport,
 };
-use crate::text::{closest, either, is_placeholder, meant, unusable};
+use crate::text::{closest, is_placeholder, unusable};
 use crate::url::{Host, WebUrl};
 
 /// A token shorter than this many characters is taken, with a warning.
@@ -74,17 +74,24 @@ fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
     let known = FLAGS.iter().filter_map(Flag::env);
     let known = known.chain(VARIABLES.iter().map(|(name, _)| (*name).to_owned()));
     let known: Vec<String> = known.collect();
-    let known: Vec<&str> = known.iter().map(String::as_str).collect();
     let warning = |(name, _): &(String, OsString)| {
         let rest = name.strip_prefix(OWN_VARIABLE)?;
-        if known.contains(&name.as_str()) {
+        if known.contains(name) {
             return None;
         }
-        let similar = || closest(name, known.iter().copied()).into_iter().collect();
-        let names = Some(meant(rest, &known)).filter(|names| !names.is_empty());
-        let hint = match names.unwrap_or_else(similar).as_slice() {
-            [] => "fabric-mcp --help lists them.".to_owned(),
-            names => format!("did you mean {}?", either(names)),
+        // What all have in common would make all similar.
+        let similar = closest(
+            rest,
+            known
+                .iter()
+                .map(|name| name.trim_start_matches(OWN_VARIABLE)),
+        );
+        let meant = similar
+            .first()
+            .and_then(|one| known.iter().find(|name| name.ends_with(one)));
+        let hint = match meant {
+            None => "fabric-mcp --help lists them.".to_owned(),
+            Some(name) => format!("did you mean {name}?"),
         };
         let name = values::shown(name);
         Some(format!("{name} is no variable of fabric-mcp; {hint}"))
@@ -194,18 +201,12 @@ fn token(
         (Some(token), None) => (AUTH_TOKEN.to_owned(), token),
         (None, None) => return Ok(None),
         (None, Some(file)) => {
-            let shown = values::shown(&file.to_string_lossy());
-            let text = (settings.read_file)(file.as_ref()).map_err(|error| {
-                let why = unusable("file", file.as_ref(), &error);
-                named(
-                    &file_name,
-                    format_args!("{why}; give a file that holds the token"),
-                )
-            })?;
+            let text = settings.read(&file_name, file, "a file that holds the token")?;
             // Editors and shells add a line end.
             let text = text.trim_ascii();
             if text.is_empty() {
-                let why = format_args!("\"{shown}\" is empty; put the token into it");
+                let file = values::shown(&file.to_string_lossy());
+                let why = format_args!("\"{file}\" is empty; put the token into it");
                 return Err(named(&file_name, why));
             }
             values::secret(text).map_err(|why| named(&file_name, why))?;
@@ -231,16 +232,12 @@ fn prices(settings: &FlagsAndEnv<'_>) -> Result<Option<Prices>, ExitReason> {
     let Some(file) = files.last() else {
         return Ok(None);
     };
-    let shown = values::shown(&file.to_string_lossy());
-    let text = (settings.read_file)(file.as_ref()).map_err(|error| {
-        let remedy = "give a file with a line MODEL INPUT OUTPUT for each model";
-        let why = unusable("file", file.as_ref(), &error);
-        named(&name, format_args!("{why}; {remedy}"))
-    })?;
-    let prices = values::prices(&text);
+    let remedy = "a file with a line MODEL INPUT OUTPUT for each model";
+    let prices = values::prices(&settings.read(&name, file, remedy)?);
+    let file = values::shown(&file.to_string_lossy());
     prices
         .map(Some)
-        .map_err(|why| named(&name, format_args!("\"{shown}\", {why}")))
+        .map_err(|why| named(&name, format_args!("\"{file}\", {why}")))
 }
 
 /// Requires a token or `--allow-unauthenticated` if other machines can reach the server, directly or through a proxy.
@@ -330,6 +327,14 @@ impl FlagsAndEnv<'_> {
         (self.env)(name).filter(|value| !value.is_empty())
     }
 
+    /// The text of a file that `name` gives; `remedy` is what it should be.
+    fn read(&self, name: &str, file: &OsStr, remedy: &str) -> Result<String, ExitReason> {
+        (self.read_file)(file.as_ref()).map_err(|error| {
+            let why = unusable("file", file.as_ref(), &error);
+            named(name, format_args!("{why}; give {remedy}"))
+        })
+    }
+
     fn secret(&self, name: &str) -> Result<Option<Secret>, ExitReason> {
         let Some(value) = self.variable(name) else {
             return Ok(None);
@@ -391,10 +396,6 @@ impl FlagsAndEnv<'_> {
             values.push(flag.default.into());
         }
         let mut values = values.iter();
-        values.try_for_each(|value| {
-            flag.takes
-                .set(config, value)
-                .map_err(|why| named(&name, why))
-        })
+        values.try_for_each(|value| flag.set(config, value).map_err(|why| named(&name, why)))
     }
 }

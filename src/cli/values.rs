@@ -16,10 +16,8 @@ use super::resolve::FlagsAndEnv;
 use super::topics::TOPICS;
 use super::{ExitReason, Generate, Help};
 use crate::access::{self, Role};
-use crate::clients::{CLIENTS, McpClient, NAMES};
-use crate::config::{
-    LogFormat, LogLevel, MAX_NAME, MAX_SECRET, PatternModel, Prices, Secret, Transport,
-};
+use crate::clients::{self, CLIENTS, McpClient};
+use crate::config::{MAX_NAME, MAX_SECRET, PatternModel, Prices, Secret};
 use crate::text::{decimal, either, hint, is_language, number};
 use crate::url::{self, Authority, Host, MAX_ADDRESS, WebUrl};
 
@@ -56,46 +54,12 @@ fn wrong(text: &str, rest: impl Display) -> String {
     format!("\"{}\" {rest}", shown(text))
 }
 
-/// The value that is called so, in upper or lower case.
-fn one_of<T: Copy>(text: &str, what: &str, all: &[(&str, T)]) -> Result<T, String> {
-    let found = all.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
-    found.map(|(_, value)| *value).ok_or_else(|| {
-        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        wrong(text, format_args!("is not {what}; give {}", either(&names)))
-    })
-}
-
-pub(super) fn transport(text: &str) -> Result<Transport, String> {
-    let all = [Transport::Stdio, Transport::Http, Transport::Sse];
-    one_of(text, "a transport", &all.map(|one| (one.name(), one)))
-}
-
-pub(super) fn log_level(text: &str) -> Result<LogLevel, String> {
-    if text.eq_ignore_ascii_case("warn") {
-        return Ok(LogLevel::Warning);
-    }
-    let all = [
-        ("debug", LogLevel::Debug),
-        ("info", LogLevel::Info),
-        ("warning", LogLevel::Warning),
-        ("error", LogLevel::Error),
-        ("critical", LogLevel::Critical),
-    ];
-    one_of(text, "a log level", &all)
-}
-
-pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
-    let all = [("logfmt", LogFormat::Logfmt), ("json", LogFormat::Json)];
-    one_of(text, "a format of the log", &all)
-}
-
-/// Whether no prompts are offered.
-pub(super) fn prompt(text: &str) -> Result<bool, String> {
-    one_of(
-        text,
-        "a choice of prompts",
-        &[("all", false), ("none", true)],
-    )
+/// The place of the choice that is called so, in upper or lower case.
+pub(super) fn choice(text: &str, choices: &[&str]) -> Result<usize, String> {
+    let mut names = choices.iter();
+    let found = names.position(|name| name.eq_ignore_ascii_case(text));
+    let refused = || format!("is none of the choices; give {}", either(choices));
+    found.ok_or_else(|| wrong(text, refused()))
 }
 
 /// The address of a proxy.
@@ -245,8 +209,7 @@ pub(super) fn server_url(text: &str) -> Result<String, String> {
                 .to_owned(),
         );
     }
-    let url = url::base_url(text)
-        .map_err(|reason| reason.replace("; give something like http://127.0.0.1:8080", ""))?;
+    let url = url::base_url(text)?;
     match url
         .split_once("://")
         .is_some_and(|(_, rest)| rest.contains('/'))
@@ -482,14 +445,14 @@ pub(super) fn client(
 ) -> Result<&'static McpClient, ExitReason> {
     let word = word.filter(|word| !word.as_ref().is_empty());
     let word = word.ok_or_else(|| {
-        let names = NAMES.join(", ");
+        let names = clients::names().join(", ");
         ExitReason::usage(format!("{flag} needs a client; add one of {names}"))
     })?;
     let word = word.as_ref().to_string_lossy();
     let found = CLIENTS.iter().find(|client| client.name == word);
     found.ok_or_else(|| {
         let what = (&*word, "is not a client we know");
-        unknown(flag, what, "give one of", NAMES)
+        unknown(flag, what, "give one of", clients::names())
     })
 }
 

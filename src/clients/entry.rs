@@ -76,36 +76,33 @@ impl McpClient {
 
     /// For Goose's `config.yaml`.
     fn yaml(&self, program: &str, launch: &Launch) -> String {
-        let about = quoted("Finds and runs Fabric's patterns");
-        let own = match launch {
+        let timeout = self.limit;
+        match launch {
             Launch::Url { url, .. } => format!(
-                "    type: streamable_http\n    uri: {}\n    description: {about}\n    env_keys: [{}]\n    headers:\n      \
-                 Authorization: {}\n",
-                quoted(url),
-                quoted(AUTH_TOKEN),
-                quoted(&self.authorization())
+                include_str!("goose-url.yaml"),
+                timeout = timeout,
+                url = quoted(url),
+                token = quoted(AUTH_TOKEN),
+                authorization = quoted(&self.authorization()),
             ),
             Launch::Program { args, env, key } => {
                 let (forwarded, variables) = forwarded(env, *key);
-                let variables = variables
+                let lines = variables
                     .iter()
                     .map(|(name, value)| format!("\n      {name}: {}", quoted(value)));
-                let mut variables: String = variables.collect();
-                if variables.is_empty() {
-                    variables.push_str(" {}");
-                }
                 format!(
-                    "    type: stdio\n    cmd: {}\n    args: {}\n    description: {about}\n    env_keys: {forwarded}\n    \
-                     envs:{variables}\n",
-                    quoted(program),
-                    list(args)
+                    include_str!("goose.yaml"),
+                    timeout = timeout,
+                    program = quoted(program),
+                    args = list(args),
+                    forwarded = forwarded,
+                    variables = match variables.is_empty() {
+                        true => " {}".to_owned(),
+                        false => lines.collect(),
+                    },
                 )
             }
-        };
-        let timeout = self.limit;
-        format!(
-            "extensions:\n  {NAME}:\n    enabled: true\n    name: {NAME}\n    timeout: {timeout}\n{own}"
-        )
+        }
     }
 
     /// The command that adds the server, in one line for the shell of `system`.

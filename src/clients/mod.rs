@@ -109,6 +109,14 @@ const USUAL: McpClient = McpClient {
     then: "",
 };
 
+/// Those whose entries tell how to connect, in the names of Claude Code.
+const TYPED: McpClient = McpClient {
+    program: Some(("type", "stdio")),
+    http: Some(("http", "url")),
+    sse: Some(("sse", "url")),
+    ..USUAL
+};
+
 pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "claude-desktop",
@@ -123,9 +131,6 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "claude-code",
         title: "Claude Code",
         file: [(Base::Project, ".mcp.json"); 2],
-        program: Some(("type", "stdio")),
-        http: Some(("http", "url")),
-        sse: Some(("sse", "url")),
         reference: OF_SHELL,
         start: "claude",
         commands: Some([
@@ -137,23 +142,20 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         // cancel after 60 s, which costs more than one call too many.
         limit_words: "30 min of silence, its desktop app 60 s",
         then: "start claude in this folder, approve the server there, and see it with /mcp",
-        ..USUAL
+        ..TYPED
     },
     McpClient {
         name: "vscode",
         title: "VS Code",
         format: Format::Json("servers"),
         file: [(Base::Settings, "Code/User/mcp.json"); 2],
-        program: Some(("type", "stdio")),
-        http: Some(("http", "url")),
-        sse: Some(("sse", "url")),
         reference: OF_ENV,
         start: "code .",
         commands: Some(["code --add-mcp JSON"; 2]),
         limit: 300,
         limit_words: "5 min, newer versions never",
         then: "run \"MCP: List Servers\" in VS Code and start it there",
-        ..USUAL
+        ..TYPED
     },
     McpClient {
         name: "cursor",
@@ -207,10 +209,9 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "continue",
         title: "Continue",
         file: [(Base::Home, ".continue/mcpServers/fabric.json"); 2],
-        http: Some(("http", "url")),
-        sse: Some(("sse", "url")),
+        program: None,
         then: "see it in Continue's agent mode, under tools",
-        ..USUAL
+        ..TYPED
     },
     McpClient {
         name: "codex",
@@ -280,8 +281,6 @@ pub(crate) const CLIENTS: &[McpClient] = &[
             "mcp-config.json",
         ); 2],
         program: Some(("type", "local")),
-        http: Some(("http", "url")),
-        sse: Some(("sse", "url")),
         reference: OF_SHELL,
         start: "copilot",
         commands: Some([
@@ -291,7 +290,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         limit: 30,
         limit_words: "30 s, timeout in its entry",
         then: "start copilot, and see it with /mcp",
-        ..USUAL
+        ..TYPED
     },
     McpClient {
         name: "opencode",
@@ -366,15 +365,9 @@ pub(crate) const CLIENTS: &[McpClient] = &[
 ];
 
 /// The name of every client.
-pub(crate) const NAMES: [&str; CLIENTS.len()] = {
-    let mut names = [""; CLIENTS.len()];
-    let mut at = 0;
-    while at < names.len() {
-        names[at] = CLIENTS[at].name;
-        at += 1;
-    }
-    names
-};
+pub(crate) fn names() -> Vec<&'static str> {
+    CLIENTS.iter().map(|client| client.name).collect()
+}
 
 /// How a client reaches the server.
 #[derive(Clone, Debug, PartialEq, Eq)]

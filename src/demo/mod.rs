@@ -6,14 +6,13 @@
 
 mod folders;
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::account::Accounts;
@@ -38,84 +37,34 @@ const VENDOR: &str = "Demo";
 /// Pause between two words of [`DRY_RUN`].
 const WORD_PAUSE: Duration = Duration::from_millis(15);
 
+/// A pattern whose file is called after it.
+macro_rules! pattern {
+    ($name:literal) => {
+        ($name, include_str!(concat!("patterns/", $name, ".md")))
+    };
+}
+
 const PATTERNS: [(&str, &str); 8] = [
-    ("create_diagram", include_str!("patterns/create_diagram.md")),
-    ("explain_code", include_str!("patterns/explain_code.md")),
-    (
-        "extract_action_items",
-        include_str!("patterns/extract_action_items.md"),
-    ),
-    (
-        "improve_writing",
-        include_str!("patterns/improve_writing.md"),
-    ),
-    ("review_design", include_str!("patterns/review_design.md")),
-    ("summarize", include_str!("patterns/summarize.md")),
-    ("translate", include_str!("patterns/translate.md")),
-    (
-        "write_commit_message",
-        include_str!("patterns/write_commit_message.md"),
-    ),
+    pattern!("create_diagram"),
+    pattern!("explain_code"),
+    pattern!("extract_action_items"),
+    pattern!("improve_writing"),
+    pattern!("review_design"),
+    pattern!("summarize"),
+    pattern!("translate"),
+    pattern!("write_commit_message"),
 ];
 
-/// Names, descriptions and prompts.
-const STRATEGIES: [[&str; 3]; 3] = [
-    [
-        "cot",
-        "Reason in steps before answering",
-        "Work through the task in small steps, each building on the one before, and only then give the result.",
-    ],
-    [
-        "self-refine",
-        "Draft, criticise, improve",
-        "Write a first version, list its weaknesses to yourself, and give only the version that mends them.",
-    ],
-    [
-        "tot",
-        "Compare several lines of thought",
-        "Sketch three different ways to approach the task, judge each, and follow the best to its end.",
-    ],
-];
-
-/// Contexts by name.
-const CONTEXTS: [(&str, &str); 1] = [(
+/// The response of `/strategies`.
+const STRATEGIES: &str = include_str!("strategies.json");
+/// The response of `/config`, with made-up keys. Empty means not set.
+const CONFIG: &str = include_str!("config.json");
+/// The only transcript, for every video: a line is a time in brackets and a sentence.
+const TRANSCRIPT: &str = include_str!("transcript.txt");
+/// The name of the only context, and its text.
+const CONTEXT: [&str; 2] = [
     "plain_english",
     "Write plain English for readers who are not native speakers.",
-)];
-
-/// Times and lines of the demo's only transcript, returned for every video.
-const TRANSCRIPT: [(&str, &str); 4] = [
-    (
-        "00:00:00",
-        "Welcome. Our team ships every Friday, and last Friday it went wrong.",
-    ),
-    (
-        "00:00:07",
-        "The cache was down for nine minutes, and every page that needs it failed.",
-    ),
-    (
-        "00:00:15",
-        "We agreed on two things: requests to the cache are tried twice, then the database is asked.",
-    ),
-    (
-        "00:00:24",
-        "Mara builds that by Wednesday, and Tom writes the test that takes the cache away.",
-    ),
-];
-
-/// The response of `/config`, with made-up keys. Empty means not set.
-const CONFIG: [(&str, &str); 11] = [
-    ("anthropic", "demo-key-that-opens-nothing-0001"),
-    ("deepseek", ""),
-    ("gemini", ""),
-    ("grokai", ""),
-    ("groq", ""),
-    ("lmstudio", "http://127.0.0.1:1234/v1"),
-    ("mistral", ""),
-    ("ollama", "http://127.0.0.1:11434"),
-    ("openai", "demo-key-that-opens-nothing-0002"),
-    ("openrouter", ""),
-    ("silicon", ""),
 ];
 
 /// The running demo; dropping it stops the server.
@@ -196,13 +145,16 @@ fn not_found(name: &str) -> String {
 fn render(name: &str, text: &str, asked: &Value, input: &str) -> Result<String, Error> {
     let given = asked["variables"].as_object().into_iter().flatten();
     let texts = given.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
-    let mut variables = BTreeMap::new();
-    variables.extend(texts);
-    template::rendered(name, text, &variables, input)
+    template::rendered(name, text, &texts.collect(), input)
 }
 
 fn encoded(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("our types have string keys only")
+}
+
+/// A file of this program.
+fn included<T: DeserializeOwned>(json: &str) -> T {
+    serde_json::from_str(json).expect("a test asks for each")
 }
 
 /// What the demo has.
@@ -219,20 +171,9 @@ impl Library for Included {
     }
 
     fn strategies(&self) -> Vec<Strategy> {
-        let strategies = STRATEGIES.map(|texts| {
-            let [name, description, prompt] = texts.map(str::to_owned);
-            Strategy {
-                name,
-                description,
-                prompt,
-            }
-        });
-        strategies.into()
+        included(STRATEGIES)
     }
 }
-
-/// One element of a run's `prompts`.
-struct DemoPrompt<'a>(&'a Value);
 
 struct Routes;
 
@@ -258,10 +199,8 @@ impl Handler for Routes {
                     &json!({"models": [DRY_RUN, INSTANT], "vendors": {VENDOR: [DRY_RUN, INSTANT]}}),
                 );
             }
-            (Method::Get, ["config"]) => json(exchange, 200, &BTreeMap::from(CONFIG)),
-            (Method::Get, ["contexts", "names"]) => {
-                json(exchange, 200, &CONTEXTS.map(|(name, _)| name))
-            }
+            (Method::Get, ["config"]) => json(exchange, 200, &included::<Value>(CONFIG)),
+            (Method::Get, ["contexts", "names"]) => json(exchange, 200, &[CONTEXT[0]]),
             (Method::Get, ["sessions", "names"]) => json(exchange, 200, &[(); 0]),
             (Method::Post, ["chat"]) => chat(exchange),
             (Method::Post, ["youtube", "transcript"]) => transcript(exchange),
@@ -306,9 +245,12 @@ fn chat(mut exchange: Exchange<'_>) {
     ]);
     let mut send = |event: Value| stream.event(&[event.to_string().as_bytes()]);
     for prompt in chat["prompts"].as_array().into_iter().flatten() {
-        let prompt = DemoPrompt(prompt);
-        let sent = match prompt.text(field(&chat, "language")) {
-            Ok(text) => answer(&text, prompt.pause(), &mut send),
+        let pause = match field(prompt, "model").eq_ignore_ascii_case(INSTANT) {
+            true => Duration::ZERO,
+            false => WORD_PAUSE,
+        };
+        let sent = match prompt_text(prompt, field(&chat, "language")) {
+            Ok(text) => answer(&text, pause, &mut send),
             Err(message) => {
                 let content = format!("Error: {message}");
                 send(json!({"type": "error", "format": "plain", "content": content}))
@@ -331,10 +273,14 @@ fn transcript(mut exchange: Exchange<'_>) {
         return bad_request(exchange, "invalid request");
     };
     let text = match asked["timestamps"] == true {
-        true => TRANSCRIPT
-            .map(|(time, line)| format!("[{time}] {line}"))
-            .join("\n"),
-        false => TRANSCRIPT.map(|(_, line)| line).join(" "),
+        true => TRANSCRIPT.trim_end().to_owned(),
+        false => {
+            let sentences = TRANSCRIPT.lines().filter_map(|line| line.split_once("] "));
+            sentences
+                .map(|(_, text)| text)
+                .collect::<Vec<_>>()
+                .join(" ")
+        }
     };
     let (title, description) = (
         "What broke on Friday",
@@ -375,82 +321,66 @@ fn answer(
     send(json!({"type": "usage", "usage": usage}))
 }
 
-impl<'a> DemoPrompt<'a> {
-    fn field(&self, name: &str) -> &'a str {
-        field(self.0, name)
+/// What a model would be sent: strategy, context, pattern with input, and the language to answer in. Errors have Fabric's
+/// wording.
+fn prompt_text(prompt: &Value, language: &str) -> Result<String, String> {
+    let [vendor, model, context, strategy, input, pattern] = [
+        "vendor",
+        "model",
+        "contextName",
+        "strategyName",
+        "userInput",
+        "patternName",
+    ]
+    .map(|name| field(prompt, name));
+    let is_one_of = |known: &[&str], name| known.iter().any(|one| one.eq_ignore_ascii_case(name));
+    if !is_one_of(&["", VENDOR], vendor) {
+        let model = if model.is_empty() { DRY_RUN } else { model };
+        return Err(format!("model {model} not available for vendor {vendor}"));
     }
-
-    fn pause(&self) -> Duration {
-        if self.field("model").eq_ignore_ascii_case(INSTANT) {
-            Duration::ZERO
-        } else {
-            WORD_PAUSE
-        }
+    if !is_one_of(&["", DRY_RUN, INSTANT], model) {
+        let defaults = format!("Default Model = {DRY_RUN}\n Default Vendor = {VENDOR}.");
+        return Err(format!(
+            " Requested Model = {model}\n {defaults}\n\ncould not find vendor"
+        ));
     }
-
-    /// The prompt: strategy, context, pattern with input, and the language to answer in. Errors have Fabric's wording.
-    fn text(&self, language: &str) -> Result<String, String> {
-        let (vendor, model) = (self.field("vendor"), self.field("model"));
-        let is_one_of =
-            |known: &[&str], name| known.iter().any(|one| one.eq_ignore_ascii_case(name));
-        if !is_one_of(&["", VENDOR], vendor) {
-            let model = if model.is_empty() { DRY_RUN } else { model };
-            return Err(format!("model {model} not available for vendor {vendor}"));
-        }
-        if !is_one_of(&["", DRY_RUN, INSTANT], model) {
-            let defaults = format!("Default Model = {DRY_RUN}\n Default Vendor = {VENDOR}.");
+    let context = match context {
+        "" => "",
+        name if name == CONTEXT[0] => CONTEXT[1],
+        name => {
             return Err(format!(
-                " Requested Model = {model}\n {defaults}\n\ncould not find vendor"
+                "could not find context {name}: could not load {name}"
             ));
         }
-        let (context, strategy, input) = (
-            self.field("contextName"),
-            self.field("strategyName"),
-            self.field("userInput"),
-        );
-        let context = match CONTEXTS.iter().find(|(name, _)| *name == context) {
-            Some((_, text)) => text,
-            None if context.is_empty() => "",
-            None => {
-                return Err(format!(
-                    "could not find context {context}: could not load {context}"
-                ));
-            }
-        };
-        let pattern = match self.field("patternName") {
-            "" => input.to_owned(),
-            name => Included
-                .pattern(name)
-                .ok_or_else(|| not_found(name))
-                .and_then(|(text, _)| render(name, &text, self.0, input).map_err(|e| e.detail))
-                .map_err(|e| format!("could not get pattern {name}: {e}"))?,
-        };
-        let strategy = match STRATEGIES.iter().find(|[name, ..]| *name == strategy) {
-            Some([_, _, prompt]) => prompt,
-            None if strategy.is_empty() => "",
-            None => {
-                return Err(format!(
-                    "could not load strategy {strategy}: strategy {strategy} not found"
-                ));
-            }
-        };
-        let sections = [strategy, context, &pattern].map(str::trim);
-        let mut text = sections
-            .into_iter()
-            .filter(|section| !section.is_empty())
-            .collect::<Vec<_>>()
-            .join("\n");
-        if !["", "en"].contains(&language) {
-            let _ = write!(
-                text,
-                "\n\nIMPORTANT: Give the whole answer in this language: {language}"
-            );
+    };
+    let pattern = match pattern {
+        "" => input.to_owned(),
+        name => Included
+            .pattern(name)
+            .ok_or_else(|| not_found(name))
+            .and_then(|(text, _)| render(name, &text, prompt, input).map_err(|e| e.detail))
+            .map_err(|e| format!("could not get pattern {name}: {e}"))?,
+    };
+    let mut strategies = Included.strategies().into_iter();
+    let strategy = match strategies.find(|known| known.name == strategy) {
+        None if !strategy.is_empty() => {
+            return Err(format!(
+                "could not load strategy {strategy}: strategy {strategy} not found"
+            ));
         }
-        if text.is_empty() {
-            Err("no session, pattern or user messages provided".to_owned())
-        } else {
-            Ok(text)
-        }
+        found => found.unwrap_or_default().prompt,
+    };
+    let sections = [&strategy, context, &pattern].map(str::trim);
+    let sections = sections.into_iter().filter(|section| !section.is_empty());
+    let mut text = sections.collect::<Vec<_>>().join("\n");
+    if !["", "en"].contains(&language) {
+        text.push_str(&format!(
+            "\n\nIMPORTANT: Give the whole answer in this language: {language}"
+        ));
+    }
+    match text.is_empty() {
+        true => Err("no session, pattern or user messages provided".to_owned()),
+        false => Ok(text),
     }
 }
 
@@ -572,8 +502,8 @@ GET / => 404 404 page not found
             .filter_map(|event| event["content"].as_str().map(str::to_owned))
             .collect();
         let order = [
-            STRATEGIES[0][2],
-            CONTEXTS[0].1,
+            "Work through the task in small steps",
+            CONTEXT[1],
             "# IDENTITY and PURPOSE",
             "into fr only",
             "Hallo {{x}}",

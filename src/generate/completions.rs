@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::filled;
 use crate::cli::flags::{FLAGS, Flag};
 use crate::cli::topics::topic_names;
-use crate::clients::NAMES;
+use crate::clients;
 
 /// For bash 3.2 and later, with or without the package bash-completion.
 pub(super) fn bash() -> String {
@@ -24,7 +24,7 @@ pub(super) fn bash() -> String {
         include_str!("complete.bash"),
         &[
             ("@CASES@", &cases),
-            ("@CLIENTS@", &NAMES.join(" ")),
+            ("@CLIENTS@", &clients::names().join(" ")),
             ("@TOPICS@", &topic_names(" ")),
             ("@FLAGS@", &words.join(" ")),
         ],
@@ -43,7 +43,7 @@ pub(super) fn zsh() -> String {
         include_str!("complete.zsh"),
         &[
             ("@SPECS@", &specs),
-            ("@CLIENTS@", &NAMES.join(" ")),
+            ("@CLIENTS@", &clients::names().join(" ")),
             ("@TOPICS@", &topic_names(" ")),
         ],
     )
@@ -55,7 +55,7 @@ fn zsh_specs(flag: &Flag) -> Vec<String> {
         help = help.replace(special, &format!("\\{special}"));
     }
     let repeat = if flag.is_repeated() { "*" } else { "" };
-    let (equals, value) = match (flag.placeholder(), flag.values()) {
+    let (equals, value) = match (flag.placeholder, flag.values().as_slice()) {
         ("", _) => ("", String::new()),
         (name, []) => ("=", format!(":{name}: ")),
         (name, values) => ("=", format!(":{name}:({})", values.join(" "))),
@@ -89,7 +89,7 @@ pub(super) fn fish() -> String {
     for (condition, words) in [
         (
             "__fish_seen_subcommand_from client-config client-command",
-            NAMES.join(" "),
+            clients::names().join(" "),
         ),
         ("__fish_contains_opt -s h help", topic_names(" ")),
     ] {

@@ -136,7 +136,7 @@ impl Page {
         let names = names.map(|name| format!("\\fB{}\\fR", escaped(&name)));
         let mut tag = names.collect::<Vec<_>>().join(", ");
         if flag.takes_value() {
-            let _ = write!(tag, " \\fI{}\\fR", escaped(flag.placeholder()));
+            let _ = write!(tag, " \\fI{}\\fR", escaped(flag.placeholder));
         }
         self.raw(".TP");
         self.raw(&tag);

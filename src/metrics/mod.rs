@@ -282,18 +282,13 @@ pub(crate) fn text() -> String {
     if let Some(prices) = PRICES.get() {
         write_cost(&TOKENS, prices, &mut out);
     }
-    let started = (
-        "process_start_time_seconds",
-        "gauge",
-        "When it started, in seconds since 1970.",
-        time::started().to_string(),
+    let started = time::started();
+    let _ = write!(
+        out.0,
+        "# HELP process_start_time_seconds When it started, in seconds since 1970.\n\
+         # TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {started}\n"
     );
-    for (name, kind, help, value) in process::metrics().into_iter().chain([started]) {
-        let _ = write!(
-            out.0,
-            "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n"
-        );
-    }
+    out.0.push_str(&process::metrics().unwrap_or_default());
     out.0
 }
 

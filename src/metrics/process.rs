@@ -1,97 +1,46 @@
 //! Process metrics from `/proc`, under the names of Prometheus' own client libraries.
 
 use std::fs;
-use std::io;
 
 /// Clock ticks per second: Linux uses this unit towards programs on every architecture.
-const TICKS: u64 = 100;
+const TICKS: f64 = 100.0;
 
-/// Metrics of the process: name, type, help and value. Nothing where there is no `/proc`.
-pub(super) fn metrics() -> Vec<(&'static str, &'static str, &'static str, String)> {
-    let (Ok(stat), Ok(status), Ok(limits)) = (read("stat"), read("status"), read("limits")) else {
-        return Vec::new();
-    };
-    let mut all = of(&stat, &status, &limits);
+/// Metrics of the process in the text format. `None` where there is no `/proc`.
+pub(super) fn metrics() -> Option<String> {
+    let read = |name| fs::read_to_string(format!("/proc/self/{name}")).ok();
     // Without the one that lists the folder.
-    if let Ok(files) = fs::read_dir("/proc/self/fd") {
-        all.push((
-            "process_open_fds",
-            "gauge",
-            "Open files.",
-            files.count().saturating_sub(1).to_string(),
-        ));
-    }
-    all
+    let open_files = fs::read_dir("/proc/self/fd")
+        .ok()?
+        .count()
+        .saturating_sub(1);
+    of(
+        &read("stat")?,
+        &read("status")?,
+        &read("limits")?,
+        open_files,
+    )
 }
 
-fn read(name: &str) -> io::Result<String> {
-    fs::read_to_string(format!("/proc/self/{name}"))
-}
-
-fn of(
-    stat: &str,
-    status: &str,
-    limits: &str,
-) -> Vec<(&'static str, &'static str, &'static str, String)> {
+fn of(stat: &str, status: &str, limits: &str, open_files: usize) -> Option<String> {
     // The program's name may hold blanks and brackets.
-    let fields: Vec<&str> = stat
-        .rsplit_once(')')
-        .map_or("", |(_, rest)| rest)
-        .split_ascii_whitespace()
-        .collect();
-    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
-    let line = |name: &str| {
-        status
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.split_ascii_whitespace().next())
+    let (_, fields) = stat.rsplit_once(')')?;
+    let times = fields.split_ascii_whitespace().skip(11).take(2);
+    let ticks: u64 = times.flat_map(str::parse::<u64>).sum();
+    let value = |text: &str, name: &str| {
+        let mut lines = text.lines();
+        let rest = lines.find_map(|line| line.strip_prefix(name))?;
+        rest.split_ascii_whitespace().next().map(str::to_owned)
     };
-    let bytes = |name: &str| {
-        line(name)
-            .and_then(|kib| kib.parse::<u64>().ok())
-            .map(|kib| (kib << 10).to_string())
-    };
-    let most = limits.lines().find_map(|line| {
-        line.strip_prefix("Max open files")?
-            .split_ascii_whitespace()
-            .next()
-    });
-    let cpu = ticks(11).zip(ticks(12)).map(|(user, system)| user + system);
-    let cpu = cpu.map(|ticks| format!("{}.{:02}", ticks / TICKS, ticks % TICKS));
-    [
-        (
-            "process_cpu_seconds_total",
-            "counter",
-            "Time of the processor, in seconds.",
-            cpu,
-        ),
-        (
-            "process_resident_memory_bytes",
-            "gauge",
-            "Memory in use.",
-            bytes("VmRSS:"),
-        ),
-        (
-            "process_virtual_memory_bytes",
-            "gauge",
-            "Addresses in use.",
-            bytes("VmSize:"),
-        ),
-        (
-            "process_threads",
-            "gauge",
-            "Threads.",
-            line("Threads:").map(str::to_owned),
-        ),
-        (
-            "process_max_fds",
-            "gauge",
-            "Most files that may be open.",
-            most.map(|n| n.replace("unlimited", "+Inf")),
-        ),
-    ]
-    .into_iter()
-    .filter_map(|(name, kind, help, value)| Some((name, kind, help, value?)))
-    .collect()
+    let bytes = |name: &str| Some(value(status, name)?.parse::<u64>().ok()? << 10);
+    Some(format!(
+        include_str!("process.txt"),
+        cpu = ticks as f64 / TICKS,
+        resident = bytes("VmRSS:")?,
+        addresses = bytes("VmSize:")?,
+        threads = value(status, "Threads:")?,
+        max_files = value(limits, "Max open files")?.replace("unlimited", "+Inf"),
+        open_files = open_files,
+    ))
 }
 
 #[cfg(test)]
@@ -103,18 +52,17 @@ mod tests {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 250 75 0 0 20 0 9 0 100 1 2";
         let status = "Name:\ta\nVmSize:\t   20 kB\nVmRSS:\t    3 kB\nThreads:\t9\n";
         let limits = "Limit   Soft Limit  Hard Limit  Units\nMax open files            1024   4096   files\n";
-        let all: Vec<_> = of(stat, status, limits)
-            .into_iter()
-            .map(|(name, _, _, value)| (name, value))
-            .collect();
+        let text = of(stat, status, limits, 7).unwrap();
+        let samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let expected = [
-            ("process_cpu_seconds_total", "3.25"),
-            ("process_resident_memory_bytes", "3072"),
-            ("process_virtual_memory_bytes", "20480"),
-            ("process_threads", "9"),
-            ("process_max_fds", "1024"),
+            "process_cpu_seconds_total 3.25",
+            "process_resident_memory_bytes 3072",
+            "process_virtual_memory_bytes 20480",
+            "process_threads 9",
+            "process_max_fds 1024",
+            "process_open_fds 7",
         ];
-        assert_eq!(all, expected.map(|(name, value)| (name, value.to_owned())));
-        assert_eq!(of("", "", ""), []);
+        assert_eq!(samples, expected);
+        assert_eq!(of("", "", "", 0), None);
     }
 }

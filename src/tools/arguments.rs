@@ -14,7 +14,7 @@ use std::fmt;
 use crate::config::{MAX_STRING, MAX_VARIABLES};
 use crate::fabric::{Error, Name, names};
 use crate::protocol::Node;
-use crate::text::{either, meant, shown};
+use crate::text::{closest, either, shown};
 
 use super::refused;
 
@@ -355,7 +355,10 @@ impl<'a> Arguments<'a> {
         };
         let (path, tool) = (self.path(&shown(name, 64)), self.tool);
         let known: Vec<&str> = self.asked.iter().map(|argument| argument.name).collect();
-        let hint = match (meant(name, &known).as_slice(), self.refusal) {
+        let hint = match (
+            closest(name, known.iter().copied()).as_slice(),
+            self.refusal,
+        ) {
             ([], Some(refusal)) => return Err(refusal),
             ([], None) if known.is_empty() => ": it takes none.".to_owned(),
             ([], None) => format!(": it takes {}.", known.join(", ")),

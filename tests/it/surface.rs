@@ -163,7 +163,7 @@ fn unknown_names_fail_at_the_start() {
         ),
         (
             "--prompt nine",
-            "--prompt: \"nine\" is not a choice of prompts; give all or none",
+            "--prompt: \"nine\" is none of the choices; give all or none",
         ),
     ] {
         let finished = Program::new([]).flags(flags).run(DEADLINE);

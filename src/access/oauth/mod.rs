@@ -44,8 +44,6 @@ const BAD: Duration = Duration::from_secs(5);
 const ODD: Duration = Duration::from_secs(1);
 /// Longest exchange with the issuer.
 const EXCHANGE: Duration = Duration::from_secs(10);
-/// Longest [`OAuth::probe`]: four exchanges.
-pub(crate) const LONGEST_PROBE: Duration = Duration::from_secs(40);
 /// How long what has begun goes on while the issuer cannot confirm its token: one check may fail.
 const UNCONFIRMED: Duration = Duration::from_secs(120);
 /// Waits between tries to reach the issuer: the first, and the longest they double to.

@@ -25,9 +25,9 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --API_KEY=hunter2 => --API_KEY is refused, because every user of this machine can read a command line;
     set the variable FABRIC_API_KEY instead
 --host http://joe:hunter2@x => --host: "…@x" is a URL; give an address or name alone, such as 127.0.0.1
---transport streamable => --transport: "streamable" is not a transport; give stdio, http or sse
---log-level loud => --log-level: "loud" is not a log level;
-    give debug, info, warning, error or critical
+--transport streamable => --transport: "streamable" is none of the choices; give stdio, http or sse
+--log-level loud => --log-level: "loud" is none of the choices;
+    give debug, info, warning, error, critical or warn
 --port 65536 => --port: "65536" is not a port; give a number from 0 to 65535
 --port +1 => --port: "+1" is not a port; give a number from 0 to 65535
 --host= => --host: "" is not an address or name; give something like 127.0.0.1
@@ -43,7 +43,8 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --state-dir %S/x => --state-dir: "%S/x" has a %, which only a unit of systemd replaces;
     give the folder's own path
 --fabric-url localhost:8080 => --fabric-url: the URL has no scheme; did you mean http://localhost:8080?
---fabric-url= => --fabric-url: the URL is empty; give something like http://127.0.0.1:8080
+--fabric-url= => --fabric-url: the URL must begin with http:// or https://, as in
+    http://127.0.0.1:8080
 --run-timeout 0 => --run-timeout: "0" is not a time; give seconds from 0.001 to 604800, such as 30 or 0.5
 --run-timeout 604800.1 => --run-timeout: "604800.1" is not a time;
     give seconds from 0.001 to 604800, such as 30 or 0.5
@@ -103,7 +104,7 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 #[test]
 fn wrong_flags_are_reported_in_one_line() {
     let text = MISTAKES.replace("\n    ", " ");
-    let text = text.replace("CLIENTS", &NAMES.join(", "));
+    let text = text.replace("CLIENTS", &clients::names().join(", "));
     for case in text.trim().lines() {
         let (args, message) = case.split_once(" => ").expect("arguments and a message");
         let error = error_with(args, &[]);

@@ -2,7 +2,7 @@
 
 use super::flags::{FLAGS, VARIABLES};
 use super::*;
-use crate::clients::NAMES;
+use crate::clients;
 use crate::config::{LogLevel, Transport};
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ fn each_choice_in_the_table_is_taken() {
             parse_with(&format!("--{} {choice}", flag.long), &[]).unwrap();
         }
     }
-    for client in NAMES {
+    for client in clients::names() {
         parse_with(&format!("--generate client-config {client}"), &[]).unwrap();
         parse_with(&format!("--generate client-command {client}"), &[]).unwrap();
     }
@@ -117,7 +117,7 @@ fn flags_and_variables_say_the_same_and_flags_win() {
         if together.contains(&flag.long) {
             continue;
         }
-        let (value, other) = match flag.placeholder() {
+        let (value, other) = match flag.placeholder {
             "" => ("true", "false"),
             "TRANSPORT" => ("sse", "http"),
             "ADDRESS" if flag.long == "trusted-proxy" => ("10.0.0.1", "::1"),

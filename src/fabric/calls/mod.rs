@@ -403,9 +403,9 @@ pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
         return Error::of(Kind::PatternNotFound, Cause::NoPatterns, &[]);
     }
     let wanted = name.as_str();
-    let meant = names::closest(wanted, names).into_iter();
+    let meant = text::closest(wanted, names.iter()).into_iter();
     let meant: Vec<&str> = meant
-        .filter(|known| names::is_misspelled(wanted, known))
+        .filter(|known| text::is_misspelled(wanted, known))
         .collect();
     let all = "fabric_list_patterns has them all.";
     let hint = if meant.is_empty() {
