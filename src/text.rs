@@ -167,14 +167,20 @@ pub(crate) fn hint<'a>(
     }
 }
 
+/// Letters and digits of a name, in lower case.
+fn plain(name: &str) -> String {
+    let alphanumeric = name.chars().filter(|c| c.is_alphanumeric());
+    alphanumeric.flat_map(char::to_lowercase).collect()
+}
+
 /// The candidates, [`MOST_MEANT`] at most, that have `wanted` in them (of 3 characters at least, whatever its case and
-/// punctuation) or begin it; else the one that it is most likely a typing error for.
+/// punctuation) or begin it; else the one that it is most likely a typing error for. One that differs in case and
+/// punctuation alone is the only result.
 pub(crate) fn meant<'a>(wanted: &str, candidates: &[&'a str]) -> Vec<&'a str> {
-    let plain = |name: &str| {
-        name.replace(|c: char| !c.is_alphanumeric(), "")
-            .to_lowercase()
-    };
     let word = plain(wanted);
+    if let Some(same) = candidates.iter().find(|name| plain(name) == word) {
+        return vec![same];
+    }
     let has = |name: &str| name.contains(&word) || word.starts_with(name);
     let found = candidates.iter().copied().filter(|name| has(&plain(name)));
     let found: Vec<&str> = found.collect();
@@ -186,24 +192,27 @@ pub(crate) fn meant<'a>(wanted: &str, candidates: &[&'a str]) -> Vec<&'a str> {
     }
 }
 
-/// The candidate that `wanted` is most likely a typing error for: the edit distance is at most a third of its length, and
-/// at most 3.
+/// The candidate that `wanted` is most likely a typing error for, whatever its case and punctuation: the edit distance is
+/// at most a third of its length, and at most 3.
 pub(crate) fn closest<'a>(
     wanted: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    let wanted: Vec<char> = wanted.chars().take(MAX_NAME).collect();
-    candidates
-        .into_iter()
-        .map(|candidate| {
-            (
-                edit_distance(&wanted, &candidate.chars().collect::<Vec<_>>()),
-                candidate,
-            )
-        })
-        .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).min(3))
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
+    // Longer names are invalid; the bound limits the work for a hostile list.
+    let letters = |name: &str| {
+        plain(prefix(name, 4 * MAX_NAME))
+            .chars()
+            .take(MAX_NAME)
+            .collect::<Vec<_>>()
+    };
+    let wanted = letters(wanted);
+    let near = |candidate: &'a str| {
+        let letters = letters(candidate);
+        let distance = edit_distance(&wanted, &letters);
+        (distance <= (letters.len() / 3).min(3)).then_some((distance, candidate))
+    };
+    let found = candidates.into_iter().filter_map(near);
+    Some(found.min_by_key(|(distance, _)| *distance)?.1)
 }
 
 /// The edit distance between two texts: insertions, deletions, substitutions and swaps of neighbours (optimal string
@@ -347,7 +356,11 @@ mod tests {
         assert_eq!(hint("vscodd", names, "give"), "did you mean vscode?");
         assert_eq!(hint("emacs", ["a", "b"], "give one of"), "give one of a, b");
         assert_eq!(either(&["a", "b", "c"]), "a, b or c");
-        for (wanted, found) in [("prot", Some("port")), ("allowed", None), ("PORT", None)] {
+        for (wanted, found) in [
+            ("prot", Some("port")),
+            ("allowed", None),
+            ("P-ROT", Some("port")),
+        ] {
             assert_eq!(closest(wanted, ["port", "allow"]), found, "{wanted}");
         }
     }

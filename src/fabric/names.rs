@@ -192,10 +192,10 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
 
 /// "Did you mean" suggestions for an unknown name, as a sentence after a space; empty if nothing is similar.
 pub(crate) fn did_you_mean(wanted: &str, names: &Names) -> String {
-    let found = closest(wanted, names);
-    match found.is_empty() {
-        true => String::new(),
-        false => format!(" Did you mean {}?", in_quotes(found, "or")),
+    let known: Vec<&str> = names.iter().collect();
+    match text::meant(wanted, &known) {
+        found if found.is_empty() => String::new(),
+        found => format!(" Did you mean {}?", in_quotes(found, "or")),
     }
 }
 
@@ -208,61 +208,6 @@ pub(crate) fn in_quotes<'a>(names: impl IntoIterator<Item = &'a str>, word: &str
         true => last,
         false => format!("{} {word} {last}", names.join(", ")),
     }
-}
-
-/// Whether a name is another but for a typing error: one or two edits. Case and separators are ignored.
-pub(crate) fn is_misspelled(name: &str, other: &str) -> bool {
-    let (name, other) = (folded(name), folded(other));
-    text::edit_distance(&name, &other) <= (name.len() / 3).min(2)
-}
-
-/// The names closest to `wanted`, best first, at most three: within a few edits, or one contains the other. Case and
-/// the separators `_`, `-` and space are ignored. A name that differs only in case is the only result.
-pub(crate) fn closest<'a>(wanted: &str, names: &'a Names) -> Vec<&'a str> {
-    let same: Vec<&str> = names
-        .iter()
-        .filter(|name| without_case(name) == without_case(wanted))
-        .take(3)
-        .collect();
-    if !same.is_empty() {
-        return same;
-    }
-    let wanted = folded(wanted);
-    let furthest = (wanted.len() / 3).max(1);
-    let mut best: Vec<(usize, &str)> = Vec::new();
-    for name in names.iter() {
-        let candidate = folded(name);
-        let edits = text::edit_distance(&wanted, &candidate);
-        let contained =
-            wanted.len() >= 3 && (contains(&candidate, &wanted) || contains(&wanted, &candidate));
-        if edits <= furthest || contained {
-            // Substring matches rank after typing errors, the shorter remainder first.
-            let ranked = (
-                if edits <= furthest {
-                    edits
-                } else {
-                    furthest + edits
-                },
-                name,
-            );
-            best.insert(best.partition_point(|other| *other < ranked), ranked);
-            best.truncate(3);
-        }
-    }
-    best.into_iter().map(|(_, name)| name).collect()
-}
-
-fn folded(name: &str) -> Vec<char> {
-    // Longer names are invalid; the bound limits the work for a hostile list.
-    let joined = name
-        .chars()
-        .take(MAX_NAME)
-        .map(|c| if matches!(c, '-' | ' ') { '_' } else { c });
-    joined.flat_map(char::to_lowercase).collect()
-}
-
-fn contains(text: &[char], part: &[char]) -> bool {
-    part.len() >= 3 && text.windows(part.len()).any(|window| window == part)
 }
 
 #[cfg(test)]
@@ -446,18 +391,16 @@ mod tests {
         ]
         .into_iter()
         .collect();
-        assert_eq!(closest("sumarize", &names), ["summarize"]);
-        assert_eq!(closest("Summarize", &names), ["summarize"]);
-        assert_eq!(closest("summarise", &names), ["summarize"]);
-        let found = closest("summarize_", &names);
-        assert_eq!(found, ["summarize", "summarize_rpg", "summarize_micro"]);
-        assert_eq!(did_you_mean("zy", &names), " Did you mean \"zz\"?");
-        assert_eq!(did_you_mean("qqqqqqqq", &names), "");
-        assert_eq!(closest("extract-wisdom", &names), ["extract_wisdom"]);
-        assert_eq!(closest("wisdom", &names), ["extract_wisdom"]);
-        assert_eq!(closest("claim", &names), ["analyze_claims"]);
-        assert!(closest("qqqqqqqq", &names).is_empty());
-        assert!(closest("", &names).is_empty());
-        assert!(closest("x", &Names::default()).is_empty());
+        for (wanted, expected) in [
+            ("sumarize", " Did you mean \"summarize\"?"),
+            ("summarise", " Did you mean \"summarize\"?"),
+            ("extract-wisdom", " Did you mean \"extract_wisdom\"?"),
+            ("WISDOM", " Did you mean \"extract_wisdom\"?"),
+            ("claim", " Did you mean \"analyze_claims\"?"),
+            ("qqqqqqqq", ""),
+            ("", ""),
+        ] {
+            assert_eq!(did_you_mean(wanted, &names), expected, "{wanted}");
+        }
     }
 }

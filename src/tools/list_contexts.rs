@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::access::Role;
-use crate::fabric::{Age, Error, Names, StoredKind};
+use crate::fabric::{Error, Names, StoredKind};
 
 use super::{Context, Failure, Outcome, Prepared, Tool};
 
@@ -36,10 +36,10 @@ struct Contexts {
 }
 
 fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
-    let (catalog, wait) = (&context.backend.catalog, &context.wait());
+    let (fabric, wait) = (&context.backend.fabric, &context.wait());
     let mut warnings = Vec::new();
     let mut names = |what: StoredKind| {
-        let found = Arc::unwrap_or_clone(catalog.stored(Age::Fresh, what, wait)?);
+        let found = fabric.stored(what, wait)?;
         if found.is_none() {
             warnings.push(no_folder(what));
         }

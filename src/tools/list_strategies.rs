@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::access::Role;
-use crate::fabric::{Age, NO_STRATEGIES, Strategy};
+use crate::fabric::{NO_STRATEGIES, Strategy};
 
 use super::{Context, Failure, Outcome, Prepared, Tool};
 
@@ -46,8 +46,7 @@ struct Strategies {
 }
 
 fn strategies(context: &Arc<Context>) -> Result<Outcome, Failure> {
-    let catalog = &context.backend.catalog;
-    let found = Arc::unwrap_or_clone(catalog.strategies(Age::Fresh, &context.wait())?);
+    let found = context.backend.fabric.strategies(&context.wait())?;
     let warnings = match found {
         None => vec![NO_STRATEGIES.to_string()],
         Some(_) => Vec::new(),

@@ -403,12 +403,10 @@ pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
         return Error::of(Kind::PatternNotFound, Cause::NoPatterns, &[]);
     }
     let wanted = name.as_str();
-    let meant = names::closest(wanted, names).into_iter();
-    let meant: Vec<&str> = meant
-        .filter(|known| names::is_misspelled(wanted, known))
-        .collect();
     let all = "fabric_list_patterns has them all.";
-    let hint = if meant.is_empty() {
+    let hint = if let Some(meant) = text::closest(wanted, names.iter()) {
+        format!("Did you mean \"{meant}\"? {all}")
+    } else {
         let index = Index::build(names.iter().map(|name| (name, "")));
         let found = index.search(wanted, MOST_FOUND).hits;
         match found.is_empty() {
@@ -418,8 +416,6 @@ pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
                 names::in_quotes(found.iter().map(|card| card.name.as_str()), "and")
             ),
         }
-    } else {
-        format!("Did you mean {}? {all}", names::in_quotes(meant, "or"))
     };
     let detail = format!("Fabric has no pattern named \"{wanted}\". {hint}");
     Error::new(Kind::PatternNotFound, detail)
