@@ -505,17 +505,12 @@ impl EventRelay<'_> {
                 Ok(0) => {
                     let last = decoder.finish(&mut |event| self.take(event));
                     self.unless_failed(last)?;
-                    let is_empty = response.media == Media::Other && !decoder.has_event;
-                    return if is_empty || decoder.is_foreign() {
-                        Err(response.not_a_run())
-                    } else {
-                        self.end()
+                    return match response.media {
+                        Media::Other if !decoder.has_event => Err(response.not_a_run()),
+                        _ => self.end(),
                     };
                 }
                 Ok(read) => decoder.feed(&buffer[..read], &mut |event| self.take(event)),
-                Err(error) if decoder.is_foreign() && error.kind != Kind::Cancelled => {
-                    Err(response.not_a_run())
-                }
                 // Silence after some content is an interruption.
                 Err(error) if error.kind == Kind::Timeout && self.received > 0 => Err(Error {
                     kind: Kind::StreamInterrupted,
