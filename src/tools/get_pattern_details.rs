@@ -15,28 +15,11 @@ pub(super) const TOOL: Tool = Tool {
     title: "Get pattern details",
     description: "Get one Fabric pattern: what it does, its variables and its system prompt. Only needed to choose \
                   between patterns, or to follow one yourself.",
-    output: OUTPUT,
+    output: include_str!("results/get_pattern_details.json"),
     read_only: true,
     role: Role::Read,
     prepare,
 };
-
-const OUTPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "name":{"type":"string","description":"The pattern's name."},
-    "description":{"type":"string","description":"What it is for, in one sentence."},
-    "system_prompt":{"type":"string","description":"The prompt itself, in Markdown."},
-    "user_prompt_template":{"type":"string","description":"The template for the user's part; mostly empty."},
-    "tags":{"type":"array","items":{"type":"string"},"description":"Areas it belongs to; often none."},
-    "variables":{"type":"array","items":{"type":"string"},"description":"Names to give in variables when the pattern is run."},
-    "runnable":{"type":"boolean","description":"false if no Fabric can run it."},
-    "total_chars":{"type":"integer","description":"Characters of the whole system prompt, where this is a part of it."},
-    "next_offset":{"type":"integer","description":"The offset at which the next part begins, where there is one."},
-    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."}
-  },
-  "required":["name","description","system_prompt","user_prompt_template","tags","variables"]
-}"#;
 
 /// Most characters of the prompt, unless more are asked for.
 const USUAL: usize = 8000;

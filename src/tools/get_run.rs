@@ -21,7 +21,7 @@ pub(super) const TOOL: Tool = Tool {
     title: "Get a run",
     description: "Get the output of a run of fabric_run_pattern, waiting for its end. Without \
                   run_id: your latest runs.",
-    output: OUTPUT,
+    output: include_str!("results/get_run.json"),
     read_only: true,
     role: Role::Read,
     prepare,
@@ -35,38 +35,6 @@ const LATEST: usize = 50;
 
 /// Text of a run is relayed in pieces of this size, in bytes: many may follow one long run.
 const PIECE: usize = 16 << 10;
-
-const OUTPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "run_id":{"type":"string","description":"The run."},
-    "status":{"type":"string","description":"working, completed, failed, cancelled or interrupted (the server ended first)."},
-    "patterns":{"type":"array","items":{"type":"string"},"description":"What it ran."},
-    "model":{"type":"string","description":"The model asked for, where one was."},
-    "created_at":{"type":"string","description":"When it began."},
-    "output_format":{"type":"string","description":"markdown, mermaid or plain."},
-    "output_text":{"type":"string","description":"The output from offset on."},
-    "total_chars":{"type":"integer","description":"Characters of the whole output so far."},
-    "next_offset":{"type":"integer","description":"The offset at which the next part begins, where there is one."},
-    "usage":{"type":"object","properties":{},"description":"Tokens used, where Fabric reports them."},
-    "error":{"type":"object","properties":{},"description":"Why it did not complete."},
-    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."},
-    "runs":{
-      "type":"array",
-      "items":{
-        "type":"object",
-        "properties":{
-          "run_id":{"type":"string","description":"The run."},
-          "status":{"type":"string","description":"Its state."},
-          "patterns":{"type":"array","items":{"type":"string"},"description":"What it ran."},
-          "age_seconds":{"type":"integer","description":"Seconds since it began."},
-          "total_chars":{"type":"integer","description":"Characters of its output so far."}
-        }
-      },
-      "description":"Without run_id: your runs, the latest first."
-    }
-  }
-}"#;
 
 fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let run_id = arguments.string("run_id", "The run.");

@@ -17,25 +17,11 @@ pub(super) const TOOL: Tool = Tool {
     title: "Get a YouTube transcript",
     description: "Get the transcript of a YouTube video, and its title and description where Fabric has a key for YouTube. \
                   To run a pattern on it, fabric_run_pattern takes the video itself.",
-    output: OUTPUT,
+    output: include_str!("results/get_transcript.json"),
     read_only: true,
     role: Role::Read,
     prepare,
 };
-
-const OUTPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "transcript":{"type":"string","description":"The text."},
-    "video_id":{"type":"string","description":"The video's ID."},
-    "title":{"type":"string","description":"Its title."},
-    "description":{"type":"string","description":"Its description."},
-    "total_chars":{"type":"integer","description":"Characters of the whole transcript, where this is a part of it."},
-    "next_offset":{"type":"integer","description":"The offset at which the next part begins, where there is one."},
-    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."}
-  },
-  "required":["transcript","video_id"]
-}"#;
 
 #[derive(Serialize)]
 struct VideoText {

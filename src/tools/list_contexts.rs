@@ -13,21 +13,11 @@ pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_contexts",
     title: "List contexts and sessions",
     description: "List the contexts and sessions stored in Fabric, for context_name and session_name.",
-    output: OUTPUT,
+    output: include_str!("results/list_contexts.json"),
     read_only: true,
     role: Role::Read,
     prepare: |_, _| Ok(Prepared::new(contexts)),
 };
-
-const OUTPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "contexts":{"type":"array","items":{"type":"string"},"description":"What context_name takes."},
-    "sessions":{"type":"array","items":{"type":"string"},"description":"Sessions there are. Any other session_name begins one."},
-    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."}
-  },
-  "required":["contexts","sessions"]
-}"#;
 
 #[derive(Serialize)]
 struct Contexts {

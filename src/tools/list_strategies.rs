@@ -13,32 +13,11 @@ pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_strategies",
     title: "List strategies",
     description: "List Fabric's prompting strategies (chain of thought and the like) with what they do, for strategy_name.",
-    output: OUTPUT,
+    output: include_str!("results/list_strategies.json"),
     read_only: true,
     role: Role::Read,
     prepare: |_, _| Ok(Prepared::new(strategies)),
 };
-
-const OUTPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "strategies":{
-      "type":"array",
-      "items":{
-        "type":"object",
-        "properties":{
-          "name":{"type":"string","description":"What strategy_name takes."},
-          "description":{"type":"string","description":"What it is good for."},
-          "prompt":{"type":"string","description":"The text put before the pattern."}
-        },
-        "required":["name","description","prompt"]
-      },
-      "description":"The strategies, sorted by name."
-    },
-    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."}
-  },
-  "required":["strategies"]
-}"#;
 
 #[derive(Serialize)]
 struct Strategies {
