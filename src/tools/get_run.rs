@@ -155,20 +155,14 @@ pub(super) fn shown(
     let next_offset = ((end as u64) < total_chars).then_some(end);
     let mut warnings = rest.warnings;
     let error = run_result::error(&record);
-    let idle_timeout = context.backend.fabric.idle_timeout();
-    let silence = run_result::silence(record.silence(), idle_timeout);
     match &error {
         Some(error) if error.kind == Kind::Cancelled => warnings.push(format!(
             "The run was {}: this is what had arrived of its output.",
             record.state.name()
         )),
         Some(error) => warnings.push(format!("The run failed. {}", error.detail)),
-        None if record.state == RunState::Working => {
-            warnings.extend(silence.clone());
-            warnings.push(
-                "The run is still working: call fabric_get_run again for the rest.".to_owned(),
-            );
-        }
+        None if record.state == RunState::Working => warnings
+            .push("The run is still working: call fabric_get_run again for the rest.".to_owned()),
         None => {}
     }
     if let Some(next) = next_offset.filter(|_| record.state != RunState::Working) {
@@ -176,11 +170,8 @@ pub(super) fn shown(
             "There is more of the output: call fabric_get_run again with offset {next}."
         ));
     }
-    let mut blocks = warnings.clone();
-    if text.is_empty() {
-        // Its silence stands where the text would.
-        blocks.retain(|warning| silence.as_ref() != Some(warning));
-    }
+    let idle_timeout = context.backend.fabric.idle_timeout();
+    let silence = run_result::silence(record.silence(), idle_timeout);
     let shown = RunView {
         run_id: record.id.to_string(),
         status: record.state.name(),
@@ -194,17 +185,14 @@ pub(super) fn shown(
         usage: record.usage,
         error: error
             .map(|e| json!({ "type": e.kind.urn(), "title": e.kind.title(), "detail": e.detail })),
-        warnings,
-        silence: silence.unwrap_or_default(),
         _memory: memory,
     };
-    Ok(Outcome {
-        warnings: blocks,
-        ..Outcome::text(shown, |shown| match shown.output_text.as_str() {
-            "" => &shown.silence,
-            text => text,
-        })
-    })
+    Ok(Outcome::text(
+        shown,
+        |shown| &shown.output_text,
+        silence,
+        warnings,
+    ))
 }
 
 #[derive(Serialize)]
@@ -224,10 +212,6 @@ struct RunView {
     usage: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Value>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
-    #[serde(skip)]
-    silence: String,
     /// Of record and text.
     #[serde(skip)]
     _memory: Guard,

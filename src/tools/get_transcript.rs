@@ -35,8 +35,6 @@ struct VideoText {
     total_chars: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_offset: Option<usize>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
 }
 
 fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
@@ -131,12 +129,9 @@ fn shown(found: Transcript, video: &VideoId, offset: usize, max_chars: usize) ->
         description: found.description.filter(is_said),
         total_chars: is_part.then(|| found.transcript.chars().count()),
         next_offset,
-        warnings: more.into_iter().collect(),
     };
-    Outcome {
-        warnings: text.warnings.clone(),
-        ..Outcome::text(text, |text| &text.transcript)
-    }
+    let warnings = more.into_iter().collect();
+    Outcome::text(text, |text| &text.transcript, None, warnings)
 }
 
 #[cfg(test)]
