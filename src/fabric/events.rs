@@ -71,6 +71,8 @@ pub(super) struct Decoder {
     has_line: bool,
     /// There was an event.
     pub(super) has_event: bool,
+    /// There was a line that is not part of any event.
+    has_foreign: bool,
     /// Largest event, in bytes.
     limit: usize,
 }
@@ -118,7 +120,8 @@ impl Decoder {
         &mut self,
         each: &mut dyn FnMut(Event) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        if !self.line.is_empty() {
+        // A prefix of `data:` is cut off, not foreign.
+        if !b"data".starts_with(&self.line) {
             self.end_line(each)?;
         }
         match self.dispatch(each) {
@@ -133,6 +136,11 @@ impl Decoder {
             }
             other => other,
         }
+    }
+
+    /// Has the stream had only foreign lines and no event? Then it is not an event stream.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.has_foreign && !self.has_event
     }
 
     fn check_size(&self, size: usize) -> Result<(), Error> {
@@ -155,6 +163,7 @@ impl Decoder {
         match field(&line) {
             SseLine::Blank => self.dispatch(each)?,
             SseLine::Ignored => {}
+            SseLine::Foreign => self.has_foreign = true,
             SseLine::Data(data) if self.has_data => {
                 self.check_size(self.data.len() + data.len() + 1)?;
                 self.data.push(b'\n');
@@ -195,15 +204,20 @@ enum SseLine<'a> {
     Blank,
     Data(&'a [u8]),
     Ignored,
+    Foreign,
 }
 
-/// Classifies one line, without its end. Comments and all other fields are ignored.
+/// Classifies one line, without its end. Comments, `event`, `id`, `retry` and unknown fields are ignored; but a stream
+/// of unknown fields only is not an event stream.
 fn field(line: &[u8]) -> SseLine<'_> {
     match line.strip_prefix(b"data") {
         _ if line.is_empty() => SseLine::Blank,
         Some(b"") => SseLine::Data(b""),
         Some([b':', b' ', data @ ..] | [b':', data @ ..]) => SseLine::Data(data),
-        _ => SseLine::Ignored,
+        _ => match line.split(|byte| *byte == b':').next() {
+            Some(b"" | b"event" | b"id" | b"retry") => SseLine::Ignored,
+            _ => SseLine::Foreign,
+        },
     }
 }
 
@@ -441,6 +455,36 @@ mod tests {
             assert_eq!(found, Kind::StreamInterrupted, "{cut}");
         }
         assert_eq!(decode(b"data: hello").unwrap_err().kind, Kind::ApiError);
+    }
+
+    #[test]
+    fn a_stream_of_something_else_is_known() {
+        let is_foreign = |wire: &str| {
+            let mut decoder = Decoder::new();
+            let _ = decode_parts(&mut decoder, &[wire.as_bytes()]);
+            decoder.is_foreign()
+        };
+        for wire in [
+            "hello",
+            "hello\n",
+            "{\"type\":\"content\"}\n",
+            "a: b\n\ndata:\n\n",
+            "database\n",
+            "\u{feff}x\n",
+        ] {
+            assert!(is_foreign(wire), "{wire:?}");
+        }
+        for wire in [
+            "",
+            "\u{feff}",
+            ": hello\n",
+            "id: 1\nevent: x\nretry: 5\n\n",
+            "da",
+            "data",
+            "data: {}\n\nhello\n",
+        ] {
+            assert!(!is_foreign(wire), "{wire:?}");
+        }
     }
 
     #[test]

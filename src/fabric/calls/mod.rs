@@ -208,7 +208,6 @@ impl Client {
             each,
             wait,
             received: 0,
-            failed: None,
             is_complete: false,
         };
         if response.media == Media::Json {
@@ -487,8 +486,6 @@ struct EventRelay<'a> {
     wait: &'a Arc<dyn Wait>,
     /// Bytes of content.
     received: usize,
-    /// The first `error` event, which decides the result.
-    failed: Option<Error>,
     is_complete: bool,
 }
 
@@ -500,17 +497,20 @@ impl EventRelay<'_> {
         let mut held = 0;
         let mut buffer = [0; READ];
         while !self.is_complete {
-            let was_failed = self.failed.is_some();
             let result = match response.read(&mut buffer) {
                 Ok(0) => {
-                    let last = decoder.finish(&mut |event| self.take(event));
-                    self.unless_failed(last)?;
-                    return match response.media {
-                        Media::Other if !decoder.has_event => Err(response.not_a_run()),
-                        _ => self.end(),
+                    decoder.finish(&mut |event| self.take(event))?;
+                    let is_empty = response.media == Media::Other && !decoder.has_event;
+                    return if is_empty || decoder.is_foreign() {
+                        Err(response.not_a_run())
+                    } else {
+                        self.end()
                     };
                 }
                 Ok(read) => decoder.feed(&buffer[..read], &mut |event| self.take(event)),
+                Err(error) if decoder.is_foreign() && error.kind != Kind::Cancelled => {
+                    Err(response.not_a_run())
+                }
                 // Silence after some content is an interruption.
                 Err(error) if error.kind == Kind::Timeout && self.received > 0 => Err(Error {
                     kind: Kind::StreamInterrupted,
@@ -522,9 +522,10 @@ impl EventRelay<'_> {
             let result = result.and_then(|()| {
                 hold(self.wait, &mut held, 2 * decoder.held()).map_err(|Full| no_room())
             });
-            self.unless_failed(result)?;
-            if self.failed.is_some() && !was_failed {
-                response.hurry(self.client.after_error);
+            // After `complete`, trailing bytes do not matter: whether they are seen depends on how the stream was cut
+            // into packets.
+            if !self.is_complete {
+                result?;
             }
         }
         self.end()
@@ -548,14 +549,13 @@ impl EventRelay<'_> {
             }
             Event::Error { content } => {
                 *content = sanitize(&self.client.without_key(content));
-                if self.failed.is_none() {
-                    let said = match content.as_str() {
-                        "" => "It gave no reason: look into its own log.",
-                        content => content,
-                    };
-                    let detail = format!("Fabric could not run the pattern. {said}");
-                    self.failed = Some(Error::new(Kind::ApiError, detail).after_status(200));
-                }
+                let said = match content.as_str() {
+                    "" => "It gave no reason: look into its own log.",
+                    content => content,
+                };
+                let detail = format!("Fabric could not run the pattern. {said}");
+                (self.each)(event)?;
+                return Err(Error::new(Kind::ApiError, detail).after_status(200));
             }
             Event::Complete => self.is_complete = true,
             Event::Usage(_) => {}
@@ -564,33 +564,18 @@ impl EventRelay<'_> {
         (self.each)(event)
     }
 
-    /// After an `error` event, the rest of the stream does not matter. After `complete`, trailing bytes do not either:
-    /// whether they are seen depends on how the stream was cut into packets.
-    fn unless_failed(&mut self, result: Result<(), Error>) -> Result<(), Error> {
-        match result {
-            Err(error) if error.kind == Kind::Cancelled => Err(error),
-            Err(_) if self.is_complete => Ok(()),
-            Err(error) => Err(self.failed.take().unwrap_or(error)),
-            Ok(()) => Ok(()),
-        }
-    }
-
     fn end(self) -> Result<(), Error> {
-        match self.failed {
-            Some(error) => Err(error),
-            None if !self.is_complete => Err(Error::new(
-                Kind::StreamInterrupted,
-                "Fabric's answer ended before it was complete. Run the pattern again if the rest is needed.",
-            )
-            .after_status(200)),
-            None if self.received == 0 => Err(Error::new(
-                Kind::ApiError,
-                "Fabric completed the run without any output. Versions 1.4.367 to 1.4.465 can lose the reason: look \
-                 into Fabric's log, and check pattern, model and variables.",
-            )
-            .after_status(200)),
-            None => Ok(()),
-        }
+        let (kind, detail) = if !self.is_complete {
+            let detail = "Fabric's answer ended before it was complete. Run the pattern again if the rest is needed.";
+            (Kind::StreamInterrupted, detail)
+        } else if self.received == 0 {
+            let detail = "Fabric completed the run without any output. Versions 1.4.367 to 1.4.465 can lose the reason: \
+                          look into Fabric's log, and check pattern, model and variables.";
+            (Kind::ApiError, detail)
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(kind, detail).after_status(200))
     }
 }
 

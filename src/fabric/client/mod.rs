@@ -399,7 +399,7 @@ impl<'c> Attempt<'c> {
             media,
             length,
             body,
-            waiting,
+            _waiting: waiting,
         })
     }
 
