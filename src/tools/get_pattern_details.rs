@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::access::Role;
 use crate::config::MAX_FABRIC_BODY;
 use crate::fabric::{Error, Name, is_runnable, not_runnable};
+use crate::search::card;
 
 use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
 
@@ -70,7 +71,6 @@ fn details(
     let backend = &context.backend;
     let pattern = backend.fabric.pattern(name, &context.wait())?;
     let name = name.as_str();
-    let card = backend.catalog.card(name, &pattern.system_prompt);
     let mut variables = pattern.variables();
     let runnable = is_runnable(&variables);
     if !runnable {
@@ -90,7 +90,9 @@ fn details(
     let is_part = system_prompt.len() < pattern.system_prompt.len();
     let details = Details {
         name: name.to_owned(),
-        description: pattern.own_description().unwrap_or(card.purpose),
+        description: pattern
+            .own_description()
+            .unwrap_or_else(|| card(name, &pattern.system_prompt).purpose),
         variables,
         runnable: (!runnable).then_some(false),
         total_chars: is_part.then(|| pattern.system_prompt.chars().count()),

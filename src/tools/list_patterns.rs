@@ -109,17 +109,12 @@ struct Match {
 /// The patterns for a task that may be run here.
 fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, Failure> {
     let backend = &context.backend;
-    let (snapshot, error) = backend.catalog.snapshot_or_names(&context.wait())?;
+    let snapshot = backend.catalog.snapshot(&context.wait())?;
     if snapshot.patterns.is_empty() {
         return Ok(none());
     }
     let mut warnings = Vec::new();
-    if let Some(error) = error {
-        warnings.push(format!(
-            "Only the names were searched, because the patterns could not be read: {}",
-            error.detail
-        ));
-    } else if snapshot.unread() > 0 {
+    if snapshot.unread() > 0 {
         let (unread, all) = (snapshot.unread(), snapshot.patterns.len());
         warnings.push(format!(
             "{unread} of {} could not be read: of those only the names were searched.",

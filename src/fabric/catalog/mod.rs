@@ -12,7 +12,7 @@ use super::types::is_runnable;
 use super::wait::SLICE;
 use super::{Client, Error, Kind, Models, Name, Names, Stop, Strategy, Until, Wait};
 use crate::logging;
-use crate::search::{Card, Index, card};
+use crate::search::{Card, Index};
 
 /// Limit of all kept pattern texts together, in bytes. Of patterns beyond it, only the name is kept.
 const MOST_TEXT: usize = 32 << 20;
@@ -193,43 +193,9 @@ impl Catalog {
         }
     }
 
-    /// The same. If that fails, only the names with the error, if the names can be read.
-    pub(crate) fn snapshot_or_names(
-        &self,
-        wait: &Arc<dyn Wait>,
-    ) -> Result<(Arc<Snapshot>, Option<Error>), Error> {
-        let asked = Instant::now();
-        let error = match self.snapshot(wait) {
-            Ok(snapshot) => return Ok((snapshot, None)),
-            Err(error) if error.kind == Kind::Cancelled => return Err(error),
-            Err(error) => error,
-        };
-        // The refresh that just failed has usually read the names already; reuse them.
-        let Some(names) = self.names.latest(asked.checked_sub(self.ttl)) else {
-            return Err(error);
-        };
-        let patterns = names.iter().map(Entry::unread).collect();
-        Ok((
-            Arc::new(Snapshot::new(asked, names, patterns, Vec::new())),
-            Some(error),
-        ))
-    }
-
     /// The newest snapshot of any age, without a request to Fabric.
     pub(crate) fn latest(&self) -> Option<Arc<Snapshot>> {
         self.snapshot.latest(None)
-    }
-
-    /// The card of the pattern of this name and text: the snapshot's, whose purpose is unique, unless the text has
-    /// changed.
-    pub(crate) fn card(&self, name: &str, text: &str) -> Card {
-        let latest = self.latest();
-        let same = latest.as_ref().filter(|latest| {
-            let listed = latest.pattern(name);
-            listed.is_some_and(|listed| listed.text.as_deref() == Some(text))
-        });
-        let known = same.and_then(|latest| latest.card(name)).cloned();
-        known.unwrap_or_else(|| card(name, text))
     }
 
     fn refresh(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
