@@ -1,8 +1,9 @@
 //! The output of a step: text, usage, format.
 
+use crate::account::Full;
 use crate::fabric::{Error, Event, Usage, Wait, no_room};
 use crate::metrics;
-use crate::runs::{End, RunState, StoreFull};
+use crate::runs::{End, RunState};
 use crate::text::prefix;
 use crate::tools::run_result::{DEFAULT_FORMAT, Rest};
 use crate::tools::{Context, Outcome};
@@ -110,7 +111,7 @@ impl Output {
                 run.map_or(Ok(()), |run| run.append(""))
             }
         };
-        appended.map_err(|StoreFull| no_room())
+        appended.map_err(|Full| no_room())
     }
 
     /// Counts the text and tokens of a step that has ended.
