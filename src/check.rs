@@ -67,7 +67,7 @@ pub(crate) enum Look {
 
 /// Logs whether Fabric answers.
 pub(crate) fn log_connection(client: &Client) {
-    match client.pattern_names(&no_wait()) {
+    match client.names(None, &no_wait()) {
         Ok(names) if !client.has_fabric() => {
             let patterns = counted(names.len(), "pattern");
             log::info!("Reading {patterns} from --patterns-dir, without any Fabric.");
@@ -128,7 +128,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
     let limit = config.fabric.request_timeout;
     let started = Instant::now();
     let names = match patiently(report.say, "Fabric's list of patterns", limit, || {
-        client.pattern_names(&no_wait())
+        client.names(None, &no_wait())
     }) {
         Ok(names) => names,
         Err(error) => {
@@ -154,7 +154,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
     // The second request measures the latency: the first one also connects.
     let again = Instant::now();
     let second = patiently(report.say, "the list once more", limit, || {
-        client.pattern_names(&no_wait())
+        client.names(None, &no_wait())
     });
     let latency = match second {
         Ok(_) => again.elapsed(),
@@ -190,7 +190,7 @@ fn key_status(config: &Config) -> KeyStatus {
         api_key: None,
         ..config.fabric.clone()
     };
-    match Client::new(&without).map(|client| client.pattern_names(&no_wait())) {
+    match Client::new(&without).map(|client| client.names(None, &no_wait())) {
         Ok(Ok(_)) => KeyStatus::UNUSED,
         Ok(Err(error)) if error.cause == Some(Cause::KeyMissing) => KeyStatus::ACCEPTED,
         _ => KeyStatus::UNKNOWN,
@@ -216,7 +216,7 @@ fn other_port(config: &Config) -> Option<String> {
         request_timeout: OTHER_PORT_TIMEOUT,
         ..config.fabric.clone()
     };
-    let is_fabric = match Client::new(&settings).ok()?.pattern_names(&no_wait()) {
+    let is_fabric = match Client::new(&settings).ok()?.names(None, &no_wait()) {
         Ok(_) => true,
         Err(error) => error.cause == Some(Cause::KeyMissing),
     };

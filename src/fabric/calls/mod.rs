@@ -43,12 +43,7 @@ const MOST_FOUND: usize = 5;
 const LITTLE: usize = 64 << 10;
 
 impl Client {
-    /// `GET /patterns/names`: the names of all patterns.
-    pub(crate) fn pattern_names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
-        self.names(None, wait)
-    }
-
-    /// `GET /patterns/names`.
+    /// `GET /patterns/names`: the names of all patterns; those of `before` if they are the same.
     pub(crate) fn names(
         &self,
         before: Option<&Arc<Names>>,
@@ -277,7 +272,7 @@ impl Client {
         if !may_be_missing || error.retry_after.is_some() {
             return error;
         }
-        match self.pattern_names(wait) {
+        match self.names(None, wait) {
             Err(stopped) if stopped.kind == Kind::Cancelled => stopped,
             Ok(names) if !names.contains(name.as_str()) => not_found(name, &names),
             _ => error,
