@@ -13,62 +13,44 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::error::table;
 use crate::heap;
 use crate::sync::{lock, wait_while};
 
-/// What accounts hand out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Resource {
-    /// Bytes of bodies, messages, outputs, answers and kept text in memory: `--max-memory`.
-    Memory,
-    /// Runs that have begun: `--max-runs`.
-    Runs,
-    /// Runs that wait for their turn, each on a thread.
-    Queue,
-    /// Other calls that work, each on a thread.
-    Calls,
-    /// Calls that wait for a run of another call.
-    Waits,
-    /// Messages over HTTP+SSE that are acted on: the thread of each may wait for the reader of another connection.
-    Messages,
-    /// Calls that are not over, each on a thread: their answer may still be written, or their run goes on.
-    Open,
-    /// Streams that may be open for hours.
-    Streams,
-    /// Transcripts that Fabric is fetching, each by a process on its host.
-    Transcripts,
-    /// Runs that are kept, in memory or in the state folder; those that work included.
-    Kept,
-    /// Bytes of these, wherever they are.
-    Stored,
+/// Amounts of bytes are taken in multiples of this, so that small pieces of output rarely touch the shared counters.
+const PAGE: usize = 4 << 10;
+
+table! {
+    /// What accounts hand out, each in multiples of its row.
+    Resource: usize {
+        /// Bytes of bodies, messages, outputs, answers and kept text in memory: `--max-memory`.
+        Memory = PAGE;
+        /// Runs that have begun: `--max-runs`.
+        Runs = 1;
+        /// Runs that wait for their turn, each on a thread.
+        Queue = 1;
+        /// Other calls that work, each on a thread.
+        Calls = 1;
+        /// Calls that wait for a run of another call.
+        Waits = 1;
+        /// Messages over HTTP+SSE that are acted on: the thread of each may wait for the reader of another connection.
+        Messages = 1;
+        /// Calls that are not over, each on a thread: their answer may still be written, or their run goes on.
+        Open = 1;
+        /// Streams that may be open for hours.
+        Streams = 1;
+        /// Transcripts that Fabric is fetching, each by a process on its host.
+        Transcripts = 1;
+        /// Runs that are kept, in memory or in the state folder; those that work included.
+        Kept = 1;
+        /// Bytes of these, wherever they are.
+        Stored = PAGE;
+    }
 }
 
 impl Resource {
-    /// All of them.
-    pub(crate) const ALL: [Resource; 11] = [
-        Resource::Memory,
-        Resource::Runs,
-        Resource::Queue,
-        Resource::Calls,
-        Resource::Waits,
-        Resource::Messages,
-        Resource::Open,
-        Resource::Streams,
-        Resource::Transcripts,
-        Resource::Kept,
-        Resource::Stored,
-    ];
-
     /// How many there are.
     pub(crate) const COUNT: usize = Resource::ALL.len();
-
-    /// Amounts are taken in multiples of this, so that small pieces of output rarely touch the shared counters.
-    fn step(self) -> usize {
-        match self {
-            Resource::Memory | Resource::Stored => 4 << 10,
-            _ => 1,
-        }
-    }
 }
 
 /// Transcripts at once of one of several callers.
@@ -389,7 +371,7 @@ impl Account {
         let mut held = lock(&self.0.held);
         let (own, used) = (held[what as usize], ledger.used[what as usize]);
         let free = bank.bounds.totals[what as usize].saturating_sub(used);
-        let before_last = amount.saturating_sub(what.step());
+        let before_last = amount.saturating_sub(what.row());
         let has_its_share = bank.bounds.several
             && own.saturating_add(before_last)
                 >= (free.saturating_sub(before_last)).saturating_mul(3);
@@ -471,9 +453,7 @@ impl Guard {
     /// # Errors
     /// [`Full`], and nothing has changed.
     pub(crate) fn set(&mut self, held: usize) -> Result<(), Full> {
-        let charged = held
-            .checked_next_multiple_of(self.what.step())
-            .ok_or(Full)?;
+        let charged = held.checked_next_multiple_of(self.what.row()).ok_or(Full)?;
         if charged > self.charged {
             self.account.charge(self.what, charged - self.charged)?;
         } else if charged < self.charged {
@@ -561,7 +541,7 @@ mod tests {
 
     #[test]
     fn memory_is_taken_in_steps_and_own_runs_go_before_it_is_refused() {
-        let step = Resource::Memory.step();
+        let step = Resource::Memory.row();
         let accounts = accounts(8 * step, true);
         let (a, b) = (accounts.of("a"), accounts.of("b"));
         let mut guard = a.take(Resource::Memory, 1).unwrap();

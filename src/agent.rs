@@ -234,31 +234,9 @@ pub(crate) fn explain(error: ureq::Error, time: Duration) -> String {
         ureq::Error::Timeout(_) => {
             format!("does not answer within {} s", number(time.as_secs_f64()))
         }
-        ureq::Error::HostNotFound => "has a host name that cannot be resolved".to_owned(),
-        ureq::Error::ConnectProxyFailed(_) => {
-            "cannot be reached through the proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names"
-                .to_owned()
-        }
-        // rustls puts its errors into this kind.
-        ureq::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
-            format!("does not speak TLS and HTTP as expected: {error}")
-        }
-        ureq::Error::Io(error) if is_out_of_sockets(&error) => {
-            format!("cannot be reached: {error}")
-        }
-        ureq::Error::Io(error) => format!("cannot be reached ({})", error.kind()),
-        ureq::Error::Tls(why) => format!("offers no secure connection: {why}"),
-        #[cfg(feature = "tls")]
-        ureq::Error::Rustls(error) => format!("offers no secure connection: {error}"),
-        ureq::Error::LargeResponseHeader(..) => {
-            "answers with headers that are too large".to_owned()
-        }
         ureq::Error::BodyExceedsLimit(limit) => format!("answers with more than {limit} bytes"),
-        ureq::Error::ConnectionFailed => "cannot be reached".to_owned(),
-        ureq::Error::Other(other) if other.is::<NoThread>() => {
-            format!("cannot be reached ({NoThread})")
-        }
-        _ => "does not speak HTTP".to_owned(),
+        ureq::Error::Io(error) => format!("cannot be reached ({error})"),
+        error => format!("cannot be reached ({error})"),
     }
 }
 

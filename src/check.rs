@@ -62,7 +62,7 @@ pub(crate) enum Look {
 
 /// Logs whether Fabric answers.
 pub(crate) fn log_connection(client: &Client) {
-    match client.pattern_names(&no_wait()) {
+    match client.names(None, &no_wait()) {
         Ok(names) if !client.has_fabric() => {
             let patterns = counted(names.len(), "pattern");
             log::info!("Reading {patterns} from --patterns-dir, without any Fabric.");
@@ -120,7 +120,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
     let url = &config.fabric.url;
     let asked = Instant::now();
     let names = match patiently(report.say, "Fabric's list of patterns", || {
-        client.pattern_names(&no_wait())
+        client.names(None, &no_wait())
     }) {
         Ok(names) => names,
         Err(error) => {
@@ -171,7 +171,7 @@ fn key_status(config: &Config) -> KeyStatus {
         api_key: None,
         ..config.fabric.clone()
     };
-    match Client::new(&without).map(|client| client.pattern_names(&no_wait())) {
+    match Client::new(&without).map(|client| client.names(None, &no_wait())) {
         Ok(Ok(_)) => KeyStatus::UNUSED,
         Ok(Err(error)) if error.cause == Some(Cause::KeyMissing) => KeyStatus::ACCEPTED,
         _ => KeyStatus::UNKNOWN,

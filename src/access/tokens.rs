@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::digest::{Digest, Keyed};
+use super::digest::{Digest, digest};
 use super::identity::{Identity, Role};
 use crate::config::{MAX_SECRET, Secret};
 use crate::random;
@@ -44,7 +44,6 @@ const MAX_NAME: usize = 64;
 
 /// The named tokens.
 pub(crate) struct Tokens {
-    keyed: Keyed,
     default: Option<Secret>,
     file: Option<PathBuf>,
     clock: Box<dyn Clock>,
@@ -86,10 +85,8 @@ impl Tokens {
         file: Option<PathBuf>,
         clock: Box<dyn Clock>,
     ) -> Result<Tokens, String> {
-        let keyed = Keyed::new();
         let tokens = Tokens {
-            table: Mutex::new(parse(b"", default.as_ref(), &keyed)?),
-            keyed,
+            table: Mutex::new(parse(b"", default.as_ref())?),
             default,
             file,
             clock,
@@ -113,11 +110,6 @@ impl Tokens {
         let mut watch = lock(&self.watch);
         watch.seen = None;
         report(self.read(file, &mut watch, Duration::ZERO));
-    }
-
-    /// What a token is known by.
-    pub(super) fn digest(&self, token: &str) -> Digest {
-        self.keyed.digest(token.as_bytes())
     }
 
     /// The holder of the token with this digest by the file's present state. Cheap enough for every request.
@@ -152,7 +144,7 @@ impl Tokens {
             return None;
         };
         let seen = match &content {
-            Ok((text, open)) => Ok((self.keyed.digest(text), *open)),
+            Ok((text, open)) => Ok((digest(text), *open)),
             Err(why) => Err(why.clone()),
         };
         if watch.seen.as_ref() == Some(&seen) {
@@ -174,8 +166,7 @@ impl Tokens {
     }
 
     fn take(&self, text: &[u8]) -> Result<String, String> {
-        let table = parse(text, self.default.as_ref(), &self.keyed)
-            .map_err(|mistake| format!(", {mistake}"))?;
+        let table = parse(text, self.default.as_ref()).map_err(|mistake| format!(", {mistake}"))?;
         let beyond = |table: &TokenTable, other: &TokenTable| {
             let is_new =
                 |(digest, holder): &(&Digest, &TokenHolder)| other.get(digest) != Some(holder);
@@ -237,7 +228,7 @@ fn report(read: Option<Result<String, String>>) {
 
 /// The tokens of the file's `text`, and `default`, the one of the environment. The error names the line and what is wrong
 /// in it.
-fn parse(text: &[u8], default: Option<&Secret>, keyed: &Keyed) -> Result<TokenTable, String> {
+fn parse(text: &[u8], default: Option<&Secret>) -> Result<TokenTable, String> {
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
     let text = std::str::from_utf8(text).map_err(|error| {
         let before = &text[..error.valid_up_to()];
@@ -268,10 +259,7 @@ fn parse(text: &[u8], default: Option<&Secret>, keyed: &Keyed) -> Result<TokenTa
             ));
         }
         let identity = Identity::Token(Arc::from(name));
-        table.insert(
-            keyed.digest(token.as_bytes()),
-            TokenHolder { identity, role },
-        );
+        table.insert(digest(token.as_bytes()), TokenHolder { identity, role });
     }
     Ok(table)
 }
@@ -351,21 +339,20 @@ mod tests {
 
     fn mistake(text: &str, default: Option<&str>) -> String {
         let default = default.map(Secret::new);
-        parse(text.as_bytes(), default.as_ref(), &Keyed::new())
+        parse(text.as_bytes(), default.as_ref())
             .err()
             .unwrap_or_default()
     }
 
     #[test]
     fn lines_are_read_however_they_are_spaced() {
-        let keyed = Keyed::new();
         let text = format!(
             "\u{feff}# the team\r\n\r\nalice run {A}\r\n\t bob.b@x-1_  read\t{B}  # his laptop\r\n   # more\r\nalice run {A}2"
         );
-        let table = parse(text.as_bytes(), Some(&Secret::new("short")), &keyed).unwrap();
+        let table = parse(text.as_bytes(), Some(&Secret::new("short"))).unwrap();
         let find = |token: &str| {
             table
-                .get(&keyed.digest(token.as_bytes()))
+                .get(&digest(token.as_bytes()))
                 .map(|holder| (holder.identity.to_string(), holder.role))
         };
         assert_eq!(table.len(), 4);
@@ -431,7 +418,7 @@ mod tests {
             mistake(&format!("\nalice run {A}"), Some(A)),
             "line 2: this token stands in FABRIC_MCP_AUTH_TOKEN too; give each line its own"
         );
-        let utf16 = parse(b"# x\n\xff\xfea\0", None, &Keyed::new()).err();
+        let utf16 = parse(b"# x\n\xff\xfea\0", None).err();
         assert_eq!(utf16.as_deref(), Some("line 2: this is not UTF-8 text"));
     }
 
@@ -490,7 +477,7 @@ mod tests {
         }
 
         fn names(&self) -> Vec<String> {
-            let holders = [A, B, C].map(|token| self.tokens.holder(self.tokens.digest(token)));
+            let holders = [A, B, C].map(|token| self.tokens.holder(digest(token.as_bytes())));
             let holders = holders.into_iter().flatten();
             holders.map(|holder| holder.identity.name()).collect()
         }
@@ -619,7 +606,7 @@ mod tests {
         assert_eq!(missing.as_deref(), Some(expected));
         assert!(Tokens::open(None, None).unwrap().is_empty());
         let only = Tokens::open(Some(Secret::new("x")), None).unwrap();
-        let has = |token: &str| only.holder(only.digest(token)).is_some();
+        let has = |token: &str| only.holder(digest(token.as_bytes())).is_some();
         assert!(!only.is_empty() && has("x") && !has("") && !has("xx"));
     }
 

@@ -20,9 +20,10 @@ const MAX_DESCRIPTION: usize = 300;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Pattern {
     /// Its name.
-    #[serde(default, deserialize_with = "or_empty")]
+    #[serde(default, alias = "Name", deserialize_with = "or_empty")]
     pub(crate) name: String,
     /// Its text, which becomes the system prompt.
+    #[serde(alias = "Pattern")]
     pub(crate) system_prompt: String,
     /// Documented, but empty in practice.
     #[serde(
@@ -32,7 +33,7 @@ pub(crate) struct Pattern {
     )]
     pub(crate) user_prompt: String,
     /// As Fabric sent it; mostly empty. See [`Pattern::own_description`].
-    #[serde(default, deserialize_with = "or_empty")]
+    #[serde(default, alias = "Description", deserialize_with = "or_empty")]
     pub(crate) description: String,
     /// Documented, but empty in practice.
     #[serde(default, deserialize_with = "or_empty")]
@@ -42,17 +43,7 @@ pub(crate) struct Pattern {
 impl Pattern {
     /// Reads the body of `GET /patterns/:name`: with the keys that Fabric really has, or the documented ones. `None` if it
     /// holds no pattern text or a field of another type. A missing name is `wanted`.
-    pub(super) fn from_body(mut body: Map<String, Value>, wanted: &Name) -> Option<Pattern> {
-        let keys = [
-            ("Name", "name"),
-            ("Description", "description"),
-            ("Pattern", "system_prompt"),
-        ];
-        for (real, documented) in keys {
-            if let Some(value) = body.remove(real) {
-                body.insert(documented.to_owned(), value);
-            }
-        }
+    pub(super) fn from_body(body: Map<String, Value>, wanted: &Name) -> Option<Pattern> {
         let mut pattern: Pattern = serde_json::from_value(body.into()).ok()?;
         if pattern.name.is_empty() {
             wanted.as_str().clone_into(&mut pattern.name);
@@ -315,11 +306,6 @@ mod tests {
                 description: "d".into(),
                 tags: vec!["t".into()]
             }
-        );
-        let both = pattern(r#"{"name":"b","Name":"a","Pattern":"p","system_prompt":"s"}"#).unwrap();
-        assert_eq!(
-            (both.name.as_str(), both.system_prompt.as_str()),
-            ("a", "p")
         );
         let found = pattern(r#"{"Pattern":"x","Description":null,"tags":null}"#)
             .unwrap()

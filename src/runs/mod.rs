@@ -39,16 +39,13 @@ mod tests;
 #[cfg(test)]
 mod tests_folder;
 
+use crate::account::Full;
 use live::LiveRun;
 
 /// Text is read and searched in pieces of this size. Bytes.
 const PIECE: usize = 16 << 10;
 /// How often a waiting caller is asked whether to go on.
 const SLICE: Duration = Duration::from_millis(100);
-
-/// No room for a run that must be kept: the account's share is working or promised, or nothing is kept at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StoreFull;
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,9 +244,9 @@ impl RunWriter {
     /// Adds text. Nothing is added to a run that has ended or was cancelled.
     ///
     /// # Errors
-    /// [`StoreFull`]: there is no room for it in the account, even without the finished runs that may go. This piece is
+    /// [`Full`]: there is no room for it in the account, even without the finished runs that may go. This piece is
     /// kept, but the worker should end the run.
-    pub(crate) fn append(&self, piece: &str) -> Result<(), StoreFull> {
+    pub(crate) fn append(&self, piece: &str) -> Result<(), Full> {
         self.live.push(piece);
         let charged = self.runs.charge(&self.live, false);
         self.live.tick();

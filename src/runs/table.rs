@@ -16,7 +16,7 @@ use crate::time::{milliseconds_now, whole};
 use super::folder::{ALL, Folder, is_gone};
 use super::live::LiveRun;
 use super::record::{End, Owner, Record, RunId, RunState};
-use super::{Run, RunPlace, RunWriter, StoreFull};
+use super::{Run, RunPlace, RunWriter};
 
 /// How many runs may be kept, and the bytes of their texts and of what they have beside them.
 pub(crate) fn bounds(in_folder: bool) -> (usize, usize) {
@@ -171,13 +171,13 @@ impl Runs {
     /// returns.
     ///
     /// # Errors
-    /// [`StoreFull`]; nothing was started.
+    /// [`Full`]; nothing was started.
     pub(crate) fn begin_task(
         &self,
         record: Record,
         ttl: Duration,
         account: &Account,
-    ) -> Result<RunWriter, StoreFull> {
+    ) -> Result<RunWriter, Full> {
         let writer = self.begin(record, account);
         let promised = self.promise(&writer.run(), ttl);
         if promised.is_err() {
@@ -190,20 +190,20 @@ impl Runs {
     /// returns.
     ///
     /// # Errors
-    /// [`StoreFull`], also for a run of another process, and for one that has ended or is ending: then its end is the
+    /// [`Full`], also for a run of another process, and for one that has ended or is ending: then its end is the
     /// answer.
-    pub(crate) fn promise(&self, run: &Run, ttl: Duration) -> Result<(), StoreFull> {
+    pub(crate) fn promise(&self, run: &Run, ttl: Duration) -> Result<(), Full> {
         let RunPlace::Live(live) = &run.0 else {
-            return Err(StoreFull);
+            return Err(Full);
         };
         let before = live.record().ttl;
         if !self.keeps() || !live.promise(Some(whole(ttl)).max(before)) {
-            return Err(StoreFull);
+            return Err(Full);
         }
         let charged = self.charge(live, true);
         match charged {
             Ok(()) => live.write(true),
-            Err(StoreFull) => _ = live.promise(before),
+            Err(Full) => _ = live.promise(before),
         }
         charged
     }
@@ -213,16 +213,16 @@ impl Runs {
     /// # Errors
     /// There is no room in memory, or for what was promised or is charged anew. Any other run without room goes on, and is
     /// forgotten at its end unless there is some then.
-    pub(super) fn charge(&self, live: &LiveRun, anew: bool) -> Result<(), StoreFull> {
+    pub(super) fn charge(&self, live: &LiveRun, anew: bool) -> Result<(), Full> {
         let mut charged = Ok(());
         let is_kept = self.charge_kept(live.id, live.size(), anew);
-        let is_kept = is_kept.unwrap_or_else(|StoreFull| {
+        let is_kept = is_kept.unwrap_or_else(|Full| {
             let is_promised = live.record().ttl.is_some();
             if let Some(entry) = self.entries().get_mut(&live.id).filter(|_| !is_promised) {
                 entry.charge = None;
             }
             if is_promised || anew {
-                charged = Err(StoreFull);
+                charged = Err(Full);
             }
             is_promised
         });
@@ -233,7 +233,7 @@ impl Runs {
     }
 
     /// Charges a run as kept, if need be instead of the oldest of its account. False if it is not kept.
-    fn charge_kept(&self, id: RunId, bytes: usize, anew: bool) -> Result<bool, StoreFull> {
+    fn charge_kept(&self, id: RunId, bytes: usize, anew: bool) -> Result<bool, Full> {
         loop {
             let mut entries = self.entries();
             let Some(entry) = entries.get_mut(&id) else {
@@ -248,10 +248,10 @@ impl Runs {
     }
 
     /// Removes the oldest run that may go from the account of this one.
-    fn evict_for(&self, id: RunId, for_memory: bool) -> Result<(), StoreFull> {
+    fn evict_for(&self, id: RunId, for_memory: bool) -> Result<(), Full> {
         let account = self.entries().get(&id).map(|entry| entry.account.clone());
         let evicted = account.and_then(|account| self.evict(account.owner(), for_memory));
-        evicted.map(drop).ok_or(StoreFull)
+        evicted.map(drop).ok_or(Full)
     }
 
     /// Ends a run, once; the first end counts.

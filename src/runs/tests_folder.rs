@@ -161,7 +161,7 @@ fn what_was_promised_is_on_disk_before_it_is_told() {
     bench.runs.promise(&run.run(), 2 * LONG).unwrap();
     assert_eq!(ttl(&run.run()), Some(40_000));
     let others = find(&other, &run.run()).unwrap();
-    assert_eq!(other.runs.promise(&others, LONG), Err(StoreFull));
+    assert_eq!(other.runs.promise(&others, LONG), Err(Full));
 }
 
 #[test]

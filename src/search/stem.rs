@@ -7,49 +7,7 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 /// Forms that no rule finds, and words that only seem to have an ending: each line's words have the first one as stem.
-const IRREGULAR: &str = "\
-analyz analysis analyses analyst analysts analyse analysed analysing analytic analytics analytical
-author authors
-buy bought
-child children
-compliance compliant
-criterion criteria
-customer customers
-data database databases
-describ description descriptions descriptive
-draw drawn drew drawing drawings
-explain explanation explanations explanatory
-fallacy fallacies fallacious
-find found finding findings
-general generally
-hide hidden
-law laws lawful
-legal legally
-life lives
-lose lost
-meaning meanings
-meeting meetings
-news
-pay paid
-person people persons
-personality personalities
-proposition propositions
-proof proofs
-quality qualities
-sell sold selling
-sing sang sung singer
-speak spoke spoken speaking
-speech speeches
-spend spent
-tale tales
-teach taught teaching teachings
-tell told
-thesis theses
-think thought thoughts thinking thinker thinkers
-university universities
-wife wives
-woman women
-writ write writes wrote written writing writings writer writers";
+const IRREGULAR: &str = include_str!("irregular.txt");
 
 /// Endings of derived words, each with the fewest letters before it.
 const ENDINGS: [(usize, &str); 2] = [

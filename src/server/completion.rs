@@ -66,7 +66,8 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
         }
     };
     Ok(request.call(move |context, result| {
-        let (catalog, wait) = (&context.backend.catalog, &context.wait());
+        let (backend, wait) = (&context.backend, &context.wait());
+        let (fabric, catalog) = (&backend.fabric, &backend.catalog);
         if let Some(prompt) = prompt {
             let names = catalog.names(Age::Cached, wait)?;
             if !names.contains(prompt.as_str()) {
@@ -76,14 +77,13 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
         let ranked = match candidates {
             Candidates::Patterns => rank(&value, catalog.names(Age::Cached, wait)?.as_ref()),
             Candidates::Strategies => {
-                let strategies = catalog.strategies(Age::Cached, wait)?;
-                let names = strategies.iter().flatten().map(|s| s.name.as_str());
+                let snapshot = catalog.snapshot(wait)?;
+                let names = snapshot.strategies.iter().map(|s| s.name.as_str());
                 rank(&value, &names.collect())
             }
-            Candidates::Stored(kind) => match &*catalog.stored(Age::Cached, kind, wait)? {
-                Some(names) => rank(&value, names),
-                None => Vec::new(),
-            },
+            Candidates::Stored(kind) => {
+                rank(&value, &fabric.stored(kind, wait)?.unwrap_or_default())
+            }
             Candidates::None => Vec::new(),
         };
         let values = &ranked[..ranked.len().min(MAX_COMPLETIONS)];

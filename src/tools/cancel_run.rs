@@ -11,22 +11,11 @@ pub(super) const TOOL: Tool = Tool {
     name: "fabric_cancel_run",
     title: "Cancel a run",
     description: "Stop a run; returns its output so far.",
-    output: OUTPUT,
+    output: include_str!("results/cancel_run.json"),
     read_only: false,
     role: Role::Read,
     prepare,
 };
-
-const OUTPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "run_id":{"type":"string","description":"The run."},
-    "status":{"type":"string","description":"cancelled, or how it had ended before."},
-    "output_text":{"type":"string","description":"The output that had arrived."},
-    "total_chars":{"type":"integer","description":"Characters of that output."}
-  },
-  "required":["run_id","status","output_text"]
-}"#;
 
 fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let run_id = arguments.required("run_id", "The run.", |_, id| match id {

@@ -25,7 +25,7 @@ use crate::fabric::{Catalog, Client, Error, Kind, Stop, Usage, Wait};
 use crate::protocol::{
     Answer, Feature, Id, Level, RequestContext, ResultWriter, Revision, Session, jsonrpc,
 };
-use crate::runs::{Owner, Record, Run, RunWriter, Runs, StoreFull};
+use crate::runs::{Owner, Record, Run, RunWriter, Runs};
 use crate::sync::lock;
 use crate::text::{counted, prefix};
 
@@ -384,7 +384,7 @@ impl Context {
             None => runs.begin(record, account),
             Some(ttl) => {
                 limit = Some(Duration::ZERO);
-                let writer = runs.begin_task(record, ttl, account).map_err(|StoreFull| {
+                let writer = runs.begin_task(record, ttl, account).map_err(|Full| {
                     let detail = "There is no room for another task: too many of yours or in all work or must be kept. \
                                   Try again later, or call without params.task.";
                     Error::new(Kind::TooManyRequests, detail)

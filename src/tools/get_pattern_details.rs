@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::access::Role;
 use crate::config::MAX_FABRIC_BODY;
 use crate::fabric::{Error, Name, is_runnable, not_runnable};
+use crate::search::card;
 
 use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
 
@@ -15,28 +16,11 @@ pub(super) const TOOL: Tool = Tool {
     title: "Get pattern details",
     description: "Get one Fabric pattern: what it does, its variables and its system prompt. Only needed to choose \
                   between patterns, or to follow one yourself.",
-    output: OUTPUT,
+    output: include_str!("results/get_pattern_details.json"),
     read_only: true,
     role: Role::Read,
     prepare,
 };
-
-const OUTPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "name":{"type":"string","description":"The pattern's name."},
-    "description":{"type":"string","description":"What it is for, in one sentence."},
-    "system_prompt":{"type":"string","description":"The prompt itself, in Markdown."},
-    "user_prompt_template":{"type":"string","description":"The template for the user's part; mostly empty."},
-    "tags":{"type":"array","items":{"type":"string"},"description":"Areas it belongs to; often none."},
-    "variables":{"type":"array","items":{"type":"string"},"description":"Names to give in variables when the pattern is run."},
-    "runnable":{"type":"boolean","description":"false if no Fabric can run it."},
-    "total_chars":{"type":"integer","description":"Characters of the whole system prompt, where this is a part of it."},
-    "next_offset":{"type":"integer","description":"The offset at which the next part begins, where there is one."},
-    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."}
-  },
-  "required":["name","description","system_prompt","user_prompt_template","tags","variables"]
-}"#;
 
 /// Most characters of the prompt, unless more are asked for.
 const USUAL: usize = 8000;
@@ -87,7 +71,6 @@ fn details(
     let backend = &context.backend;
     let pattern = backend.fabric.pattern(name, &context.wait())?;
     let name = name.as_str();
-    let card = backend.catalog.card(name, &pattern.system_prompt);
     let mut variables = pattern.variables();
     let runnable = is_runnable(&variables);
     if !runnable {
@@ -107,7 +90,9 @@ fn details(
     let is_part = system_prompt.len() < pattern.system_prompt.len();
     let details = Details {
         name: name.to_owned(),
-        description: pattern.own_description().unwrap_or(card.purpose),
+        description: pattern
+            .own_description()
+            .unwrap_or_else(|| card(name, &pattern.system_prompt).purpose),
         variables,
         runnable: (!runnable).then_some(false),
         total_chars: is_part.then(|| pattern.system_prompt.chars().count()),

@@ -21,7 +21,7 @@ pub(super) const TOOL: Tool = Tool {
     title: "Get a run",
     description: "Get the output of a run of fabric_run_pattern, waiting for its end. Without \
                   run_id: your latest runs.",
-    output: OUTPUT,
+    output: include_str!("results/get_run.json"),
     read_only: true,
     role: Role::Read,
     prepare,
@@ -35,38 +35,6 @@ const LATEST: usize = 50;
 
 /// Text of a run is relayed in pieces of this size, in bytes: many may follow one long run.
 const PIECE: usize = 16 << 10;
-
-const OUTPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "run_id":{"type":"string","description":"The run."},
-    "status":{"type":"string","description":"working, completed, failed, cancelled or interrupted (the server ended first)."},
-    "patterns":{"type":"array","items":{"type":"string"},"description":"What it ran."},
-    "model":{"type":"string","description":"The model asked for, where one was."},
-    "created_at":{"type":"string","description":"When it began."},
-    "output_format":{"type":"string","description":"markdown, mermaid or plain."},
-    "output_text":{"type":"string","description":"The output from offset on."},
-    "total_chars":{"type":"integer","description":"Characters of the whole output so far."},
-    "next_offset":{"type":"integer","description":"The offset at which the next part begins, where there is one."},
-    "usage":{"type":"object","properties":{},"description":"Tokens used, where Fabric reports them."},
-    "error":{"type":"object","properties":{},"description":"Why it did not complete."},
-    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."},
-    "runs":{
-      "type":"array",
-      "items":{
-        "type":"object",
-        "properties":{
-          "run_id":{"type":"string","description":"The run."},
-          "status":{"type":"string","description":"Its state."},
-          "patterns":{"type":"array","items":{"type":"string"},"description":"What it ran."},
-          "age_seconds":{"type":"integer","description":"Seconds since it began."},
-          "total_chars":{"type":"integer","description":"Characters of its output so far."}
-        }
-      },
-      "description":"Without run_id: your runs, the latest first."
-    }
-  }
-}"#;
 
 fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let run_id = arguments.string("run_id", "The run.");
@@ -187,20 +155,14 @@ pub(super) fn shown(
     let next_offset = ((end as u64) < total_chars).then_some(end);
     let mut warnings = rest.warnings;
     let error = run_result::error(&record);
-    let idle_timeout = context.backend.fabric.idle_timeout();
-    let silence = run_result::silence(record.silence(), idle_timeout);
     match &error {
         Some(error) if error.kind == Kind::Cancelled => warnings.push(format!(
             "The run was {}: this is what had arrived of its output.",
             record.state.name()
         )),
         Some(error) => warnings.push(format!("The run failed. {}", error.detail)),
-        None if record.state == RunState::Working => {
-            warnings.extend(silence.clone());
-            warnings.push(
-                "The run is still working: call fabric_get_run again for the rest.".to_owned(),
-            );
-        }
+        None if record.state == RunState::Working => warnings
+            .push("The run is still working: call fabric_get_run again for the rest.".to_owned()),
         None => {}
     }
     if let Some(next) = next_offset.filter(|_| record.state != RunState::Working) {
@@ -208,11 +170,8 @@ pub(super) fn shown(
             "There is more of the output: call fabric_get_run again with offset {next}."
         ));
     }
-    let mut blocks = warnings.clone();
-    if text.is_empty() {
-        // Its silence stands where the text would.
-        blocks.retain(|warning| silence.as_ref() != Some(warning));
-    }
+    let idle_timeout = context.backend.fabric.idle_timeout();
+    let silence = run_result::silence(record.silence(), idle_timeout);
     let shown = RunView {
         run_id: record.id.to_string(),
         status: record.state.name(),
@@ -226,17 +185,14 @@ pub(super) fn shown(
         usage: record.usage,
         error: error
             .map(|e| json!({ "type": e.kind.urn(), "title": e.kind.title(), "detail": e.detail })),
-        warnings,
-        silence: silence.unwrap_or_default(),
         _memory: memory,
     };
-    Ok(Outcome {
-        warnings: blocks,
-        ..Outcome::text(shown, |shown| match shown.output_text.as_str() {
-            "" => &shown.silence,
-            text => text,
-        })
-    })
+    Ok(Outcome::text(
+        shown,
+        |shown| &shown.output_text,
+        silence,
+        warnings,
+    ))
 }
 
 #[derive(Serialize)]
@@ -256,10 +212,6 @@ struct RunView {
     usage: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Value>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
-    #[serde(skip)]
-    silence: String,
     /// Of record and text.
     #[serde(skip)]
     _memory: Guard,

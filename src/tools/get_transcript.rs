@@ -17,25 +17,11 @@ pub(super) const TOOL: Tool = Tool {
     title: "Get a YouTube transcript",
     description: "Get the transcript of a YouTube video, and its title and description where Fabric has a key for YouTube. \
                   To run a pattern on it, fabric_run_pattern takes the video itself.",
-    output: OUTPUT,
+    output: include_str!("results/get_transcript.json"),
     read_only: true,
     role: Role::Read,
     prepare,
 };
-
-const OUTPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "transcript":{"type":"string","description":"The text."},
-    "video_id":{"type":"string","description":"The video's ID."},
-    "title":{"type":"string","description":"Its title."},
-    "description":{"type":"string","description":"Its description."},
-    "total_chars":{"type":"integer","description":"Characters of the whole transcript, where this is a part of it."},
-    "next_offset":{"type":"integer","description":"The offset at which the next part begins, where there is one."},
-    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."}
-  },
-  "required":["transcript","video_id"]
-}"#;
 
 #[derive(Serialize)]
 struct VideoText {
@@ -49,8 +35,6 @@ struct VideoText {
     total_chars: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_offset: Option<usize>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
 }
 
 fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
@@ -145,12 +129,9 @@ fn shown(found: Transcript, video: &VideoId, offset: usize, max_chars: usize) ->
         description: found.description.filter(is_said),
         total_chars: is_part.then(|| found.transcript.chars().count()),
         next_offset,
-        warnings: more.into_iter().collect(),
     };
-    Outcome {
-        warnings: text.warnings.clone(),
-        ..Outcome::text(text, |text| &text.transcript)
-    }
+    let warnings = more.into_iter().collect();
+    Outcome::text(text, |text| &text.transcript, None, warnings)
 }
 
 #[cfg(test)]

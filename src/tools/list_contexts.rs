@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::access::Role;
-use crate::fabric::{Age, Error, Names, StoredKind};
+use crate::fabric::{Error, Names, StoredKind};
 
 use super::{Context, Failure, Outcome, Prepared, Tool};
 
@@ -13,21 +13,11 @@ pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_contexts",
     title: "List contexts and sessions",
     description: "List the contexts and sessions stored in Fabric, for context_name and session_name.",
-    output: OUTPUT,
+    output: include_str!("results/list_contexts.json"),
     read_only: true,
     role: Role::Read,
     prepare: |_, _| Ok(Prepared::new(contexts)),
 };
-
-const OUTPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "contexts":{"type":"array","items":{"type":"string"},"description":"What context_name takes."},
-    "sessions":{"type":"array","items":{"type":"string"},"description":"Sessions there are. Any other session_name begins one."},
-    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."}
-  },
-  "required":["contexts","sessions"]
-}"#;
 
 #[derive(Serialize)]
 struct Contexts {
@@ -36,10 +26,10 @@ struct Contexts {
 }
 
 fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
-    let (catalog, wait) = (&context.backend.catalog, &context.wait());
+    let (fabric, wait) = (&context.backend.fabric, &context.wait());
     let mut warnings = Vec::new();
     let mut names = |what: StoredKind| {
-        let found = Arc::unwrap_or_clone(catalog.stored(Age::Fresh, what, wait)?);
+        let found = fabric.stored(what, wait)?;
         if found.is_none() {
             warnings.push(no_folder(what));
         }

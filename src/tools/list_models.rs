@@ -14,24 +14,11 @@ pub(super) const TOOL: Tool = Tool {
     title: "List models",
     description: "List the models that Fabric can use, by vendor, for model_name and vendor_name. Only needed to choose \
                   another model than Fabric's default.",
-    output: OUTPUT,
+    output: include_str!("results/list_models.json"),
     read_only: true,
     role: Role::Read,
     prepare: |_, _| Ok(Prepared::new(models)),
 };
-
-const OUTPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "all_models":{"type":"array","items":{"type":"string"},"description":"Names of all models."},
-    "models_by_vendor":{
-      "type":"object",
-      "additionalProperties":{"type":"array","items":{"type":"string"}},
-      "description":"Names of models under the name of their vendor."
-    }
-  },
-  "required":["all_models","models_by_vendor"]
-}"#;
 
 #[derive(Serialize)]
 struct ModelList {

@@ -18,33 +18,11 @@ pub(super) const TOOL: Tool = Tool {
     description: "Find the Fabric pattern for a task. Patterns are tested prompts, each made for one task, such as \
                   summarize, extract_wisdom or explain_code. With query, the best come first, with what they do and \
                   the variables that they need; if none of them does the task, no pattern does. Without: all names.",
-    output: OUTPUT,
+    output: include_str!("results/list_patterns.json"),
     read_only: true,
     role: Role::Read,
     prepare,
 };
-
-const OUTPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "patterns":{"type":"array","items":{"type":"string"},"description":"Names of patterns: with query the best first, else sorted."},
-    "matches":{
-      "type":"array",
-      "items":{
-        "type":"object",
-        "properties":{
-          "name":{"type":"string","description":"The pattern's name."},
-          "description":{"type":"string","description":"What it does."},
-          "variables":{"type":"array","items":{"type":"string"},"description":"What a run of it needs in variables, if anything."}
-        },
-        "required":["name","description"]
-      },
-      "description":"The same patterns with what they do; only with query."
-    },
-    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."}
-  },
-  "required":["patterns"]
-}"#;
 
 /// Default number of search results.
 const USUAL: usize = 10;
@@ -131,17 +109,12 @@ struct Match {
 /// The patterns for a task that may be run here.
 fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, Failure> {
     let backend = &context.backend;
-    let (snapshot, error) = backend.catalog.snapshot_or_names(&context.wait())?;
+    let snapshot = backend.catalog.snapshot(&context.wait())?;
     if snapshot.patterns.is_empty() {
         return Ok(none());
     }
     let mut warnings = Vec::new();
-    if let Some(error) = error {
-        warnings.push(format!(
-            "Only the names were searched, because the patterns could not be read: {}",
-            error.detail
-        ));
-    } else if snapshot.unread() > 0 {
+    if snapshot.unread() > 0 {
         let (unread, all) = (snapshot.unread(), snapshot.patterns.len());
         warnings.push(format!(
             "{unread} of {} could not be read: of those only the names were searched.",

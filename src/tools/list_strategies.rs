@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::access::Role;
-use crate::fabric::{Age, NO_STRATEGIES, Strategy};
+use crate::fabric::{NO_STRATEGIES, Strategy};
 
 use super::{Context, Failure, Outcome, Prepared, Tool};
 
@@ -13,32 +13,11 @@ pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_strategies",
     title: "List strategies",
     description: "List Fabric's prompting strategies (chain of thought and the like) with what they do, for strategy_name.",
-    output: OUTPUT,
+    output: include_str!("results/list_strategies.json"),
     read_only: true,
     role: Role::Read,
     prepare: |_, _| Ok(Prepared::new(strategies)),
 };
-
-const OUTPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "strategies":{
-      "type":"array",
-      "items":{
-        "type":"object",
-        "properties":{
-          "name":{"type":"string","description":"What strategy_name takes."},
-          "description":{"type":"string","description":"What it is good for."},
-          "prompt":{"type":"string","description":"The text put before the pattern."}
-        },
-        "required":["name","description","prompt"]
-      },
-      "description":"The strategies, sorted by name."
-    },
-    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."}
-  },
-  "required":["strategies"]
-}"#;
 
 #[derive(Serialize)]
 struct Strategies {
@@ -46,8 +25,7 @@ struct Strategies {
 }
 
 fn strategies(context: &Arc<Context>) -> Result<Outcome, Failure> {
-    let catalog = &context.backend.catalog;
-    let found = Arc::unwrap_or_clone(catalog.strategies(Age::Fresh, &context.wait())?);
+    let found = context.backend.fabric.strategies(&context.wait())?;
     let warnings = match found {
         None => vec![NO_STRATEGIES.to_string()],
         Some(_) => Vec::new(),

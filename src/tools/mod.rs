@@ -67,7 +67,7 @@ pub(crate) struct Tool {
     pub(crate) title: &'static str,
     /// What a model needs to know to use it well.
     pub(crate) description: &'static str,
-    /// JSON Schema of the structured result. White space stands only at the start of lines.
+    /// JSON Schema of the structured result, a file in `results`. White space stands only at the start of lines.
     output: &'static str,
     /// Changes nothing, and may be repeated without harm.
     pub(crate) read_only: bool,

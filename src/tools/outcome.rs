@@ -32,15 +32,20 @@ pub(crate) trait Json: Send {
     }
 }
 
-/// A value that is read as its JSON, or as one of its texts.
+/// An object, with a further member if there are warnings, that is read as its JSON or as one of its texts.
+#[derive(Serialize)]
 struct Readable<T> {
+    #[serde(flatten)]
     value: T,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+    #[serde(skip)]
     text: Option<fn(&T) -> &str>,
 }
 
 impl<T: Serialize + Send> Json for Readable<T> {
     fn write(&self, out: &mut Vec<u8>) {
-        jsonrpc::write_json(out, &self.value);
+        jsonrpc::write_json(out, self);
     }
 
     fn text(&self) -> Option<&str> {
@@ -48,19 +53,12 @@ impl<T: Serialize + Send> Json for Readable<T> {
     }
 }
 
-/// An object with a further member, if there are warnings.
-#[derive(Serialize)]
-struct WithWarnings<T> {
-    #[serde(flatten)]
-    value: T,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
-}
-
 /// The result of a call that worked.
 pub(crate) struct Outcome {
     /// Exactly what the tool's output schema says.
     pub(crate) structured: Box<dyn Json>,
+    /// What stands in the place of an empty text; another text is followed by it.
+    pub(crate) silence: Option<String>,
     /// Warnings for the caller; each becomes a text of its own.
     pub(crate) warnings: Vec<String>,
     /// How many entries the result has, for the log.
@@ -76,6 +74,7 @@ impl Outcome {
     pub(super) fn new(value: impl Json + 'static) -> Outcome {
         Outcome {
             structured: Box::new(value),
+            silence: None,
             warnings: Vec::new(),
             rows: None,
             bytes: None,
@@ -83,9 +82,9 @@ impl Outcome {
         }
     }
 
-    /// A value with no fields for the log.
+    /// An object with no fields for the log.
     pub(super) fn json<T: Serialize + Send + 'static>(value: T) -> Outcome {
-        Outcome::new(Readable { value, text: None })
+        Outcome::warning(value, Vec::new())
     }
 
     /// A list or map of `rows` entries.
@@ -101,22 +100,31 @@ impl Outcome {
         value: T,
         warnings: Vec<String>,
     ) -> Outcome {
-        let value = WithWarnings {
-            value,
-            warnings: warnings.clone(),
-        };
         Outcome {
-            warnings,
-            ..Outcome::json(value)
+            warnings: warnings.clone(),
+            ..Outcome::new(Readable {
+                value,
+                warnings,
+                text: None,
+            })
         }
     }
 
-    /// One thing that is read as its `text`.
-    pub(super) fn text<T: Serialize + Send + 'static>(value: T, text: fn(&T) -> &str) -> Outcome {
+    /// The same, read as its `text`.
+    pub(super) fn text<T: Serialize + Send + 'static>(
+        value: T,
+        text: fn(&T) -> &str,
+        silence: Option<String>,
+        warnings: Vec<String>,
+    ) -> Outcome {
+        let all = silence.iter().chain(&warnings).cloned().collect();
         Outcome {
             bytes: Some(text(&value).len()),
+            silence,
+            warnings,
             ..Outcome::new(Readable {
                 value,
+                warnings: all,
                 text: Some(text),
             })
         }
@@ -180,7 +188,10 @@ pub(crate) fn write(
     };
     let structured = result.revision.knows(Feature::StructuredContent);
     let mut json = Vec::new();
-    let text = outcome.structured.text();
+    let (mut text, mut silence) = (outcome.structured.text(), outcome.silence.as_deref());
+    if text == Some("") {
+        text = silence.take().or(text);
+    }
     if text.is_none() {
         outcome.structured.write(&mut json);
     }
@@ -203,7 +214,10 @@ pub(crate) fn write(
         None => outcome.structured.write_as_string(out, &json),
     }
     out.push(b'}');
-    for warning in &outcome.warnings {
+    for warning in silence
+        .into_iter()
+        .chain(outcome.warnings.iter().map(String::as_str))
+    {
         out.push(b',');
         jsonrpc::write_json(out, &content(warning));
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::fabric::{Age, Error, NO_STRATEGIES, Name};
+use crate::fabric::{Error, NO_STRATEGIES, Name};
 
 use super::{Context, refused};
 
@@ -33,22 +33,17 @@ pub(crate) fn prompt(
 
 /// The prompt of the strategy of this name.
 fn strategy_text(name: &str, context: &Arc<Context>) -> Result<String, Error> {
-    let catalog = &context.backend.catalog;
-    let strategies = catalog.strategies(Age::Cached, &context.wait())?;
-    let all = strategies
-        .as_deref()
-        .ok_or_else(|| refused(format!("`strategy_name`: {NO_STRATEGIES}")))?;
-    match all.iter().find(|strategy| strategy.name == name) {
-        Some(strategy) => Ok(strategy.prompt.clone()),
-        None => {
-            let known: Vec<&str> = all.iter().map(|strategy| strategy.name.as_str()).collect();
-            let known = match known.is_empty() {
-                true => "none".to_owned(),
-                false => known.join(", "),
-            };
-            Err(refused(format!(
-                "`strategy_name` names no strategy of Fabric: there are {known}."
-            )))
-        }
+    let strategies = context.backend.fabric.strategies(&context.wait())?;
+    let all = strategies.ok_or_else(|| refused(format!("`strategy_name`: {NO_STRATEGIES}")))?;
+    if let Some(strategy) = all.iter().find(|strategy| strategy.name == name) {
+        return Ok(strategy.prompt.clone());
     }
+    let known: Vec<&str> = all.iter().map(|strategy| strategy.name.as_str()).collect();
+    let known = match known.is_empty() {
+        true => "none".to_owned(),
+        false => known.join(", "),
+    };
+    Err(refused(format!(
+        "`strategy_name` names no strategy of Fabric: there are {known}."
+    )))
 }

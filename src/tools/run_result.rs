@@ -120,7 +120,7 @@ pub(crate) fn result(
     account: &Account,
 ) -> Result<Outcome, Failure> {
     let mut memory = account.open(Resource::Memory);
-    let record = record(run, &mut memory)?;
+    let mut record = record(run, &mut memory)?;
     let mut rest = Rest::of(&record);
     if let Some(error) = error(&record) {
         let mut partial = rest.partial;
@@ -138,8 +138,6 @@ pub(crate) fn result(
     let omitted_chars = max_chars
         .and_then(|max| (run.chars() as usize).checked_sub(max))
         .filter(|n| *n > 0);
-    let silence = silence(record.silence(), idle_timeout);
-    rest.warnings.extend(silence.clone());
     if record.state == RunState::Working {
         rest.warnings.push(format!(
             "The run is still working, and this is its output so far. Call fabric_get_run with run_id {} for the rest; \
@@ -159,29 +157,22 @@ pub(crate) fn result(
             run.chars()
         ));
     }
-    let mut warnings = rest.warnings.clone();
-    if text.is_empty() {
-        // Its silence stands where the text would.
-        warnings.retain(|warning| silence.as_ref() != Some(warning));
-    }
     let output = RunOutput {
         output_format: rest.format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned()),
         output_text: text,
-        usage: record.usage,
+        usage: record.usage.take(),
         omitted_chars,
-        warnings: rest.warnings,
-        silence: silence.unwrap_or_default(),
         status: record.state.name(),
         run_id: told.then(|| record.id.to_string()),
         _memory: memory,
     };
-    Ok(Outcome {
-        warnings,
-        ..Outcome::text(output, |output| match output.output_text.as_str() {
-            "" => &output.silence,
-            text => text,
-        })
-    })
+    let silence = silence(record.silence(), idle_timeout);
+    Ok(Outcome::text(
+        output,
+        |output| &output.output_text,
+        silence,
+        rest.warnings,
+    ))
 }
 
 /// The record of a run; what it holds of memory is added to `memory`.
@@ -216,10 +207,6 @@ struct RunOutput {
     usage: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     omitted_chars: Option<usize>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
-    #[serde(skip)]
-    silence: String,
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     run_id: Option<String>,

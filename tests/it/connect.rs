@@ -273,7 +273,7 @@ fn what_goes_wrong_is_told_with_what_to_do_and_sent_once() {
         error["message"]
             .as_str()
             .unwrap()
-            .contains("(connection refused)")
+            .contains("(Connection refused")
     );
     // A batch has an error for each of its requests.
     server.once(ROUTE, Reply::closes());

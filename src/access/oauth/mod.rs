@@ -24,7 +24,7 @@ use ureq::http::{Response, header};
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body};
 
-use super::digest::{Digest, Keyed};
+use super::digest::{Digest, digest};
 use super::error::{AccessError, Flaw};
 use super::identity::{Identity, Role};
 use super::tokens;
@@ -87,7 +87,6 @@ pub(crate) struct OAuth {
     ended: Condvar,
     /// The last failure in the log, and when that was.
     logged: Mutex<Option<(String, Duration)>>,
-    keyed: Keyed,
     /// What OAuth clients are told.
     document: Vec<u8>,
     /// [`EXCHANGE`].
@@ -173,7 +172,6 @@ impl OAuth {
             answers: Mutex::default(),
             ended: Condvar::new(),
             logged: Mutex::default(),
-            keyed: Keyed::new(),
             document: document.to_string().into_bytes(),
             limit,
             clock,
@@ -264,7 +262,7 @@ impl OAuth {
 
     /// The issuer's answer about a token: known, or asked for now by one caller for all.
     fn ask(&self, token: &str) -> Verdict {
-        let digest = self.keyed.digest(token.as_bytes());
+        let digest = digest(token.as_bytes());
         let must_wait = |answers: &mut Answers| {
             answers.find(digest, self.clock.steady()).is_none()
                 && (answers.asking.contains(&digest) || answers.asking.len() >= MAX_ASKING)

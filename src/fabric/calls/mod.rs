@@ -43,12 +43,7 @@ const MOST_FOUND: usize = 5;
 const LITTLE: usize = 64 << 10;
 
 impl Client {
-    /// `GET /patterns/names`: the names of all patterns.
-    pub(crate) fn pattern_names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
-        self.names(None, wait)
-    }
-
-    /// `GET /patterns/names`.
+    /// `GET /patterns/names`: the names of all patterns; those of `before` if they are the same.
     pub(crate) fn names(
         &self,
         before: Option<&Arc<Names>>,
@@ -208,7 +203,6 @@ impl Client {
             each,
             wait,
             received: 0,
-            failed: None,
             is_complete: false,
         };
         if response.media == Media::Json {
@@ -278,7 +272,7 @@ impl Client {
         if !may_be_missing || error.retry_after.is_some() {
             return error;
         }
-        match self.pattern_names(wait) {
+        match self.names(None, wait) {
             Err(stopped) if stopped.kind == Kind::Cancelled => stopped,
             Ok(names) if !names.contains(name.as_str()) => not_found(name, &names),
             _ => error,
@@ -491,8 +485,6 @@ struct EventRelay<'a> {
     wait: &'a Arc<dyn Wait>,
     /// Bytes of content.
     received: usize,
-    /// The first `error` event, which decides the result.
-    failed: Option<Error>,
     is_complete: bool,
 }
 
@@ -504,11 +496,9 @@ impl EventRelay<'_> {
         let mut held = 0;
         let mut buffer = [0; READ];
         while !self.is_complete {
-            let was_failed = self.failed.is_some();
             let result = match response.read(&mut buffer) {
                 Ok(0) => {
-                    let last = decoder.finish(&mut |event| self.take(event));
-                    self.unless_failed(last)?;
+                    decoder.finish(&mut |event| self.take(event))?;
                     let is_empty = response.media == Media::Other && !decoder.has_event;
                     return if is_empty || decoder.is_foreign() {
                         Err(response.not_a_run())
@@ -531,9 +521,10 @@ impl EventRelay<'_> {
             let result = result.and_then(|()| {
                 hold(self.wait, &mut held, 2 * decoder.held()).map_err(|Full| no_room())
             });
-            self.unless_failed(result)?;
-            if self.failed.is_some() && !was_failed {
-                response.hurry(self.client.after_error);
+            // After `complete`, trailing bytes do not matter: whether they are seen depends on how the stream was cut
+            // into packets.
+            if !self.is_complete {
+                result?;
             }
         }
         self.end()
@@ -557,14 +548,13 @@ impl EventRelay<'_> {
             }
             Event::Error { content } => {
                 *content = sanitize(&self.client.without_key(content));
-                if self.failed.is_none() {
-                    let said = match content.as_str() {
-                        "" => "It gave no reason: look into its own log.",
-                        content => content,
-                    };
-                    let detail = format!("Fabric could not run the pattern. {said}");
-                    self.failed = Some(Error::new(Kind::ApiError, detail).after_status(200));
-                }
+                let said = match content.as_str() {
+                    "" => "It gave no reason: look into its own log.",
+                    content => content,
+                };
+                let detail = format!("Fabric could not run the pattern. {said}");
+                (self.each)(event)?;
+                return Err(Error::new(Kind::ApiError, detail).after_status(200));
             }
             Event::Complete => self.is_complete = true,
             Event::Usage(_) => {}
@@ -573,33 +563,18 @@ impl EventRelay<'_> {
         (self.each)(event)
     }
 
-    /// After an `error` event, the rest of the stream does not matter. After `complete`, trailing bytes do not either:
-    /// whether they are seen depends on how the stream was cut into packets.
-    fn unless_failed(&mut self, result: Result<(), Error>) -> Result<(), Error> {
-        match result {
-            Err(error) if error.kind == Kind::Cancelled => Err(error),
-            Err(_) if self.is_complete => Ok(()),
-            Err(error) => Err(self.failed.take().unwrap_or(error)),
-            Ok(()) => Ok(()),
-        }
-    }
-
     fn end(self) -> Result<(), Error> {
-        match self.failed {
-            Some(error) => Err(error),
-            None if !self.is_complete => Err(Error::new(
-                Kind::StreamInterrupted,
-                "Fabric's answer ended before it was complete. Run the pattern again if the rest is needed.",
-            )
-            .after_status(200)),
-            None if self.received == 0 => Err(Error::new(
-                Kind::ApiError,
-                "Fabric completed the run without any output. Versions 1.4.367 to 1.4.465 can lose the reason: look \
-                 into Fabric's log, and check pattern, model and variables.",
-            )
-            .after_status(200)),
-            None => Ok(()),
-        }
+        let (kind, detail) = if !self.is_complete {
+            let detail = "Fabric's answer ended before it was complete. Run the pattern again if the rest is needed.";
+            (Kind::StreamInterrupted, detail)
+        } else if self.received == 0 {
+            let detail = "Fabric completed the run without any output. Versions 1.4.367 to 1.4.465 can lose the reason: \
+                          look into Fabric's log, and check pattern, model and variables.";
+            (Kind::ApiError, detail)
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(kind, detail).after_status(200))
     }
 }
 

@@ -61,7 +61,7 @@ fn stream(events: &[String]) -> String {
 #[test]
 fn every_request_says_who_sends_it_and_wants_no_compression() {
     let fixture = Fixture::always(json("[]"));
-    fixture.client().pattern_names(&no_wait()).unwrap();
+    fixture.client().names(None, &no_wait()).unwrap();
     run(&fixture.client()).2.unwrap_err();
     for seen in fixture.requests() {
         assert_eq!(seen.headers["accept-encoding"], "identity");
@@ -101,7 +101,7 @@ fn no_headers_in_time_is_a_silent_run_and_for_anything_else_unavailable() {
         request_timeout: Duration::from_millis(30),
         ..settings(&fixture.url)
     };
-    let error = quick(&total).pattern_names(&no_wait()).unwrap_err();
+    let error = quick(&total).names(None, &no_wait()).unwrap_err();
     assert_eq!(error.kind, Kind::ApiUnavailable);
     assert!(error.detail.contains("--request-timeout"), "{error}");
     // On a busy machine the time may run out before the request is sent; but nothing is retried.
@@ -162,7 +162,7 @@ fn a_redirect_is_an_error_and_the_key_stays_here() {
     assert_eq!(error.kind, Kind::ApiError);
     assert!(error.detail.contains("redirect"), "{error}");
     assert_eq!(
-        fixture.client().pattern_names(&no_wait()).unwrap_err().kind,
+        fixture.client().names(None, &no_wait()).unwrap_err().kind,
         Kind::ApiError
     );
     assert_eq!(fixture.count(NAMES), 1);
@@ -181,7 +181,7 @@ fn an_unreadable_or_unexpected_body_is_an_error_that_does_not_quote_it() {
         "\u{feff}[]",
     ] {
         let client = Fixture::always(json(body)).client();
-        let error = client.pattern_names(&no_wait()).unwrap_err();
+        let error = client.names(None, &no_wait()).unwrap_err();
         assert_eq!(error.kind, Kind::ApiError, "{body}");
         assert!(!error.detail.contains("s3cret"), "{error}");
     }
@@ -248,12 +248,12 @@ fn limits_on_sizes_hold() {
         let mut client = Fixture::always(response).client();
         client.max_body = 11;
         assert_eq!(
-            *client.pattern_names(&no_wait()).unwrap(),
+            *client.names(None, &no_wait()).unwrap(),
             ["1234567"].into_iter().collect()
         );
         client.max_body = 10;
         assert_eq!(
-            client.pattern_names(&no_wait()).unwrap_err().kind,
+            client.names(None, &no_wait()).unwrap_err().kind,
             Kind::ResponseTooLarge
         );
     }
@@ -261,7 +261,7 @@ fn limits_on_sizes_hold() {
     let client =
         Fixture::always("HTTP/1.1 200 OK\r\nContent-Length: 200000000000\r\n\r\n").client();
     assert_eq!(
-        client.pattern_names(&no_wait()).unwrap_err().kind,
+        client.names(None, &no_wait()).unwrap_err().kind,
         Kind::ResponseTooLarge
     );
     let headers = format!("HTTP/1.1 200 OK\r\nX-Long: {}\r\n\r\n", "x".repeat(100_000));
@@ -428,7 +428,7 @@ fn reads_are_tried_three_times_but_only_where_that_can_help() {
         });
         let result = fixture
             .client()
-            .pattern_names(&no_wait())
+            .names(None, &no_wait())
             .map(|_| ())
             .map_err(|error| error.kind);
         assert_eq!((result, fixture.requests().len()), (end, tries), "{first}");
@@ -447,7 +447,7 @@ fn a_caller_may_leave_between_two_tries() {
     let mut client = fixture.client();
     client.retry_delays = [Duration::from_secs(5); 2];
     let wait = Leaves::after(0);
-    assert_eq!(client.pattern_names(&wait), Err(Error::cancelled()));
+    assert_eq!(client.names(None, &wait), Err(Error::cancelled()));
     assert_eq!(fixture.requests().len(), 1);
 }
 
@@ -460,7 +460,7 @@ fn reads_share_a_connection_and_runs_have_their_own() {
     ]);
     let client = fixture.client();
     for _ in 0..2 {
-        client.pattern_names(&no_wait()).unwrap();
+        client.names(None, &no_wait()).unwrap();
         client.strategies(&no_wait()).unwrap_err();
         assert_eq!(run(&client).2, Ok(()));
     }
@@ -484,9 +484,9 @@ fn a_stale_pooled_connection_is_replaced_unnoticed() {
         number != 0
     });
     let client = fixture.client();
-    client.pattern_names(&no_wait()).unwrap();
+    client.names(None, &no_wait()).unwrap();
     assert_eq!(run(&client).2, Ok(()));
-    client.pattern_names(&no_wait()).unwrap();
+    client.names(None, &no_wait()).unwrap();
     assert_eq!((fixture.count(POST), fixture.count(NAMES)), (1, 2));
 }
 

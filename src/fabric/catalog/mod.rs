@@ -1,4 +1,4 @@
-//! The caches of Fabric's lists: patterns, strategies, models, contexts and sessions.
+//! The caches of Fabric's long lists: patterns and models.
 //!
 //! In scope: single-flight reads, expiry, and detecting that the list of patterns has changed. Not in scope: how
 //! callers share one read (`cached`), when to poll (`calls`), what subscribers are sent (`features`).
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use super::cached::Cached;
 use super::types::is_runnable;
 use super::wait::SLICE;
-use super::{Client, Error, Kind, Models, Name, Names, Stop, StoredKind, Strategy, Until, Wait};
+use super::{Client, Error, Kind, Models, Name, Names, Stop, Strategy, Until, Wait};
 use crate::logging;
-use crate::search::{Card, Index, card};
+use crate::search::{Card, Index};
 
 /// Limit of all kept pattern texts together, in bytes. Of patterns beyond it, only the name is kept.
 const MOST_TEXT: usize = 32 << 20;
@@ -131,7 +131,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// concurrent caller.
 const MODELS_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How old a list may be.
+/// How old the list of names may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Age {
     /// Up to the time-to-live.
@@ -145,9 +145,7 @@ pub(crate) struct Catalog {
     fabric: Arc<Client>,
     ttl: Duration,
     names: Cached<Names>,
-    strategies: Cached<Option<Vec<Strategy>>>,
     models: Cached<Models>,
-    stored: [Cached<Option<Names>>; 2],
     snapshot: Cached<Snapshot>,
     on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -159,9 +157,7 @@ impl Catalog {
             fabric,
             ttl,
             names: Cached::new(PATIENCE),
-            strategies: Cached::new(PATIENCE),
             models: Cached::new(MODELS_PATIENCE),
-            stored: [Cached::new(PATIENCE), Cached::new(PATIENCE)],
             // A refresh is many requests, each with its own timeout.
             snapshot: Cached::new(Duration::MAX),
             on_change: OnceLock::new(),
@@ -197,64 +193,34 @@ impl Catalog {
         }
     }
 
-    /// The same. If that fails, only the names with the error, if the names can be read.
-    pub(crate) fn snapshot_or_names(
-        &self,
-        wait: &Arc<dyn Wait>,
-    ) -> Result<(Arc<Snapshot>, Option<Error>), Error> {
-        let asked = Instant::now();
-        let error = match self.snapshot(wait) {
-            Ok(snapshot) => return Ok((snapshot, None)),
-            Err(error) if error.kind == Kind::Cancelled => return Err(error),
-            Err(error) => error,
-        };
-        // The refresh that just failed has usually read the names already; reuse them.
-        let Some(names) = self.names.latest(asked.checked_sub(self.ttl)) else {
-            return Err(error);
-        };
-        let patterns = names.iter().map(Entry::unread).collect();
-        Ok((
-            Arc::new(Snapshot::new(asked, names, patterns, Vec::new())),
-            Some(error),
-        ))
-    }
-
     /// The newest snapshot of any age, without a request to Fabric.
     pub(crate) fn latest(&self) -> Option<Arc<Snapshot>> {
         self.snapshot.latest(None)
-    }
-
-    /// The card of the pattern of this name and text: the snapshot's, whose purpose is unique, unless the text has
-    /// changed.
-    pub(crate) fn card(&self, name: &str, text: &str) -> Card {
-        let latest = self.latest();
-        let same = latest.as_ref().filter(|latest| {
-            let listed = latest.pattern(name);
-            listed.is_some_and(|listed| listed.text.as_deref() == Some(text))
-        });
-        let known = same.and_then(|latest| latest.card(name)).cloned();
-        known.unwrap_or_else(|| card(name, text))
     }
 
     fn refresh(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
         let until = Instant::now() + self.ttl;
         let names = self.names(Age::Fresh, wait)?;
         let patterns = self.read_patterns(&names, wait)?;
-        let strategies = match self.strategies(Age::Fresh, wait) {
+        let strategies = match self.fabric.strategies(wait) {
             // A Fabric without strategies still has patterns.
             Err(error) if !is_general(&error) => {
                 log::warn!("the catalogue has no strategies: {error}");
                 Vec::new()
             }
-            strategies => strategies?.as_ref().clone().unwrap_or_default(),
+            strategies => strategies?.unwrap_or_default(),
         };
         Ok(Arc::new(Snapshot::new(until, names, patterns, strategies)))
     }
 
     /// Only the names of all patterns: one request.
     pub(crate) fn names(&self, age: Age, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
+        let max_age = match age {
+            Age::Cached => self.ttl,
+            Age::Fresh => Duration::ZERO,
+        };
         let mut changed = false;
-        let read = self.names.get(self.max_age(age), wait.as_ref(), |before| {
+        let read = self.names.get(max_age, wait.as_ref(), |before| {
             let names = self.fabric.names(before, wait)?;
             changed = before.is_some_and(|before| *before != names);
             Ok(names)
@@ -266,42 +232,11 @@ impl Catalog {
         read.map(|(_, names)| names)
     }
 
-    fn max_age(&self, age: Age) -> Duration {
-        if age == Age::Cached {
-            self.ttl
-        } else {
-            Duration::ZERO
-        }
-    }
-
-    fn read<T>(
-        &self,
-        cached: &Cached<T>,
-        age: Age,
-        wait: &Arc<dyn Wait>,
-        read: impl FnOnce() -> Result<T, Error>,
-    ) -> Result<Arc<T>, Error> {
-        let max_age = self.max_age(age);
-        let read = cached.get(max_age, wait.as_ref(), |_| read().map(Arc::new));
-        read.map(|(_, value)| value)
-    }
-
-    /// Only the strategies, sorted by name: one request. `None` if there is no such folder.
-    pub(crate) fn strategies(
-        &self,
-        age: Age,
-        wait: &Arc<dyn Wait>,
-    ) -> Result<Arc<Option<Vec<Strategy>>>, Error> {
-        // A missing folder is not cached: the operator may have fetched the strategies since the error.
-        self.strategies.invalidate(Option::is_none);
-        let read = || self.fabric.strategies(wait);
-        self.read(&self.strategies, age, wait, read)
-    }
-
     /// All models, read after the call.
     pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Models>, Error> {
-        let read = || self.fabric.models(wait);
-        self.read(&self.models, Age::Fresh, wait, read)
+        let read = |_: Option<&_>| self.fabric.models(wait).map(Arc::new);
+        let read = self.models.get(Duration::ZERO, wait.as_ref(), read);
+        read.map(|(_, models)| models)
     }
 
     /// The models of the last read, if that has not expired. Sends no request.
@@ -325,18 +260,6 @@ impl Catalog {
             Err(error) if error.kind == Kind::Cancelled && wait.still_waiting().is_ok() => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    /// The names of contexts or sessions; `None` if there is no such folder.
-    pub(crate) fn stored(
-        &self,
-        age: Age,
-        what: StoredKind,
-        wait: &Arc<dyn Wait>,
-    ) -> Result<Arc<Option<Names>>, Error> {
-        let cached = &self.stored[usize::from(what == StoredKind::Sessions)];
-        cached.invalidate(Option::is_none);
-        self.read(cached, age, wait, || self.fabric.stored(what, wait))
     }
 
     /// Reads every pattern, up to [`CATALOG_REQUESTS`] at once. One that cannot be read stays listed by name; if too

@@ -50,25 +50,6 @@ fn kind<T>(read: Result<T, Error>) -> Option<Kind> {
     read.err().map(|error| error.kind)
 }
 
-#[test]
-fn without_the_texts_the_names_will_do() {
-    let (_fabric, listed, catalog) = fabric(&["a", "b"]);
-    assert!(catalog.snapshot_or_names(&no_wait()).unwrap().1.is_none());
-    // Its names are still fresh when Fabric goes away.
-    *lock(&listed) = None;
-    catalog.snapshot.invalidate(|_| true);
-    let (snapshot, error) = catalog.snapshot_or_names(&no_wait()).unwrap();
-    assert_eq!(
-        (names_of(&snapshot), snapshot.unread(), error.unwrap().kind),
-        (vec!["a", "b"], 2, Kind::ApiUnauthorized)
-    );
-    assert_eq!(snapshot.index().search("b", 5).hits[0].name, "b");
-    let (_fabric, listed, catalog) = fabric(&["a"]);
-    *lock(&listed) = None;
-    let read = catalog.snapshot_or_names(&no_wait());
-    assert_eq!(kind(read), Some(Kind::ApiUnauthorized));
-}
-
 fn names_of(snapshot: &Snapshot) -> Vec<&str> {
     snapshot
         .patterns
@@ -100,8 +81,6 @@ fn everything_is_read_once_and_for_its_time() {
         *catalog.names(Age::Cached, &no_wait()).unwrap(),
         ["a", "b"].into_iter().collect()
     );
-    // All strategies came with it.
-    catalog.strategies(Age::Cached, &no_wait()).unwrap();
     let counts =
         |fabric: &Fixture| ["GET /patterns/a", NAMES, STRATEGIES].map(|line| fabric.count(line));
     assert_eq!(counts(&fabric), [1, 1, 1]);
@@ -122,11 +101,6 @@ fn fresh_lists_are_read_anew_and_others_once() {
     assert_eq!(names(Age::Cached), "a");
     assert_eq!(names(Age::Fresh), "b");
     assert_eq!(names(Age::Cached), "b");
-    for (age, reads) in [(Age::Cached, 1), (Age::Cached, 1), (Age::Fresh, 2)] {
-        let strategies = catalog.strategies(age, &no_wait()).unwrap();
-        assert_eq!(strategies.as_ref().as_ref().unwrap()[0].name, "cot");
-        assert_eq!(fabric.count(STRATEGIES), reads);
-    }
     assert_eq!(fabric.count(NAMES), 2);
 }
 
@@ -224,14 +198,4 @@ fn after_a_change_is_reported_nothing_outdated_is_returned() {
     list(&listed, &["a", "b"]);
     catalog.names(Age::Fresh, &no_wait()).unwrap();
     assert_eq!(*lock(&found), ["a b"]);
-}
-
-#[test]
-fn a_card_follows_its_text() {
-    let (_fabric, _, catalog) = fabric(&["a"]);
-    let purpose = |text: &str| catalog.card("a", text).purpose;
-    for what in ["rocks", "mines"] {
-        let found = purpose(&format!("# PURPOSE\nYou extract {what} from maps."));
-        assert_eq!(found, format!("Extract {what} from maps."));
-    }
 }

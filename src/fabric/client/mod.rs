@@ -16,7 +16,6 @@ mod plain;
 mod response;
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::io::{Cursor, Read};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -263,8 +262,8 @@ impl Client {
                 Err(error) => error,
             };
             let delay = delays.next().filter(|_| error.cause.is_some_and(may_pass));
-            match delay.map(|delay| jittered(*delay)) {
-                Some(delay) if Instant::now() + delay < deadline => pause(delay, wait.as_ref())?,
+            match delay {
+                Some(delay) if Instant::now() + *delay < deadline => pause(*delay, wait.as_ref())?,
                 _ => return Err(error),
             }
         }
@@ -400,7 +399,7 @@ impl<'c> Attempt<'c> {
             media,
             length,
             body,
-            waiting,
+            _waiting: waiting,
         })
     }
 
@@ -532,12 +531,6 @@ fn wants_tls(said: &[u8]) -> bool {
     ]
     .iter()
     .any(|text| said.contains(text))
-}
-
-/// With up to 25 % jitter, so that clients do not retry in step.
-fn jittered(delay: Duration) -> Duration {
-    let random = RandomState::new().hash_one(0) % 512;
-    delay * (768 + random as u32) / 1024
 }
 
 /// Sleeps, unless the caller stops waiting.

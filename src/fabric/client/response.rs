@@ -1,7 +1,6 @@
 //! A 200 response whose body is unread.
 
 use std::io::Read;
-use std::time::Duration;
 
 use ureq::BodyReader;
 
@@ -31,7 +30,8 @@ pub(in crate::fabric) struct FabricResponse<'c> {
     pub(in crate::fabric) media: Media,
     pub(super) length: Option<u64>,
     pub(super) body: BodyReader<'static>,
-    pub(super) waiting: WaitScope,
+    /// Reads of the body ask whether to go on.
+    pub(super) _waiting: WaitScope,
 }
 
 impl FabricResponse<'_> {
@@ -45,11 +45,6 @@ impl FabricResponse<'_> {
         self.body
             .read(buffer)
             .map_err(|e| self.call.failure(e.into(), Stage::Body))
-    }
-
-    /// Limits further waiting to `rest`.
-    pub(in crate::fabric) fn hurry(&self, rest: Duration) {
-        self.waiting.hurry(rest);
     }
 
     /// The whole body, of at most `limit` bytes.

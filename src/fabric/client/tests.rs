@@ -62,14 +62,6 @@ fn https_needs_a_build_with_tls() {
 }
 
 #[test]
-fn jitter_stays_within_a_quarter() {
-    for _ in 0..200 {
-        let delay = jittered(Duration::from_millis(400));
-        assert!((300..=500).contains(&delay.as_millis()), "{delay:?}");
-    }
-}
-
-#[test]
 fn a_lookup_without_a_thread_is_unavailable_and_tried_again() {
     let client = Client::new(&settings("http://h:1")).unwrap();
     let limits = client.run_limits();

@@ -27,7 +27,7 @@ pub(super) const TOOL: Tool = Tool {
     title: "Run a Fabric pattern",
     description: "Run a Fabric pattern on a text with a language model and return its output. Give the whole text as \
                   input_text, or input_from: other links and files are not opened. Takes seconds to minutes and may cost money.",
-    output: OUTPUT,
+    output: include_str!("../results/run_pattern.json"),
     read_only: false,
     role: Role::Run,
     prepare,
@@ -38,28 +38,6 @@ const MAX_WAIT: usize = 3600;
 
 /// Most tokens of `context_length`.
 const MAX_CONTEXT: usize = 10_000_000;
-
-const OUTPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "output_format":{"type":"string","description":"markdown, mermaid or plain."},
-    "output_text":{"type":"string","description":"The whole output."},
-    "usage":{
-      "type":"object",
-      "properties":{
-        "input_tokens":{"type":"integer","description":"Tokens read."},
-        "output_tokens":{"type":"integer","description":"Tokens written."},
-        "total_tokens":{"type":"integer","description":"Both."}
-      },
-      "description":"What the run used, where Fabric reports it."
-    },
-    "omitted_chars":{"type":"integer","description":"How many characters of the output max_chars left out."},
-    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."},
-    "status":{"type":"string","description":"completed, or working: then output_text is what there is so far."},
-    "run_id":{"type":"string","description":"What fabric_get_run finds this run by, for as long as it is kept."}
-  },
-  "required":["output_format","output_text"]
-}"#;
 
 /// The most important arguments first. A new one is a statement here.
 fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {

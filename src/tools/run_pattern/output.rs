@@ -1,5 +1,6 @@
 //! The output of a step: text, usage, format.
 
+use crate::account::Full;
 use crate::fabric::{Error, Event, Usage, Wait, no_room};
 use crate::metrics;
 use crate::runs::{End, RunState};
@@ -39,8 +40,6 @@ pub(super) struct Output {
     /// The format of the first piece.
     format: Option<String>,
     usage: Option<Usage>,
-    /// The run has no room for more.
-    is_full: bool,
 }
 
 impl Output {
@@ -59,17 +58,14 @@ impl Output {
     pub(super) fn take(&mut self, event: Event, context: &Context) -> Result<(), Error> {
         match event {
             Event::Content { format, content } => {
-                if self.is_full {
-                    return Err(no_room());
-                }
                 let format = format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned());
                 match &mut self.thinking {
                     Some(thinking) => {
                         let (text, left_out) = thinking.take(&content);
                         context.release(left_out);
-                        self.relay(&format, &text, context);
+                        self.relay(&format, &text, context)?;
                     }
-                    None => self.relay(&format, &content, context),
+                    None => self.relay(&format, &content, context)?,
                 }
                 self.format.get_or_insert(format);
             }
@@ -92,25 +88,30 @@ impl Output {
         let (rest, is_unclosed) = thinking.finish();
         self.is_unclosed = is_unclosed;
         self.is_only_thinking = self.bytes == 0 && rest.is_empty();
-        self.relay(DEFAULT_FORMAT, &rest, context);
+        // Nothing more comes, so want of room ends nothing.
+        let _ = self.relay(DEFAULT_FORMAT, &rest, context);
     }
 
     /// Keeps a part of the output and tells the caller.
-    fn relay(&mut self, format: &str, text: &str, context: &Context) {
+    ///
+    /// # Errors
+    /// The run has no room for more.
+    fn relay(&mut self, format: &str, text: &str, context: &Context) -> Result<(), Error> {
         self.bytes += text.len();
         context.content(format, text);
-        match context.run().filter(|_| self.is_result) {
-            Some(run) => {
-                self.is_full = run.append(text).is_err();
+        let appended = match context.run() {
+            Some(run) if self.is_result => {
                 // From here on the run is charged for it.
                 context.release(text.len());
+                run.append(text)
             }
-            None => {
+            run => {
                 self.text.push_str(text);
                 // Not the text, but that some has come.
-                self.is_full = context.run().is_some_and(|run| run.append("").is_err());
+                run.map_or(Ok(()), |run| run.append(""))
             }
-        }
+        };
+        appended.map_err(|Full| no_room())
     }
 
     /// Counts the text and tokens of a step that has ended.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::fabric::names::{did_you_mean, in_quotes};
 use crate::fabric::{
-    Age, Chat, Error, Kind, Models, NO_STRATEGIES, Name, Names, StoredKind, Strategy,
-    lacks_nothing, not_found, template,
+    Age, Chat, Error, Kind, Models, NO_STRATEGIES, Name, Names, StoredKind, lacks_nothing,
+    not_found, template,
 };
 use crate::text::shown;
 use crate::tools::list_contexts::no_folder;
@@ -79,35 +79,39 @@ pub(super) fn explain(step: &Chat, error: Error, context: &Arc<Context>) -> Erro
 
 /// Refuses an unknown strategy: old versions of Fabric ignore it silently.
 fn strategies(steps: &[Chat], context: &Arc<Context>) -> Result<(), Error> {
-    let names = |all: &Vec<Strategy>| all.iter().map(|one| one.name.as_str()).collect();
-    let read = |age| {
-        let all = context.backend.catalog.strategies(age, &context.wait())?;
-        Ok(all.as_ref().as_ref().map(names))
+    if steps.iter().all(|step| step.strategy.is_none()) {
+        return Ok(());
+    }
+    let read = context.backend.fabric.strategies(&context.wait());
+    let Some(all) = unless_cancelled(read)? else {
+        return Ok(());
     };
+    let known: Option<Names> =
+        all.map(|all| all.iter().map(|strategy| strategy.name.as_str()).collect());
     for (i, step) in steps.iter().enumerate() {
-        let Some(name) = &step.strategy else { continue };
-        let argument = format!("{}strategy_name", place(i));
-        // Without the list, no other strategy can be checked either.
-        let Some(known) = listed(name, read)? else {
-            break;
-        };
-        let words = ("strategy", "fabric_list_strategies");
-        is_known(&argument, words, name, known, || NO_STRATEGIES.to_string())?;
+        if let Some(name) = &step.strategy {
+            let argument = format!("{}strategy_name", place(i));
+            let words = ("strategy", "fabric_list_strategies");
+            is_known(&argument, words, name, known.as_ref(), || {
+                NO_STRATEGIES.to_string()
+            })?;
+        }
     }
     Ok(())
 }
 
 /// Refuses an unknown context: Fabric's error would show a path of its host.
 fn stored_context(step: &Chat, context: &Arc<Context>) -> Result<(), Error> {
-    let Some(name) = &step.context else {
+    let (Some(name), contexts) = (&step.context, StoredKind::Contexts) else {
         return Ok(());
     };
-    let Some(known) = listed(name, |age| stored(StoredKind::Contexts, age, context))? else {
+    let read = context.backend.fabric.stored(contexts, &context.wait());
+    let Some(known) = unless_cancelled(read)? else {
         return Ok(());
     };
     let words = ("context", "fabric_list_contexts");
-    is_known("context_name", words, name, known, || {
-        no_folder(StoredKind::Contexts)
+    is_known("context_name", words, name, known.as_ref(), || {
+        no_folder(contexts)
     })
 }
 
@@ -116,20 +120,16 @@ fn session(step: &Chat, context: &Arc<Context>) -> Result<Option<String>, Error>
     let Some(name) = &step.session else {
         return Ok(None);
     };
-    let known = listed(name, |age| stored(StoredKind::Sessions, age, context))?.flatten();
+    let read = context
+        .backend
+        .fabric
+        .stored(StoredKind::Sessions, &context.wait());
+    let known = unless_cancelled(read)?.flatten();
     let name = name.as_str();
     Ok(known.filter(|names| !names.contains(name)).map(|names| {
         let hint = did_you_mean(name, &names);
         format!("Fabric had no session named \"{name}\", so this run began without earlier messages.{hint}")
     }))
-}
-
-fn stored(what: StoredKind, age: Age, context: &Arc<Context>) -> Result<Option<Names>, Error> {
-    context
-        .backend
-        .catalog
-        .stored(age, what, &context.wait())
-        .map(Arc::unwrap_or_clone)
 }
 
 /// Refuses a run without the variables of the cached pattern, once a fresh read confirms them.
@@ -138,21 +138,21 @@ fn known_variables(step: &Chat, context: &Arc<Context>) -> Result<(), Error> {
     let cached = latest
         .as_ref()
         .and_then(|all| all.pattern(step.pattern.as_str()));
+    let lacks = |name: &String| !step.variables.contains_key(name);
     match cached {
-        Some(pattern) if given(step, &pattern.variables).is_err() => variables(step, context),
+        Some(pattern) if pattern.variables.iter().any(lacks) => variables(step, context),
         _ => Ok(()),
     }
 }
 
 /// Refuses a run without the variables of the pattern, if it can be read.
 fn variables(step: &Chat, context: &Arc<Context>) -> Result<(), Error> {
-    match unless_cancelled(
-        context
-            .backend
-            .fabric
-            .pattern(&step.pattern, &context.wait()),
-    )? {
-        Some(pattern) => given(step, &pattern.variables()),
+    let fabric = &context.backend.fabric;
+    match unless_cancelled(fabric.pattern(&step.pattern, &context.wait()))? {
+        Some(pattern) => {
+            let needed = pattern.variables();
+            lacks_nothing("variables", &step.pattern, &needed, &step.variables)
+        }
         None => Ok(()),
     }
 }
@@ -245,42 +245,24 @@ fn unless_cancelled<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// The names that Fabric has, read again if `name` is not among the cached ones: it may be new. `None` if they cannot be
-/// read, and no names if Fabric has no folder of them.
-fn listed(
-    name: &Name,
-    read: impl Fn(Age) -> Result<Option<Names>, Error>,
-) -> Result<Option<Option<Names>>, Error> {
-    let known = unless_cancelled(read(Age::Cached))?;
-    match &known {
-        Some(Some(names)) if !names.contains(name.as_str()) => unless_cancelled(read(Age::Fresh)),
-        _ => Ok(known),
-    }
-}
-
 /// Refuses the name of an `argument` that is not `known`. The words are what it names, and the tool that lists them.
 fn is_known(
     argument: &str,
     (what, tool): (&str, &str),
     name: &Name,
-    known: Option<Names>,
+    known: Option<&Names>,
     no_folder: impl FnOnce() -> String,
 ) -> Result<(), Error> {
     let name = name.as_str();
     let why = match known {
         Some(names) if names.contains(name) => return Ok(()),
         Some(names) => {
-            let hint = did_you_mean(name, &names);
+            let hint = did_you_mean(name, names);
             format!("Fabric has no {what} named \"{name}\".{hint} {tool} has them all.")
         }
         None => no_folder(),
     };
     Err(refused(format!("`{argument}`: {why} Nothing was run.")).about(argument))
-}
-
-/// Refuses a step that lacks one of these variables.
-fn given(step: &Chat, needed: &[String]) -> Result<(), Error> {
-    lacks_nothing("variables", &step.pattern, needed, &step.variables)
 }
 
 /// The argument that names what Fabric lacks, and why. Fabric ignores case, and accepts `vendor/model`.

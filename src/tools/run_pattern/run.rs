@@ -48,8 +48,6 @@ pub(super) struct RunPattern {
 struct DryRun {
     output_format: &'static str,
     output_text: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
 }
 
 impl RunPattern {
@@ -139,12 +137,14 @@ impl RunPattern {
         let shown = DryRun {
             output_format: DEFAULT_FORMAT,
             output_text: output_text.to_owned(),
-            warnings: begins.into_iter().chain(adds).chain(cut).collect(),
         };
-        Ok(Outcome {
-            warnings: shown.warnings.clone(),
-            ..Outcome::text(shown, |shown| &shown.output_text)
-        })
+        let warnings = begins.into_iter().chain(adds).chain(cut).collect();
+        Ok(Outcome::text(
+            shown,
+            |shown| &shown.output_text,
+            None,
+            warnings,
+        ))
     }
 
     /// Runs all steps; `checks` are the warnings of the checks before them.

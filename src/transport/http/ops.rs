@@ -40,7 +40,7 @@ impl Ops {
     /// Endpoints of a server with this backend.
     pub(super) fn new(backend: Arc<Backend>, connections: Weak<http::HttpServer>) -> Ops {
         let fabric = backend.fabric.clone();
-        let ask = move || fabric.pattern_names(&(Arc::new(patience()) as Arc<dyn Wait>));
+        let ask = move || fabric.names(None, &(Arc::new(patience()) as Arc<dyn Wait>));
         time::started();
         Ops {
             ready: Ready::new(Box::new(move || ask().map(drop))),
