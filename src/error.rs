@@ -403,8 +403,8 @@ table! {
         KeyMissing = problem(
             "key-missing",
             "Fabric at {url} wants an API key (HTTP {status}), and FABRIC_API_KEY is not set.",
-            "Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; in a \
-             client's env, for the variables of your shell are not passed on.",
+            "Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; for a \
+             client, in its env: your shell's variables may not reach it.",
         );
         /// 401 or 403 in spite of the key.
         KeyRefused = problem(

@@ -273,7 +273,7 @@ fn a_folder_without_patterns_and_a_second_source_are_refused_at_the_start() {
         finished
             .expect_code(2)
             .expect_stderr("--patterns-dir: ")
-            .expect_stderr("unset one of them");
+            .expect_stderr("leave one of them out");
     }
     let finished = program(&folder)
         .env("FABRIC_BASE_URL", "http://127.0.0.1:1")
