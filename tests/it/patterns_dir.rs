@@ -264,6 +264,10 @@ fn a_folder_without_patterns_and_a_second_source_are_refused_at_the_start() {
         (dir("empty"), "has no pattern; give a folder that holds"),
         (dir("empty/README.md"), "not a folder: "),
         (folder.text().to_owned(), "has no pattern; did you mean"),
+        (
+            dir("patterns/plain"),
+            "has no pattern; it is one itself: did you mean",
+        ),
     ] {
         let finished = Program::new(["--patterns-dir", &dir]).run(DEADLINE);
         finished.expect_code(2).expect_stderr(says);
