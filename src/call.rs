@@ -57,7 +57,7 @@ pub(crate) fn run(
     if tool == RUN && is_given(&arguments, WAIT) {
         // The run would end with this process.
         return Err(ExitReason::usage(format!(
-            "--call: a run is waited for to its end; leave {WAIT} out"
+            "--call waits until the run ends; leave {WAIT} out"
         )));
     }
     if tool == RUN && !json {

@@ -27,7 +27,7 @@ const DEMO_PATTERN: &str = "write_commit_message";
 const DEMO_INPUT: &str = "Retry a request to the cache twice before falling back to the database.";
 
 /// The next step after problems, after success, and after the demo. `NAME` is a pattern.
-const MEND: &str = "Next: mend the first problem above, and run the check again.\n";
+const MEND: &str = "Next: fix the first problem above, and run the check again.\n";
 const NEXT: &str = "Next: try a run, which this check leaves out because it may cost money:\n\
                     \x20 fabric-mcp --call fabric_run_pattern '{\"pattern_name\":\"NAME\"}' < FILE\n\
                     Then fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
@@ -681,7 +681,7 @@ mod tests {
             report.found(Cause::NoPatterns, &[]);
         };
         let bad = written(Look::Coloured, true, fail);
-        let end = "\n\x1b[31mNot everything works.\x1b[0m\nNext: mend the first problem above, and run the check again.\n";
+        let end = "\n\x1b[31mNot everything works.\x1b[0m\nNext: fix the first problem above, and run the check again.\n";
         assert!(
             bad.contains("  \x1b[31m--\x1b[0m  patterns        0\n")
                 && bad.contains("\n\x1b[31mProblem\x1b[0m: Fabric has no patterns")

@@ -48,7 +48,9 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
     let other = if config.demo { "demo" } else { "fabric-url" };
     if has_folders && settings.is_given(other) {
         let (folders, other) = (settings.name("patterns-dir"), settings.name(other));
-        let why = format!("it stands instead of {other}; unset one of them");
+        let why = format!(
+            "it cannot be combined with {other}; leave one of them out (a variable: unset it)"
+        );
         return Err(named(&folders, why));
     }
     // The key is for another Fabric.

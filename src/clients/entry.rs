@@ -120,7 +120,7 @@ impl McpClient {
             .ok_or("has no command that adds such a server")?;
         let (template, args, env, url) = match launch {
             Launch::Program { key: Key::Set, .. } if self.reference.is_none() => {
-                return Err("needs an entry: its command cannot pass FABRIC_API_KEY on");
+                return Err("its command for adding servers cannot pass on FABRIC_API_KEY");
             }
             Launch::Program { args, env, key } => {
                 (start, args.as_slice(), self.variables(env, *key), "")

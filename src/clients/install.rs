@@ -37,7 +37,7 @@ pub(crate) fn run(
         .ok_or("the variables HOME (on Windows USERPROFILE and APPDATA) are not set: they say where the file is")?;
     let shown_path = path.display();
     let about = |reason: String| format!("{shown_path}: {reason}. Nothing was changed");
-    let uneditable = |reason| about(format!("{reason}; mend it, or edit it by hand"));
+    let uneditable = |reason| about(format!("{reason}; fix it, or add the entry by hand"));
     let found = file::find(&path).map_err(about)?;
     let text = found.text.as_deref().unwrap_or_default();
     let document = Document::read(text, key).map_err(uneditable)?;
@@ -78,12 +78,12 @@ fn by_hand(client: &McpClient, program: &str, launch: Option<&Launch>, env: Env<
         Format::Yaml => "YAML",
     };
     let Some(launch) = launch else {
-        let hint = client
-            .remove
-            .map(|command| format!("{command} does that, or "))
-            .unwrap_or_default();
+        let hint = client.remove.map_or_else(
+            || "Remove".to_owned(),
+            |command| format!("Run {command}, or remove"),
+        );
         return format!(
-            "{title} keeps its servers in {kind}: {hint}take \"{NAME}\" out there.\n  {place}\n"
+            "{title} keeps its servers in {kind}, which this program does not edit. {hint} \"{NAME}\" there yourself:\n  {place}\n"
         );
     };
     let config = client.config(program, launch);
@@ -93,7 +93,7 @@ fn by_hand(client: &McpClient, program: &str, launch: Option<&Launch>, env: Env<
              {command}\n\nOr put this into {place}:\n\n{config}"
         ),
         Err(why) => format!(
-            "{title} keeps its servers in {kind}, which this program does not edit, and {why}. Put this there \
+            "{title} keeps its servers in {kind}, which this program does not edit, and {why}. Add this \
              yourself:\n  {place}\n\n{config}\nPrint it alone with: fabric-mcp --generate client-config {}\n",
             client.name
         ),
@@ -204,7 +204,7 @@ fn next(client: &McpClient, entry: Option<&Value>) -> String {
     {
         let (title, start) = (client.title, client.start);
         text.push_str(&format!(
-            "First: quit {title}, and start it by `{start}` in a shell where {secret} is set: the file only refers to it.\n"
+            "First: quit {title}, and start it with `{start}` from a shell where {secret} is set: the file only refers to it.\n"
         ));
         if secret == API_KEY {
             text.push_str(&format!(

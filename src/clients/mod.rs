@@ -189,7 +189,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         sse: Some(("", "serverUrl")),
         reference: OF_ENV,
         start: "windsurf .",
-        limit_words: "not known, taken for 60 s",
+        limit_words: "not known, assumed to be 60 s",
         then: "press refresh in Windsurf's list of MCP servers",
         ..USUAL
     },
@@ -251,7 +251,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
             "mcpServers",
             "Settings, Tools, AI Assistant, MCP: Add, As JSON",
         ),
-        limit_words: "not known, taken for 60 s",
+        limit_words: "not known, assumed to be 60 s",
         then: "press Apply in the same dialog",
         ..USUAL
     },
@@ -339,7 +339,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         file: [(CONFIG, "amp/settings.json"); 2],
         reference: OF_SHELL,
         start: "amp",
-        limit_words: "not known, taken for 60 s",
+        limit_words: "not known, assumed to be 60 s",
         then: "see it with amp mcp doctor",
         ..USUAL
     },
@@ -358,7 +358,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "warp",
         title: "Warp",
         file: [(Base::Home, ".warp/.mcp.json"); 2],
-        limit_words: "not known, taken for 60 s",
+        limit_words: "not known, assumed to be 60 s",
         then: "see it in Warp's settings, under Agents, MCP servers",
         ..USUAL
     },

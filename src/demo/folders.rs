@@ -54,10 +54,14 @@ impl Folders {
                 Ok(()) if names.is_empty() => format!("{dir:?} has no pattern"),
                 Ok(()) => continue,
             };
-            let inner = dir.join("patterns");
-            let fix = match inner.is_dir() {
-                true => format!("did you mean {inner:?}?"),
-                false => "give a folder that holds NAME/system.md for each pattern".to_owned(),
+            let (inner, pattern) = (dir.join("patterns"), dir.join("system.md"));
+            let fix = match dir.parent() {
+                _ if inner.is_dir() => format!("did you mean {inner:?}?"),
+                // A bare name has an empty parent.
+                Some(outer) if pattern.is_file() && outer != Path::new("") => {
+                    format!("it is one itself: did you mean {outer:?}?")
+                }
+                _ => "give a folder that holds NAME/system.md for each pattern".to_owned(),
             };
             return Err(format!("--patterns-dir: {why}; {fix}"));
         }

@@ -80,7 +80,7 @@ pub(crate) fn write(
             Ok(SkillFile::Same) => same += 1,
             Ok(SkillFile::Foreign) => {
                 report += &format!(
-                    "kept {name}: it is not as this program wrote it; move it away to get the new one\n"
+                    "kept {name}: it was changed, or not written by this program; move it away to get the new one\n"
                 );
             }
             Err(error) => {

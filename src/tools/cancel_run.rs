@@ -37,7 +37,7 @@ pub(crate) fn cancel(run: &Run) -> Result<bool, Error> {
         Error::new(
             Kind::Internal,
             "The run goes on: another process works on it and could not be told to stop, as the state folder cannot be \
-             written or read. Its disk may be full; the server's log says more. Cancel again when that is mended.",
+             written or read. Its disk may be full; the server's log says more. Cancel again when that is fixed.",
         )
     })
 }

@@ -44,7 +44,7 @@ struct Details {
 fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let pattern = arguments.pattern("Exact name, as fabric_list_patterns gives it.");
     let offset = arguments.offset(MAX_FABRIC_BODY, "Characters of the prompt to skip.");
-    let most = "Most characters of the prompt. Default 8000.";
+    let most = "Max characters of the prompt. Default 8000.";
     let max_chars = arguments.max_chars(MAX_FABRIC_BODY, most).unwrap_or(USUAL);
     Ok(Prepared {
         fields: vec![("pattern", pattern.as_str().to_owned())],

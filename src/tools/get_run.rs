@@ -41,7 +41,7 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     let wait = arguments.integer("wait_seconds", (0, MAX_WAIT), "Default 50.");
     let wait = Duration::from_secs(wait.unwrap_or(MAX_WAIT) as u64);
     let offset = arguments.offset(MAX_RUN_OUTPUT, "Characters to skip.");
-    let max_chars = arguments.max_chars(MAX_RUN_OUTPUT, "Most characters.");
+    let max_chars = arguments.max_chars(MAX_RUN_OUTPUT, "Max characters.");
     let Some(run_id) = run_id else {
         return Ok(Prepared::new(list));
     };

@@ -45,7 +45,7 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     );
     let style = TranscriptStyle::read(arguments);
     let offset = arguments.offset(MAX_FABRIC_BODY, "Characters to skip.");
-    let max_chars = arguments.max_chars(MAX_FABRIC_BODY, "Most characters. Default: all.");
+    let max_chars = arguments.max_chars(MAX_FABRIC_BODY, "Max characters. Default: all.");
     let max_chars = max_chars.unwrap_or(MAX_FABRIC_BODY);
     let video = video?;
     Ok(Prepared::new(move |context| {

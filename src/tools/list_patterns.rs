@@ -37,7 +37,7 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     let limit = arguments.integer(
         "limit",
         (1, MAX_ROWS),
-        "Most names. Default 10 with query, else all.",
+        "Max names. Default 10 with query, else all.",
     );
     Ok(Prepared::new(move |context| match query.trim() {
         "" => all(context, limit.unwrap_or(usize::MAX)),

@@ -52,7 +52,7 @@ impl Rest {
 pub(crate) fn silence(silence: Duration, limit: Duration) -> Option<String> {
     (silence >= SILENCE).then(|| {
         format!(
-            "Nothing has arrived for {} s; Fabric gives no sign when its model fails; it is given up after {} s.",
+            "Nothing has arrived for {} s; Fabric gives no sign when its model fails; the run is given up after {} s.",
             silence.as_secs(),
             limit.as_secs()
         )
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(
             told(40).as_deref(),
             Some(
-                "Nothing has arrived for 40 s; Fabric gives no sign when its model fails; it is given up after 300 s."
+                "Nothing has arrived for 40 s; Fabric gives no sign when its model fails; the run is given up after 300 s."
             )
         );
     }

@@ -322,7 +322,7 @@ fn clients_without_json_get_their_command_or_the_text() {
             .expect_stdout("does not edit");
         home.run(["--uninstall", client])
             .expect_code(1)
-            .expect_stdout("take \"fabric\" out");
+            .expect_stdout("\"fabric\" there yourself");
     }
     assert_eq!(home.names("."), Vec::<String>::new());
     for what in [
@@ -335,7 +335,7 @@ fn clients_without_json_get_their_command_or_the_text() {
         let finished = program.env("FABRIC_API_KEY", "k").run(DEADLINE);
         let said = format!("{}{}", finished.stdout, finished.stderr);
         assert!(
-            said.contains("its command cannot pass FABRIC_API_KEY on"),
+            said.contains("its command for adding servers cannot pass on FABRIC_API_KEY"),
             "{said}"
         );
     }
@@ -478,7 +478,7 @@ fn the_remaining_step_for_the_secret_is_printed() {
             .stdout
     };
     let empty = "First, if your Fabric asks for a key: put it into the empty FABRIC_API_KEY of that file.\nNext: ";
-    let refers = "First: quit Cursor, and start it by `cursor .` in a shell where FABRIC_API_KEY is set: the file only \
+    let refers = "First: quit Cursor, and start it with `cursor .` from a shell where FABRIC_API_KEY is set: the file only \
                   refers to it.\nOr do this again with FABRIC_API_KEY unset, and put the key into the empty place in the \
                   file.\nNext: ";
     assert!(said("", &["--install", "cursor"]).contains(empty));

@@ -264,6 +264,10 @@ fn a_folder_without_patterns_and_a_second_source_are_refused_at_the_start() {
         (dir("empty"), "has no pattern; give a folder that holds"),
         (dir("empty/README.md"), "not a folder: "),
         (folder.text().to_owned(), "has no pattern; did you mean"),
+        (
+            dir("patterns/plain"),
+            "has no pattern; it is one itself: did you mean",
+        ),
     ] {
         let finished = Program::new(["--patterns-dir", &dir]).run(DEADLINE);
         finished.expect_code(2).expect_stderr(says);
@@ -273,7 +277,7 @@ fn a_folder_without_patterns_and_a_second_source_are_refused_at_the_start() {
         finished
             .expect_code(2)
             .expect_stderr("--patterns-dir: ")
-            .expect_stderr("unset one of them");
+            .expect_stderr("leave one of them out");
     }
     let finished = program(&folder)
         .env("FABRIC_BASE_URL", "http://127.0.0.1:1")

@@ -114,11 +114,11 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
             "Leave out a <think> block that opens the output.",
         )
         .unwrap_or(policy.strip_thinking);
-    let max_chars = arguments.max_chars(MAX_RUN_OUTPUT, "Most characters of the output.");
+    let max_chars = arguments.max_chars(MAX_RUN_OUTPUT, "Max characters of the output.");
     let wait = arguments.integer(
         "wait_seconds",
         (0, MAX_WAIT),
-        "Answer after so long; the run goes on.",
+        "Answer after this long; the run goes on.",
     );
     let then = arguments.steps(
         "then",
@@ -148,7 +148,7 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     let input = match from {
         Some(_) if !input.is_empty() => {
             return Err(
-                refused("`input_from` stands instead of `input_text`: give one of them.")
+                refused("`input_from` replaces `input_text`: give one of them.")
                     .about("input_from"),
             );
         }

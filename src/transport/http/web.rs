@@ -256,7 +256,7 @@ impl<'a> Visit<'a> {
     /// Answers 405.
     pub(super) fn not_allowed(self, allow: &str) {
         let detail = format!(
-            "{} is not what this path takes here: use {allow}.",
+            "This path does not accept {} here: use {allow}.",
             self.head().method()
         );
         self.refuse_with(
