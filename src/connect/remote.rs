@@ -251,7 +251,8 @@ impl Remote {
             }
             500.. => "failed. Its own log tells why.",
             _ => {
-                "does not answer as an MCP server. Check the URL of --connect, and its path: that of fabric-mcp is /mcp."
+                "does not answer as an MCP server. Check the URL of --connect, and its path: that of fabric-mcp is /mcp. \
+                 A server with --transport sse will not do."
             }
         };
         let mut detail = format!("HTTP {status}: the server at {} {what}", self.settings.url);
@@ -283,7 +284,8 @@ impl Remote {
         }
         let fix = match &error {
             ureq::Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
-                "If an authority of your own made its certificate, set SSL_CERT_FILE to a PEM file with that authority's."
+                "If an authority of your own made its certificate, set SSL_CERT_FILE to a PEM file with that authority's. \
+                 A self-signed certificate works too, if it says CA:FALSE."
             }
             _ => "Check the URL of --connect, the network, and that the server runs.",
         };

@@ -490,7 +490,7 @@ mod access {
         }
         if found.mode() & if is_ours { 0o055 } else { 0o005 } != 0 {
             log::warn!(
-                "others can list the state folder {shown}, and where nobody logs in the names are the keys: chmod {remedy} {shown}"
+                "others can list the state folder {shown}, and without tokens, the name of a file is enough to read its run: chmod {remedy} {shown}"
             );
         }
         Ok(None)
