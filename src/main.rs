@@ -291,7 +291,12 @@ fn program() -> Result<PathBuf, ExitReason> {
 /// Prints the file to stdout and, if stderr is a terminal, where to save it.
 fn generate(what: &Generate) -> Result<bool, ExitReason> {
     let env = |name: &str| std::env::var_os(name);
-    let text = generate::generate(what, &program()?, &env).map_err(ExitReason::usage)?;
+    let program = match what {
+        // Needs no program: it works where the path cannot be found, as without /proc.
+        Generate::Token(_) => PathBuf::new(),
+        _ => program()?,
+    };
+    let text = generate::generate(what, &program, &env).map_err(ExitReason::usage)?;
     let good = print(&text)?;
     if io::stderr().is_terminal() {
         tell(generate::hint(what, &env));

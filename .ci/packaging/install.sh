@@ -2,8 +2,8 @@
 # Installs fabric-mcp @VERSION@ for Linux or macOS, on x86_64 or aarch64:
 #   curl -fsSL @URL@/install.sh | sh
 #
-#   FABRIC_MCP_DIR  the folder of the program; $HOME/.local/bin if it is not set
-#   FABRIC_MCP_URL  where the files of the release are, if not at @URL@
+#   INSTALL_DIR  the folder of the program; $HOME/.local/bin if it is not set
+#   INSTALL_URL  where the files of the release are, if not at @URL@
 #
 # The program is written only after its archive was found in SHA256SUMS, beside the old one, which it then replaces.
 set -eu
@@ -27,8 +27,8 @@ sha256() {
 
 # All of it is a function, so that half a script does nothing.
 main() {
-    url=${FABRIC_MCP_URL:-@URL@}
-    folder=${FABRIC_MCP_DIR:-$HOME/.local/bin}
+    url=${INSTALL_URL:-@URL@}
+    folder=${INSTALL_DIR:-$HOME/.local/bin}
     case $(uname -s) in
     Linux) system=linux ;;
     Darwin) system=darwin ;;
@@ -51,9 +51,9 @@ main() {
     [ -n "$wanted" ] && [ "$found" = "$wanted" ] ||
         die "$name.tar.gz is not what SHA256SUMS says ($found, not ${wanted:-there}): nothing was installed; try again"
     tar -xzf "$work/archive" -C "$work" || die "the archive cannot be unpacked in $work; make space there, or set TMPDIR"
-    mkdir -p "$folder" || die "$folder cannot be made; set FABRIC_MCP_DIR to a folder of yours"
+    mkdir -p "$folder" || die "$folder cannot be made; set INSTALL_DIR to a folder of yours"
     { cp "$work/$name/fabric-mcp" "$new" && chmod 755 "$new" && mv "$new" "$folder/fabric-mcp"; } ||
-        die "$folder/fabric-mcp cannot be written and is as it was; make space, or set FABRIC_MCP_DIR to a folder of yours"
+        die "$folder/fabric-mcp cannot be written and is as it was; make space, or set INSTALL_DIR to a folder of yours"
     printf 'fabric-mcp @VERSION@ is in %s\n' "$folder"
     case :$PATH: in
     *:$folder:*) ;;

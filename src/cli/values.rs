@@ -201,30 +201,41 @@ pub(super) fn seconds(text: &str, may_be_0: bool) -> Result<Duration, String> {
         })
 }
 
-/// The URL of an MCP endpoint.
+/// The URL of an MCP endpoint, over Streamable HTTP or HTTP+SSE.
 pub(super) fn server_url(text: &str) -> Result<String, String> {
+    endpoint(text, ", or URL/sse with --transport sse")
+}
+
+/// The URL of an MCP endpoint over Streamable HTTP that gets the token.
+pub(super) fn connect_url(text: &str) -> Result<String, String> {
+    let url = endpoint(text, "")?;
+    WebUrl::parse(&url).map(|_| url)
+}
+
+/// `other` is what a URL without a path may mean too.
+fn endpoint(text: &str, other: &str) -> Result<String, String> {
     if text.contains('@') {
         return Err(
             "the URL holds a user name or password; take the part before the @ out: the token goes into a header"
                 .to_owned(),
         );
     }
-    let url = url::base_url(text)?;
+    let authority = text.split('/').next().unwrap_or_default();
+    let is_far = Authority::parse(authority).is_ok_and(|authority| !authority.host.is_loopback());
+    let url = url::base_url(text).map_err(|why| match is_far {
+        true => why.replace("did you mean http://", "did you mean https://"),
+        false => why,
+    })?;
     match url
         .split_once("://")
         .is_some_and(|(_, rest)| rest.contains('/'))
     {
         true => Ok(url),
         false => Err(format!(
-            "the URL has no path; did you mean {url}/mcp, or {url}/sse with --transport sse?"
+            "the URL has no path; did you mean {url}/mcp{}?",
+            other.replace("URL", &url)
         )),
     }
-}
-
-/// The URL of an MCP endpoint that gets the token.
-pub(super) fn connect_url(text: &str) -> Result<String, String> {
-    let url = server_url(text)?;
-    WebUrl::parse(&url).map(|_| url)
 }
 
 /// The path of the MCP endpoint.

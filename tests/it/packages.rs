@@ -90,8 +90,8 @@ fn the_installer_replaces_the_program_by_nothing_but_what_the_sums_name() {
         folder.write("SHA256SUMS", &sums);
         let output = Command::new("sh")
             .arg(&script)
-            .env("FABRIC_MCP_URL", format!("file://{}", folder.text()))
-            .env("FABRIC_MCP_DIR", folder.path("bin"))
+            .env("INSTALL_URL", format!("file://{}", folder.text()))
+            .env("INSTALL_DIR", folder.path("bin"))
             .output()
             .unwrap();
         assert_eq!(output.status.success(), expected == "new", "{output:?}");

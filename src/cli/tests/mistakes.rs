@@ -80,6 +80,8 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
     add one of them or leave it out
 --install zed --url http://x => --url: the URL has no path;
     did you mean http://x/mcp, or http://x/sse with --transport sse?
+--install zed --url mcp.example.com/mcp => --url: the URL has no scheme; did you mean https://mcp.example.com/mcp?
+--connect http://localhost => --connect: the URL has no path; did you mean http://localhost/mcp?
 --install zed --url http://joe:hunter2@x/mcp => --url: the URL holds a user name or password;
     take the part before the @ out: the token goes into a header
 --install codex --transport sse --url http://x/sse => --transport sse: codex does not connect over HTTP+SSE;
