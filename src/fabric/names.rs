@@ -300,6 +300,8 @@ mod tests {
         for (one, other) in [
             ("a", "b"),
             ("résumé", "resume"),
+            ("re\u{301}sume\u{301}", "résumés"),
+            ("e\u{301}a", "éb"),
             ("漢字", "総括"),
             ("a", "aa"),
         ] {
