@@ -245,7 +245,12 @@ fn reading_does_not_put_off_a_cancellation_by_another_process() {
     let (at, mine) = one_process();
     let writer = mine.begin(&Owner::Folder);
     let begun = Instant::now();
-    assert!(find(&at.process(), &writer.run()).unwrap().cancel().unwrap());
+    assert!(
+        find(&at.process(), &writer.run())
+            .unwrap()
+            .cancel()
+            .unwrap()
+    );
     writer.run().read(0, 99);
     writer.live.tick(begun + Duration::from_secs(1));
     assert!(writer.live.is_stopped());
