@@ -270,7 +270,7 @@ impl Relay {
             let cancelled = jsonrpc::notification("notifications/cancelled", &params);
             self.tell(&session, &cancelled);
         }
-        let mut message = Vec::new();
+        let (mut message, mut is_answered) = (Vec::new(), false);
         while reply.next(&mut message)? {
             match jsonrpc::read(&message) {
                 Ok(Incoming::One(Message::Response) | Incoming::Batch(_)) => {
@@ -281,6 +281,7 @@ impl Relay {
                         }
                     }
                     if request.end() {
+                        is_answered = true;
                         self.writer.send(&[&message]);
                     }
                 }
@@ -291,8 +292,9 @@ impl Relay {
                 Err(_) => return Err(self.remote.not_mcp()),
             }
         }
-        // A batch of which all was cancelled has no answer.
-        match request.is_over() || request.ids.len() > 1 {
+        // A batch of which all was cancelled has no answer. That of another request which was cancelled may look whole,
+        // although its agent was shut down.
+        match is_answered || request.ids.len() > 1 {
             true => Ok(()),
             false => Err(self.remote.cut()),
         }

@@ -138,9 +138,12 @@ impl LiveRun {
     }
 
     /// Once a second: writes new text and checks for a cancellation by another process. Runs on the thread of the
-    /// caller, so that it needs no timer.
-    pub(super) fn tick(&self) {
-        if self.folder.is_some() && lock(&self.files).ticked.elapsed() >= TICK {
+    /// caller, so that it needs no timer. Does not count on [`LiveRun::write`], which readers call too.
+    pub(super) fn tick(&self, now: Instant) {
+        let mut files = lock(&self.files);
+        if self.folder.is_some() && files.ticked + TICK <= now {
+            files.ticked = now;
+            drop(files);
             self.write(false);
             self.look();
         }
@@ -149,7 +152,6 @@ impl LiveRun {
     /// Writes new text, where there is a folder; `with_record`: durably, with its record.
     pub(super) fn write(&self, with_record: bool) {
         let mut files = lock(&self.files);
-        files.ticked = Instant::now();
         let state = self.state();
         // A closing run is written by the thread that closes it.
         let is_due = state.phase == RunPhase::Open && state.is_kept;

@@ -249,14 +249,14 @@ impl RunWriter {
     pub(crate) fn append(&self, piece: &str) -> Result<(), Full> {
         self.live.push(piece);
         let charged = self.runs.charge(&self.live, false);
-        self.live.tick();
+        self.live.tick(Instant::now());
         charged
     }
 
     /// Must the run stop? Call it several times a second: it also writes text that has waited for a second to disk, and
     /// notices cancellations by other processes.
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.live.tick();
+        self.live.tick(Instant::now());
         self.live.is_stopped()
     }
 

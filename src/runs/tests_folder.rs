@@ -241,6 +241,22 @@ fn another_process_cancels() {
 }
 
 #[test]
+fn reading_does_not_put_off_a_cancellation_by_another_process() {
+    let (at, mine) = one_process();
+    let writer = mine.begin(&Owner::Folder);
+    let begun = Instant::now();
+    assert!(
+        find(&at.process(), &writer.run())
+            .unwrap()
+            .cancel()
+            .unwrap()
+    );
+    writer.run().read(0, 99);
+    writer.live.tick(begun + Duration::from_secs(1));
+    assert!(writer.live.is_stopped());
+}
+
+#[test]
 fn a_dead_process_leaves_an_interrupted_run() {
     let (at, bench) = one_process();
     let cut = dead(&at);

@@ -109,6 +109,25 @@ fn cancelling_stops_the_run_and_nothing_more_is_said_of_it() {
 }
 
 #[test]
+fn what_a_cancellation_closed_is_not_used_again() {
+    let server = FakeFabric::start();
+    // Without a length, its end by the cancellation is no error.
+    let endless = events().framing(Framing::UntilClose).event(note(1));
+    server.once(ROUTE, endless.hang());
+    server.on(ROUTE, result(2, json!({})));
+    let mut client = Stdio::speaking(Era::Modern, to_fake(&server));
+    let id = client.begin("tools/list", json!({}));
+    client.next_note();
+    client.cancel(&id);
+    server.wait_closed(DEADLINE);
+    for _ in 0..3 {
+        client.send(&json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": with_meta(json!({}))}));
+        let answer = client.answer(&json!(2));
+        assert!(answer["result"].is_object(), "{answer}");
+    }
+}
+
+#[test]
 fn a_cancellation_that_overtakes_its_request_is_sent_again() {
     let server = FakeFabric::start();
     server.once(ROUTE, welcome());
