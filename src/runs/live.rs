@@ -284,10 +284,19 @@ impl LiveRun {
             return Err(error);
         }
         // An end that has been shown cannot become a cancellation.
-        if !self.is_closed() && folder.is_marked(self.id) {
-            record.state = RunState::Cancelled;
+        let is_shown = self.is_closed();
+        // A process that left the marker has read `working`, and has reported the run as cancelled. So check again once
+        // the end can be read.
+        loop {
+            let is_marked = || !is_shown && folder.is_marked(self.id);
+            if is_marked() {
+                record.state = RunState::Cancelled;
+            }
+            folder.write(record, true)?;
+            if record.state == RunState::Cancelled || !is_marked() {
+                return Ok(());
+            }
         }
-        folder.write(record, true)
     }
 
     /// Closes it with this record.
