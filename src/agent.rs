@@ -17,7 +17,7 @@ use ureq::unversioned::transport::NextTimeout;
 use ureq::{Agent, Proxy, ProxyProtocol};
 
 use crate::sync::{lock, wait_while};
-use crate::text::{number, unusable};
+use crate::text::number;
 use crate::url::Host;
 
 /// Most name lookups of one client at once. The system's lookup cannot be ended: with silent name servers it lasts for
@@ -77,7 +77,8 @@ fn with_tls(
     let refused = |why: String| {
         format!("SSL_CERT_FILE: {why}; give a PEM file with the certificates to trust")
     };
-    let pem = std::fs::read(file).map_err(|error| refused(unusable("file", file, &error)))?;
+    let pem = std::fs::read(file)
+        .map_err(|error| refused(crate::text::unusable("file", file, &error)))?;
     let mut certificates = Vec::new();
     for item in ureq::tls::parse_pem(&pem) {
         match item {

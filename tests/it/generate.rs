@@ -1,20 +1,12 @@
 //! `--generate`: real consumers accept its output. A consumer missing on this machine is named and skipped.
-
-#[cfg(unix)]
 use std::fs;
-use std::path::PathBuf;
-#[cfg(unix)]
 use std::process::{Command, Stdio};
 
 use crate::support::DEADLINE;
-#[cfg(unix)]
 use crate::support::fabric::FakeFabric;
-#[cfg(unix)]
 use crate::support::folder::TempFolder;
-#[cfg(unix)]
 use crate::support::http::HttpServer;
 use crate::support::process::Program;
-
 fn generated<const N: usize>(what: [&str; N]) -> String {
     let mut program = Program::new(["--generate"]);
     for word in what {
@@ -27,8 +19,7 @@ fn generated<const N: usize>(what: [&str; N]) -> String {
 }
 
 /// The output of a tool about a file, and whether it accepts the file. `None` without the tool.
-#[cfg(unix)]
-fn ask(tool: &str, args: &[&str], file: &PathBuf) -> Option<(bool, String)> {
+fn ask(tool: &str, args: &[&str], file: &std::path::Path) -> Option<(bool, String)> {
     let output = Command::new(tool)
         .args(args)
         .arg(file)
@@ -72,7 +63,6 @@ fn the_manual_page_is_clean() {
 }
 
 // On Windows, bash may run in another system, with other paths.
-#[cfg(unix)]
 #[test]
 fn shells_accept_their_completions() {
     let folder = TempFolder::new("shells");
@@ -84,8 +74,6 @@ fn shells_accept_their_completions() {
         }
     }
 }
-
-#[cfg(unix)]
 #[test]
 fn bash_completes_flags_values_and_clients() {
     let folder = TempFolder::new("bash");
@@ -146,7 +134,6 @@ fn systemd_accepts(what: &str, name: &str) {
 }
 
 /// The arguments in `ExecStart=`, with the tokens in `folder`.
-#[cfg(unix)]
 fn flags_of_the_unit(folder: &TempFolder) -> Vec<String> {
     let unit = generated(["systemd-unit", "/usr/bin/fabric-mcp"]);
     let line = unit
@@ -160,8 +147,6 @@ fn flags_of_the_unit(folder: &TempFolder) -> Vec<String> {
         })
         .collect()
 }
-
-#[cfg(unix)]
 #[test]
 fn nothing_in_the_unit_s_environment_file_turns_the_token_off() {
     let folder = TempFolder::new("unit-token");
@@ -262,8 +247,6 @@ fn systemd_counts_the_units_among_the_safe() {
         }
     }
 }
-
-#[cfg(unix)]
 #[test]
 fn the_secrets_of_compose_are_in_a_file_that_only_its_owner_reads() {
     use std::os::unix::fs::PermissionsExt;

@@ -30,6 +30,8 @@ mod contracts;
 mod ending;
 mod fabric_connection;
 mod faults;
+// Its consumers are there on Unix only.
+#[cfg(unix)]
 mod generate;
 mod hostile;
 mod http;

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::thread;
+#[cfg(unix)]
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};

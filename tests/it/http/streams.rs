@@ -1,6 +1,6 @@
 //! Streams: when an answer is one, keep-alive comments, a session's GET, subscriptions.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Modern, WebSession, code, list_patterns, run, start};
 use crate::support::expect::includes;
@@ -8,7 +8,7 @@ use crate::support::fabric::FakeFabric;
 use crate::support::http::HttpServer;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
-use crate::support::{ACKNOWLEDGED, DEADLINE, poll};
+use crate::support::{DEADLINE, poll};
 
 #[test]
 fn runs_are_streams_and_quick_calls_are_json() {
@@ -81,7 +81,7 @@ fn a_subscription_is_acknowledged_told_and_ended_with_its_result() {
     let filter = json!({"notifications": {"promptsListChanged": true, "toolsListChanged": true}});
     let listen = Modern::new(json!("s"), "subscriptions/listen", filter);
     let mut events = listen.stream(&server);
-    assert_eq!(events.next_json()["method"], ACKNOWLEDGED);
+    assert_eq!(events.next_json()["method"], crate::support::ACKNOWLEDGED);
     let list = Modern::new(json!(1), "prompts/list", json!({}));
     list.post(&server).expect_status(200);
     fabric.names(json!(["ai", "brand_new", "summarize"]));
@@ -94,7 +94,7 @@ fn a_subscription_is_acknowledged_told_and_ended_with_its_result() {
     json_only.post(&server).expect_status(406);
     server.process.signal("TERM");
     let messages = std::iter::repeat_with(|| events.next_json());
-    let is_end = |message: &Value| message.get("id").is_some();
+    let is_end = |message: &serde_json::Value| message.get("id").is_some();
     let end = messages.into_iter().find(is_end).unwrap();
     includes(
         &end,

@@ -309,6 +309,7 @@ impl FakeFabric {
     }
 
     /// Number of open connections.
+    #[cfg(unix)]
     pub(crate) fn open(&self) -> usize {
         self.shared.lock().open
     }
@@ -319,6 +320,7 @@ impl FakeFabric {
     }
 
     /// Waits until no connection is open.
+    #[cfg(unix)]
     #[track_caller]
     pub(crate) fn wait_none_open(&self) {
         let none = self
