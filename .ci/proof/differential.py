@@ -21,7 +21,7 @@ import sys
 REVISION = "2025-11-25"
 # Seconds for an answer, and for one that comes after that to the ping.
 DEADLINE = 5
-PATIENCE = 1
+PATIENCE = 0.1
 
 
 class Server:
