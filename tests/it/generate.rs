@@ -269,6 +269,10 @@ fn the_secrets_of_compose_are_in_a_file_that_only_its_owner_reads() {
         "{text}"
     );
     let (fabric, ours) = text.split_once("\n  fabric-mcp:\n").unwrap();
+    // What --setup asks for outlives the container, whoever its image runs as.
+    let (_, home) = fabric.split_once("HOME: ").unwrap();
+    let volume = format!("- fabric:{}/.config/fabric\n", home.lines().next().unwrap());
+    assert!(fabric.contains(&volume), "{fabric}");
     assert!(!fabric.contains("\n    ports:") && ours.contains("- \"127.0.0.1:8000:8000\"\n"));
     assert_eq!(
         text.matches("_IMAGE:?").count(),
