@@ -269,7 +269,8 @@ impl Catalog {
         // Only this thread calls `wait`, which need not support several threads.
         let stop = Arc::new(AtomicBool::new(false));
         let entries = std::thread::scope(|scope| {
-            let (sender, receiver) = mpsc::channel();
+            // So that no more is requested while what failed is not looked at.
+            let (sender, receiver) = mpsc::sync_channel(CATALOG_REQUESTS);
             for _ in 0..CATALOG_REQUESTS.min(names.len()) {
                 let (sender, stop, next) = (sender.clone(), Arc::clone(&stop), &next);
                 let helper = move || {
