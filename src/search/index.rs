@@ -181,11 +181,12 @@ impl Index {
             .map(|word| language.is_verb(&stem(word)))
             .collect();
         let says_more = verbs.contains(&false);
+        let length = said.len() as f32;
         for (word, is_verb) in said.iter().zip(verbs) {
             let strength = match kind {
                 _ if is_verb && said.len() == 1 => ONLY_VERB,
                 Kind::Name if is_verb && says_more => NAME_VERB,
-                Kind::Name => NAME / (said.len() as f32).powf(0.8),
+                Kind::Name => NAME / (length * length.sqrt()).sqrt(),
                 Kind::Sentence => SENTENCE,
                 Kind::Request => REQUEST,
                 Kind::Heading => HEADING,
@@ -244,7 +245,9 @@ impl Index {
     fn weigh(&mut self) {
         let all = self.cards.len() as f32;
         for postings in &mut self.postings {
-            let rarity = (all / postings.cards.len() as f32).ln() / (all + 1.0).ln();
+            let share = postings.cards.len() as f32 / all;
+            // No logarithm: the program would need libm, and a twentieth longer to start.
+            let rarity = 1.0 - share.sqrt().sqrt();
             postings.weight = rarity.max(LEAST_WEIGHT);
             for (_, strength) in &mut postings.cards {
                 *strength /= *strength + SATURATION;
