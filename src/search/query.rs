@@ -97,7 +97,8 @@ impl ParsedQuery {
 /// Whether it asks which pattern to use.
 fn asks_which(said: &[String]) -> bool {
     let has = |words: &[&str]| said.iter().any(|word| words.contains(&word.as_str()));
-    has(&["which", "what", "suggest", "recommend"]) && has(&["pattern", "patterns"])
+    has(&["which", "what", "suggest", "recommend", "choose", "best"])
+        && has(&["pattern", "patterns"])
 }
 
 /// Which words only frame the request: "a fabric pattern that …", "which prompt …", but not "improve a prompt".
