@@ -15,14 +15,14 @@
 //! - After [`start`], nobody else may write to stderr: `simple_logger` may block while it holds its lock.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError};
+use std::sync::{LazyLock, Mutex, OnceLock};
 use std::thread::{self, LocalKey};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde_json::{Map, Value};
@@ -69,13 +69,9 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
 /// Logs why the process is about to end, at every level.
 pub(crate) fn critical(message: impl fmt::Display) {
     log::error!(target: CRITICAL, "{message}");
-    if !LOGGER.has_writer.load(Ordering::Acquire) {
-        // The log's thread could not be started, so this one writes: nothing waits for it any more.
-        IS_LOG_THREAD.set(true);
-        let stderr = SimpleLogger::new();
-        while let Some(entry) = LOGGER.queue.pop() {
-            let _ = catch_unwind(AssertUnwindSafe(|| entry.write(&stderr)));
-        }
+    if let Some(queue) = lock(&LOGGER.queue).take() {
+        // The log's thread has not begun, so this one writes: nothing waits for it any more.
+        write_entries(queue.try_iter());
     }
 }
 
@@ -87,7 +83,7 @@ pub(crate) fn debug(target: &'static str, message: String) {
 
 /// Waits, `limit` at most, until all lines are written; false if they are not. For the end of the process.
 pub(crate) fn flush(limit: Duration) -> bool {
-    LOGGER.queue.flush(limit)
+    LOGGER.flush(limit)
 }
 
 /// The fields of one line, in their order: text, which is quoted where it must be, or numbers and booleans, which are
@@ -277,12 +273,32 @@ fn describe(panic: &PanicHookInfo<'_>) -> Line {
     line
 }
 
-#[derive(Default)]
 struct Logger {
-    queue: Queue,
+    sender: SyncSender<Queued>,
+    /// Until the thread that writes has begun.
+    queue: Mutex<Option<Receiver<Queued>>>,
+    /// How many lines were dropped and not yet logged.
+    dropped: AtomicU64,
     critical_only: AtomicBool,
-    /// The thread that writes has begun.
-    has_writer: AtomicBool,
+}
+
+/// What the thread that writes is sent.
+enum Queued {
+    Line(LogEntry),
+    /// Dropped once all before it is written.
+    Flush(Sender<()>),
+}
+
+impl Default for Logger {
+    fn default() -> Logger {
+        let (sender, queue) = mpsc::sync_channel(MAX_LOG_LINES);
+        Logger {
+            sender,
+            queue: Mutex::new(Some(queue)),
+            dropped: AtomicU64::new(0),
+            critical_only: AtomicBool::new(false),
+        }
+    }
 }
 
 impl Log for Logger {
@@ -309,19 +325,49 @@ impl Logger {
     /// Puts a line into the queue, with the caller of this thread.
     fn add(&self, level: Level, target: &str, mut line: Line) {
         line.optional("caller", Scope::current(&CALLER));
-        self.queue.push(LogEntry::new(level, target, line));
-        if self.has_writer.swap(true, Ordering::AcqRel) {
-            return;
+        self.push(LogEntry::new(level, target, line));
+        if lock(&self.queue).is_some() {
+            // If it fails, the lines wait, as stderr must not be written from here. The next one tries again.
+            let _ = thread::Builder::new().name("log".to_owned()).spawn(|| {
+                let queue = lock(&LOGGER.queue).take();
+                queue.into_iter().for_each(write_entries);
+            });
         }
-        let writer = thread::Builder::new().name("log".to_owned()).spawn(|| {
-            IS_LOG_THREAD.set(true);
-            let stderr = SimpleLogger::new();
-            write_entries(&LOGGER.queue, |entry| entry.write(&stderr));
-        });
-        if writer.is_err() {
-            // The lines wait, as stderr must not be written from here. The next one tries again.
-            self.has_writer.store(false, Ordering::Release);
+    }
+
+    /// Adds a line, or counts it as dropped. Never waits for stderr.
+    fn push(&self, line: LogEntry) {
+        self.report_dropped();
+        if self.sender.try_send(Queued::Line(line)).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Logs how many lines were dropped, once there is room.
+    fn report_dropped(&self) {
+        let count = self.dropped.swap(0, Ordering::Relaxed);
+        if count > 0 {
+            let message = format!("stderr was not read in time: {count} log lines were dropped.");
+            let line = LogEntry::new(Level::Warn, module_path!(), Line::sentence(message));
+            if self.sender.try_send(Queued::Line(line)).is_err() {
+                self.dropped.fetch_add(count, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn flush(&self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        let (done, over) = mpsc::channel();
+        let mut flush = Queued::Flush(done);
+        self.report_dropped();
+        while let Err(TrySendError::Full(again)) = self.sender.try_send(flush) {
+            if Instant::now() >= until {
+                return false;
+            }
+            flush = again;
+            thread::sleep(Duration::from_millis(1));
+        }
+        over.recv_timeout(until - Instant::now()) == Err(RecvTimeoutError::Disconnected)
     }
 }
 
@@ -424,91 +470,15 @@ fn stderr_is() -> Option<String> {
     None
 }
 
-/// Lines waiting for stderr.
-#[derive(Default)]
-struct Queue {
-    state: Mutex<Lines>,
-    /// A line came, or one was written.
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct Lines {
-    waiting: VecDeque<LogEntry>,
-    /// How many were dropped and not yet logged.
-    dropped: u64,
-    /// The thread is writing, so it need not be woken.
-    writing: bool,
-}
-
-impl Lines {
-    fn take(&mut self) -> Option<LogEntry> {
-        self.waiting.pop_front().or_else(|| self.take_dropped())
-    }
-
-    fn take_dropped(&mut self) -> Option<LogEntry> {
-        let count = std::mem::take(&mut self.dropped);
-        (count > 0).then(|| {
-            let message = format!("stderr was not read in time: {count} log lines were dropped.");
-            LogEntry::new(Level::Warn, module_path!(), Line::sentence(message))
-        })
-    }
-}
-
-impl Queue {
-    /// Adds a line, or counts it as dropped. Never waits for stderr.
-    fn push(&self, line: LogEntry) {
-        let mut lines = lock(&self.state);
-        if lines.waiting.len() < MAX_LOG_LINES {
-            let dropped = lines.take_dropped();
-            lines.waiting.extend(dropped.into_iter().chain([line]));
-        } else {
-            lines.dropped += 1;
+/// Writes lines as they come. If stderr is closed and that panics, only the line is lost.
+fn write_entries(queue: impl IntoIterator<Item = Queued>) {
+    IS_LOG_THREAD.set(true);
+    let stderr = SimpleLogger::new();
+    for queued in queue {
+        match queued {
+            Queued::Line(line) => drop(catch_unwind(AssertUnwindSafe(|| line.write(&stderr)))),
+            Queued::Flush(done) => drop(done),
         }
-        if !lines.writing {
-            drop(lines);
-            self.changed.notify_all();
-        }
-    }
-
-    /// The next line, if there is one.
-    fn pop(&self) -> Option<LogEntry> {
-        lock(&self.state).take()
-    }
-
-    /// Waits for the next line to write.
-    fn next(&self) -> LogEntry {
-        let mut lines = lock(&self.state);
-        lines.writing = false;
-        loop {
-            if let Some(line) = lines.take() {
-                lines.writing = true;
-                return line;
-            }
-            // Wakes `flush`.
-            self.changed.notify_all();
-            lines = self
-                .changed
-                .wait(lines)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn flush(&self, limit: Duration) -> bool {
-        let unwritten =
-            |lines: &mut Lines| lines.writing || !lines.waiting.is_empty() || lines.dropped > 0;
-        let waited = self
-            .changed
-            .wait_timeout_while(lock(&self.state), limit, unwritten);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
-    }
-}
-
-/// Writes lines as they come. If `write` panics, only its line is lost.
-fn write_entries(queue: &Queue, mut write: impl FnMut(&LogEntry)) {
-    loop {
-        let line = queue.next();
-        let _ = catch_unwind(AssertUnwindSafe(|| write(&line)));
     }
 }
 
@@ -516,7 +486,6 @@ fn write_entries(queue: &Queue, mut write: impl FnMut(&LogEntry)) {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
-    use std::sync::mpsc;
 
     fn entry(message: &str) -> LogEntry {
         LogEntry::new(Level::Info, "fabric_mcp", Line::sentence(message))
@@ -527,79 +496,44 @@ mod tests {
         entry.line.fields[0].1.as_str().unwrap().to_owned()
     }
 
-    /// A queue of its own whose writer asks `permit` before each line and tells what it wrote.
-    fn served() -> (&'static Queue, mpsc::Sender<()>, mpsc::Receiver<String>) {
-        let queue: &'static Queue = Box::leak(Box::new(Queue::default()));
-        let (permit, permits) = mpsc::channel();
-        let (sender, written) = mpsc::channel();
-        thread::spawn(move || {
-            write_entries(queue, |entry| {
-                // Fails once the test is over.
-                let _ = permits.recv().map(|()| sender.send(message(entry)));
-            })
-        });
-        (queue, permit, written)
+    /// A logger that starts no thread, and its queue.
+    fn logger() -> (Logger, Receiver<Queued>) {
+        let logger = Logger::default();
+        let queue = lock(&logger.queue).take();
+        (logger, queue.unwrap())
+    }
+
+    /// The sentence of the next line.
+    fn next(queue: &Receiver<Queued>) -> String {
+        match queue.try_recv().unwrap() {
+            Queued::Line(entry) => message(&entry),
+            Queued::Flush(_) => panic!("a flush"),
+        }
     }
 
     #[test]
     fn a_full_queue_drops_and_says_how_many() {
-        let (queue, permit, written) = served();
-        queue.push(entry("held"));
-        permit.send(()).unwrap();
-        assert_eq!(written.recv().unwrap(), "held");
-        queue.push(entry("first"));
-        while !lock(&queue.state).waiting.is_empty() {
-            thread::yield_now();
-        }
-        // The writer holds the first line and waits for a permit: nothing moves while the queue is filled.
+        let (logger, queue) = logger();
         for _ in 0..MAX_LOG_LINES {
-            queue.push(entry("kept"));
+            logger.push(entry("first"));
         }
         for _ in 0..7 {
-            queue.push(entry("lost"));
+            logger.push(entry("lost"));
         }
-        assert!(!queue.flush(Duration::from_millis(1)));
-        // One permit lets the writer take a line: the next one fits again, behind a word about those that did not.
-        permit.send(()).unwrap();
-        assert_eq!(written.recv().unwrap(), "first");
-        while lock(&queue.state).waiting.len() == MAX_LOG_LINES {
-            thread::yield_now();
+        assert!(!logger.flush(Duration::from_millis(1)));
+        for _ in 0..2 {
+            assert_eq!(next(&queue), "first");
         }
-        queue.push(entry("late"));
-        for expected in vec!["kept"; MAX_LOG_LINES]
-            .into_iter()
-            .chain([LOST, "late"])
-        {
-            permit.send(()).unwrap();
-            assert_eq!(written.recv().unwrap(), expected);
+        logger.push(entry("late"));
+        let lost = "stderr was not read in time: 7 log lines were dropped.";
+        let firsts = vec!["first"; MAX_LOG_LINES - 2];
+        for expected in firsts.into_iter().chain([lost, "late"]) {
+            assert_eq!(next(&queue), expected);
         }
-        assert!(queue.flush(Duration::from_secs(60)));
-    }
-
-    const LOST: &str = "stderr was not read in time: 7 log lines were dropped.";
-
-    #[test]
-    fn a_writer_that_panics_loses_one_line() {
-        let queue: &'static Queue = Box::leak(Box::new(Queue::default()));
-        let (sender, written) = mpsc::channel();
-        thread::spawn(move || {
-            IS_LOG_THREAD.set(true);
-            write_entries(queue, |entry| {
-                // Unlike `panic!`, this does not call the hook and so prints nothing among the tests' own lines.
-                if message(entry) == "bad" {
-                    std::panic::resume_unwind(Box::new(()));
-                }
-                sender.send(message(entry)).unwrap();
-            })
+        thread::scope(|scope| {
+            scope.spawn(move || drop(queue.recv()));
+            assert!(logger.flush(Duration::from_secs(60)));
         });
-        for message in ["one", "bad", "two"] {
-            queue.push(entry(message));
-        }
-        assert_eq!(
-            (written.recv().unwrap(), written.recv().unwrap()),
-            ("one".to_owned(), "two".to_owned())
-        );
-        assert!(queue.flush(Duration::from_secs(60)));
     }
 
     #[test]
@@ -684,25 +618,22 @@ mod tests {
 
     #[test]
     fn the_caller_is_the_last_field() {
-        let logger = Logger {
-            queue: Queue::default(),
-            critical_only: AtomicBool::new(false),
-            has_writer: AtomicBool::new(true),
-        };
+        let (logger, queue) = logger();
         let _scope = caller_scope("alice ok=true".to_owned());
         let mut line = Line::default();
         line.field("ok", false);
         logger.add(Level::Info, "fabric_mcp", line);
-        let entry = logger.queue.pop().unwrap();
+        let Queued::Line(entry) = queue.try_recv().unwrap() else {
+            panic!("a flush");
+        };
         assert_eq!(entry.line.to_logfmt(), r#"ok=false caller="alice ok=true""#);
     }
 
     #[test]
     fn only_our_own_records_are_logged() {
         let logger = |critical_only: bool| Logger {
-            queue: Queue::default(),
             critical_only: AtomicBool::new(critical_only),
-            has_writer: AtomicBool::new(false),
+            ..Logger::default()
         };
         let enabled = |logger: &Logger, target: &str| {
             logger.enabled(&Metadata::builder().target(target).build())

@@ -18,7 +18,7 @@ const HTTP_LINGER_BYTES: usize = 32 << 20;
 const HTTP_MIN_WRITE_RATE: u64 = 32 << 10;
 
 /// Initial size of the read buffer, in bytes: fits most requests in one read.
-const FIRST_BUFFER: usize = 2 << 10;
+const FIRST_BUFFER: usize = 1 << 10;
 /// Deadlines are rounded up to this, so that small reads rarely change the socket's timeout.
 const GRAIN: Duration = Duration::from_millis(100);
 

@@ -80,7 +80,7 @@ impl Fit {
         match self {
             Fit::Clear => None,
             Fit::Weak => Some(
-                "No pattern clearly fits: if no match does the task, none does. Leave query out to see all names.",
+                "No pattern clearly fits, so probably none does this task. Leave query out to see all names.",
             ),
             Fit::NotUnderstood => Some(
                 "The query was not understood. Say it in English and in plain words, what goes in and what should \
