@@ -21,7 +21,7 @@ pub(crate) fn sanitize(text: &str) -> String {
         None => text,
     };
     let mut line = String::with_capacity(text.len());
-    for word in text.split(|c: char| c.is_whitespace() || c.is_control()) {
+    for word in without_colours(text).split(|c: char| c.is_whitespace() || c.is_control()) {
         let word = word.replace(is_invisible, "");
         if !word.is_empty() {
             line.push_str(if line.is_empty() { "" } else { " " });
@@ -37,6 +37,19 @@ pub(crate) fn sanitize(text: &str) -> String {
             .chain(CUT.chars())
             .collect(),
     }
+}
+
+/// The text with a space for each control sequence of a terminal (ECMA-48): the end of one would hide that a path or a
+/// key begins after it.
+fn without_colours(text: &str) -> String {
+    let mut pieces = text.split("\u{1b}[");
+    let mut out = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let end = piece.trim_start_matches(|c| matches!(c, ' '..='?'));
+        out.push(' ');
+        out.push_str(end.strip_prefix(|c| matches!(c, '@'..='~')).unwrap_or(end));
+    }
+    out
 }
 
 /// Invisible characters that change how a line reads: zero width and bidirectional controls.
@@ -211,6 +224,7 @@ mod tests {
             "at patterns\\nope\\system.md => at [path]",
             "in ~/.config and ./x, ../y; (/tmp/z) => in [path] and [path], [path]; ([path])",
             "path=/etc/passwd, file:/etc/shadow => path=[path], file:[path]",
+            "\u{1b}[1;31m/home/u/x\u{1b}[0m: \u{1b}[1msk-abcdef1 => [path] : [key]",
             "in …/home/u/x or *//srv/y => in [path] or [path]",
             "open /tmp/x: meta-llama/y is unknown => open [path]: meta-llama/y is unknown",
             "open '/srv/my files/a b/c' => open '[path] [path] [path]'",
@@ -252,7 +266,7 @@ mod tests {
     #[test]
     fn it_is_one_short_line() {
         let found = sanitize(" a\r\n\tb\u{0}c\u{1b}[31m\u{202e}d\u{200b}e \u{85} f");
-        assert_eq!(found, "a b c [31mde f");
+        assert_eq!(found, "a b c de f");
         let long = sanitize(&"wörd ".repeat(10_000));
         assert_eq!((long.chars().count(), long.ends_with(CUT)), (500, true));
         assert_eq!(sanitize(&"x ".repeat(250)).chars().count(), 499);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::account::Full;
-use crate::fabric::{Error, Kind, NO_STRATEGIES, Name, no_room};
+use crate::fabric::{Entry, Error, Kind, NO_STRATEGIES, Name, no_room};
 use crate::protocol::pages;
 use crate::protocol::{Cache, Feature, Params, Refusal, Revision, jsonrpc};
 use crate::search::humanised;
@@ -74,26 +74,26 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     let cursor = request.cursor_of_changing_list()?;
     Ok(request.call(move |context, result| {
         let snapshot = context.backend.catalog.snapshot(&context.wait())?;
-        let patterns = snapshot.patterns.iter().map(|pattern| {
-            let name = pattern.name.as_str();
-            (PATTERN_TEMPLATE, name, snapshot.description(name))
-        });
-        let strategies = snapshot
-            .strategies
-            .iter()
-            .map(|s| (STRATEGY_TEMPLATE, s.name.as_str(), s.description.as_str()));
-        let all: Vec<_> = patterns.chain(strategies).collect();
+        let (patterns, strategies) = (&snapshot.patterns, &snapshot.strategies);
         let has_titles = result.revision.knows(Feature::Title);
-        let all = all
-            .into_iter()
-            .map(|(template, name, description)| ResourceEntry {
+        let all = (0..patterns.len() + strategies.len()).map(|at| {
+            let (template, name, description) = match patterns.get(at) {
+                Some(Entry { name, .. }) => (PATTERN_TEMPLATE, name, snapshot.description(name)),
+                None => {
+                    let strategy = &strategies[at - patterns.len()];
+                    let description = strategy.description.as_str();
+                    (STRATEGY_TEMPLATE, &strategy.name, description)
+                }
+            };
+            ResourceEntry {
                 description,
                 mime_type: MARKDOWN,
                 name,
                 title: has_titles.then(|| humanised(name)),
                 uri: Some(template.replace("{name}", &percent_encode(name))),
                 ..ResourceEntry::default()
-            });
+            }
+        });
         cursor.write(result, "resources", all)?;
         result.cache(while_fresh(&snapshot));
         Ok(())

@@ -1,11 +1,12 @@
 //! `fabric_list_models`: the models that Fabric can use.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 
 use crate::access::Role;
+use crate::fabric::Models;
 
 use super::{Context, Failure, Outcome, Prepared, Tool};
 
@@ -20,20 +21,20 @@ pub(super) const TOOL: Tool = Tool {
     prepare: |_, _| Ok(Prepared::new(models)),
 };
 
-#[derive(Serialize)]
-struct ModelList {
-    all_models: Vec<String>,
-    models_by_vendor: BTreeMap<String, Vec<String>>,
+/// The lists are shared with other calls, and may be long.
+struct ModelList(Arc<Models>);
+
+impl Serialize for ModelList {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_struct("ModelList", 2)?;
+        list.serialize_field("all_models", &self.0.models)?;
+        list.serialize_field("models_by_vendor", &self.0.vendors)?;
+        list.end()
+    }
 }
 
 fn models(context: &Arc<Context>) -> Result<Outcome, Failure> {
-    let models = Arc::unwrap_or_clone(context.backend.catalog.models(&context.wait())?);
+    let models = context.backend.catalog.models(&context.wait())?;
     let rows = models.models.len();
-    Ok(Outcome::rows(
-        ModelList {
-            all_models: models.models,
-            models_by_vendor: models.vendors,
-        },
-        rows,
-    ))
+    Ok(Outcome::rows(ModelList(models), rows))
 }

@@ -1,5 +1,6 @@
 //! `fabric_list_patterns`: the names of all patterns, or those that fit a task, best first.
 
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -49,12 +50,9 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
 struct Patterns(Arc<Names>);
 
 impl Json for Patterns {
-    fn write(&self, out: &mut Vec<u8>) {
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let [json, _] = self.0.json();
-        out.reserve(json.len() + 13);
-        out.extend_from_slice(br#"{"patterns":"#);
-        out.extend_from_slice(json.as_bytes());
-        out.push(b'}');
+        write!(out, r#"{{"patterns":{json}}}"#)
     }
 
     fn write_as_string(&self, out: &mut Vec<u8>, _: &[u8]) {

@@ -1,8 +1,10 @@
 //! The result of a call, or its failure, and how they are written.
 
+use std::io::{self, Write};
+
 use serde::Serialize;
 
-use crate::account::{Account, Full};
+use crate::account::{Account, Full, Guard, Resource};
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Error, no_room};
 use crate::protocol::{Feature, ResultWriter, error_object, jsonrpc};
@@ -18,8 +20,11 @@ const FRAME: usize = 1 << 10;
 
 /// A serialisable value with its type erased.
 pub(crate) trait Json: Send {
-    /// Appends the value to `out`.
-    fn write(&self, out: &mut Vec<u8>);
+    /// Writes the value to `out`.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    fn write(&self, out: &mut dyn Write) -> io::Result<()>;
 
     /// Appends `json`, which is what [`Json::write`] has written, as a JSON string.
     fn write_as_string(&self, out: &mut Vec<u8>, json: &[u8]) {
@@ -44,8 +49,8 @@ struct Readable<T> {
 }
 
 impl<T: Serialize + Send> Json for Readable<T> {
-    fn write(&self, out: &mut Vec<u8>) {
-        jsonrpc::write_json(out, self);
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        Ok(serde_json::to_writer(out, self)?)
     }
 
     fn text(&self) -> Option<&str> {
@@ -175,6 +180,29 @@ fn content(text: &str) -> TextContent<'_> {
     }
 }
 
+/// JSON that is charged as it is written, since nobody knows its length before: it may be of a long list.
+struct ChargedJson {
+    bytes: Vec<u8>,
+    memory: Guard,
+}
+
+impl Write for ChargedJson {
+    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
+        if self.bytes.capacity() - self.bytes.len() < more.len() {
+            let step = more.len().max(self.bytes.len()).max(FRAME);
+            let grown = self.memory.grow(step);
+            grown.map_err(|Full| io::ErrorKind::OutOfMemory)?;
+            self.bytes.reserve_exact(step);
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(more.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Writes the result of a call, success or failure. Its memory is charged to `account`.
 pub(crate) fn write(
     outcome: &Result<Outcome, Failure>,
@@ -187,18 +215,23 @@ pub(crate) fn write(
         Err(failure) => return write_failure(failure, request_id, result),
     };
     let structured = result.revision.knows(Feature::StructuredContent);
-    let mut json = Vec::new();
+    let mut json = ChargedJson {
+        bytes: Vec::new(),
+        memory: account.open(Resource::Memory),
+    };
     let (mut text, mut silence) = (outcome.structured.text(), outcome.silence.as_deref());
     if text == Some("") {
         text = silence.take().or(text);
     }
-    if text.is_none() {
-        outcome.structured.write(&mut json);
-    }
+    let written = match text {
+        None => outcome.structured.write(&mut json),
+        Some(_) => Ok(()),
+    };
+    let json = &json.bytes;
     let copies = if structured { 2 } else { 1 };
     let needed = text.map_or(json.len() + json.len() / 4, jsonrpc::string_len) * copies + FRAME;
     // Charged before it is written: JSON may be several times as long as its text.
-    if let Err(Full) = result.reserve(account, needed) {
+    if written.is_err() || result.reserve(account, needed).is_err() {
         let partial = text.map(|text| prefix(text, MAX_PARTIAL_TEXT).to_owned());
         let failure = Failure {
             partial: partial.into_iter().collect(),
@@ -211,7 +244,7 @@ pub(crate) fn write(
     out.extend_from_slice(br#"[{"type":"text","text":"#);
     match text {
         Some(text) => jsonrpc::write_json(out, text),
-        None => outcome.structured.write_as_string(out, &json),
+        None => outcome.structured.write_as_string(out, json),
     }
     out.push(b'}');
     for warning in silence
@@ -225,8 +258,9 @@ pub(crate) fn write(
     if structured {
         let out = result.key("structuredContent");
         match json.is_empty() {
-            false => out.extend_from_slice(&json),
-            true => outcome.structured.write(out),
+            false => out.extend_from_slice(json),
+            // Memory takes any text.
+            true => _ = outcome.structured.write(out),
         }
     }
     result.field("isError", &false);
@@ -254,4 +288,42 @@ pub(crate) fn write_failure(failure: &Failure, request_id: &str, result: &mut Re
 fn envelope(result: &mut ResultWriter) {
     result.meta("schema_version", &SCHEMA_VERSION);
     result.meta("generated_at", &Timestamp::now());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde::Serializer;
+
+    use super::*;
+    use crate::account::Accounts;
+    use crate::protocol::{Id, Revision};
+
+    /// A list of 16 MB, which counts how much of it is written.
+    struct LongList(Arc<AtomicUsize>);
+
+    impl Serialize for LongList {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let texts = (0..1 << 20).map(|n| {
+                self.0.fetch_add(1, Ordering::Relaxed);
+                (n, "0123456789")
+            });
+            serializer.collect_map(texts)
+        }
+    }
+
+    #[test]
+    fn a_long_list_is_written_only_as_far_as_there_is_room_for_it() {
+        let account = Accounts::alone(1 << 20).of("");
+        let written = Arc::new(AtomicUsize::new(0));
+        let outcome = Ok(Outcome::json(LongList(written.clone())));
+        let mut result = ResultWriter::new(&Id::Number(1.into()), Revision::NEWEST_LEGACY);
+        write(&outcome, &account, "1", &mut result);
+        let answer = String::from_utf8(result.end().body.parts().concat()).unwrap();
+        assert!(answer.contains("response-too-large"), "{answer}");
+        assert!(written.load(Ordering::Relaxed) < 1 << 16);
+        assert_eq!(account.held(Resource::Memory), 0);
+    }
 }

@@ -102,6 +102,19 @@ fn a_skill_is_held_until_it_is_read() {
 }
 
 #[test]
+fn the_values_of_an_answer_count_and_not_only_its_bytes() {
+    let fabric = FakeFabric::start();
+    // Half a megabyte, of which some 50 become.
+    let lists = vec![json!([]); 200_000];
+    fabric.on("GET /config", Reply::json(json!({ "lists": lists })));
+    let server = Arc::new(HttpServer::start(small(&fabric)));
+    let mut client = Streamable::to(&server, Era::Modern, None);
+    let call = json!({"name": "fabric_get_configuration", "arguments": {}});
+    let result = client.request("tools/call", call)["result"].take();
+    assert_eq!(result["_meta"]["error"]["type"], TOO_LARGE);
+}
+
+#[test]
 fn a_body_is_released_once_it_is_read() {
     let fabric = FakeFabric::start();
     fabric.on_run(Reply::sse().content("x").gate().complete());

@@ -460,7 +460,7 @@ impl OAuth {
             let request = self.agent.get(&url).config();
             let answer = request.timeout_global(Some(left)).build().call();
             // Without an answer it is not tried elsewhere: that would only take as long again.
-            let why = match read_answer(answer, left)? {
+            let why = match read_answer(answer, self.limit)? {
                 (404, _) => continue,
                 (200, body) => match self.read_metadata(&body) {
                     Ok(endpoint) => return Ok(endpoint),

@@ -54,6 +54,19 @@ const DISCOVERY: &str = "GET /.well-known/oauth-authorization-server/as";
 const QUESTION: &str = "POST /introspect";
 
 #[test]
+fn a_silent_issuer_is_always_described_in_the_same_words() {
+    let fake = Fake::bare();
+    fake.script(|seen| match seen.line.as_str() {
+        DISCOVERY => FakeReply::Answer(404, "{}".into()),
+        _ => FakeReply::Hang(Vec::new()),
+    });
+    // What is left of the time differs, and the same is logged only once a minute.
+    let said = oauth_within(&fake, Duration::from_millis(300)).0.probe();
+    let said = said.unwrap_err();
+    assert!(said.ends_with(" does not answer within 0.3 s"), "{said}");
+}
+
+#[test]
 fn a_token_is_asked_about_once_as_the_rfc_has_it() {
     let fake = Fake::new(good);
     let (oauth, _) = oauth(&fake);

@@ -11,6 +11,8 @@ use crate::fabric::{Cause, Error, Kind, no_room};
 
 /// Bodies are charged in pieces of this size.
 const PIECE: u64 = 64 << 10;
+/// The memory of one value parsed from a body, beside its text, in bytes.
+const VALUE: usize = 128;
 
 /// The kind of a body, by its `Content-Type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,11 +65,16 @@ impl FabricResponse<'_> {
             }
             let most = (limit + 1 - bytes.len() as u64).min(PIECE);
             let read = (&mut self.body).take(most).read_to_end(&mut bytes);
-            let read = read.map_err(|e| self.call.failure(e.into(), Stage::Body))? as u64;
-            // Doubled: the body and the value parsed from it.
-            let held = self.call.wait.hold(2 * read as usize);
+            let read = read.map_err(|e| self.call.failure(e.into(), Stage::Body))?;
+            // Doubled: the body and the texts parsed from it. Short values take far more than their text.
+            let arrived = &bytes[bytes.len() - read..];
+            let values = arrived.iter().filter(|byte| b",[{".contains(byte));
+            let held = self
+                .call
+                .wait
+                .hold(2 * arrived.len() + VALUE * values.count());
             held.map_err(|Full| no_room())?;
-            if read < most {
+            if (read as u64) < most {
                 return Ok(bytes);
             }
         }
