@@ -296,7 +296,7 @@ fn files_that_cannot_be_edited_are_reported_and_unchanged() {
     fs::create_dir(&path).unwrap();
     refused(
         &home.run(["--install", "cursor", "--yes"]),
-        "it is not a file",
+        "it is not a plain file",
     );
     fs::remove_dir_all(home.path(".cursor")).unwrap();
     home.write(".cursor", "a file in the folder's place");
