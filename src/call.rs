@@ -345,7 +345,7 @@ fn failure(answer: &Value, partial: &[&str]) -> Value {
 }
 
 /// Says something on stderr. Fails if that is closed.
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "fabric-mcp: {}", for_terminal(text));
 }
 

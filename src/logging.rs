@@ -416,7 +416,7 @@ impl LogEntry {
     }
 
     fn time(&self) -> Timestamp {
-        Timestamp::with_milliseconds(i64::try_from(self.at).unwrap_or(i64::MAX))
+        Timestamp::with_milliseconds(self.at)
     }
 
     fn json(&self) -> Value {

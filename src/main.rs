@@ -64,9 +64,7 @@ mod tools;
 mod transport;
 mod url;
 
-use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
 use std::process::{ExitCode, exit};
 use std::sync::Arc;
 use std::thread;
@@ -134,17 +132,11 @@ fn main() -> ExitCode {
         &cli::read_secret,
     );
     let code = command.and_then(run).unwrap_or_else(|exit| {
-        tell(&exit.reason);
+        call::say(&exit.reason);
         ExitCode::from(exit.code)
     });
     logging::flush(LOG_FLUSH);
     code
-}
-
-/// Writes a line to stderr.
-fn tell(line: impl Display) {
-    // Fails only if stderr is closed.
-    let _ = writeln!(io::stderr(), "fabric-mcp: {line}");
 }
 
 fn run(command: Command) -> Result<ExitCode, ExitReason> {
@@ -168,7 +160,6 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             yes,
         } => {
             let (program, env) = (program()?, |name: &str| std::env::var_os(name));
-            let program = program.to_string_lossy();
             install::run(client, &program, launch.as_ref(), &env, yes).map_err(ExitReason::failed)
         }
         Command::Skills { dir, names, config } => {
@@ -196,7 +187,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
                 config.kept.keep = Duration::ZERO;
             }
             let (server, config, _demo) = assemble(config)?;
-            config.warnings.iter().for_each(tell);
+            config.warnings.iter().for_each(|text| call::say(text));
             let called = call::run(&server, &tool, arguments.as_deref(), json);
             // The end of a run that could not be written at once.
             server.backend.runs.interrupt_all();
@@ -274,18 +265,23 @@ fn has_colours(is_terminal: bool) -> bool {
 }
 
 /// The path of this program.
-fn program() -> Result<PathBuf, ExitReason> {
+fn program() -> Result<String, ExitReason> {
     // Without /proc, the path from the command line.
     let started = || {
         std::env::args_os()
             .next()
             .filter(|path| path.as_encoded_bytes().contains(&b'/'))
     };
-    std::env::current_exe()
+    let path = std::env::current_exe()
         .or_else(|error| started().map_or(Err(error), std::path::absolute))
         .map_err(|error| {
             ExitReason::failed(format!("the path of this program cannot be found: {error}"))
-        })
+        })?;
+    path.into_os_string().into_string().map_err(|path| {
+        ExitReason::failed(format!(
+            "the path of this program is not UTF-8: {path:?}; move it"
+        ))
+    })
 }
 
 /// Prints the file to stdout and, if stderr is a terminal, where to save it.
@@ -293,13 +289,13 @@ fn generate(what: &Generate) -> Result<bool, ExitReason> {
     let env = |name: &str| std::env::var_os(name);
     let program = match what {
         // Needs no program: it works where the path cannot be found, as without /proc.
-        Generate::Token(_) => PathBuf::new(),
+        Generate::Token(_) => String::new(),
         _ => program()?,
     };
     let text = generate::generate(what, &program, &env).map_err(ExitReason::usage)?;
     let good = print(&text)?;
     if io::stderr().is_terminal() {
-        tell(generate::hint(what, &env));
+        call::say(&generate::hint(what, &env));
     }
     Ok(good)
 }

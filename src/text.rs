@@ -68,10 +68,11 @@ pub(crate) fn shown(text: &str, most: usize) -> String {
 }
 
 /// Untrusted text for a terminal. What that would take for commands, or would show elsewhere than it stands, becomes
-/// U+FFFD: an answer may tell it to write the clipboard or to hide lines.
+/// U+FFFD: an answer may tell it to write the clipboard or to hide lines, as a carriage return does that ends none.
 pub(crate) fn for_terminal(text: &str) -> Cow<'_, str> {
-    let is_command = |c: char| is_unprintable(c) && !matches!(c, '\n' | '\r' | '\t');
+    let is_command = |c: char| is_unprintable(c) && !matches!(c, '\n' | '\t');
     if text.contains(is_command) {
+        let text = text.replace("\r\n", "\n");
         text.replace(is_command, "\u{fffd}").into()
     } else {
         text.into()
@@ -295,7 +296,8 @@ mod tests {
             for_terminal("\u{1b}]52;c;eA==\u{7} \u{9b}2J\u{7f} a\u{202e}b\u{2066}c\u{61c}"),
             "\u{fffd}]52;c;eA==\u{fffd} \u{fffd}2J\u{fffd} a\u{fffd}b\u{fffd}c\u{fffd}"
         );
-        let text = "a\tb\r\n\u{e9}\u{1f600}\u{202f}";
+        assert_eq!(for_terminal("a\r\nb\rc"), "a\nb\u{fffd}c");
+        let text = "a\tb\n\u{e9}\u{1f600}\u{202f}";
         assert!(matches!(for_terminal(text), Cow::Borrowed(same) if same == text));
     }
 

@@ -7,6 +7,8 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use crate::files::open_plain;
+
 /// Largest file that is edited, in bytes.
 const MAX_FILE: u64 = 8 << 20;
 /// The mode of a file that may hold a key.
@@ -65,11 +67,7 @@ fn unreadable<T>(error: io::Error) -> Result<T, String> {
 
 /// The text of a plain file, and what the opened file is.
 fn read(path: &Path) -> Result<(String, Metadata), String> {
-    // Opening a pipe would wait for its writer.
-    if !fs::symlink_metadata(path).or_else(unreadable)?.is_file() {
-        return Err("it is not a file".into());
-    }
-    let file = File::open(path).or_else(unreadable)?;
+    let file = open_plain(path, OpenOptions::new().read(true)).or_else(unreadable)?;
     let facts = file.metadata().or_else(unreadable)?;
     if facts.permissions().readonly() {
         return Err("it is read-only; make it writable first".into());

@@ -170,7 +170,7 @@ fn change(
     for (mark, value) in [('-', before), ('+', after)] {
         let Some(value) = value else { continue };
         for line in format!("\"{NAME}\": {value}").lines() {
-            text.push_str(&format!("  {mark} {}\n", for_terminal(line)));
+            text.push_str(&format!("  {mark} {line}\n"));
         }
     }
     text
@@ -233,9 +233,10 @@ fn masked(before: &Value, after: Option<&Value>) -> Value {
     shown
 }
 
+/// Where the file is, and what it holds, may be somebody else's work.
 fn say(text: &str) -> Result<(), String> {
     let mut out = io::stdout();
-    out.write_all(text.as_bytes())
+    out.write_all(for_terminal(text).as_bytes())
         .and_then(|()| out.flush())
         .map_err(|error| format!("stdout cannot be written: {error}. Nothing more was done"))
 }

@@ -52,7 +52,7 @@ pub(super) fn member(key: &str, value: &str) -> String {
 }
 
 /// A string in JSON, which is one in TOML and YAML as well.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     written(&Value::from(text))
 }
 

@@ -1,6 +1,8 @@
 //! Adds a server to a JSON text, or takes it out, without changing any other byte: comments, trailing commas and layout
 //! stay as they are.
 
+use std::collections::HashSet;
+
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
@@ -216,13 +218,13 @@ impl<'a> Document<'a> {
 
     /// The object that begins at `start`; if that is another value, this error.
     fn object(&self, start: usize, otherwise: &str) -> Result<Object, String> {
-        let mut members: Vec<Member> = Vec::new();
+        let (mut members, mut keys) = (Vec::new(), HashSet::new());
         if !slice(&self.json, start, self.json.len()).starts_with('{') {
             return Err(otherwise.to_owned());
         }
         let mut at = self.skip(start + 1);
         while let Some((key, end)) = self.value::<String>(at) {
-            if members.iter().any(|member| member.key == key) {
+            if !keys.insert(key.clone()) {
                 return Err(format!("the name {key:?} is there twice"));
             }
             let first = self.skip(self.skip(end) + 1);
@@ -495,6 +497,14 @@ mod tests {
             let text = format!("// c{end}{{\"a\": 1}}");
             assert_eq!(strict(&text).unwrap().1.trim(), "{\"a\": 1}");
         }
+    }
+
+    /// It hangs if each key is compared with all others.
+    #[test]
+    fn many_members_take_no_longer_than_as_many_bytes() {
+        let members: String = (0..100_000).map(|n| format!(",\"{n}\":0")).collect();
+        let text = format!("{{\"servers\":{{\"x\":0{members}}}}}");
+        assert!(added(&text).starts_with(&text[..text.len() - 2]));
     }
 
     #[test]

@@ -18,6 +18,8 @@ use std::path::PathBuf;
 
 use crate::config::Env;
 
+pub(crate) use json::quoted;
+
 /// The name of the server in the client.
 pub(crate) const NAME: &str = "fabric";
 

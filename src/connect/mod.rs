@@ -31,7 +31,7 @@ use crate::protocol::jsonrpc::{
 use crate::protocol::{ID_IN_USE, Id, Inbound, Meta, NoId, Refusal};
 use crate::random;
 use crate::sync::{lock, wait_while};
-use crate::transport::stdio::{BUFFER, LineSize, STDIO_DRAIN, Writer, read_line};
+use crate::transport::stdio::{BUFFER, LineSize, STDIO_DRAIN, Writer, read_line, within};
 use crate::transport::{Outlet, start};
 
 use remote::{Headers, Remote, RemoteSession, VERSION};
@@ -39,6 +39,8 @@ use remote::{Headers, Remote, RemoteSession, VERSION};
 /// Requests at once, each with a thread and a connection. Further ones are refused and do not wait: the reader would wait
 /// with them, and then could not read the cancellation that makes room.
 const MAX_PENDING: usize = 64;
+/// How long the next line waits for what must precede it. The end of input, too, is seen only then.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Time before a session's stream is opened again; each time it doubles.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 /// The longest such time; a stream that lasted longer starts anew.
@@ -209,14 +211,19 @@ impl Relay {
         }
         pending.push(request.clone());
         drop(pending);
-        // Whatever follows belongs to the session that it opens.
-        if is_initialize {
-            return self.finish(&request, self.exchange(&request, headers, line));
-        }
         let (relay, sent) = (self.clone(), request.clone());
         let work = move || relay.finish(&sent, relay.exchange(&sent, headers, line));
         if let Err(error) = start(work) {
             self.finish(&request, Err(error));
+        }
+        // Whatever follows belongs to the session that it opens.
+        if is_initialize {
+            drop(wait_while(
+                &self.done,
+                lock(&self.pending),
+                PATIENCE,
+                |pending| pending.iter().any(|other| Arc::ptr_eq(other, &request)),
+            ));
         }
     }
 
@@ -239,14 +246,17 @@ impl Relay {
     }
 
     fn tell(&self, session: &RemoteSession, notification: &[u8]) {
-        let agent = self.remote.agent();
-        let sent = self
-            .remote
-            .send(&agent, "POST", session.headers(), notification);
-        match sent.and_then(|mut reply| reply.next(&mut Vec::new())) {
-            Ok(_) => self.remote.keep(agent),
-            Err(error) => log::warn!("a notification was not passed on: {error}"),
-        }
+        let (remote, headers) = (self.remote.clone(), session.headers());
+        let notification = notification.to_vec();
+        within(PATIENCE, move || {
+            let agent = remote.agent();
+            let sent = remote.send(&agent, "POST", headers, &notification[..]);
+            let ended = sent.and_then(|mut reply| reply.next(&mut Vec::new()));
+            match ended {
+                Ok(_) => remote.keep(agent),
+                Err(error) => log::warn!("a notification was not passed on: {error}"),
+            }
+        });
     }
 
     /// Sends a line and passes on all messages of its answer.

@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Write};
 
 use super::filled;
 use crate::access;
+use crate::clients::quoted;
 use crate::config::AUTH_TOKEN;
 
 /// The secrets that the text names if none are created with it.
@@ -24,8 +25,7 @@ pub(super) fn compose(secrets: Option<&str>) -> Result<String, String> {
         })?;
     }
     // A string of JSON is one of YAML, in which $ begins a variable of Compose.
-    let file = serde_json::Value::from(secrets.unwrap_or(SECRETS));
-    let file = file.to_string().replace('$', "$$");
+    let file = quoted(secrets.unwrap_or(SECRETS)).replace('$', "$$");
     Ok(filled(
         include_str!("compose.yaml"),
         &[("@SECRETS@", &file)],

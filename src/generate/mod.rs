@@ -83,12 +83,11 @@ fn plain(name: &str) -> &'static (&'static str, Make, &'static str) {
 ///
 /// # Errors
 /// A client that has no command, or a path that the file cannot have.
-pub(crate) fn generate(what: &Generate, program: &Path, env: Env<'_>) -> Result<String, String> {
-    let path = program.to_string_lossy();
+pub(crate) fn generate(what: &Generate, program: &str, env: Env<'_>) -> Result<String, String> {
     Ok(match what {
         Generate::File(name, other) => {
             let (_, make, place) = plain(name);
-            let program = other.as_deref().unwrap_or(program);
+            let program = other.as_deref().unwrap_or(Path::new(program));
             let text = make(program).map_err(|why| format!("--generate {name}: {why}"))?;
             text.replace("@PLACE@", place)
         }
@@ -96,9 +95,9 @@ pub(crate) fn generate(what: &Generate, program: &Path, env: Env<'_>) -> Result<
             .map_err(|why| format!("--generate compose: {why}"))?,
         Generate::Token(line) => line.expose().to_owned(),
         Generate::Clients => list(env),
-        Generate::ClientConfig(client, launch) => client.config(&path, launch),
+        Generate::ClientConfig(client, launch) => client.config(program, launch),
         Generate::ClientCommand(client, launch) => {
-            let command = client.command(System::HERE, &path, launch);
+            let command = client.command(System::HERE, program, launch);
             let no_command = |why| {
                 format!(
                     "--generate client-command: {} {why}; use fabric-mcp --install {1} or --generate client-config {1}",
@@ -226,7 +225,7 @@ mod tests {
         }
         let home = |name: &str| (name == "HOME").then(|| "/home/ann".into());
         for what in all {
-            let Ok(text) = generate(&what, Path::new("/opt/fabric-mcp"), &home) else {
+            let Ok(text) = generate(&what, "/opt/fabric-mcp", &home) else {
                 assert!(matches!(what, Generate::ClientCommand(..)), "{what:?}");
                 continue;
             };

@@ -4,11 +4,12 @@
 //! digest says that this program wrote it and nobody changed it since. Not in scope: the text of a skill (`server`).
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::fabric::{Cause, Error, Kind, Name, Names, not_found};
+use crate::files::open_plain;
 use crate::search::kebab;
 use crate::server::{Server, SkillDocument};
 use crate::sha256::sha256_hex;
@@ -120,17 +121,15 @@ enum SkillFile {
 fn write_one(folder: &Path, text: &str) -> io::Result<SkillFile> {
     own_folder(folder)?;
     let file = folder.join("SKILL.md");
-    match fs::symlink_metadata(&file) {
+    match open_plain(&file, OpenOptions::new().read(true)) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-        Ok(found) if !found.is_file() => {
-            return Err(io::Error::other(
-                "its SKILL.md is a link or not a file; remove it",
-            ));
+        Err(error) => {
+            let why = format!("its SKILL.md cannot be read: {error}; move it away");
+            return Err(io::Error::other(why));
         }
-        Ok(_) => {
+        Ok(file) => {
             let mut found = Vec::new();
-            File::open(&file)?.take(MAX_FILE).read_to_end(&mut found)?;
+            file.take(MAX_FILE).read_to_end(&mut found)?;
             if found == text.as_bytes() {
                 return Ok(SkillFile::Same);
             }

@@ -177,7 +177,7 @@ pub(super) fn shown(
         status: record.state.name(),
         patterns: record.patterns,
         model: record.model,
-        created_at: Timestamp::with_milliseconds(record.created as i64),
+        created_at: Timestamp::with_milliseconds(record.created),
         output_format: rest.format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned()),
         output_text: text,
         total_chars,

@@ -41,7 +41,7 @@ pub(crate) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<S
     } else {
         ("ttl", "pollInterval")
     };
-    let at = |milliseconds: u64| Timestamp::with_milliseconds(milliseconds as i64).to_string();
+    let at = |milliseconds: u64| Timestamp::with_milliseconds(milliseconds).to_string();
     let mut task = Map::new();
     task.insert("taskId".into(), record.id.to_string().into());
     task.insert("status".into(), status.into());

@@ -114,7 +114,7 @@ pub(crate) fn within(limit: Duration, finish: impl FnOnce() + Send + 'static) {
     };
     match thread::Builder::new().name("stop".into()).spawn(finish) {
         Ok(_) => drop(over.recv_timeout(limit)),
-        Err(error) => log::warn!("the end cannot be orderly: {error}"),
+        Err(error) => log::warn!("there is no thread to do this in time: {error}"),
     }
 }
 

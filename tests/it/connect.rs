@@ -171,6 +171,27 @@ fn what_is_in_flight_at_the_end_of_input_is_answered() {
 }
 
 #[test]
+fn a_server_that_never_answers_does_not_outlast_the_input() {
+    let server = FakeFabric::start();
+    server.on("GET /mcp", events().hang());
+    for before in [vec![], vec![welcome()]] {
+        let is_welcome = !before.is_empty();
+        before
+            .into_iter()
+            .for_each(|reply| server.once(ROUTE, reply));
+        server.on(ROUTE, events().hang());
+        let mut client = Stdio::start(to_fake(&server));
+        let id = client.begin("initialize", initialize_params(LEGACY[3]));
+        if is_welcome {
+            client.answer(&id);
+            client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        }
+        client.close_stdin();
+        assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+    }
+}
+
+#[test]
 fn a_session_is_repeated_followed_and_ended() {
     let server = FakeFabric::start();
     let mut late = welcome();

@@ -252,10 +252,10 @@ fn the_secrets_of_compose_are_in_a_file_that_only_its_owner_reads() {
     use std::os::unix::fs::PermissionsExt;
 
     let folder = TempFolder::new("compose");
-    let file = folder.path("a $.env");
+    let file = folder.path("a $\u{7f}.env");
     let name = file.to_str().unwrap();
     let text = generated(["compose", name]);
-    let escaped = name.replace('$', "$$");
+    let escaped = name.replace('$', "$$").replace('\u{7f}', "\\u007f");
     assert!(
         text.contains(&format!("\n    env_file: \"{escaped}\"\n")),
         "{text}"
@@ -319,4 +319,21 @@ fn files_are_printed_without_proc_too() {
         );
         assert_eq!(String::from_utf8(done.stdout).unwrap(), generated([what]));
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_program_at_a_path_that_no_client_can_have_is_refused() {
+    use std::os::unix::ffi::OsStrExt;
+
+    let folder = TempFolder::new("not-utf-8");
+    let program = folder.0.join(std::ffi::OsStr::from_bytes(b"\xff"));
+    fs::copy(env!("CARGO_BIN_EXE_fabric-mcp"), &program).unwrap();
+    let printed = std::process::Command::new(&program)
+        .args(["--generate", "client-config", "cursor"])
+        .output()
+        .unwrap();
+    assert!(!printed.status.success() && printed.stdout.is_empty());
+    let said = String::from_utf8(printed.stderr).unwrap();
+    assert!(said.contains("/\\xFF\"; move it"), "{said}");
 }

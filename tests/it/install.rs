@@ -225,6 +225,14 @@ fn links_are_followed_and_stay_links() {
     assert!(home.path(".cursor/mcp.json").is_symlink() && !real.is_symlink());
     assert!(fs::read_to_string(&real).unwrap().contains("\"fabric\""));
     assert_eq!(home.names("dotfiles"), ["mcp.json", "mcp.json.backup"]);
+    // The name of what it leads to may be somebody else's work.
+    home.write("\u{1b}c/mcp_config.json", "{}");
+    fs::create_dir_all(home.path(".codeium")).unwrap();
+    symlink("../\u{1b}c", home.path(".codeium/windsurf")).unwrap();
+    let finished = home.run(["--install", "windsurf", "--yes"]);
+    finished
+        .expect_code(0)
+        .expect_stdout("/\u{fffd}c/mcp_config.json");
     // A dangling link.
     symlink("/nowhere/at/all", home.path(".cursor/gone")).unwrap();
     fs::create_dir_all(home.path(".gemini")).unwrap();
@@ -296,7 +304,7 @@ fn files_that_cannot_be_edited_are_reported_and_unchanged() {
     fs::create_dir(&path).unwrap();
     refused(
         &home.run(["--install", "cursor", "--yes"]),
-        "it is not a file",
+        "it is not a plain file",
     );
     fs::remove_dir_all(home.path(".cursor")).unwrap();
     home.write(".cursor", "a file in the folder's place");

@@ -249,9 +249,17 @@ fn a_folder_that_goes_away_is_an_error_without_its_path() {
     let mut client = Stdio::speaking(Era::Modern, program(&folder));
     client.result("prompts/list", json!({}));
     std::fs::rename(folder.path("patterns"), folder.path("elsewhere")).unwrap();
-    let said = client.failure("fabric_list_patterns", json!({}), "fabric-api-unavailable");
-    contains(&said, ["--patterns-dir"]);
-    assert!(!said.contains(folder.text()), "{said}");
+    for (tool, arguments) in [
+        ("fabric_list_patterns", json!({})),
+        (
+            "fabric_get_pattern_details",
+            json!({"pattern_name": "plain"}),
+        ),
+    ] {
+        let said = client.failure(tool, arguments, "fabric-api-unavailable");
+        contains(&said, ["--patterns-dir"]);
+        assert!(!said.contains(folder.text()), "{said}");
+    }
 }
 
 #[test]

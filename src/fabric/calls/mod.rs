@@ -273,7 +273,7 @@ impl Client {
             return error;
         }
         match self.names(None, wait) {
-            Err(stopped) if stopped.kind == Kind::Cancelled => stopped,
+            Err(why) if why.kind == Kind::Cancelled || !self.has_fabric() => why,
             Ok(names) if !names.contains(name.as_str()) => not_found(name, &names),
             _ => error,
         }
