@@ -28,7 +28,7 @@ use crate::protocol::inbound::cancelled;
 use crate::protocol::jsonrpc::{
     self, INTERNAL_ERROR, INVALID_REQUEST, Incoming, Message, RequestMessage, is_blank,
 };
-use crate::protocol::{ID_IN_USE, Id, Inbound, Meta, NoId, Refusal};
+use crate::protocol::{ID_IN_USE, Id, Inbound, Meta, Refusal};
 use crate::random;
 use crate::sync::{lock, wait_while};
 use crate::transport::stdio::{BUFFER, LineSize, STDIO_DRAIN, Writer, read_line};
@@ -187,8 +187,9 @@ impl Relay {
         let request = Arc::new(PendingRequest {
             ids: inbound.ids(),
             is_modern: inbound.modern,
-            is_subscription: matches!(&inbound.incoming, Ok(Incoming::One(Message::Request(request)))
-                if request.method == "subscriptions/listen"),
+            is_subscription: inbound
+                .request()
+                .is_some_and(|request| request.method == "subscriptions/listen"),
             agent: self.remote.agent(),
             is_over: AtomicBool::new(false),
         });
@@ -223,7 +224,7 @@ impl Relay {
     /// Passes on what has no answer, before the next line is read. Without a session it is dropped: what is stateless
     /// has nothing to be told.
     fn notify(&self, inbound: &Inbound<'_>, session: Option<&RemoteSession>, line: &[u8]) {
-        if let Ok(Incoming::One(Message::Notification { method, params })) = &inbound.incoming
+        if let [Ok(Message::Notification { method, params })] = &inbound.messages[..]
             && let Some(id) = cancelled(method, params.as_ref())
             && let Some(request) = find(&lock(&self.pending), &id)
             && request.ids.len() == 1
@@ -272,8 +273,14 @@ impl Relay {
         }
         let (mut message, mut is_answered) = (Vec::new(), false);
         while reply.next(&mut message)? {
-            match jsonrpc::read(&message) {
-                Ok(Incoming::One(Message::Response) | Incoming::Batch(_)) => {
+            let Incoming { messages, is_batch } = jsonrpc::read(&message);
+            match &messages[..] {
+                [Err(_)] if !is_batch => return Err(self.remote.not_mcp()),
+                [Ok(Message::Request(_) | Message::Notification { .. })] if !is_batch => {
+                    let wanted = || !request.is_over();
+                    self.writer.send_if(&[&message], &wanted);
+                }
+                _ => {
                     if let Some(id) = reply.session.take() {
                         let (session, relay) = (self.remote.enter(id, &message), self.clone());
                         if let Err(error) = start(move || relay.follow(&session)) {
@@ -285,11 +292,6 @@ impl Relay {
                         self.writer.send(&[&message]);
                     }
                 }
-                Ok(Incoming::One(_)) => {
-                    let wanted = || !request.is_over();
-                    self.writer.send_if(&[&message], &wanted);
-                }
-                Err(_) => return Err(self.remote.not_mcp()),
             }
         }
         // A batch of which all was cancelled has no answer. That of another request which was cancelled may look whole,
@@ -311,7 +313,7 @@ impl Relay {
                 .send(&session.stream, "GET", session.headers(), ());
             let followed = opened.and_then(|mut reply| {
                 let mut message = Vec::new();
-                while reply.next(&mut message)? && jsonrpc::read(&message).is_ok() {
+                while reply.next(&mut message)? && !Inbound::read(&message, false).is_invalid() {
                     self.writer.send(&[&message]);
                 }
                 Ok(())
@@ -347,12 +349,12 @@ impl Relay {
         let request_id = random::request_id();
         log::warn!("request {request_id}: {}", refusal.error);
         let refuse = |id| {
-            let answer = refusal.clone().answer(id, NoId::Null, false, &request_id);
-            self.writer.send(&answer.body.parts());
+            let answer = refusal.clone().answer(Some(id), false, &request_id);
+            self.writer.send(&[&answer.body]);
         };
         match ids {
-            [] => refuse(None),
-            ids => ids.iter().map(Some).for_each(refuse),
+            [] => refuse(&Id::Null),
+            ids => ids.iter().for_each(refuse),
         }
     }
 }
@@ -366,8 +368,8 @@ fn find(pending: &[Arc<PendingRequest>], id: &Id) -> Option<Arc<PendingRequest>>
 
 /// The headers that a request needs.
 fn headers(inbound: &Inbound<'_>, session: Option<&RemoteSession>) -> Headers {
-    match (&inbound.incoming, session) {
-        (Ok(Incoming::One(Message::Request(request))), _) if inbound.modern => mirrored(request),
+    match (inbound.request(), session) {
+        (Some(request), _) if inbound.modern => mirrored(request),
         (_, Some(session)) if !inbound.initialize => session.headers(),
         _ => Headers::new(),
     }

@@ -36,6 +36,8 @@ pub(crate) enum Id {
     Number(Number),
     /// A string of at most [`MAX_ID`] bytes as JSON, quotes aside.
     Text(Box<str>),
+    /// `null`, never read: answers what has no readable id, where JSON-RPC 2.0 wants it and MCP allows it.
+    Null,
 }
 
 impl Id {
@@ -110,11 +112,20 @@ pub(crate) struct Invalid {
 
 /// The content of one line or body.
 #[derive(Debug)]
-pub(crate) enum Incoming<'a> {
-    /// One message.
-    One(Message<'a>),
-    /// An array of messages, in order; never empty.
-    Batch(Vec<Result<Message<'a>, Invalid>>),
+pub(crate) struct Incoming<'a> {
+    /// One message, or those of an array, in order; never empty.
+    pub(crate) messages: Vec<Result<Message<'a>, Invalid>>,
+    /// Whether it is an array.
+    pub(crate) is_batch: bool,
+}
+
+impl<'a> From<Result<Message<'a>, Invalid>> for Incoming<'a> {
+    fn from(message: Result<Message<'a>, Invalid>) -> Incoming<'a> {
+        Incoming {
+            messages: vec![message],
+            is_batch: false,
+        }
+    }
 }
 
 /// JSON's white space; Unicode has more.
@@ -127,14 +138,12 @@ pub(crate) fn is_blank(line: &[u8]) -> bool {
         .all(|byte| WHITE_SPACE.contains(&char::from(*byte)))
 }
 
-/// Reads one line or body. A byte order mark and white space around the JSON are ignored.
-///
-/// # Errors
-/// [`PARSE_ERROR`] for invalid UTF-8 or JSON; [`INVALID_REQUEST`] for JSON that is not a message, an empty array, or an
-/// array of more than [`MAX_BATCH`] messages.
-pub(crate) fn read(bytes: &[u8]) -> Result<Incoming<'_>, Invalid> {
+/// Reads one line or body. A byte order mark and white space around the JSON are ignored. The only message is a
+/// [`PARSE_ERROR`] for invalid UTF-8 or JSON, and an [`INVALID_REQUEST`] for JSON that is not a message, an empty array, or
+/// an array of more than [`MAX_BATCH`] messages.
+pub(crate) fn read(bytes: &[u8]) -> Incoming<'_> {
     let Ok(text) = std::str::from_utf8(bytes) else {
-        return Err(parse_error("The message is not UTF-8."));
+        return Err(parse_error("The message is not UTF-8.")).into();
     };
     let text = text
         .strip_prefix('\u{feff}')
@@ -143,21 +152,25 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Incoming<'_>, Invalid> {
     let mut json = serde_json::Deserializer::from_str(text);
     let incoming = if text.starts_with('[') {
         json.deserialize_seq(BatchReader)
-            .map(|items| match items.len() {
-                0 => Err(invalid("An empty batch is not a request.")),
-                1..=MAX_BATCH => Ok(Incoming::Batch(items)),
+            .map(|messages| match messages.len() {
+                0 => Err(invalid("An empty batch is not a request.")).into(),
+                1..=MAX_BATCH => Incoming {
+                    messages,
+                    is_batch: true,
+                },
                 _ => Err(invalid(
                     "The batch holds too many messages: send at most 1000 at once.",
-                )),
+                ))
+                .into(),
             })
     } else {
         MessageReader(&mut MAX_LINE_VALUES.clone())
             .deserialize(&mut json)
-            .map(|message| message.map(Incoming::One))
+            .map(Incoming::from)
     };
     incoming
         .and_then(|incoming| json.end().map(|()| incoming))
-        .unwrap_or_else(|_| Err(unreadable(text)))
+        .unwrap_or_else(|_| Err(unreadable(text)).into())
 }
 
 /// Reads the messages of an array, at most [`MAX_BATCH`] + 1; further ones are skipped.
@@ -285,39 +298,22 @@ pub(crate) fn begin_result(id: &Id) -> Vec<u8> {
 }
 
 /// The answers of a batch as one array, in parts to avoid a large copy.
-pub(crate) fn array<'a, A: IntoIterator<Item = &'a [u8]>>(
-    answers: impl Iterator<Item = A>,
-) -> Vec<&'a [u8]> {
+pub(crate) fn array<'a>(answers: impl Iterator<Item = &'a [u8]>) -> Vec<&'a [u8]> {
     let mut parts: Vec<&[u8]> = Vec::new();
     for answer in answers {
         parts.push(if parts.is_empty() { b"[" } else { b"," });
-        parts.extend(answer);
+        parts.push(answer);
     }
     parts.push(b"]");
     parts
 }
 
-/// How an unreadable id is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoId {
-    /// No `id` member: newer revisions of MCP.
-    Absent,
-    /// `"id": null`: JSON-RPC 2.0.
-    Null,
-}
-
 /// Writes an error answer. `data` is any JSON value.
-pub(crate) fn error(
-    id: Option<&Id>,
-    no_id: NoId,
-    code: i32,
-    message: &str,
-    data: &impl Serialize,
-) -> Vec<u8> {
+pub(crate) fn error(id: Option<&Id>, code: i32, message: &str, data: &impl Serialize) -> Vec<u8> {
     let mut out = br#"{"jsonrpc":"2.0","#.to_vec();
-    if id.is_some() || no_id == NoId::Null {
+    if let Some(id) = id {
         out.extend_from_slice(br#""id":"#);
-        write_json(&mut out, &id);
+        write_json(&mut out, id);
         out.push(b',');
     }
     out.extend_from_slice(format!(r#""error":{{"code":{code},"message":"#).as_bytes());
@@ -420,8 +416,8 @@ mod tests {
     fn doubled_members_and_too_many_values_are_found_while_reading() {
         let request = |params: &str| {
             let message = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#);
-            match read(message.as_bytes()) {
-                Ok(Incoming::One(Message::Request(request))) => request.fault,
+            match &read(message.as_bytes()).messages[..] {
+                [Ok(Message::Request(request))] => request.fault,
                 other => panic!("{other:?}"),
             }
         };
@@ -440,10 +436,8 @@ mod tests {
             values(9_000)
         );
         let batch = format!("[{}]", vec![item; 6].join(","));
-        let Ok(Incoming::Batch(items)) = read(batch.as_bytes()) else {
-            panic!()
-        };
-        let faults = items.iter().map(|item| match item {
+        let batch = read(batch.as_bytes());
+        let faults = batch.messages.iter().map(|item| match item {
             Ok(Message::Request(request)) => request.fault.is_some(),
             _ => panic!(),
         });
@@ -455,7 +449,7 @@ mod tests {
     fn ids_have_at_most_a_kibibyte_however_they_are_spelled() {
         let is_read = |id: &str| {
             let message = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
-            read(message.as_bytes()).is_ok()
+            read(message.as_bytes()).messages[0].is_ok()
         };
         let id = |text: String| is_read(&format!("\"{text}\""));
         for one in ["x", "\\u0078", "\\/"] {
@@ -484,15 +478,15 @@ mod tests {
         assert_eq!(out, br#"{"jsonrpc":"2.0","id":"a","result":{}}"#);
         let data = serde_json::json!({"x": 1});
         assert_eq!(
-            error(Some(&id), NoId::Null, METHOD_NOT_FOUND, "no", &data),
+            error(Some(&id), METHOD_NOT_FOUND, "no", &data),
             br#"{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"message":"no","data":{"x":1}}}"#
         );
         assert_eq!(
-            error(None, NoId::Null, PARSE_ERROR, "no", &data),
+            error(Some(&Id::Null), PARSE_ERROR, "no", &data),
             br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no","data":{"x":1}}}"#
         );
         assert_eq!(
-            error(None, NoId::Absent, PARSE_ERROR, "no", &data),
+            error(None, PARSE_ERROR, "no", &data),
             br#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"no","data":{"x":1}}}"#
         );
         let found = notification("n", &data);

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use folder::Folder;
 pub(crate) use record::{End, Owner, Record, RunId, RunState};
-pub(crate) use table::{RunCursor, Runs, bounds};
+pub(crate) use table::{Runs, bounds};
 
 #[cfg(test)]
 mod tests;

@@ -383,40 +383,19 @@ impl Runs {
         Some(Run(RunPlace::Stored(folder.clone(), known)))
     }
 
-    /// A page of the caller's runs, the latest first, starting where an earlier page ended. `None` for callers whose
-    /// runs can only be found by id.
-    pub(crate) fn list(
-        &self,
-        caller: &Owner,
-        from: Option<RunCursor>,
-        most: usize,
-    ) -> Option<RunPage> {
+    /// The caller's runs, the latest first. `None` for callers whose runs can only be found by id.
+    pub(crate) fn list(&self, caller: &Owner) -> Option<Vec<RunId>> {
         if *caller == Owner::Key {
             return None;
         }
         self.sweep();
-        let now = milliseconds_now();
         let entries = self.entries();
-        let own = entries.values().map(|entry| &entry.record);
-        let mut found: Vec<RunCursor> = own
-            .filter(|record| record.owner == *caller)
-            .map(|record| RunCursor {
-                created: record.created,
-                id: record.id,
-            })
-            .filter(|run| from.is_none_or(|from| *run < from))
-            .collect();
+        let records = entries.values().map(|entry| &entry.record);
+        let own = records.filter(|record| record.owner == *caller);
+        let mut found: Vec<_> = own.map(|record| (record.created, record.id)).collect();
         drop(entries);
         found.sort_unstable_by(|one, other| other.cmp(one));
-        let more = found.len() > most;
-        found.truncate(most);
-        Some(RunPage {
-            next: found.last().filter(|_| more).copied(),
-            runs: found
-                .iter()
-                .filter_map(|run| self.find_at(run.id, caller, now))
-                .collect(),
-        })
+        Some(found.into_iter().map(|(_, id)| id).collect())
     }
 
     /// Reads the folder and removes expired and surplus runs. Call it once in the background after the start, so that
@@ -501,38 +480,5 @@ impl Runs {
             self.close(&live, End::of(RunState::Interrupted));
         }
         self.rewrite();
-    }
-}
-
-/// Part of a list of runs.
-pub(crate) struct RunPage {
-    /// The latest first.
-    pub(crate) runs: Vec<Run>,
-    /// Where the next page begins, if there is one.
-    pub(crate) next: Option<RunCursor>,
-}
-
-/// A position in a list, by creation time and id: it stays valid when runs are added or removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct RunCursor {
-    created: u64,
-    id: RunId,
-}
-
-impl RunCursor {
-    /// Reads what its `Display` writes; `None` for anything else.
-    pub(crate) fn parse(text: &str) -> Option<RunCursor> {
-        let (created, id) = text.split_once('-')?;
-        let cursor = RunCursor {
-            created: created.parse().ok()?,
-            id: RunId::parse(id)?,
-        };
-        (cursor.to_string() == text).then_some(cursor)
-    }
-}
-
-impl std::fmt::Display for RunCursor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}-{}", self.created, self.id)
     }
 }

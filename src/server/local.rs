@@ -52,7 +52,7 @@ impl Server {
             }
             _ => None,
         };
-        let body = answer.map(|answer| answer.body.into_bytes());
+        let body = answer.map(|answer| answer.body);
         body.and_then(|body| serde_json::from_slice(&body).ok())
             .unwrap_or_default()
     }

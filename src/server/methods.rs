@@ -6,12 +6,12 @@ use std::ops::RangeInclusive;
 use serde_json::{Value, json};
 
 use crate::protocol::{
-    Cache, Level, Params, Refusal, ResultWriter, Revision, ServerInfo, TASKS as TASKS_EXTENSION,
+    Level, Params, Refusal, ResultWriter, Revision, TASKS as TASKS_EXTENSION, server_info,
 };
 use crate::tools::TOOLS;
 
 use super::{
-    Action, Listen, Request, Server, completion, prompts, resources, skills, tasks, tools,
+    Action, Request, Server, completion, prompts, resources, skills, subscriptions, tasks, tools,
 };
 
 /// Instructions for models, sent once to every client.
@@ -51,7 +51,7 @@ static METHODS: &[Method] = &[
     Method::new("ping", LEGACY, ping),
     Method::new("logging/setLevel", LEGACY, set_level),
     Method::new("server/discover", MODERN, discover),
-    Method::new("subscriptions/listen", MODERN, listen),
+    Method::new("subscriptions/listen", MODERN, subscriptions::listen),
     Method::new("tools/list", ALL, tools::list),
     Method::new("tools/call", ALL, tools::call).mirrors("name"),
     Method::new("prompts/list", ALL, prompts::list),
@@ -94,11 +94,6 @@ impl Method {
     /// Is it part of `revision`?
     pub(super) fn is_in(&self, revision: Revision) -> bool {
         self.revisions.contains(&revision)
-    }
-
-    /// Is it part of the handshake? Such a method is served before a revision is negotiated, and takes no progress token.
-    pub(super) fn is_lifecycle(&self) -> bool {
-        matches!(self.name, "initialize" | "ping")
     }
 }
 
@@ -152,7 +147,7 @@ fn initialize(server: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     result
         .field("protocolVersion", revision.name())
         .field("capabilities", &capabilities(server, revision))
-        .field("serverInfo", &ServerInfo::of(revision))
+        .field("serverInfo", &server_info(revision))
         .field("instructions", &instructions(server));
     Ok(Action::Answer(result.end()))
 }
@@ -164,7 +159,7 @@ fn discover(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
         .field("supportedVersions", &Revision::ALL.map(Revision::name))
         .field("capabilities", &capabilities)
         .field("instructions", &instructions(server))
-        .cache(Cache::STATIC);
+        .cache(None);
     Ok(Action::Answer(result.end()))
 }
 
@@ -178,13 +173,4 @@ fn set_level(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let level = Level::named(params.text("level")?).ok_or_else(|| params.refusal())?;
     request.session.set_level(level);
     Ok(Action::Answer(request.result().end()))
-}
-
-fn listen(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    Ok(Action::Listen(Box::new(Listen::new(
-        &request.id,
-        &request.context,
-        server.backend.runs.keeps(),
-        request.params,
-    )?)))
 }

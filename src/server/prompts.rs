@@ -1,11 +1,10 @@
 //! `prompts/list` and `prompts/get`: every allowed pattern is a prompt, rendered by Fabric, so that the client's own
 //! model sees what Fabric's model gets.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::fabric::names::in_quotes;
 use crate::fabric::{Entry, Name, Snapshot, not_found, not_runnable};
@@ -45,50 +44,28 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
 }
 
 /// A prompt in a list.
-#[derive(Serialize)]
-struct PromptEntry<'a> {
-    arguments: Vec<PromptArgument<'a>>,
-    description: &'a str,
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    title: Option<String>,
-}
-
-#[derive(Serialize)]
-struct PromptArgument<'a> {
-    description: Cow<'static, str>,
-    name: &'a str,
-    required: bool,
-}
-
-fn define<'a>(snapshot: &'a Snapshot, entry: &'a Entry, revision: Revision) -> PromptEntry<'a> {
-    let optional = |name, description: &'static str| PromptArgument {
-        description: description.into(),
-        name,
-        required: false,
-    };
-    let mut arguments = vec![optional(INPUT, "The text that the pattern works on.")];
+fn define(snapshot: &Snapshot, entry: &Entry, revision: Revision) -> Value {
+    let argument = |name: &str, description: &str, required: bool| json!({ "description": description, "name": name, "required": required });
+    let mut arguments = vec![argument(
+        INPUT,
+        "The text that the pattern works on.",
+        false,
+    )];
     for name in own_variables(entry) {
-        let description = format!("Value of the pattern's variable {name}.").into();
-        arguments.push(PromptArgument {
-            description,
-            name,
-            required: true,
-        });
+        let description = format!("Value of the pattern's variable {name}.");
+        arguments.push(argument(name, &description, true));
     }
-    arguments.push(optional(
-        STRATEGY,
-        "A prompting strategy to put before the pattern.",
-    ));
-    let title = revision
-        .knows(Feature::Title)
-        .then(|| humanised(&entry.name));
-    PromptEntry {
-        arguments,
-        description: snapshot.description(&entry.name),
-        name: &entry.name,
-        title,
+    let description = "A prompting strategy to put before the pattern.";
+    arguments.push(argument(STRATEGY, description, false));
+    let mut prompt = json!({
+        "arguments": arguments,
+        "description": snapshot.description(&entry.name),
+        "name": entry.name,
+    });
+    if revision.knows(Feature::Title) {
+        prompt["title"] = humanised(&entry.name).into();
     }
+    prompt
 }
 
 /// The variables with arguments of their own. A variable named like one of our arguments gets that argument's value.

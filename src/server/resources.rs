@@ -1,13 +1,15 @@
 //! `resources/list`, `resources/templates/list`, `resources/read`: patterns and strategies as Markdown.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::account::Full;
 use crate::fabric::{Error, Kind, NO_STRATEGIES, Name, no_room};
 use crate::protocol::pages;
-use crate::protocol::{Cache, Feature, Params, Refusal, Revision, jsonrpc};
+use crate::protocol::{Feature, Params, Refusal, Revision, jsonrpc};
 use crate::search::humanised;
 use crate::text::{percent_decode, percent_encode, shown};
 use crate::tools::Context;
@@ -22,19 +24,14 @@ const MARKDOWN: &str = "text/markdown";
 /// Resource not found, before 2026-07-28 made it an error of the params.
 const RESOURCE_NOT_FOUND: i32 = -32002;
 
-/// A listed resource, with a `uri`, or template, with a `uri_template`.
-#[derive(Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ResourceEntry<'a> {
-    description: &'a str,
-    mime_type: &'static str,
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    title: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uri: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uri_template: Option<&'static str>,
+/// A resource or template in a list; `uri` is its `uri` or `uriTemplate`.
+fn define(uri: (&str, &str), name: &str, description: &str, title: Option<String>) -> Value {
+    let mut entry =
+        json!({ "description": description, "mimeType": MARKDOWN, "name": name, uri.0: uri.1 });
+    if let Some(title) = title {
+        entry["title"] = title.into();
+    }
+    entry
 }
 
 /// Answers `resources/templates/list`.
@@ -53,19 +50,13 @@ pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refu
             "The prompt of a Fabric strategy.",
         ),
     ];
-    let all = all
-        .into_iter()
-        .map(|(template, name, description)| ResourceEntry {
-            description,
-            mime_type: MARKDOWN,
-            name,
-            title: has_titles.then(|| format!("Fabric {name}")),
-            uri_template: Some(template),
-            ..ResourceEntry::default()
-        });
+    let all = all.into_iter().map(|(template, name, description)| {
+        let title = has_titles.then(|| format!("Fabric {name}"));
+        define(("uriTemplate", template), name, description, title)
+    });
     let mut result = request.result();
     cursor.write(&mut result, "resourceTemplates", all)?;
-    result.cache(Cache::STATIC);
+    result.cache(None);
     Ok(Action::Answer(result.end()))
 }
 
@@ -84,16 +75,15 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
             .map(|s| (STRATEGY_TEMPLATE, s.name.as_str(), s.description.as_str()));
         let all: Vec<_> = patterns.chain(strategies).collect();
         let has_titles = result.revision.knows(Feature::Title);
-        let all = all
-            .into_iter()
-            .map(|(template, name, description)| ResourceEntry {
-                description,
-                mime_type: MARKDOWN,
+        let all = all.into_iter().map(|(template, name, description)| {
+            let uri = template.replace("{name}", &percent_encode(name));
+            define(
+                ("uri", &uri),
                 name,
-                title: has_titles.then(|| humanised(name)),
-                uri: Some(template.replace("{name}", &percent_encode(name))),
-                ..ResourceEntry::default()
-            });
+                description,
+                has_titles.then(|| humanised(name)),
+            )
+        });
         cursor.write(result, "resources", all)?;
         result.cache(while_fresh(&snapshot));
         Ok(())
@@ -119,7 +109,7 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
         )
     })?;
     Ok(request.call(move |context, result| {
-        let (text, cache) = target.read(&uri, revision, context)?;
+        let (text, ttl) = target.read(&uri, revision, context)?;
         result
             .reserve(&context.caller.account, jsonrpc::string_len(&text))
             .map_err(|Full| no_room())?;
@@ -128,7 +118,7 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
             text: &text,
             uri: &uri,
         };
-        result.field("contents", &[contents]).cache(cache);
+        result.field("contents", &[contents]).cache(ttl);
         Ok(())
     }))
 }
@@ -158,7 +148,7 @@ impl ResourceTarget {
         uri: &str,
         revision: Revision,
         context: &Arc<Context>,
-    ) -> Result<(String, Cache), Refusal> {
+    ) -> Result<(String, Option<Duration>), Refusal> {
         let (fabric, wait) = (&context.backend.fabric, &context.wait());
         let missing = |why: &str| not_found(uri, revision, why);
         let text = match self {
@@ -188,7 +178,7 @@ impl ResourceTarget {
                     .prompt
             }
         };
-        Ok((text, Cache::private(context.backend.catalog.ttl())))
+        Ok((text, Some(context.backend.catalog.ttl())))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::config;
 use crate::fabric::{Error, Wait, no_room};
 use crate::protocol::jsonrpc::{self, METHOD_NOT_FOUND};
 use crate::protocol::{Node, Params, Refusal, ResultWriter, Revision, TASKS as EXTENSION};
-use crate::runs::{Record, Run, RunCursor, RunState, Waited};
+use crate::runs::{Record, Run, RunState, Waited};
 use crate::tools::{self, Backend, Context, RELATED_TASK, task, write, write_task};
 
 use super::{Action, Request, Server};
@@ -97,7 +97,7 @@ pub(super) fn detailed(
 pub(super) fn changed(
     run: &Run,
     keep: Duration,
-    meta: Map<String, Value>,
+    meta: &Value,
     revision: Revision,
     account: &Account,
 ) -> Option<Vec<u8>> {
@@ -113,7 +113,7 @@ pub(super) fn changed(
     } else if run.record().state != RunState::Cancelled {
         return None;
     }
-    params.insert("_meta".into(), meta.into());
+    params.insert("_meta".into(), meta.clone());
     Some(jsonrpc::notification("notifications/tasks", &params))
 }
 
@@ -197,13 +197,14 @@ fn one(
     let id = Params::new(request.params, usage)
         .text("taskId")?
         .to_owned();
-    Ok(request.call_in(place, None, move |context, result| {
+    let work = move |context: &Arc<Context>, result: &mut ResultWriter| {
         let run = context.backend.runs.find(&id, &context.caller.owner);
         let run = run.ok_or_else(|| {
             Refusal::params("params.taskId is no task of yours that is kept: it never was, or its time is over.")
         })?;
         work(&run, context, result)
-    }))
+    };
+    Ok(request.call_in(place, None, Box::new(work)))
 }
 
 fn check(server: &Server, request: &Request<'_>) -> Result<(), Refusal> {
@@ -230,25 +231,59 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
             "Without a login tasks are found by their ids alone, so there is no list of them.",
         ));
     }
-    let usage = "\"cursor\" must be a string that an earlier page gave as nextCursor.";
+    let usage = "\"cursor\" must be a nextCursor of this list, and its task must still be kept.";
     let params = Params::new(request.params, usage);
-    let cursor = params
-        .optional_text("cursor")?
-        .map(|text| RunCursor::parse(text).ok_or_else(|| params.refusal()))
-        .transpose()?;
+    let cursor = params.optional_text("cursor")?.map(str::to_owned);
     Ok(request.call(move |context, result| {
         let (backend, revision) = (&context.backend, result.revision);
-        let page = backend.runs.list(&context.caller.owner, cursor, PAGE);
-        let page = page.ok_or_else(|| no_method("There is no list of your tasks."))?;
-        let tasks: Vec<_> = page
-            .runs
-            .iter()
+        let owner = &context.caller.owner;
+        let ids = backend.runs.list(owner);
+        let ids = ids.ok_or_else(|| no_method("There is no list of your tasks."))?;
+        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        let (page, next) =
+            page(&ids, cursor.as_deref(), PAGE).ok_or_else(|| Refusal::params(usage))?;
+        let runs = page.iter().filter_map(|id| backend.runs.find(id, owner));
+        let tasks: Vec<_> = runs
             .map(|run| task(&run.bare(), revision, backend.settings.keep))
             .collect();
         result.field("tasks", &tasks);
-        if let Some(next) = page.next {
-            result.field("nextCursor", &next.to_string());
+        if let Some(next) = next {
+            result.field("nextCursor", next);
         }
         Ok(())
     }))
+}
+
+/// So many of the ids that follow `after`, and the last of them if there are more. `None` if `after` is not among them: a
+/// position in the list is an id, so that it stays the same while other runs come and go.
+fn page<'a>(
+    ids: &'a [String],
+    after: Option<&str>,
+    most: usize,
+) -> Option<(&'a [String], Option<&'a String>)> {
+    let begin = match after {
+        Some(after) => ids.iter().position(|id| id == after)? + 1,
+        None => 0,
+    };
+    let rest = &ids[begin..];
+    let page = &rest[..rest.len().min(most)];
+    Some((page, page.last().filter(|_| rest.len() > most)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_stay_in_place_while_runs_come_and_go() {
+        let ids = ["new", "a", "b", "c", "d"].map(str::to_owned);
+        let page = |after, most| page(&ids, after, most);
+        let last = |at: usize| Some(&ids[at]);
+        assert_eq!(page(None, 5), Some((&ids[..], None)));
+        assert_eq!(page(None, 2), Some((&ids[..2], last(1))));
+        assert_eq!(page(Some("b"), 1), Some((&ids[3..4], last(3))));
+        assert_eq!(page(Some("b"), 2), Some((&ids[3..], None)));
+        assert_eq!(page(Some("d"), 2), Some((&[][..], None)));
+        assert_eq!(page(Some("gone"), 2), None);
+    }
 }

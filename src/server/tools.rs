@@ -9,7 +9,7 @@ use crate::access::Role;
 use crate::account::Resource;
 use crate::fabric::Error;
 use crate::protocol::{
-    Answer, Cache, Feature, NoId, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored,
+    Answer, Feature, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored,
 };
 use crate::random;
 use crate::text::shown;
@@ -24,22 +24,22 @@ const MAX_RESULT_CHARS: u32 = 500_000;
 
 /// `tools/list` per revision: written once, because it never changes.
 #[derive(Default)]
-pub(super) struct Lists([OnceLock<Arc<[u8]>>; Revision::ALL.len()]);
+pub(super) struct Lists([OnceLock<Vec<u8>>; Revision::ALL.len()]);
 
 /// Answers `tools/list`.
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     pages::cursor(request.params)?.page(server.backend.policy.tools().count())?;
     let revision = request.context.revision;
-    let list = server.tools.0[revision as usize]
-        .get_or_init(|| write_list(&server.backend, revision).into());
-    Ok(Action::Answer(stored(&request.id, revision, list.clone())))
+    let list =
+        server.tools.0[revision as usize].get_or_init(|| write_list(&server.backend, revision));
+    Ok(Action::Answer(stored(&request.id, revision, list)))
 }
 
 fn write_list(backend: &Backend, revision: Revision) -> Vec<u8> {
     let tasks = tasks::are_asked_for(backend, revision);
     let mut result = ResultWriter::body(revision);
     define_all(result.key("tools"), &backend.policy, revision, tasks);
-    result.cache(Cache::STATIC);
+    result.cache(None);
     result.end_body()
 }
 
@@ -168,7 +168,7 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
         tools::call(work, is_run, context, result);
         Ok(())
     };
-    Ok(request.call_in(place, Some(called), work))
+    Ok(request.call_in(place, Some(called), Box::new(work)))
 }
 
 /// The answer to a call with wrong arguments: a result where the revision allows it, so that the model sees what is wrong
@@ -179,5 +179,5 @@ fn wrong_arguments(tool: &Tool, error: Error, request: &Request<'_>) -> Answer {
     if revision.knows(Feature::ArgumentErrorsAsResults) {
         return failed_tool(error, id, revision, &request_id);
     }
-    Refusal::of(jsonrpc::INVALID_PARAMS, error).answer(Some(id), NoId::Absent, false, &request_id)
+    Refusal::of(jsonrpc::INVALID_PARAMS, error).answer(Some(id), false, &request_id)
 }

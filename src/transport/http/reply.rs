@@ -17,8 +17,8 @@ use crate::account::Guard;
 use crate::config::{GONE_CHECK, SSE_COMMENT};
 use crate::fabric::{Error, Kind};
 use crate::http::{EventStream, Head};
+use crate::protocol::Answer;
 use crate::protocol::jsonrpc::{self, INVALID_REQUEST};
-use crate::protocol::{Answer, NoId};
 use crate::server::{Call, refuse};
 use crate::sync::{lock, try_lock};
 use crate::tools::{CallHead, Peer};
@@ -219,7 +219,7 @@ impl ReplyState {
 
 /// Answers at once.
 pub(super) fn respond(visit: Visit<'_>, status: u16, headers: &[(&str, &str)], answer: &Answer) {
-    visit.defer().answer(status, headers, &answer.body.parts());
+    visit.defer().answer(status, headers, &[&answer.body]);
 }
 
 /// The client of a call that came in a POST of Streamable HTTP.
@@ -275,8 +275,8 @@ impl PostPeer {
         }
         *looked = None;
         drop(looked);
-        let error = refuse(revoked().into(), Some(&self.head.id), NoId::Absent, false);
-        self.reply.finish(401, &[], &error.body.parts(), true);
+        let error = refuse(revoked().into(), Some(&self.head.id), false);
+        self.reply.finish(401, &[], &[&error.body], true);
         true
     }
 }
@@ -296,11 +296,11 @@ impl Peer for PostPeer {
         if let Some(batch) = &self.batch {
             batch.answer(&self.head.id, wanted.then_some(answer));
         } else if wanted {
-            let (status, body) = (status(&answer), answer.body.parts());
-            self.reply.finish(status, &[], &body, !is_over);
+            let status = status(&answer);
+            self.reply.finish(status, &[], &[&answer.body], !is_over);
         } else if let Some(later) = self.reply.end() {
             let cancelled = self.head.fail(Error::cancelled());
-            later.respond(200, &[JSON], &cancelled.body.parts());
+            later.respond(200, &[JSON], &[&cancelled.body]);
         }
     }
 
