@@ -103,8 +103,6 @@ struct Ledger {
     used: [usize; Resource::COUNT],
     /// By owner; one that holds nothing is forgotten once its rate is whole again.
     holders: HashMap<String, Arc<Holder>>,
-    /// How many threads wait for a place, or for all to be over.
-    waiting: usize,
     /// The highest use of memory since some was given back to the system.
     peak: usize,
 }
@@ -129,7 +127,6 @@ impl Accounts {
             ledger: Mutex::new(Ledger {
                 used: [0; Resource::COUNT],
                 holders: HashMap::new(),
-                waiting: 0,
                 peak: 0,
             }),
             changed: Condvar::new(),
@@ -209,11 +206,7 @@ impl Accounts {
             let open = ledger.used[Resource::Open as usize];
             open + ledger.used[Resource::Runs as usize] > 0
         };
-        let mut ledger = self.0.ledger();
-        ledger.waiting += 1;
-        let (mut ledger, is_idle) = wait_while(&self.0.changed, ledger, limit, busy);
-        ledger.waiting -= 1;
-        is_idle
+        wait_while(&self.0.changed, self.0.ledger(), limit, busy).1
     }
 }
 
@@ -224,21 +217,12 @@ impl Bank {
 }
 
 impl Ledger {
-    /// Forgets accounts that hold nothing and whose rate is whole; without any, the one whose rate is used least.
+    /// Forgets accounts that hold nothing and whose rate is whole.
     fn forget_idle(&mut self, now: Instant) {
-        let used_until = |holder: &Arc<Holder>| *lock(&holder.rate);
-        let is_idle = |holder: &Arc<Holder>| Arc::strong_count(holder) == 1;
-        let before = self.holders.len();
         self.holders.retain(|_, holder| {
-            !is_idle(holder) || used_until(holder).is_some_and(|until| until > now)
+            let is_idle = Arc::strong_count(holder) == 1;
+            !is_idle || lock(&holder.rate).is_some_and(|until| until > now)
         });
-        if self.holders.len() == before {
-            let idle = self.holders.iter().filter(|(_, holder)| is_idle(holder));
-            let least = idle.min_by_key(|(_, holder)| used_until(holder));
-            if let Some(owner) = least.map(|(owner, _)| owner.clone()) {
-                self.holders.remove(&owner);
-            }
-        }
     }
 }
 
@@ -277,13 +261,8 @@ impl Account {
             }
             let bank = &self.0.bank;
             // Given back meanwhile: then this wait is one slice too long at most.
-            let mut ledger = bank.ledger();
-            ledger.waiting += 1;
-            let (mut ledger, _) = bank
-                .changed
-                .wait_timeout(ledger, SLICE)
-                .unwrap_or_else(PoisonError::into_inner);
-            ledger.waiting -= 1;
+            let waited = bank.changed.wait_timeout(bank.ledger(), SLICE);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
     }
 
@@ -395,11 +374,8 @@ impl Account {
         lock(&self.0.held)[what as usize] -= amount;
         ledger.used[what as usize] -= amount;
         if what != Resource::Memory {
-            let is_awaited = ledger.waiting > 0;
             drop(ledger);
-            if is_awaited {
-                bank.changed.notify_all();
-            }
+            bank.changed.notify_all();
         } else if ledger.peak - ledger.used[what as usize] >= MUCH {
             ledger.peak = ledger.used[what as usize];
             drop(ledger);
@@ -411,7 +387,8 @@ impl Account {
 /// An amount taken from an account, given back on drop. Keep it beside what it stands for, and drop it afterwards.
 pub(crate) struct Guard {
     account: Account,
-    what: Resource,
+    /// Of what it is.
+    pub(crate) what: Resource,
     /// What the holder has.
     held: usize,
     /// What was taken for it: `held`, rounded up.
@@ -419,11 +396,6 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Of what it is.
-    pub(crate) fn what(&self) -> Resource {
-        self.what
-    }
-
     /// How much it is.
     pub(crate) fn held(&self) -> usize {
         self.held

@@ -28,7 +28,7 @@ use crate::protocol::inbound::cancelled;
 use crate::protocol::jsonrpc::{
     self, INTERNAL_ERROR, INVALID_REQUEST, Incoming, Message, RequestMessage, is_blank,
 };
-use crate::protocol::{ID_IN_USE, Id, Inbound, Meta, Refusal};
+use crate::protocol::{ID_IN_USE, Id, Inbound, Meta, Refusal, mirrored};
 use crate::random;
 use crate::sync::{lock, wait_while};
 use crate::transport::stdio::{BUFFER, LineSize, STDIO_DRAIN, Writer, read_line};
@@ -369,28 +369,20 @@ fn find(pending: &[Arc<PendingRequest>], id: &Id) -> Option<Arc<PendingRequest>>
 /// The headers that a request needs.
 fn headers(inbound: &Inbound<'_>, session: Option<&RemoteSession>) -> Headers {
     match (inbound.request(), session) {
-        (Some(request), _) if inbound.modern => mirrored(request),
+        (Some(request), _) if inbound.modern => repeated(request),
         (_, Some(session)) if !inbound.initialize => session.headers(),
         _ => Headers::new(),
     }
 }
 
 /// The headers that repeat parts of a modern request.
-fn mirrored(request: &RequestMessage<'_>) -> Headers {
+fn repeated(request: &RequestMessage<'_>) -> Headers {
     let params = request.params.as_ref();
-    // Where a method has no such header, the server ignores it.
-    let member = match &*request.method {
-        "resources/read" => "uri",
-        method if method.starts_with("tasks/") => "taskId",
-        _ => "name",
-    };
+    let name = mirrored(&request.method).and_then(|member| params?.get(member)?.text());
     [
         (VERSION, Meta::read(params).ok().and_then(Meta::version)),
         ("Mcp-Method", Some(&*request.method)),
-        (
-            "Mcp-Name",
-            params.and_then(|params| params.get(member)?.text()),
-        ),
+        ("Mcp-Name", name),
     ]
     .into_iter()
     .filter_map(|(header, value)| Some((header, base64::to_header(value?).into_owned())))

@@ -17,28 +17,13 @@ use crate::error::{Error, Kind};
 pub(crate) struct Answer {
     /// The message: one line without its newline.
     pub(crate) body: Vec<u8>,
-    /// The error code, which determines the HTTP status.
-    pub(crate) code: Option<i32>,
-    /// Whether the request was modern; also for the HTTP status.
-    pub(crate) modern: bool,
-    /// Whether the envelope (params and `_meta`) was refused and not the method; also for the HTTP status.
-    pub(crate) envelope: bool,
+    /// The HTTP status, where the answer is no stream.
+    pub(crate) status: u16,
     /// What `body` holds of memory, if it was charged.
     pub(crate) memory: Option<Guard>,
 }
 
 impl Answer {
-    /// A whole message.
-    pub(crate) fn new(body: Vec<u8>, code: Option<i32>, modern: bool) -> Answer {
-        Answer {
-            body,
-            code,
-            modern,
-            envelope: false,
-            memory: None,
-        }
-    }
-
     /// Charges the body to `account`, as far as it was not before writing.
     ///
     /// # Errors
@@ -156,21 +141,24 @@ impl ResultWriter {
 
     /// Ends the whole message.
     pub(crate) fn end(mut self) -> Answer {
-        let modern = !self.revision.is_legacy();
         let memory = self.memory.take();
         let mut body = self.end_body();
         body.extend_from_slice(jsonrpc::END);
         Answer {
+            body,
+            status: 200,
             memory,
-            ..Answer::new(body, None, modern)
         }
     }
 }
 
 /// Answers `id` with a cached result of [`ResultWriter::body`].
-pub(crate) fn stored(id: &Id, revision: Revision, result: &[u8]) -> Answer {
-    let body = [&jsonrpc::begin_result(id), result, jsonrpc::END].concat();
-    Answer::new(body, None, !revision.is_legacy())
+pub(crate) fn stored(id: &Id, result: &[u8]) -> Answer {
+    Answer {
+        body: [&jsonrpc::begin_result(id), result, jsonrpc::END].concat(),
+        status: 200,
+        memory: None,
+    }
 }
 
 /// `serverInfo`, with the fields that `revision` has.
@@ -197,7 +185,7 @@ pub(crate) struct Refusal {
     pub(crate) error: Error,
     /// Members that MCP requires in `data`, in addition to the error object.
     pub(crate) data: Map<String, Value>,
-    /// See [`Answer::envelope`].
+    /// Whether the envelope (params and `_meta`) was refused and not the method.
     envelope: bool,
 }
 
@@ -243,9 +231,18 @@ impl Refusal {
             data.entry(key).or_insert(value);
         }
         let body = jsonrpc::error(id, self.code, &self.error.detail, &data);
+        let status = match self.code {
+            // To legacy clients 404 says that the session is lost, and nothing else does.
+            _ if !modern => 200,
+            jsonrpc::PARSE_ERROR | jsonrpc::INVALID_REQUEST | -32022..=-32020 => 400,
+            jsonrpc::METHOD_NOT_FOUND => 404,
+            _ if self.envelope => 400,
+            _ => 200,
+        };
         Answer {
-            envelope: self.envelope,
-            ..Answer::new(body, Some(self.code), modern)
+            body,
+            status,
+            memory: None,
         }
     }
 }

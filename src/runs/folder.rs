@@ -32,8 +32,6 @@ use super::{PIECE, text};
 
 /// Largest record, in bytes: more than the partial outputs and warnings of the longest chain take as JSON.
 const MAX_RECORD: u64 = 6 << 20;
-/// Longer records are parsed one at a time: their values take a multiple of their length. Bytes.
-const LONG_RECORD: u64 = 256 << 10;
 /// Files without a run are removed once they are this old: until then a process may be about to write the rest.
 const ORPHAN: Duration = Duration::from_secs(600);
 
@@ -55,7 +53,7 @@ pub(crate) struct Folder {
     is_newer: AtomicBool,
     /// Held while a lock is tried.
     trying: Mutex<()>,
-    /// Held while a long record is parsed.
+    /// Held while a record is parsed: the values of a long one take a multiple of its length.
     parsing: Mutex<()>,
 }
 
@@ -196,7 +194,7 @@ impl Folder {
         if length > MAX_RECORD {
             return Err(ErrorKind::InvalidData.into());
         }
-        let _parsing = (length > LONG_RECORD).then(|| lock(&self.parsing));
+        let _parsing = lock(&self.parsing);
         let mut json = Vec::new();
         file.take(length).read_to_end(&mut json)?;
         match serde_json::from_slice::<Record>(&json) {
@@ -396,17 +394,6 @@ impl Folder {
                 self.path.display()
             );
         }
-    }
-
-    /// Tries whether the folder can be written.
-    pub(super) fn probe(&self) -> io::Result<()> {
-        let id = RunId::new();
-        let written = self.create(id, HALF).and_then(|mut file| {
-            file.write_all(&[0; 4096])?;
-            file.sync_all()
-        });
-        self.remove(id, &[HALF]);
-        written
     }
 
     /// Has a write failed?

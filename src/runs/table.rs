@@ -88,11 +88,6 @@ impl RunEntry {
         let may_go = self.record.may_go(now);
         may_go.filter(|_| !for_memory || self.live.as_ref().is_some_and(frees))
     }
-
-    /// Has it ended in this process without being in the folder?
-    fn closed(&self) -> Option<&Arc<LiveRun>> {
-        self.live.as_ref().filter(|_| self.record.ended.is_some())
-    }
 }
 
 impl Runs {
@@ -134,7 +129,7 @@ impl Runs {
     pub(crate) fn is_failing(&self) -> bool {
         self.0.folder.as_ref().is_some_and(|folder| {
             if folder.is_failing() {
-                self.rewrite();
+                self.rewrite(false);
             }
             folder.is_failing()
         })
@@ -263,7 +258,7 @@ impl Runs {
                 && let Some(folder) = &self.0.folder
                 && folder.is_failing()
             {
-                self.rewrite();
+                self.rewrite(true);
             }
         }
     }
@@ -293,20 +288,21 @@ impl Runs {
         is_written || folder.is_none()
     }
 
-    /// Tries again to write, and then the ends that could not be written, up to the first that still cannot. The smallest first:
-    /// little room is better used for many of them.
-    fn rewrite(&self) {
+    /// Writes the ends that could not be written, up to the first that still cannot. The smallest first: little room is
+    /// better used for many of them. `works`: something has just been written.
+    fn rewrite(&self, works: bool) {
         let _alone = lock(&self.0.rewriting);
-        let folder = self.0.folder.as_ref();
-        let Some(folder) = folder.filter(|folder| folder.probe().is_ok()) else {
-            return;
-        };
+        let Some(folder) = &self.0.folder else { return };
         let entries = self.entries();
-        let closed = entries.values().filter_map(RunEntry::closed).cloned();
+        let ended = entries
+            .values()
+            .filter(|entry| entry.record.ended.is_some());
+        let closed = ended.filter_map(|entry| entry.live.clone());
         let mut unwritten: Vec<_> = closed.filter(|live| live.folder.is_some()).collect();
         drop(entries);
         unwritten.sort_by_cached_key(|live| live.memory());
-        if unwritten.iter().all(|live| self.store(live, live.record())) {
+        let works = works || !unwritten.is_empty();
+        if works && unwritten.iter().all(|live| self.store(live, live.record())) {
             folder.recovered();
         }
     }
@@ -418,7 +414,7 @@ impl Runs {
     /// Brings the table up to date with what has changed in the folder.
     fn refresh(&self, folder: &Folder) {
         if folder.is_failing() {
-            self.rewrite();
+            self.rewrite(false);
         }
         let mut read = lock(&self.0.read);
         *read = Some(Instant::now());
@@ -479,6 +475,6 @@ impl Runs {
         for live in open {
             self.close(&live, End::of(RunState::Interrupted));
         }
-        self.rewrite();
+        self.rewrite(false);
     }
 }

@@ -102,7 +102,8 @@ pub(crate) struct SearchResult<'a> {
 /// An index over all patterns. Read-only.
 #[derive(Default)]
 pub(crate) struct Index {
-    cards: Vec<Card>,
+    /// All patterns, in their original order.
+    pub(crate) cards: Vec<Card>,
     /// Patterns by name in lower case, with spaces.
     names: HashMap<String, u16>,
     /// The numbers of terms, by word as well as by stem.
@@ -173,12 +174,15 @@ impl Index {
         let language = Language::table();
         let (card, at) = (self.cards.len() as u16, self.texts.len() as u32);
         let mut said = words(text);
-        if !said.iter().all(|word| language.is_ignored(word)) {
-            said.retain(|word| !language.is_ignored(word));
+        if !said
+            .iter()
+            .all(|word| language.ignored.contains(word.as_str()))
+        {
+            said.retain(|word| !language.ignored.contains(word.as_str()));
         }
         let verbs: Vec<bool> = said
             .iter()
-            .map(|word| language.is_verb(&stem(word)))
+            .map(|word| language.verbs.contains(&stem(word)))
             .collect();
         let says_more = verbs.contains(&false);
         for (word, is_verb) in said.iter().zip(verbs) {
@@ -260,11 +264,6 @@ impl Index {
                 self.texts[*text as usize].1 += postings.weight.powi(2);
             }
         }
-    }
-
-    /// All patterns, in their original order.
-    pub(crate) fn cards(&self) -> &[Card] {
-        &self.cards
     }
 
     /// At most `limit` patterns that match a query in free text. Deterministic.

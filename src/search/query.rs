@@ -60,7 +60,8 @@ impl ParsedQuery {
             asks_which: asks_which(&said),
         };
         for (text, is_frame) in said.iter().zip(frames) {
-            let says_nothing = is_frame || is_foreign && language.is_foreign_ignored(text);
+            let says_nothing =
+                is_frame || is_foreign && language.foreign_ignored.contains(text.as_str());
             if says_nothing && !only_frames {
                 continue;
             }
@@ -107,8 +108,8 @@ fn frames(said: &[String], language: &Language) -> Vec<bool> {
     let mut frames = Vec::new();
     let (mut last_is_verb, mut has_verb) = (false, false);
     for (at, word) in said.iter().enumerate() {
-        let is_ignored = language.is_ignored(word);
-        let is_verb = !is_ignored && language.is_verb(&stem(word));
+        let is_ignored = language.ignored.contains(word.as_str());
+        let is_verb = !is_ignored && language.verbs.contains(&stem(word));
         let before = at.checked_sub(1).map_or("", |before| &said[before]);
         let after = said.get(at + 1).map_or("", String::as_str);
         frames.push(if is_ours(word) && !last_is_verb {

@@ -29,8 +29,6 @@ pub(super) struct Method {
     pub(super) name: &'static str,
     /// The revisions with this method.
     revisions: RangeInclusive<Revision>,
-    /// The member of its params that HTTP repeats in `Mcp-Name` (2026-07-28).
-    pub(super) mirrored: Option<&'static str>,
     /// Parses the params and returns the action.
     pub(super) read: Read,
 }
@@ -53,18 +51,18 @@ static METHODS: &[Method] = &[
     Method::new("server/discover", MODERN, discover),
     Method::new("subscriptions/listen", MODERN, subscriptions::listen),
     Method::new("tools/list", ALL, tools::list),
-    Method::new("tools/call", ALL, tools::call).mirrors("name"),
+    Method::new("tools/call", ALL, tools::call),
     Method::new("prompts/list", ALL, prompts::list),
-    Method::new("prompts/get", ALL, prompts::get).mirrors("name"),
+    Method::new("prompts/get", ALL, prompts::get),
     Method::new("resources/list", ALL, resources::list),
     Method::new("resources/templates/list", ALL, resources::templates),
-    Method::new("resources/read", ALL, resources::read).mirrors("uri"),
+    Method::new("resources/read", ALL, resources::read),
     Method::new("completion/complete", ALL, completion::complete),
     Method::new("skills/list", MODERN, skills::list),
     Method::new("skills/get", MODERN, skills::get),
-    Method::new("tasks/get", TASKS, tasks::get).mirrors("taskId"),
-    Method::new("tasks/cancel", TASKS, tasks::cancel).mirrors("taskId"),
-    Method::new("tasks/update", MODERN, tasks::update).mirrors("taskId"),
+    Method::new("tasks/get", TASKS, tasks::get),
+    Method::new("tasks/cancel", TASKS, tasks::cancel),
+    Method::new("tasks/update", MODERN, tasks::update),
     Method::new("tasks/result", CORE_TASKS, tasks::result),
     Method::new("tasks/list", CORE_TASKS, tasks::list),
 ];
@@ -74,15 +72,7 @@ impl Method {
         Method {
             name,
             revisions,
-            mirrored: None,
             read,
-        }
-    }
-
-    const fn mirrors(self, member: &'static str) -> Method {
-        Method {
-            mirrored: Some(member),
-            ..self
         }
     }
 

@@ -13,7 +13,6 @@
 
 mod call;
 mod completion;
-mod local;
 mod methods;
 mod prompts;
 mod resources;
@@ -43,7 +42,6 @@ use crate::text::shown;
 use crate::tools::{Backend, CallHead, Caller, Context, Peer, ToolCall};
 
 pub(crate) use call::{Call, refuse};
-pub(crate) use local::Audience;
 pub(crate) use skills::SkillDocument;
 pub(crate) use subscriptions::{Listen, Listener, Registration};
 pub(crate) use tools::tools_json;
@@ -251,8 +249,8 @@ impl Receiver<'_> {
         if let Some(fault) = request.fault {
             return Err(Refusal::params(fault).of_envelope());
         }
+        let context = self.context(request, &meta)?;
         let method = Method::named(&request.method);
-        let context = self.context(request, &meta, method)?;
         let method = method.filter(|method| method.is_in(context.revision));
         let method = method.ok_or_else(|| {
             let name = shown(&request.method, 64);
@@ -278,12 +276,10 @@ impl Receiver<'_> {
         &self,
         request: &jsonrpc::RequestMessage<'_>,
         meta: &Meta<'_>,
-        method: Option<&Method>,
     ) -> Result<RequestContext, Refusal> {
         if self.modern {
-            let mirrored = method.and_then(|method| method.mirrored);
-            let mirror = self.mirror.map(|mirror| (mirror, mirrored));
-            return meta.modern(request, mirror).map_err(Refusal::of_envelope);
+            let context = meta.modern(request, self.mirror);
+            return context.map_err(Refusal::of_envelope);
         }
         let begins = matches!(&*request.method, "initialize" | "ping");
         let revision = self.session.revision();

@@ -32,7 +32,7 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
     let revision = request.context.revision;
     let list =
         server.tools.0[revision as usize].get_or_init(|| write_list(&server.backend, revision));
-    Ok(Action::Answer(stored(&request.id, revision, list)))
+    Ok(Action::Answer(stored(&request.id, list)))
 }
 
 fn write_list(backend: &Backend, revision: Revision) -> Vec<u8> {

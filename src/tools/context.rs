@@ -296,7 +296,7 @@ impl Context {
     pub(crate) fn enter(&self, mut guard: Guard, what: Resource) -> Result<(), Error> {
         let (begun, account) = (Instant::now(), &self.caller.account);
         let patience = self.tool().and_then(|called| called.patience);
-        if guard.what() != what {
+        if guard.what != what {
             let mut left = false;
             let turn = account.wait_for(what, &mut || {
                 left = self.still_waiting().is_err();

@@ -18,7 +18,7 @@ use crate::config::{GONE_CHECK, SSE_COMMENT};
 use crate::fabric::{Error, Kind};
 use crate::http::{EventStream, Head};
 use crate::protocol::Answer;
-use crate::protocol::jsonrpc::{self, INVALID_REQUEST};
+use crate::protocol::jsonrpc::{self};
 use crate::server::{Call, refuse};
 use crate::sync::{lock, try_lock};
 use crate::tools::{CallHead, Peer};
@@ -296,8 +296,8 @@ impl Peer for PostPeer {
         if let Some(batch) = &self.batch {
             batch.answer(&self.head.id, wanted.then_some(answer));
         } else if wanted {
-            let status = status(&answer);
-            self.reply.finish(status, &[], &[&answer.body], !is_over);
+            self.reply
+                .finish(answer.status, &[], &[&answer.body], !is_over);
         } else if let Some(later) = self.reply.end() {
             let cancelled = self.head.fail(Error::cancelled());
             later.respond(200, &[JSON], &[&cancelled.body]);
@@ -331,17 +331,6 @@ pub(super) fn revoked() -> Error {
 pub(super) fn revocation() -> Vec<u8> {
     let params = json!({ "level": "error", "data": revoked().detail });
     jsonrpc::notification("notifications/message", &params)
-}
-
-/// The status of an answer that is not a stream.
-pub(super) fn status(answer: &Answer) -> u16 {
-    match answer.code {
-        Some(jsonrpc::PARSE_ERROR | INVALID_REQUEST | -32022..=-32020) if answer.modern => 400,
-        Some(jsonrpc::METHOD_NOT_FOUND) if answer.modern => 404,
-        Some(_) if answer.modern && answer.envelope => 400,
-        // To legacy clients 404 says that the session is lost, and nothing else does.
-        _ => 200,
-    }
 }
 
 #[cfg(test)]

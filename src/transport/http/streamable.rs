@@ -27,7 +27,7 @@ use super::super::inflight::Cancel;
 use super::super::pipe::Outlet;
 use super::super::threads::start;
 use super::super::{begin, read};
-use super::reply::{PostPeer, Reply, respond, revocation, revoked, status};
+use super::reply::{PostPeer, Reply, respond, revocation, revoked};
 use super::sessions::{LiveSession, Sessions};
 use super::streams::Streams;
 use super::web::{Endpoint, Guest, Visit};
@@ -136,7 +136,7 @@ impl Streamable {
         };
         match (action, live) {
             (Action::Answer(answer), _) => {
-                let status = if is_one { status(&answer) } else { 400 };
+                let status = if is_one { answer.status } else { 400 };
                 respond(visit, status, &[], &answer);
             }
             (Action::Call(call), live) => self.run(visit, guest, *call, live),
@@ -173,7 +173,7 @@ impl Streamable {
         let session = Arc::new(Session::default());
         let action = self.server.receive(&session, inbound, None, guest.account);
         match (action, session.revision()) {
-            (Action::Answer(answer), Some(revision)) if answer.code.is_none() => {
+            (Action::Answer(answer), Some(revision)) => {
                 Next::Welcome(self.sessions.open(who, session, revision), answer)
             }
             (action, _) => Next::Act(action, None),
