@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::table;
@@ -154,7 +154,7 @@ impl Accounts {
             true => owner.to_string(),
             false => String::new(),
         };
-        let mut ledger = self.0.ledger();
+        let mut ledger = lock(&self.0.ledger);
         if let Some(holder) = ledger.holders.get(&owner) {
             return Account(holder.clone());
         }
@@ -182,7 +182,7 @@ impl Accounts {
 
     /// How much of a resource is held by all together.
     pub(crate) fn used(&self, what: Resource) -> usize {
-        self.0.ledger().used[what as usize]
+        lock(&self.0.ledger).used[what as usize]
     }
 
     /// How much of a resource there is.
@@ -206,13 +206,7 @@ impl Accounts {
             let open = ledger.used[Resource::Open as usize];
             open + ledger.used[Resource::Runs as usize] > 0
         };
-        wait_while(&self.0.changed, self.0.ledger(), limit, busy).1
-    }
-}
-
-impl Bank {
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        lock(&self.ledger)
+        wait_while(&self.0.changed, lock(&self.0.ledger), limit, busy).1
     }
 }
 
@@ -261,7 +255,7 @@ impl Account {
             }
             let bank = &self.0.bank;
             // Given back meanwhile: then this wait is one slice too long at most.
-            let waited = bank.changed.wait_timeout(bank.ledger(), SLICE);
+            let waited = bank.changed.wait_timeout(lock(&bank.ledger), SLICE);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
     }
@@ -346,7 +340,7 @@ impl Account {
     /// Takes `amount` for what holds `step` units at a time.
     fn charge(&self, what: Resource, amount: usize) -> Result<(), Full> {
         let bank = &self.0.bank;
-        let mut ledger = bank.ledger();
+        let mut ledger = lock(&bank.ledger);
         let mut held = lock(&self.0.held);
         let (own, used) = (held[what as usize], ledger.used[what as usize]);
         let free = bank.bounds.totals[what as usize].saturating_sub(used);
@@ -370,7 +364,7 @@ impl Account {
 
     fn give_back(&self, what: Resource, amount: usize) {
         let bank = &self.0.bank;
-        let mut ledger = bank.ledger();
+        let mut ledger = lock(&bank.ledger);
         lock(&self.0.held)[what as usize] -= amount;
         ledger.used[what as usize] -= amount;
         if what != Resource::Memory {

@@ -26,7 +26,7 @@ use crate::config::{Connect, MAX_MESSAGE};
 use crate::error::{Error, Kind};
 use crate::protocol::inbound::cancelled;
 use crate::protocol::jsonrpc::{
-    self, INTERNAL_ERROR, INVALID_REQUEST, Incoming, Message, RequestMessage, is_blank,
+    self, INTERNAL_ERROR, INVALID_REQUEST, Message, RequestMessage, is_blank,
 };
 use crate::protocol::{ID_IN_USE, Id, Inbound, Meta, Refusal, mirrored};
 use crate::random;
@@ -273,10 +273,10 @@ impl Relay {
         }
         let (mut message, mut is_answered) = (Vec::new(), false);
         while reply.next(&mut message)? {
-            let Incoming { messages, is_batch } = jsonrpc::read(&message);
-            match &messages[..] {
-                [Err(_)] if !is_batch => return Err(self.remote.not_mcp()),
-                [Ok(Message::Request(_) | Message::Notification { .. })] if !is_batch => {
+            let inbound = Inbound::read(&message, false);
+            match &inbound.messages[..] {
+                [Err(_)] if !inbound.is_batch => return Err(self.remote.not_mcp()),
+                [Ok(Message::Request(_) | Message::Notification { .. })] if !inbound.is_batch => {
                     let wanted = || !request.is_over();
                     self.writer.send_if(&[&message], &wanted);
                 }

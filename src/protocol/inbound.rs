@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::jsonrpc::{self, Id, Incoming, Invalid, Message, RequestMessage};
+use super::jsonrpc::{self, Id, Invalid, Message, RequestMessage};
 use super::meta::Meta;
 use super::node::Node;
 
@@ -25,7 +25,7 @@ pub(crate) struct Inbound<'a> {
 impl<'a> Inbound<'a> {
     /// Decodes one line or body. `modern_header`: over HTTP, `MCP-Protocol-Version` is 2026-07-28 or later.
     pub(crate) fn read(bytes: &'a [u8], modern_header: bool) -> Inbound<'a> {
-        let Incoming { messages, is_batch } = jsonrpc::read(bytes);
+        let (messages, is_batch) = jsonrpc::read(bytes);
         let mut inbound = Inbound {
             messages,
             is_batch,

@@ -110,24 +110,6 @@ pub(crate) struct Invalid {
     pub(crate) reason: &'static str,
 }
 
-/// The content of one line or body.
-#[derive(Debug)]
-pub(crate) struct Incoming<'a> {
-    /// One message, or those of an array, in order; never empty.
-    pub(crate) messages: Vec<Result<Message<'a>, Invalid>>,
-    /// Whether it is an array.
-    pub(crate) is_batch: bool,
-}
-
-impl<'a> From<Result<Message<'a>, Invalid>> for Incoming<'a> {
-    fn from(message: Result<Message<'a>, Invalid>) -> Incoming<'a> {
-        Incoming {
-            messages: vec![message],
-            is_batch: false,
-        }
-    }
-}
-
 /// JSON's white space; Unicode has more.
 const WHITE_SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 
@@ -138,39 +120,38 @@ pub(crate) fn is_blank(line: &[u8]) -> bool {
         .all(|byte| WHITE_SPACE.contains(&char::from(*byte)))
 }
 
-/// Reads one line or body. A byte order mark and white space around the JSON are ignored. The only message is a
-/// [`PARSE_ERROR`] for invalid UTF-8 or JSON, and an [`INVALID_REQUEST`] for JSON that is not a message, an empty array, or
-/// an array of more than [`MAX_BATCH`] messages.
-pub(crate) fn read(bytes: &[u8]) -> Incoming<'_> {
+/// Reads one line or body: its message, or those of an array, in order and never none; and whether it is an array. A byte
+/// order mark and white space around the JSON are ignored. The only message is a [`PARSE_ERROR`] for invalid UTF-8 or JSON,
+/// and an [`INVALID_REQUEST`] for JSON that is not a message, an empty array, or an array of more than [`MAX_BATCH`]
+/// messages.
+pub(super) fn read(bytes: &[u8]) -> (Vec<Result<Message<'_>, Invalid>>, bool) {
+    let one = |message| (vec![message], false);
+    let refused = |code, reason| one(Err(invalid(code, reason)));
     let Ok(text) = std::str::from_utf8(bytes) else {
-        return Err(parse_error("The message is not UTF-8.")).into();
+        return refused(PARSE_ERROR, "The message is not UTF-8.");
     };
     let text = text
         .strip_prefix('\u{feff}')
         .unwrap_or(text)
         .trim_matches(WHITE_SPACE);
     let mut json = serde_json::Deserializer::from_str(text);
-    let incoming = if text.starts_with('[') {
+    let read = if text.starts_with('[') {
         json.deserialize_seq(BatchReader)
             .map(|messages| match messages.len() {
-                0 => Err(invalid("An empty batch is not a request.")).into(),
-                1..=MAX_BATCH => Incoming {
-                    messages,
-                    is_batch: true,
-                },
-                _ => Err(invalid(
+                0 => refused(INVALID_REQUEST, "An empty batch is not a request."),
+                1..=MAX_BATCH => (messages, true),
+                _ => refused(
+                    INVALID_REQUEST,
                     "The batch holds too many messages: send at most 1000 at once.",
-                ))
-                .into(),
+                ),
             })
     } else {
         MessageReader(&mut MAX_LINE_VALUES.clone())
             .deserialize(&mut json)
-            .map(Incoming::from)
+            .map(one)
     };
-    incoming
-        .and_then(|incoming| json.end().map(|()| incoming))
-        .unwrap_or_else(|_| Err(unreadable(text)).into())
+    read.and_then(|read| json.end().map(|()| read))
+        .unwrap_or_else(|_| one(Err(unreadable(text))))
 }
 
 /// Reads the messages of an array, at most [`MAX_BATCH`] + 1; further ones are skipped.
@@ -209,7 +190,7 @@ impl<'de> DeserializeSeed<'de> for MessageReader<'_> {
 /// What a value is as a message; `fault` is what is wrong with its params.
 fn message<'a>(node: Node<'a>, fault: Option<&'static str>) -> Result<Message<'a>, Invalid> {
     let Node::Object(members) = node else {
-        return Err(invalid("A message is a JSON object."));
+        return Err(invalid(INVALID_REQUEST, "A message is a JSON object."));
     };
     let is_doubled = has_doubles(&members);
     let (mut version, mut id, mut method, mut params) = (None, None, None, None);
@@ -230,7 +211,7 @@ fn message<'a>(node: Node<'a>, fault: Option<&'static str>) -> Result<Message<'a
     let refuse = |reason| {
         Err(Invalid {
             id: id.clone().flatten().filter(|_| ids == 1),
-            ..invalid(reason)
+            ..invalid(INVALID_REQUEST, reason)
         })
     };
     if is_doubled {
@@ -257,17 +238,10 @@ fn message<'a>(node: Node<'a>, fault: Option<&'static str>) -> Result<Message<'a
     }
 }
 
-fn parse_error(reason: &'static str) -> Invalid {
-    Invalid {
-        code: PARSE_ERROR,
-        ..invalid(reason)
-    }
-}
-
-fn invalid(reason: &'static str) -> Invalid {
+fn invalid(code: i32, reason: &'static str) -> Invalid {
     Invalid {
         id: None,
-        code: INVALID_REQUEST,
+        code,
         reason,
     }
 }
@@ -275,7 +249,7 @@ fn invalid(reason: &'static str) -> Invalid {
 /// Distinguishes what is not JSON from JSON that is not read: its id is kept.
 fn unreadable(text: &str) -> Invalid {
     match serde_json::from_str::<IgnoredAny>(text) {
-        Err(_) => parse_error("The message is not JSON."),
+        Err(_) => invalid(PARSE_ERROR, "The message is not JSON."),
         Ok(_) => Invalid {
             id: Id::sought(text.as_bytes()),
             code: INVALID_REQUEST,
@@ -416,7 +390,7 @@ mod tests {
     fn doubled_members_and_too_many_values_are_found_while_reading() {
         let request = |params: &str| {
             let message = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#);
-            match &read(message.as_bytes()).messages[..] {
+            match &read(message.as_bytes()).0[..] {
                 [Ok(Message::Request(request))] => request.fault,
                 other => panic!("{other:?}"),
             }
@@ -437,7 +411,7 @@ mod tests {
         );
         let batch = format!("[{}]", vec![item; 6].join(","));
         let batch = read(batch.as_bytes());
-        let faults = batch.messages.iter().map(|item| match item {
+        let faults = batch.0.iter().map(|item| match item {
             Ok(Message::Request(request)) => request.fault.is_some(),
             _ => panic!(),
         });
@@ -449,7 +423,7 @@ mod tests {
     fn ids_have_at_most_a_kibibyte_however_they_are_spelled() {
         let is_read = |id: &str| {
             let message = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
-            read(message.as_bytes()).messages[0].is_ok()
+            read(message.as_bytes()).0[0].is_ok()
         };
         let id = |text: String| is_read(&format!("\"{text}\""));
         for one in ["x", "\\u0078", "\\/"] {

@@ -46,18 +46,6 @@ pub(crate) struct RequestContext {
     pub(crate) tasks: bool,
 }
 
-impl RequestContext {
-    /// A legacy request without progress token.
-    pub(crate) fn of(revision: Revision) -> RequestContext {
-        RequestContext {
-            revision,
-            level: None,
-            progress_token: None,
-            tasks: false,
-        }
-    }
-}
-
 /// A request's `_meta`. A member that is `null` is of a wrong type, except for the progress token, where it means none.
 #[derive(Clone, Copy)]
 pub(crate) struct Meta<'m>(Option<&'m Node<'m>>);
@@ -158,8 +146,10 @@ impl<'m> Meta<'m> {
     /// -32602 for an invalid progress token.
     pub(crate) fn legacy(self, revision: Revision) -> Result<RequestContext, Refusal> {
         Ok(RequestContext {
+            revision,
+            level: None,
             progress_token: self.progress_token()?,
-            ..RequestContext::of(revision)
+            tasks: false,
         })
     }
 }
@@ -202,18 +192,21 @@ impl Mirror<'_> {
         let Some(member) = mirrored(&request.method) else {
             return Ok(());
         };
-        let name = match &self.name {
-            Some(Err(why)) => {
-                let detail = format!("The header Mcp-Name is not readable: {why}.");
-                return Err(Refusal::new(HEADER_MISMATCH, detail));
-            }
-            Some(Ok(name)) => Some(&**name),
-            None => None,
+        let unreadable = |why| {
+            let detail = format!("The header Mcp-Name is not readable: {why}.");
+            Refusal::new(HEADER_MISMATCH, detail)
         };
+        let name = self.name.as_ref();
+        let name = name.map(|name| name.as_deref().map_err(unreadable));
         // If the body has no name either, the method reports that better.
         let params = request.params.as_ref();
         let value = params.and_then(|params| params.get(member)?.text());
-        same("Mcp-Name", &format!("params.{member}"), name, value)
+        same(
+            "Mcp-Name",
+            &format!("params.{member}"),
+            name.transpose()?,
+            value,
+        )
     }
 }
 

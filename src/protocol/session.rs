@@ -47,9 +47,12 @@ impl Level {
 /// The state of a legacy connection: the stdio process, or one HTTP session. By default an HTTP request without one.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
-    revision: Mutex<Option<Revision>>,
-    level: Mutex<Option<Level>>,
-    follows_lists: AtomicBool,
+    /// The negotiated revision, if there was a handshake.
+    pub(crate) revision: Mutex<Option<Revision>>,
+    /// The lowest level of log messages that the client wants, if it has set one.
+    pub(crate) level: Mutex<Option<Level>>,
+    /// Has the client listed prompts or resources? If so, it gets notifications of changes.
+    pub(crate) follows_lists: AtomicBool,
     is_stdio: bool,
 }
 
@@ -70,34 +73,14 @@ impl Session {
         }
     }
 
-    /// The negotiated revision, if there was a handshake.
+    /// See [`Session::revision`].
     pub(crate) fn revision(&self) -> Option<Revision> {
         *lock(&self.revision)
     }
 
-    /// Sets the negotiated revision.
-    pub(crate) fn agree(&self, revision: Revision) {
-        *lock(&self.revision) = Some(revision);
-    }
-
-    /// Sets the level of log messages.
-    pub(crate) fn set_level(&self, level: Level) {
-        *lock(&self.level) = Some(level);
-    }
-
-    /// The lowest level of log messages that the client wants, if it has set one.
-    pub(crate) fn level(&self) -> Option<Level> {
-        *lock(&self.level)
-    }
-
-    /// Has the client listed prompts or resources? If so, it gets notifications of changes.
+    /// See [`Session::follows_lists`].
     pub(crate) fn follows_lists(&self) -> bool {
         self.follows_lists.load(Ordering::Relaxed)
-    }
-
-    /// Records that the client has listed prompts or resources.
-    pub(crate) fn follow_lists(&self) {
-        self.follows_lists.store(true, Ordering::Relaxed);
     }
 
     /// The id of errors without a readable one in this session, if they have any.

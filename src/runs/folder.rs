@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::files::{is_same, open_plain};
 use crate::sync::lock;
@@ -185,10 +185,6 @@ impl Folder {
     }
 
     fn read(&self, id: RunId) -> io::Result<Record> {
-        #[derive(Deserialize)]
-        struct RecordVersion {
-            version: u32,
-        }
         let file = self.open_plain(id, RECORD, OpenOptions::new().read(true))?;
         let length = file.metadata()?.len();
         if length > MAX_RECORD {
@@ -197,13 +193,16 @@ impl Folder {
         let _parsing = lock(&self.parsing);
         let mut json = Vec::new();
         file.take(length).read_to_end(&mut json)?;
-        match serde_json::from_slice::<Record>(&json) {
-            Ok(record) if record.id == id && record.version == VERSION => return Ok(record),
-            _ => {}
+        if let Ok(record) = serde_json::from_slice::<Record>(&json)
+            && record.id == id
+            && record.version == VERSION
+        {
+            return Ok(record);
         }
-        Err(match serde_json::from_slice(&json) {
-            Ok(RecordVersion { version }) if version != VERSION => ErrorKind::Unsupported.into(),
-            _ => ErrorKind::InvalidData.into(),
+        let version = serde_json::from_slice::<Value>(&json).unwrap_or_default()["version"].take();
+        Err(match version.is_number() && version != VERSION {
+            true => ErrorKind::Unsupported.into(),
+            false => ErrorKind::InvalidData.into(),
         })
     }
 

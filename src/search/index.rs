@@ -14,10 +14,10 @@ use super::language::Language;
 use super::names::humanised;
 use super::own::{headings, sentence};
 use super::query::{ParsedQuery, Word};
-use super::start_of;
 use super::stem::stem;
 use super::table::row;
 use super::words::{plain_letters, words};
+use crate::text::prefix;
 
 /// How much of each text is read, in bytes.
 const MOST_TEXT: usize = 16 << 10;
@@ -136,7 +136,7 @@ enum Kind {
 pub(crate) fn card(name: &str, text: &str) -> Card {
     let purpose = match row(name) {
         Some(row) => row.sentence.to_owned(),
-        None => sentence(name, start_of(text, MOST_TEXT)),
+        None => sentence(name, prefix(text, MOST_TEXT)),
     };
     Card {
         name: name.to_owned(),
@@ -152,7 +152,7 @@ impl Index {
         let mut index = Index::default();
         for (name, text) in patterns.into_iter().take(MOST_PATTERNS) {
             let name = name.into();
-            let text = start_of(text.as_ref(), MOST_TEXT);
+            let text = prefix(text.as_ref(), MOST_TEXT);
             let entry = card(&name, text);
             index.names.insert(spaced(&name), index.cards.len() as u16);
             index.add(Kind::Name, &humanised(&name));
@@ -270,33 +270,30 @@ impl Index {
     pub(crate) fn search(&self, query: &str, limit: usize) -> SearchResult<'_> {
         let request = ParsedQuery::parse(query);
         let named = self.named(query);
-        let mut ranked = self.scores(&request.words);
-        for score in &mut ranked {
-            score.0 += NAMED * f32::from(u8::from(named.contains(&score.1)));
-        }
+        let mut ranked: Vec<(f32, &Card)> = self
+            .scores(&request.words)
+            .zip(0..)
+            .map(|(score, at)| score + if named.contains(&at) { NAMED } else { 0.0 })
+            .zip(&self.cards)
+            .collect();
         ranked.retain(|(score, card)| {
-            *score > 0.0 && (request.asks_which || *score >= NAMED || self.name(*card) != SUGGESTS)
+            *score > 0.0 && (request.asks_which || *score >= NAMED || card.name != SUGGESTS)
         });
-        ranked.sort_unstable_by(|a, b| {
-            let by_name = || self.name(a.1).cmp(self.name(b.1)).then(a.1.cmp(&b.1));
-            b.0.total_cmp(&a.0).then_with(by_name)
-        });
+        ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.name.cmp(&b.1.name)));
         let fit = match ranked.first() {
             None => Fit::NotUnderstood,
             Some((score, _)) if *score < WEAK => Fit::Weak,
             Some(_) => Fit::Clear,
         };
-        let hits = ranked.iter().take(limit);
+        let hits = ranked.into_iter().take(limit).map(|(_, card)| card);
         SearchResult {
-            hits: hits
-                .filter_map(|(_, card)| self.cards.get(*card as usize))
-                .collect(),
+            hits: hits.collect(),
             fit,
         }
     }
 
     /// The score of each card.
-    fn scores(&self, said: &[Word]) -> Vec<(f32, u16)> {
+    fn scores(&self, said: &[Word]) -> impl Iterator<Item = f32> {
         let mut cards = Scores::new(self.cards.len());
         let mut texts = Scores::new(self.texts.len());
         let mut corrections = MOST_CORRECTED;
@@ -326,13 +323,8 @@ impl Index {
                 *best = best.max(sum / (squared * length).sqrt());
             }
         }
-        let scores = cards.sums.iter().zip(likeness);
-        let scores = scores.map(|(sum, likeness)| WORDS * sum / length.sqrt() + likeness);
-        scores.zip(0..).collect()
-    }
-
-    fn name(&self, card: u16) -> &str {
-        self.cards.get(card as usize).map_or("", |card| &card.name)
+        let scores = cards.sums.into_iter().zip(likeness);
+        scores.map(move |(sum, likeness)| WORDS * sum / length.sqrt() + likeness)
     }
 
     /// The terms that a word may mean, each with how sure that is.

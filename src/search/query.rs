@@ -1,9 +1,9 @@
 //! What a query asks for: its words without those that only frame a request.
 
 use super::language::Language;
-use super::start_of;
 use super::stem::stem;
 use super::words::{plain_letters, runs, words};
+use crate::text::prefix;
 
 /// Longest query that is read, in bytes; the rest is ignored.
 const LONGEST: usize = 4 << 10;
@@ -48,7 +48,7 @@ impl Word {
 
 impl ParsedQuery {
     pub(super) fn parse(query: &str) -> ParsedQuery {
-        let query = start_of(query, LONGEST);
+        let query = prefix(query, LONGEST);
         let language = Language::table();
         let mut said = words(query);
         said.truncate(MOST_WORDS);

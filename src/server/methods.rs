@@ -1,6 +1,5 @@
 //! The table of all MCP methods of this server, and those of the handshake. A new one is a row here and its file.
 
-use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use serde_json::{Value, json};
@@ -8,6 +7,7 @@ use serde_json::{Value, json};
 use crate::protocol::{
     Level, Params, Refusal, ResultWriter, Revision, TASKS as TASKS_EXTENSION, server_info,
 };
+use crate::sync::lock;
 use crate::tools::TOOLS;
 
 use super::{
@@ -28,7 +28,7 @@ status is working, fabric_get_run gets the rest.";
 pub(super) struct Method {
     pub(super) name: &'static str,
     /// The revisions with this method.
-    revisions: RangeInclusive<Revision>,
+    pub(super) revisions: RangeInclusive<Revision>,
     /// Parses the params and returns the action.
     pub(super) read: Read,
 }
@@ -44,7 +44,7 @@ const MODERN: RangeInclusive<Revision> = STATELESS..=Revision::NEWEST;
 const TASKS: RangeInclusive<Revision> = Revision::R2025_11_25..=Revision::NEWEST;
 const CORE_TASKS: RangeInclusive<Revision> = Revision::R2025_11_25..=Revision::R2025_11_25;
 
-static METHODS: &[Method] = &[
+pub(super) static METHODS: &[Method] = &[
     Method::new("initialize", LEGACY, initialize),
     Method::new("ping", LEGACY, ping),
     Method::new("logging/setLevel", LEGACY, set_level),
@@ -75,16 +75,6 @@ impl Method {
             read,
         }
     }
-
-    /// The method of that name.
-    pub(super) fn named(name: &str) -> Option<&'static Method> {
-        METHODS.iter().find(|method| method.name == name)
-    }
-
-    /// Is it part of `revision`?
-    pub(super) fn is_in(&self, revision: Revision) -> bool {
-        self.revisions.contains(&revision)
-    }
 }
 
 /// What clients of `revision` are offered. Tools never change while the program runs.
@@ -110,7 +100,7 @@ fn capabilities(server: &Server, revision: Revision) -> Value {
 }
 
 /// What models are told, and if a tool is not offered, which ones are.
-fn instructions(server: &Server) -> Cow<'static, str> {
+fn instructions(server: &Server) -> String {
     let offered: Vec<&str> = server
         .backend
         .policy
@@ -118,10 +108,10 @@ fn instructions(server: &Server) -> Cow<'static, str> {
         .map(|tool| tool.name)
         .collect();
     if offered.len() == TOOLS.len() {
-        return INSTRUCTIONS.into();
+        return INSTRUCTIONS.to_owned();
     }
     let offered = offered.join(", ");
-    format!("{INSTRUCTIONS} Of the tools, this server offers only {offered}.").into()
+    format!("{INSTRUCTIONS} Of the tools, this server offers only {offered}.")
 }
 
 /// Sets the revision of the session. The answer to an unknown version is the newest legacy revision, as every revision
@@ -132,7 +122,7 @@ fn initialize(server: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     let revision = Revision::named(wanted)
         .filter(|revision| revision.is_legacy())
         .unwrap_or(Revision::NEWEST_LEGACY);
-    request.session.agree(revision);
+    *lock(&request.session.revision) = Some(revision);
     let mut result = ResultWriter::new(&request.id, revision);
     result
         .field("protocolVersion", revision.name())
@@ -161,6 +151,6 @@ fn set_level(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "logging/setLevel needs params.level: debug, info, notice, warning, error, critical, alert or emergency.";
     let params = Params::new(request.params, usage);
     let level = Level::named(params.text("level")?).ok_or_else(|| params.refusal())?;
-    request.session.set_level(level);
+    *lock(&request.session.level) = Some(level);
     Ok(Action::Answer(request.result().end()))
 }

@@ -24,6 +24,7 @@ mod tests;
 mod tools;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::access::{Identity, Pass};
@@ -47,7 +48,7 @@ pub(crate) use subscriptions::{Listen, Listener, Registration};
 pub(crate) use tools::tools_json;
 
 use call::MethodWork;
-use methods::Method;
+use methods::{METHODS, Method};
 use subscriptions::Subscriptions;
 
 /// How many copies of a request's params exist at once: decoded, and encoded for Fabric.
@@ -101,7 +102,7 @@ impl Request<'_> {
     /// Reads the cursor of a list that changes. A legacy client that reads such a list is told of changes.
     fn cursor_of_changing_list(&self) -> Result<Cursor, Refusal> {
         if self.context.revision.is_legacy() {
-            self.session.follow_lists();
+            self.session.follows_lists.store(true, Ordering::Relaxed);
         }
         pages::cursor(self.params)
     }
@@ -250,9 +251,11 @@ impl Receiver<'_> {
             return Err(Refusal::params(fault).of_envelope());
         }
         let context = self.context(request, &meta)?;
-        let method = Method::named(&request.method);
-        let method = method.filter(|method| method.is_in(context.revision));
-        let method = method.ok_or_else(|| {
+        let revision = context.revision;
+        let is_meant = |method: &&Method| {
+            method.name == request.method && method.revisions.contains(&revision)
+        };
+        let method = METHODS.iter().find(is_meant).ok_or_else(|| {
             let name = shown(&request.method, 64);
             let detail = format!("There is no method \"{name}\" here.");
             Refusal::new(jsonrpc::METHOD_NOT_FOUND, detail)

@@ -29,13 +29,14 @@ const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// An accepted `subscriptions/listen`: 2026-07-28, basic/patterns/subscriptions.
 pub(crate) struct Listen {
-    id: Id,
+    /// The id that cancels it.
+    pub(crate) id: Id,
     revision: Revision,
     prompts: bool,
     resources: bool,
     /// The requested tasks; after [`Listen::admit`], `tasks` has those of the caller.
     task_ids: Vec<String>,
-    tasks: Vec<Run>,
+    pub(crate) tasks: Vec<Run>,
 }
 
 /// Parses `subscriptions/listen`. Unsupported kinds are ignored, which is not an error.
@@ -83,16 +84,6 @@ impl Listen {
             .iter()
             .filter_map(|id| server.backend.runs.find(id, &owner))
             .collect();
-    }
-
-    /// Does it follow tasks of its caller?
-    pub(crate) fn has_tasks(&self) -> bool {
-        !self.tasks.is_empty()
-    }
-
-    /// The id that cancels it.
-    pub(crate) fn id(&self) -> &Id {
-        &self.id
     }
 
     /// The first message: what was accepted.

@@ -45,12 +45,11 @@ pub(super) fn are_asked_for(backend: &Backend, revision: Revision) -> bool {
 /// # Errors
 /// -32602.
 pub(super) fn requested(
-    task: &Node<'_>,
+    params: Option<&Node<'_>>,
     settings: &config::RunSettings,
 ) -> Result<Duration, Refusal> {
     let usage = "params.task must be an object, with ttl, if any, a whole number of milliseconds.";
-    let task = Some(task).filter(|task| task.is_object());
-    let params = Params::new(Some(task.ok_or_else(|| Refusal::params(usage))?), usage);
+    let params = Params::new(params, usage).object("task")?;
     match params.get("ttl") {
         None => Ok(settings.keep),
         Some(Node::Number(ttl)) => {

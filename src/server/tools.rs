@@ -13,7 +13,7 @@ use crate::protocol::{
 };
 use crate::random;
 use crate::text::shown;
-use crate::tools::{self, Backend, Context, Policy, Prepared, Tool, ToolCall};
+use crate::tools::{self, Backend, Context, Policy, Tool, ToolCall};
 
 use super::call::failed_tool;
 use super::{Action, Request, Server, tasks};
@@ -138,7 +138,7 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
             let detail = format!("{name} cannot be a task: call it without params.task.");
             return Err(Refusal::new(jsonrpc::METHOD_NOT_FOUND, detail));
         }
-        Some(task) => Some(tasks::requested(task, &backend.settings)?),
+        Some(_) => Some(tasks::requested(request.params, &backend.settings)?),
         None => None,
     };
     let prepared = match tool.prepare(arguments, &backend.policy) {
@@ -151,24 +151,17 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
             "A dry run cannot be a task: call it without params.task.",
         ));
     }
-    let patience = prepared.patience(&backend.settings, &request.context);
-    let Prepared {
-        work,
-        fields,
-        place,
-        ..
-    } = prepared;
     let called = ToolCall {
         tool,
-        fields,
-        patience,
+        patience: prepared.patience(&backend.settings, &request.context),
+        fields: prepared.fields,
         ttl,
     };
     let work = move |context: &Arc<Context>, result: &mut ResultWriter| {
-        tools::call(work, is_run, context, result);
+        tools::call(prepared.work, is_run, context, result);
         Ok(())
     };
-    Ok(request.call_in(place, Some(called), Box::new(work)))
+    Ok(request.call_in(prepared.place, Some(called), Box::new(work)))
 }
 
 /// The answer to a call with wrong arguments: a result where the revision allows it, so that the model sees what is wrong

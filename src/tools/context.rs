@@ -551,7 +551,7 @@ impl Context {
     fn wants_chunks(&self) -> bool {
         let is_legacy = self.request.revision.is_legacy();
         match if is_legacy {
-            self.session.level()
+            *lock(&self.session.level)
         } else {
             self.request.level
         } {

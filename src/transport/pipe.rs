@@ -153,8 +153,8 @@ impl Pipe {
             return refuse(Error::stopped());
         }
         // A thread watches its tasks.
-        let held = listen.has_tasks();
-        let held = held.then(|| account.take(Resource::Streams, 1));
+        let has_tasks = !listen.tasks.is_empty();
+        let held = has_tasks.then(|| account.take(Resource::Streams, 1));
         let Ok(held) = held.transpose() else {
             return refuse(too_many());
         };
@@ -167,8 +167,8 @@ impl Pipe {
                 .subscriptions
                 .add(listen.listener(account.clone(), sink))
         };
-        if !self.inflight.listen(listen.id(), place, end, held) {
-            let answer = duplicate(listen.id(), true);
+        if !self.inflight.listen(&listen.id, place, end, held) {
+            let answer = duplicate(&listen.id, true);
             self.line.send(&[&answer.body]);
         }
     }

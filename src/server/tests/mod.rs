@@ -156,7 +156,7 @@ fn show(action: Action) -> String {
         Action::Listen(listen) => {
             format!(
                 "listen {} {}",
-                json(listen.id()),
+                json(&listen.id),
                 String::from_utf8(listen.acknowledgement()).unwrap()
             )
         }

@@ -18,7 +18,7 @@ use crate::config::{GONE_CHECK, SSE_COMMENT};
 use crate::fabric::{Error, Kind};
 use crate::http::{EventStream, Head};
 use crate::protocol::Answer;
-use crate::protocol::jsonrpc::{self};
+use crate::protocol::jsonrpc;
 use crate::server::{Call, refuse};
 use crate::sync::{lock, try_lock};
 use crate::tools::{CallHead, Peer};
