@@ -291,23 +291,16 @@ impl Account {
         Some(most).filter(|most| *most > 0)
     }
 
-    /// Does the caller's rate have room for so many more?
+    /// Does the caller's rate have room `now` for so many more runs or transcripts? `counts`: they are counted against it.
     ///
     /// # Errors
-    /// When it may be tried again; `None` if so many are never taken in a minute.
-    pub(crate) fn has_rate(&self, more: u32) -> Result<(), Option<Duration>> {
-        self.rate_at(more, Instant::now(), false)
-    }
-
-    /// Counts one run or transcript against the caller's rate.
-    ///
-    /// # Errors
-    /// See [`Account::has_rate`]; nothing was counted.
-    pub(crate) fn spend(&self) -> Result<(), Option<Duration>> {
-        self.rate_at(1, Instant::now(), true)
-    }
-
-    fn rate_at(&self, more: u32, now: Instant, counts: bool) -> Result<(), Option<Duration>> {
+    /// When it may be tried again; `None` if so many are never taken in a minute. Nothing was counted.
+    pub(crate) fn rate_at(
+        &self,
+        more: u32,
+        now: Instant,
+        counts: bool,
+    ) -> Result<(), Option<Duration>> {
         let per_minute = self.0.bank.bounds.per_minute;
         let Some(interval) = MINUTE.checked_div(per_minute) else {
             return Ok(());

@@ -211,11 +211,9 @@ impl Refusal {
     }
 
     /// The same, as a refusal of the envelope.
-    pub(crate) fn of_envelope(self) -> Refusal {
-        Refusal {
-            envelope: true,
-            ..self
-        }
+    pub(crate) fn of_envelope(mut self) -> Refusal {
+        self.envelope = true;
+        self
     }
 
     /// Adds a member to `data`.

@@ -199,8 +199,9 @@ impl Folder {
         {
             return Ok(record);
         }
-        let version = serde_json::from_slice::<Value>(&json).unwrap_or_default()["version"].take();
-        Err(match version.is_number() && version != VERSION {
+        let other = serde_json::from_slice::<Value>(&json).unwrap_or_default();
+        let version = &other["version"];
+        Err(match version.is_number() && *version != VERSION {
             true => ErrorKind::Unsupported.into(),
             false => ErrorKind::InvalidData.into(),
         })

@@ -67,18 +67,16 @@ struct Charge {
 impl RunEntry {
     /// Charges so many bytes; `anew`: as kept, too, if it is not yet.
     fn charge(&mut self, bytes: usize, anew: bool) -> Result<(), Full> {
-        if let Some(charge) = &mut self.charge {
-            return charge.bytes.set(bytes);
-        }
-        if anew {
-            let mut charge = Charge {
+        if anew && self.charge.is_none() {
+            self.charge = Some(Charge {
                 _run: self.account.take(Resource::Kept, 1)?,
-                bytes: self.account.open(Resource::Stored),
-            };
-            charge.bytes.set(bytes)?;
-            self.charge = Some(charge);
+                bytes: self.account.take(Resource::Stored, bytes)?,
+            });
         }
-        Ok(())
+        match &mut self.charge {
+            Some(charge) => charge.bytes.set(bytes),
+            None => Ok(()),
+        }
     }
 
     /// When it ended, if it may be removed before its time; for memory alone: if that frees some.
@@ -209,22 +207,20 @@ impl Runs {
     /// There is no room in memory, or for what was promised or is charged anew. Any other run without room goes on, and is
     /// forgotten at its end unless there is some then.
     pub(super) fn charge(&self, live: &LiveRun, anew: bool) -> Result<(), Full> {
-        let mut charged = Ok(());
-        let is_kept = self.charge_kept(live.id, live.size(), anew);
-        let is_kept = is_kept.unwrap_or_else(|Full| {
-            let is_promised = live.record().ttl.is_some();
-            if let Some(entry) = self.entries().get_mut(&live.id).filter(|_| !is_promised) {
-                entry.charge = None;
-            }
-            if is_promised || anew {
-                charged = Err(Full);
-            }
-            is_promised
-        });
-        while live.charge(is_kept).is_err() {
+        let charged = self.charge_kept(live.id, live.size(), anew);
+        let is_promised = live.record().ttl.is_some();
+        if charged.is_err()
+            && let Some(entry) = self.entries().get_mut(&live.id).filter(|_| !is_promised)
+        {
+            entry.charge = None;
+        }
+        while live.charge(charged.unwrap_or(is_promised)).is_err() {
             self.evict_for(live.id, true)?;
         }
-        charged
+        match charged {
+            Err(Full) if is_promised || anew => Err(Full),
+            _ => Ok(()),
+        }
     }
 
     /// Charges a run as kept, if need be instead of the oldest of its account. False if it is not kept.

@@ -145,6 +145,9 @@ impl Listen {
     }
 }
 
+/// A listener's registration; dropping it ends the notifications.
+pub(crate) type Registration = Arc<Listener>;
+
 /// One subscriber.
 pub(crate) struct Listener {
     params: Value,
@@ -212,7 +215,7 @@ impl Listener {
 
 /// All listeners of the process.
 pub(crate) struct Subscriptions {
-    listeners: Mutex<Vec<Arc<Listener>>>,
+    listeners: Mutex<Vec<Weak<Listener>>>,
     /// A thread reads the list of patterns for them, from the first one on.
     poller: Once,
     backend: Arc<Backend>,
@@ -231,7 +234,7 @@ impl Subscriptions {
     /// Adds a listener, until the registration is dropped.
     pub(crate) fn add(self: &Arc<Subscriptions>, listener: Listener) -> Registration {
         let listener = Arc::new(listener);
-        lock(&self.listeners).push(listener.clone());
+        lock(&self.listeners).push(Arc::downgrade(&listener));
         self.poller.call_once(|| {
             let subscriptions = self.clone();
             start("poller", move || subscriptions.poll());
@@ -240,10 +243,14 @@ impl Subscriptions {
             let (weak, keep) = (Arc::downgrade(&listener), self.backend.settings.keep);
             start("tasks", move || Listener::watch(&weak, keep));
         }
-        Registration {
-            all: self.clone(),
-            listener,
-        }
+        listener
+    }
+
+    /// All that are registered.
+    fn registered(&self) -> Vec<Registration> {
+        let mut listeners = lock(&self.listeners);
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Reads the list of patterns while there are listeners. The catalogue tells of changes.
@@ -252,7 +259,7 @@ impl Subscriptions {
         let catalog = &self.backend.catalog;
         loop {
             thread::sleep(catalog.ttl());
-            if lock(&self.listeners).is_empty() {
+            if self.registered().is_empty() {
                 continue;
             }
             if let Err(error) = catalog.names(Age::Fresh, &wait) {
@@ -264,8 +271,7 @@ impl Subscriptions {
 
     /// Notifies all listeners of changed lists. The lock is not held while sending.
     pub(crate) fn lists_changed(&self) {
-        let listeners = lock(&self.listeners).clone();
-        listeners.iter().for_each(|listener| listener.tell());
+        self.registered().iter().for_each(|one| one.tell());
     }
 }
 
@@ -283,18 +289,6 @@ fn too_many() -> Refusal {
     Refusal::params(format!(
         "taskIds must be a list of up to {MAX_TASKS} strings."
     ))
-}
-
-/// A listener's registration; dropping it ends the notifications.
-pub(crate) struct Registration {
-    all: Arc<Subscriptions>,
-    listener: Arc<Listener>,
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        lock(&self.all.listeners).retain(|other| !Arc::ptr_eq(other, &self.listener));
-    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::account::{Account, Full, Resource};
 use crate::config;
 use crate::fabric::{Error, Wait, no_room};
 use crate::protocol::jsonrpc::{self, METHOD_NOT_FOUND};
+use crate::protocol::pages;
 use crate::protocol::{Node, Params, Refusal, ResultWriter, Revision, TASKS as EXTENSION};
 use crate::runs::{Record, Run, RunState, Waited};
 use crate::tools::{self, Backend, Context, RELATED_TASK, task, write, write_task};
@@ -22,8 +23,6 @@ use super::{Action, Request, Server};
 const MISSING_CAPABILITY: i32 = -32021;
 /// Longest result sent in a notification, in bytes.
 const MAX_TOLD: usize = 256 << 10;
-/// Tasks on one page of a list.
-const PAGE: usize = 100;
 
 /// The core tasks of 2025-11-25.
 pub(super) fn capability(backend: &Backend) -> Value {
@@ -104,13 +103,9 @@ pub(super) fn changed(
         return None;
     }
     let (mut params, body) = detailed(run, keep, revision, account);
-    if let Some(body) = body
-        .filter(|body| body.len() <= MAX_TOLD)
-        .map(|body| serde_json::from_slice(&body))
-    {
-        params.insert("result".into(), body.ok()?);
-    } else if run.record().state != RunState::Cancelled {
-        return None;
+    if let Some(body) = body {
+        let body = Some(body).filter(|body| body.len() <= MAX_TOLD)?;
+        params.insert("result".into(), serde_json::from_slice(&body).ok()?);
     }
     params.insert("_meta".into(), meta.clone());
     Some(jsonrpc::notification("notifications/tasks", &params))
@@ -230,59 +225,22 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
             "Without a login tasks are found by their ids alone, so there is no list of them.",
         ));
     }
-    let usage = "\"cursor\" must be a nextCursor of this list, and its task must still be kept.";
-    let params = Params::new(request.params, usage);
-    let cursor = params.optional_text("cursor")?.map(str::to_owned);
+    let cursor = pages::cursor(request.params)?;
     Ok(request.call(move |context, result| {
         let (backend, revision) = (&context.backend, result.revision);
         let owner = &context.caller.owner;
         let ids = backend.runs.list(owner);
         let ids = ids.ok_or_else(|| no_method("There is no list of your tasks."))?;
-        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        let (page, next) =
-            page(&ids, cursor.as_deref(), PAGE).ok_or_else(|| Refusal::params(usage))?;
-        let runs = page.iter().filter_map(|id| backend.runs.find(id, owner));
+        let (range, next) = cursor.page(ids.len())?;
+        let ids = ids[range].iter().map(ToString::to_string);
+        let runs = ids.filter_map(|id| backend.runs.find(&id, owner));
         let tasks: Vec<_> = runs
             .map(|run| task(&run.bare(), revision, backend.settings.keep))
             .collect();
         result.field("tasks", &tasks);
         if let Some(next) = next {
-            result.field("nextCursor", next);
+            result.field("nextCursor", &next);
         }
         Ok(())
     }))
-}
-
-/// So many of the ids that follow `after`, and the last of them if there are more. `None` if `after` is not among them: a
-/// position in the list is an id, so that it stays the same while other runs come and go.
-fn page<'a>(
-    ids: &'a [String],
-    after: Option<&str>,
-    most: usize,
-) -> Option<(&'a [String], Option<&'a String>)> {
-    let begin = match after {
-        Some(after) => ids.iter().position(|id| id == after)? + 1,
-        None => 0,
-    };
-    let rest = &ids[begin..];
-    let page = &rest[..rest.len().min(most)];
-    Some((page, page.last().filter(|_| rest.len() > most)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pages_stay_in_place_while_runs_come_and_go() {
-        let ids = ["new", "a", "b", "c", "d"].map(str::to_owned);
-        let page = |after, most| page(&ids, after, most);
-        let last = |at: usize| Some(&ids[at]);
-        assert_eq!(page(None, 5), Some((&ids[..], None)));
-        assert_eq!(page(None, 2), Some((&ids[..2], last(1))));
-        assert_eq!(page(Some("b"), 1), Some((&ids[3..4], last(3))));
-        assert_eq!(page(Some("b"), 2), Some((&ids[3..], None)));
-        assert_eq!(page(Some("d"), 2), Some((&[][..], None)));
-        assert_eq!(page(Some("gone"), 2), None);
-    }
 }

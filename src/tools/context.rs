@@ -352,7 +352,7 @@ impl Context {
         pass.require(Role::Run)
             .map_err(|refusal| Error::new(Kind::Forbidden, refusal.detail()))?;
         account
-            .has_rate(steps)
+            .rate_at(steps, Instant::now(), false)
             .map_err(|after| rate_is_used_up(account, steps, after))
     }
 
@@ -363,7 +363,7 @@ impl Context {
     pub(crate) fn count(&self) -> Result<(), Error> {
         let account = &self.caller.account;
         account
-            .spend()
+            .rate_at(1, Instant::now(), true)
             .map_err(|after| rate_is_used_up(account, 1, after))
     }
 
