@@ -284,27 +284,23 @@ pub(crate) fn array<'a>(answers: impl Iterator<Item = &'a [u8]>) -> Vec<&'a [u8]
 
 /// Writes an error answer. `data` is any JSON value.
 pub(crate) fn error(id: Option<&Id>, code: i32, message: &str, data: &impl Serialize) -> Vec<u8> {
-    let mut out = br#"{"jsonrpc":"2.0","#.to_vec();
+    let mut out = br#"{"jsonrpc":"2.0""#.to_vec();
     if let Some(id) = id {
-        out.extend_from_slice(br#""id":"#);
-        write_json(&mut out, id);
-        out.push(b',');
+        write_json(write_name(&mut out, "id"), id);
     }
-    out.extend_from_slice(format!(r#""error":{{"code":{code},"message":"#).as_bytes());
-    write_json(&mut out, message);
-    out.extend_from_slice(b",\"data\":");
-    write_json(&mut out, data);
+    write_name(&mut out, "error").push(b'{');
+    write_json(write_name(&mut out, "code"), &code);
+    write_json(write_name(&mut out, "message"), message);
+    write_json(write_name(&mut out, "data"), data);
     out.extend_from_slice(b"}}");
     out
 }
 
-/// Writes a notification; `method` must not need escaping.
+/// Writes a notification.
 pub(crate) fn notification(method: &str, params: &impl Serialize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(256);
-    out.extend_from_slice(br#"{"jsonrpc":"2.0","method":""#);
-    out.extend_from_slice(method.as_bytes());
-    out.extend_from_slice(br#"","params":"#);
-    write_json(&mut out, params);
+    let mut out = br#"{"jsonrpc":"2.0""#.to_vec();
+    write_json(write_name(&mut out, "method"), method);
+    write_json(write_name(&mut out, "params"), params);
     out.push(b'}');
     out
 }

@@ -260,7 +260,7 @@ impl Runs {
     }
 
     /// Writes the end of a run, where there is a folder, and closes it; forgets it if it is not to be kept. False if the
-    /// end could not be written.
+    /// end was not written.
     fn store(&self, live: &LiveRun, mut record: Record) -> bool {
         let is_kept = |entry: &RunEntry| entry.charge.is_some();
         let is_kept = self.entries().get(&live.id).is_some_and(is_kept);
@@ -281,7 +281,7 @@ impl Runs {
         if is_gone {
             self.forget(live.id);
         }
-        is_written || folder.is_none()
+        is_written
     }
 
     /// Writes the ends that could not be written, up to the first that still cannot. The smallest first: little room is
@@ -305,12 +305,10 @@ impl Runs {
 
     /// Removes expired runs.
     pub(super) fn tidy(&self, now: u64) {
-        let entries = self.entries();
-        let is_expired = |entry: &RunEntry| entry.record.is_expired(self.0.keep, now);
-        let expired = entries.iter().filter(|(_, entry)| is_expired(entry));
-        let expired: Vec<RunId> = expired.map(|(id, _)| *id).collect();
-        drop(entries);
-        for id in expired {
+        let is_expired =
+            |_: &RunId, entry: &mut RunEntry| entry.record.is_expired(self.0.keep, now);
+        let expired: Vec<_> = self.entries().extract_if(is_expired).collect();
+        for (id, _) in expired {
             self.forget(id);
         }
     }

@@ -174,18 +174,14 @@ impl Index {
         let language = Language::table();
         let (card, at) = (self.cards.len() as u16, self.texts.len() as u32);
         let mut said = words(text);
-        if !said
-            .iter()
-            .all(|word| language.ignored.contains(word.as_str()))
-        {
-            said.retain(|word| !language.ignored.contains(word.as_str()));
+        let says_something = |word: &String| !language.ignored.contains(word.as_str());
+        if said.iter().any(says_something) {
+            said.retain(says_something);
         }
-        let verbs: Vec<bool> = said
-            .iter()
-            .map(|word| language.verbs.contains(&stem(word)))
-            .collect();
-        let says_more = verbs.contains(&false);
-        for (word, is_verb) in said.iter().zip(verbs) {
+        let stems: Vec<String> = said.iter().map(|word| stem(word)).collect();
+        let says_more = !stems.iter().all(|stem| language.verbs.contains(stem));
+        for (word, stem) in said.iter().zip(&stems) {
+            let is_verb = language.verbs.contains(stem);
             let strength = match kind {
                 _ if is_verb && said.len() == 1 => ONLY_VERB,
                 Kind::Name if is_verb && says_more => NAME_VERB,
@@ -194,14 +190,12 @@ impl Index {
                 Kind::Request => REQUEST,
                 Kind::Heading => HEADING,
             };
-            let own = self.term(word);
-            let concept = language.concept(&stem(word));
+            let own = self.term(word).map(|term| (term, 1.0));
+            let concept = language.synonyms.get(stem);
             let concept = concept.and_then(|concept| self.term_of_stem(concept));
-            for (term, share) in [(own, 1.0), (concept, SYNONYM)] {
-                let Some(postings) = term.and_then(|term| self.postings.get_mut(term as usize))
-                else {
-                    continue;
-                };
+            let concept = concept.map(|term| (term, SYNONYM));
+            for (term, share) in own.into_iter().chain(concept) {
+                let postings = &mut self.postings[term as usize];
                 match postings.texts.last_mut() {
                     Some((text, most)) if *text == at => *most = share.max(*most),
                     _ => postings.texts.push((at, share)),
@@ -255,8 +249,8 @@ impl Index {
             }
         }
         for (word, term) in &self.terms {
-            if let Some(weight) = Language::table().weight(word) {
-                self.postings[*term as usize].weight = weight;
+            if let Some(weight) = Language::table().weights.get(word) {
+                self.postings[*term as usize].weight = *weight;
             }
         }
         for postings in &self.postings {
@@ -329,28 +323,20 @@ impl Index {
 
     /// The terms that a word may mean, each with how sure that is.
     fn meant(&self, word: &Word, corrections: &mut usize) -> Vec<(u32, f32)> {
-        let known = |stem: &String| self.terms.get(stem).copied();
-        let mut found: Vec<(u32, f32)> = Vec::new();
-        for (stem, share) in word.stems.iter().zip([1.0, SYNONYM]) {
-            found.extend(known(stem).map(|term| (term, share)));
-        }
+        let known = |words: &[String], share: f32| -> Vec<(u32, f32)> {
+            let terms = words.iter().filter_map(|word| self.terms.get(word));
+            terms.map(|term| (*term, share)).collect()
+        };
+        let (own, concept) = word.stems.split_at(word.stems.len().min(1));
+        let mut found = known(own, 1.0);
+        found.extend(known(concept, SYNONYM));
         if found.is_empty() {
-            found.extend(
-                word.foreign
-                    .iter()
-                    .filter_map(known)
-                    .map(|term| (term, 1.0)),
-            );
+            found = known(&word.foreign, 1.0);
         }
         let is_word = word.text.bytes().all(|b| b.is_ascii_lowercase());
         if found.is_empty() && *corrections > 0 && is_word && CORRECTED.contains(&word.text.len()) {
             *corrections -= 1;
-            found.extend(
-                edits(&word.text)
-                    .iter()
-                    .filter_map(known)
-                    .map(|term| (term, TYPING_ERROR)),
-            );
+            found = known(&edits(&word.text), TYPING_ERROR);
             found.sort_unstable_by_key(|(term, _)| *term);
             found.dedup();
         }

@@ -25,11 +25,11 @@ pub(super) struct Language {
     /// The same in other languages: they tell that a query is not English.
     pub(super) foreign_ignored: HashSet<&'static str>,
     /// Stems of words that weigh the same everywhere.
-    weights: HashMap<String, f32>,
+    pub(super) weights: HashMap<String, f32>,
     /// Stems of verbs that say what is to be done.
     pub(super) verbs: HashSet<String>,
     /// Stems of English words, with the concept's stem.
-    synonyms: HashMap<String, String>,
+    pub(super) synonyms: HashMap<String, String>,
     /// Foreign words, with the stems of the concept.
     foreign: HashMap<&'static str, String>,
 }
@@ -73,16 +73,6 @@ impl Language {
             }
         }
         language
-    }
-
-    /// How much the stem weighs, if not by how few patterns have it.
-    pub(super) fn weight(&self, stem: &str) -> Option<f32> {
-        self.weights.get(stem).copied()
-    }
-
-    /// The stem of the concept that an English stem is another word for.
-    pub(super) fn concept(&self, stem: &str) -> Option<&str> {
-        self.synonyms.get(stem).map(String::as_str)
     }
 
     /// Whether a query in lower case has words of another language.

@@ -31,7 +31,7 @@ pub(super) struct Word {
 impl Word {
     fn new(text: &str, language: &Language) -> Word {
         let own = stem(text);
-        let concept = language.concept(&own).map(str::to_owned);
+        let concept = language.synonyms.get(&own).cloned();
         let foreign = language.foreign(text);
         Word {
             text: text.to_owned(),
@@ -42,7 +42,7 @@ impl Word {
 
     /// How much it weighs, if not by how few patterns have it.
     pub(super) fn weight(&self) -> Option<f32> {
-        Language::table().weight(self.stems.first()?)
+        Language::table().weights.get(self.stems.first()?).copied()
     }
 }
 

@@ -193,7 +193,9 @@ impl Server {
         let is_batch = inbound.is_batch;
         if is_batch && (inbound.modern || !session.revision().is_some_and(Revision::has_batches)) {
             let reason = "Arrays of messages exist only in 2025-03-26: send one message at a time.";
-            return Action::Answer(receiver.invalid(reason, None));
+            return Action::Answer(
+                receiver.refuse(Refusal::new(jsonrpc::INVALID_REQUEST, reason), None),
+            );
         }
         let messages = inbound.messages.iter();
         let mut actions = messages.map(|message| receiver.message(message, is_batch));
@@ -227,7 +229,8 @@ impl Receiver<'_> {
                 if is_batch && (request.method == "initialize" || is_modern(request, false)) =>
             {
                 let reason = "This request cannot be part of a batch: send it by itself.";
-                Action::Answer(self.invalid(reason, Some(&request.id)))
+                let refusal = Refusal::new(jsonrpc::INVALID_REQUEST, reason);
+                Action::Answer(self.refuse(refusal, Some(&request.id)))
             }
             Ok(Message::Request(request)) => {
                 let refused = |refusal| self.refuse(refusal, Some(&request.id));
@@ -298,11 +301,6 @@ impl Receiver<'_> {
     fn refuse(&self, refusal: Refusal, id: Option<&Id>) -> Answer {
         let no_id = self.session.no_id();
         refuse(refusal, id.or(no_id.as_ref()), self.modern)
-    }
-
-    /// The answer to a message that is not allowed here.
-    fn invalid(&self, reason: &str, id: Option<&Id>) -> Answer {
-        self.refuse(Refusal::new(jsonrpc::INVALID_REQUEST, reason), id)
     }
 }
 
