@@ -54,18 +54,18 @@ pub(crate) struct ResultWriter {
 impl ResultWriter {
     /// Begins the result that answers `id` in `revision`.
     pub(crate) fn new(id: &Id, revision: Revision) -> ResultWriter {
-        ResultWriter::within(jsonrpc::begin_result(id), revision)
+        let mut out = jsonrpc::begin_result(id);
+        out.push(b'{');
+        ResultWriter {
+            out,
+            ..ResultWriter::body(revision)
+        }
     }
 
     /// Begins only the result object, for results that are cached.
     pub(crate) fn body(revision: Revision) -> ResultWriter {
-        ResultWriter::within(Vec::new(), revision)
-    }
-
-    fn within(mut out: Vec<u8>, revision: Revision) -> ResultWriter {
-        out.push(b'{');
         ResultWriter {
-            out,
+            out: vec![b'{'],
             revision,
             kind: "complete",
             meta: Vec::new(),

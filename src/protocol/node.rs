@@ -93,14 +93,10 @@ impl<'p> Params<'p> {
         Params { node, usage }
     }
 
-    /// A member, also if it is `null`.
-    pub(crate) fn node(&self, name: &str) -> Option<&'p Node<'p>> {
-        self.node?.get(name)
-    }
-
     /// A member; `null` counts as missing.
     pub(crate) fn get(&self, name: &str) -> Option<&'p Node<'p>> {
-        self.node(name)
+        self.node?
+            .get(name)
             .filter(|member| !matches!(member, Node::Null))
     }
 

@@ -47,18 +47,19 @@ impl Cursor {
         Ok((begin..end, (end < total).then(|| write(end / PAGE_SIZE))))
     }
 
-    /// Writes this page of `all` as the field `name`, and `nextCursor` if there is another page.
+    /// Writes this page of `all`, each as `entry` says, as the field `name`, and `nextCursor` if there is another page.
     ///
     /// # Errors
     /// See [`Cursor::page`].
-    pub(crate) fn write<E: Serialize>(
+    pub(crate) fn write<T, E: Serialize>(
         self,
         result: &mut ResultWriter,
         name: &str,
-        all: impl ExactSizeIterator<Item = E>,
+        all: &[T],
+        entry: impl Fn(&T) -> E,
     ) -> Result<(), Refusal> {
         let (range, next) = self.page(all.len())?;
-        let page: Vec<E> = all.skip(range.start).take(range.len()).collect();
+        let page: Vec<E> = all[range].iter().map(entry).collect();
         result.field(name, &page);
         if let Some(next) = next {
             result.field("nextCursor", &next);

@@ -68,8 +68,11 @@ impl Folder {
             let why = unusable("folder", given, &error);
             format!("--state-dir: {why}; give one that you may write to")
         };
-        let refused = |why: String| format!("the state folder {shown} is not used, since {why}");
-        builder().recursive(true).create(given).map_err(failed)?;
+        let mut builder = DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(given).map_err(failed)?;
         let folder = Folder {
             path: given.canonicalize().map_err(failed)?,
             failing: AtomicBool::new(false),
@@ -79,20 +82,21 @@ impl Folder {
         };
         let probe = RunId::new();
         let file = folder.create(probe, TEXT).map_err(failed)?;
+        #[cfg(unix)]
         let danger = access::danger(given, &folder.path, &file);
+        #[cfg(not(unix))]
+        let danger: io::Result<Option<String>> = Ok(None);
         // One that is held must be refused to the next who asks.
         let is_refused = |error: io::Error| error.kind() == ErrorKind::WouldBlock;
         let has_locks = file.try_lock().is_ok() && folder.claim(probe).is_err_and(is_refused);
         drop(file);
         folder.remove(probe, &ALL);
-        if let Some(danger) = danger.map_err(failed)? {
-            return Err(refused(danger));
+        let no_locks = "its file system has no file locks: use a folder on a local disk";
+        let no_locks = (!has_locks).then(|| no_locks.to_owned());
+        match danger.map_err(failed)?.or(no_locks) {
+            Some(why) => Err(format!("the state folder {shown} is not used, since {why}")),
+            None => Ok(Arc::new(folder)),
         }
-        if !has_locks {
-            let why = "its file system has no file locks: use a folder on a local disk";
-            return Err(refused(why.to_owned()));
-        }
-        Ok(Arc::new(folder))
     }
 
     fn file(&self, id: RunId, part: &str) -> PathBuf {
@@ -414,15 +418,6 @@ pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData)
 }
 
-/// Creates folders that only this user can open.
-fn builder() -> DirBuilder {
-    #[allow(unused_mut, reason = "without modes there is nothing to set")]
-    let mut builder = DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder
-}
-
 /// Who can change the folder, or put something in its place.
 #[cfg(unix)]
 mod access {
@@ -502,15 +497,6 @@ mod access {
                 return Ok(Some(link));
             }
         }
-        Ok(None)
-    }
-}
-
-#[cfg(not(unix))]
-mod access {
-    use super::*;
-
-    pub(super) fn danger(_: &Path, _: &Path, _: &File) -> io::Result<Option<String>> {
         Ok(None)
     }
 }

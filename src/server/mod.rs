@@ -155,11 +155,10 @@ impl Server {
 
     /// The caller of a call, whom `peer` tells.
     pub(crate) fn caller(&self, pass: &Arc<Pass>, peer: Arc<dyn Peer>) -> Caller {
-        let account = self.account(&pass.identity);
         Caller {
             owner: self.owner(&pass.identity),
+            account: self.account(&pass.identity),
             pass: pass.clone(),
-            account,
             peer,
         }
     }

@@ -34,10 +34,8 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                 && backend.fabric.why_raw(&entry.name, text).is_none()
         };
         let offered: Vec<&Entry> = snapshot.patterns.iter().filter(is_offered).collect();
-        let prompts = offered
-            .into_iter()
-            .map(|entry| define(&snapshot, entry, revision));
-        cursor.write(result, "prompts", prompts)?;
+        let entry = |entry: &&Entry| define(&snapshot, entry, revision);
+        cursor.write(result, "prompts", &offered, entry)?;
         result.cache(while_fresh(&snapshot));
         Ok(())
     }))
@@ -46,11 +44,8 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
 /// A prompt in a list.
 fn define(snapshot: &Snapshot, entry: &Entry, revision: Revision) -> Value {
     let argument = |name: &str, description: &str, required: bool| json!({ "description": description, "name": name, "required": required });
-    let mut arguments = vec![argument(
-        INPUT,
-        "The text that the pattern works on.",
-        false,
-    )];
+    let description = "The text that the pattern works on.";
+    let mut arguments = vec![argument(INPUT, description, false)];
     for name in own_variables(entry) {
         let description = format!("Value of the pattern's variable {name}.");
         arguments.push(argument(name, &description, true));
@@ -69,11 +64,9 @@ fn define(snapshot: &Snapshot, entry: &Entry, revision: Revision) -> Value {
 }
 
 /// The variables with arguments of their own. A variable named like one of our arguments gets that argument's value.
-fn own_variables(entry: &Entry) -> impl Iterator<Item = &String> {
-    entry
-        .variables
-        .iter()
-        .filter(|v| *v != INPUT && *v != STRATEGY)
+fn own_variables(entry: &Entry) -> impl Iterator<Item = &str> {
+    let all = entry.variables.iter().map(String::as_str);
+    all.filter(|name| ![INPUT, STRATEGY].contains(name))
 }
 
 /// Parses `prompts/get`.
@@ -123,7 +116,7 @@ fn render(
     }
     let takes: Vec<&str> = [INPUT]
         .into_iter()
-        .chain(own_variables(entry).map(String::as_str))
+        .chain(own_variables(entry))
         .chain([STRATEGY])
         .collect();
     if let Some(other) = arguments.keys().find(|key| !takes.contains(&key.as_str())) {
@@ -134,7 +127,6 @@ fn render(
         )));
     }
     let missing: Vec<&str> = own_variables(entry)
-        .map(String::as_str)
         .filter(|variable| !arguments.contains_key(*variable))
         .collect();
     if !missing.is_empty() {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::account::Full;
-use crate::fabric::{Error, Kind, NO_STRATEGIES, Name, no_room};
+use crate::fabric::{Error, Kind, Name, no_room};
 use crate::protocol::pages;
 use crate::protocol::{Feature, Params, Refusal, Revision, jsonrpc};
 use crate::search::humanised;
@@ -50,12 +50,12 @@ pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refu
             "The prompt of a Fabric strategy.",
         ),
     ];
-    let all = all.into_iter().map(|(template, name, description)| {
+    let entry = |(template, name, description): &(&str, &str, &str)| {
         let title = has_titles.then(|| format!("Fabric {name}"));
         define(("uriTemplate", template), name, description, title)
-    });
+    };
     let mut result = request.result();
-    cursor.write(&mut result, "resourceTemplates", all)?;
+    cursor.write(&mut result, "resourceTemplates", &all, entry)?;
     result.cache(None);
     Ok(Action::Answer(result.end()))
 }
@@ -75,16 +75,12 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
             .map(|s| (STRATEGY_TEMPLATE, s.name.as_str(), s.description.as_str()));
         let all: Vec<_> = patterns.chain(strategies).collect();
         let has_titles = result.revision.knows(Feature::Title);
-        let all = all.into_iter().map(|(template, name, description)| {
+        let entry = |(template, name, description): &(&str, &str, &str)| {
             let uri = template.replace("{name}", &percent_encode(name));
-            define(
-                ("uri", &uri),
-                name,
-                description,
-                has_titles.then(|| humanised(name)),
-            )
-        });
-        cursor.write(result, "resources", all)?;
+            let title = has_titles.then(|| humanised(name));
+            define(("uri", &uri), name, description, title)
+        };
+        cursor.write(result, "resources", &all, entry)?;
         result.cache(while_fresh(&snapshot));
         Ok(())
     }))
@@ -167,15 +163,10 @@ impl ResourceTarget {
                 Err(error) => return Err(error.into()),
             },
             ResourceTarget::Strategy(name) => {
-                let strategies = fabric
-                    .strategies(wait)?
-                    .ok_or_else(|| missing(&NO_STRATEGIES.to_string()))?;
-                let strategy = strategies.into_iter().find(|s| s.name == name.as_str());
-                strategy
-                    .ok_or_else(|| {
-                        missing("Fabric has no such strategy: resources/list has them all.")
-                    })?
-                    .prompt
+                let strategies = fabric.strategies(wait)?.into_iter().flatten();
+                let mut strategies = strategies.filter(|s| s.name == name.as_str());
+                let why = "Fabric has no such strategy: resources/list has them all.";
+                strategies.next().ok_or_else(|| missing(why))?.prompt
             }
         };
         Ok((text, Some(context.backend.catalog.ttl())))

@@ -178,8 +178,8 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     let cursor = pages::cursor(request.params)?;
     Ok(request.call(move |context, result| {
         let skills = Skills::read(&context.backend, &context.wait())?;
-        let all = skills.patterns.keys().map(|name| skills.entry(name));
-        cursor.write(result, "skills", all)?;
+        let names: Vec<&String> = skills.patterns.keys().collect();
+        cursor.write(result, "skills", &names, |name| skills.entry(name))?;
         result.cache(while_fresh(&skills.snapshot));
         Ok(())
     }))

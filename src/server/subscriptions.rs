@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, Once, Weak};
 use std::thread;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::access::Identity;
 use crate::account::Account;
@@ -57,7 +57,7 @@ pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Re
         }
         Some(_) => return Err(too_many()),
     };
-    let wanted = |name| match filter.node(name) {
+    let wanted = |name| match filter.get(name) {
         None | Some(Node::Bool(false)) => Ok(false),
         Some(Node::Bool(true)) => Ok(true),
         Some(_) => Err(filter.refusal()),
@@ -88,21 +88,18 @@ impl Listen {
 
     /// The first message: what was accepted.
     pub(crate) fn acknowledgement(&self) -> Vec<u8> {
-        let mut honoured = Map::new();
-        for (key, wanted) in [
-            ("promptsListChanged", self.prompts),
-            ("resourcesListChanged", self.resources),
-        ] {
-            if wanted {
-                honoured.insert(key.into(), true.into());
-            }
+        let mut honoured = json!({});
+        if self.prompts {
+            honoured["promptsListChanged"] = true.into();
+        }
+        if self.resources {
+            honoured["resourcesListChanged"] = true.into();
         }
         if !self.task_ids.is_empty() {
-            let ids: Vec<String> = self.tasks.iter().map(|run| run.id().to_string()).collect();
-            honoured.insert("taskIds".into(), ids.into());
+            honoured["taskIds"] = self.tasks.iter().map(|run| run.id().to_string()).collect();
         }
         let mut params = self.params();
-        params["notifications"] = honoured.into();
+        params["notifications"] = honoured;
         jsonrpc::notification("notifications/subscriptions/acknowledged", &params)
     }
 
