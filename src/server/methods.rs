@@ -35,12 +35,9 @@ pub(super) struct Method {
 
 type Read = fn(&Server, Request<'_>) -> Result<Action, Refusal>;
 
-const OLDEST: Revision = Revision::R2024_11_05;
-const STATELESS: Revision = Revision::R2026_07_28;
-
-const ALL: RangeInclusive<Revision> = OLDEST..=Revision::NEWEST;
-const LEGACY: RangeInclusive<Revision> = OLDEST..=Revision::NEWEST_LEGACY;
-const MODERN: RangeInclusive<Revision> = STATELESS..=Revision::NEWEST;
+const ALL: RangeInclusive<Revision> = Revision::R2024_11_05..=Revision::NEWEST;
+const LEGACY: RangeInclusive<Revision> = Revision::R2024_11_05..=Revision::NEWEST_LEGACY;
+const MODERN: RangeInclusive<Revision> = Revision::R2026_07_28..=Revision::NEWEST;
 const TASKS: RangeInclusive<Revision> = Revision::R2025_11_25..=Revision::NEWEST;
 const CORE_TASKS: RangeInclusive<Revision> = Revision::R2025_11_25..=Revision::R2025_11_25;
 

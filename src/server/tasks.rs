@@ -71,7 +71,7 @@ pub(super) fn undeclared() -> Refusal {
     )
 }
 
-/// The same with the result, as in `tasks/get` of 2026-07-28.
+/// A task, and from 2026-07-28 on its result, if it has one.
 pub(super) fn detailed(
     run: &Run,
     keep: Duration,
@@ -79,11 +79,8 @@ pub(super) fn detailed(
     account: &Account,
 ) -> (Map<String, Value>, Option<Vec<u8>>) {
     let record = run.record();
-    let ended = matches!(
-        record.state,
-        RunState::Completed | RunState::Failed | RunState::Interrupted
-    );
-    let body = ended.then(|| {
+    let has_none = matches!(record.state, RunState::Working | RunState::Cancelled);
+    let body = (!has_none && !revision.is_legacy()).then(|| {
         let mut result = ResultWriter::body(revision);
         write_result(run, &record, account, &mut result);
         result.end_body()
@@ -122,10 +119,6 @@ fn write_result(run: &Run, record: &Record, account: &Account, result: &mut Resu
 pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     one(server, request, Resource::Calls, |run, context, result| {
         let (keep, revision) = (context.backend.settings.keep, result.revision);
-        if revision.is_legacy() {
-            write_task(&task(&run.record(), revision, keep), result);
-            return Ok(());
-        }
         let account = &context.caller.account;
         let (task, body) = detailed(run, keep, revision, account);
         write_task(&task, result);
@@ -220,17 +213,14 @@ fn no_method(detail: &str) -> Refusal {
 /// Parses `tasks/list`.
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     check(server, &request)?;
-    if !server.backend.lists {
-        return Err(no_method(
-            "Without a login tasks are found by their ids alone, so there is no list of them.",
-        ));
-    }
     let cursor = pages::cursor(request.params)?;
     Ok(request.call(move |context, result| {
         let (backend, revision) = (&context.backend, result.revision);
         let owner = &context.caller.owner;
         let ids = backend.runs.list(owner);
-        let ids = ids.ok_or_else(|| no_method("There is no list of your tasks."))?;
+        let why =
+            "Without a login tasks are found by their ids alone, so there is no list of them.";
+        let ids = ids.ok_or_else(|| no_method(why))?;
         let (range, next) = cursor.page(ids.len())?;
         let ids = ids[range].iter().map(ToString::to_string);
         let runs = ids.filter_map(|id| backend.runs.find(&id, owner));
