@@ -52,29 +52,22 @@ struct RunEntry {
     /// Without what its worker reported; without an end while it works, here or in another process.
     record: Record,
     account: Account,
-    /// `None` if there is no room to keep it: then it is forgotten at its end.
-    charge: Option<Charge>,
+    /// What it takes of what is kept: one run, and its bytes. `None` if there is no room to keep it: then it is forgotten at
+    /// its end.
+    charge: Option<(Guard, Guard)>,
     /// While it is in memory: it works here, there is no folder, or its end is still to be written there.
     live: Option<Arc<LiveRun>>,
-}
-
-/// What a kept run takes of an account.
-struct Charge {
-    _run: Guard,
-    bytes: Guard,
 }
 
 impl RunEntry {
     /// Charges so many bytes; `anew`: as kept, too, if it is not yet.
     fn charge(&mut self, bytes: usize, anew: bool) -> Result<(), Full> {
         if anew && self.charge.is_none() {
-            self.charge = Some(Charge {
-                _run: self.account.take(Resource::Kept, 1)?,
-                bytes: self.account.take(Resource::Stored, bytes)?,
-            });
+            let run = self.account.take(Resource::Kept, 1)?;
+            self.charge = Some((run, self.account.take(Resource::Stored, bytes)?));
         }
         match &mut self.charge {
-            Some(charge) => charge.bytes.set(bytes),
+            Some((_, charge)) => charge.set(bytes),
             None => Ok(()),
         }
     }

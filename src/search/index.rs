@@ -123,15 +123,6 @@ struct Postings {
     cards: Vec<(u16, f32)>,
 }
 
-/// What a text is to its pattern.
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
-    Name,
-    Sentence,
-    Request,
-    Heading,
-}
-
 /// The entry of one pattern, built without the others.
 pub(crate) fn card(name: &str, text: &str) -> Card {
     let purpose = match row(name) {
@@ -155,13 +146,11 @@ impl Index {
             let text = prefix(text.as_ref(), MOST_TEXT);
             let entry = card(&name, text);
             index.names.insert(spaced(&name), index.cards.len() as u16);
-            index.add(Kind::Name, &humanised(&name));
-            index.add(Kind::Sentence, &entry.purpose);
+            index.add(NAME, &humanised(&name));
+            index.add(SENTENCE, &entry.purpose);
             match row(&name) {
-                Some(row) => row
-                    .requests()
-                    .for_each(|text| index.add(Kind::Request, text)),
-                None => index.add(Kind::Heading, &headings(text)),
+                Some(row) => row.requests().for_each(|text| index.add(REQUEST, text)),
+                None => index.add(HEADING, &headings(text)),
             }
             index.cards.push(entry);
         }
@@ -169,8 +158,8 @@ impl Index {
         index
     }
 
-    /// Adds a text of the next card.
-    fn add(&mut self, kind: Kind, text: &str) {
+    /// Adds a text of the next card, whose words have this strength, less in a name of several.
+    fn add(&mut self, usual: f32, text: &str) {
         let language = Language::table();
         let (card, at) = (self.cards.len() as u16, self.texts.len() as u32);
         let mut said = words(text);
@@ -182,13 +171,14 @@ impl Index {
         let says_more = !stems.iter().all(|stem| language.verbs.contains(stem));
         for (word, stem) in said.iter().zip(&stems) {
             let is_verb = language.verbs.contains(stem);
-            let strength = match kind {
-                _ if is_verb && said.len() == 1 => ONLY_VERB,
-                Kind::Name if is_verb && says_more => NAME_VERB,
-                Kind::Name => NAME / (said.len() as f32).powf(0.8),
-                Kind::Sentence => SENTENCE,
-                Kind::Request => REQUEST,
-                Kind::Heading => HEADING,
+            let strength = if is_verb && said.len() == 1 {
+                ONLY_VERB
+            } else if usual != NAME {
+                usual
+            } else if is_verb && says_more {
+                NAME_VERB
+            } else {
+                NAME / (said.len() as f32).powf(0.8)
             };
             let own = self.term(word).map(|term| (term, 1.0));
             let concept = language.synonyms.get(stem);

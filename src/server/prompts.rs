@@ -41,9 +41,12 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     }))
 }
 
+fn argument(name: &str, description: &str, required: bool) -> Value {
+    json!({ "description": description, "name": name, "required": required })
+}
+
 /// A prompt in a list.
 fn define(snapshot: &Snapshot, entry: &Entry, revision: Revision) -> Value {
-    let argument = |name: &str, description: &str, required: bool| json!({ "description": description, "name": name, "required": required });
     let description = "The text that the pattern works on.";
     let mut arguments = vec![argument(INPUT, description, false)];
     for name in own_variables(entry) {
