@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::table;
@@ -103,8 +103,6 @@ struct Ledger {
     used: [usize; Resource::COUNT],
     /// By owner; one that holds nothing is forgotten once its rate is whole again.
     holders: HashMap<String, Arc<Holder>>,
-    /// How many threads wait for a place, or for all to be over.
-    waiting: usize,
     /// The highest use of memory since some was given back to the system.
     peak: usize,
 }
@@ -129,7 +127,6 @@ impl Accounts {
             ledger: Mutex::new(Ledger {
                 used: [0; Resource::COUNT],
                 holders: HashMap::new(),
-                waiting: 0,
                 peak: 0,
             }),
             changed: Condvar::new(),
@@ -157,7 +154,7 @@ impl Accounts {
             true => owner.to_string(),
             false => String::new(),
         };
-        let mut ledger = self.0.ledger();
+        let mut ledger = lock(&self.0.ledger);
         if let Some(holder) = ledger.holders.get(&owner) {
             return Account(holder.clone());
         }
@@ -185,7 +182,7 @@ impl Accounts {
 
     /// How much of a resource is held by all together.
     pub(crate) fn used(&self, what: Resource) -> usize {
-        self.0.ledger().used[what as usize]
+        lock(&self.0.ledger).used[what as usize]
     }
 
     /// How much of a resource there is.
@@ -209,36 +206,17 @@ impl Accounts {
             let open = ledger.used[Resource::Open as usize];
             open + ledger.used[Resource::Runs as usize] > 0
         };
-        let mut ledger = self.0.ledger();
-        ledger.waiting += 1;
-        let (mut ledger, is_idle) = wait_while(&self.0.changed, ledger, limit, busy);
-        ledger.waiting -= 1;
-        is_idle
-    }
-}
-
-impl Bank {
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        lock(&self.ledger)
+        wait_while(&self.0.changed, lock(&self.0.ledger), limit, busy).1
     }
 }
 
 impl Ledger {
-    /// Forgets accounts that hold nothing and whose rate is whole; without any, the one whose rate is used least.
+    /// Forgets accounts that hold nothing and whose rate is whole.
     fn forget_idle(&mut self, now: Instant) {
-        let used_until = |holder: &Arc<Holder>| *lock(&holder.rate);
-        let is_idle = |holder: &Arc<Holder>| Arc::strong_count(holder) == 1;
-        let before = self.holders.len();
         self.holders.retain(|_, holder| {
-            !is_idle(holder) || used_until(holder).is_some_and(|until| until > now)
+            let is_idle = Arc::strong_count(holder) == 1;
+            !is_idle || lock(&holder.rate).is_some_and(|until| until > now)
         });
-        if self.holders.len() == before {
-            let idle = self.holders.iter().filter(|(_, holder)| is_idle(holder));
-            let least = idle.min_by_key(|(_, holder)| used_until(holder));
-            if let Some(owner) = least.map(|(owner, _)| owner.clone()) {
-                self.holders.remove(&owner);
-            }
-        }
     }
 }
 
@@ -277,13 +255,8 @@ impl Account {
             }
             let bank = &self.0.bank;
             // Given back meanwhile: then this wait is one slice too long at most.
-            let mut ledger = bank.ledger();
-            ledger.waiting += 1;
-            let (mut ledger, _) = bank
-                .changed
-                .wait_timeout(ledger, SLICE)
-                .unwrap_or_else(PoisonError::into_inner);
-            ledger.waiting -= 1;
+            let waited = bank.changed.wait_timeout(lock(&bank.ledger), SLICE);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
     }
 
@@ -318,23 +291,16 @@ impl Account {
         Some(most).filter(|most| *most > 0)
     }
 
-    /// Does the caller's rate have room for so many more?
+    /// Does the caller's rate have room `now` for so many more runs or transcripts? `counts`: they are counted against it.
     ///
     /// # Errors
-    /// When it may be tried again; `None` if so many are never taken in a minute.
-    pub(crate) fn has_rate(&self, more: u32) -> Result<(), Option<Duration>> {
-        self.rate_at(more, Instant::now(), false)
-    }
-
-    /// Counts one run or transcript against the caller's rate.
-    ///
-    /// # Errors
-    /// See [`Account::has_rate`]; nothing was counted.
-    pub(crate) fn spend(&self) -> Result<(), Option<Duration>> {
-        self.rate_at(1, Instant::now(), true)
-    }
-
-    fn rate_at(&self, more: u32, now: Instant, counts: bool) -> Result<(), Option<Duration>> {
+    /// When it may be tried again; `None` if so many are never taken in a minute. Nothing was counted.
+    pub(crate) fn rate_at(
+        &self,
+        more: u32,
+        now: Instant,
+        counts: bool,
+    ) -> Result<(), Option<Duration>> {
         let per_minute = self.0.bank.bounds.per_minute;
         let Some(interval) = MINUTE.checked_div(per_minute) else {
             return Ok(());
@@ -367,7 +333,7 @@ impl Account {
     /// Takes `amount` for what holds `step` units at a time.
     fn charge(&self, what: Resource, amount: usize) -> Result<(), Full> {
         let bank = &self.0.bank;
-        let mut ledger = bank.ledger();
+        let mut ledger = lock(&bank.ledger);
         let mut held = lock(&self.0.held);
         let (own, used) = (held[what as usize], ledger.used[what as usize]);
         let free = bank.bounds.totals[what as usize].saturating_sub(used);
@@ -391,15 +357,12 @@ impl Account {
 
     fn give_back(&self, what: Resource, amount: usize) {
         let bank = &self.0.bank;
-        let mut ledger = bank.ledger();
+        let mut ledger = lock(&bank.ledger);
         lock(&self.0.held)[what as usize] -= amount;
         ledger.used[what as usize] -= amount;
         if what != Resource::Memory {
-            let is_awaited = ledger.waiting > 0;
             drop(ledger);
-            if is_awaited {
-                bank.changed.notify_all();
-            }
+            bank.changed.notify_all();
         } else if ledger.peak - ledger.used[what as usize] >= MUCH {
             ledger.peak = ledger.used[what as usize];
             drop(ledger);
@@ -411,7 +374,8 @@ impl Account {
 /// An amount taken from an account, given back on drop. Keep it beside what it stands for, and drop it afterwards.
 pub(crate) struct Guard {
     account: Account,
-    what: Resource,
+    /// Of what it is.
+    pub(crate) what: Resource,
     /// What the holder has.
     held: usize,
     /// What was taken for it: `held`, rounded up.
@@ -419,11 +383,6 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Of what it is.
-    pub(crate) fn what(&self) -> Resource {
-        self.what
-    }
-
     /// How much it is.
     pub(crate) fn held(&self) -> usize {
         self.held

@@ -12,14 +12,15 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::access::Pass;
 use crate::cli::ExitReason;
 use crate::config::{MAX_FABRIC_BODY, MAX_MESSAGE};
-use crate::protocol::{Revision, Session};
-use crate::server::{Audience, Server};
+use crate::protocol::{Answer, Inbound, Revision, Session};
+use crate::server::{Action, Server};
 use crate::signals;
 use crate::sync::lock;
 use crate::text::{for_terminal, hint, shown};
-use crate::tools::{self, Policy};
+use crate::tools::{self, Peer, Policy};
 
 /// The tool that takes piped input.
 const RUN: &str = "fabric_run_pattern";
@@ -221,9 +222,23 @@ fn called(
         json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string()
     };
     let level = ask("logging/setLevel", json!({"level": "info"}));
-    server.ask(&session, &level, screen.clone());
     let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}});
-    server.ask(&session, &ask("tools/call", params), screen.clone())
+    let pass = Arc::new(Pass::local());
+    let account = server.account(&pass.identity);
+    for request in [level, ask("tools/call", params)] {
+        let inbound = Inbound::read(request.as_bytes(), false);
+        match server.receive(&session, inbound, None, &account) {
+            Action::Call(call) => {
+                call.serve(server, server.caller(&pass, screen.clone()), |work| {
+                    work();
+                    Ok(())
+                });
+            }
+            Action::Answer(answer) => screen.answer(answer, true),
+            _ => {}
+        }
+    }
+    std::mem::take(&mut lock(&screen.state).answer)
 }
 
 /// Where a call's text and progress go.
@@ -250,6 +265,8 @@ struct CallState {
     silent_steps: u64,
     /// Why stdout cannot be written any more.
     lost: Option<io::Error>,
+    /// The last response.
+    answer: Value,
 }
 
 impl CallState {
@@ -356,8 +373,9 @@ fn tell(state: &mut CallState) {
     }
 }
 
-impl Audience for Screen {
-    fn hear(&self, message: &Value) {
+impl Peer for Screen {
+    fn notify(&self, message: &[u8]) {
+        let message: Value = serde_json::from_slice(message).unwrap_or_default();
         let (method, params) = (
             message["method"].as_str().unwrap_or_default(),
             &message["params"],
@@ -389,6 +407,10 @@ impl Audience for Screen {
             }
             _ => {}
         }
+    }
+
+    fn answer(&self, answer: Answer, _: bool) {
+        lock(&self.state).answer = serde_json::from_slice(&answer.body).unwrap_or_default();
     }
 
     fn idle(&self, silence: Duration) {

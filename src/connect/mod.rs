@@ -26,9 +26,9 @@ use crate::config::{Connect, MAX_MESSAGE};
 use crate::error::{Error, Kind};
 use crate::protocol::inbound::cancelled;
 use crate::protocol::jsonrpc::{
-    self, INTERNAL_ERROR, INVALID_REQUEST, Incoming, Message, RequestMessage, is_blank,
+    self, INTERNAL_ERROR, INVALID_REQUEST, Message, RequestMessage, is_blank,
 };
-use crate::protocol::{ID_IN_USE, Id, Inbound, Meta, NoId, Refusal};
+use crate::protocol::{ID_IN_USE, Id, Inbound, Meta, Refusal, mirrored};
 use crate::random;
 use crate::sync::{lock, wait_while};
 use crate::transport::stdio::{BUFFER, LineSize, STDIO_DRAIN, Writer, read_line, within};
@@ -189,8 +189,9 @@ impl Relay {
         let request = Arc::new(PendingRequest {
             ids: inbound.ids(),
             is_modern: inbound.modern,
-            is_subscription: matches!(&inbound.incoming, Ok(Incoming::One(Message::Request(request)))
-                if request.method == "subscriptions/listen"),
+            is_subscription: inbound
+                .request()
+                .is_some_and(|request| request.method == "subscriptions/listen"),
             agent: self.remote.agent(),
             is_over: AtomicBool::new(false),
         });
@@ -230,7 +231,7 @@ impl Relay {
     /// Passes on what has no answer, before the next line is read. Without a session it is dropped: what is stateless
     /// has nothing to be told.
     fn notify(&self, inbound: &Inbound<'_>, session: Option<&RemoteSession>, line: &[u8]) {
-        if let Ok(Incoming::One(Message::Notification { method, params })) = &inbound.incoming
+        if let [Ok(Message::Notification { method, params })] = &inbound.messages[..]
             && let Some(id) = cancelled(method, params.as_ref())
             && let Some(request) = find(&lock(&self.pending), &id)
             && request.ids.len() == 1
@@ -282,8 +283,14 @@ impl Relay {
         }
         let (mut message, mut is_answered) = (Vec::new(), false);
         while reply.next(&mut message)? {
-            match jsonrpc::read(&message) {
-                Ok(Incoming::One(Message::Response) | Incoming::Batch(_)) => {
+            let inbound = Inbound::read(&message, false);
+            match &inbound.messages[..] {
+                [Err(_)] if !inbound.is_batch => return Err(self.remote.not_mcp()),
+                [Ok(Message::Request(_) | Message::Notification { .. })] if !inbound.is_batch => {
+                    let wanted = || !request.is_over();
+                    self.writer.send_if(&[&message], &wanted);
+                }
+                _ => {
                     if let Some(id) = reply.session.take() {
                         let (session, relay) = (self.remote.enter(id, &message), self.clone());
                         if let Err(error) = start(move || relay.follow(&session)) {
@@ -295,11 +302,6 @@ impl Relay {
                         self.writer.send(&[&message]);
                     }
                 }
-                Ok(Incoming::One(_)) => {
-                    let wanted = || !request.is_over();
-                    self.writer.send_if(&[&message], &wanted);
-                }
-                Err(_) => return Err(self.remote.not_mcp()),
             }
         }
         // A batch of which all was cancelled has no answer. That of another request which was cancelled may look whole,
@@ -321,7 +323,7 @@ impl Relay {
                 .send(&session.stream, "GET", session.headers(), ());
             let followed = opened.and_then(|mut reply| {
                 let mut message = Vec::new();
-                while reply.next(&mut message)? && jsonrpc::read(&message).is_ok() {
+                while reply.next(&mut message)? && !Inbound::read(&message, false).is_invalid() {
                     self.writer.send(&[&message]);
                 }
                 Ok(())
@@ -357,12 +359,12 @@ impl Relay {
         let request_id = random::request_id();
         log::warn!("request {request_id}: {}", refusal.error);
         let refuse = |id| {
-            let answer = refusal.clone().answer(id, NoId::Null, false, &request_id);
-            self.writer.send(&answer.body.parts());
+            let answer = refusal.clone().answer(Some(id), false, &request_id);
+            self.writer.send(&[&answer.body]);
         };
         match ids {
-            [] => refuse(None),
-            ids => ids.iter().map(Some).for_each(refuse),
+            [] => refuse(&Id::Null),
+            ids => ids.iter().for_each(refuse),
         }
     }
 }
@@ -376,29 +378,21 @@ fn find(pending: &[Arc<PendingRequest>], id: &Id) -> Option<Arc<PendingRequest>>
 
 /// The headers that a request needs.
 fn headers(inbound: &Inbound<'_>, session: Option<&RemoteSession>) -> Headers {
-    match (&inbound.incoming, session) {
-        (Ok(Incoming::One(Message::Request(request))), _) if inbound.modern => mirrored(request),
+    match (inbound.request(), session) {
+        (Some(request), _) if inbound.modern => repeated(request),
         (_, Some(session)) if !inbound.initialize => session.headers(),
         _ => Headers::new(),
     }
 }
 
 /// The headers that repeat parts of a modern request.
-fn mirrored(request: &RequestMessage<'_>) -> Headers {
+fn repeated(request: &RequestMessage<'_>) -> Headers {
     let params = request.params.as_ref();
-    // Where a method has no such header, the server ignores it.
-    let member = match &*request.method {
-        "resources/read" => "uri",
-        method if method.starts_with("tasks/") => "taskId",
-        _ => "name",
-    };
+    let name = mirrored(&request.method).and_then(|member| params?.get(member)?.text());
     [
         (VERSION, Meta::read(params).ok().and_then(Meta::version)),
         ("Mcp-Method", Some(&*request.method)),
-        (
-            "Mcp-Name",
-            params.and_then(|params| params.get(member)?.text()),
-        ),
+        ("Mcp-Name", name),
     ]
     .into_iter()
     .filter_map(|(header, value)| Some((header, base64::to_header(value?).into_owned())))

@@ -17,6 +17,7 @@ macro_rules! table {
 
         impl $name {
             /// Every one, in this order.
+            #[allow(dead_code, reason = "not every table is listed")]
             pub(crate) const ALL: [$name; [$($name::$variant),+].len()] = [$($name::$variant),+];
 
             const fn row(self) -> $row {

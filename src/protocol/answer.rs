@@ -2,79 +2,28 @@
 //!
 //! In scope: `resultType`, serverInfo, cache hints, `_meta`, error `data`. Not in scope: the content of results.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::jsonrpc::{self, Id, NoId};
+use super::jsonrpc::{self, Id};
 use super::revision::{Feature, Revision};
 use crate::account::{Account, Full, Guard, Resource};
 use crate::config::STATIC_TTL;
 use crate::error::{Error, Kind};
 
-/// A message: one line without its newline. A stored result is shared, not copied.
-pub(crate) struct Payload {
-    written: Vec<u8>,
-    /// Follows `written`; then comes [`jsonrpc::END`].
-    stored: Option<Arc<[u8]>>,
-}
-
-impl Payload {
-    /// Its parts; some may be empty.
-    pub(crate) fn parts(&self) -> [&[u8]; 3] {
-        match &self.stored {
-            Some(stored) => [&self.written, stored, jsonrpc::END],
-            None => [&self.written, &[], &[]],
-        }
-    }
-
-    /// The bytes in one piece.
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
-        if self.stored.is_some() {
-            self.parts().concat()
-        } else {
-            self.written
-        }
-    }
-
-    /// Length in bytes.
-    pub(crate) fn len(&self) -> usize {
-        self.parts().iter().map(|part| part.len()).sum()
-    }
-}
-
 /// A JSON-RPC answer, with what a transport needs to know about it.
 pub(crate) struct Answer {
-    /// The message.
-    pub(crate) body: Payload,
-    /// The error code, which determines the HTTP status.
-    pub(crate) code: Option<i32>,
-    /// Whether the request was modern; also for the HTTP status.
-    pub(crate) modern: bool,
-    /// Whether the envelope (params and `_meta`) was refused and not the method; also for the HTTP status.
-    pub(crate) envelope: bool,
+    /// The message: one line without its newline.
+    pub(crate) body: Vec<u8>,
+    /// The HTTP status, where the answer is no stream.
+    pub(crate) status: u16,
     /// What `body` holds of memory, if it was charged.
     pub(crate) memory: Option<Guard>,
 }
 
 impl Answer {
-    /// A whole message.
-    pub(crate) fn new(body: Vec<u8>, code: Option<i32>, modern: bool) -> Answer {
-        let body = Payload {
-            written: body,
-            stored: None,
-        };
-        Answer {
-            body,
-            code,
-            modern,
-            envelope: false,
-            memory: None,
-        }
-    }
-
     /// Charges the body to `account`, as far as it was not before writing.
     ///
     /// # Errors
@@ -87,33 +36,6 @@ impl Answer {
         memory.grow(length.saturating_sub(memory.held()))
     }
 }
-
-/// How long a client may cache a result, and for whom: 2026-07-28, server/utilities/caching.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cache {
-    /// In milliseconds; 0: do not cache.
-    ttl_ms: u64,
-    scope: &'static str,
-}
-
-impl Cache {
-    /// For data that depends only on this program.
-    pub(crate) const STATIC: Cache = Cache {
-        ttl_ms: STATIC_TTL.as_millis() as u64,
-        scope: "public",
-    };
-
-    /// For data from Fabric.
-    pub(crate) fn private(ttl: Duration) -> Cache {
-        Cache {
-            ttl_ms: ttl.as_millis() as u64,
-            scope: "private",
-        }
-    }
-}
-
-/// What `_meta` of most results takes. Bytes.
-const USUAL_META: usize = 320;
 
 /// Writes one result, field by field, directly into the message.
 pub(crate) struct ResultWriter {
@@ -132,18 +54,18 @@ pub(crate) struct ResultWriter {
 impl ResultWriter {
     /// Begins the result that answers `id` in `revision`.
     pub(crate) fn new(id: &Id, revision: Revision) -> ResultWriter {
-        ResultWriter::within(jsonrpc::begin_result(id), revision)
+        let mut out = jsonrpc::begin_result(id);
+        out.push(b'{');
+        ResultWriter {
+            out,
+            ..ResultWriter::body(revision)
+        }
     }
 
     /// Begins only the result object, for results that are cached.
     pub(crate) fn body(revision: Revision) -> ResultWriter {
-        ResultWriter::within(Vec::new(), revision)
-    }
-
-    fn within(mut out: Vec<u8>, revision: Revision) -> ResultWriter {
-        out.push(b'{');
         ResultWriter {
-            out,
+            out: vec![b'{'],
             revision,
             kind: "complete",
             meta: Vec::new(),
@@ -186,17 +108,16 @@ impl ResultWriter {
 
     /// Adds a member of `_meta`.
     pub(crate) fn meta<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) {
-        // At once what most results take.
-        self.meta
-            .reserve(USUAL_META.saturating_sub(self.meta.len()));
         jsonrpc::write_json(jsonrpc::write_name(&mut self.meta, name), value);
     }
 
-    /// Appends the cache hints, in results and revisions that have them.
-    pub(crate) fn cache(&mut self, cache: Cache) -> &mut ResultWriter {
+    /// Appends how long a client may cache the result (0: not at all) and for whom, in revisions that have that: 2026-07-28,
+    /// server/utilities/caching. Without a time-to-live it depends only on this program.
+    pub(crate) fn cache(&mut self, ttl: Option<Duration>) -> &mut ResultWriter {
         if self.revision.knows(Feature::Stateless) {
-            self.field("ttlMs", &cache.ttl_ms)
-                .field("cacheScope", cache.scope);
+            let scope = ttl.map_or("public", |_| "private");
+            let ttl_ms = ttl.unwrap_or(STATIC_TTL).as_millis() as u64;
+            self.field("ttlMs", &ttl_ms).field("cacheScope", scope);
         }
         self
     }
@@ -204,7 +125,7 @@ impl ResultWriter {
     /// Ends the object with `_meta`, unless it is empty.
     pub(crate) fn end_body(mut self) -> Vec<u8> {
         if self.revision.knows(Feature::Stateless) {
-            let info = ServerInfo::of(self.revision);
+            let info = server_info(self.revision);
             self.meta("io.modelcontextprotocol/serverInfo", &info);
         }
         let meta = std::mem::take(&mut self.meta);
@@ -220,46 +141,39 @@ impl ResultWriter {
 
     /// Ends the whole message.
     pub(crate) fn end(mut self) -> Answer {
-        let modern = !self.revision.is_legacy();
         let memory = self.memory.take();
         let mut body = self.end_body();
         body.extend_from_slice(jsonrpc::END);
         Answer {
+            body,
+            status: 200,
             memory,
-            ..Answer::new(body, None, modern)
         }
     }
 }
 
 /// Answers `id` with a cached result of [`ResultWriter::body`].
-pub(crate) fn stored(id: &Id, revision: Revision, result: Arc<[u8]>) -> Answer {
-    let mut answer = Answer::new(jsonrpc::begin_result(id), None, !revision.is_legacy());
-    answer.body.stored = Some(result);
-    answer
-}
-
-/// `serverInfo`.
-#[derive(Serialize)]
-pub(crate) struct ServerInfo {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<&'static str>,
-    name: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    title: Option<&'static str>,
-    version: &'static str,
-}
-
-impl ServerInfo {
-    /// The fields that `revision` has.
-    pub(crate) fn of(revision: Revision) -> ServerInfo {
-        let known = |feature, text| revision.knows(feature).then_some(text);
-        ServerInfo {
-            description: known(Feature::ServerDescription, env!("CARGO_PKG_DESCRIPTION")),
-            name: env!("CARGO_PKG_NAME"),
-            title: known(Feature::Title, "Fabric"),
-            version: env!("CARGO_PKG_VERSION"),
-        }
+pub(crate) fn stored(id: &Id, result: &[u8]) -> Answer {
+    Answer {
+        body: [&jsonrpc::begin_result(id), result, jsonrpc::END].concat(),
+        status: 200,
+        memory: None,
     }
+}
+
+/// `serverInfo`, with the fields that `revision` has.
+pub(crate) fn server_info(revision: Revision) -> Value {
+    let mut info = json!({
+        "name": env!("CARGO_PKG_NAME"),
+        "version": env!("CARGO_PKG_VERSION"),
+    });
+    if revision.knows(Feature::Title) {
+        info["title"] = "Fabric".into();
+    }
+    if revision.knows(Feature::ServerDescription) {
+        info["description"] = env!("CARGO_PKG_DESCRIPTION").into();
+    }
+    info
 }
 
 /// A protocol-level failure: a JSON-RPC error.
@@ -271,7 +185,7 @@ pub(crate) struct Refusal {
     pub(crate) error: Error,
     /// Members that MCP requires in `data`, in addition to the error object.
     pub(crate) data: Map<String, Value>,
-    /// See [`Answer::envelope`].
+    /// Whether the envelope (params and `_meta`) was refused and not the method.
     envelope: bool,
 }
 
@@ -297,11 +211,9 @@ impl Refusal {
     }
 
     /// The same, as a refusal of the envelope.
-    pub(crate) fn of_envelope(self) -> Refusal {
-        Refusal {
-            envelope: true,
-            ..self
-        }
+    pub(crate) fn of_envelope(mut self) -> Refusal {
+        self.envelope = true;
+        self
     }
 
     /// Adds a member to `data`.
@@ -310,22 +222,25 @@ impl Refusal {
         self
     }
 
-    /// The answer to `id`, or to an unreadable id. `modern`: whether the request is.
-    pub(crate) fn answer(
-        self,
-        id: Option<&Id>,
-        no_id: NoId,
-        modern: bool,
-        request_id: &str,
-    ) -> Answer {
+    /// The answer to `id`, if it was readable. `modern`: whether the request is.
+    pub(crate) fn answer(self, id: Option<&Id>, modern: bool, request_id: &str) -> Answer {
         let mut data = self.data;
         for (key, value) in error_object(&self.error, request_id) {
             data.entry(key).or_insert(value);
         }
-        let body = jsonrpc::error(id, no_id, self.code, &self.error.detail, &data);
+        let body = jsonrpc::error(id, self.code, &self.error.detail, &data);
+        let status = match self.code {
+            // To legacy clients 404 says that the session is lost, and nothing else does.
+            _ if !modern => 200,
+            jsonrpc::PARSE_ERROR | jsonrpc::INVALID_REQUEST | -32022..=-32020 => 400,
+            jsonrpc::METHOD_NOT_FOUND => 404,
+            _ if self.envelope => 400,
+            _ => 200,
+        };
         Answer {
-            envelope: self.envelope,
-            ..Answer::new(body, Some(self.code), modern)
+            body,
+            status,
+            memory: None,
         }
     }
 }

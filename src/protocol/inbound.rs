@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::jsonrpc::{self, Id, Incoming, Invalid, Message, RequestMessage};
+use super::jsonrpc::{self, Id, Invalid, Message, RequestMessage};
 use super::meta::Meta;
 use super::node::Node;
 
@@ -12,8 +12,10 @@ pub(crate) const ID_IN_USE: &str =
 
 /// A decoded line or body, and its era.
 pub(crate) struct Inbound<'a> {
-    /// The decoded messages; `Err` if there is no valid one.
-    pub(crate) incoming: Result<Incoming<'a>, Invalid>,
+    /// One message, or those of an array, in order; never empty.
+    pub(crate) messages: Vec<Result<Message<'a>, Invalid>>,
+    /// Is it an array?
+    pub(crate) is_batch: bool,
     /// Is it of the stateless era?
     pub(crate) modern: bool,
     /// Does it open a legacy session?
@@ -23,77 +25,65 @@ pub(crate) struct Inbound<'a> {
 impl<'a> Inbound<'a> {
     /// Decodes one line or body. `modern_header`: over HTTP, `MCP-Protocol-Version` is 2026-07-28 or later.
     pub(crate) fn read(bytes: &'a [u8], modern_header: bool) -> Inbound<'a> {
-        let incoming = jsonrpc::read(bytes);
-        let (modern, initialize) = match &incoming {
-            Ok(Incoming::One(Message::Request(request))) => {
-                let modern = is_modern(request, modern_header);
-                (modern, !modern && request.method == "initialize")
-            }
-            _ => (modern_header, false),
+        let (messages, is_batch) = jsonrpc::read(bytes);
+        let mut inbound = Inbound {
+            messages,
+            is_batch,
+            modern: modern_header,
+            initialize: false,
         };
-        Inbound {
-            incoming,
-            modern,
-            initialize,
+        if let Some(request) = inbound.request() {
+            let modern = is_modern(request, modern_header);
+            inbound.initialize = !modern && request.method == "initialize";
+            inbound.modern = modern;
         }
+        inbound
     }
 
     /// Refuses every request whose id is in use on its connection or earlier in its batch. For transports whose
     /// requests share ids: not for modern HTTP.
     pub(crate) fn refuse_ids(&mut self, in_use: impl Fn(&Id) -> bool) {
-        let refusal = |id: &Id| Invalid {
-            id: Some(id.clone()),
-            code: jsonrpc::INVALID_REQUEST,
-            reason: ID_IN_USE,
-        };
-        match &mut self.incoming {
-            Ok(Incoming::One(Message::Request(RequestMessage { id, .. }))) if in_use(id) => {
-                self.incoming = Err(refusal(id))
+        let mut seen = HashSet::new();
+        for message in &mut self.messages {
+            if let Ok(Message::Request(RequestMessage { id, .. })) = message
+                && (in_use(id) || !seen.insert(id.clone()))
+            {
+                *message = Err(Invalid {
+                    id: Some(id.clone()),
+                    code: jsonrpc::INVALID_REQUEST,
+                    reason: ID_IN_USE,
+                });
             }
-            Ok(Incoming::Batch(items)) => {
-                let mut seen = HashSet::new();
-                for item in items {
-                    if let Ok(Message::Request(RequestMessage { id, .. })) = item
-                        && (in_use(id) || !seen.insert(id.clone()))
-                    {
-                        *item = Err(refusal(id));
-                    }
-                }
-            }
-            _ => {}
         }
     }
 
-    /// The id of a single request.
-    pub(crate) fn id(&self) -> Option<&Id> {
-        match &self.incoming {
-            Ok(Incoming::One(Message::Request(request))) => Some(&request.id),
+    /// A single request.
+    pub(crate) fn request(&self) -> Option<&RequestMessage<'a>> {
+        match &self.messages[..] {
+            [Ok(Message::Request(request))] if !self.is_batch => Some(request),
             _ => None,
         }
+    }
+
+    /// Is it no valid message?
+    pub(crate) fn is_invalid(&self) -> bool {
+        !self.is_batch && self.messages.iter().any(Result::is_err)
     }
 
     /// The ids of all its requests that are readable.
     pub(crate) fn ids(&self) -> Vec<Id> {
-        let id = |message: &Message<'_>| match message {
-            Message::Request(request) => Some(request.id.clone()),
-            _ => None,
-        };
-        match &self.incoming {
-            Ok(Incoming::One(message)) => id(message).into_iter().collect(),
-            Ok(Incoming::Batch(items)) => items.iter().flatten().filter_map(id).collect(),
-            Err(invalid) => invalid.id.iter().cloned().collect(),
-        }
+        let ids = self.messages.iter().filter_map(|message| match message {
+            Ok(Message::Request(request)) => Some(&request.id),
+            Ok(_) => None,
+            Err(invalid) => invalid.id.as_ref(),
+        });
+        ids.cloned().collect()
     }
 
     /// Does it need an answer?
     pub(crate) fn is_request(&self) -> bool {
-        match &self.incoming {
-            Ok(Incoming::One(message)) => matches!(message, Message::Request(_)),
-            Ok(Incoming::Batch(items)) => !items
-                .iter()
-                .all(|m| matches!(m, Ok(Message::Notification { .. } | Message::Response))),
-            Err(_) => true,
-        }
+        let needs_answer = |message| matches!(message, &Ok(Message::Request(_)) | &Err(_));
+        self.messages.iter().any(needs_answer)
     }
 }
 

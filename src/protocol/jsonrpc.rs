@@ -36,6 +36,8 @@ pub(crate) enum Id {
     Number(Number),
     /// A string of at most [`MAX_ID`] bytes as JSON, quotes aside.
     Text(Box<str>),
+    /// `null`, never read: answers what has no readable id, where JSON-RPC 2.0 wants it and MCP allows it.
+    Null,
 }
 
 impl Id {
@@ -108,15 +110,6 @@ pub(crate) struct Invalid {
     pub(crate) reason: &'static str,
 }
 
-/// The content of one line or body.
-#[derive(Debug)]
-pub(crate) enum Incoming<'a> {
-    /// One message.
-    One(Message<'a>),
-    /// An array of messages, in order; never empty.
-    Batch(Vec<Result<Message<'a>, Invalid>>),
-}
-
 /// JSON's white space; Unicode has more.
 const WHITE_SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 
@@ -127,37 +120,38 @@ pub(crate) fn is_blank(line: &[u8]) -> bool {
         .all(|byte| WHITE_SPACE.contains(&char::from(*byte)))
 }
 
-/// Reads one line or body. A byte order mark and white space around the JSON are ignored.
-///
-/// # Errors
-/// [`PARSE_ERROR`] for invalid UTF-8 or JSON; [`INVALID_REQUEST`] for JSON that is not a message, an empty array, or an
-/// array of more than [`MAX_BATCH`] messages.
-pub(crate) fn read(bytes: &[u8]) -> Result<Incoming<'_>, Invalid> {
+/// Reads one line or body: its message, or those of an array, in order and never none; and whether it is an array. A byte
+/// order mark and white space around the JSON are ignored. The only message is a [`PARSE_ERROR`] for invalid UTF-8 or JSON,
+/// and an [`INVALID_REQUEST`] for JSON that is not a message, an empty array, or an array of more than [`MAX_BATCH`]
+/// messages.
+pub(super) fn read(bytes: &[u8]) -> (Vec<Result<Message<'_>, Invalid>>, bool) {
+    let one = |message| (vec![message], false);
+    let refused = |code, reason| one(Err(invalid(code, reason)));
     let Ok(text) = std::str::from_utf8(bytes) else {
-        return Err(parse_error("The message is not UTF-8."));
+        return refused(PARSE_ERROR, "The message is not UTF-8.");
     };
     let text = text
         .strip_prefix('\u{feff}')
         .unwrap_or(text)
         .trim_matches(WHITE_SPACE);
     let mut json = serde_json::Deserializer::from_str(text);
-    let incoming = if text.starts_with('[') {
+    let read = if text.starts_with('[') {
         json.deserialize_seq(BatchReader)
-            .map(|items| match items.len() {
-                0 => Err(invalid("An empty batch is not a request.")),
-                1..=MAX_BATCH => Ok(Incoming::Batch(items)),
-                _ => Err(invalid(
+            .map(|messages| match messages.len() {
+                0 => refused(INVALID_REQUEST, "An empty batch is not a request."),
+                1..=MAX_BATCH => (messages, true),
+                _ => refused(
+                    INVALID_REQUEST,
                     "The batch holds too many messages: send at most 1000 at once.",
-                )),
+                ),
             })
     } else {
         MessageReader(&mut MAX_LINE_VALUES.clone())
             .deserialize(&mut json)
-            .map(|message| message.map(Incoming::One))
+            .map(one)
     };
-    incoming
-        .and_then(|incoming| json.end().map(|()| incoming))
-        .unwrap_or_else(|_| Err(unreadable(text)))
+    read.and_then(|read| json.end().map(|()| read))
+        .unwrap_or_else(|_| one(Err(unreadable(text))))
 }
 
 /// Reads the messages of an array, at most [`MAX_BATCH`] + 1; further ones are skipped.
@@ -196,7 +190,7 @@ impl<'de> DeserializeSeed<'de> for MessageReader<'_> {
 /// What a value is as a message; `fault` is what is wrong with its params.
 fn message<'a>(node: Node<'a>, fault: Option<&'static str>) -> Result<Message<'a>, Invalid> {
     let Node::Object(members) = node else {
-        return Err(invalid("A message is a JSON object."));
+        return Err(invalid(INVALID_REQUEST, "A message is a JSON object."));
     };
     let is_doubled = has_doubles(&members);
     let (mut version, mut id, mut method, mut params) = (None, None, None, None);
@@ -217,7 +211,7 @@ fn message<'a>(node: Node<'a>, fault: Option<&'static str>) -> Result<Message<'a
     let refuse = |reason| {
         Err(Invalid {
             id: id.clone().flatten().filter(|_| ids == 1),
-            ..invalid(reason)
+            ..invalid(INVALID_REQUEST, reason)
         })
     };
     if is_doubled {
@@ -244,17 +238,10 @@ fn message<'a>(node: Node<'a>, fault: Option<&'static str>) -> Result<Message<'a
     }
 }
 
-fn parse_error(reason: &'static str) -> Invalid {
-    Invalid {
-        code: PARSE_ERROR,
-        ..invalid(reason)
-    }
-}
-
-fn invalid(reason: &'static str) -> Invalid {
+fn invalid(code: i32, reason: &'static str) -> Invalid {
     Invalid {
         id: None,
-        code: INVALID_REQUEST,
+        code,
         reason,
     }
 }
@@ -262,7 +249,7 @@ fn invalid(reason: &'static str) -> Invalid {
 /// Distinguishes what is not JSON from JSON that is not read: its id is kept.
 fn unreadable(text: &str) -> Invalid {
     match serde_json::from_str::<IgnoredAny>(text) {
-        Err(_) => parse_error("The message is not JSON."),
+        Err(_) => invalid(PARSE_ERROR, "The message is not JSON."),
         Ok(_) => Invalid {
             id: Id::sought(text.as_bytes()),
             code: INVALID_REQUEST,
@@ -285,56 +272,35 @@ pub(crate) fn begin_result(id: &Id) -> Vec<u8> {
 }
 
 /// The answers of a batch as one array, in parts to avoid a large copy.
-pub(crate) fn array<'a, A: IntoIterator<Item = &'a [u8]>>(
-    answers: impl Iterator<Item = A>,
-) -> Vec<&'a [u8]> {
+pub(crate) fn array<'a>(answers: impl Iterator<Item = &'a [u8]>) -> Vec<&'a [u8]> {
     let mut parts: Vec<&[u8]> = Vec::new();
     for answer in answers {
         parts.push(if parts.is_empty() { b"[" } else { b"," });
-        parts.extend(answer);
+        parts.push(answer);
     }
     parts.push(b"]");
     parts
 }
 
-/// How an unreadable id is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoId {
-    /// No `id` member: newer revisions of MCP.
-    Absent,
-    /// `"id": null`: JSON-RPC 2.0.
-    Null,
-}
-
 /// Writes an error answer. `data` is any JSON value.
-pub(crate) fn error(
-    id: Option<&Id>,
-    no_id: NoId,
-    code: i32,
-    message: &str,
-    data: &impl Serialize,
-) -> Vec<u8> {
-    let mut out = br#"{"jsonrpc":"2.0","#.to_vec();
-    if id.is_some() || no_id == NoId::Null {
-        out.extend_from_slice(br#""id":"#);
-        write_json(&mut out, &id);
-        out.push(b',');
+pub(crate) fn error(id: Option<&Id>, code: i32, message: &str, data: &impl Serialize) -> Vec<u8> {
+    let mut out = br#"{"jsonrpc":"2.0""#.to_vec();
+    if let Some(id) = id {
+        write_json(write_name(&mut out, "id"), id);
     }
-    out.extend_from_slice(format!(r#""error":{{"code":{code},"message":"#).as_bytes());
-    write_json(&mut out, message);
-    out.extend_from_slice(b",\"data\":");
-    write_json(&mut out, data);
+    write_name(&mut out, "error").push(b'{');
+    write_json(write_name(&mut out, "code"), &code);
+    write_json(write_name(&mut out, "message"), message);
+    write_json(write_name(&mut out, "data"), data);
     out.extend_from_slice(b"}}");
     out
 }
 
-/// Writes a notification; `method` must not need escaping.
+/// Writes a notification.
 pub(crate) fn notification(method: &str, params: &impl Serialize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(256);
-    out.extend_from_slice(br#"{"jsonrpc":"2.0","method":""#);
-    out.extend_from_slice(method.as_bytes());
-    out.extend_from_slice(br#"","params":"#);
-    write_json(&mut out, params);
+    let mut out = br#"{"jsonrpc":"2.0""#.to_vec();
+    write_json(write_name(&mut out, "method"), method);
+    write_json(write_name(&mut out, "params"), params);
     out.push(b'}');
     out
 }
@@ -420,8 +386,8 @@ mod tests {
     fn doubled_members_and_too_many_values_are_found_while_reading() {
         let request = |params: &str| {
             let message = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#);
-            match read(message.as_bytes()) {
-                Ok(Incoming::One(Message::Request(request))) => request.fault,
+            match &read(message.as_bytes()).0[..] {
+                [Ok(Message::Request(request))] => request.fault,
                 other => panic!("{other:?}"),
             }
         };
@@ -440,10 +406,8 @@ mod tests {
             values(9_000)
         );
         let batch = format!("[{}]", vec![item; 6].join(","));
-        let Ok(Incoming::Batch(items)) = read(batch.as_bytes()) else {
-            panic!()
-        };
-        let faults = items.iter().map(|item| match item {
+        let batch = read(batch.as_bytes());
+        let faults = batch.0.iter().map(|item| match item {
             Ok(Message::Request(request)) => request.fault.is_some(),
             _ => panic!(),
         });
@@ -455,7 +419,7 @@ mod tests {
     fn ids_have_at_most_a_kibibyte_however_they_are_spelled() {
         let is_read = |id: &str| {
             let message = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
-            read(message.as_bytes()).is_ok()
+            read(message.as_bytes()).0[0].is_ok()
         };
         let id = |text: String| is_read(&format!("\"{text}\""));
         for one in ["x", "\\u0078", "\\/"] {
@@ -484,15 +448,15 @@ mod tests {
         assert_eq!(out, br#"{"jsonrpc":"2.0","id":"a","result":{}}"#);
         let data = serde_json::json!({"x": 1});
         assert_eq!(
-            error(Some(&id), NoId::Null, METHOD_NOT_FOUND, "no", &data),
+            error(Some(&id), METHOD_NOT_FOUND, "no", &data),
             br#"{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"message":"no","data":{"x":1}}}"#
         );
         assert_eq!(
-            error(None, NoId::Null, PARSE_ERROR, "no", &data),
+            error(Some(&Id::Null), PARSE_ERROR, "no", &data),
             br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no","data":{"x":1}}}"#
         );
         assert_eq!(
-            error(None, NoId::Absent, PARSE_ERROR, "no", &data),
+            error(None, PARSE_ERROR, "no", &data),
             br#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"no","data":{"x":1}}}"#
         );
         let found = notification("n", &data);

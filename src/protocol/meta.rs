@@ -46,18 +46,6 @@ pub(crate) struct RequestContext {
     pub(crate) tasks: bool,
 }
 
-impl RequestContext {
-    /// A legacy request without progress token.
-    pub(crate) fn of(revision: Revision) -> RequestContext {
-        RequestContext {
-            revision,
-            level: None,
-            progress_token: None,
-            tasks: false,
-        }
-    }
-}
-
 /// A request's `_meta`. A member that is `null` is of a wrong type, except for the progress token, where it means none.
 #[derive(Clone, Copy)]
 pub(crate) struct Meta<'m>(Option<&'m Node<'m>>);
@@ -110,12 +98,11 @@ impl<'m> Meta<'m> {
         token.map(read).transpose()
     }
 
-    /// The context of a modern request, after all checks of its envelope. `mirror`: the HTTP headers, and the name of
-    /// the member that `Mcp-Name` repeats.
+    /// The context of a modern request, after all checks of its envelope. `mirror`: the HTTP headers.
     pub(crate) fn modern(
         self,
         request: &RequestMessage<'_>,
-        mirror: Option<(&Mirror<'_>, Option<&str>)>,
+        mirror: Option<&Mirror<'_>>,
     ) -> Result<RequestContext, Refusal> {
         let missing = |name: &str, what: &str| {
             Refusal::params(format!(
@@ -136,8 +123,8 @@ impl<'m> Meta<'m> {
         };
         let level = self.get(LEVEL).map(level).transpose()?;
         let progress_token = self.progress_token()?;
-        if let Some((mirror, mirrored)) = mirror {
-            mirror.check(version, request, mirrored)?;
+        if let Some(mirror) = mirror {
+            mirror.check(version, request)?;
         }
         match Revision::named(version) {
             Some(revision) if !revision.is_legacy() => Ok(RequestContext {
@@ -159,8 +146,10 @@ impl<'m> Meta<'m> {
     /// -32602 for an invalid progress token.
     pub(crate) fn legacy(self, revision: Revision) -> Result<RequestContext, Refusal> {
         Ok(RequestContext {
+            revision,
+            level: None,
             progress_token: self.progress_token()?,
-            ..RequestContext::of(revision)
+            tasks: false,
         })
     }
 }
@@ -194,38 +183,40 @@ fn unsupported(version: &str, legacy: bool) -> Refusal {
 }
 
 impl Mirror<'_> {
-    /// Compares the headers with the body: 2026-07-28, basic/transports/streamable-http. `member` of the params is what
-    /// `Mcp-Name` repeats.
-    fn check(
-        &self,
-        version: &str,
-        request: &RequestMessage<'_>,
-        member: Option<&str>,
-    ) -> Result<(), Refusal> {
-        let version = Some(version);
-        same(
-            "MCP-Protocol-Version",
-            "protocol version",
-            self.version.as_deref(),
-            version,
-        )?;
+    /// Compares the headers with the body: 2026-07-28, basic/transports/streamable-http.
+    fn check(&self, version: &str, request: &RequestMessage<'_>) -> Result<(), Refusal> {
+        let (header, of_body) = ("MCP-Protocol-Version", "protocol version");
+        same(header, of_body, self.version.as_deref(), Some(version))?;
         let method = Some(&*request.method);
         same("Mcp-Method", "method", self.method.as_deref(), method)?;
-        let Some(member) = member else {
+        let Some(member) = mirrored(&request.method) else {
             return Ok(());
         };
-        let name = match &self.name {
-            Some(Err(why)) => {
-                let detail = format!("The header Mcp-Name is not readable: {why}.");
-                return Err(Refusal::new(HEADER_MISMATCH, detail));
-            }
-            Some(Ok(name)) => Some(&**name),
-            None => None,
+        let unreadable = |why| {
+            let detail = format!("The header Mcp-Name is not readable: {why}.");
+            Refusal::new(HEADER_MISMATCH, detail)
         };
+        let name = self.name.as_ref();
+        let name = name.map(|name| name.as_deref().map_err(unreadable));
         // If the body has no name either, the method reports that better.
         let params = request.params.as_ref();
         let value = params.and_then(|params| params.get(member)?.text());
-        same("Mcp-Name", &format!("params.{member}"), name, value)
+        same(
+            "Mcp-Name",
+            &format!("params.{member}"),
+            name.transpose()?,
+            value,
+        )
+    }
+}
+
+/// The member of a method's params that `Mcp-Name` repeats, if any.
+pub(crate) fn mirrored(method: &str) -> Option<&'static str> {
+    match method {
+        "tools/call" | "prompts/get" => Some("name"),
+        "resources/read" => Some("uri"),
+        "tasks/get" | "tasks/cancel" | "tasks/update" => Some("taskId"),
+        _ => None,
     }
 }
 

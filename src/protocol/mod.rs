@@ -15,10 +15,10 @@ pub(crate) mod pages;
 mod revision;
 mod session;
 
-pub(crate) use answer::{Answer, Cache, Refusal, ResultWriter, ServerInfo, error_object, stored};
+pub(crate) use answer::{Answer, Refusal, ResultWriter, error_object, server_info, stored};
 pub(crate) use inbound::{ID_IN_USE, Inbound};
-pub(crate) use jsonrpc::{Id, NoId};
-pub(crate) use meta::{Meta, Mirror, RequestContext, TASKS, without_handshake};
+pub(crate) use jsonrpc::Id;
+pub(crate) use meta::{Meta, Mirror, RequestContext, TASKS, mirrored, without_handshake};
 pub(crate) use node::{Node, Params, VALUE};
 pub(crate) use revision::{Feature, Revision};
 pub(crate) use session::{Level, Session};

@@ -6,6 +6,7 @@
 //! a message is (`jsonrpc`).
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::Deserialize;
@@ -18,6 +19,9 @@ use super::answer::Refusal;
 
 /// The memory of one value beside its text, in bytes.
 pub(crate) const VALUE: usize = 64;
+
+/// Values beyond the limit were left out.
+const TOO_MANY: &str = "params hold more than 10000 values, the limit.";
 
 /// Any JSON value.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,14 +93,10 @@ impl<'p> Params<'p> {
         Params { node, usage }
     }
 
-    /// A member, also if it is `null`.
-    pub(crate) fn node(&self, name: &str) -> Option<&'p Node<'p>> {
-        self.node?.get(name)
-    }
-
     /// A member; `null` counts as missing.
     pub(crate) fn get(&self, name: &str) -> Option<&'p Node<'p>> {
-        self.node(name)
+        self.node?
+            .get(name)
             .filter(|member| !matches!(member, Node::Null))
     }
 
@@ -147,8 +147,7 @@ pub(super) fn read<'de, D: Deserializer<'de>>(
     let own = MAX_VALUES.min(*left);
     let mut limits = ValueLimits {
         left: own,
-        too_many: false,
-        doubled: false,
+        fault: None,
     };
     let reader = Reader {
         limits: &mut limits,
@@ -156,26 +155,14 @@ pub(super) fn read<'de, D: Deserializer<'de>>(
     };
     let node = reader.deserialize(from)?;
     *left -= own - limits.left;
-    let fault = match limits {
-        ValueLimits { too_many: true, .. } => {
-            Some("params hold more than 10000 values, the limit.")
-        }
-        ValueLimits { doubled: true, .. } => {
-            Some("params hold an object with the same field twice.")
-        }
-        _ => None,
-    };
-    Ok((node, fault))
+    Ok((node, limits.fault))
 }
 
 /// What may still be read of a message, and what was wrong with it.
 struct ValueLimits {
     /// How many more values are kept.
     left: usize,
-    /// There were more; they are left out.
-    too_many: bool,
-    /// An object within the message has a member twice.
-    doubled: bool,
+    fault: Option<&'static str>,
 }
 
 /// Reads one value; `depth` objects and arrays are around it.
@@ -200,7 +187,7 @@ impl<'de> DeserializeSeed<'de> for Reader<'_> {
         // The members of the message itself are kept in any case: its id is needed for the error.
         if self.depth > 1 {
             if self.limits.left == 0 {
-                self.limits.too_many = true;
+                self.limits.fault = Some(TOO_MANY);
                 return IgnoredAny::deserialize(from).map(|_| Node::Null);
             }
             self.limits.left -= 1;
@@ -248,7 +235,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         let mut items = Vec::new();
         while let Some(item) = seq.next_element_seed(self.within())? {
             // What is left out must not take room.
-            if !self.limits.too_many {
+            if self.limits.fault != Some(TOO_MANY) {
                 items.push(item);
             }
         }
@@ -259,28 +246,22 @@ impl<'de> Visitor<'de> for Reader<'_> {
         let mut members = Vec::new();
         while let Some(MemberName(name)) = map.next_key()? {
             let member = map.next_value_seed(self.within())?;
-            if !self.limits.too_many || self.depth == 0 {
+            if self.limits.fault != Some(TOO_MANY) || self.depth == 0 {
                 members.push((name, member));
             }
         }
         if self.depth > 0 && has_doubles(&members) {
-            self.limits.doubled = true;
+            let doubled = "params hold an object with the same field twice.";
+            self.limits.fault.get_or_insert(doubled);
         }
         Ok(Node::Object(members))
     }
 }
 
-/// Has an object a member twice? Few are compared with each other, which needs no memory; more are sorted.
+/// Has an object a member twice?
 pub(super) fn has_doubles(members: &[(Cow<'_, str>, Node<'_>)]) -> bool {
-    if members.len() <= 16 {
-        return members
-            .iter()
-            .enumerate()
-            .any(|(at, (name, _))| members[..at].iter().any(|(before, _)| before == name));
-    }
-    let mut names: Vec<&str> = members.iter().map(|(name, _)| name.as_ref()).collect();
-    names.sort_unstable();
-    names.windows(2).any(|pair| pair[0] == pair[1])
+    let mut seen = HashSet::with_capacity(members.len());
+    !members.iter().all(|(name, _)| seen.insert(name))
 }
 
 /// A member's name, borrowed if it has no escapes.

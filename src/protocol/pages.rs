@@ -47,7 +47,8 @@ impl Cursor {
         Ok((begin..end, (end < total).then(|| write(end / PAGE_SIZE))))
     }
 
-    /// Writes this page of `all` as the field `name`, and `nextCursor` if there is another page.
+    /// Writes this page of `total` entries, which `entry` makes, as the field `name`, and `nextCursor` if there is another
+    /// page.
     ///
     /// # Errors
     /// See [`Cursor::page`].
@@ -55,10 +56,11 @@ impl Cursor {
         self,
         result: &mut ResultWriter,
         name: &str,
-        all: impl ExactSizeIterator<Item = E>,
+        total: usize,
+        entry: impl Fn(usize) -> E,
     ) -> Result<(), Refusal> {
-        let (range, next) = self.page(all.len())?;
-        let page: Vec<E> = all.skip(range.start).take(range.len()).collect();
+        let (range, next) = self.page(total)?;
+        let page: Vec<E> = range.map(entry).collect();
         result.field(name, &page);
         if let Some(next) = next {
             result.field("nextCursor", &next);

@@ -22,42 +22,27 @@ table! {
     }
 }
 
-/// A feature that not every revision has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Feature {
-    /// Hints such as `readOnlyHint` on a tool.
-    ToolAnnotations,
-    /// `message` in a progress notification.
-    ProgressMessage,
-    /// `title` beside `name`.
-    Title,
-    /// `outputSchema` on a tool and `structuredContent` in its result.
-    StructuredContent,
-    /// `_meta` on the items of a list.
-    ItemMeta,
-    /// `description` and `websiteUrl` in serverInfo.
-    ServerDescription,
-    /// A wrong tool argument is a result with `isError`, not a protocol error.
-    ArgumentErrorsAsResults,
-    /// An error without a readable id has no `id` member; before, it was `null`.
-    AbsentId,
-    /// No handshake, no session: `resultType`, serverInfo in each result, cache hints, `subscriptions/listen`.
-    Stateless,
-}
-
-impl Feature {
-    /// The revision that introduced it; later ones have it too.
-    fn since(self) -> Revision {
-        match self {
-            Feature::ToolAnnotations | Feature::ProgressMessage => Revision::R2025_03_26,
-            Feature::Title | Feature::StructuredContent | Feature::ItemMeta => {
-                Revision::R2025_06_18
-            }
-            Feature::ServerDescription | Feature::ArgumentErrorsAsResults | Feature::AbsentId => {
-                Revision::R2025_11_25
-            }
-            Feature::Stateless => Revision::R2026_07_28,
-        }
+table! {
+    /// A feature that not every revision has, with the revision that introduced it; later ones have it too.
+    Feature: Revision {
+        /// Hints such as `readOnlyHint` on a tool.
+        ToolAnnotations = Revision::R2025_03_26;
+        /// `message` in a progress notification.
+        ProgressMessage = Revision::R2025_03_26;
+        /// `title` beside `name`.
+        Title = Revision::R2025_06_18;
+        /// `outputSchema` on a tool and `structuredContent` in its result.
+        StructuredContent = Revision::R2025_06_18;
+        /// `_meta` on the items of a list.
+        ItemMeta = Revision::R2025_06_18;
+        /// `description` and `websiteUrl` in serverInfo.
+        ServerDescription = Revision::R2025_11_25;
+        /// A wrong tool argument is a result with `isError`, not a protocol error.
+        ArgumentErrorsAsResults = Revision::R2025_11_25;
+        /// An error without a readable id has no `id` member; before, it was `null`.
+        AbsentId = Revision::R2025_11_25;
+        /// No handshake, no session: `resultType`, serverInfo in each result, cache hints, `subscriptions/listen`.
+        Stateless = Revision::R2026_07_28;
     }
 }
 
@@ -85,7 +70,7 @@ impl Revision {
 
     /// Does this revision have `feature`?
     pub(crate) fn knows(self, feature: Feature) -> bool {
-        self >= feature.since()
+        self >= feature.row()
     }
 
     /// Only 2025-03-26 has batches.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::sync::lock;
 
-use super::jsonrpc::NoId;
+use super::jsonrpc::Id;
 use super::revision::{Feature, Revision};
 
 /// The severities of MCP's log messages (RFC 5424), lowest first.
@@ -44,75 +44,48 @@ impl Level {
     }
 }
 
-/// The state of a legacy connection: the stdio process, or one HTTP session.
-#[derive(Debug)]
+/// The state of a legacy connection: the stdio process, or one HTTP session. By default an HTTP request without one.
+#[derive(Debug, Default)]
 pub(crate) struct Session {
-    revision: Mutex<Option<Revision>>,
-    level: Mutex<Option<Level>>,
-    follows_lists: AtomicBool,
-    no_id: NoId,
+    /// The negotiated revision, if there was a handshake.
+    pub(crate) revision: Mutex<Option<Revision>>,
+    /// The lowest level of log messages that the client wants, if it has set one.
+    pub(crate) level: Mutex<Option<Level>>,
+    /// Has the client listed prompts or resources? If so, it gets notifications of changes.
+    pub(crate) follows_lists: AtomicBool,
+    is_stdio: bool,
 }
 
 impl Session {
     /// A stdio session before any handshake.
     pub(crate) fn stdio() -> Session {
-        Session::new(None, NoId::Null)
-    }
-
-    /// An HTTP request without a session.
-    pub(crate) fn http() -> Session {
-        Session::new(None, NoId::Absent)
+        Session {
+            is_stdio: true,
+            ..Session::default()
+        }
     }
 
     /// An HTTP session of `revision`, new or resumed.
     pub(crate) fn of(revision: Revision) -> Session {
-        Session::new(Some(revision), NoId::Absent)
-    }
-
-    fn new(revision: Option<Revision>, no_id: NoId) -> Session {
         Session {
-            revision: Mutex::new(revision),
-            level: Mutex::default(),
-            follows_lists: AtomicBool::new(false),
-            no_id,
+            revision: Mutex::new(Some(revision)),
+            ..Session::default()
         }
     }
 
-    /// The negotiated revision, if there was a handshake.
+    /// See [`Session::revision`].
     pub(crate) fn revision(&self) -> Option<Revision> {
         *lock(&self.revision)
     }
 
-    /// Sets the negotiated revision.
-    pub(crate) fn agree(&self, revision: Revision) {
-        *lock(&self.revision) = Some(revision);
-    }
-
-    /// Sets the level of log messages.
-    pub(crate) fn set_level(&self, level: Level) {
-        *lock(&self.level) = Some(level);
-    }
-
-    /// The lowest level of log messages that the client wants, if it has set one.
-    pub(crate) fn level(&self) -> Option<Level> {
-        *lock(&self.level)
-    }
-
-    /// Has the client listed prompts or resources? If so, it gets notifications of changes.
+    /// See [`Session::follows_lists`].
     pub(crate) fn follows_lists(&self) -> bool {
         self.follows_lists.load(Ordering::Relaxed)
     }
 
-    /// Records that the client has listed prompts or resources.
-    pub(crate) fn follow_lists(&self) {
-        self.follows_lists.store(true, Ordering::Relaxed);
-    }
-
-    /// How errors without a readable id are written in this session.
-    pub(crate) fn no_id(&self) -> NoId {
-        match self.revision() {
-            Some(revision) if revision.knows(Feature::AbsentId) => NoId::Absent,
-            _ => self.no_id,
-        }
+    /// The id of errors without a readable one in this session, if they have any.
+    pub(crate) fn no_id(&self) -> Option<Id> {
+        let is_absent = |revision: Revision| revision.knows(Feature::AbsentId);
+        (self.is_stdio && !self.revision().is_some_and(is_absent)).then_some(Id::Null)
     }
 }

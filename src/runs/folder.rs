@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::files::{is_same, open_plain};
 use crate::sync::lock;
@@ -32,8 +32,6 @@ use super::{PIECE, text};
 
 /// Largest record, in bytes: more than the partial outputs and warnings of the longest chain take as JSON.
 const MAX_RECORD: u64 = 6 << 20;
-/// Longer records are parsed one at a time: their values take a multiple of their length. Bytes.
-const LONG_RECORD: u64 = 256 << 10;
 /// Files without a run are removed once they are this old: until then a process may be about to write the rest.
 const ORPHAN: Duration = Duration::from_secs(600);
 
@@ -55,7 +53,7 @@ pub(crate) struct Folder {
     is_newer: AtomicBool,
     /// Held while a lock is tried.
     trying: Mutex<()>,
-    /// Held while a long record is parsed.
+    /// Held while a record is parsed: the values of a long one take a multiple of its length.
     parsing: Mutex<()>,
 }
 
@@ -70,8 +68,11 @@ impl Folder {
             let why = unusable("folder", given, &error);
             format!("--state-dir: {why}; give one that you may write to")
         };
-        let refused = |why: String| format!("the state folder {shown} is not used, since {why}");
-        builder().recursive(true).create(given).map_err(failed)?;
+        let mut builder = DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(given).map_err(failed)?;
         let folder = Folder {
             path: given.canonicalize().map_err(failed)?,
             failing: AtomicBool::new(false),
@@ -81,20 +82,21 @@ impl Folder {
         };
         let probe = RunId::new();
         let file = folder.create(probe, TEXT).map_err(failed)?;
+        #[cfg(unix)]
         let danger = access::danger(given, &folder.path, &file);
+        #[cfg(not(unix))]
+        let danger: io::Result<Option<String>> = Ok(None);
         // One that is held must be refused to the next who asks.
         let is_refused = |error: io::Error| error.kind() == ErrorKind::WouldBlock;
         let has_locks = file.try_lock().is_ok() && folder.claim(probe).is_err_and(is_refused);
         drop(file);
         folder.remove(probe, &ALL);
-        if let Some(danger) = danger.map_err(failed)? {
-            return Err(refused(danger));
+        let no_locks = "its file system has no file locks: use a folder on a local disk";
+        let no_locks = (!has_locks).then(|| no_locks.to_owned());
+        match danger.map_err(failed)?.or(no_locks) {
+            Some(why) => Err(format!("the state folder {shown} is not used, since {why}")),
+            None => Ok(Arc::new(folder)),
         }
-        if !has_locks {
-            let why = "its file system has no file locks: use a folder on a local disk";
-            return Err(refused(why.to_owned()));
-        }
-        Ok(Arc::new(folder))
     }
 
     fn file(&self, id: RunId, part: &str) -> PathBuf {
@@ -187,25 +189,25 @@ impl Folder {
     }
 
     fn read(&self, id: RunId) -> io::Result<Record> {
-        #[derive(Deserialize)]
-        struct RecordVersion {
-            version: u32,
-        }
         let file = self.open_plain(id, RECORD, OpenOptions::new().read(true))?;
         let length = file.metadata()?.len();
         if length > MAX_RECORD {
             return Err(ErrorKind::InvalidData.into());
         }
-        let _parsing = (length > LONG_RECORD).then(|| lock(&self.parsing));
+        let _parsing = lock(&self.parsing);
         let mut json = Vec::new();
         file.take(length).read_to_end(&mut json)?;
-        match serde_json::from_slice::<Record>(&json) {
-            Ok(record) if record.id == id && record.version == VERSION => return Ok(record),
-            _ => {}
+        if let Ok(record) = serde_json::from_slice::<Record>(&json)
+            && record.id == id
+            && record.version == VERSION
+        {
+            return Ok(record);
         }
-        Err(match serde_json::from_slice(&json) {
-            Ok(RecordVersion { version }) if version != VERSION => ErrorKind::Unsupported.into(),
-            _ => ErrorKind::InvalidData.into(),
+        let other = serde_json::from_slice::<Value>(&json).unwrap_or_default();
+        let version = &other["version"];
+        Err(match version.is_number() && *version != VERSION {
+            true => ErrorKind::Unsupported.into(),
+            false => ErrorKind::InvalidData.into(),
         })
     }
 
@@ -398,17 +400,6 @@ impl Folder {
         }
     }
 
-    /// Tries whether the folder can be written.
-    pub(super) fn probe(&self) -> io::Result<()> {
-        let id = RunId::new();
-        let written = self.create(id, HALF).and_then(|mut file| {
-            file.write_all(&[0; 4096])?;
-            file.sync_all()
-        });
-        self.remove(id, &[HALF]);
-        written
-    }
-
     /// Has a write failed?
     pub(super) fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Relaxed)
@@ -425,15 +416,6 @@ impl Folder {
 /// Is there no run, or what can never be read as one? Otherwise it is of another version, or cannot be read now.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData)
-}
-
-/// Creates folders that only this user can open.
-fn builder() -> DirBuilder {
-    #[allow(unused_mut, reason = "without modes there is nothing to set")]
-    let mut builder = DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder
 }
 
 /// Who can change the folder, or put something in its place.
@@ -515,15 +497,6 @@ mod access {
                 return Ok(Some(link));
             }
         }
-        Ok(None)
-    }
-}
-
-#[cfg(not(unix))]
-mod access {
-    use super::*;
-
-    pub(super) fn danger(_: &Path, _: &Path, _: &File) -> io::Result<Option<String>> {
         Ok(None)
     }
 }

@@ -49,7 +49,6 @@ pub(super) struct LiveRun {
 struct LiveState {
     record: Record,
     text: String,
-    chars: u64,
     phase: RunPhase,
     /// Bytes that its end has beside the text.
     rest: usize,
@@ -88,7 +87,6 @@ impl LiveRun {
             state: Mutex::new(LiveState {
                 record,
                 text: String::new(),
-                chars: 0,
                 phase: RunPhase::Open,
                 rest: 0,
                 memory: account.open(Resource::Memory),
@@ -106,8 +104,10 @@ impl LiveRun {
         let mut state = self.state();
         if state.is_working() {
             text::append(&mut state.text, piece);
-            state.chars += piece.chars().count() as u64;
-            state.record.updated = milliseconds_now();
+            let (record, chars) = (&mut state.record, piece.chars().count() as u64);
+            record.bytes += piece.len() as u64;
+            record.chars = record.chars.map(|before| before + chars);
+            record.updated = milliseconds_now();
             drop(state);
             self.changed.notify_all();
         }
@@ -245,7 +245,7 @@ impl LiveRun {
         }
         state.phase = RunPhase::Closing;
         state.text.shrink_to_fit();
-        let mut record = state.record();
+        let mut record = state.record.clone();
         if record.state == RunState::Working {
             record.end(end.state);
         }
@@ -260,43 +260,35 @@ impl LiveRun {
     /// works until its end is written.
     pub(super) fn write_end(&self, folder: &Folder, record: &mut Record) -> bool {
         let mut files = lock(&self.files);
-        let written = self.try_write_end(&mut files, folder, record);
-        match &written {
-            Ok(()) => {
-                files.text = None;
-                folder.remove(self.id, &[CANCEL]);
+        let mut write = || {
+            self.write_text(&mut files, folder)?;
+            if let Some(Err(error)) = files.text.as_ref().map(File::sync_all) {
+                // The system may have dropped what it could not write, and a second sync would not say so.
+                files.written = 0;
+                return Err(error);
             }
-            Err(error) => folder.warn(self.id, "its end could not be written", error),
-        }
-        written.is_ok()
-    }
-
-    fn try_write_end(
-        &self,
-        files: &mut Files,
-        folder: &Folder,
-        record: &mut Record,
-    ) -> io::Result<()> {
-        self.write_text(files, folder)?;
-        if let Some(Err(error)) = files.text.as_ref().map(File::sync_all) {
-            // The system may have dropped what it could not write, and a second sync would not say so.
-            files.written = 0;
-            return Err(error);
-        }
-        // An end that has been shown cannot become a cancellation.
-        let is_shown = self.is_closed();
-        // A process that left the marker has read `working`, and has reported the run as cancelled. So check again once
-        // the end can be read.
-        loop {
-            let is_marked = || !is_shown && folder.is_marked(self.id);
-            if is_marked() {
-                record.state = RunState::Cancelled;
+            // An end that has been shown cannot become a cancellation.
+            let is_shown = self.is_closed();
+            // A process that left the marker has read `working`, and has reported the run as cancelled. So check again
+            // once the end can be read.
+            loop {
+                let is_marked = || !is_shown && folder.is_marked(self.id);
+                if is_marked() {
+                    record.state = RunState::Cancelled;
+                }
+                folder.write(record, true)?;
+                if record.state == RunState::Cancelled || !is_marked() {
+                    return Ok(());
+                }
             }
-            folder.write(record, true)?;
-            if record.state == RunState::Cancelled || !is_marked() {
-                return Ok(());
-            }
+        };
+        if let Err(error) = write() {
+            folder.warn(self.id, "its end could not be written", &error);
+            return false;
         }
+        files.text = None;
+        folder.remove(self.id, &[CANCEL]);
+        true
     }
 
     /// Closes it with this record.
@@ -325,7 +317,7 @@ impl LiveRun {
     }
 
     pub(super) fn record(&self) -> Record {
-        self.state().record()
+        self.state().record.clone()
     }
 
     /// Is it closed?
@@ -343,7 +335,7 @@ impl LiveRun {
         news: impl Fn(u64, RunState) -> Option<Waited>,
         limit: Duration,
     ) -> Option<Waited> {
-        let news = |state: &LiveState| news(state.text.len() as u64, state.record.state);
+        let news = |state: &LiveState| news(state.record.bytes, state.record.state);
         let nothing = |state: &mut LiveState| news(state).is_none();
         news(&wait_while(&self.changed, self.state(), limit, nothing).0)
     }
@@ -355,20 +347,12 @@ impl LiveState {
         self.phase == RunPhase::Open && self.record.state == RunState::Working
     }
 
-    fn record(&self) -> Record {
-        Record {
-            bytes: self.text.len() as u64,
-            chars: Some(self.chars),
-            ..self.record.clone()
-        }
-    }
-
     /// Its record as other processes are to see it while it is open.
     fn working(&self) -> Record {
         Record {
             state: RunState::Working,
             ended: None,
-            ..self.record()
+            ..self.record.clone()
         }
     }
 }

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use folder::Folder;
 pub(crate) use record::{End, Owner, Record, RunId, RunState};
-pub(crate) use table::{RunCursor, Runs, bounds};
+pub(crate) use table::{Runs, bounds};
 
 #[cfg(test)]
 mod tests;
@@ -85,12 +85,22 @@ impl Run {
 
     /// Its current record; the last that was known, if its files cannot be read. Never reads its text.
     pub(crate) fn record(&self) -> Record {
-        match &self.0 {
-            RunPlace::Stored(folder, known) if !known.is_elsewhere() => {
-                folder.load(known.id).unwrap_or_else(|_| self.bare())
+        let (folder, known) = match &self.0 {
+            RunPlace::Live(live) => return live.record(),
+            RunPlace::Stored(folder, known) => (folder, Record::clone(known)),
+        };
+        folder.load(known.id).unwrap_or_else(|error| {
+            let is_lost = known.is_elsewhere() && error.kind() == ErrorKind::NotFound;
+            match is_lost {
+                true => Record {
+                    state: RunState::Interrupted,
+                    bytes: 0,
+                    chars: Some(0),
+                    ..known
+                },
+                false => known,
             }
-            RunPlace::Live(_) | RunPlace::Stored(..) => self.bare(),
-        }
+        })
     }
 
     /// How many bytes [`Run::record`] reads from a file.
@@ -103,22 +113,9 @@ impl Run {
 
     /// The same, perhaps without what its worker reported; reads no file of a run that has ended.
     pub(crate) fn bare(&self) -> Record {
-        let (folder, known) = match &self.0 {
-            RunPlace::Live(live) => return live.record(),
-            RunPlace::Stored(folder, known) => (folder, (**known).clone()),
-        };
-        if !known.is_elsewhere() {
-            return known;
-        }
-        match folder.load(known.id) {
-            Ok(record) => record,
-            Err(error) if error.kind() == ErrorKind::NotFound => Record {
-                state: RunState::Interrupted,
-                bytes: 0,
-                chars: Some(0),
-                ..known
-            },
-            Err(_) => known,
+        match &self.0 {
+            RunPlace::Stored(_, known) if !known.is_elsewhere() => Record::clone(known),
+            RunPlace::Stored(..) | RunPlace::Live(_) => self.record(),
         }
     }
 

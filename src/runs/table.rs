@@ -52,33 +52,24 @@ struct RunEntry {
     /// Without what its worker reported; without an end while it works, here or in another process.
     record: Record,
     account: Account,
-    /// `None` if there is no room to keep it: then it is forgotten at its end.
-    charge: Option<Charge>,
+    /// What it takes of what is kept: one run, and its bytes. `None` if there is no room to keep it: then it is forgotten at
+    /// its end.
+    charge: Option<(Guard, Guard)>,
     /// While it is in memory: it works here, there is no folder, or its end is still to be written there.
     live: Option<Arc<LiveRun>>,
-}
-
-/// What a kept run takes of an account.
-struct Charge {
-    _run: Guard,
-    bytes: Guard,
 }
 
 impl RunEntry {
     /// Charges so many bytes; `anew`: as kept, too, if it is not yet.
     fn charge(&mut self, bytes: usize, anew: bool) -> Result<(), Full> {
-        if let Some(charge) = &mut self.charge {
-            return charge.bytes.set(bytes);
+        if anew && self.charge.is_none() {
+            let run = self.account.take(Resource::Kept, 1)?;
+            self.charge = Some((run, self.account.take(Resource::Stored, bytes)?));
         }
-        if anew {
-            let mut charge = Charge {
-                _run: self.account.take(Resource::Kept, 1)?,
-                bytes: self.account.open(Resource::Stored),
-            };
-            charge.bytes.set(bytes)?;
-            self.charge = Some(charge);
+        match &mut self.charge {
+            Some((_, charge)) => charge.set(bytes),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// When it ended, if it may be removed before its time; for memory alone: if that frees some.
@@ -87,11 +78,6 @@ impl RunEntry {
         let frees = |live: &Arc<LiveRun>| Arc::strong_count(live) == 1;
         let may_go = self.record.may_go(now);
         may_go.filter(|_| !for_memory || self.live.as_ref().is_some_and(frees))
-    }
-
-    /// Has it ended in this process without being in the folder?
-    fn closed(&self) -> Option<&Arc<LiveRun>> {
-        self.live.as_ref().filter(|_| self.record.ended.is_some())
     }
 }
 
@@ -134,7 +120,7 @@ impl Runs {
     pub(crate) fn is_failing(&self) -> bool {
         self.0.folder.as_ref().is_some_and(|folder| {
             if folder.is_failing() {
-                self.rewrite();
+                self.rewrite(false);
             }
             folder.is_failing()
         })
@@ -214,22 +200,20 @@ impl Runs {
     /// There is no room in memory, or for what was promised or is charged anew. Any other run without room goes on, and is
     /// forgotten at its end unless there is some then.
     pub(super) fn charge(&self, live: &LiveRun, anew: bool) -> Result<(), Full> {
-        let mut charged = Ok(());
-        let is_kept = self.charge_kept(live.id, live.size(), anew);
-        let is_kept = is_kept.unwrap_or_else(|Full| {
-            let is_promised = live.record().ttl.is_some();
-            if let Some(entry) = self.entries().get_mut(&live.id).filter(|_| !is_promised) {
-                entry.charge = None;
-            }
-            if is_promised || anew {
-                charged = Err(Full);
-            }
-            is_promised
-        });
-        while live.charge(is_kept).is_err() {
+        let charged = self.charge_kept(live.id, live.size(), anew);
+        let is_promised = live.record().ttl.is_some();
+        if charged.is_err()
+            && let Some(entry) = self.entries().get_mut(&live.id).filter(|_| !is_promised)
+        {
+            entry.charge = None;
+        }
+        while live.charge(charged.unwrap_or(is_promised)).is_err() {
             self.evict_for(live.id, true)?;
         }
-        charged
+        match charged {
+            Err(Full) if is_promised || anew => Err(Full),
+            _ => Ok(()),
+        }
     }
 
     /// Charges a run as kept, if need be instead of the oldest of its account. False if it is not kept.
@@ -263,13 +247,13 @@ impl Runs {
                 && let Some(folder) = &self.0.folder
                 && folder.is_failing()
             {
-                self.rewrite();
+                self.rewrite(true);
             }
         }
     }
 
     /// Writes the end of a run, where there is a folder, and closes it; forgets it if it is not to be kept. False if the
-    /// end could not be written.
+    /// end was not written.
     fn store(&self, live: &LiveRun, mut record: Record) -> bool {
         let is_kept = |entry: &RunEntry| entry.charge.is_some();
         let is_kept = self.entries().get(&live.id).is_some_and(is_kept);
@@ -290,35 +274,34 @@ impl Runs {
         if is_gone {
             self.forget(live.id);
         }
-        is_written || folder.is_none()
+        is_written
     }
 
-    /// Tries again to write, and then the ends that could not be written, up to the first that still cannot. The smallest first:
-    /// little room is better used for many of them.
-    fn rewrite(&self) {
+    /// Writes the ends that could not be written, up to the first that still cannot. The smallest first: little room is
+    /// better used for many of them. `works`: something has just been written.
+    fn rewrite(&self, works: bool) {
         let _alone = lock(&self.0.rewriting);
-        let folder = self.0.folder.as_ref();
-        let Some(folder) = folder.filter(|folder| folder.probe().is_ok()) else {
-            return;
-        };
+        let Some(folder) = &self.0.folder else { return };
         let entries = self.entries();
-        let closed = entries.values().filter_map(RunEntry::closed).cloned();
+        let ended = entries
+            .values()
+            .filter(|entry| entry.record.ended.is_some());
+        let closed = ended.filter_map(|entry| entry.live.clone());
         let mut unwritten: Vec<_> = closed.filter(|live| live.folder.is_some()).collect();
         drop(entries);
         unwritten.sort_by_cached_key(|live| live.memory());
-        if unwritten.iter().all(|live| self.store(live, live.record())) {
+        let works = works || !unwritten.is_empty();
+        if works && unwritten.iter().all(|live| self.store(live, live.record())) {
             folder.recovered();
         }
     }
 
     /// Removes expired runs.
     pub(super) fn tidy(&self, now: u64) {
-        let entries = self.entries();
-        let is_expired = |entry: &RunEntry| entry.record.is_expired(self.0.keep, now);
-        let expired = entries.iter().filter(|(_, entry)| is_expired(entry));
-        let expired: Vec<RunId> = expired.map(|(id, _)| *id).collect();
-        drop(entries);
-        for id in expired {
+        let is_expired =
+            |_: &RunId, entry: &mut RunEntry| entry.record.is_expired(self.0.keep, now);
+        let expired: Vec<_> = self.entries().extract_if(is_expired).collect();
+        for (id, _) in expired {
             self.forget(id);
         }
     }
@@ -383,40 +366,19 @@ impl Runs {
         Some(Run(RunPlace::Stored(folder.clone(), known)))
     }
 
-    /// A page of the caller's runs, the latest first, starting where an earlier page ended. `None` for callers whose
-    /// runs can only be found by id.
-    pub(crate) fn list(
-        &self,
-        caller: &Owner,
-        from: Option<RunCursor>,
-        most: usize,
-    ) -> Option<RunPage> {
+    /// The caller's runs, the latest first. `None` for callers whose runs can only be found by id.
+    pub(crate) fn list(&self, caller: &Owner) -> Option<Vec<RunId>> {
         if *caller == Owner::Key {
             return None;
         }
         self.sweep();
-        let now = milliseconds_now();
         let entries = self.entries();
-        let own = entries.values().map(|entry| &entry.record);
-        let mut found: Vec<RunCursor> = own
-            .filter(|record| record.owner == *caller)
-            .map(|record| RunCursor {
-                created: record.created,
-                id: record.id,
-            })
-            .filter(|run| from.is_none_or(|from| *run < from))
-            .collect();
+        let records = entries.values().map(|entry| &entry.record);
+        let own = records.filter(|record| record.owner == *caller);
+        let mut found: Vec<_> = own.map(|record| (record.created, record.id)).collect();
         drop(entries);
         found.sort_unstable_by(|one, other| other.cmp(one));
-        let more = found.len() > most;
-        found.truncate(most);
-        Some(RunPage {
-            next: found.last().filter(|_| more).copied(),
-            runs: found
-                .iter()
-                .filter_map(|run| self.find_at(run.id, caller, now))
-                .collect(),
-        })
+        Some(found.into_iter().map(|(_, id)| id).collect())
     }
 
     /// Reads the folder and removes expired and surplus runs. Call it once in the background after the start, so that
@@ -439,7 +401,7 @@ impl Runs {
     /// Brings the table up to date with what has changed in the folder.
     fn refresh(&self, folder: &Folder) {
         if folder.is_failing() {
-            self.rewrite();
+            self.rewrite(false);
         }
         let mut read = lock(&self.0.read);
         *read = Some(Instant::now());
@@ -500,39 +462,6 @@ impl Runs {
         for live in open {
             self.close(&live, End::of(RunState::Interrupted));
         }
-        self.rewrite();
-    }
-}
-
-/// Part of a list of runs.
-pub(crate) struct RunPage {
-    /// The latest first.
-    pub(crate) runs: Vec<Run>,
-    /// Where the next page begins, if there is one.
-    pub(crate) next: Option<RunCursor>,
-}
-
-/// A position in a list, by creation time and id: it stays valid when runs are added or removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct RunCursor {
-    created: u64,
-    id: RunId,
-}
-
-impl RunCursor {
-    /// Reads what its `Display` writes; `None` for anything else.
-    pub(crate) fn parse(text: &str) -> Option<RunCursor> {
-        let (created, id) = text.split_once('-')?;
-        let cursor = RunCursor {
-            created: created.parse().ok()?,
-            id: RunId::parse(id)?,
-        };
-        (cursor.to_string() == text).then_some(cursor)
-    }
-}
-
-impl std::fmt::Display for RunCursor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}-{}", self.created, self.id)
+        self.rewrite(false);
     }
 }

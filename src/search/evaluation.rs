@@ -240,7 +240,7 @@ fn cost_is_bounded_whatever_the_query() {
             let taken = (0..5).map(timed).min().unwrap();
             eprintln!(
                 "{} patterns, {:?}…: {taken:?}",
-                index.cards().len(),
+                index.cards.len(),
                 query.chars().take(12).collect::<String>()
             );
             assert!(taken < most, "{taken:?}");

@@ -14,10 +14,10 @@ use super::language::Language;
 use super::names::humanised;
 use super::own::{headings, sentence};
 use super::query::{ParsedQuery, Word};
-use super::start_of;
 use super::stem::stem;
 use super::table::row;
 use super::words::{plain_letters, words};
+use crate::text::prefix;
 
 /// How much of each text is read, in bytes.
 const MOST_TEXT: usize = 16 << 10;
@@ -102,7 +102,8 @@ pub(crate) struct SearchResult<'a> {
 /// An index over all patterns. Read-only.
 #[derive(Default)]
 pub(crate) struct Index {
-    cards: Vec<Card>,
+    /// All patterns, in their original order.
+    pub(crate) cards: Vec<Card>,
     /// Patterns by name in lower case, with spaces.
     names: HashMap<String, u16>,
     /// The numbers of terms, by word as well as by stem.
@@ -122,20 +123,11 @@ struct Postings {
     cards: Vec<(u16, f32)>,
 }
 
-/// What a text is to its pattern.
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
-    Name,
-    Sentence,
-    Request,
-    Heading,
-}
-
 /// The entry of one pattern, built without the others.
 pub(crate) fn card(name: &str, text: &str) -> Card {
     let purpose = match row(name) {
         Some(row) => row.sentence.to_owned(),
-        None => sentence(name, start_of(text, MOST_TEXT)),
+        None => sentence(name, prefix(text, MOST_TEXT)),
     };
     Card {
         name: name.to_owned(),
@@ -151,16 +143,14 @@ impl Index {
         let mut index = Index::default();
         for (name, text) in patterns.into_iter().take(MOST_PATTERNS) {
             let name = name.into();
-            let text = start_of(text.as_ref(), MOST_TEXT);
+            let text = prefix(text.as_ref(), MOST_TEXT);
             let entry = card(&name, text);
             index.names.insert(spaced(&name), index.cards.len() as u16);
-            index.add(Kind::Name, &humanised(&name));
-            index.add(Kind::Sentence, &entry.purpose);
+            index.add(NAME, &humanised(&name));
+            index.add(SENTENCE, &entry.purpose);
             match row(&name) {
-                Some(row) => row
-                    .requests()
-                    .for_each(|text| index.add(Kind::Request, text)),
-                None => index.add(Kind::Heading, &headings(text)),
+                Some(row) => row.requests().for_each(|text| index.add(REQUEST, text)),
+                None => index.add(HEADING, &headings(text)),
             }
             index.cards.push(entry);
         }
@@ -168,37 +158,35 @@ impl Index {
         index
     }
 
-    /// Adds a text of the next card.
-    fn add(&mut self, kind: Kind, text: &str) {
+    /// Adds a text of the next card, whose words have this strength, less in a name of several.
+    fn add(&mut self, usual: f32, text: &str) {
         let language = Language::table();
         let (card, at) = (self.cards.len() as u16, self.texts.len() as u32);
         let mut said = words(text);
-        if !said.iter().all(|word| language.is_ignored(word)) {
-            said.retain(|word| !language.is_ignored(word));
+        let says_something = |word: &String| !language.ignored.contains(word.as_str());
+        if said.iter().any(says_something) {
+            said.retain(says_something);
         }
-        let verbs: Vec<bool> = said
-            .iter()
-            .map(|word| language.is_verb(&stem(word)))
-            .collect();
-        let says_more = verbs.contains(&false);
         let length = said.len() as f32;
-        for (word, is_verb) in said.iter().zip(verbs) {
-            let strength = match kind {
-                _ if is_verb && said.len() == 1 => ONLY_VERB,
-                Kind::Name if is_verb && says_more => NAME_VERB,
-                Kind::Name => NAME / (length * length.sqrt()).sqrt(),
-                Kind::Sentence => SENTENCE,
-                Kind::Request => REQUEST,
-                Kind::Heading => HEADING,
+        let stems: Vec<String> = said.iter().map(|word| stem(word)).collect();
+        let says_more = !stems.iter().all(|stem| language.verbs.contains(stem));
+        for (word, stem) in said.iter().zip(&stems) {
+            let is_verb = language.verbs.contains(stem);
+            let strength = if is_verb && said.len() == 1 {
+                ONLY_VERB
+            } else if usual != NAME {
+                usual
+            } else if is_verb && says_more {
+                NAME_VERB
+            } else {
+                NAME / (length * length.sqrt()).sqrt()
             };
-            let own = self.term(word);
-            let concept = language.concept(&stem(word));
+            let own = self.term(word).map(|term| (term, 1.0));
+            let concept = language.synonyms.get(stem);
             let concept = concept.and_then(|concept| self.term_of_stem(concept));
-            for (term, share) in [(own, 1.0), (concept, SYNONYM)] {
-                let Some(postings) = term.and_then(|term| self.postings.get_mut(term as usize))
-                else {
-                    continue;
-                };
+            let concept = concept.map(|term| (term, SYNONYM));
+            for (term, share) in own.into_iter().chain(concept) {
+                let postings = &mut self.postings[term as usize];
                 match postings.texts.last_mut() {
                     Some((text, most)) if *text == at => *most = share.max(*most),
                     _ => postings.texts.push((at, share)),
@@ -254,8 +242,8 @@ impl Index {
             }
         }
         for (word, term) in &self.terms {
-            if let Some(weight) = Language::table().weight(word) {
-                self.postings[*term as usize].weight = weight;
+            if let Some(weight) = Language::table().weights.get(word) {
+                self.postings[*term as usize].weight = *weight;
             }
         }
         for postings in &self.postings {
@@ -265,42 +253,34 @@ impl Index {
         }
     }
 
-    /// All patterns, in their original order.
-    pub(crate) fn cards(&self) -> &[Card] {
-        &self.cards
-    }
-
     /// At most `limit` patterns that match a query in free text. Deterministic.
     pub(crate) fn search(&self, query: &str, limit: usize) -> SearchResult<'_> {
         let request = ParsedQuery::parse(query);
         let named = self.named(query);
-        let mut ranked = self.scores(&request.words);
-        for score in &mut ranked {
-            score.0 += NAMED * f32::from(u8::from(named.contains(&score.1)));
-        }
+        let mut ranked: Vec<(f32, &Card)> = self
+            .scores(&request.words)
+            .zip(0..)
+            .map(|(score, at)| score + if named.contains(&at) { NAMED } else { 0.0 })
+            .zip(&self.cards)
+            .collect();
         ranked.retain(|(score, card)| {
-            *score > 0.0 && (request.asks_which || *score >= NAMED || self.name(*card) != SUGGESTS)
+            *score > 0.0 && (request.asks_which || *score >= NAMED || card.name != SUGGESTS)
         });
-        ranked.sort_unstable_by(|a, b| {
-            let by_name = || self.name(a.1).cmp(self.name(b.1)).then(a.1.cmp(&b.1));
-            b.0.total_cmp(&a.0).then_with(by_name)
-        });
+        ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.name.cmp(&b.1.name)));
         let fit = match ranked.first() {
             None => Fit::NotUnderstood,
             Some((score, _)) if *score < WEAK => Fit::Weak,
             Some(_) => Fit::Clear,
         };
-        let hits = ranked.iter().take(limit);
+        let hits = ranked.into_iter().take(limit).map(|(_, card)| card);
         SearchResult {
-            hits: hits
-                .filter_map(|(_, card)| self.cards.get(*card as usize))
-                .collect(),
+            hits: hits.collect(),
             fit,
         }
     }
 
     /// The score of each card.
-    fn scores(&self, said: &[Word]) -> Vec<(f32, u16)> {
+    fn scores(&self, said: &[Word]) -> impl Iterator<Item = f32> {
         let mut cards = Scores::new(self.cards.len());
         let mut texts = Scores::new(self.texts.len());
         let mut corrections = MOST_CORRECTED;
@@ -330,39 +310,26 @@ impl Index {
                 *best = best.max(sum / (squared * length).sqrt());
             }
         }
-        let scores = cards.sums.iter().zip(likeness);
-        let scores = scores.map(|(sum, likeness)| WORDS * sum / length.sqrt() + likeness);
-        scores.zip(0..).collect()
-    }
-
-    fn name(&self, card: u16) -> &str {
-        self.cards.get(card as usize).map_or("", |card| &card.name)
+        let scores = cards.sums.into_iter().zip(likeness);
+        scores.map(move |(sum, likeness)| WORDS * sum / length.sqrt() + likeness)
     }
 
     /// The terms that a word may mean, each with how sure that is.
     fn meant(&self, word: &Word, corrections: &mut usize) -> Vec<(u32, f32)> {
-        let known = |stem: &String| self.terms.get(stem).copied();
-        let mut found: Vec<(u32, f32)> = Vec::new();
-        for (stem, share) in word.stems.iter().zip([1.0, SYNONYM]) {
-            found.extend(known(stem).map(|term| (term, share)));
-        }
+        let known = |words: &[String], share: f32| -> Vec<(u32, f32)> {
+            let terms = words.iter().filter_map(|word| self.terms.get(word));
+            terms.map(|term| (*term, share)).collect()
+        };
+        let (own, concept) = word.stems.split_at(word.stems.len().min(1));
+        let mut found = known(own, 1.0);
+        found.extend(known(concept, SYNONYM));
         if found.is_empty() {
-            found.extend(
-                word.foreign
-                    .iter()
-                    .filter_map(known)
-                    .map(|term| (term, 1.0)),
-            );
+            found = known(&word.foreign, 1.0);
         }
         let is_word = word.text.bytes().all(|b| b.is_ascii_lowercase());
         if found.is_empty() && *corrections > 0 && is_word && CORRECTED.contains(&word.text.len()) {
             *corrections -= 1;
-            found.extend(
-                edits(&word.text)
-                    .iter()
-                    .filter_map(known)
-                    .map(|term| (term, TYPING_ERROR)),
-            );
+            found = known(&edits(&word.text), TYPING_ERROR);
             found.sort_unstable_by_key(|(term, _)| *term);
             found.dedup();
         }

@@ -20,16 +20,16 @@ const PREFIX: usize = 4;
 /// The table.
 #[derive(Default)]
 pub(super) struct Language {
-    /// English words that mean nothing for a task.
-    ignored: HashSet<&'static str>,
+    /// English words that say nothing about a task.
+    pub(super) ignored: HashSet<&'static str>,
     /// The same in other languages: they tell that a query is not English.
-    foreign_ignored: HashSet<&'static str>,
+    pub(super) foreign_ignored: HashSet<&'static str>,
     /// Stems of words that weigh the same everywhere.
-    weights: HashMap<String, f32>,
+    pub(super) weights: HashMap<String, f32>,
     /// Stems of verbs that say what is to be done.
-    verbs: HashSet<String>,
+    pub(super) verbs: HashSet<String>,
     /// Stems of English words, with the concept's stem.
-    synonyms: HashMap<String, String>,
+    pub(super) synonyms: HashMap<String, String>,
     /// Foreign words, with the stems of the concept.
     foreign: HashMap<&'static str, String>,
 }
@@ -75,36 +75,12 @@ impl Language {
         language
     }
 
-    /// Whether this English word says nothing about a task.
-    pub(super) fn is_ignored(&self, word: &str) -> bool {
-        self.ignored.contains(word)
-    }
-
-    /// Whether this word of another language says nothing about a task.
-    pub(super) fn is_foreign_ignored(&self, word: &str) -> bool {
-        self.foreign_ignored.contains(word)
-    }
-
-    /// Whether the stem is of a verb that says what is to be done.
-    pub(super) fn is_verb(&self, stem: &str) -> bool {
-        self.verbs.contains(stem)
-    }
-
-    /// How much the stem weighs, if not by how few patterns have it.
-    pub(super) fn weight(&self, stem: &str) -> Option<f32> {
-        self.weights.get(stem).copied()
-    }
-
-    /// The stem of the concept that an English stem is another word for.
-    pub(super) fn concept(&self, stem: &str) -> Option<&str> {
-        self.synonyms.get(stem).map(String::as_str)
-    }
-
     /// Whether a query in lower case has words of another language.
     pub(super) fn is_foreign(&self, words: &[String]) -> bool {
         words.iter().any(|word| {
             !word.is_ascii()
-                || self.foreign_ignored.contains(word.as_str()) && !self.is_ignored(word)
+                || self.foreign_ignored.contains(word.as_str())
+                    && !self.ignored.contains(word.as_str())
         })
     }
 

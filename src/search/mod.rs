@@ -17,11 +17,3 @@ mod words;
 
 pub(crate) use index::{Card, Index, card};
 pub(crate) use names::{humanised, kebab, skill_names};
-
-/// The longest start of at most `most` bytes.
-fn start_of(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len()))
-        .rev()
-        .find(|&at| text.is_char_boundary(at));
-    &text[..end.unwrap_or(0)]
-}

@@ -1,9 +1,9 @@
 //! What a query asks for: its words without those that only frame a request.
 
 use super::language::Language;
-use super::start_of;
 use super::stem::stem;
 use super::words::{plain_letters, runs, words};
+use crate::text::prefix;
 
 /// Longest query that is read, in bytes; the rest is ignored.
 const LONGEST: usize = 4 << 10;
@@ -31,7 +31,7 @@ pub(super) struct Word {
 impl Word {
     fn new(text: &str, language: &Language) -> Word {
         let own = stem(text);
-        let concept = language.concept(&own).map(str::to_owned);
+        let concept = language.synonyms.get(&own).cloned();
         let foreign = language.foreign(text);
         Word {
             text: text.to_owned(),
@@ -42,13 +42,13 @@ impl Word {
 
     /// How much it weighs, if not by how few patterns have it.
     pub(super) fn weight(&self) -> Option<f32> {
-        Language::table().weight(self.stems.first()?)
+        Language::table().weights.get(self.stems.first()?).copied()
     }
 }
 
 impl ParsedQuery {
     pub(super) fn parse(query: &str) -> ParsedQuery {
-        let query = start_of(query, LONGEST);
+        let query = prefix(query, LONGEST);
         let language = Language::table();
         let mut said = words(query);
         said.truncate(MOST_WORDS);
@@ -60,7 +60,8 @@ impl ParsedQuery {
             asks_which: asks_which(&said),
         };
         for (text, is_frame) in said.iter().zip(frames) {
-            let says_nothing = is_frame || is_foreign && language.is_foreign_ignored(text);
+            let says_nothing =
+                is_frame || is_foreign && language.foreign_ignored.contains(text.as_str());
             if says_nothing && !only_frames {
                 continue;
             }
@@ -108,8 +109,8 @@ fn frames(said: &[String], language: &Language) -> Vec<bool> {
     let mut frames = Vec::new();
     let (mut last_is_verb, mut has_verb) = (false, false);
     for (at, word) in said.iter().enumerate() {
-        let is_ignored = language.is_ignored(word);
-        let is_verb = !is_ignored && language.is_verb(&stem(word));
+        let is_ignored = language.ignored.contains(word.as_str());
+        let is_verb = !is_ignored && language.verbs.contains(&stem(word));
         let before = at.checked_sub(1).map_or("", |before| &said[before]);
         let after = said.get(at + 1).map_or("", String::as_str);
         frames.push(if is_ours(word) && !last_is_verb {

@@ -9,11 +9,11 @@ use crate::account::{Full, Guard, Resource};
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Error, no_room};
 use crate::logging::Line;
-use crate::protocol::{Answer, Id, NoId, Refusal, RequestContext, ResultWriter, Revision, Session};
+use crate::protocol::{Answer, Id, Refusal, RequestContext, ResultWriter, Revision, Session};
 use crate::tools::{self, Backend, CallHead, Caller, Context, Failure, Place, ToolCall};
 use crate::{logging, metrics, random};
 
-use super::{Request, Server};
+use super::Server;
 
 /// An answer up to this length is sent even if there is no room for it: a failed run's, with what had arrived. Bytes.
 const ALWAYS_SENT: usize = MAX_PARTIAL_TEXT + (16 << 10);
@@ -22,13 +22,13 @@ const ALWAYS_SENT: usize = MAX_PARTIAL_TEXT + (16 << 10);
 pub(crate) struct Call {
     /// What an answer to it needs.
     pub(crate) head: Arc<CallHead>,
-    request: RequestContext,
-    session: Arc<Session>,
+    pub(super) request: RequestContext,
+    pub(super) session: Arc<Session>,
     /// What its params hold of memory.
-    memory: Guard,
+    pub(super) memory: Guard,
     /// What it needs a place of while it works.
-    place: Resource,
-    work: MethodWork,
+    pub(super) place: Resource,
+    pub(super) work: MethodWork,
 }
 
 /// Does a call and writes the members of its result.
@@ -36,29 +36,6 @@ pub(super) type MethodWork =
     Box<dyn FnOnce(&Arc<Context>, &mut ResultWriter) -> Result<(), Refusal> + Send>;
 
 impl Call {
-    /// A call that does `work`; `tool` is the one it calls.
-    pub(super) fn new(
-        request: Request<'_>,
-        place: Resource,
-        tool: Option<ToolCall>,
-        work: MethodWork,
-    ) -> Call {
-        Call {
-            head: Arc::new(CallHead {
-                id: request.id,
-                method: request.method,
-                revision: request.context.revision,
-                request_id: random::request_id(),
-                tool,
-            }),
-            request: request.context,
-            session: request.session.clone(),
-            memory: request.memory,
-            place,
-            work,
-        }
-    }
-
     /// Does it run a pattern? Such a call may be answered before its end.
     pub(crate) fn is_run(&self) -> bool {
         self.place == Resource::Runs
@@ -164,12 +141,8 @@ impl CallHead {
             &refusal,
             &self.request_id,
         );
-        refusal.answer(
-            Some(&self.id),
-            NoId::Absent,
-            !self.revision.is_legacy(),
-            &self.request_id,
-        )
+        let is_modern = !self.revision.is_legacy();
+        refusal.answer(Some(&self.id), is_modern, &self.request_id)
     }
 }
 
@@ -181,10 +154,10 @@ pub(super) fn failed_tool(error: Error, id: &Id, revision: Revision, request_id:
 }
 
 /// Answers a request that is invalid or cannot be served now. Not logged as a warning: clients probe.
-pub(crate) fn refuse(refusal: Refusal, id: Option<&Id>, no_id: NoId, modern: bool) -> Answer {
+pub(crate) fn refuse(refusal: Refusal, id: Option<&Id>, modern: bool) -> Answer {
     let request_id = random::request_id();
     log_refusal(Level::Info, Line::default(), &refusal, &request_id);
-    refusal.answer(id, no_id, modern, &request_id)
+    refusal.answer(id, modern, &request_id)
 }
 
 fn log_refusal(level: Level, mut line: Line, refusal: &Refusal, request_id: &str) {

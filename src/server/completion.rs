@@ -1,8 +1,8 @@
-//! `completion/complete`: names of patterns, strategies, contexts and sessions, best first.
+//! `completion/complete`: names of patterns and strategies, best first.
 
 use serde_json::json;
 
-use crate::fabric::{Age, Name, Names, StoredKind, not_found};
+use crate::fabric::{Age, Name, Names, not_found};
 use crate::protocol::{Params, Refusal};
 
 use super::resources::{PATTERN_TEMPLATE, STRATEGY_TEMPLATE};
@@ -10,15 +10,6 @@ use super::{Action, Request, Server, prompts};
 
 /// Most values of one completion; MCP's limit.
 const MAX_COMPLETIONS: usize = 100;
-
-/// What a value is completed from.
-enum Candidates {
-    Patterns,
-    Strategies,
-    Stored(StoredKind),
-    /// The argument takes any text.
-    None,
-}
 
 /// Parses `completion/complete`. `context` is accepted, but no argument depends on another.
 ///
@@ -35,29 +26,20 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
         .optional_text("name")?
         .map(|name| Name::parse("ref.name", name))
         .transpose()?;
-    let (prompt, candidates) = match (kind, prompt, uri) {
+    // The template whose names complete it; none if the argument takes any text.
+    let (prompt, names_of) = match (kind, prompt, uri) {
         ("ref/prompt", Some(prompt), _) => {
             server.backend.policy.check_prompt("ref.name", &prompt)?;
-            let candidates = match argument {
-                prompts::STRATEGY => Candidates::Strategies,
-                // No arguments of the prompt, but of the tool that runs the same pattern.
-                "context_name" => Candidates::Stored(StoredKind::Contexts),
-                "session_name" => Candidates::Stored(StoredKind::Sessions),
-                _ => Candidates::None,
-            };
-            (Some(prompt), candidates)
+            let is_strategy = argument == prompts::STRATEGY;
+            (Some(prompt), is_strategy.then_some(STRATEGY_TEMPLATE))
         }
-        ("ref/resource", _, Some(uri @ (PATTERN_TEMPLATE | STRATEGY_TEMPLATE))) => {
-            if argument != "name" {
-                return Err(Refusal::params(
-                    "The templates have one argument: \"name\".",
-                ));
-            }
-            match uri {
-                PATTERN_TEMPLATE => (None, Candidates::Patterns),
-                _ => (None, Candidates::Strategies),
-            }
+        ("ref/resource", _, Some(PATTERN_TEMPLATE | STRATEGY_TEMPLATE)) if argument != "name" => {
+            return Err(Refusal::params(
+                "The templates have one argument: \"name\".",
+            ));
         }
+        ("ref/resource", _, Some(PATTERN_TEMPLATE)) => (None, Some(PATTERN_TEMPLATE)),
+        ("ref/resource", _, Some(STRATEGY_TEMPLATE)) => (None, Some(STRATEGY_TEMPLATE)),
         _ => {
             return Err(Refusal::params(format!(
                 "params.ref must name a prompt (ref/prompt) or one of the templates {PATTERN_TEMPLATE} and \
@@ -66,25 +48,21 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
         }
     };
     Ok(request.call(move |context, result| {
-        let (backend, wait) = (&context.backend, &context.wait());
-        let (fabric, catalog) = (&backend.fabric, &backend.catalog);
+        let (catalog, wait) = (&context.backend.catalog, &context.wait());
         if let Some(prompt) = prompt {
             let names = catalog.names(Age::Cached, wait)?;
             if !names.contains(prompt.as_str()) {
                 return Err(not_found(&prompt, &names).into());
             }
         }
-        let ranked = match candidates {
-            Candidates::Patterns => rank(&value, catalog.names(Age::Cached, wait)?.as_ref()),
-            Candidates::Strategies => {
+        let ranked = match names_of {
+            None => Vec::new(),
+            Some(PATTERN_TEMPLATE) => rank(&value, catalog.names(Age::Cached, wait)?.as_ref()),
+            Some(_) => {
                 let snapshot = catalog.snapshot(wait)?;
                 let names = snapshot.strategies.iter().map(|s| s.name.as_str());
                 rank(&value, &names.collect())
             }
-            Candidates::Stored(kind) => {
-                rank(&value, &fabric.stored(kind, wait)?.unwrap_or_default())
-            }
-            Candidates::None => Vec::new(),
         };
         let values = &ranked[..ranked.len().min(MAX_COMPLETIONS)];
         let has_more = ranked.len() > values.len();

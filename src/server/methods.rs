@@ -1,17 +1,17 @@
 //! The table of all MCP methods of this server, and those of the handshake. A new one is a row here and its file.
 
-use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use serde_json::{Value, json};
 
 use crate::protocol::{
-    Cache, Level, Params, Refusal, ResultWriter, Revision, ServerInfo, TASKS as TASKS_EXTENSION,
+    Level, Params, Refusal, ResultWriter, Revision, TASKS as TASKS_EXTENSION, server_info,
 };
+use crate::sync::lock;
 use crate::tools::TOOLS;
 
 use super::{
-    Action, Listen, Request, Server, completion, prompts, resources, skills, tasks, tools,
+    Action, Request, Server, completion, prompts, resources, skills, subscriptions, tasks, tools,
 };
 
 /// Instructions for models, sent once to every client.
@@ -28,43 +28,38 @@ status is working, fabric_get_run gets the rest.";
 pub(super) struct Method {
     pub(super) name: &'static str,
     /// The revisions with this method.
-    revisions: RangeInclusive<Revision>,
-    /// The member of its params that HTTP repeats in `Mcp-Name` (2026-07-28).
-    pub(super) mirrored: Option<&'static str>,
+    pub(super) revisions: RangeInclusive<Revision>,
     /// Parses the params and returns the action.
     pub(super) read: Read,
 }
 
 type Read = fn(&Server, Request<'_>) -> Result<Action, Refusal>;
 
-const OLDEST: Revision = Revision::R2024_11_05;
-const STATELESS: Revision = Revision::R2026_07_28;
-
-const ALL: RangeInclusive<Revision> = OLDEST..=Revision::NEWEST;
-const LEGACY: RangeInclusive<Revision> = OLDEST..=Revision::NEWEST_LEGACY;
-const MODERN: RangeInclusive<Revision> = STATELESS..=Revision::NEWEST;
+const ALL: RangeInclusive<Revision> = Revision::R2024_11_05..=Revision::NEWEST;
+const LEGACY: RangeInclusive<Revision> = Revision::R2024_11_05..=Revision::NEWEST_LEGACY;
+const MODERN: RangeInclusive<Revision> = Revision::R2026_07_28..=Revision::NEWEST;
 const TASKS: RangeInclusive<Revision> = Revision::R2025_11_25..=Revision::NEWEST;
 const CORE_TASKS: RangeInclusive<Revision> = Revision::R2025_11_25..=Revision::R2025_11_25;
 
-static METHODS: &[Method] = &[
+pub(super) static METHODS: &[Method] = &[
     Method::new("initialize", LEGACY, initialize),
     Method::new("ping", LEGACY, ping),
     Method::new("logging/setLevel", LEGACY, set_level),
     Method::new("server/discover", MODERN, discover),
-    Method::new("subscriptions/listen", MODERN, listen),
+    Method::new("subscriptions/listen", MODERN, subscriptions::listen),
     Method::new("tools/list", ALL, tools::list),
-    Method::new("tools/call", ALL, tools::call).mirrors("name"),
+    Method::new("tools/call", ALL, tools::call),
     Method::new("prompts/list", ALL, prompts::list),
-    Method::new("prompts/get", ALL, prompts::get).mirrors("name"),
+    Method::new("prompts/get", ALL, prompts::get),
     Method::new("resources/list", ALL, resources::list),
     Method::new("resources/templates/list", ALL, resources::templates),
-    Method::new("resources/read", ALL, resources::read).mirrors("uri"),
+    Method::new("resources/read", ALL, resources::read),
     Method::new("completion/complete", ALL, completion::complete),
     Method::new("skills/list", MODERN, skills::list),
     Method::new("skills/get", MODERN, skills::get),
-    Method::new("tasks/get", TASKS, tasks::get).mirrors("taskId"),
-    Method::new("tasks/cancel", TASKS, tasks::cancel).mirrors("taskId"),
-    Method::new("tasks/update", MODERN, tasks::update).mirrors("taskId"),
+    Method::new("tasks/get", TASKS, tasks::get),
+    Method::new("tasks/cancel", TASKS, tasks::cancel),
+    Method::new("tasks/update", MODERN, tasks::update),
     Method::new("tasks/result", CORE_TASKS, tasks::result),
     Method::new("tasks/list", CORE_TASKS, tasks::list),
 ];
@@ -74,31 +69,8 @@ impl Method {
         Method {
             name,
             revisions,
-            mirrored: None,
             read,
         }
-    }
-
-    const fn mirrors(self, member: &'static str) -> Method {
-        Method {
-            mirrored: Some(member),
-            ..self
-        }
-    }
-
-    /// The method of that name.
-    pub(super) fn named(name: &str) -> Option<&'static Method> {
-        METHODS.iter().find(|method| method.name == name)
-    }
-
-    /// Is it part of `revision`?
-    pub(super) fn is_in(&self, revision: Revision) -> bool {
-        self.revisions.contains(&revision)
-    }
-
-    /// Is it part of the handshake? Such a method is served before a revision is negotiated, and takes no progress token.
-    pub(super) fn is_lifecycle(&self) -> bool {
-        matches!(self.name, "initialize" | "ping")
     }
 }
 
@@ -125,7 +97,7 @@ fn capabilities(server: &Server, revision: Revision) -> Value {
 }
 
 /// What models are told, and if a tool is not offered, which ones are.
-fn instructions(server: &Server) -> Cow<'static, str> {
+fn instructions(server: &Server) -> String {
     let offered: Vec<&str> = server
         .backend
         .policy
@@ -133,10 +105,10 @@ fn instructions(server: &Server) -> Cow<'static, str> {
         .map(|tool| tool.name)
         .collect();
     if offered.len() == TOOLS.len() {
-        return INSTRUCTIONS.into();
+        return INSTRUCTIONS.to_owned();
     }
     let offered = offered.join(", ");
-    format!("{INSTRUCTIONS} Of the tools, this server offers only {offered}.").into()
+    format!("{INSTRUCTIONS} Of the tools, this server offers only {offered}.")
 }
 
 /// Sets the revision of the session. The answer to an unknown version is the newest legacy revision, as every revision
@@ -147,12 +119,12 @@ fn initialize(server: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     let revision = Revision::named(wanted)
         .filter(|revision| revision.is_legacy())
         .unwrap_or(Revision::NEWEST_LEGACY);
-    request.session.agree(revision);
+    *lock(&request.session.revision) = Some(revision);
     let mut result = ResultWriter::new(&request.id, revision);
     result
         .field("protocolVersion", revision.name())
         .field("capabilities", &capabilities(server, revision))
-        .field("serverInfo", &ServerInfo::of(revision))
+        .field("serverInfo", &server_info(revision))
         .field("instructions", &instructions(server));
     Ok(Action::Answer(result.end()))
 }
@@ -164,7 +136,7 @@ fn discover(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
         .field("supportedVersions", &Revision::ALL.map(Revision::name))
         .field("capabilities", &capabilities)
         .field("instructions", &instructions(server))
-        .cache(Cache::STATIC);
+        .cache(None);
     Ok(Action::Answer(result.end()))
 }
 
@@ -176,15 +148,6 @@ fn set_level(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "logging/setLevel needs params.level: debug, info, notice, warning, error, critical, alert or emergency.";
     let params = Params::new(request.params, usage);
     let level = Level::named(params.text("level")?).ok_or_else(|| params.refusal())?;
-    request.session.set_level(level);
+    *lock(&request.session.level) = Some(level);
     Ok(Action::Answer(request.result().end()))
-}
-
-fn listen(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    Ok(Action::Listen(Box::new(Listen::new(
-        &request.id,
-        &request.context,
-        server.backend.runs.keeps(),
-        request.params,
-    )?)))
 }

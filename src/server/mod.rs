@@ -13,7 +13,6 @@
 
 mod call;
 mod completion;
-mod local;
 mod methods;
 mod prompts;
 mod resources;
@@ -25,36 +24,38 @@ mod tests;
 mod tools;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use crate::access::{Identity, Pass};
 use crate::account::{Account, Full, Guard, Resource};
 use crate::fabric::{Snapshot, too_many};
 use crate::protocol::inbound::{cancelled, is_modern};
-use crate::protocol::jsonrpc::{self, Incoming, Invalid, Message};
+use crate::protocol::jsonrpc::{self, Invalid, Message};
 use crate::protocol::pages::{self, Cursor};
 use crate::protocol::{
-    Answer, Cache, Id, Inbound, Meta, Mirror, Node, Refusal, RequestContext, ResultWriter,
-    Revision, Session, without_handshake,
+    Answer, Id, Inbound, Meta, Mirror, Node, Refusal, RequestContext, ResultWriter, Revision,
+    Session, without_handshake,
 };
+use crate::random;
 use crate::runs::Owner;
 use crate::text::shown;
-use crate::tools::{Backend, Caller, Context, Peer, ToolCall};
+use crate::tools::{Backend, CallHead, Caller, Context, Peer, ToolCall};
 
 pub(crate) use call::{Call, refuse};
-pub(crate) use local::Audience;
 pub(crate) use skills::SkillDocument;
 pub(crate) use subscriptions::{Listen, Listener, Registration};
 pub(crate) use tools::tools_json;
 
-use methods::Method;
+use call::MethodWork;
+use methods::{METHODS, Method};
 use subscriptions::Subscriptions;
 
 /// How many copies of a request's params exist at once: decoded, and encoded for Fabric.
 const COPIES: usize = 2;
 
-/// Answers up to this size that need no Fabric are not charged: each connection has at most one. Bytes.
-const UNCOUNTED: usize = 64 << 10;
+/// Answers up to this size that need no Fabric are not charged: a batch has a thousand of them at most. Bytes.
+const UNCOUNTED: usize = 4 << 10;
 
 /// How to handle a message.
 pub(crate) enum Action {
@@ -101,7 +102,7 @@ impl Request<'_> {
     /// Reads the cursor of a list that changes. A legacy client that reads such a list is told of changes.
     fn cursor_of_changing_list(&self) -> Result<Cursor, Refusal> {
         if self.context.revision.is_legacy() {
-            self.session.follow_lists();
+            self.session.follows_lists.store(true, Ordering::Relaxed);
         }
         pages::cursor(self.params)
     }
@@ -111,31 +112,37 @@ impl Request<'_> {
         self,
         work: impl FnOnce(&Arc<Context>, &mut ResultWriter) -> Result<(), Refusal> + Send + 'static,
     ) -> Action {
-        self.call_in(Resource::Calls, None, work)
+        self.call_in(Resource::Calls, None, Box::new(work))
     }
 
     /// The same with another kind of place, or for a tool.
-    fn call_in(
-        self,
-        place: Resource,
-        tool: Option<ToolCall>,
-        work: impl FnOnce(&Arc<Context>, &mut ResultWriter) -> Result<(), Refusal> + Send + 'static,
-    ) -> Action {
-        Action::Call(Box::new(Call::new(self, place, tool, Box::new(work))))
+    fn call_in(self, place: Resource, tool: Option<ToolCall>, work: MethodWork) -> Action {
+        Action::Call(Box::new(Call {
+            head: Arc::new(CallHead {
+                id: self.id,
+                method: self.method,
+                revision: self.context.revision,
+                request_id: random::request_id(),
+                tool,
+            }),
+            request: self.context,
+            session: self.session.clone(),
+            memory: self.memory,
+            place,
+            work,
+        }))
     }
 }
 
 impl Server {
     /// A server with this backend.
     pub(crate) fn new(backend: Backend) -> Server {
-        let subscriptions = Arc::new(Subscriptions::new(
-            backend.catalog.clone(),
-            backend.settings.keep,
-        ));
+        let backend = Arc::new(backend);
+        let subscriptions = Arc::new(Subscriptions::new(backend.clone()));
         let listeners = subscriptions.clone();
         backend.catalog.on_change(move || listeners.lists_changed());
         Server {
-            backend: Arc::new(backend),
+            backend,
             subscriptions,
             tools: tools::Lists::default(),
         }
@@ -148,11 +155,10 @@ impl Server {
 
     /// The caller of a call, whom `peer` tells.
     pub(crate) fn caller(&self, pass: &Arc<Pass>, peer: Arc<dyn Peer>) -> Caller {
-        let account = self.account(&pass.identity);
         Caller {
             owner: self.owner(&pass.identity),
+            account: self.account(&pass.identity),
             pass: pass.clone(),
-            account,
             peer,
         }
     }
@@ -176,26 +182,25 @@ impl Server {
         mirror: Option<&Mirror<'_>>,
         account: &Account,
     ) -> Action {
-        let modern = inbound.modern;
         let receiver = Receiver {
             server: self,
             session,
-            modern,
+            modern: inbound.modern,
             mirror,
             account,
         };
-        match inbound.incoming {
-            Err(invalid) => Action::Answer(receiver.unreadable(&invalid)),
-            Ok(Incoming::One(message)) => receiver.one(&message),
-            Ok(Incoming::Batch(items)) => {
-                if modern || !session.revision().is_some_and(Revision::has_batches) {
-                    let reason =
-                        "Arrays of messages exist only in 2025-03-26: send one message at a time.";
-                    return Action::Answer(receiver.invalid(reason, None));
-                }
-                let in_batch = |item| receiver.in_batch(item);
-                Action::Batch(items.into_iter().map(in_batch).collect())
-            }
+        let is_batch = inbound.is_batch;
+        if is_batch && (inbound.modern || !session.revision().is_some_and(Revision::has_batches)) {
+            let reason = "Arrays of messages exist only in 2025-03-26: send one message at a time.";
+            return Action::Answer(
+                receiver.refuse(Refusal::new(jsonrpc::INVALID_REQUEST, reason), None),
+            );
+        }
+        let messages = inbound.messages.iter();
+        let mut actions = messages.map(|message| receiver.message(message, is_batch));
+        match is_batch {
+            true => Action::Batch(actions.collect()),
+            false => actions.next().unwrap_or(Action::Nothing),
         }
     }
 }
@@ -210,33 +215,29 @@ struct Receiver<'a> {
 }
 
 impl Receiver<'_> {
-    fn in_batch(&self, item: Result<Message<'_>, Invalid>) -> Action {
-        match &item {
-            Err(invalid) => Action::Answer(self.unreadable(invalid)),
-            Ok(Message::Request(request))
-                if request.method == "initialize" || is_modern(request, false) =>
-            {
-                let reason = "This request cannot be part of a batch: send it by itself.";
-                Action::Answer(self.invalid(reason, Some(&request.id)))
-            }
-            Ok(message) => self.one(message),
-        }
-    }
-
-    fn one(&self, message: &Message<'_>) -> Action {
+    fn message(&self, message: &Result<Message<'_>, Invalid>, is_batch: bool) -> Action {
         match message {
-            Message::Response => Action::Nothing,
-            Message::Notification { method, params } => {
+            Err(Invalid { id, code, reason }) => {
+                Action::Answer(self.refuse(Refusal::new(*code, *reason), id.as_ref()))
+            }
+            Ok(Message::Response) => Action::Nothing,
+            Ok(Message::Notification { method, params }) => {
                 cancelled(method, params.as_ref()).map_or(Action::Nothing, Action::Cancel)
             }
-            Message::Request(request) => {
+            Ok(Message::Request(request))
+                if is_batch && (request.method == "initialize" || is_modern(request, false)) =>
+            {
+                let reason = "This request cannot be part of a batch: send it by itself.";
+                let refusal = Refusal::new(jsonrpc::INVALID_REQUEST, reason);
+                Action::Answer(self.refuse(refusal, Some(&request.id)))
+            }
+            Ok(Message::Request(request)) => {
                 let refused = |refusal| self.refuse(refusal, Some(&request.id));
                 let mut answer = match self.request(request) {
                     Ok(Action::Answer(answer)) => answer,
                     Ok(action) => return action,
                     Err(refusal) => refused(refusal),
                 };
-                // An error may repeat a requested name of any length.
                 if answer.body.len() > UNCOUNTED && answer.charge(self.account).is_err() {
                     answer = refused(too_many().into());
                 }
@@ -251,7 +252,16 @@ impl Receiver<'_> {
         if let Some(fault) = request.fault {
             return Err(Refusal::params(fault).of_envelope());
         }
-        let (method, context) = self.find(request, &meta)?;
+        let context = self.context(request, &meta)?;
+        let revision = context.revision;
+        let is_meant = |method: &&Method| {
+            method.name == request.method && method.revisions.contains(&revision)
+        };
+        let method = METHODS.iter().find(is_meant).ok_or_else(|| {
+            let name = shown(&request.method, 64);
+            let detail = format!("There is no method \"{name}\" here.");
+            Refusal::new(jsonrpc::METHOD_NOT_FOUND, detail)
+        })?;
         let size = params.map_or(0, Node::size) * COPIES;
         let memory = self.account.take(Resource::Memory, size);
         let memory = memory.map_err(|Full| too_many())?;
@@ -266,66 +276,34 @@ impl Receiver<'_> {
         (method.read)(self.server, request)
     }
 
-    /// The method, and the request's context, after all checks of the envelope.
-    fn find(
+    /// The request's context, after all checks of the envelope.
+    fn context(
         &self,
         request: &jsonrpc::RequestMessage<'_>,
         meta: &Meta<'_>,
-    ) -> Result<(&'static Method, RequestContext), Refusal> {
-        let method = Method::named(&request.method);
-        let context = if self.modern {
-            let mirror = self
-                .mirror
-                .map(|mirror| (mirror, method.and_then(|method| method.mirrored)));
-            meta.modern(request, mirror).map_err(Refusal::of_envelope)?
-        } else {
-            match (
-                self.session.revision(),
-                method.filter(|method| method.is_lifecycle()),
-            ) {
-                (revision, Some(_)) => {
-                    RequestContext::of(revision.unwrap_or(Revision::NEWEST_LEGACY))
-                }
-                (Some(revision), None) => meta.legacy(revision)?,
-                (None, None) => {
-                    let without = without_handshake();
-                    return Err(Refusal::params(format!(
-                        "Nothing is agreed on yet: send initialize first, or {without}"
-                    )));
-                }
-            }
-        };
-        let method = method
-            .filter(|method| method.is_in(context.revision))
-            .ok_or_else(|| {
-                Refusal::new(
-                    jsonrpc::METHOD_NOT_FOUND,
-                    format!(
-                        "There is no method \"{}\" here.",
-                        shown(&request.method, 64)
-                    ),
-                )
-            })?;
-        Ok((method, context))
+    ) -> Result<RequestContext, Refusal> {
+        if self.modern {
+            let context = meta.modern(request, self.mirror);
+            return context.map_err(Refusal::of_envelope);
+        }
+        let begins = matches!(&*request.method, "initialize" | "ping");
+        let revision = self.session.revision();
+        let revision = revision.or(begins.then_some(Revision::NEWEST_LEGACY));
+        meta.legacy(revision.ok_or_else(|| {
+            let without = without_handshake();
+            Refusal::params(format!(
+                "Nothing is agreed on yet: send initialize first, or {without}"
+            ))
+        })?)
     }
 
     fn refuse(&self, refusal: Refusal, id: Option<&Id>) -> Answer {
-        refuse(refusal, id, self.session.no_id(), self.modern)
-    }
-
-    /// The answer to what is no message.
-    fn unreadable(&self, invalid: &Invalid) -> Answer {
-        let refusal = Refusal::new(invalid.code, invalid.reason);
-        self.refuse(refusal, invalid.id.as_ref())
-    }
-
-    /// The answer to a message that is not allowed here.
-    fn invalid(&self, reason: &str, id: Option<&Id>) -> Answer {
-        self.refuse(Refusal::new(jsonrpc::INVALID_REQUEST, reason), id)
+        let no_id = self.session.no_id();
+        refuse(refusal, id.or(no_id.as_ref()), self.modern)
     }
 }
 
 /// How long a client may cache data of a snapshot: not longer than its own time-to-live.
-fn while_fresh(snapshot: &Snapshot) -> Cache {
-    Cache::private(snapshot.until.saturating_duration_since(Instant::now()))
+fn while_fresh(snapshot: &Snapshot) -> Option<Duration> {
+    Some(snapshot.until.saturating_duration_since(Instant::now()))
 }

@@ -1,11 +1,10 @@
 //! `prompts/list` and `prompts/get`: every allowed pattern is a prompt, rendered by Fabric, so that the client's own
 //! model sees what Fabric's model gets.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::fabric::names::in_quotes;
 use crate::fabric::{Entry, Name, Snapshot, not_found, not_runnable};
@@ -35,68 +34,42 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                 && backend.fabric.why_raw(&entry.name, text).is_none()
         };
         let offered: Vec<&Entry> = snapshot.patterns.iter().filter(is_offered).collect();
-        let prompts = offered
-            .into_iter()
-            .map(|entry| define(&snapshot, entry, revision));
-        cursor.write(result, "prompts", prompts)?;
+        let entry = |entry: &&Entry| define(&snapshot, entry, revision);
+        cursor.write(result, "prompts", offered.len(), |at| entry(&offered[at]))?;
         result.cache(while_fresh(&snapshot));
         Ok(())
     }))
 }
 
+fn argument(name: &str, description: &str, required: bool) -> Value {
+    json!({ "description": description, "name": name, "required": required })
+}
+
 /// A prompt in a list.
-#[derive(Serialize)]
-struct PromptEntry<'a> {
-    arguments: Vec<PromptArgument<'a>>,
-    description: &'a str,
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    title: Option<String>,
-}
-
-#[derive(Serialize)]
-struct PromptArgument<'a> {
-    description: Cow<'static, str>,
-    name: &'a str,
-    required: bool,
-}
-
-fn define<'a>(snapshot: &'a Snapshot, entry: &'a Entry, revision: Revision) -> PromptEntry<'a> {
-    let optional = |name, description: &'static str| PromptArgument {
-        description: description.into(),
-        name,
-        required: false,
-    };
-    let mut arguments = vec![optional(INPUT, "The text that the pattern works on.")];
+fn define(snapshot: &Snapshot, entry: &Entry, revision: Revision) -> Value {
+    let description = "The text that the pattern works on.";
+    let mut arguments = vec![argument(INPUT, description, false)];
     for name in own_variables(entry) {
-        let description = format!("Value of the pattern's variable {name}.").into();
-        arguments.push(PromptArgument {
-            description,
-            name,
-            required: true,
-        });
+        let description = format!("Value of the pattern's variable {name}.");
+        arguments.push(argument(name, &description, true));
     }
-    arguments.push(optional(
-        STRATEGY,
-        "A prompting strategy to put before the pattern.",
-    ));
-    let title = revision
-        .knows(Feature::Title)
-        .then(|| humanised(&entry.name));
-    PromptEntry {
-        arguments,
-        description: snapshot.description(&entry.name),
-        name: &entry.name,
-        title,
+    let description = "A prompting strategy to put before the pattern.";
+    arguments.push(argument(STRATEGY, description, false));
+    let mut prompt = json!({
+        "arguments": arguments,
+        "description": snapshot.description(&entry.name),
+        "name": entry.name,
+    });
+    if revision.knows(Feature::Title) {
+        prompt["title"] = humanised(&entry.name).into();
     }
+    prompt
 }
 
 /// The variables with arguments of their own. A variable named like one of our arguments gets that argument's value.
-fn own_variables(entry: &Entry) -> impl Iterator<Item = &String> {
-    entry
-        .variables
-        .iter()
-        .filter(|v| *v != INPUT && *v != STRATEGY)
+fn own_variables(entry: &Entry) -> impl Iterator<Item = &str> {
+    let all = entry.variables.iter().map(String::as_str);
+    all.filter(|name| ![INPUT, STRATEGY].contains(name))
 }
 
 /// Parses `prompts/get`.
@@ -146,7 +119,7 @@ fn render(
     }
     let takes: Vec<&str> = [INPUT]
         .into_iter()
-        .chain(own_variables(entry).map(String::as_str))
+        .chain(own_variables(entry))
         .chain([STRATEGY])
         .collect();
     if let Some(other) = arguments.keys().find(|key| !takes.contains(&key.as_str())) {
@@ -157,7 +130,6 @@ fn render(
         )));
     }
     let missing: Vec<&str> = own_variables(entry)
-        .map(String::as_str)
         .filter(|variable| !arguments.contains_key(*variable))
         .collect();
     if !missing.is_empty() {

@@ -1,13 +1,15 @@
 //! `resources/list`, `resources/templates/list`, `resources/read`: patterns and strategies as Markdown.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::account::Full;
 use crate::fabric::{Entry, Error, Kind, NO_STRATEGIES, Name, no_room};
 use crate::protocol::pages;
-use crate::protocol::{Cache, Feature, Params, Refusal, Revision, jsonrpc};
+use crate::protocol::{Feature, Params, Refusal, Revision, jsonrpc};
 use crate::search::humanised;
 use crate::text::{percent_decode, percent_encode, shown};
 use crate::tools::Context;
@@ -22,19 +24,14 @@ const MARKDOWN: &str = "text/markdown";
 /// Resource not found, before 2026-07-28 made it an error of the params.
 const RESOURCE_NOT_FOUND: i32 = -32002;
 
-/// A listed resource, with a `uri`, or template, with a `uri_template`.
-#[derive(Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ResourceEntry<'a> {
-    description: &'a str,
-    mime_type: &'static str,
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    title: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uri: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uri_template: Option<&'static str>,
+/// A resource or template in a list; `uri` is its `uri` or `uriTemplate`.
+fn define(uri: (&str, &str), name: &str, description: &str, title: Option<String>) -> Value {
+    let mut entry =
+        json!({ "description": description, "mimeType": MARKDOWN, "name": name, uri.0: uri.1 });
+    if let Some(title) = title {
+        entry["title"] = title.into();
+    }
+    entry
 }
 
 /// Answers `resources/templates/list`.
@@ -53,19 +50,14 @@ pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refu
             "The prompt of a Fabric strategy.",
         ),
     ];
-    let all = all
-        .into_iter()
-        .map(|(template, name, description)| ResourceEntry {
-            description,
-            mime_type: MARKDOWN,
-            name,
-            title: has_titles.then(|| format!("Fabric {name}")),
-            uri_template: Some(template),
-            ..ResourceEntry::default()
-        });
+    let entry = |at: usize| {
+        let (template, name, description) = all[at];
+        let title = has_titles.then(|| format!("Fabric {name}"));
+        define(("uriTemplate", template), name, description, title)
+    };
     let mut result = request.result();
-    cursor.write(&mut result, "resourceTemplates", all)?;
-    result.cache(Cache::STATIC);
+    cursor.write(&mut result, "resourceTemplates", all.len(), entry)?;
+    result.cache(None);
     Ok(Action::Answer(result.end()))
 }
 
@@ -76,7 +68,7 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
         let snapshot = context.backend.catalog.snapshot(&context.wait())?;
         let (patterns, strategies) = (&snapshot.patterns, &snapshot.strategies);
         let has_titles = result.revision.knows(Feature::Title);
-        let all = (0..patterns.len() + strategies.len()).map(|at| {
+        let entry = |at: usize| {
             let (template, name, description) = match patterns.get(at) {
                 Some(Entry { name, .. }) => (PATTERN_TEMPLATE, name, snapshot.description(name)),
                 None => {
@@ -85,16 +77,12 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                     (STRATEGY_TEMPLATE, &strategy.name, description)
                 }
             };
-            ResourceEntry {
-                description,
-                mime_type: MARKDOWN,
-                name,
-                title: has_titles.then(|| humanised(name)),
-                uri: Some(template.replace("{name}", &percent_encode(name))),
-                ..ResourceEntry::default()
-            }
-        });
-        cursor.write(result, "resources", all)?;
+            let uri = template.replace("{name}", &percent_encode(name));
+            let title = has_titles.then(|| humanised(name));
+            define(("uri", &uri), name, description, title)
+        };
+        let total = patterns.len() + strategies.len();
+        cursor.write(result, "resources", total, entry)?;
         result.cache(while_fresh(&snapshot));
         Ok(())
     }))
@@ -119,7 +107,7 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
         )
     })?;
     Ok(request.call(move |context, result| {
-        let (text, cache) = target.read(&uri, revision, context)?;
+        let (text, ttl) = target.read(&uri, revision, context)?;
         result
             .reserve(&context.caller.account, jsonrpc::string_len(&text))
             .map_err(|Full| no_room())?;
@@ -128,7 +116,7 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
             text: &text,
             uri: &uri,
         };
-        result.field("contents", &[contents]).cache(cache);
+        result.field("contents", &[contents]).cache(ttl);
         Ok(())
     }))
 }
@@ -158,7 +146,7 @@ impl ResourceTarget {
         uri: &str,
         revision: Revision,
         context: &Arc<Context>,
-    ) -> Result<(String, Cache), Refusal> {
+    ) -> Result<(String, Option<Duration>), Refusal> {
         let (fabric, wait) = (&context.backend.fabric, &context.wait());
         let missing = |why: &str| not_found(uri, revision, why);
         let text = match self {
@@ -177,18 +165,14 @@ impl ResourceTarget {
                 Err(error) => return Err(error.into()),
             },
             ResourceTarget::Strategy(name) => {
-                let strategies = fabric
-                    .strategies(wait)?
-                    .ok_or_else(|| missing(&NO_STRATEGIES.to_string()))?;
-                let strategy = strategies.into_iter().find(|s| s.name == name.as_str());
-                strategy
-                    .ok_or_else(|| {
-                        missing("Fabric has no such strategy: resources/list has them all.")
-                    })?
-                    .prompt
+                let strategies = fabric.strategies(wait)?;
+                let strategies = strategies.ok_or_else(|| missing(&NO_STRATEGIES.to_string()))?;
+                let mut strategies = strategies.into_iter().filter(|s| s.name == name.as_str());
+                let why = "Fabric has no such strategy: resources/list has them all.";
+                strategies.next().ok_or_else(|| missing(why))?.prompt
             }
         };
-        Ok((text, Cache::private(context.backend.catalog.ttl())))
+        Ok((text, Some(context.backend.catalog.ttl())))
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::access::Role;
 use crate::account::Full;
-use crate::fabric::{Entry, Error, Kind, NoWait, Snapshot, Wait, no_room};
+use crate::fabric::{Error, Kind, NoWait, Snapshot, Wait, no_room};
 use crate::protocol::pages;
 use crate::protocol::{Params, Refusal};
 use crate::search::skill_names;
@@ -48,7 +48,44 @@ impl Skills {
     /// The whole `SKILL.md`; `None` if there is no such skill.
     fn document(&self, name: &str) -> Option<String> {
         let entry = self.snapshot.pattern(self.patterns.get(name)?)?;
-        document(name, entry, &self.snapshot, &self.backend)
+        let text = entry.text.as_deref()?;
+        let (policy, fabric) = (&self.backend.policy, &self.backend.fabric);
+        let has_run = !policy.read_only && policy.tools().any(|tool| tool.role == Role::Run);
+        let can_run = fabric.has_fabric() && has_run;
+        let (name, pattern) = (quoted(name), quoted(&entry.name));
+        let mut document = format!(
+            "---\nname: {name}\ndescription: {}\nmetadata:\n  fabric-pattern: {pattern}\n---\n\nFollow the instructions below \
+             yourself, on the user's input.",
+            quoted(self.snapshot.description(&entry.name))
+        );
+        let is_raw = fabric.why_raw(&entry.name, text).is_some();
+        document.push_str(&match entry.is_runnable() {
+            true if is_raw => " What stands between their double braces is code that Fabric would replace.\n\n".to_owned(),
+            true if !can_run => "\n\n".to_owned(),
+            true => format!(
+                " Or call the tool `fabric_run_pattern` with `pattern_name` {pattern} and that input as `input_text`, so that \
+                 Fabric's model does it.\n\n"
+            ),
+            false => " Fabric itself cannot run them: what stands between their double braces is code.\n\n".to_owned(),
+        });
+        if !entry.variables.is_empty() && entry.is_runnable() {
+            let run = if can_run {
+                " (in a run: `variables`)"
+            } else {
+                ""
+            };
+            let variables: Vec<String> = entry
+                .variables
+                .iter()
+                .map(|name| format!("`{{{{{name}}}}}`"))
+                .collect();
+            document.push_str(&format!(
+                "Variables, for which the user gives values{run}: {}.\n\n",
+                variables.join(", ")
+            ));
+        }
+        document.push_str(text);
+        Some(document)
     }
 
     /// A skill in a list; `None` if there is none of this name.
@@ -80,48 +117,6 @@ pub(super) fn named(uri: &str) -> Option<&str> {
     (!name.contains('/')).then_some(name)
 }
 
-/// A whole `SKILL.md`; `None` if the pattern's text is unknown.
-fn document(name: &str, entry: &Entry, snapshot: &Snapshot, backend: &Backend) -> Option<String> {
-    let text = entry.text.as_deref()?;
-    let policy = &backend.policy;
-    let has_run = !policy.read_only && policy.tools().any(|tool| tool.role == Role::Run);
-    let can_run = backend.fabric.has_fabric() && has_run;
-    let (name, pattern) = (quoted(name), quoted(&entry.name));
-    let mut document = format!(
-        "---\nname: {name}\ndescription: {}\nmetadata:\n  fabric-pattern: {pattern}\n---\n\nFollow the instructions below \
-         yourself, on the user's input.",
-        quoted(snapshot.description(&entry.name))
-    );
-    let is_raw = backend.fabric.why_raw(&entry.name, text).is_some();
-    document.push_str(&match entry.is_runnable() {
-        true if is_raw => " What stands between their double braces is code that Fabric would replace.\n\n".to_owned(),
-        true if !can_run => "\n\n".to_owned(),
-        true => format!(
-            " Or call the tool `fabric_run_pattern` with `pattern_name` {pattern} and that input as `input_text`, so that \
-             Fabric's model does it.\n\n"
-        ),
-        false => " Fabric itself cannot run them: what stands between their double braces is code.\n\n".to_owned(),
-    });
-    if !entry.variables.is_empty() && entry.is_runnable() {
-        let run = if can_run {
-            " (in a run: `variables`)"
-        } else {
-            ""
-        };
-        let variables: Vec<String> = entry
-            .variables
-            .iter()
-            .map(|name| format!("`{{{{{name}}}}}`"))
-            .collect();
-        document.push_str(&format!(
-            "Variables, for which the user gives values{run}: {}.\n\n",
-            variables.join(", ")
-        ));
-    }
-    document.push_str(text);
-    Some(document)
-}
-
 /// A double-quoted string that is valid YAML and JSON.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
@@ -129,12 +124,7 @@ fn quoted(text: &str) -> String {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
             // Not printable in YAML, or a line break there.
-            c if c.is_control()
-                || matches!(
-                    c,
-                    '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'
-                ) =>
-            {
+            _ if c.is_control() || "\u{2028}\u{2029}\u{feff}\u{fffe}\u{ffff}".contains(c) => {
                 quoted.push_str(&format!("\\u{:04x}", u32::from(c)));
             }
             c => quoted.push(c),
@@ -188,8 +178,8 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     let cursor = pages::cursor(request.params)?;
     Ok(request.call(move |context, result| {
         let skills = Skills::read(&context.backend, &context.wait())?;
-        let all = skills.patterns.keys().map(|name| skills.entry(name));
-        cursor.write(result, "skills", all)?;
+        let names: Vec<&String> = skills.patterns.keys().collect();
+        cursor.write(result, "skills", names.len(), |at| skills.entry(names[at]))?;
         result.cache(while_fresh(&skills.snapshot));
         Ok(())
     }))

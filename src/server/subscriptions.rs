@@ -5,20 +5,19 @@ use std::sync::{Arc, Mutex, Once, Weak};
 use std::thread;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::access::Identity;
 use crate::account::Account;
 use crate::config::WORKER_STACK;
-use crate::fabric::{Age, Catalog, Error, NoWait, Wait};
+use crate::fabric::{Age, Error, NoWait, Wait};
 use crate::logging;
-use crate::protocol::{
-    Answer, Id, NoId, Node, Params, Refusal, RequestContext, ResultWriter, Revision, jsonrpc,
-};
+use crate::protocol::{Answer, Id, Node, Params, Refusal, ResultWriter, Revision, jsonrpc};
 use crate::runs::{Run, RunState};
 use crate::sync::lock;
+use crate::tools::Backend;
 
-use super::{Server, refuse, tasks};
+use super::{Action, Request, Server, refuse, tasks};
 
 /// Most tasks of one subscription.
 const MAX_TASKS: usize = 64;
@@ -30,60 +29,52 @@ const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// An accepted `subscriptions/listen`: 2026-07-28, basic/patterns/subscriptions.
 pub(crate) struct Listen {
-    id: Id,
+    /// The id that cancels it.
+    pub(crate) id: Id,
     revision: Revision,
     prompts: bool,
     resources: bool,
     /// The requested tasks; after [`Listen::admit`], `tasks` has those of the caller.
     task_ids: Vec<String>,
-    tasks: Vec<Run>,
+    pub(crate) tasks: Vec<Run>,
+}
+
+/// Parses `subscriptions/listen`. Unsupported kinds are ignored, which is not an error.
+///
+/// # Errors
+/// -32602 without a filter.
+pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    let usage = "subscriptions/listen needs params.notifications, an object such as {\"promptsListChanged\": true}, \
+                 with true or false as values.";
+    let filter = Params::new(request.params, usage).object("notifications")?;
+    let keeps = server.backend.runs.keeps();
+    let task_ids = match filter.get("taskIds").filter(|_| keeps) {
+        None => Vec::new(),
+        Some(_) if !request.context.tasks => return Err(tasks::undeclared()),
+        Some(Node::List(ids)) if ids.len() <= MAX_TASKS => {
+            let ids = ids.iter().map(|id| id.text().map(str::to_owned));
+            ids.collect::<Option<Vec<String>>>().ok_or_else(too_many)?
+        }
+        Some(_) => return Err(too_many()),
+    };
+    let wanted = |name| match filter.get(name) {
+        None | Some(Node::Bool(false)) => Ok(false),
+        Some(Node::Bool(true)) => Ok(true),
+        Some(_) => Err(filter.refusal()),
+    };
+    Ok(Action::Listen(Box::new(Listen {
+        prompts: wanted("promptsListChanged")? && !server.backend.policy.no_prompts,
+        resources: wanted("resourcesListChanged")?,
+        id: request.id,
+        revision: request.context.revision,
+        task_ids,
+        tasks: Vec::new(),
+    })))
 }
 
 impl Listen {
-    /// Parses the request. Unsupported kinds are ignored, which is not an error.
-    ///
-    /// # Errors
-    /// -32602 without a filter.
-    pub(super) fn new(
-        id: &Id,
-        context: &RequestContext,
-        keeps: bool,
-        params: Option<&Node<'_>>,
-    ) -> Result<Listen, Refusal> {
-        let usage = "subscriptions/listen needs params.notifications, an object such as {\"promptsListChanged\": true}, \
-                     with true or false as values.";
-        let filter = Params::new(params, usage).object("notifications")?;
-        let task_ids = match filter.get("taskIds").filter(|_| keeps) {
-            None => Vec::new(),
-            Some(_) if !context.tasks => return Err(tasks::undeclared()),
-            Some(Node::List(ids)) if ids.len() <= MAX_TASKS => {
-                let ids = ids.iter().map(|id| id.text().map(str::to_owned));
-                ids.collect::<Option<Vec<String>>>().ok_or_else(too_many)?
-            }
-            Some(_) => return Err(too_many()),
-        };
-        let wanted = |name| match filter.node(name) {
-            None | Some(Node::Bool(false)) => Ok(false),
-            Some(Node::Bool(true)) => Ok(true),
-            Some(_) => Err(filter.refusal()),
-        };
-        let (prompts, resources) = (
-            wanted("promptsListChanged")?,
-            wanted("resourcesListChanged")?,
-        );
-        Ok(Listen {
-            id: id.clone(),
-            revision: context.revision,
-            prompts,
-            resources,
-            task_ids,
-            tasks: Vec::new(),
-        })
-    }
-
-    /// Finds the requested tasks that belong to the caller, and drops what is not offered.
+    /// Finds the requested tasks that belong to the caller.
     pub(crate) fn admit(&mut self, server: &Server, caller: &Identity) {
-        self.prompts &= !server.backend.policy.no_prompts;
         let owner = server.owner(caller);
         // Each once, however often it was named.
         self.task_ids.sort_unstable();
@@ -95,32 +86,20 @@ impl Listen {
             .collect();
     }
 
-    /// Does it follow tasks of its caller?
-    pub(crate) fn has_tasks(&self) -> bool {
-        !self.tasks.is_empty()
-    }
-
-    /// The id that cancels it.
-    pub(crate) fn id(&self) -> &Id {
-        &self.id
-    }
-
     /// The first message: what was accepted.
     pub(crate) fn acknowledgement(&self) -> Vec<u8> {
-        let mut honoured = Map::new();
-        for (key, wanted) in [
-            ("promptsListChanged", self.prompts),
-            ("resourcesListChanged", self.resources),
-        ] {
-            if wanted {
-                honoured.insert(key.into(), true.into());
-            }
+        let mut honoured = json!({});
+        if self.prompts {
+            honoured["promptsListChanged"] = true.into();
+        }
+        if self.resources {
+            honoured["resourcesListChanged"] = true.into();
         }
         if !self.task_ids.is_empty() {
-            let ids: Vec<String> = self.tasks.iter().map(|run| run.id().to_string()).collect();
-            honoured.insert("taskIds".into(), ids.into());
+            honoured["taskIds"] = self.tasks.iter().map(|run| run.id().to_string()).collect();
         }
-        let params = json!({ "_meta": self.meta(), "notifications": honoured });
+        let mut params = self.params();
+        params["notifications"] = honoured;
         jsonrpc::notification("notifications/subscriptions/acknowledged", &params)
     }
 
@@ -133,7 +112,7 @@ impl Listen {
 
     /// The answer when it cannot be kept.
     pub(crate) fn fail(&self, error: Error) -> Answer {
-        refuse(error.into(), Some(&self.id), NoId::Absent, true)
+        refuse(error.into(), Some(&self.id), true)
     }
 
     /// What is sent after the end where no stream of its own closes: the specification has servers send a cancellation.
@@ -147,7 +126,7 @@ impl Listen {
     /// A listener that sends its notifications to `sink`.
     pub(crate) fn listener(&self, account: Account, sink: impl Sink) -> Listener {
         Listener {
-            meta: Some(self.meta()),
+            params: self.params(),
             prompts: self.prompts,
             resources: self.resources,
             tasks: self.tasks.clone(),
@@ -157,17 +136,18 @@ impl Listen {
         }
     }
 
-    fn meta(&self) -> Map<String, Value> {
-        let mut meta = Map::new();
-        let id = serde_json::to_value(&self.id).unwrap_or(Value::Null);
-        meta.insert(SUBSCRIPTION_ID.into(), id);
-        meta
+    /// The params that all its messages have.
+    fn params(&self) -> Value {
+        json!({ "_meta": { SUBSCRIPTION_ID: self.id } })
     }
 }
 
+/// A listener's registration; dropping it ends the notifications.
+pub(crate) type Registration = Arc<Listener>;
+
 /// One subscriber.
 pub(crate) struct Listener {
-    meta: Option<Map<String, Value>>,
+    params: Value,
     prompts: bool,
     resources: bool,
     tasks: Vec<Run>,
@@ -187,7 +167,7 @@ impl Listener {
     /// A legacy client: gets every notification, without subscription ids.
     pub(crate) fn legacy(server: &Server, account: Account, sink: impl Sink) -> Listener {
         Listener {
-            meta: None,
+            params: json!({}),
             prompts: !server.backend.policy.no_prompts,
             resources: true,
             tasks: Vec::new(),
@@ -198,14 +178,16 @@ impl Listener {
     }
 
     /// Sends the result of each of its tasks once it ends, until all have or the listener is gone.
-    fn watch(listener: &Weak<Listener>, mut working: Vec<Run>, keep: Duration) {
+    fn watch(listener: &Weak<Listener>, keep: Duration) {
+        let mut working = listener
+            .upgrade()
+            .map_or_else(Vec::new, |listener| listener.tasks.clone());
         while let Some(listener) = listener.upgrade() {
             let is_working = |run: &mut Run| run.bare().state == RunState::Working;
             let ended: Vec<Run> = working.extract_if(.., |run| !is_working(run)).collect();
             for run in ended {
-                let meta = listener.meta.clone().unwrap_or_default();
-                let message =
-                    tasks::changed(&run, keep, meta, listener.revision, &listener.account);
+                let (meta, revision) = (&listener.params["_meta"], listener.revision);
+                let message = tasks::changed(&run, keep, meta, revision, &listener.account);
                 if message.is_some_and(|message| !(listener.sink)(&message)) {
                     return;
                 }
@@ -223,64 +205,61 @@ impl Listener {
             ("notifications/resources/list_changed", self.resources),
         ];
         for (method, _) in methods.into_iter().filter(|(_, wanted)| *wanted) {
-            let params = self
-                .meta
-                .as_ref()
-                .map_or_else(|| json!({}), |meta| json!({ "_meta": meta }));
-            (self.sink)(&jsonrpc::notification(method, &params));
+            (self.sink)(&jsonrpc::notification(method, &self.params));
         }
     }
 }
 
 /// All listeners of the process.
 pub(crate) struct Subscriptions {
-    listeners: Mutex<Vec<Arc<Listener>>>,
+    listeners: Mutex<Vec<Weak<Listener>>>,
     /// A thread reads the list of patterns for them, from the first one on.
     poller: Once,
-    catalog: Arc<Catalog>,
-    /// Retention of runs.
-    keep: Duration,
+    backend: Arc<Backend>,
 }
 
 impl Subscriptions {
-    /// No listeners to changes of `catalog`; runs are kept for `keep`.
-    pub(super) fn new(catalog: Arc<Catalog>, keep: Duration) -> Subscriptions {
+    /// No listeners to changes of what this backend lists.
+    pub(super) fn new(backend: Arc<Backend>) -> Subscriptions {
         Subscriptions {
             listeners: Mutex::default(),
             poller: Once::new(),
-            catalog,
-            keep,
+            backend,
         }
     }
 
     /// Adds a listener, until the registration is dropped.
     pub(crate) fn add(self: &Arc<Subscriptions>, listener: Listener) -> Registration {
         let listener = Arc::new(listener);
-        lock(&self.listeners).push(listener.clone());
+        lock(&self.listeners).push(Arc::downgrade(&listener));
         self.poller.call_once(|| {
             let subscriptions = self.clone();
             start("poller", move || subscriptions.poll());
         });
         if !listener.tasks.is_empty() {
-            let keep = self.keep;
-            let (weak, tasks) = (Arc::downgrade(&listener), listener.tasks.clone());
-            start("tasks", move || Listener::watch(&weak, tasks, keep));
+            let (weak, keep) = (Arc::downgrade(&listener), self.backend.settings.keep);
+            start("tasks", move || Listener::watch(&weak, keep));
         }
-        Registration {
-            all: self.clone(),
-            listener,
-        }
+        listener
+    }
+
+    /// All that are registered.
+    fn registered(&self) -> Vec<Registration> {
+        let mut listeners = lock(&self.listeners);
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Reads the list of patterns while there are listeners. The catalogue tells of changes.
     fn poll(&self) {
         let wait: Arc<dyn Wait> = Arc::new(NoWait);
+        let catalog = &self.backend.catalog;
         loop {
-            thread::sleep(self.catalog.ttl());
-            if lock(&self.listeners).is_empty() {
+            thread::sleep(catalog.ttl());
+            if self.registered().is_empty() {
                 continue;
             }
-            if let Err(error) = self.catalog.names(Age::Fresh, &wait) {
+            if let Err(error) = catalog.names(Age::Fresh, &wait) {
                 let message = format!("the list of patterns could not be read: {error}");
                 logging::debug(module_path!(), message);
             }
@@ -289,8 +268,7 @@ impl Subscriptions {
 
     /// Notifies all listeners of changed lists. The lock is not held while sending.
     pub(crate) fn lists_changed(&self) {
-        let listeners = lock(&self.listeners).clone();
-        listeners.iter().for_each(|listener| listener.tell());
+        self.registered().iter().for_each(|one| one.tell());
     }
 }
 
@@ -310,18 +288,6 @@ fn too_many() -> Refusal {
     ))
 }
 
-/// A listener's registration; dropping it ends the notifications.
-pub(crate) struct Registration {
-    all: Arc<Subscriptions>,
-    listener: Arc<Listener>,
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        lock(&self.all.listeners).retain(|other| !Arc::ptr_eq(other, &self.listener));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,16 +302,20 @@ mod tests {
         }
     }
 
-    fn listen(filter: &str) -> Listen {
-        let context = RequestContext::of(Revision::R2026_07_28);
-        let wanted = (filter.into(), Node::Bool(true));
-        let params = Node::Object(vec![("notifications".into(), Node::Object(vec![wanted]))]);
-        Listen::new(&Id::Text("s".into()), &context, true, Some(&params)).unwrap()
+    fn listen(resources: bool) -> Listen {
+        Listen {
+            id: Id::Text("s".into()),
+            revision: Revision::R2026_07_28,
+            prompts: false,
+            resources,
+            task_ids: Vec::new(),
+            tasks: Vec::new(),
+        }
     }
 
     #[test]
     fn the_end_names_the_subscription() {
-        let end = String::from_utf8(listen("other").end().body.into_bytes()).unwrap();
+        let end = String::from_utf8(listen(false).end().body).unwrap();
         assert!(
             end.starts_with(
                 r#"{"jsonrpc":"2.0","id":"s","result":{"resultType":"complete","_meta":{"#
@@ -363,7 +333,7 @@ mod tests {
         let server = Server::without_fabric();
         let (all, account) = (&server.subscriptions, server.backend.accounts.of(""));
         let (modern, legacy) = (Heard::default(), Heard::default());
-        let asked = listen("resourcesListChanged");
+        let asked = listen(true);
         let first = all.add(asked.listener(account.clone(), sink(&modern)));
         let second = all.add(Listener::legacy(&server, account, sink(&legacy)));
         all.lists_changed();

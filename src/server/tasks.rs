@@ -12,8 +12,9 @@ use crate::account::{Account, Full, Resource};
 use crate::config;
 use crate::fabric::{Error, Wait, no_room};
 use crate::protocol::jsonrpc::{self, METHOD_NOT_FOUND};
+use crate::protocol::pages;
 use crate::protocol::{Node, Params, Refusal, ResultWriter, Revision, TASKS as EXTENSION};
-use crate::runs::{Record, Run, RunCursor, RunState, Waited};
+use crate::runs::{Record, Run, RunState, Waited};
 use crate::tools::{self, Backend, Context, RELATED_TASK, task, write, write_task};
 
 use super::{Action, Request, Server};
@@ -22,8 +23,6 @@ use super::{Action, Request, Server};
 const MISSING_CAPABILITY: i32 = -32021;
 /// Longest result sent in a notification, in bytes.
 const MAX_TOLD: usize = 256 << 10;
-/// Tasks on one page of a list.
-const PAGE: usize = 100;
 
 /// The core tasks of 2025-11-25.
 pub(super) fn capability(backend: &Backend) -> Value {
@@ -45,12 +44,11 @@ pub(super) fn are_asked_for(backend: &Backend, revision: Revision) -> bool {
 /// # Errors
 /// -32602.
 pub(super) fn requested(
-    task: &Node<'_>,
+    params: Option<&Node<'_>>,
     settings: &config::RunSettings,
 ) -> Result<Duration, Refusal> {
     let usage = "params.task must be an object, with ttl, if any, a whole number of milliseconds.";
-    let task = Some(task).filter(|task| task.is_object());
-    let params = Params::new(Some(task.ok_or_else(|| Refusal::params(usage))?), usage);
+    let params = Params::new(params, usage).object("task")?;
     match params.get("ttl") {
         None => Ok(settings.keep),
         Some(Node::Number(ttl)) => {
@@ -73,7 +71,7 @@ pub(super) fn undeclared() -> Refusal {
     )
 }
 
-/// The same with the result, as in `tasks/get` of 2026-07-28.
+/// A task, and from 2026-07-28 on its result, if it has one.
 pub(super) fn detailed(
     run: &Run,
     keep: Duration,
@@ -81,11 +79,8 @@ pub(super) fn detailed(
     account: &Account,
 ) -> (Map<String, Value>, Option<Vec<u8>>) {
     let record = run.record();
-    let ended = matches!(
-        record.state,
-        RunState::Completed | RunState::Failed | RunState::Interrupted
-    );
-    let body = ended.then(|| {
+    let has_none = matches!(record.state, RunState::Working | RunState::Cancelled);
+    let body = (!has_none && !revision.is_legacy()).then(|| {
         let mut result = ResultWriter::body(revision);
         write_result(run, &record, account, &mut result);
         result.end_body()
@@ -97,7 +92,7 @@ pub(super) fn detailed(
 pub(super) fn changed(
     run: &Run,
     keep: Duration,
-    meta: Map<String, Value>,
+    meta: &Value,
     revision: Revision,
     account: &Account,
 ) -> Option<Vec<u8>> {
@@ -105,15 +100,11 @@ pub(super) fn changed(
         return None;
     }
     let (mut params, body) = detailed(run, keep, revision, account);
-    if let Some(body) = body
-        .filter(|body| body.len() <= MAX_TOLD)
-        .map(|body| serde_json::from_slice(&body))
-    {
-        params.insert("result".into(), body.ok()?);
-    } else if run.record().state != RunState::Cancelled {
-        return None;
+    if let Some(body) = body {
+        let body = Some(body).filter(|body| body.len() <= MAX_TOLD)?;
+        params.insert("result".into(), serde_json::from_slice(&body).ok()?);
     }
-    params.insert("_meta".into(), meta.into());
+    params.insert("_meta".into(), meta.clone());
     Some(jsonrpc::notification("notifications/tasks", &params))
 }
 
@@ -128,10 +119,6 @@ fn write_result(run: &Run, record: &Record, account: &Account, result: &mut Resu
 pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     one(server, request, Resource::Calls, |run, context, result| {
         let (keep, revision) = (context.backend.settings.keep, result.revision);
-        if revision.is_legacy() {
-            write_task(&task(&run.record(), revision, keep), result);
-            return Ok(());
-        }
         let account = &context.caller.account;
         let (task, body) = detailed(run, keep, revision, account);
         write_task(&task, result);
@@ -197,13 +184,14 @@ fn one(
     let id = Params::new(request.params, usage)
         .text("taskId")?
         .to_owned();
-    Ok(request.call_in(place, None, move |context, result| {
+    let work = move |context: &Arc<Context>, result: &mut ResultWriter| {
         let run = context.backend.runs.find(&id, &context.caller.owner);
         let run = run.ok_or_else(|| {
             Refusal::params("params.taskId is no task of yours that is kept: it never was, or its time is over.")
         })?;
         work(&run, context, result)
-    }))
+    };
+    Ok(request.call_in(place, None, Box::new(work)))
 }
 
 fn check(server: &Server, request: &Request<'_>) -> Result<(), Refusal> {
@@ -225,29 +213,23 @@ fn no_method(detail: &str) -> Refusal {
 /// Parses `tasks/list`.
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     check(server, &request)?;
-    if !server.backend.lists {
-        return Err(no_method(
-            "Without a login tasks are found by their ids alone, so there is no list of them.",
-        ));
-    }
-    let usage = "\"cursor\" must be a string that an earlier page gave as nextCursor.";
-    let params = Params::new(request.params, usage);
-    let cursor = params
-        .optional_text("cursor")?
-        .map(|text| RunCursor::parse(text).ok_or_else(|| params.refusal()))
-        .transpose()?;
+    let cursor = pages::cursor(request.params)?;
     Ok(request.call(move |context, result| {
         let (backend, revision) = (&context.backend, result.revision);
-        let page = backend.runs.list(&context.caller.owner, cursor, PAGE);
-        let page = page.ok_or_else(|| no_method("There is no list of your tasks."))?;
-        let tasks: Vec<_> = page
-            .runs
-            .iter()
+        let owner = &context.caller.owner;
+        let ids = backend.runs.list(owner);
+        let why =
+            "Without a login tasks are found by their ids alone, so there is no list of them.";
+        let ids = ids.ok_or_else(|| no_method(why))?;
+        let (range, next) = cursor.page(ids.len())?;
+        let ids = ids[range].iter().map(ToString::to_string);
+        let runs = ids.filter_map(|id| backend.runs.find(&id, owner));
+        let tasks: Vec<_> = runs
             .map(|run| task(&run.bare(), revision, backend.settings.keep))
             .collect();
         result.field("tasks", &tasks);
-        if let Some(next) = page.next {
-            result.field("nextCursor", &next.to_string());
+        if let Some(next) = next {
+            result.field("nextCursor", &next);
         }
         Ok(())
     }))

@@ -9,11 +9,11 @@ use crate::access::Role;
 use crate::account::Resource;
 use crate::fabric::Error;
 use crate::protocol::{
-    Answer, Cache, Feature, NoId, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored,
+    Answer, Feature, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored,
 };
 use crate::random;
 use crate::text::shown;
-use crate::tools::{self, Backend, Context, Policy, Prepared, Tool, ToolCall};
+use crate::tools::{self, Backend, Context, Policy, Tool, ToolCall};
 
 use super::call::failed_tool;
 use super::{Action, Request, Server, tasks};
@@ -24,22 +24,22 @@ const MAX_RESULT_CHARS: u32 = 500_000;
 
 /// `tools/list` per revision: written once, because it never changes.
 #[derive(Default)]
-pub(super) struct Lists([OnceLock<Arc<[u8]>>; Revision::ALL.len()]);
+pub(super) struct Lists([OnceLock<Vec<u8>>; Revision::ALL.len()]);
 
 /// Answers `tools/list`.
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     pages::cursor(request.params)?.page(server.backend.policy.tools().count())?;
     let revision = request.context.revision;
-    let list = server.tools.0[revision as usize]
-        .get_or_init(|| write_list(&server.backend, revision).into());
-    Ok(Action::Answer(stored(&request.id, revision, list.clone())))
+    let list =
+        server.tools.0[revision as usize].get_or_init(|| write_list(&server.backend, revision));
+    Ok(Action::Answer(stored(&request.id, list)))
 }
 
 fn write_list(backend: &Backend, revision: Revision) -> Vec<u8> {
     let tasks = tasks::are_asked_for(backend, revision);
     let mut result = ResultWriter::body(revision);
     define_all(result.key("tools"), &backend.policy, revision, tasks);
-    result.cache(Cache::STATIC);
+    result.cache(None);
     result.end_body()
 }
 
@@ -138,7 +138,7 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
             let detail = format!("{name} cannot be a task: call it without params.task.");
             return Err(Refusal::new(jsonrpc::METHOD_NOT_FOUND, detail));
         }
-        Some(task) => Some(tasks::requested(task, &backend.settings)?),
+        Some(_) => Some(tasks::requested(request.params, &backend.settings)?),
         None => None,
     };
     let prepared = match tool.prepare(arguments, &backend.policy) {
@@ -151,24 +151,17 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
             "A dry run cannot be a task: call it without params.task.",
         ));
     }
-    let patience = prepared.patience(&backend.settings, &request.context);
-    let Prepared {
-        work,
-        fields,
-        place,
-        ..
-    } = prepared;
     let called = ToolCall {
         tool,
-        fields,
-        patience,
+        patience: prepared.patience(&backend.settings, &request.context),
+        fields: prepared.fields,
         ttl,
     };
     let work = move |context: &Arc<Context>, result: &mut ResultWriter| {
-        tools::call(work, is_run, context, result);
+        tools::call(prepared.work, is_run, context, result);
         Ok(())
     };
-    Ok(request.call_in(place, Some(called), work))
+    Ok(request.call_in(prepared.place, Some(called), Box::new(work)))
 }
 
 /// The answer to a call with wrong arguments: a result where the revision allows it, so that the model sees what is wrong
@@ -179,5 +172,5 @@ fn wrong_arguments(tool: &Tool, error: Error, request: &Request<'_>) -> Answer {
     if revision.knows(Feature::ArgumentErrorsAsResults) {
         return failed_tool(error, id, revision, &request_id);
     }
-    Refusal::of(jsonrpc::INVALID_PARAMS, error).answer(Some(id), NoId::Absent, false, &request_id)
+    Refusal::of(jsonrpc::INVALID_PARAMS, error).answer(Some(id), false, &request_id)
 }

@@ -296,7 +296,7 @@ impl Context {
     pub(crate) fn enter(&self, mut guard: Guard, what: Resource) -> Result<(), Error> {
         let (begun, account) = (Instant::now(), &self.caller.account);
         let patience = self.tool().and_then(|called| called.patience);
-        if guard.what() != what {
+        if guard.what != what {
             let mut left = false;
             let turn = account.wait_for(what, &mut || {
                 left = self.still_waiting().is_err();
@@ -352,7 +352,7 @@ impl Context {
         pass.require(Role::Run)
             .map_err(|refusal| Error::new(Kind::Forbidden, refusal.detail()))?;
         account
-            .has_rate(steps)
+            .rate_at(steps, Instant::now(), false)
             .map_err(|after| rate_is_used_up(account, steps, after))
     }
 
@@ -363,7 +363,7 @@ impl Context {
     pub(crate) fn count(&self) -> Result<(), Error> {
         let account = &self.caller.account;
         account
-            .spend()
+            .rate_at(1, Instant::now(), true)
             .map_err(|after| rate_is_used_up(account, 1, after))
     }
 
@@ -551,7 +551,7 @@ impl Context {
     fn wants_chunks(&self) -> bool {
         let is_legacy = self.request.revision.is_legacy();
         match if is_legacy {
-            self.session.level()
+            *lock(&self.session.level)
         } else {
             self.request.level
         } {

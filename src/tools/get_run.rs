@@ -73,7 +73,7 @@ pub(super) fn find(context: &Context, argument: &str, run_id: &str) -> Result<Ru
 
 fn list(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let (runs, owner) = (&context.backend.runs, &context.caller.owner);
-    let page = runs.list(owner, None, LATEST).ok_or_else(|| {
+    let ids = runs.list(owner).ok_or_else(|| {
         refused(
             "`run_id` is missing: without a login there is no list of runs, as whoever has its id may read a run. \
              Take it from the result of fabric_run_pattern, or use a server with tokens (--tokens-file).",
@@ -81,7 +81,7 @@ fn list(context: &Arc<Context>) -> Result<Outcome, Failure> {
         .about("run_id")
     })?;
     let now = time::milliseconds_now();
-    let entry = |run: &Run| {
+    let entry = |run: Run| {
         let record = run.bare();
         let mut entry = json!({
             "run_id": record.id,
@@ -94,7 +94,9 @@ fn list(context: &Arc<Context>) -> Result<Outcome, Failure> {
         }
         entry
     };
-    let runs: Vec<Value> = page.runs.iter().map(entry).collect();
+    let latest = ids.iter().take(LATEST);
+    let latest = latest.filter_map(|id| runs.find(&id.to_string(), owner));
+    let runs: Vec<Value> = latest.map(entry).collect();
     let rows = runs.len();
     Ok(Outcome::rows(json!({ "runs": runs }), rows))
 }

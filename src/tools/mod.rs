@@ -282,7 +282,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::protocol::jsonrpc::{Incoming, Message, read};
+    use crate::protocol::Inbound;
 
     /// The refusal of these arguments.
     fn refusal(tool: &Tool, arguments: &Value) -> Error {
@@ -297,10 +297,11 @@ mod tests {
         let message =
             json!({"jsonrpc": "2.0", "id": 1, "method": "m", "params": {"arguments": arguments}});
         let message = message.to_string();
-        let Ok(Incoming::One(Message::Request(request))) = read(message.as_bytes()) else {
+        let inbound = Inbound::read(message.as_bytes(), false);
+        let Some(request) = inbound.request() else {
             panic!("{message}")
         };
-        let params = request.params.unwrap();
+        let params = request.params.as_ref().unwrap();
         tool.prepare(params.get("arguments"), &Policy::default())
     }
 

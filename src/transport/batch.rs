@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::account::{Account, Full};
 use crate::fabric::no_room;
-use crate::protocol::{Answer, Id, NoId, jsonrpc};
+use crate::protocol::{Answer, Id, jsonrpc};
 use crate::server::{Action, Call, refuse};
 use crate::sync::{lock, wait_while};
 
@@ -64,7 +64,7 @@ impl Batch {
     pub(super) fn answer(&self, id: &Id, answer: Option<Answer>) -> bool {
         let answer = answer.map(|mut answer| match answer.charge(&self.account) {
             Ok(()) => answer,
-            Err(Full) => refuse(no_room().into(), Some(id), NoId::Absent, false),
+            Err(Full) => refuse(no_room().into(), Some(id), false),
         });
         let mut state = lock(&self.state);
         state.answers.extend(answer);
@@ -86,8 +86,8 @@ impl Batch {
     pub(super) fn send(&self, send: impl FnOnce(&[&[u8]])) -> bool {
         let answers = std::mem::take(&mut lock(&self.state).answers);
         if !answers.is_empty() {
-            let parts = answers.iter().map(|answer| answer.body.parts());
-            send(&jsonrpc::array(parts));
+            let bodies = answers.iter().map(|answer| &answer.body[..]);
+            send(&jsonrpc::array(bodies));
         }
         !answers.is_empty()
     }

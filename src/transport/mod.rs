@@ -13,7 +13,7 @@ use crate::account::{Account, Full, Guard, Resource};
 use crate::config::{ABORT_GRACE, MAX_LINE_VALUES};
 use crate::fabric::too_many;
 use crate::protocol::jsonrpc::INVALID_REQUEST;
-use crate::protocol::{Answer, ID_IN_USE, Id, Inbound, NoId, Refusal, VALUE};
+use crate::protocol::{Answer, ID_IN_USE, Id, Inbound, Refusal, VALUE};
 use crate::server::{Call, refuse};
 use crate::tools::Backend;
 
@@ -29,15 +29,15 @@ pub(crate) use threads::start;
 fn read<'a>(
     bytes: &'a [u8],
     modern_header: bool,
-    no_id: NoId,
+    no_id: Option<Id>,
     account: &Account,
 ) -> Result<(Guard, Inbound<'a>), Answer> {
     let values = (bytes.len() / 2 + 1).min(MAX_LINE_VALUES);
     match account.take(Resource::Memory, bytes.len() + VALUE * values) {
         Ok(parsing) => Ok((parsing, Inbound::read(bytes, modern_header))),
         Err(Full) => {
-            let id = Id::sought(bytes);
-            Err(refuse(too_many().into(), id.as_ref(), no_id, modern_header))
+            let id = Id::sought(bytes).or(no_id);
+            Err(refuse(too_many().into(), id.as_ref(), modern_header))
         }
     }
 }
@@ -53,12 +53,7 @@ fn begin(inflight: &Inflight, call: &Call) -> Result<Cancel, Answer> {
 
 /// The answer to a request whose id is in use: the first one goes on.
 fn duplicate(id: &Id, modern: bool) -> Answer {
-    refuse(
-        Refusal::new(INVALID_REQUEST, ID_IN_USE),
-        Some(id),
-        NoId::Absent,
-        modern,
-    )
+    refuse(Refusal::new(INVALID_REQUEST, ID_IN_USE), Some(id), modern)
 }
 
 /// Lets calls and runs finish within `limit`. The others are stopped then, and answered so.

@@ -86,11 +86,11 @@ impl Pipe {
     pub(crate) fn act(&self, action: Action, pass: &Arc<Pass>) {
         match action {
             Action::Nothing => {}
-            Action::Answer(answer) => self.line.send(&answer.body.parts()),
+            Action::Answer(answer) => self.line.send(&[&answer.body]),
             Action::Cancel(id) => self.inflight.cancel(&id),
             Action::Call(call) => match begin(&self.inflight, &call) {
                 Ok(cancel) => self.call(*call, cancel, pass, None),
-                Err(answer) => self.line.send(&answer.body.parts()),
+                Err(answer) => self.line.send(&[&answer.body]),
             },
             Action::Listen(mut listen) => {
                 listen.admit(&self.server, &pass.identity);
@@ -141,7 +141,7 @@ impl Pipe {
     }
 
     fn listen(&self, listen: &Listen, pass: &Pass) {
-        let refuse = |error| self.line.send(&listen.fail(error).body.parts());
+        let refuse = |error| self.line.send(&[&listen.fail(error).body]);
         let account = self.server.account(&pass.identity);
         if self.inflight.listening() >= MAX_SUBSCRIPTIONS {
             let detail = format!(
@@ -153,12 +153,12 @@ impl Pipe {
             return refuse(Error::stopped());
         }
         // A thread watches its tasks.
-        let held = listen.has_tasks();
-        let held = held.then(|| account.take(Resource::Streams, 1));
+        let has_tasks = !listen.tasks.is_empty();
+        let held = has_tasks.then(|| account.take(Resource::Streams, 1));
         let Ok(held) = held.transpose() else {
             return refuse(too_many());
         };
-        let end = vec![listen.end().body.into_bytes(), listen.cancelled()];
+        let end = vec![listen.end().body, listen.cancelled()];
         let place = || {
             // The acknowledgement comes first: only then can anything be told.
             self.line.send(&[&listen.acknowledgement()]);
@@ -167,9 +167,9 @@ impl Pipe {
                 .subscriptions
                 .add(listen.listener(account.clone(), sink))
         };
-        if !self.inflight.listen(listen.id(), place, end, held) {
-            let answer = duplicate(listen.id(), true);
-            self.line.send(&answer.body.parts());
+        if !self.inflight.listen(&listen.id, place, end, held) {
+            let answer = duplicate(&listen.id, true);
+            self.line.send(&[&answer.body]);
         }
     }
 }
@@ -204,7 +204,7 @@ impl Peer for PipePeer {
                 batch.send(|array| self.line.send(array));
             }
         } else if wanted {
-            self.line.send(&answer.body.parts());
+            self.line.send(&[&answer.body]);
         }
     }
 

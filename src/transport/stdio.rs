@@ -76,7 +76,8 @@ impl Stdio {
                 let reason =
                     format!("The line is longer than {MAX_MESSAGE} bytes, the limit. Send less.");
                 let refusal = Refusal::new(INVALID_REQUEST, reason);
-                let answer = refuse(refusal, id.as_ref(), self.pipe.session.no_id(), false);
+                let id = id.or(self.pipe.session.no_id());
+                let answer = refuse(refusal, id.as_ref(), false);
                 self.pipe.act(Action::Answer(answer), &pass);
             } else if !is_blank(&line) {
                 let action = self.pipe.read(&line, &account);

@@ -84,7 +84,7 @@ impl Snapshot {
 
     /// The index entry of this pattern.
     pub(crate) fn card(&self, name: &str) -> Option<&Card> {
-        self.at(name).and_then(|at| self.index().cards().get(at))
+        self.at(name).and_then(|at| self.index().cards.get(at))
     }
 
     /// How many patterns have no text.

@@ -1,6 +1,7 @@
 //! What must be refused, and what must not be answered, in every revision.
 
 use super::*;
+use crate::sync::lock;
 
 /// A client in every state that a pipe can have.
 fn pipes() -> Vec<(TestClient, bool)> {
@@ -217,7 +218,7 @@ fn an_id_in_flight_is_refused_before_anything_is_done() {
         Some(Revision::R2024_11_05),
         "the refused initialize agreed on nothing"
     );
-    assert_eq!(pipe.session.level(), None);
+    assert_eq!(*lock(&pipe.session.level), None);
     let found = pipe.say(r#"{"jsonrpc":"2.0","id":"1","method":"ping"}"#);
     assert_eq!(found, r#"{"jsonrpc":"2.0","id":"1","result":{}}"#);
     let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;

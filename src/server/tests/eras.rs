@@ -146,7 +146,7 @@ fn eras_mix_on_one_pipe_in_every_order() {
 
 #[test]
 fn the_header_decides_the_era_without_an_envelope() {
-    let pipe = TestClient::of(Session::http());
+    let pipe = TestClient::of(Session::default());
     let mirror = Mirror::default();
     let no_version = missing("protocolVersion", "a string");
     assert_eq!(pipe.post(&request("tools/list"), true, &mirror), no_version);
@@ -188,7 +188,7 @@ fn the_header_decides_the_era_without_an_envelope() {
 
 #[test]
 fn headers_must_match_the_body() {
-    let pipe = TestClient::of(Session::http());
+    let pipe = TestClient::of(Session::default());
     let mirror = |version: Option<&str>,
                   method: Option<&str>,
                   name: Option<Result<&str, &'static str>>| Mirror {

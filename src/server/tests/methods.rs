@@ -1,6 +1,7 @@
 //! Every method in every revision.
 
 use super::*;
+use crate::sync::lock;
 
 const USE_INITIALIZE: &str = "Nothing is agreed on yet: send initialize first, or put \
     io.modelcontextprotocol/protocolVersion (2026-07-28) and clientCapabilities into params._meta of each request.";
@@ -392,7 +393,7 @@ fn the_log_level_belongs_to_the_legacy_connection() {
     let words = "logging/setLevel needs params.level: debug, info, notice, warning, error, critical, alert or emergency.";
     for revision in Revision::ALL.into_iter().filter(|r| r.is_legacy()) {
         let pipe = TestClient::speaking(revision);
-        assert_eq!(pipe.session.level(), None);
+        assert_eq!(*lock(&pipe.session.level), None);
         for level in "debug info notice warning error critical alert emergency".split(' ') {
             let line = request_in(
                 revision,
@@ -400,7 +401,7 @@ fn the_log_level_belongs_to_the_legacy_connection() {
                 &format!(r#""level":"{level}""#),
             );
             assert_eq!(pipe.say(&line), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
-            assert_eq!(pipe.session.level().map(Level::name), Some(level));
+            assert_eq!(lock(&pipe.session.level).map(Level::name), Some(level));
         }
         for bad in [
             "",
@@ -412,7 +413,7 @@ fn the_log_level_belongs_to_the_legacy_connection() {
             let line = request_in(revision, "logging/setLevel", bad);
             assert_eq!(pipe.say(&line), error(ID, -32602, words), "{bad}");
         }
-        let found = pipe.session.level().map(Level::name);
+        let found = lock(&pipe.session.level).map(Level::name);
         assert_eq!(found, Some("emergency"), "a refused level changes nothing");
     }
 }

@@ -145,11 +145,9 @@ fn show(action: Action) -> String {
     match action {
         Action::Nothing => "-".into(),
         Action::Answer(answer) => {
-            let text = String::from_utf8(answer.body.into_bytes()).unwrap();
+            let text = String::from_utf8(answer.body).unwrap();
             assert!(!text.contains('\n'), "an answer is one line: {text}");
             serde_json::from_str::<serde::de::IgnoredAny>(&text).unwrap();
-            let found = text.contains(r#""error":{"code":"#);
-            assert_eq!(found, answer.code.is_some(), "{text}");
             ["request_id", "instructions", "generated_at"]
                 .iter()
                 .fold(text, |text, key| masked(&text, key))
@@ -158,7 +156,7 @@ fn show(action: Action) -> String {
         Action::Listen(listen) => {
             format!(
                 "listen {} {}",
-                json(listen.id()),
+                json(&listen.id),
                 String::from_utf8(listen.acknowledgement()).unwrap()
             )
         }

@@ -17,8 +17,8 @@ use crate::account::Guard;
 use crate::config::{GONE_CHECK, SSE_COMMENT};
 use crate::fabric::{Error, Kind};
 use crate::http::{EventStream, Head};
-use crate::protocol::jsonrpc::{self, INVALID_REQUEST};
-use crate::protocol::{Answer, NoId};
+use crate::protocol::Answer;
+use crate::protocol::jsonrpc;
 use crate::server::{Call, refuse};
 use crate::sync::{lock, try_lock};
 use crate::tools::{CallHead, Peer};
@@ -219,7 +219,7 @@ impl ReplyState {
 
 /// Answers at once.
 pub(super) fn respond(visit: Visit<'_>, status: u16, headers: &[(&str, &str)], answer: &Answer) {
-    visit.defer().answer(status, headers, &answer.body.parts());
+    visit.defer().answer(status, headers, &[&answer.body]);
 }
 
 /// The client of a call that came in a POST of Streamable HTTP.
@@ -275,8 +275,8 @@ impl PostPeer {
         }
         *looked = None;
         drop(looked);
-        let error = refuse(revoked().into(), Some(&self.head.id), NoId::Absent, false);
-        self.reply.finish(401, &[], &error.body.parts(), true);
+        let error = refuse(revoked().into(), Some(&self.head.id), false);
+        self.reply.finish(401, &[], &[&error.body], true);
         true
     }
 }
@@ -296,11 +296,11 @@ impl Peer for PostPeer {
         if let Some(batch) = &self.batch {
             batch.answer(&self.head.id, wanted.then_some(answer));
         } else if wanted {
-            let (status, body) = (status(&answer), answer.body.parts());
-            self.reply.finish(status, &[], &body, !is_over);
+            self.reply
+                .finish(answer.status, &[], &[&answer.body], !is_over);
         } else if let Some(later) = self.reply.end() {
             let cancelled = self.head.fail(Error::cancelled());
-            later.respond(200, &[JSON], &cancelled.body.parts());
+            later.respond(200, &[JSON], &[&cancelled.body]);
         }
     }
 
@@ -331,17 +331,6 @@ pub(super) fn revoked() -> Error {
 pub(super) fn revocation() -> Vec<u8> {
     let params = json!({ "level": "error", "data": revoked().detail });
     jsonrpc::notification("notifications/message", &params)
-}
-
-/// The status of an answer that is not a stream.
-pub(super) fn status(answer: &Answer) -> u16 {
-    match answer.code {
-        Some(jsonrpc::PARSE_ERROR | INVALID_REQUEST | -32022..=-32020) if answer.modern => 400,
-        Some(jsonrpc::METHOD_NOT_FOUND) if answer.modern => 404,
-        Some(_) if answer.modern && answer.envelope => 400,
-        // To legacy clients 404 says that the session is lost, and nothing else does.
-        _ => 200,
-    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::access::Identity;
 use crate::account::Resource;
 use crate::config::Config;
 use crate::http::Method;
-use crate::protocol::{NoId, Session};
+use crate::protocol::Session;
 use crate::random;
 use crate::server::{Action, Server};
 use crate::sync::lock;
@@ -91,7 +91,7 @@ impl Sse {
         let channel = self.streams.open(visit);
         let pipe = Arc::new(Pipe::new(
             self.server.clone(),
-            Session::http(),
+            Session::default(),
             channel.clone(),
         ));
         self.lock()
@@ -127,14 +127,14 @@ impl Sse {
         let Some((visit, body)) = visit.read_body(guest) else {
             return;
         };
-        let (parsing, inbound) = match read(&body, false, NoId::Absent, guest.account) {
+        let (parsing, inbound) = match read(&body, false, None, guest.account) {
             Ok(read) => read,
             Err(answer) => return visit.no_room(&answer),
         };
-        let is_message = inbound.incoming.is_ok();
+        let is_message = !inbound.is_invalid();
         let action = pipe.decide(inbound, guest.account);
         if let (Action::Answer(answer), false) = (&action, is_message) {
-            return visit.respond(400, &[JSON], &answer.body.parts());
+            return visit.respond(400, &[JSON], &[&answer.body]);
         }
         drop((body, parsing));
         let answer = visit.defer();

@@ -18,9 +18,7 @@ use crate::config::Config;
 use crate::fabric::{Error, Kind};
 use crate::http::{Head, Method};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
-use crate::protocol::{
-    Answer, Inbound, Mirror, NoId, Refusal, Revision, Session, without_handshake,
-};
+use crate::protocol::{Answer, Inbound, Mirror, Refusal, Revision, Session, without_handshake};
 use crate::server::{Action, Call, Listen, Listener, Server, refuse};
 use crate::sync::lock;
 
@@ -29,7 +27,7 @@ use super::super::inflight::Cancel;
 use super::super::pipe::Outlet;
 use super::super::threads::start;
 use super::super::{begin, read};
-use super::reply::{PostPeer, Reply, respond, revocation, revoked, status};
+use super::reply::{PostPeer, Reply, respond, revocation, revoked};
 use super::sessions::{LiveSession, Sessions};
 use super::streams::Streams;
 use super::web::{Endpoint, Guest, Visit};
@@ -92,7 +90,7 @@ impl Streamable {
             server,
             streams,
             sessions: Sessions::default(),
-            stateless: Arc::new(Session::http()),
+            stateless: Arc::new(Session::default()),
         }
     }
 
@@ -113,14 +111,14 @@ impl Streamable {
             .head()
             .header("mcp-protocol-version")
             .is_some_and(is_modern_version);
-        let read = read(&body, modern_header, NoId::Absent, guest.account);
+        let read = read(&body, modern_header, None, guest.account);
         let (parsing, inbound) = match read {
             Ok(read) => read,
             Err(answer) => return visit.no_room(&answer),
         };
         // An array where there are no batches is no request either.
-        let is_one = inbound.id().is_some();
-        let next = if inbound.modern || inbound.incoming.is_err() {
+        let is_one = inbound.request().is_some();
+        let next = if inbound.modern || inbound.is_invalid() {
             self.stateless(visit.head(), inbound, guest)
         } else if inbound.initialize {
             self.initialize(visit.head(), inbound, guest)
@@ -138,7 +136,7 @@ impl Streamable {
         };
         match (action, live) {
             (Action::Answer(answer), _) => {
-                let status = if is_one { status(&answer) } else { 400 };
+                let status = if is_one { answer.status } else { 400 };
                 respond(visit, status, &[], &answer);
             }
             (Action::Call(call), live) => self.run(visit, guest, *call, live),
@@ -172,10 +170,10 @@ impl Streamable {
             let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
             return refused(200, INVALID_REQUEST, reason, &inbound);
         }
-        let session = Arc::new(Session::http());
+        let session = Arc::new(Session::default());
         let action = self.server.receive(&session, inbound, None, guest.account);
         match (action, session.revision()) {
-            (Action::Answer(answer), Some(revision)) if answer.code.is_none() => {
+            (Action::Answer(answer), Some(revision)) => {
                 Next::Welcome(self.sessions.open(who, session, revision), answer)
             }
             (action, _) => Next::Act(action, None),
@@ -287,7 +285,7 @@ impl Streamable {
                 true => listen.fail(revoked()),
                 false => listen.end(),
             };
-            channel.send(&end.body.parts())
+            channel.send(&[&end.body])
         });
     }
 
@@ -362,7 +360,7 @@ impl Streamable {
 /// The answer to a message that is not taken.
 fn refused(status: u16, code: i32, reason: &str, inbound: &Inbound<'_>) -> Next {
     let refusal = Refusal::new(code, reason);
-    let answer = refuse(refusal, inbound.id(), NoId::Absent, false);
+    let answer = refuse(refusal, inbound.request().map(|request| &request.id), false);
     Next::Answer(status, answer)
 }
 

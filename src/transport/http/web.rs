@@ -16,7 +16,7 @@ use crate::config::MAX_MESSAGE;
 use crate::fabric::{Error, Kind};
 use crate::http::{Body, Deferred, EventStream, Exchange, Handler, Head, Method, Rejection};
 use crate::protocol::jsonrpc::INVALID_REQUEST;
-use crate::protocol::{Answer, NoId, Refusal};
+use crate::protocol::{Answer, Refusal};
 use crate::server::Server;
 use crate::{metrics, random};
 
@@ -236,7 +236,7 @@ impl<'a> Visit<'a> {
 
     /// Answers that there is no memory for this message.
     pub(super) fn no_room(self, answer: &Answer) {
-        self.respond(503, &[JSON, ("Retry-After", "1")], &answer.body.parts());
+        self.respond(503, &[JSON, ("Retry-After", "1")], &[&answer.body]);
     }
 
     /// Answers with an error outside of any JSON-RPC request: an error object without an id.
@@ -299,9 +299,9 @@ impl<'a> Visit<'a> {
 
     fn refuse_with(self, status: u16, headers: &[(&str, &str)], error: Error) {
         let refusal = Refusal::of(INVALID_REQUEST, error);
-        let answer = refusal.answer(None, NoId::Absent, false, &random::request_id());
+        let answer = refusal.answer(None, false, &random::request_id());
         let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
-        self.respond(status, &headers, &answer.body.parts());
+        self.respond(status, &headers, &[&answer.body]);
     }
 }
 
