@@ -95,11 +95,6 @@ impl Listen {
             .collect();
     }
 
-    /// Does it follow tasks of its caller?
-    pub(crate) fn has_tasks(&self) -> bool {
-        !self.tasks.is_empty()
-    }
-
     /// The id that cancels it.
     pub(crate) fn id(&self) -> &Id {
         &self.id

@@ -92,9 +92,8 @@ impl Listening {
         backend.accounts.close();
         // Idle connections end now, the others with their answer.
         self.http.drain(Instant::now());
-        self.streams.leave();
+        self.streams.wake();
         drain(backend, limit);
-        self.streams.end();
         // What has been answered still has to be written.
         self.http.drain(deadline.max(Instant::now() + ABORT_GRACE));
         backend.runs.interrupt_all();

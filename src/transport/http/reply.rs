@@ -13,10 +13,9 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::access::Pass;
-use crate::account::Guard;
 use crate::config::{GONE_CHECK, SSE_COMMENT};
 use crate::fabric::{Error, Kind};
-use crate::http::{EventStream, Head};
+use crate::http::{Deferred, Head};
 use crate::protocol::jsonrpc::{self, INVALID_REQUEST};
 use crate::protocol::{Answer, NoId};
 use crate::server::{Call, refuse};
@@ -72,34 +71,25 @@ impl Accepts {
 pub(super) struct Reply(Mutex<ReplyState>);
 
 struct ReplyState {
-    kind: ReplyKind,
+    /// `None` once it is over.
+    later: Option<Later>,
     may_go_on: bool,
-    /// The caller's share of the connections, until the response is over.
-    share: Option<Guard>,
     /// When something was written last; at first, when the request came.
     last: Instant,
     /// When the last check for a disconnect was.
     looked: Instant,
 }
 
-enum ReplyKind {
-    Undecided(Later),
-    Streaming(EventStream),
-    Over,
-}
-
 impl Reply {
     /// An undecided response. A stream of one that `may_go_on` after it says so in its head, which goes out before anyone
     /// knows.
-    pub(super) fn new(mut visit: Visit<'_>, may_go_on: bool) -> Reply {
+    pub(super) fn new(visit: &mut Visit<'_>, may_go_on: bool) -> Reply {
         if may_go_on {
-            visit.free_buffer();
+            visit.exchange.free_buffer();
         }
         let now = Instant::now();
-        let mut later = visit.defer();
         Reply(Mutex::new(ReplyState {
-            share: later.share.take(),
-            kind: ReplyKind::Undecided(later),
+            later: Some(visit.defer()),
             may_go_on,
             last: now,
             looked: now,
@@ -112,7 +102,7 @@ impl Reply {
     }
 
     /// Writes to the stream before the result. Does nothing if only JSON is accepted, or after the end.
-    pub(super) fn write(&self, write: impl FnOnce(&mut EventStream) -> io::Result<()>) {
+    pub(super) fn write(&self, write: impl FnOnce(&mut Deferred) -> io::Result<()>) {
         self.state().write(write);
     }
 
@@ -120,7 +110,7 @@ impl Reply {
     pub(super) fn keep_alive(&self) {
         let mut state = self.state();
         if state.last.elapsed() >= SSE_COMMENT {
-            state.write(EventStream::comment);
+            state.write(Deferred::comment);
         }
     }
 
@@ -130,23 +120,23 @@ impl Reply {
         let Some(mut state) = try_lock(&self.0) else {
             return false;
         };
-        let is_new = state.looked.elapsed() < GONE_CHECK;
-        let is_gone = match &mut state.kind {
-            ReplyKind::Over => return true,
-            _ if is_new => return false,
-            ReplyKind::Undecided(later) => later.deferred.gone(),
-            ReplyKind::Streaming(stream) => stream.gone(),
+        let Some(later) = &state.later else {
+            return true;
         };
+        if state.looked.elapsed() < GONE_CHECK {
+            return false;
+        }
+        let is_gone = later.deferred.gone();
         state.looked = Instant::now();
         if is_gone {
-            // Dropping the stream aborts the connection.
-            state.end();
+            // Dropping the response aborts the connection.
+            state.later = None;
         }
         is_gone
     }
 
-    /// Ends with the result, in parts. An error status is always JSON; `headers` are further ones of a response that is
-    /// undecided. `closes`: the connection ends with it, because its thread goes on with a run.
+    /// Ends with the result, in parts. An error status is JSON unless there is a stream; `headers` are further ones of a
+    /// response that is undecided. `closes`: the connection ends with it, because its thread goes on with a run.
     pub(super) fn finish(
         &self,
         status: u16,
@@ -154,29 +144,25 @@ impl Reply {
         body: &[&[u8]],
         closes: bool,
     ) {
-        let (kind, _share) = self.state().end();
-        match kind {
-            ReplyKind::Undecided(mut later) => {
-                if closes {
-                    later.deferred.close();
-                }
-                later.answer(status, headers, body);
+        let later = self.state().later.take();
+        if let Some(mut later) = later {
+            if closes {
+                later.deferred.close();
             }
-            ReplyKind::Streaming(stream) => stream.end_with(body),
-            ReplyKind::Over => {}
+            later.answer(status, headers, body);
         }
     }
 
     /// Ends a stream without a result. If only JSON is accepted, returns what has to be answered.
     pub(super) fn end(&self) -> Option<Later> {
-        let (kind, _share) = self.state().end();
-        let stream = match kind {
-            ReplyKind::Undecided(later) if later.accepts.events => later.stream(&[]),
-            ReplyKind::Undecided(later) => return Some(later),
-            ReplyKind::Streaming(stream) => stream,
-            ReplyKind::Over => return None,
-        };
-        let _ = stream.finish();
+        let mut state = self.state();
+        state.streaming();
+        let later = state.later.take()?;
+        drop(state);
+        if !later.deferred.is_stream {
+            return Some(later);
+        }
+        let _ = later.deferred.finish();
         None
     }
 
@@ -186,40 +172,26 @@ impl Reply {
 }
 
 impl ReplyState {
-    fn end(&mut self) -> (ReplyKind, Option<Guard>) {
-        let kind = std::mem::replace(&mut self.kind, ReplyKind::Over);
-        (kind, self.share.take())
-    }
-
     /// The stream, started now if the client accepts one.
-    fn streaming(&mut self) -> Option<&mut EventStream> {
-        if matches!(&self.kind, ReplyKind::Undecided(later) if later.accepts.events)
-            && let ReplyKind::Undecided(mut later) =
-                std::mem::replace(&mut self.kind, ReplyKind::Over)
-        {
+    fn streaming(&mut self) -> Option<&mut Deferred> {
+        let can_begin = |later: &mut Later| later.accepts.events && !later.deferred.is_stream;
+        if let Some(mut later) = self.later.take_if(can_begin) {
             if self.may_go_on {
                 later.deferred.close();
             }
-            self.kind = ReplyKind::Streaming(later.stream(&[]));
+            self.later = Some(later.stream(&[]));
         }
-        match &mut self.kind {
-            ReplyKind::Streaming(stream) => Some(stream),
-            ReplyKind::Undecided(_) | ReplyKind::Over => None,
-        }
+        let deferred = &mut self.later.as_mut()?.deferred;
+        deferred.is_stream.then_some(deferred)
     }
 
-    fn write(&mut self, write: impl FnOnce(&mut EventStream) -> io::Result<()>) {
+    fn write(&mut self, write: impl FnOnce(&mut Deferred) -> io::Result<()>) {
         if let Some(stream) = self.streaming() {
             // A stream that failed reports itself as gone.
             let _ = write(stream);
             self.last = Instant::now();
         }
     }
-}
-
-/// Answers at once.
-pub(super) fn respond(visit: Visit<'_>, status: u16, headers: &[(&str, &str)], answer: &Answer) {
-    visit.defer().answer(status, headers, &answer.body.parts());
 }
 
 /// The client of a call that came in a POST of Streamable HTTP.

@@ -17,6 +17,7 @@ use crate::access::Identity;
 use crate::config::MAX_SESSIONS;
 use crate::protocol::{Revision, Session};
 use crate::random;
+use crate::server::Registration;
 use crate::sync::lock;
 
 use super::super::inflight::Inflight;
@@ -40,8 +41,8 @@ pub(super) struct LiveSession {
     pub(super) session: Arc<Session>,
     /// Its calls.
     pub(super) inflight: Inflight,
-    /// The stream that a GET has opened.
-    pub(super) stream: Mutex<Option<Arc<Channel>>>,
+    /// The stream that a GET has opened, and the registration of a client that follows lists.
+    pub(super) stream: Mutex<Option<(Arc<Channel>, Option<Registration>)>>,
     last_used: Mutex<Instant>,
     /// Remembered so that its id is refused and not adopted again.
     has_ended: AtomicBool,
@@ -50,6 +51,15 @@ pub(super) struct LiveSession {
 impl LiveSession {
     fn is_of(&self, who: &Identity) -> bool {
         who.shares_with(&self.owner) && !self.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// Ends it with its calls and its stream.
+    pub(super) fn end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        self.inflight.cancel_all();
+        if let Some((channel, _)) = lock(&self.stream).take() {
+            channel.end();
+        }
     }
 }
 
@@ -90,18 +100,10 @@ impl Sessions {
         lock(&self.0).get(id).is_some_and(|live| live.is_of(who))
     }
 
-    /// Ends a session, known or not, and returns it. `None` if it had ended before, or is another's.
-    pub(super) fn end(&self, id: &str, who: &Identity) -> Option<Arc<LiveSession>> {
-        let live = self.find(id, who)?;
-        live.has_ended.store(true, Ordering::Relaxed);
-        Some(live)
-    }
-
     /// How many are live.
     pub(super) fn len(&self) -> usize {
-        let table = lock(&self.0);
-        let has_ended = |live: &&Arc<LiveSession>| live.has_ended.load(Ordering::Relaxed);
-        table.len() - table.values().filter(has_ended).count()
+        let is_live = |live: &&Arc<LiveSession>| !live.has_ended.load(Ordering::Relaxed);
+        lock(&self.0).values().filter(is_live).count()
     }
 }
 

@@ -23,12 +23,15 @@ use super::super::pipe::{Outlet, Pipe};
 use super::super::read;
 use super::reply::revocation;
 use super::streams::Streams;
-use super::web::{Endpoint, Guest, JSON, Visit};
+use super::web::{Endpoint, Guest, HttpError, Visit};
 
 /// What stands after the stream's path to make that of the endpoint for messages.
 const MESSAGES: &str = "/message";
 /// The parameter that names the session there.
 const SESSION_ID: &str = "sessionId";
+/// What is answered to a message without one.
+const NO_SESSION: &str =
+    "There is no such session: it lives as long as the stream it was opened with.";
 
 /// Who opened each session, and its pipe.
 type SseSessions = HashMap<String, (Identity, Arc<Pipe>)>;
@@ -53,7 +56,7 @@ impl Endpoint for Sse {
         }
     }
 
-    fn serve(&self, visit: Visit<'_>, guest: Guest<'_>) {
+    fn serve(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
         match visit.head().method() {
             Method::Post => self.post(visit, guest),
             _ => self.get(visit, guest),
@@ -77,25 +80,15 @@ impl Sse {
         }
     }
 
-    fn get(&self, visit: Visit<'_>, guest: Guest<'_>) {
-        if !visit.accepts.events {
-            return visit.refuse(
-                406,
-                "This path answers with a stream: accept text/event-stream.",
-            );
-        }
-        let Some(visit) = visit.stay(guest, false) else {
-            return;
-        };
+    fn get(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
+        visit.require_events("This path answers with a stream: accept text/event-stream.")?;
+        visit.stay(guest, false)?;
         let id = random::id();
         let channel = self.streams.open(visit);
-        let pipe = Arc::new(Pipe::new(
-            self.server.clone(),
-            Session::http(),
-            channel.clone(),
-        ));
-        self.lock()
-            .insert(id.clone(), (guest.pass.identity.clone(), pipe.clone()));
+        let (server, session) = (self.server.clone(), Session::http());
+        let pipe = Arc::new(Pipe::new(server, session, channel.clone()));
+        let owner = guest.pass.identity.clone();
+        self.lock().insert(id.clone(), (owner, pipe.clone()));
         let endpoint = format!("{}?{SESSION_ID}={id}", self.messages);
         let endpoint = endpoint.as_bytes();
         channel
@@ -106,47 +99,38 @@ impl Sse {
             if is_revoked {
                 channel.send(&[&revocation()]);
             }
+            // Until then there are answers to come.
+            is_revoked || guest.account.held(Resource::Open) == 0
         });
         self.lock().remove(&id);
         pipe.inflight.cancel_all();
+        Ok(())
     }
 
-    fn post(&self, visit: Visit<'_>, guest: Guest<'_>) {
-        let Some(visit) = visit.with_json() else {
-            return;
-        };
+    fn post(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
+        visit.require_json()?;
         let id = visit.head().query_value(SESSION_ID);
         let session = id.and_then(|id| self.lock().get(id).cloned());
-        let Some((_, pipe)) = session.filter(|(owner, _)| guest.pass.identity.shares_with(owner))
-        else {
-            return visit.refuse(
-                404,
-                "There is no such session: it lives as long as the stream it was opened with.",
-            );
-        };
-        let Some((visit, body)) = visit.read_body(guest) else {
-            return;
-        };
-        let (parsing, inbound) = match read(&body, false, NoId::Absent, guest.account) {
-            Ok(read) => read,
-            Err(answer) => return visit.no_room(&answer),
-        };
+        let session = session.filter(|(owner, _)| guest.pass.identity.shares_with(owner));
+        let (_, pipe) = session.ok_or_else(|| HttpError::new(404, NO_SESSION))?;
+        let body = visit.read_body(guest)?;
+        let (parsing, inbound) =
+            read(&body, false, NoId::Absent, guest.account).map_err(HttpError::no_room)?;
         let is_message = inbound.incoming.is_ok();
-        let action = pipe.decide(inbound, guest.account);
-        if let (Action::Answer(answer), false) = (&action, is_message) {
-            return visit.respond(400, &[JSON], &answer.body.parts());
-        }
+        let action = match pipe.decide(inbound, guest.account) {
+            Action::Answer(answer) if !is_message => return Err(HttpError::answer(400, answer)),
+            action => action,
+        };
         drop((body, parsing));
         let answer = visit.defer();
-        let Some(_acting) = guest
-            .account
-            .wait_for(Resource::Messages, &mut || !answer.deferred.gone())
-        else {
-            return;
-        };
-        answer.respond(202, &[], &[]);
-        // May block on a slow reader.
-        pipe.act(action, guest.pass);
+        let mut waits = || !answer.deferred.gone();
+        let place = guest.account.wait_for(Resource::Messages, &mut waits);
+        if let Some(_acting) = place {
+            answer.respond(202, &[], &[]);
+            // May block on a slow reader.
+            pipe.act(action, guest.pass);
+        }
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, SseSessions> {
