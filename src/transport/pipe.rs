@@ -43,7 +43,7 @@ pub(crate) trait Outlet: Send + Sync {
 
 /// One client.
 pub(crate) struct Pipe {
-    server: Arc<Server>,
+    pub(super) server: Arc<Server>,
     /// Its state.
     pub(crate) session: Arc<Session>,
     /// Its requests that have no answer yet.

@@ -20,6 +20,7 @@ use crate::access::Access;
 use crate::config::{ABORT_GRACE, Config, HttpLimits, Transport, WORKER_STACK};
 use crate::http::HttpServer;
 use crate::server::Server;
+use crate::url::Host;
 
 use super::drain;
 
@@ -102,11 +103,8 @@ impl Listening {
 
 fn cannot_listen(config: &Config, error: &io::Error) -> String {
     let (host, port) = (&config.host, config.port);
-    let host = if host.contains(':') {
-        format!("[{host}]")
-    } else {
-        host.clone()
-    };
+    // With brackets, if it needs them.
+    let host = Host::parse(host).map_or(host.clone(), |host| host.to_string());
     let hint = match error.kind() {
         io::ErrorKind::AddrInUse => {
             "another program listens there; stop it, or choose another --port"

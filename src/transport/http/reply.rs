@@ -7,7 +7,7 @@
 //! In scope: the `Accept` header, when to decide, keep-alives, detecting a disconnect. Not in scope: content.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Once};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -27,9 +27,6 @@ use super::super::inflight::Cancel;
 use super::sessions::LiveSession;
 use super::web::{JSON, Later, Visit};
 
-/// How often it is checked whether the caller of a call may still receive its answer.
-const CALLER_CHECK: Duration = Duration::from_millis(500);
-
 /// The media types that a client accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Accepts {
@@ -47,17 +44,16 @@ impl Accepts {
 
     fn of<'v>(values: impl Iterator<Item = &'v str>) -> Accepts {
         let mut ranges = values
-            .flat_map(|value| value.split(','))
+            .flat_map(|value| value.split([',', ';']))
             .map(str::trim)
-            .filter(|r| !r.is_empty())
+            .filter(|media| !media.is_empty())
             .peekable();
         let everything = ranges.peek().is_none();
         let mut accepts = Accepts {
             json: everything,
             events: everything,
         };
-        for range in ranges {
-            let media = range.split(';').next().unwrap_or_default().trim_end();
+        for media in ranges {
             let is_one_of =
                 |types: [&str; 3]| types.iter().any(|known| known.eq_ignore_ascii_case(media));
             accepts.json |= is_one_of(["application/json", "application/*", "*/*"]);
@@ -103,14 +99,19 @@ impl Reply {
 
     /// Writes to the stream before the result. Does nothing if only JSON is accepted, or after the end.
     pub(super) fn write(&self, write: impl FnOnce(&mut Deferred) -> io::Result<()>) {
-        self.state().write(write);
+        let mut state = self.state();
+        if let Some(stream) = state.streaming() {
+            // A stream that failed reports itself as gone.
+            let _ = write(stream);
+            state.last = Instant::now();
+        }
     }
 
     /// Writes a comment if nothing was written for [`SSE_COMMENT`].
     pub(super) fn keep_alive(&self) {
-        let mut state = self.state();
-        if state.last.elapsed() >= SSE_COMMENT {
-            state.write(Deferred::comment);
+        let silence = self.state().last.elapsed();
+        if silence >= SSE_COMMENT {
+            self.write(Deferred::comment);
         }
     }
 
@@ -184,14 +185,6 @@ impl ReplyState {
         let deferred = &mut self.later.as_mut()?.deferred;
         deferred.is_stream.then_some(deferred)
     }
-
-    fn write(&mut self, write: impl FnOnce(&mut Deferred) -> io::Result<()>) {
-        if let Some(stream) = self.streaming() {
-            // A stream that failed reports itself as gone.
-            let _ = write(stream);
-            self.last = Instant::now();
-        }
-    }
 }
 
 /// The client of a call that came in a POST of Streamable HTTP.
@@ -206,8 +199,8 @@ pub(super) struct PostPeer {
     /// Leaving cancels it: in the modern revision, and where nothing is lost but the answer.
     leaving_cancels: bool,
     pass: Arc<Pass>,
-    /// When it was last checked whether the caller's token is still good; `None` once it is not.
-    looked: Mutex<Option<Instant>>,
+    /// Done once the caller's token was taken away.
+    cut: Once,
 }
 
 impl PostPeer {
@@ -229,27 +222,20 @@ impl PostPeer {
             session,
             batch,
             pass: pass.clone(),
-            looked: Mutex::new(Some(Instant::now())),
+            cut: Once::new(),
         }
     }
 
     /// Was the caller's token taken away? Then the response ends with an error that says so; a paid run goes on.
     fn is_cut(&self) -> bool {
-        let mut looked = lock(&self.looked);
-        match *looked {
-            None => return true,
-            // A run checks for its end at every piece of output.
-            Some(at) if at.elapsed() < CALLER_CHECK => return false,
-            Some(_) => *looked = Some(Instant::now()),
+        if !self.cut.is_completed() && self.pass.require(self.pass.role).is_err() {
+            self.cut.call_once(|| {
+                let id = Some(&self.head.id);
+                let error = refuse(revoked().into(), id, NoId::Absent, false);
+                self.reply.finish(401, &[], &error.body.parts(), true);
+            });
         }
-        if self.pass.require(self.pass.role).is_ok() {
-            return false;
-        }
-        *looked = None;
-        drop(looked);
-        let error = refuse(revoked().into(), Some(&self.head.id), NoId::Absent, false);
-        self.reply.finish(401, &[], &error.body.parts(), true);
-        true
+        self.cut.is_completed()
     }
 }
 

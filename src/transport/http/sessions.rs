@@ -71,14 +71,10 @@ type SessionTable = HashMap<String, Arc<LiveSession>>;
 
 impl Sessions {
     /// Opens a session of `owner` that has agreed on `revision`, and returns its id.
-    pub(super) fn open(
-        &self,
-        owner: &Identity,
-        session: Arc<Session>,
-        revision: Revision,
-    ) -> String {
+    pub(super) fn open(&self, owner: &Identity, revision: Revision) -> String {
         let id = format!("{}.{}", revision.name(), random::id());
-        insert(&mut lock(&self.0), &id, owner, session);
+        // As if another process had given it.
+        self.find(&id, owner);
         id
     }
 
@@ -87,12 +83,23 @@ impl Sessions {
     pub(super) fn find(&self, id: &str, who: &Identity) -> Option<Arc<LiveSession>> {
         let revision = revision_of(id)?;
         let mut table = lock(&self.0);
-        let Some(known) = table.get(id) else {
-            let session = Arc::new(Session::of(revision));
-            return Some(insert(&mut table, id, who, session));
-        };
-        *lock(&known.last_used) = Instant::now();
-        known.is_of(who).then(|| known.clone())
+        if let Some(known) = table.get(id) {
+            *lock(&known.last_used) = Instant::now();
+            return known.is_of(who).then(|| known.clone());
+        }
+        if table.len() >= MAX_SESSIONS {
+            forget_longest_idle(&mut table, EVICTED);
+        }
+        let live = Arc::new(LiveSession {
+            owner: who.clone(),
+            session: Arc::new(Session::of(revision)),
+            inflight: Inflight::default(),
+            stream: Mutex::default(),
+            last_used: Mutex::new(Instant::now()),
+            has_ended: AtomicBool::new(false),
+        });
+        table.insert(id.to_owned(), live.clone());
+        Some(live)
     }
 
     /// Is there a live session of that id, as far as this caller may know?
@@ -105,27 +112,6 @@ impl Sessions {
         let is_live = |live: &&Arc<LiveSession>| !live.has_ended.load(Ordering::Relaxed);
         lock(&self.0).values().filter(is_live).count()
     }
-}
-
-fn insert(
-    table: &mut SessionTable,
-    id: &str,
-    owner: &Identity,
-    session: Arc<Session>,
-) -> Arc<LiveSession> {
-    if table.len() >= MAX_SESSIONS {
-        forget_longest_idle(table, EVICTED);
-    }
-    let live = Arc::new(LiveSession {
-        owner: owner.clone(),
-        session,
-        inflight: Inflight::default(),
-        stream: Mutex::default(),
-        last_used: Mutex::new(Instant::now()),
-        has_ended: AtomicBool::new(false),
-    });
-    table.insert(id.to_owned(), live.clone());
-    live
 }
 
 /// Drops the longest idle ones, to make room. One in use has another owner of its `Arc`, and stays.
@@ -151,7 +137,7 @@ mod tests {
     const REVISION: Revision = Revision::R2025_06_18;
 
     fn open(sessions: &Sessions) -> String {
-        sessions.open(WHO, Arc::new(Session::of(REVISION)), REVISION)
+        sessions.open(WHO, REVISION)
     }
 
     #[test]

@@ -160,8 +160,9 @@ impl Streamable {
         let session = Arc::new(Session::http());
         let action = self.server.receive(&session, inbound, None, guest.account);
         // A refused one has agreed on no revision.
-        let revision = session.revision();
-        *opened = revision.map(|revision| self.sessions.open(who, session, revision));
+        *opened = session
+            .revision()
+            .map(|revision| self.sessions.open(who, revision));
         Ok(action)
     }
 
@@ -313,8 +314,8 @@ impl Streamable {
 
     /// A session that has listed prompts or resources gets notifications of changes on its stream, once it has one.
     fn follow(&self, live: &LiveSession, guest: Guest<'_>) {
-        if let Some((channel, follower)) = &mut *lock(&live.stream)
-            && live.session.follows_lists()
+        if live.session.follows_lists()
+            && let Some((channel, follower)) = &mut *lock(&live.stream)
         {
             follower.get_or_insert_with(|| {
                 let (account, sink) = (guest.account.clone(), sink(channel.clone()));
