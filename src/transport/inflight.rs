@@ -28,11 +28,6 @@ impl Cancel {
     pub(crate) fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
-
-    /// Is it of the same call?
-    fn is(&self, other: &Cancel) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
 }
 
 /// What a subscription of the connection holds while it lasts.
@@ -67,8 +62,8 @@ impl Inflight {
     /// Makes a request a subscription, unless it was cancelled meanwhile.
     pub(crate) fn listen(&self, id: &Id, cancel: &Cancel, listen: InflightListen) {
         let mut all = self.lock();
-        if let Some((_, own)) = all.get_mut(id).filter(|(other, _)| other.is(cancel)) {
-            *own = Some(listen);
+        if !cancel.is_cancelled() {
+            all.insert(id.clone(), (cancel.clone(), Some(listen)));
         }
     }
 
@@ -80,11 +75,12 @@ impl Inflight {
     /// Removes a call. Is its answer still wanted?
     pub(crate) fn finish(&self, id: &Id, cancel: &Cancel) -> bool {
         let mut all = self.lock();
-        // The id may be in use again after it was cancelled.
-        if all.get(id).is_some_and(|(other, _)| other.is(cancel)) {
+        let is_wanted = !cancel.is_cancelled();
+        // A cancelled one was removed then, and its id may be in use again.
+        if is_wanted {
             all.remove(id);
         }
-        !cancel.is_cancelled()
+        is_wanted
     }
 
     /// Stops what is in flight under `id`, if anything is. Its answer is not wanted any more.

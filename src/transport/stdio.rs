@@ -131,19 +131,13 @@ pub(crate) fn read_line(
     if input.by_ref().take(limit).read_until(b'\n', line)? == 0 {
         return Ok(None);
     }
-    let mut rest = LineRest {
-        input,
-        is_over: line.last() == Some(&b'\n') || (line.len() as u64) < limit,
-    };
-    if line.last() == Some(&b'\n') {
-        line.pop();
-    }
-    if line.last() == Some(&b'\r') {
-        line.pop();
-    }
+    let is_short = (line.len() as u64) < limit;
+    let is_over = line.pop_if(|byte| *byte == b'\n').is_some() || is_short;
+    line.pop_if(|byte| *byte == b'\r');
     if line.len() <= MAX_MESSAGE {
         return Ok(Some(LineSize::Fits));
     }
+    let mut rest = LineRest { input, is_over };
     let id = Id::sought(BufReader::with_capacity(
         BUFFER,
         line.chain(&mut rest).take(MAX_SOUGHT),

@@ -61,7 +61,7 @@ impl Listening {
         let endpoint: Box<dyn Endpoint> = if config.transport == Transport::Sse {
             Box::new(Sse::new(config, server.clone(), streams.clone()))
         } else {
-            Box::new(Streamable::new(config, server.clone(), streams.clone()))
+            Box::new(Streamable::new(server.clone(), streams.clone()))
         };
         let web = Web {
             guard: RequestGuard::new(&config.http, &config.host, http.local_addr()),

@@ -11,7 +11,6 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use crate::access::Identity;
 use crate::config::MAX_SESSIONS;
@@ -22,9 +21,6 @@ use crate::sync::lock;
 
 use super::super::inflight::Inflight;
 use super::streams::Channel;
-
-/// When full, this many of the longest idle are dropped at once, so that not every new session scans the table.
-const EVICTED: usize = MAX_SESSIONS / 64;
 
 /// The revision in the id of a session, `<revision>.<32 lower-case hex digits>`; `None` for anything we would not have made.
 fn revision_of(id: &str) -> Option<Revision> {
@@ -43,7 +39,6 @@ pub(super) struct LiveSession {
     pub(super) inflight: Inflight,
     /// The stream that a GET has opened, and the registration of a client that follows lists.
     pub(super) stream: Mutex<Option<(Arc<Channel>, Option<Registration>)>>,
-    last_used: Mutex<Instant>,
     /// Remembered so that its id is refused and not adopted again.
     has_ended: AtomicBool,
 }
@@ -58,7 +53,7 @@ impl LiveSession {
         self.has_ended.store(true, Ordering::Relaxed);
         self.inflight.cancel_all();
         if let Some((channel, _)) = lock(&self.stream).take() {
-            channel.end();
+            channel.reply.end();
         }
     }
 }
@@ -84,18 +79,16 @@ impl Sessions {
         let revision = revision_of(id)?;
         let mut table = lock(&self.0);
         if let Some(known) = table.get(id) {
-            *lock(&known.last_used) = Instant::now();
             return known.is_of(who).then(|| known.clone());
         }
         if table.len() >= MAX_SESSIONS {
-            forget_longest_idle(&mut table, EVICTED);
+            forget_idle(&mut table);
         }
         let live = Arc::new(LiveSession {
             owner: who.clone(),
             session: Arc::new(Session::of(revision)),
             inflight: Inflight::default(),
             stream: Mutex::default(),
-            last_used: Mutex::new(Instant::now()),
             has_ended: AtomicBool::new(false),
         });
         table.insert(id.to_owned(), live.clone());
@@ -114,24 +107,15 @@ impl Sessions {
     }
 }
 
-/// Drops the longest idle ones, to make room. One in use has another owner of its `Arc`, and stays.
-fn forget_longest_idle(table: &mut SessionTable, most: usize) {
-    let idle = table
-        .iter()
-        .filter(|(_, live)| Arc::strong_count(live) == 1);
-    let mut idle: Vec<_> = idle
-        .map(|(id, live)| (*lock(&live.last_used), id.clone()))
-        .collect();
-    idle.sort_unstable_by_key(|(used, _)| *used);
-    for (_, id) in idle.into_iter().take(most) {
-        table.remove(&id);
-    }
+/// Drops those that nobody uses at the moment: a request or a stream has another `Arc` of its session. Who comes back adopts
+/// its id again; only the level of log messages is lost, and which lists are followed.
+fn forget_idle(table: &mut SessionTable) {
+    table.retain(|_, live| Arc::strong_count(live) > 1);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     const WHO: &Identity = &Identity::Local;
     const REVISION: Revision = Revision::R2025_06_18;
@@ -164,20 +148,15 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_idle_makes_room_and_the_used_stay() {
+    fn the_idle_make_room_and_the_used_stay() {
         let sessions = Sessions::default();
-        let ids = [open(&sessions), open(&sessions), open(&sessions)];
+        let ids = [open(&sessions), open(&sessions)];
+        let in_use = sessions.find(&ids[0], WHO);
+        forget_idle(&mut lock(&sessions.0));
         let live = |id: &String| sessions.is_live(id, WHO);
-        let in_use = sessions.find(&ids[0], WHO).unwrap();
-        let begun = *lock(&in_use.last_used);
-        for (age, id) in ids.iter().enumerate() {
-            let used = sessions.find(id, WHO).unwrap();
-            *lock(&used.last_used) = begun + Duration::from_secs(age as u64);
-        }
-        forget_longest_idle(&mut lock(&sessions.0), 1);
-        assert_eq!(ids.each_ref().map(live), [true, false, true]);
+        assert_eq!(ids.each_ref().map(live), [true, false]);
         drop(in_use);
-        forget_longest_idle(&mut lock(&sessions.0), 1);
-        assert_eq!(ids.each_ref().map(live), [false, false, true]);
+        forget_idle(&mut lock(&sessions.0));
+        assert_eq!(sessions.len(), 0);
     }
 }

@@ -38,7 +38,6 @@ type SseSessions = HashMap<String, (Identity, Arc<Pipe>)>;
 
 /// The two endpoints.
 pub(super) struct Sse {
-    path: String,
     messages: String,
     server: Arc<Server>,
     streams: Arc<Streams>,
@@ -46,13 +45,11 @@ pub(super) struct Sse {
 }
 
 impl Endpoint for Sse {
-    fn methods(&self, path: &str) -> Option<&'static str> {
-        if path == self.path {
-            Some("GET, OPTIONS")
-        } else if path == self.messages {
-            Some("POST, OPTIONS")
-        } else {
-            None
+    fn methods(&self, rest: &str) -> Option<&'static str> {
+        match rest {
+            "" | "/" => Some("GET, OPTIONS"),
+            MESSAGES => Some("POST, OPTIONS"),
+            _ => None,
         }
     }
 
@@ -73,7 +70,6 @@ impl Sse {
     pub(super) fn new(config: &Config, server: Arc<Server>, streams: Arc<Streams>) -> Sse {
         Sse {
             messages: format!("{}{MESSAGES}", config.path.trim_end_matches('/')),
-            path: config.path.clone(),
             server,
             streams,
             sessions: Mutex::default(),

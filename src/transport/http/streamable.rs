@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use crate::access::Role;
 use crate::base64;
-use crate::config::Config;
 use crate::fabric::{Error, Kind};
 use crate::http::{Head, Method};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
@@ -43,7 +42,6 @@ const SESSION_ENDED: &str = "This session has ended: send initialize to begin an
 
 /// The endpoint.
 pub(super) struct Streamable {
-    path: String,
     server: Arc<Server>,
     streams: Arc<Streams>,
     sessions: Sessions,
@@ -52,10 +50,8 @@ pub(super) struct Streamable {
 }
 
 impl Endpoint for Streamable {
-    fn methods(&self, path: &str) -> Option<&'static str> {
-        let is_ours =
-            path == self.path || path.strip_suffix('/').is_some_and(|path| path == self.path);
-        is_ours.then_some(METHODS)
+    fn methods(&self, rest: &str) -> Option<&'static str> {
+        matches!(rest, "" | "/").then_some(METHODS)
     }
 
     fn serve(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
@@ -72,10 +68,9 @@ impl Endpoint for Streamable {
 }
 
 impl Streamable {
-    /// The endpoint at `config.path`.
-    pub(super) fn new(config: &Config, server: Arc<Server>, streams: Arc<Streams>) -> Streamable {
+    /// An endpoint without sessions yet.
+    pub(super) fn new(server: Arc<Server>, streams: Arc<Streams>) -> Streamable {
         Streamable {
-            path: config.path.clone(),
             server,
             streams,
             sessions: Sessions::default(),
@@ -293,7 +288,7 @@ impl Streamable {
         drop(place);
         // A new stream replaces the old one: nothing is sent on both.
         if let Some((before, _)) = before {
-            before.end();
+            before.reply.end();
         }
         self.follow(&live, guest);
         channel.carry(guest, |is_revoked| {

@@ -8,7 +8,7 @@
 //! notifications of calls are written by the caller's thread; notifications of changed lists, which one thread sends to all
 //! streams, go through a short queue to the stream's own thread.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 use crate::sync::{lock, wait_while};
@@ -28,63 +28,37 @@ const LAST_TICK: Duration = Duration::from_millis(20);
 pub(super) struct Channel {
     /// What is written there.
     pub(super) reply: Reply,
-    pending: Mutex<Pending>,
+    /// Notifications of changed lists to send.
+    changes: Mutex<Vec<Vec<u8>>>,
     wake: Condvar,
 }
 
-#[derive(Default)]
-struct Pending {
-    changes: Vec<Vec<u8>>,
-    ended: bool,
-}
-
 impl Channel {
-    /// Makes the stream's thread complete the stream.
-    pub(super) fn end(&self) {
-        self.wake(true);
-    }
-
-    /// Makes the stream's thread look for what there is to do, which may be to complete the stream.
-    fn wake(&self, ended: bool) {
-        self.pending().ended |= ended;
-        self.wake.notify_all();
-    }
-
     /// Runs the stream on this thread until it ends, at the latest when the caller's token becomes invalid. When that
     /// happens or the server stops, `leave` sends the final messages, and is asked again until it says that nothing else
     /// will be sent; it is told whether the token is to blame.
     pub(super) fn carry(&self, guest: Guest<'_>, leave: impl Fn(bool) -> bool) {
         let mut tick = STREAM_TICK;
-        loop {
-            let nothing = |pending: &mut Pending| {
-                let leaves = tick == STREAM_TICK && guest.account.is_closed();
-                pending.changes.is_empty() && !pending.ended && !leaves
+        while !self.reply.is_gone() {
+            let nothing = |changes: &mut Vec<_>| {
+                changes.is_empty() && (tick < STREAM_TICK || !guest.account.is_closed())
             };
-            let (mut pending, _) = wait_while(&self.wake, self.pending(), tick, nothing);
-            let (changes, ended) = (std::mem::take(&mut pending.changes), pending.ended);
-            drop(pending);
-            for message in changes {
-                self.reply.write(|stream| stream.event(&[&message]));
+            let (mut changes, _) = wait_while(&self.wake, lock(&self.changes), tick, nothing);
+            let due = std::mem::take(&mut *changes);
+            drop(changes);
+            for message in due {
+                self.send(&[&message]);
             }
             // May block, so nothing is locked meanwhile.
             let is_revoked = guest.pass.require(guest.pass.role).is_err();
-            let leaves = is_revoked || guest.account.is_closed();
-            if ended || (leaves && leave(is_revoked)) {
-                self.reply.end();
-                return;
-            }
-            if leaves {
+            if is_revoked || guest.account.is_closed() {
                 tick = LAST_TICK;
+                if leave(is_revoked) {
+                    self.reply.end();
+                }
             }
             self.reply.keep_alive();
-            if self.reply.is_gone() {
-                return;
-            }
         }
-    }
-
-    fn pending(&self) -> MutexGuard<'_, Pending> {
-        lock(&self.pending)
     }
 }
 
@@ -99,9 +73,9 @@ impl Outlet for Channel {
 
     /// Queues the notification for the stream's thread.
     fn tell(&self, message: &[u8]) {
-        let mut pending = self.pending();
-        if pending.changes.len() < MAX_WAITING_CHANGES {
-            pending.changes.push(message.to_vec());
+        let mut changes = lock(&self.changes);
+        if changes.len() < MAX_WAITING_CHANGES {
+            changes.push(message.to_vec());
             self.wake.notify_all();
         }
     }
@@ -123,7 +97,7 @@ impl Streams {
         reply.open();
         let channel = Arc::new(Channel {
             reply,
-            pending: Mutex::default(),
+            changes: Mutex::default(),
             wake: Condvar::new(),
         });
         let mut all = lock(&self.0);
@@ -136,6 +110,9 @@ impl Streams {
     pub(super) fn wake(&self) {
         let all = lock(&self.0);
         let open = all.iter().filter_map(Weak::upgrade);
-        open.for_each(|channel| channel.wake(false));
+        open.for_each(|channel| {
+            let _changes = lock(&channel.changes);
+            channel.wake.notify_all();
+        });
     }
 }

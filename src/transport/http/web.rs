@@ -26,8 +26,8 @@ use super::reply::Accepts;
 
 /// What one transport serves after these checks.
 pub(super) trait Endpoint: Send + Sync {
-    /// The methods of `path`, as `Allow` lists them. `None` if it is none of ours.
-    fn methods(&self, path: &str) -> Option<&'static str>;
+    /// The methods of a path, as `Allow` lists them; `rest` is what follows the endpoint's. `None` if it is none of ours.
+    fn methods(&self, rest: &str) -> Option<&'static str>;
 
     /// Answers a request to one of these paths with one of these methods.
     ///
@@ -87,7 +87,8 @@ impl Web {
         let methods = if metrics || document.is_some() {
             Some("GET, HEAD, OPTIONS")
         } else {
-            self.endpoint.methods(head.path())
+            let rest = head.path().strip_prefix(self.path.trim_end_matches('/'));
+            rest.and_then(|rest| self.endpoint.methods(rest))
         };
         let Some(methods) = methods else {
             // As OAuth errors look: its discovery probes paths that do not exist here.
@@ -332,8 +333,7 @@ impl Later {
         if self.deferred.is_stream {
             self.deferred.end_with(body);
         } else if self.accepts.json || status != 200 {
-            let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
-            self.respond(status, &headers, body);
+            self.respond(status, &[headers, &[JSON]].concat(), body);
         } else {
             self.stream(headers).deferred.end_with(body);
         }
@@ -349,7 +349,7 @@ impl Later {
     /// Answers with a stream, whose head goes out at once; `headers` are further ones.
     pub(super) fn stream(self, headers: &[(&str, &str)]) -> Later {
         metrics::RESPONSES.add([200], 1);
-        let headers: Vec<_> = headers.iter().copied().chain(STREAM).collect();
+        let headers = [headers, &STREAM].concat();
         let headers = with_cors(&headers, self.origin.as_deref());
         let deferred = self.deferred.stream(&headers);
         Later { deferred, ..self }
