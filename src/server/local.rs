@@ -70,7 +70,7 @@ impl Peer for LocalPeer {
         }
     }
 
-    fn answer(&self, answer: Answer, _: bool) {
+    fn answer(&self, answer: Answer) {
         *lock(&self.answer) = Some(answer);
     }
 

@@ -180,7 +180,7 @@ impl Peer for PipePeer {
             .send_if(&[message], &|| !self.cancel.is_cancelled());
     }
 
-    fn answer(&self, answer: Answer, _: bool) {
+    fn answer(&self, answer: Answer) {
         let wanted = self.inflight.finish(&self.id, &self.cancel);
         if let Some(batch) = &self.batch {
             if batch.answer(&self.id, wanted.then_some(answer)) {

@@ -69,7 +69,6 @@ pub(super) struct Reply(Mutex<ReplyState>);
 struct ReplyState {
     /// `None` once it is over.
     later: Option<Later>,
-    may_go_on: bool,
     /// When something was written last; at first, when the request came.
     last: Instant,
     /// When the last check for a disconnect was.
@@ -77,16 +76,17 @@ struct ReplyState {
 }
 
 impl Reply {
-    /// An undecided response. A stream of one that `may_go_on` after it says so in its head, which goes out before anyone
-    /// knows.
+    /// An undecided response. One whose thread `may_go_on` after it is the last of its connection: the head of a stream
+    /// says so before anyone knows.
     pub(super) fn new(visit: &mut Visit<'_>, may_go_on: bool) -> Reply {
+        let mut later = visit.defer();
         if may_go_on {
             visit.exchange.free_buffer();
+            later.deferred.close();
         }
         let now = Instant::now();
         Reply(Mutex::new(ReplyState {
-            later: Some(visit.defer()),
-            may_go_on,
+            later: Some(later),
             last: now,
             looked: now,
         }))
@@ -136,21 +136,11 @@ impl Reply {
         is_gone
     }
 
-    /// Ends with the result, in parts. An error status is JSON unless there is a stream; `headers` are further ones of a
-    /// response that is undecided. `closes`: the connection ends with it, because its thread goes on with a run.
-    pub(super) fn finish(
-        &self,
-        status: u16,
-        headers: &[(&str, &str)],
-        body: &[&[u8]],
-        closes: bool,
-    ) {
+    /// Ends with the result, in parts. An error status is JSON unless there is a stream.
+    pub(super) fn finish(&self, status: u16, body: &[&[u8]]) {
         let later = self.state().later.take();
-        if let Some(mut later) = later {
-            if closes {
-                later.deferred.close();
-            }
-            later.answer(status, headers, body);
+        if let Some(later) = later {
+            later.answer(status, &[], body);
         }
     }
 
@@ -176,10 +166,7 @@ impl ReplyState {
     /// The stream, started now if the client accepts one.
     fn streaming(&mut self) -> Option<&mut Deferred> {
         let can_begin = |later: &mut Later| later.accepts.events && !later.deferred.is_stream;
-        if let Some(mut later) = self.later.take_if(can_begin) {
-            if self.may_go_on {
-                later.deferred.close();
-            }
+        if let Some(later) = self.later.take_if(can_begin) {
             self.later = Some(later.stream(&[]));
         }
         let deferred = &mut self.later.as_mut()?.deferred;
@@ -232,7 +219,7 @@ impl PostPeer {
             self.cut.call_once(|| {
                 let id = Some(&self.head.id);
                 let error = refuse(revoked().into(), id, NoId::Absent, false);
-                self.reply.finish(401, &[], &error.body.parts(), true);
+                self.reply.finish(401, &error.body.parts());
             });
         }
         self.cut.is_completed()
@@ -246,7 +233,7 @@ impl Peer for PostPeer {
         }
     }
 
-    fn answer(&self, answer: Answer, is_over: bool) {
+    fn answer(&self, answer: Answer) {
         let wanted = match &self.session {
             Some(live) => live.inflight.finish(&self.head.id, &self.cancel),
             None => true,
@@ -255,7 +242,7 @@ impl Peer for PostPeer {
             batch.answer(&self.head.id, wanted.then_some(answer));
         } else if wanted {
             let (status, body) = (status(&answer), answer.body.parts());
-            self.reply.finish(status, &[], &body, !is_over);
+            self.reply.finish(status, &body);
         } else if let Some(later) = self.reply.end() {
             let cancelled = self.head.fail(Error::cancelled());
             later.respond(200, &[JSON], &cancelled.body.parts());

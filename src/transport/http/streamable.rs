@@ -243,7 +243,7 @@ impl Streamable {
             call.serve(&self.server, caller, start);
         }
         batch.wait();
-        let is_sent = batch.send(|array| reply.finish(200, &[], array, may_go_on));
+        let is_sent = batch.send(|array| reply.finish(200, array));
         if !is_sent && let Some(later) = reply.end() {
             later.respond(202, &[], &[]);
         }
