@@ -77,7 +77,8 @@ impl Sse {
     }
 
     fn get(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
-        visit.require_events("This path answers with a stream: accept text/event-stream.")?;
+        let detail = "This path answers with a stream: accept text/event-stream.";
+        HttpError::unless(visit.accepts.events, 406, detail)?;
         visit.stay(guest, false)?;
         let id = random::id();
         let channel = self.streams.open(visit);
@@ -110,8 +111,8 @@ impl Sse {
         let session = session.filter(|(owner, _)| guest.pass.identity.shares_with(owner));
         let (_, pipe) = session.ok_or_else(|| HttpError::new(404, NO_SESSION))?;
         let body = visit.read_body(guest)?;
-        let (parsing, inbound) =
-            read(&body, false, NoId::Absent, guest.account).map_err(HttpError::no_room)?;
+        let (parsing, inbound) = read(&body, false, NoId::Absent, guest.account)
+            .map_err(|answer| HttpError::answer(503, answer))?;
         let is_message = inbound.incoming.is_ok();
         let action = match pipe.decide(inbound, guest.account) {
             Action::Answer(answer) if !is_message => return Err(HttpError::answer(400, answer)),

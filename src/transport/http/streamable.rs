@@ -80,17 +80,16 @@ impl Streamable {
 
     fn post(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
         visit.require_json()?;
-        if !visit.accepts.json {
-            let detail =
-                "Answers are application/json or text/event-stream: accept at least one of them.";
-            visit.require_events(detail)?;
-        }
+        let accepts_one = visit.accepts.json || visit.accepts.events;
+        let detail =
+            "Answers are application/json or text/event-stream: accept at least one of them.";
+        HttpError::unless(accepts_one, 406, detail)?;
         let body = visit.read_body(guest)?;
         let head = visit.head();
         let version = head.header("mcp-protocol-version");
         let modern_header = version.is_some_and(is_modern_version);
-        let (parsing, mut inbound) =
-            read(&body, modern_header, NoId::Absent, guest.account).map_err(HttpError::no_room)?;
+        let (parsing, mut inbound) = read(&body, modern_header, NoId::Absent, guest.account)
+            .map_err(|answer| HttpError::answer(503, answer))?;
         // An array where there are no batches is no request either.
         let is_one = inbound.id().is_some();
         let (mut live, mut opened) = (None, None);
@@ -256,9 +255,8 @@ impl Streamable {
         guest: Guest<'_>,
         listen: &Listen,
     ) -> Result<(), HttpError> {
-        visit.require_events(
-            "A subscription is answered with a stream: accept text/event-stream.",
-        )?;
+        let detail = "A subscription is answered with a stream: accept text/event-stream.";
+        HttpError::unless(visit.accepts.events, 406, detail)?;
         visit.stay(guest, false)?;
         let channel = self.streams.open(visit);
         // The acknowledgement comes first: only then can anything be told.
@@ -278,7 +276,8 @@ impl Streamable {
 
     fn get(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
         let live = self.session(visit.head(), guest, None)?;
-        visit.require_events("A session's stream is text/event-stream: accept that.")?;
+        let detail = "A session's stream is text/event-stream: accept that.";
+        HttpError::unless(visit.accepts.events, 406, detail)?;
         let replaces = lock(&live.stream).is_some();
         visit.stay(guest, replaces)?;
         // Register before the head is sent: the client's next GET must find it.

@@ -60,7 +60,10 @@ impl Handler for Web {
         };
         if let Err(error) = self.serve(&mut visit) {
             let headers = error.headers.iter();
-            let headers: Vec<_> = headers.map(|(name, value)| (*name, &**value)).collect();
+            let mut headers: Vec<_> = headers.map(|(name, value)| (*name, &**value)).collect();
+            if headers.is_empty() && matches!(error.status, 429 | 503) {
+                headers.push(("Retry-After", "1"));
+            }
             let body = error.answer.body.parts();
             visit.defer().answer(error.status, &headers, &body);
         }
@@ -177,14 +180,17 @@ impl HttpError {
         HttpError::of(status, Error::new(Kind::InvalidRequest, detail))
     }
 
-    /// There is too much to do.
-    fn overloaded(status: u16, detail: &str) -> HttpError {
-        HttpError::of(status, Error::new(Kind::TooManyRequests, detail)).soon()
+    /// The client's mistake, unless `is_good`.
+    pub(super) fn unless(is_good: bool, status: u16, detail: &str) -> Result<(), HttpError> {
+        match is_good {
+            true => Ok(()),
+            false => Err(HttpError::new(status, detail)),
+        }
     }
 
-    /// There is no memory for a message, whose answer this is.
-    pub(super) fn no_room(answer: Answer) -> HttpError {
-        HttpError::answer(503, answer).soon()
+    /// There is too much to do.
+    fn overloaded(status: u16, detail: &str) -> HttpError {
+        HttpError::of(status, Error::new(Kind::TooManyRequests, detail))
     }
 
     /// Only the methods `allow` are served here.
@@ -198,10 +204,6 @@ impl HttpError {
     pub(super) fn with(mut self, name: &'static str, value: Option<String>) -> HttpError {
         self.headers.extend(value.map(|value| (name, value)));
         self
-    }
-
-    fn soon(self) -> HttpError {
-        self.with("Retry-After", Some("1".to_owned()))
     }
 }
 
@@ -261,19 +263,9 @@ impl<'a> Visit<'a> {
     pub(super) fn require_json(&self) -> Result<(), HttpError> {
         let media = self.head().header("content-type").unwrap_or_default();
         let media = media.split(';').next().unwrap_or_default().trim_end();
-        if media.eq_ignore_ascii_case("application/json") {
-            return Ok(());
-        }
+        let is_json = media.eq_ignore_ascii_case("application/json");
         let detail = "A message is JSON: send it with Content-Type: application/json.";
-        Err(HttpError::new(415, detail))
-    }
-
-    /// Checks that a stream is accepted; else `detail` is what the client is told.
-    pub(super) fn require_events(&self, detail: &str) -> Result<(), HttpError> {
-        match self.accepts.events {
-            true => Ok(()),
-            false => Err(HttpError::new(406, detail)),
-        }
+        HttpError::unless(is_json, 415, detail)
     }
 
     /// Reads the body.
