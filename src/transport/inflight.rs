@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use crate::account::Guard;
 use crate::protocol::Id;
@@ -42,26 +42,20 @@ pub(crate) struct InflightListen {
 
 /// The requests of one connection that have no answer yet.
 #[derive(Default)]
-pub(crate) struct Inflight(Mutex<InflightRequests>);
-
-type InflightRequests = HashMap<Id, (Cancel, Option<InflightListen>)>;
+pub(crate) struct Inflight(Mutex<HashMap<Id, (Cancel, Option<InflightListen>)>>);
 
 impl Inflight {
-    fn lock(&self) -> MutexGuard<'_, InflightRequests> {
-        lock(&self.0)
-    }
-
     /// Registers a request. If its id is in use, which was refused unless both came at the same moment, it stays the other's.
     pub(crate) fn begin(&self, id: &Id) -> Cancel {
         let cancel = Cancel::default();
-        let mut all = self.lock();
+        let mut all = lock(&self.0);
         all.entry(id.clone()).or_insert((cancel.clone(), None));
         cancel
     }
 
     /// Makes a request a subscription, unless it was cancelled meanwhile.
     pub(crate) fn listen(&self, id: &Id, cancel: &Cancel, listen: InflightListen) {
-        let mut all = self.lock();
+        let mut all = lock(&self.0);
         if !cancel.is_cancelled() {
             all.insert(id.clone(), (cancel.clone(), Some(listen)));
         }
@@ -69,12 +63,12 @@ impl Inflight {
 
     /// Is the id in use?
     pub(crate) fn contains(&self, id: &Id) -> bool {
-        self.lock().contains_key(id)
+        lock(&self.0).contains_key(id)
     }
 
     /// Removes a call. Is its answer still wanted?
     pub(crate) fn finish(&self, id: &Id, cancel: &Cancel) -> bool {
-        let mut all = self.lock();
+        let mut all = lock(&self.0);
         let is_wanted = !cancel.is_cancelled();
         // A cancelled one was removed then, and its id may be in use again.
         if is_wanted {
@@ -85,7 +79,7 @@ impl Inflight {
 
     /// Stops what is in flight under `id`, if anything is. Its answer is not wanted any more.
     pub(crate) fn cancel(&self, id: &Id) {
-        let mut all = self.lock();
+        let mut all = lock(&self.0);
         if let Some((cancel, _)) = all.remove(id) {
             cancel.cancel();
         }
@@ -93,13 +87,13 @@ impl Inflight {
 
     /// Stops everything.
     pub(crate) fn cancel_all(&self) {
-        let mut all = self.lock();
+        let mut all = lock(&self.0);
         all.drain().for_each(|(_, (cancel, _))| cancel.cancel());
     }
 
     /// Ends all subscriptions. Returns what has to be sent for that.
     pub(crate) fn end_listening(&self) -> Vec<Vec<u8>> {
-        let mut all = self.lock();
+        let mut all = lock(&self.0);
         let ended = all.extract_if(|_, (_, listen)| listen.is_some());
         let ended = ended.filter_map(|(_, (_, listen))| listen);
         ended.flat_map(|listen| listen.end).collect()

@@ -59,14 +59,10 @@ impl RequestGuard {
         Ok(head.header("origin"))
     }
 
-    /// The address of the caller: `peer`, or behind trusted proxies the nearest address that is none of them.
-    pub(super) fn caller(&self, head: &Head, peer: IpAddr) -> IpAddr {
-        let values: Vec<&str> = head.headers_named("x-forwarded-for").collect();
-        self.forwarded(&values, peer.to_canonical())
-    }
-
-    fn forwarded(&self, values: &[&str], peer: IpAddr) -> IpAddr {
-        let mut at = peer;
+    /// The address of the caller: `peer`, or behind trusted proxies the nearest address that is none of them, by the
+    /// `values` of `X-Forwarded-For`.
+    pub(super) fn caller(&self, values: &[&str], peer: IpAddr) -> IpAddr {
+        let mut at = peer.to_canonical();
         // Each proxy appends its peer on the right; entries left of an untrusted one can be forged.
         for hop in values.iter().rev().flat_map(|value| value.rsplit(',')) {
             let is_proxy = self.settings.trusted_proxies.contains(&at);
@@ -275,7 +271,7 @@ mod tests {
             ("::ffff:10.0.0.1", &["::ffff:198.51.100.7"], "198.51.100.7"),
         ] {
             let peer: IpAddr = peer.parse().unwrap();
-            let found = guard.forwarded(values, peer.to_canonical()).to_string();
+            let found = guard.caller(values, peer).to_string();
             assert_eq!(found, caller, "{peer} {values:?}");
         }
     }

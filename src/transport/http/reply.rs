@@ -7,7 +7,7 @@
 //! In scope: the `Accept` header, when to decide, keep-alives, detecting a disconnect. Not in scope: content.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, Once};
+use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::access::Pass;
 use crate::config::{GONE_CHECK, SSE_COMMENT};
 use crate::fabric::{Error, Kind};
-use crate::http::{Deferred, Head};
+use crate::http::Deferred;
 use crate::protocol::jsonrpc::{self, INVALID_REQUEST};
 use crate::protocol::{Answer, NoId};
 use crate::server::{Call, refuse};
@@ -37,12 +37,9 @@ pub(super) struct Accepts {
 }
 
 impl Accepts {
-    /// Reads `Accept`. Without it, everything is accepted. Weights are ignored: what MCP's clients name, they accept.
-    pub(super) fn read(head: &Head) -> Accepts {
-        Accepts::of(head.headers_named("accept"))
-    }
-
-    fn of<'v>(values: impl Iterator<Item = &'v str>) -> Accepts {
+    /// Reads the values of `Accept`. Without any, everything is accepted. Weights are ignored: what MCP's clients name, they
+    /// accept.
+    pub(super) fn of<'v>(values: impl Iterator<Item = &'v str>) -> Accepts {
         let mut ranges = values
             .flat_map(|value| value.split([',', ';']))
             .map(str::trim)
@@ -94,12 +91,12 @@ impl Reply {
 
     /// Starts the stream, if the client accepts one: for long answers, and for proxies with a first-byte timeout.
     pub(super) fn open(&self) {
-        self.state().streaming();
+        lock(&self.0).streaming();
     }
 
     /// Writes to the stream before the result. Does nothing if only JSON is accepted, or after the end.
     pub(super) fn write(&self, write: impl FnOnce(&mut Deferred) -> io::Result<()>) {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         if let Some(stream) = state.streaming() {
             // A stream that failed reports itself as gone.
             let _ = write(stream);
@@ -109,7 +106,7 @@ impl Reply {
 
     /// Writes a comment if nothing was written for [`SSE_COMMENT`].
     pub(super) fn keep_alive(&self) {
-        let silence = self.state().last.elapsed();
+        let silence = lock(&self.0).last.elapsed();
         if silence >= SSE_COMMENT {
             self.write(Deferred::comment);
         }
@@ -138,7 +135,7 @@ impl Reply {
 
     /// Ends with the result, in parts. An error status is JSON unless there is a stream.
     pub(super) fn finish(&self, status: u16, body: &[&[u8]]) {
-        let later = self.state().later.take();
+        let later = lock(&self.0).later.take();
         if let Some(later) = later {
             later.answer(status, &[], body);
         }
@@ -146,7 +143,7 @@ impl Reply {
 
     /// Ends a stream without a result. If only JSON is accepted, returns what has to be answered.
     pub(super) fn end(&self) -> Option<Later> {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         state.streaming();
         let later = state.later.take()?;
         drop(state);
@@ -155,10 +152,6 @@ impl Reply {
         }
         let _ = later.deferred.finish();
         None
-    }
-
-    fn state(&self) -> MutexGuard<'_, ReplyState> {
-        lock(&self.0)
     }
 }
 

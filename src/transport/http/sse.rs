@@ -8,7 +8,7 @@
 //! the two paths and their statuses. Not in scope: what is done with a message (`pipe`).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use crate::access::Identity;
 use crate::account::Resource;
@@ -61,7 +61,7 @@ impl Endpoint for Sse {
     }
 
     fn sessions(&self) -> usize {
-        self.lock().len()
+        lock(&self.sessions).len()
     }
 }
 
@@ -85,7 +85,7 @@ impl Sse {
         let (server, session) = (self.server.clone(), Session::http());
         let pipe = Arc::new(Pipe::new(server, session, channel.clone()));
         let owner = guest.pass.identity.clone();
-        self.lock().insert(id.clone(), (owner, pipe.clone()));
+        lock(&self.sessions).insert(id.clone(), (owner, pipe.clone()));
         let endpoint = format!("{}?{SESSION_ID}={id}", self.messages);
         let endpoint = endpoint.as_bytes();
         channel
@@ -99,7 +99,7 @@ impl Sse {
             // Until then there are answers to come.
             is_revoked || guest.account.held(Resource::Open) == 0
         });
-        self.lock().remove(&id);
+        lock(&self.sessions).remove(&id);
         pipe.inflight.cancel_all();
         Ok(())
     }
@@ -107,7 +107,7 @@ impl Sse {
     fn post(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
         visit.require_json()?;
         let id = visit.head().query_value(SESSION_ID);
-        let session = id.and_then(|id| self.lock().get(id).cloned());
+        let session = id.and_then(|id| lock(&self.sessions).get(id).cloned());
         let session = session.filter(|(owner, _)| guest.pass.identity.shares_with(owner));
         let (_, pipe) = session.ok_or_else(|| HttpError::new(404, NO_SESSION))?;
         let body = visit.read_body(guest)?;
@@ -128,9 +128,5 @@ impl Sse {
             pipe.act(action, guest.pass);
         }
         Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, SseSessions> {
-        lock(&self.sessions)
     }
 }

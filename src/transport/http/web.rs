@@ -53,7 +53,7 @@ pub(super) struct Web {
 impl Handler for Web {
     fn handle(&self, exchange: Exchange<'_>) {
         let mut visit = Visit {
-            accepts: Accepts::read(exchange.head()),
+            accepts: Accepts::of(exchange.head().headers_named("accept")),
             exchange,
             origin: None,
             share: None,
@@ -111,7 +111,8 @@ impl Web {
             visit.respond(200, &[JSON, ("Cache-Control", "max-age=3600")], &[document]);
             return Ok(());
         }
-        let ip = self.guard.caller(head, visit.exchange.peer().ip());
+        let forwarded: Vec<&str> = head.headers_named("x-forwarded-for").collect();
+        let ip = self.guard.caller(&forwarded, visit.exchange.peer().ip());
         let refused = |refusal, pass| self.refused(ip, refusal, pass);
         let pass = self.access.admit(head.headers_named("authorization"), ip);
         let pass = pass.map_err(|refusal| refused(refusal, None))?;
