@@ -34,8 +34,7 @@ use self::web::{Endpoint, Web};
 /// A server that listens. Dropping it cuts everything.
 pub(crate) struct Listening {
     http: Arc<HttpServer>,
-    server: Arc<Server>,
-    streams: Arc<Streams>,
+    web: Arc<Web>,
 }
 
 impl Listening {
@@ -57,27 +56,23 @@ impl Listening {
         let http = HttpServer::bind((config.host.as_str(), config.port), limits)
             .map_err(|error| cannot_listen(config, &error))?;
         let http = Arc::new(http);
-        let streams = Arc::<Streams>::default();
         let endpoint: Box<dyn Endpoint> = if config.transport == Transport::Sse {
-            Box::new(Sse::new(config, server.clone(), streams.clone()))
+            Box::new(Sse::default())
         } else {
-            Box::new(Streamable::new(server.clone(), streams.clone()))
+            Box::new(Streamable::new())
         };
-        let web = Web {
+        let web = Arc::new(Web {
             guard: RequestGuard::new(&config.http, &config.host, http.local_addr()),
             access,
             ops: Ops::new(server.backend.clone(), Arc::downgrade(&http)),
-            server: server.clone(),
-            path: config.path.clone(),
-            endpoint,
-        };
-        http.serve(Arc::new(web))
-            .map_err(|error| format!("cannot serve: no thread can be started: {error}"))?;
-        Ok(Listening {
-            http,
             server,
-            streams,
-        })
+            path: config.path.clone(),
+            streams: Streams::default(),
+            endpoint,
+        });
+        http.serve(web.clone())
+            .map_err(|error| format!("cannot serve: no thread can be started: {error}"))?;
+        Ok(Listening { http, web })
     }
 
     /// The address it listens on, with the real port.
@@ -89,11 +84,11 @@ impl Listening {
     /// properly. Calls that still run then are cancelled, and answered so.
     pub(crate) fn stop(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
-        let backend = &self.server.backend;
+        let backend = &self.web.server.backend;
         backend.accounts.close();
         // Idle connections end now, the others with their answer.
         self.http.drain(Instant::now());
-        self.streams.wake();
+        self.web.streams.wake();
         drain(backend, limit);
         // What has been answered still has to be written.
         self.http.drain(deadline.max(Instant::now() + ABORT_GRACE));

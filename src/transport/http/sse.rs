@@ -12,17 +12,15 @@ use std::sync::{Arc, Mutex};
 
 use crate::access::Identity;
 use crate::account::Resource;
-use crate::config::Config;
 use crate::http::Method;
 use crate::protocol::{NoId, Session};
 use crate::random;
-use crate::server::{Action, Server};
+use crate::server::Action;
 use crate::sync::lock;
 
 use super::super::pipe::{Outlet, Pipe};
 use super::super::read;
 use super::reply::revocation;
-use super::streams::Streams;
 use super::web::{Endpoint, Guest, HttpError, Visit};
 
 /// What stands after the stream's path to make that of the endpoint for messages.
@@ -37,12 +35,8 @@ const NO_SESSION: &str =
 type SseSessions = HashMap<String, (Identity, Arc<Pipe>)>;
 
 /// The two endpoints.
-pub(super) struct Sse {
-    messages: String,
-    server: Arc<Server>,
-    streams: Arc<Streams>,
-    sessions: Mutex<SseSessions>,
-}
+#[derive(Default)]
+pub(super) struct Sse(Mutex<SseSessions>);
 
 impl Endpoint for Sse {
     fn methods(&self, rest: &str) -> Option<&'static str> {
@@ -61,32 +55,23 @@ impl Endpoint for Sse {
     }
 
     fn sessions(&self) -> usize {
-        lock(&self.sessions).len()
+        lock(&self.0).len()
     }
 }
 
 impl Sse {
-    /// The endpoints at `config.path` and below it.
-    pub(super) fn new(config: &Config, server: Arc<Server>, streams: Arc<Streams>) -> Sse {
-        Sse {
-            messages: format!("{}{MESSAGES}", config.path.trim_end_matches('/')),
-            server,
-            streams,
-            sessions: Mutex::default(),
-        }
-    }
-
     fn get(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
         let detail = "This path answers with a stream: accept text/event-stream.";
         HttpError::unless(visit.accepts.events, 406, detail)?;
         visit.stay(guest, false)?;
         let id = random::id();
-        let channel = self.streams.open(visit);
-        let (server, session) = (self.server.clone(), Session::http());
+        let channel = guest.web.streams.open(visit);
+        let (server, session) = (guest.web.server.clone(), Session::http());
         let pipe = Arc::new(Pipe::new(server, session, channel.clone()));
         let owner = guest.pass.identity.clone();
-        lock(&self.sessions).insert(id.clone(), (owner, pipe.clone()));
-        let endpoint = format!("{}?{SESSION_ID}={id}", self.messages);
+        lock(&self.0).insert(id.clone(), (owner, pipe.clone()));
+        let path = guest.web.path.trim_end_matches('/');
+        let endpoint = format!("{path}{MESSAGES}?{SESSION_ID}={id}");
         let endpoint = endpoint.as_bytes();
         channel
             .reply
@@ -99,7 +84,7 @@ impl Sse {
             // Until then there are answers to come.
             is_revoked || guest.account.held(Resource::Open) == 0
         });
-        lock(&self.sessions).remove(&id);
+        lock(&self.0).remove(&id);
         pipe.inflight.cancel_all();
         Ok(())
     }
@@ -107,7 +92,7 @@ impl Sse {
     fn post(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
         visit.require_json()?;
         let id = visit.head().query_value(SESSION_ID);
-        let session = id.and_then(|id| lock(&self.sessions).get(id).cloned());
+        let session = id.and_then(|id| lock(&self.0).get(id).cloned());
         let session = session.filter(|(owner, _)| guest.pass.identity.shares_with(owner));
         let (_, pipe) = session.ok_or_else(|| HttpError::new(404, NO_SESSION))?;
         let body = visit.read_body(guest)?;

@@ -18,7 +18,7 @@ use crate::fabric::{Error, Kind};
 use crate::http::{Head, Method};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
 use crate::protocol::{Inbound, Mirror, NoId, Refusal, Revision, Session, without_handshake};
-use crate::server::{Action, Call, Listen, Listener, Server, refuse};
+use crate::server::{Action, Call, Listen, Listener, refuse};
 use crate::sync::lock;
 
 use super::super::batch::Batch;
@@ -27,7 +27,6 @@ use super::super::read;
 use super::super::threads::start;
 use super::reply::{PostPeer, Reply, revocation, revoked, status};
 use super::sessions::{LiveSession, Sessions};
-use super::streams::Streams;
 use super::web::{Endpoint, Guest, HttpError, Visit};
 
 /// Allowed methods, with and without sessions.
@@ -42,8 +41,6 @@ const SESSION_ENDED: &str = "This session has ended: send initialize to begin an
 
 /// The endpoint.
 pub(super) struct Streamable {
-    server: Arc<Server>,
-    streams: Arc<Streams>,
     sessions: Sessions,
     /// The state for requests without a session; never changed.
     stateless: Arc<Session>,
@@ -69,10 +66,8 @@ impl Endpoint for Streamable {
 
 impl Streamable {
     /// An endpoint without sessions yet.
-    pub(super) fn new(server: Arc<Server>, streams: Arc<Streams>) -> Streamable {
+    pub(super) fn new() -> Streamable {
         Streamable {
-            server,
-            streams,
             sessions: Sessions::default(),
             stateless: Arc::new(Session::http()),
         }
@@ -85,7 +80,7 @@ impl Streamable {
             "Answers are application/json or text/event-stream: accept at least one of them.";
         HttpError::unless(accepts_one, 406, detail)?;
         let body = visit.read_body(guest)?;
-        let head = visit.head();
+        let (head, server) = (visit.head(), &guest.web.server);
         let version = head.header("mcp-protocol-version");
         let modern_header = version.is_some_and(is_modern_version);
         let (parsing, mut inbound) = read(&body, modern_header, NoId::Absent, guest.account)
@@ -96,17 +91,14 @@ impl Streamable {
         let action = if inbound.modern || inbound.incoming.is_err() {
             let mirror = inbound.is_request().then(|| mirror(head));
             let mirror = mirror.as_ref();
-            self.server
-                .receive(&self.stateless, inbound, mirror, guest.account)
+            server.receive(&self.stateless, inbound, mirror, guest.account)
         } else if inbound.initialize {
             self.initialize(head, inbound, guest, &mut opened)?
         } else {
             let live = live.insert(self.session(head, guest, Some(&inbound))?);
             inbound.refuse_ids(|id| live.inflight.contains(id));
-            let action = self
-                .server
-                .receive(&live.session, inbound, None, guest.account);
-            self.follow(live, guest);
+            let action = server.receive(&live.session, inbound, None, guest.account);
+            follow(live, guest);
             action
         };
         // What follows may block.
@@ -117,24 +109,20 @@ impl Streamable {
                 let id = opened.as_deref().map(|id| (SESSION_ID, id));
                 let body = answer.body.parts();
                 visit.defer().answer(status, id.as_slice(), &body);
+                Ok(())
             }
-            (Action::Call(call), live) => return self.run(visit, guest, *call, live),
-            (Action::Listen(mut listen), None) => {
-                listen.admit(&self.server, &guest.pass.identity);
-                return self.listen(visit, guest, &listen);
-            }
-            (Action::Batch(actions), Some(live)) => {
-                return self.batch(visit, guest, &live, actions);
-            }
+            (Action::Call(call), live) => run(visit, guest, *call, live),
+            (Action::Listen(asked), None) => listen(visit, guest, *asked),
+            (Action::Batch(actions), Some(live)) => batch(visit, guest, &live, actions),
             (action, live) => {
                 // Without a session a cancel would hit other clients' requests: ids belong to their POST alone.
                 if let (Action::Cancel(id), Some(live)) = (action, live) {
                     live.inflight.cancel(&id);
                 }
                 visit.respond(202, &[], &[]);
+                Ok(())
             }
         }
-        Ok(())
     }
 
     /// Opens a session, whose id is left in `opened`.
@@ -145,14 +133,14 @@ impl Streamable {
         guest: Guest<'_>,
         opened: &mut Option<String>,
     ) -> Result<Action, HttpError> {
-        let who = &guest.pass.identity;
+        let (who, server) = (&guest.pass.identity, &guest.web.server);
         let given = head.header(SESSION_ID);
         if given.is_some_and(|id| self.sessions.is_live(id, who)) {
             let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
             return Err(refused(200, INVALID_REQUEST, reason, Some(&inbound)));
         }
         let session = Arc::new(Session::http());
-        let action = self.server.receive(&session, inbound, None, guest.account);
+        let action = server.receive(&session, inbound, None, guest.account);
         // A refused one has agreed on no revision.
         *opened = session
             .revision()
@@ -188,92 +176,6 @@ impl Streamable {
         live.ok_or_else(|| refused(404, INVALID_REQUEST, SESSION_ENDED, inbound))
     }
 
-    /// Does a call on this thread. In a session it may be cancelled by its id; without one, by leaving.
-    fn run(
-        &self,
-        visit: &mut Visit<'_>,
-        guest: Guest<'_>,
-        call: Call,
-        live: Option<Arc<LiveSession>>,
-    ) -> Result<(), HttpError> {
-        visit.stay(guest, false)?;
-        if call.is_run()
-            && let Err(refusal) = guest.pass.require(Role::Run)
-        {
-            let answer = call
-                .head
-                .fail(Error::new(Kind::Forbidden, refusal.detail()));
-            // An OAuth client may get itself a larger scope.
-            let challenge = guest.access.challenge(refusal, Some(guest.pass));
-            let status = if challenge.is_some() { 403 } else { 200 };
-            return Err(HttpError::answer(status, answer).with("WWW-Authenticate", challenge));
-        }
-        let begun = live.as_ref().map(|live| live.inflight.begin(&call.head.id));
-        let reply = Arc::new(Reply::new(visit, call.is_run()));
-        let cancel = begun.unwrap_or_default();
-        let peer = Arc::new(PostPeer::new(reply, &call, cancel, live, None, guest.pass));
-        let here = |work: Box<dyn FnOnce() + Send>| {
-            work();
-            Ok(())
-        };
-        call.serve(&self.server, self.server.caller(guest.pass, peer), here);
-        Ok(())
-    }
-
-    /// Does each call on a thread, which may go on with a run after the array is sent.
-    fn batch(
-        &self,
-        visit: &mut Visit<'_>,
-        guest: Guest<'_>,
-        live: &Arc<LiveSession>,
-        actions: Vec<Action>,
-    ) -> Result<(), HttpError> {
-        visit.stay(guest, false)?;
-        let Some((batch, calls)) = Batch::begin(actions, &live.inflight, guest.account) else {
-            visit.respond(202, &[], &[]);
-            return Ok(());
-        };
-        let may_go_on = calls.iter().any(|(_, call)| call.is_run());
-        let reply = Arc::new(Reply::new(visit, may_go_on));
-        for (cancel, call) in calls {
-            let (live, batch) = (Some(live.clone()), Some(batch.clone()));
-            let peer = PostPeer::new(reply.clone(), &call, cancel, live, batch, guest.pass);
-            let caller = self.server.caller(guest.pass, Arc::new(peer));
-            call.serve(&self.server, caller, start);
-        }
-        batch.wait();
-        let is_sent = batch.send(|array| reply.finish(200, array));
-        if !is_sent && let Some(later) = reply.end() {
-            later.respond(202, &[], &[]);
-        }
-        Ok(())
-    }
-
-    fn listen(
-        &self,
-        visit: &mut Visit<'_>,
-        guest: Guest<'_>,
-        listen: &Listen,
-    ) -> Result<(), HttpError> {
-        let detail = "A subscription is answered with a stream: accept text/event-stream.";
-        HttpError::unless(visit.accepts.events, 406, detail)?;
-        visit.stay(guest, false)?;
-        let channel = self.streams.open(visit);
-        // The acknowledgement comes first: only then can anything be told.
-        channel.send(&[&listen.acknowledgement()]);
-        let listener = listen.listener(guest.account.clone(), sink(channel.clone()));
-        let _place = self.server.subscriptions.add(listener);
-        channel.carry(guest, |is_revoked| {
-            let end = match is_revoked {
-                true => listen.fail(revoked()),
-                false => listen.end(),
-            };
-            channel.send(&end.body.parts());
-            true
-        });
-        Ok(())
-    }
-
     fn get(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
         let live = self.session(visit.head(), guest, None)?;
         let detail = "A session's stream is text/event-stream: accept that.";
@@ -282,14 +184,14 @@ impl Streamable {
         visit.stay(guest, replaces)?;
         // Register before the head is sent: the client's next GET must find it.
         let mut place = lock(&live.stream);
-        let channel = self.streams.open(visit);
+        let channel = guest.web.streams.open(visit);
         let before = place.replace((channel.clone(), None));
         drop(place);
         // A new stream replaces the old one: nothing is sent on both.
         if let Some((before, _)) = before {
             before.reply.end();
         }
-        self.follow(&live, guest);
+        follow(&live, guest);
         channel.carry(guest, |is_revoked| {
             if is_revoked {
                 channel.send(&[&revocation()]);
@@ -305,18 +207,97 @@ impl Streamable {
         visit.respond(204, &[], &[]);
         Ok(())
     }
+}
 
-    /// A session that has listed prompts or resources gets notifications of changes on its stream, once it has one.
-    fn follow(&self, live: &LiveSession, guest: Guest<'_>) {
-        if live.session.follows_lists()
-            && let Some((channel, follower)) = &mut *lock(&live.stream)
-        {
-            follower.get_or_insert_with(|| {
-                let (account, sink) = (guest.account.clone(), sink(channel.clone()));
-                let listener = Listener::legacy(&self.server, account, sink);
-                self.server.subscriptions.add(listener)
-            });
-        }
+/// Does a call on this thread. In a session it may be cancelled by its id; without one, by leaving.
+fn run(
+    visit: &mut Visit<'_>,
+    guest: Guest<'_>,
+    call: Call,
+    live: Option<Arc<LiveSession>>,
+) -> Result<(), HttpError> {
+    visit.stay(guest, false)?;
+    if call.is_run()
+        && let Err(refusal) = guest.pass.require(Role::Run)
+    {
+        let error = Error::new(Kind::Forbidden, refusal.detail());
+        let answer = call.head.fail(error);
+        // An OAuth client may get itself a larger scope.
+        let challenge = guest.web.access.challenge(refusal, Some(guest.pass));
+        let status = if challenge.is_some() { 403 } else { 200 };
+        return Err(HttpError::answer(status, answer).with("WWW-Authenticate", challenge));
+    }
+    let begun = live.as_ref().map(|live| live.inflight.begin(&call.head.id));
+    let reply = Arc::new(Reply::new(visit, call.is_run()));
+    let cancel = begun.unwrap_or_default();
+    let peer = Arc::new(PostPeer::new(reply, &call, cancel, live, None, guest.pass));
+    let server = &guest.web.server;
+    call.serve(server, server.caller(guest.pass, peer), |work| {
+        work();
+        Ok(())
+    });
+    Ok(())
+}
+
+/// Does each call on a thread, which may go on with a run after the array is sent.
+fn batch(
+    visit: &mut Visit<'_>,
+    guest: Guest<'_>,
+    live: &Arc<LiveSession>,
+    actions: Vec<Action>,
+) -> Result<(), HttpError> {
+    visit.stay(guest, false)?;
+    let Some((batch, calls)) = Batch::begin(actions, &live.inflight, guest.account) else {
+        visit.respond(202, &[], &[]);
+        return Ok(());
+    };
+    let may_go_on = calls.iter().any(|(_, call)| call.is_run());
+    let reply = Arc::new(Reply::new(visit, may_go_on));
+    for (cancel, call) in calls {
+        let (live, batch) = (Some(live.clone()), Some(batch.clone()));
+        let peer = PostPeer::new(reply.clone(), &call, cancel, live, batch, guest.pass);
+        let caller = guest.web.server.caller(guest.pass, Arc::new(peer));
+        call.serve(&guest.web.server, caller, start);
+    }
+    batch.wait();
+    let is_sent = batch.send(|array| reply.finish(200, array));
+    if !is_sent && let Some(later) = reply.end() {
+        later.respond(202, &[], &[]);
+    }
+    Ok(())
+}
+
+fn listen(visit: &mut Visit<'_>, guest: Guest<'_>, mut listen: Listen) -> Result<(), HttpError> {
+    let detail = "A subscription is answered with a stream: accept text/event-stream.";
+    HttpError::unless(visit.accepts.events, 406, detail)?;
+    visit.stay(guest, false)?;
+    listen.admit(&guest.web.server, &guest.pass.identity);
+    let channel = guest.web.streams.open(visit);
+    // The acknowledgement comes first: only then can anything be told.
+    channel.send(&[&listen.acknowledgement()]);
+    let listener = listen.listener(guest.account.clone(), sink(channel.clone()));
+    let _place = guest.web.server.subscriptions.add(listener);
+    channel.carry(guest, |is_revoked| {
+        let end = match is_revoked {
+            true => listen.fail(revoked()),
+            false => listen.end(),
+        };
+        channel.send(&end.body.parts());
+        true
+    });
+    Ok(())
+}
+
+/// A session that has listed prompts or resources gets notifications of changes on its stream, once it has one.
+fn follow(live: &LiveSession, guest: Guest<'_>) {
+    if live.session.follows_lists()
+        && let Some((channel, follower)) = &mut *lock(&live.stream)
+    {
+        follower.get_or_insert_with(|| {
+            let (account, sink) = (guest.account.clone(), sink(channel.clone()));
+            let listener = Listener::legacy(&guest.web.server, account, sink);
+            guest.web.server.subscriptions.add(listener)
+        });
     }
 }
 

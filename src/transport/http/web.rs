@@ -23,6 +23,7 @@ use crate::{metrics, random};
 use super::guard::{RequestGuard, allowed_headers, cors, preflight};
 use super::ops::{Ops, PROBES};
 use super::reply::Accepts;
+use super::streams::Streams;
 
 /// What one transport serves after these checks.
 pub(super) trait Endpoint: Send + Sync {
@@ -47,6 +48,7 @@ pub(super) struct Web {
     /// The path of the MCP endpoint.
     pub(super) path: String,
     pub(super) ops: Ops,
+    pub(super) streams: Streams,
     pub(super) endpoint: Box<dyn Endpoint>,
 }
 
@@ -129,7 +131,7 @@ impl Web {
             return Ok(());
         }
         let guest = Guest {
-            access: &self.access,
+            web: self,
             account: &self.server.account(&pass.identity),
             pass: &Arc::new(pass),
         };
@@ -224,7 +226,7 @@ impl From<Rejection> for HttpError {
 /// An admitted caller, and what decides whether it remains admitted.
 #[derive(Clone, Copy)]
 pub(super) struct Guest<'a> {
-    pub(super) access: &'a Arc<Access>,
+    pub(super) web: &'a Web,
     pub(super) account: &'a Account,
     pub(super) pass: &'a Arc<Pass>,
 }
