@@ -93,18 +93,15 @@ impl RequestGuard {
         let Some((scheme, authority)) = origin.split_once("://") else {
             return false;
         };
+        let allowed = &self.settings.allowed_origins;
         let default_port = match scheme {
             "http" => ":80",
             "https" => ":443",
-            _ => return self.settings.allowed_origins.contains(&origin),
+            _ => return allowed.contains(&origin),
         };
         let bare = origin.strip_suffix(default_port).unwrap_or(&origin);
         Authority::parse(authority).is_ok_and(|authority| self.is_local(&authority.host))
-            || self
-                .settings
-                .allowed_origins
-                .iter()
-                .any(|allowed| allowed == bare)
+            || allowed.iter().any(|allowed| allowed == bare)
     }
 
     /// Whether this is a name of this machine, or the address we listen on.

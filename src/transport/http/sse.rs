@@ -31,12 +31,9 @@ const SESSION_ID: &str = "sessionId";
 const NO_SESSION: &str =
     "There is no such session: it lives as long as the stream it was opened with.";
 
-/// Who opened each session, and its pipe.
-type SseSessions = HashMap<String, (Identity, Arc<Pipe>)>;
-
-/// The two endpoints.
+/// The two endpoints, and for each session who opened it, and its pipe.
 #[derive(Default)]
-pub(super) struct Sse(Mutex<SseSessions>);
+pub(super) struct Sse(Mutex<HashMap<String, (Identity, Arc<Pipe>)>>);
 
 impl Endpoint for Sse {
     fn methods(&self, rest: &str) -> Option<&'static str> {
@@ -81,7 +78,7 @@ impl Sse {
             if is_revoked {
                 channel.send(&[&revocation()]);
             }
-            // Until then there are answers to come.
+            // Calls that are not over may still be answered here.
             is_revoked || guest.account.held(Resource::Open) == 0
         });
         lock(&self.0).remove(&id);

@@ -115,12 +115,11 @@ impl Web {
         }
         let forwarded: Vec<&str> = head.headers_named("x-forwarded-for").collect();
         let ip = self.guard.caller(&forwarded, visit.exchange.peer().ip());
-        let refused = |refusal, pass| self.refused(ip, refusal, pass);
         let pass = self.access.admit(head.headers_named("authorization"), ip);
-        let pass = pass.map_err(|refusal| refused(refusal, None))?;
+        let pass = pass.map_err(|refusal| self.refused(ip, refusal, None))?;
         let _scope = pass.identity.log_scope();
         pass.require(if metrics { Role::Metrics } else { Role::Read })
-            .map_err(|refusal| refused(refusal, Some(&pass)))?;
+            .map_err(|refusal| self.refused(ip, refusal, Some(&pass)))?;
         if !allowed {
             return Err(HttpError::method(head, methods));
         }
