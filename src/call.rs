@@ -234,7 +234,7 @@ fn called(
                     Ok(())
                 });
             }
-            Action::Answer(answer) => screen.answer(answer, true),
+            Action::Answer(answer) => screen.answer(answer),
             _ => {}
         }
     }
@@ -409,7 +409,7 @@ impl Peer for Screen {
         }
     }
 
-    fn answer(&self, answer: Answer, _: bool) {
+    fn answer(&self, answer: Answer) {
         lock(&self.state).answer = serde_json::from_slice(&answer.body).unwrap_or_default();
     }
 

@@ -70,7 +70,7 @@ pub(crate) const WORKER_STACK: usize = 512 << 10;
 /// Calls that may wait for a free worker on stdio; further ones fail with `too-many-requests`.
 pub(crate) const MAX_QUEUED_RUNS: usize = 64;
 
-/// Most legacy HTTP sessions; at the limit the longest idle ones are dropped.
+/// Most legacy HTTP sessions; at the limit those that are not in use are dropped.
 pub(crate) const MAX_SESSIONS: usize = 10_000;
 
 /// Longest key or token, in bytes.

@@ -14,7 +14,8 @@ use crate::logging;
 use crate::sync::lock;
 
 /// One pending response. It may be handed to another thread, but the handler must not return before it is answered or
-/// dropped. If dropped without a response, or if the handler returns too early, the connection is aborted.
+/// dropped. If dropped without a response, before the end of its stream, or if the handler returns too early, the
+/// connection is aborted, so that the client can distinguish a broken stream from a complete one.
 ///
 /// A response that ends its connection, by `Connection: close` or because it failed, gives back the connection's place at
 /// once, if the request was read completely. The handler may go on with something else on its thread: what limits that is
@@ -28,13 +29,17 @@ pub(crate) struct Deferred {
     pub(super) close: bool,
     /// The connection has bytes that nobody has read: a peek cannot detect a disconnect, and closing has to linger.
     pub(super) has_unread: bool,
+    /// Its head has begun a stream.
+    pub(crate) is_stream: bool,
+    /// A write to the stream failed.
+    pub(super) is_broken: bool,
 }
 
 impl Deferred {
-    /// Whether the client has disconnected. Takes about 2 µs and never blocks. A client that has already sent its next
-    /// request counts as connected.
+    /// Whether the client has disconnected or a write failed. Takes about 2 µs and never blocks. A client that has
+    /// already sent its next request counts as connected.
     pub(crate) fn gone(&self) -> bool {
-        !self.has_unread && socket::gone(&self.slot.socket)
+        self.is_broken || (!self.has_unread && socket::gone(&self.slot.socket))
     }
 
     /// Makes this the last response of its connection, which says so.
@@ -45,7 +50,7 @@ impl Deferred {
     /// Like `Exchange::respond`, with the body in parts.
     pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         self.close |= self.slot.registry.draining();
-        match self.write(status, headers, Some(body)) {
+        match self.write_head(status, headers, Some(body)) {
             Ok(()) => self.slot.complete(self.close),
             // Dropping `self` aborts the connection.
             Err(e) => {
@@ -56,19 +61,17 @@ impl Deferred {
     }
 
     /// Answers 200 with a stream, whose head is sent at once. `headers` must name the `Content-Type`. If the head cannot
-    /// be sent, the stream is [`EventStream::gone`] from the start.
-    pub(crate) fn stream(mut self, headers: &[(&str, &str)]) -> EventStream {
+    /// be sent, the client is [`Deferred::gone`] from the start.
+    pub(crate) fn stream(mut self, headers: &[(&str, &str)]) -> Deferred {
         // An HTTP/1.0 client sees the end of a stream by the end of the connection.
         self.close |= self.version != (1, 1) || self.slot.registry.draining();
-        let sent = self.write(200, headers, None);
-        EventStream {
-            broken: sent.is_err(),
-            response: self,
-        }
+        self.is_stream = true;
+        self.is_broken = self.write_head(200, headers, None).is_err();
+        self
     }
 
     /// Writes the head, and the body if it is known.
-    fn write(
+    fn write_head(
         &self,
         status: u16,
         headers: &[(&str, &str)],
@@ -91,26 +94,7 @@ impl Deferred {
         let all = all.iter().chain(body).map(|part| IoSlice::new(part));
         self.slot.write(&mut all.collect::<Vec<_>>())
     }
-}
 
-impl Drop for Deferred {
-    fn drop(&mut self) {
-        self.slot.abort();
-        if !self.has_unread {
-            self.slot.release();
-        }
-    }
-}
-
-/// The event stream of one response. If dropped without [`EventStream::finish`], it aborts the connection, so that the
-/// client can distinguish a broken stream from a complete one.
-pub(crate) struct EventStream {
-    response: Deferred,
-    /// A write failed.
-    broken: bool,
-}
-
-impl EventStream {
     /// Writes one event of the default type, `message`. `data`, in parts, has no line breaks. An error means that the
     /// client has disconnected or has not read for `write_timeout`; later writes fail at once.
     pub(crate) fn event(&mut self, data: &[&[u8]]) -> io::Result<()> {
@@ -136,32 +120,25 @@ impl EventStream {
 
     /// Completes the stream.
     pub(crate) fn finish(mut self) -> io::Result<()> {
-        let end: &[u8] = if self.response.version == (1, 1) {
+        let end: &[u8] = if self.version == (1, 1) {
             b"0\r\n\r\n"
         } else {
             b""
         };
         self.write(&mut [IoSlice::new(end)])?;
-        self.response.slot.complete(self.response.close);
+        self.slot.complete(self.close);
         Ok(())
-    }
-
-    /// Whether the client has disconnected or a write failed. Takes about 2 µs and never blocks. A client that has
-    /// already sent its next request counts as connected.
-    pub(crate) fn gone(&mut self) -> bool {
-        self.broken = self.broken || self.response.gone();
-        self.broken
     }
 
     /// One chunk of `opening`, `data` and the empty line, without copying the data. HTTP/1.0 gets plain bytes until the
     /// connection closes.
     fn send(&mut self, opening: &str, data: &[&[u8]]) -> io::Result<()> {
         debug_assert!(!data.iter().any(|part| part.contains(&b'\n')));
-        let slot = Arc::clone(&self.response.slot);
+        let slot = Arc::clone(&self.slot);
         let mut start = lock(&slot.buffer);
         start.clear();
         let mut end = "\n\n";
-        if self.response.version == (1, 1) {
+        if self.version == (1, 1) {
             let size = opening.len() + data.iter().map(|part| part.len()).sum::<usize>() + 2;
             write!(start, "{size:x}\r\n")?;
             end = "\n\n\r\n";
@@ -173,12 +150,21 @@ impl EventStream {
     }
 
     fn write(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
-        if self.broken {
+        if self.is_broken {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        let written = self.response.slot.write(parts);
+        let written = self.slot.write(parts);
         // Part of an event may have been sent, so nothing may follow it.
-        self.broken = written.is_err();
+        self.is_broken = written.is_err();
         written
+    }
+}
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        self.slot.abort();
+        if !self.has_unread {
+            self.slot.release();
+        }
     }
 }

@@ -70,6 +70,8 @@ fn refuse(connection: &mut Connection, Rejection(status, text): Rejection) {
         head_only: false,
         close: true,
         has_unread: true,
+        is_stream: false,
+        is_broken: false,
     };
     let headers = [("Content-Type", "text/plain; charset=utf-8")];
     response.respond(status, &headers, &[text.as_bytes(), b"\n"]);
@@ -110,7 +112,7 @@ impl<'a> Exchange<'a> {
 
     /// Answers with a body of known size, in parts. Adds the headers for framing; omits headers that are not visible
     /// ASCII. If the client has disconnected or does not read for `write_timeout`, the connection ends.
-    pub(crate) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
+    pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         self.defer().respond(status, headers, body);
     }
 
@@ -119,10 +121,10 @@ impl<'a> Exchange<'a> {
         self.connection.free_buffer();
     }
 
-    /// Defers the response: whether it is sized or a stream is decided later. The connection can be reused after it,
+    /// Defers the response, once: whether it is sized or a stream is decided later. The connection can be reused after it,
     /// unless a part of the body is missing. An unread body is skipped if already buffered, but not waited for.
-    pub(crate) fn defer(self) -> Deferred {
-        let connection = self.connection;
+    pub(crate) fn defer(&mut self) -> Deferred {
+        let connection = &mut *self.connection;
         if let Framing::Length(length) = connection.body
             && length <= connection.unread().len() as u64
         {
@@ -136,6 +138,8 @@ impl<'a> Exchange<'a> {
             head_only: *self.head.method() == Method::Head,
             close: connection.body != Framing::None || !self.head.keep_alive,
             has_unread: connection.has_unread(),
+            is_stream: false,
+            is_broken: false,
         }
     }
 }

@@ -47,7 +47,7 @@ mod hostile;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use answer::{Deferred, EventStream};
+pub(crate) use answer::Deferred;
 pub(crate) use body::Body;
 pub(crate) use connection::Exchange;
 pub(crate) use request::{Head, Rejection};

@@ -59,7 +59,7 @@ impl Call {
         let begun =
             place.and_then(|place| start(Box::new(move || self.run(backend, caller, place))));
         if let Err(error) = begun {
-            peer.answer(head.fail(error), true);
+            peer.answer(head.fail(error));
         }
     }
 
@@ -100,7 +100,7 @@ impl Call {
             true => head.fail(Error::stopped()),
             false => answer,
         };
-        context.answer(answer, true);
+        context.answer(answer);
     }
 }
 

@@ -48,8 +48,8 @@ pub(crate) trait Peer: Send + Sync {
     /// Sends one notification: a whole message, one line. Dropped if it cannot be sent: [`Peer::stopped`] tells.
     fn notify(&self, message: &[u8]);
 
-    /// Sends the answer. Called once. `is_over`: the call is done; otherwise its thread goes on with a run.
-    fn answer(&self, answer: Answer, is_over: bool);
+    /// Sends the answer. Called once. The call's thread may go on with a run.
+    fn answer(&self, answer: Answer);
 
     /// Has the caller cancelled, or left where that means the same?
     fn stopped(&self) -> bool;
@@ -415,7 +415,7 @@ impl Context {
         let due = lock(&self.early).take_if(|(at, _)| *at <= Instant::now());
         if let (Some((_, max_chars)), Some(writer)) = (due, self.run()) {
             self.flush();
-            self.answer(self.answer_so_far(&writer.run(), max_chars), false);
+            self.answer(self.answer_so_far(&writer.run(), max_chars));
         }
     }
 
@@ -442,10 +442,10 @@ impl Context {
         result.end()
     }
 
-    /// Sends the answer, unless there was one. `is_over`: the call is done.
-    pub(crate) fn answer(&self, answer: Answer, is_over: bool) {
+    /// Sends the answer, unless there was one.
+    pub(crate) fn answer(&self, answer: Answer) {
         if !self.answered.swap(true, Ordering::AcqRel) {
-            self.caller.peer.answer(answer, is_over);
+            self.caller.peer.answer(answer);
         }
     }
 

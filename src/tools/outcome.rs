@@ -321,7 +321,7 @@ mod tests {
         let outcome = Ok(Outcome::json(LongList(written.clone())));
         let mut result = ResultWriter::new(&Id::Number(1.into()), Revision::NEWEST_LEGACY);
         write(&outcome, &account, "1", &mut result);
-        let answer = String::from_utf8(result.end().body.parts().concat()).unwrap();
+        let answer = String::from_utf8(result.end().body).unwrap();
         assert!(answer.contains("response-too-large"), "{answer}");
         assert!(written.load(Ordering::Relaxed) < 1 << 16);
         assert_eq!(account.held(Resource::Memory), 0);

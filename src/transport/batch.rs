@@ -9,7 +9,6 @@ use crate::protocol::{Answer, Id, jsonrpc};
 use crate::server::{Action, Call, refuse};
 use crate::sync::{lock, wait_while};
 
-use super::begin;
 use super::inflight::{Cancel, Inflight};
 
 /// Collects the answers of one batch.
@@ -21,7 +20,7 @@ pub(super) struct Batch {
 }
 
 /// The calls of a batch.
-type BatchCalls = Vec<(Call, Cancel)>;
+type BatchCalls = Vec<(Cancel, Box<Call>)>;
 
 struct BatchState {
     answers: Vec<Answer>,
@@ -42,14 +41,11 @@ impl Batch {
             match action {
                 Action::Answer(answer) => answers.push(answer),
                 Action::Cancel(id) => inflight.cancel(&id),
-                Action::Call(call) => match begin(inflight, &call) {
-                    Ok(cancel) => calls.push((*call, cancel)),
-                    Err(answer) => answers.push(answer),
-                },
+                Action::Call(call) => calls.push((inflight.begin(&call.head.id), call)),
                 Action::Nothing | Action::Listen(_) | Action::Batch(_) => {}
             }
         }
-        calls.retain(|(_, cancel)| !cancel.is_cancelled());
+        calls.retain(|(cancel, _)| !cancel.is_cancelled());
         let pending = calls.len();
         let is_empty = answers.is_empty() && calls.is_empty();
         let batch = Batch {

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use crate::account::Guard;
 use crate::protocol::Id;
@@ -30,110 +30,73 @@ impl Cancel {
     }
 }
 
-/// A subscription of the connection.
-struct InflightListen {
-    _place: Registration,
+/// What a subscription of the connection holds while it lasts.
+pub(crate) struct InflightListen {
+    /// Its place among the listeners.
+    pub(crate) _place: Registration,
+    /// Its share of what there is.
+    pub(crate) _share: Guard,
     /// What to send when the server ends it.
-    end: Vec<Vec<u8>>,
-    /// What it holds while it lasts.
-    _held: Option<Guard>,
+    pub(crate) end: Vec<Vec<u8>>,
 }
 
 /// The requests of one connection that have no answer yet.
 #[derive(Default)]
-pub(crate) struct Inflight(Mutex<InflightState>);
-
-#[derive(Default)]
-struct InflightState {
-    calls: HashMap<Id, Cancel>,
-    listens: HashMap<Id, InflightListen>,
-}
-
-impl InflightState {
-    fn contains(&self, id: &Id) -> bool {
-        self.calls.contains_key(id) || self.listens.contains_key(id)
-    }
-}
+pub(crate) struct Inflight(Mutex<HashMap<Id, (Cancel, Option<InflightListen>)>>);
 
 impl Inflight {
-    fn lock(&self) -> MutexGuard<'_, InflightState> {
-        lock(&self.0)
-    }
-
-    /// Registers a call. `None` if the id is in use: the first call goes on.
-    pub(crate) fn begin(&self, id: &Id) -> Option<Cancel> {
-        let mut state = self.lock();
-        if state.contains(id) {
-            return None;
-        }
+    /// Registers a request. If its id is in use, which was refused unless both came at the same moment, it stays the other's.
+    pub(crate) fn begin(&self, id: &Id) -> Cancel {
         let cancel = Cancel::default();
-        state.calls.insert(id.clone(), cancel.clone());
-        Some(cancel)
+        let mut all = lock(&self.0);
+        all.entry(id.clone()).or_insert((cancel.clone(), None));
+        cancel
     }
 
-    /// Registers a subscription, which holds `held`. `end` is what to send if the server ends it. False if the id is in use.
-    pub(crate) fn listen(
-        &self,
-        id: &Id,
-        place: impl FnOnce() -> Registration,
-        end: Vec<Vec<u8>>,
-        held: Option<Guard>,
-    ) -> bool {
-        let mut state = self.lock();
-        if state.contains(id) {
-            return false;
+    /// Makes a request a subscription, unless it was cancelled meanwhile.
+    pub(crate) fn listen(&self, id: &Id, cancel: &Cancel, listen: InflightListen) {
+        let mut all = lock(&self.0);
+        if !cancel.is_cancelled() {
+            all.insert(id.clone(), (cancel.clone(), Some(listen)));
         }
-        let listen = InflightListen {
-            _place: place(),
-            end,
-            _held: held,
-        };
-        state.listens.insert(id.clone(), listen);
-        true
     }
 
     /// Is the id in use?
     pub(crate) fn contains(&self, id: &Id) -> bool {
-        self.lock().contains(id)
+        lock(&self.0).contains_key(id)
     }
 
     /// Removes a call. Is its answer still wanted?
     pub(crate) fn finish(&self, id: &Id, cancel: &Cancel) -> bool {
-        let mut state = self.lock();
-        // The id may be in use again after it was cancelled.
-        let is_own = |other: &Cancel| Arc::ptr_eq(&other.0, &cancel.0);
-        let own = state.calls.get(id).is_some_and(is_own);
-        if own {
-            state.calls.remove(id);
+        let mut all = lock(&self.0);
+        let is_wanted = !cancel.is_cancelled();
+        // A cancelled one was removed then, and its id may be in use again.
+        if is_wanted {
+            all.remove(id);
         }
-        own && !cancel.is_cancelled()
+        is_wanted
     }
 
     /// Stops what is in flight under `id`, if anything is. Its answer is not wanted any more.
     pub(crate) fn cancel(&self, id: &Id) {
-        let mut state = self.lock();
-        let stopped = (state.calls.remove(id), state.listens.remove(id));
-        drop(state);
-        if let (Some(cancel), _) = stopped {
+        let mut all = lock(&self.0);
+        if let Some((cancel, _)) = all.remove(id) {
             cancel.cancel();
         }
     }
 
     /// Stops everything.
     pub(crate) fn cancel_all(&self) {
-        let stopped = std::mem::take(&mut *self.lock());
-        stopped.calls.values().for_each(Cancel::cancel);
+        let mut all = lock(&self.0);
+        all.drain().for_each(|(_, (cancel, _))| cancel.cancel());
     }
 
     /// Ends all subscriptions. Returns what has to be sent for that.
     pub(crate) fn end_listening(&self) -> Vec<Vec<u8>> {
-        let ended = std::mem::take(&mut self.lock().listens);
-        ended.into_values().flat_map(|listen| listen.end).collect()
-    }
-
-    /// How many subscriptions there are.
-    pub(crate) fn listening(&self) -> usize {
-        self.lock().listens.len()
+        let mut all = lock(&self.0);
+        let ended = all.extract_if(|_, (_, listen)| listen.is_some());
+        let ended = ended.filter_map(|(_, (_, listen))| listen);
+        ended.flat_map(|listen| listen.end).collect()
     }
 }
 
@@ -148,11 +111,11 @@ mod tests {
     #[test]
     fn a_cancelled_call_is_not_answered_and_frees_its_id() {
         let all = Inflight::default();
-        let first = all.begin(&id(1)).unwrap();
+        let first = all.begin(&id(1));
         all.cancel(&id(1));
         all.cancel(&id(7));
         assert!(first.is_cancelled());
-        let second = all.begin(&id(1)).unwrap();
+        let second = all.begin(&id(1));
         assert!(!all.finish(&id(1), &first), "the first is gone");
         assert!(all.finish(&id(1), &second), "the second is another call");
     }

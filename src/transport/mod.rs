@@ -12,12 +12,9 @@ use std::time::Duration;
 use crate::account::{Account, Full, Guard, Resource};
 use crate::config::{ABORT_GRACE, MAX_LINE_VALUES};
 use crate::fabric::too_many;
-use crate::protocol::jsonrpc::INVALID_REQUEST;
-use crate::protocol::{Answer, ID_IN_USE, Id, Inbound, Refusal, VALUE};
-use crate::server::{Call, refuse};
+use crate::protocol::{Answer, Id, Inbound, VALUE};
+use crate::server::refuse;
 use crate::tools::Backend;
-
-use inflight::{Cancel, Inflight};
 
 pub(crate) use pipe::Outlet;
 pub(crate) use threads::start;
@@ -40,20 +37,6 @@ fn read<'a>(
             Err(refuse(too_many().into(), id.as_ref(), modern_header))
         }
     }
-}
-
-/// Registers a call.
-///
-/// # Errors
-/// The answer if its id is in use. That has been refused before; but over HTTP two messages may come at the same moment.
-fn begin(inflight: &Inflight, call: &Call) -> Result<Cancel, Answer> {
-    let (id, is_modern) = (&call.head.id, !call.head.revision.is_legacy());
-    inflight.begin(id).ok_or_else(|| duplicate(id, is_modern))
-}
-
-/// The answer to a request whose id is in use: the first one goes on.
-fn duplicate(id: &Id, modern: bool) -> Answer {
-    refuse(Refusal::new(INVALID_REQUEST, ID_IN_USE), Some(id), modern)
 }
 
 /// Lets calls and runs finish within `limit`. The others are stopped then, and answered so.

@@ -13,17 +13,14 @@ use std::sync::{Arc, OnceLock};
 
 use crate::access::Pass;
 use crate::account::{Account, Resource};
-use crate::fabric::{Error, Kind, too_many};
+use crate::fabric::{Error, too_many};
 use crate::protocol::{Answer, Id, Inbound, Session};
 use crate::server::{Action, Call, Listen, Listener, Registration, Server};
 use crate::tools::Peer;
 
 use super::batch::Batch;
-use super::inflight::{Cancel, Inflight};
-use super::{begin, duplicate, read, start};
-
-/// Subscriptions (`subscriptions/listen`) at once on one pipe.
-const MAX_SUBSCRIPTIONS: usize = 64;
+use super::inflight::{Cancel, Inflight, InflightListen};
+use super::{read, start};
 
 /// The sending side of a pipe: whole messages, from any thread.
 pub(crate) trait Outlet: Send + Sync {
@@ -46,7 +43,7 @@ pub(crate) trait Outlet: Send + Sync {
 
 /// One client.
 pub(crate) struct Pipe {
-    server: Arc<Server>,
+    pub(super) server: Arc<Server>,
     /// Its state.
     pub(crate) session: Arc<Session>,
     /// Its requests that have no answer yet.
@@ -88,24 +85,22 @@ impl Pipe {
             Action::Nothing => {}
             Action::Answer(answer) => self.line.send(&[&answer.body]),
             Action::Cancel(id) => self.inflight.cancel(&id),
-            Action::Call(call) => match begin(&self.inflight, &call) {
-                Ok(cancel) => self.call(*call, cancel, pass, None),
-                Err(answer) => self.line.send(&[&answer.body]),
-            },
+            Action::Call(call) => {
+                let cancel = self.inflight.begin(&call.head.id);
+                self.call(*call, cancel, pass, None);
+            }
             Action::Listen(mut listen) => {
                 listen.admit(&self.server, &pass.identity);
                 self.listen(&listen, pass);
             }
             Action::Batch(actions) => self.batch(actions, pass),
         }
-        if self.session.follows_lists() && self.follower.get().is_none() {
-            let line = self.line.clone();
-            let listener = Listener::legacy(
-                &self.server,
-                self.server.account(&pass.identity),
-                sink(line),
-            );
-            let _ = self.follower.set(self.server.subscriptions.add(listener));
+        if self.session.follows_lists() {
+            self.follower.get_or_init(|| {
+                let account = self.server.account(&pass.identity);
+                let listener = Listener::legacy(&self.server, account, sink(self.line.clone()));
+                self.server.subscriptions.add(listener)
+            });
         }
     }
 
@@ -124,8 +119,8 @@ impl Pipe {
         if calls.is_empty() {
             batch.send(|array| self.line.send(array));
         }
-        for (call, cancel) in calls {
-            self.call(call, cancel, pass, Some(batch.clone()));
+        for (cancel, call) in calls {
+            self.call(*call, cancel, pass, Some(batch.clone()));
         }
     }
 
@@ -143,39 +138,27 @@ impl Pipe {
     fn listen(&self, listen: &Listen, pass: &Pass) {
         let refuse = |error| self.line.send(&[&listen.fail(error).body]);
         let account = self.server.account(&pass.identity);
-        if self.inflight.listening() >= MAX_SUBSCRIPTIONS {
-            let detail = format!(
-                "There are {MAX_SUBSCRIPTIONS} subscriptions already. Cancel one that is not needed, then try again."
-            );
-            return refuse(Error::new(Kind::TooManyRequests, detail));
-        }
         if account.is_closed() {
             return refuse(Error::stopped());
         }
-        // A thread watches its tasks.
-        let has_tasks = !listen.tasks.is_empty();
-        let held = has_tasks.then(|| account.take(Resource::Streams, 1));
-        let Ok(held) = held.transpose() else {
+        let Ok(share) = account.take(Resource::Streams, 1) else {
             return refuse(too_many());
         };
-        let end = vec![listen.end().body, listen.cancelled()];
-        let place = || {
-            // The acknowledgement comes first: only then can anything be told.
-            self.line.send(&[&listen.acknowledgement()]);
-            let sink = sink(self.line.clone());
-            self.server
-                .subscriptions
-                .add(listen.listener(account.clone(), sink))
+        let cancel = self.inflight.begin(&listen.id);
+        // The acknowledgement comes first: only then can anything be told.
+        self.line.send(&[&listen.acknowledgement()]);
+        let listener = listen.listener(account, sink(self.line.clone()));
+        let listen_on = InflightListen {
+            _place: self.server.subscriptions.add(listener),
+            _share: share,
+            end: vec![listen.end().body, listen.cancelled()],
         };
-        if !self.inflight.listen(&listen.id, place, end, held) {
-            let answer = duplicate(&listen.id, true);
-            self.line.send(&[&answer.body]);
-        }
+        self.inflight.listen(&listen.id, &cancel, listen_on);
     }
 }
 
 /// Where notifications of changed lists go.
-fn sink(line: Arc<dyn Outlet>) -> impl Fn(&[u8]) -> bool + Send + Sync + 'static {
+pub(super) fn sink(line: Arc<dyn Outlet>) -> impl Fn(&[u8]) -> bool + Send + Sync + 'static {
     move |message: &[u8]| {
         line.tell(message);
         !line.is_gone()
@@ -197,7 +180,7 @@ impl Peer for PipePeer {
             .send_if(&[message], &|| !self.cancel.is_cancelled());
     }
 
-    fn answer(&self, answer: Answer, _: bool) {
+    fn answer(&self, answer: Answer) {
         let wanted = self.inflight.finish(&self.id, &self.cancel);
         if let Some(batch) = &self.batch {
             if batch.answer(&self.id, wanted.then_some(answer)) {

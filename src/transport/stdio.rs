@@ -28,10 +28,7 @@ const MAX_SOUGHT: u64 = 4 * MAX_MESSAGE as u64;
 pub(crate) const BUFFER: usize = 64 << 10;
 
 /// The stdio side of the server, running.
-pub(crate) struct Stdio {
-    server: Arc<Server>,
-    pipe: Arc<Pipe>,
-}
+pub(crate) struct Stdio(Arc<Pipe>);
 
 impl Stdio {
     /// A server on `output`. `broken` is called when output cannot be written any
@@ -49,11 +46,7 @@ impl Stdio {
             broken();
         };
         let writer = Arc::new(Writer::new(output, broken));
-        let pipe = Pipe::new(server.clone(), Session::stdio(), writer);
-        Stdio {
-            pipe: Arc::new(pipe),
-            server,
-        }
+        Stdio(Arc::new(Pipe::new(server, Session::stdio(), writer)))
     }
 
     /// Serves `input` to its end, then gives running calls [`STDIO_DRAIN`] to finish.
@@ -68,20 +61,20 @@ impl Stdio {
 
     fn read(&self, input: impl Read) -> io::Result<()> {
         let mut input = BufReader::with_capacity(BUFFER, input);
-        let mut line = Vec::new();
+        let (pipe, mut line) = (&self.0, Vec::new());
         let pass = Arc::new(Pass::local());
-        let account = self.server.account(&pass.identity);
+        let account = pipe.server.account(&pass.identity);
         while let Some(size) = read_line(&mut input, &mut line)? {
             if let LineSize::TooLong(id) = size {
                 let reason =
                     format!("The line is longer than {MAX_MESSAGE} bytes, the limit. Send less.");
                 let refusal = Refusal::new(INVALID_REQUEST, reason);
-                let id = id.or(self.pipe.session.no_id());
+                let id = id.or(pipe.session.no_id());
                 let answer = refuse(refusal, id.as_ref(), false);
-                self.pipe.act(Action::Answer(answer), &pass);
+                pipe.act(Action::Answer(answer), &pass);
             } else if !is_blank(&line) {
-                let action = self.pipe.read(&line, &account);
-                self.pipe.act(action, &pass);
+                let action = pipe.read(&line, &account);
+                pipe.act(action, &pass);
             }
         }
         Ok(())
@@ -90,17 +83,17 @@ impl Stdio {
     /// Sends no new run to Fabric, ends subscriptions at once, and lets running calls finish within `limit`; the others
     /// are stopped, and answered so.
     pub(crate) fn stop(&self, limit: Duration) {
-        self.server.backend.accounts.close();
+        self.0.server.backend.accounts.close();
         self.end(limit);
     }
 
     fn end(&self, limit: Duration) {
-        let (server, pipe) = (self.server.clone(), self.pipe.clone());
+        let pipe = self.0.clone();
         within(limit + 2 * ABORT_GRACE, move || {
             pipe.end_listening();
-            drain(&server.backend, limit);
+            drain(&pipe.server.backend, limit);
         });
-        self.server.backend.runs.interrupt_all();
+        self.0.server.backend.runs.interrupt_all();
     }
 }
 
@@ -133,27 +126,19 @@ pub(crate) fn read_line(
     line: &mut Vec<u8>,
 ) -> io::Result<Option<LineSize>> {
     line.clear();
-    if line.capacity() > BUFFER {
-        // The memory of one large message must not be kept for good.
-        line.shrink_to(BUFFER);
-    }
+    // The memory of one large message must not be kept for good.
+    line.shrink_to(BUFFER);
     let limit = MAX_MESSAGE as u64 + 2;
     if input.by_ref().take(limit).read_until(b'\n', line)? == 0 {
         return Ok(None);
     }
-    let mut rest = LineRest {
-        input,
-        is_over: line.last() == Some(&b'\n') || (line.len() as u64) < limit,
-    };
-    if line.last() == Some(&b'\n') {
-        line.pop();
-    }
-    if line.last() == Some(&b'\r') {
-        line.pop();
-    }
+    let is_short = (line.len() as u64) < limit;
+    let is_over = line.pop_if(|byte| *byte == b'\n').is_some() || is_short;
+    line.pop_if(|byte| *byte == b'\r');
     if line.len() <= MAX_MESSAGE {
         return Ok(Some(LineSize::Fits));
     }
+    let mut rest = LineRest { input, is_over };
     let id = Id::sought(BufReader::with_capacity(
         BUFFER,
         line.chain(&mut rest).take(MAX_SOUGHT),

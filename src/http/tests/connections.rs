@@ -126,7 +126,7 @@ fn beyond_those_held_there_is_always_room_for_a_short_answer() {
 
 #[test]
 fn held_connections_can_be_evicted_again_however_they_end() {
-    let server = limited(2, |exchange| {
+    let server = limited(2, |mut exchange| {
         let held = exchange.hold();
         match exchange.head().path() {
             "/panic" => panic!("while the connection is held"),

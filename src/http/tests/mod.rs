@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::registry::Registry;
 use super::server::accept_loop;
-use super::{EventStream, Exchange, Handler, HttpServer, Rejection};
+use super::{Deferred, Exchange, Handler, HttpServer, Rejection};
 use crate::account::Accounts;
 use crate::config::HttpLimits;
 use crate::fabric::fixture::need_loopback;
@@ -556,7 +556,7 @@ fn a_client_that_leaves_at_any_byte_costs_nothing() {
 
 #[test]
 fn a_handler_that_panics_or_stays_silent_costs_one_connection() {
-    let server = server(HttpLimits::default(), |exchange| {
+    let server = server(HttpLimits::default(), |mut exchange| {
         match exchange.head().path() {
             "/late" => {
                 exchange.respond(200, &[], &[b"late"]);

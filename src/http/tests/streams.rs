@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn events(mut stream: EventStream) {
+fn events(mut stream: Deferred) {
     stream.event(&[b"{\"a\":1}"]).unwrap();
     stream.named_event("endpoint", b"/x").unwrap();
     stream.comment().unwrap();
@@ -14,7 +14,7 @@ const SSE: [(&str, &str); 1] = [("Content-Type", "text/event-stream")];
 
 #[test]
 fn streams_are_exactly_these_bytes() {
-    let server = server(HttpLimits::default(), |exchange| {
+    let server = server(HttpLimits::default(), |mut exchange| {
         events(exchange.defer().stream(&SSE))
     });
     let request = |version: &str| format!("GET / HTTP/{version}\r\nHost: a\r\n\r\n");
@@ -42,12 +42,12 @@ fn streams_are_exactly_these_bytes() {
 #[test]
 fn a_stream_that_is_kept_beyond_its_handler_is_cut() {
     let (hand_over, handed) = sync_channel(1);
-    let server = server(HttpLimits::default(), move |exchange| {
+    let server = server(HttpLimits::default(), move |mut exchange| {
         hand_over.send(exchange.defer().stream(&SSE)).unwrap()
     });
     let mut client = connect(&server);
     get(&mut client, "/");
-    let mut stream: EventStream = handed.recv_timeout(PATIENCE).unwrap();
+    let mut stream: Deferred = handed.recv_timeout(PATIENCE).unwrap();
     until(&mut client, "\r\n\r\n");
     assert_eq!(rest(&mut client), "");
     assert!(stream.gone() && stream.event(&[b"late"]).is_err() && stream.finish().is_err());
@@ -56,7 +56,7 @@ fn a_stream_that_is_kept_beyond_its_handler_is_cut() {
 
 #[test]
 fn a_response_can_be_given_by_another_thread_while_the_handler_waits() {
-    let server = server(HttpLimits::default(), |exchange| {
+    let server = server(HttpLimits::default(), |mut exchange| {
         let sized = exchange.head().path() == "/sized";
         let response = exchange.defer();
         let answering = thread::spawn(move || {
@@ -82,7 +82,7 @@ fn a_closing_response_gives_back_the_place_while_the_handler_goes_on() {
     let (answered, is_answered) = sync_channel(1);
     let (go, may_go) = sync_channel(1);
     let may_go = Mutex::new(may_go);
-    let server = server(HttpLimits::default(), move |exchange| {
+    let server = server(HttpLimits::default(), move |mut exchange| {
         assert!(exchange.hold());
         let sized = exchange.head().path() == "/sized";
         let mut response = exchange.defer();
@@ -116,7 +116,7 @@ fn a_closing_response_gives_back_the_place_while_the_handler_goes_on() {
 #[test]
 fn a_client_that_left_is_noticed_while_nothing_is_sent() {
     let (left, has_left) = sync_channel(1);
-    let server = server(HttpLimits::default(), move |exchange| {
+    let server = server(HttpLimits::default(), move |mut exchange| {
         let pipelined = exchange.head().path() == "/pipelined";
         let mut stream = exchange.defer().stream(&SSE);
         stream.event(&[b"here"]).unwrap();
@@ -149,7 +149,7 @@ fn a_client_that_never_reads_blocks_its_stream_for_the_write_timeout() {
         write_timeout: Duration::from_millis(100),
         ..HttpLimits::default()
     };
-    let server = server(limits, move |exchange| {
+    let server = server(limits, move |mut exchange| {
         if *exchange.head().method() == crate::http::Method::Post {
             return echo(exchange);
         }

@@ -15,22 +15,20 @@ const PREFLIGHT_MAX_AGE: &str = "3600";
 
 /// The rules for one listening address.
 pub(super) struct RequestGuard {
-    bound: IpAddr,
-    bound_name: String,
-    hosts: Vec<Authority>,
-    origins: Vec<String>,
-    proxies: Vec<IpAddr>,
+    settings: Http,
+    /// What the server was told to listen on, if that is a name.
+    name: Host,
+    /// What it listens on; `None` if that is every address of this machine.
+    bound: Option<IpAddr>,
 }
 
 impl RequestGuard {
     /// The rules of `settings` for a server on `bound`, which was told to listen on `name`.
     pub(super) fn new(settings: &Http, name: &str, bound: SocketAddr) -> RequestGuard {
         RequestGuard {
-            bound: bound.ip().to_canonical(),
-            bound_name: name.to_ascii_lowercase(),
-            hosts: settings.allowed_hosts.clone(),
-            origins: settings.allowed_origins.clone(),
-            proxies: settings.trusted_proxies.clone(),
+            settings: settings.clone(),
+            name: Host::Name(name.to_ascii_lowercase()),
+            bound: Some(bound.ip().to_canonical()).filter(|ip| !ip.is_unspecified()),
         }
     }
 
@@ -52,34 +50,26 @@ impl RequestGuard {
         }
         // Browsers send only one; if there are more, each must be allowed.
         let mut origins = head.headers_named("origin");
-        let first = origins.next();
-        let mut all = first.into_iter().chain(origins);
-        let Some(bad) = all.find(|origin| !self.is_origin(origin)) else {
-            return Ok(first);
-        };
-        let bad = shown(bad, 128);
-        Err(format!(
-            "Pages of the Origin \"{bad}\" may not use this server. If they are meant to, start it with --allowed-origin {bad}."
-        ))
+        if let Some(bad) = origins.find(|origin| !self.is_origin(origin)) {
+            let bad = shown(bad, 128);
+            return Err(format!(
+                "Pages of the Origin \"{bad}\" may not use this server. If they are meant to, start it with --allowed-origin {bad}."
+            ));
+        }
+        Ok(head.header("origin"))
     }
 
-    /// The address of the caller: `peer`, or behind trusted proxies the nearest address that is none of them.
-    pub(super) fn caller(&self, head: &Head, peer: IpAddr) -> IpAddr {
-        let values: Vec<&str> = head.headers_named("x-forwarded-for").collect();
-        self.forwarded(&values, peer.to_canonical())
-    }
-
-    fn forwarded(&self, values: &[&str], peer: IpAddr) -> IpAddr {
-        let mut at = peer;
+    /// The address of the caller: `peer`, or behind trusted proxies the nearest address that is none of them, by the
+    /// `values` of `X-Forwarded-For`.
+    pub(super) fn caller(&self, values: &[&str], peer: IpAddr) -> IpAddr {
+        let mut at = peer.to_canonical();
         // Each proxy appends its peer on the right; entries left of an untrusted one can be forged.
         for hop in values.iter().rev().flat_map(|value| value.rsplit(',')) {
-            if !self.proxies.contains(&at) {
-                break;
+            let is_proxy = self.settings.trusted_proxies.contains(&at);
+            match address(hop.trim()).filter(|_| is_proxy) {
+                Some(before) => at = before,
+                None => break,
             }
-            let Some(before) = address(hop.trim()) else {
-                break;
-            };
-            at = before;
         }
         at
     }
@@ -91,11 +81,11 @@ impl RequestGuard {
         };
         // Rebinding needs a name: an address in `Host` is the one the client has connected to, and with an unspecified
         // address each of this machine's is meant.
-        let any_address = self.bound.is_unspecified() && given.host.address().is_some();
+        let any_address = self.bound.is_none() && given.host.address().is_some();
         let allows = |allowed: &Authority| {
             allowed.host == given.host && (allowed.port.is_none() || allowed.port == given.port)
         };
-        any_address || self.is_local(&given.host) || self.hosts.iter().any(allows)
+        any_address || self.is_local(&given.host) || self.settings.allowed_hosts.iter().any(allows)
     }
 
     fn is_origin(&self, origin: &str) -> bool {
@@ -103,39 +93,29 @@ impl RequestGuard {
         let Some((scheme, authority)) = origin.split_once("://") else {
             return false;
         };
-        let (default_port, web) = match scheme {
-            "http" => (":80", true),
-            "https" => (":443", true),
-            _ => ("", false),
+        let allowed = &self.settings.allowed_origins;
+        let default_port = match scheme {
+            "http" => ":80",
+            "https" => ":443",
+            _ => return allowed.contains(&origin),
         };
-        let local = web
-            && Authority::parse(authority).is_ok_and(|authority| self.is_local(&authority.host));
         let bare = origin.strip_suffix(default_port).unwrap_or(&origin);
-        local || self.origins.iter().any(|allowed| allowed == bare)
+        Authority::parse(authority).is_ok_and(|authority| self.is_local(&authority.host))
+            || allowed.iter().any(|allowed| allowed == bare)
     }
 
     /// Whether this is a name of this machine, or the address we listen on.
     fn is_local(&self, host: &Host) -> bool {
-        let bound = |ip: IpAddr| ip == self.bound && !ip.is_unspecified();
-        host.is_loopback()
-            || match host {
-                Host::Name(name) => *name == self.bound_name,
-                Host::Ip(address) => bound(address.to_canonical()),
-            }
+        let is_bound = self.bound.is_some() && host.address() == self.bound;
+        is_bound || *host == self.name || host.is_loopback()
     }
 }
 
 /// An entry of `X-Forwarded-For`: some proxies add a port.
 fn address(text: &str) -> Option<IpAddr> {
-    let bare = text
-        .strip_prefix('[')
-        .and_then(|text| text.strip_suffix(']'))
-        .unwrap_or(text);
-    let ip = bare
-        .parse()
-        .ok()
-        .or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()));
-    ip.map(|ip| ip.to_canonical())
+    let ip = text.parse().ok();
+    ip.map(|ip: IpAddr| ip.to_canonical())
+        .or_else(|| Authority::parse(text).ok()?.host.address())
 }
 
 /// What every answer to a page of an allowed origin carries.
@@ -288,7 +268,7 @@ mod tests {
             ("::ffff:10.0.0.1", &["::ffff:198.51.100.7"], "198.51.100.7"),
         ] {
             let peer: IpAddr = peer.parse().unwrap();
-            let found = guard.forwarded(values, peer.to_canonical()).to_string();
+            let found = guard.caller(values, peer).to_string();
             assert_eq!(found, caller, "{peer} {values:?}");
         }
     }

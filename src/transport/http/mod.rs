@@ -20,6 +20,7 @@ use crate::access::Access;
 use crate::config::{ABORT_GRACE, Config, HttpLimits, Transport, WORKER_STACK};
 use crate::http::HttpServer;
 use crate::server::Server;
+use crate::url::Host;
 
 use super::drain;
 
@@ -33,8 +34,7 @@ use self::web::{Endpoint, Web};
 /// A server that listens. Dropping it cuts everything.
 pub(crate) struct Listening {
     http: Arc<HttpServer>,
-    server: Arc<Server>,
-    streams: Arc<Streams>,
+    web: Arc<Web>,
 }
 
 impl Listening {
@@ -56,27 +56,23 @@ impl Listening {
         let http = HttpServer::bind((config.host.as_str(), config.port), limits)
             .map_err(|error| cannot_listen(config, &error))?;
         let http = Arc::new(http);
-        let streams = Arc::<Streams>::default();
         let endpoint: Box<dyn Endpoint> = if config.transport == Transport::Sse {
-            Box::new(Sse::new(config, server.clone(), streams.clone()))
+            Box::new(Sse::default())
         } else {
-            Box::new(Streamable::new(config, server.clone(), streams.clone()))
+            Box::new(Streamable::new())
         };
-        let web = Web {
+        let web = Arc::new(Web {
             guard: RequestGuard::new(&config.http, &config.host, http.local_addr()),
             access,
             ops: Ops::new(server.backend.clone(), Arc::downgrade(&http)),
-            server: server.clone(),
-            path: config.path.clone(),
-            endpoint,
-        };
-        http.serve(Arc::new(web))
-            .map_err(|error| format!("cannot serve: no thread can be started: {error}"))?;
-        Ok(Listening {
-            http,
             server,
-            streams,
-        })
+            path: config.path.clone(),
+            streams: Streams::default(),
+            endpoint,
+        });
+        http.serve(web.clone())
+            .map_err(|error| format!("cannot serve: no thread can be started: {error}"))?;
+        Ok(Listening { http, web })
     }
 
     /// The address it listens on, with the real port.
@@ -88,13 +84,12 @@ impl Listening {
     /// properly. Calls that still run then are cancelled, and answered so.
     pub(crate) fn stop(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
-        let backend = &self.server.backend;
+        let backend = &self.web.server.backend;
         backend.accounts.close();
         // Idle connections end now, the others with their answer.
         self.http.drain(Instant::now());
-        self.streams.leave();
+        self.web.streams.wake();
         drain(backend, limit);
-        self.streams.end();
         // What has been answered still has to be written.
         self.http.drain(deadline.max(Instant::now() + ABORT_GRACE));
         backend.runs.interrupt_all();
@@ -103,11 +98,8 @@ impl Listening {
 
 fn cannot_listen(config: &Config, error: &io::Error) -> String {
     let (host, port) = (&config.host, config.port);
-    let host = if host.contains(':') {
-        format!("[{host}]")
-    } else {
-        host.clone()
-    };
+    // With brackets, if it needs them.
+    let host = Host::parse(host).map_or(host.clone(), |host| host.to_string());
     let hint = match error.kind() {
         io::ErrorKind::AddrInUse => {
             "another program listens there; stop it, or choose another --port"

@@ -5,7 +5,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -14,6 +13,8 @@ use crate::account::Resource;
 use crate::fabric::{Cached, Error, Kind, NoWait, Until, Wait};
 use crate::tools::Backend;
 use crate::{http, metrics, time};
+
+use super::super::start;
 
 /// Most probes that wait for Fabric; others get the last result, or "not ready".
 const MAX_WAITING: usize = 16;
@@ -39,11 +40,9 @@ const READY: &str = "/readyz";
 impl Ops {
     /// Endpoints of a server with this backend.
     pub(super) fn new(backend: Arc<Backend>, connections: Weak<http::HttpServer>) -> Ops {
-        let fabric = backend.fabric.clone();
-        let ask = move || fabric.names(None, &(Arc::new(patience()) as Arc<dyn Wait>));
         time::started();
         Ops {
-            ready: Ready::new(Box::new(move || ask().map(drop))),
+            ready: Ready::new(),
             connections,
             backend,
             lists_models: Arc::default(),
@@ -53,10 +52,22 @@ impl Ops {
     /// The answer to one of [`PROBES`]: the status, and a JSON body that anyone may read: it tells nothing about this
     /// host.
     pub(super) fn probe(&self, path: &str) -> (u16, Vec<u8>) {
-        probe_answer(if path == READY {
-            self.ready.ask()
-        } else {
-            None
+        let failed = (path == READY).then(|| self.unready()).flatten();
+        match failed {
+            None => (200, br#"{"status":"ok"}"#.to_vec()),
+            Some(kind) => {
+                let (urn, title) = (kind.urn(), kind.title());
+                let failure = json!({ "status": "unavailable", "type": urn, "title": title });
+                (503, failure.to_string().into_bytes())
+            }
+        }
+    }
+
+    /// Why Fabric cannot be used, if so.
+    fn unready(&self) -> Option<Kind> {
+        self.ready.ask(|| {
+            let wait: Arc<dyn Wait> = Arc::new(patience());
+            self.backend.fabric.names(None, &wait).map(drop)
         })
     }
 
@@ -71,7 +82,7 @@ impl Ops {
         metrics::SESSIONS.set([], sessions as u64);
         metrics::RUNS_KEPT.set([], self.backend.runs.kept() as u64);
         metrics::STATE_FAILING.set([], u64::from(self.backend.runs.is_failing()));
-        metrics::FABRIC_UP.set([], u64::from(self.ready.ask().is_none()));
+        metrics::FABRIC_UP.set([], u64::from(self.unready().is_none()));
         let accounts = &self.backend.accounts;
         metrics::MEMORY.set([], accounts.used(Resource::Memory) as u64);
         metrics::MEMORY_LIMIT.set([], accounts.total(Resource::Memory) as u64);
@@ -94,48 +105,34 @@ impl Ops {
             }
             lists_models.store(false, Ordering::Relaxed);
         };
-        let thread = thread::Builder::new().name("models".into()).spawn(list);
-        if thread.is_err() {
+        if start(list).is_err() {
             self.lists_models.store(false, Ordering::Relaxed);
         }
     }
 }
 
-fn probe_answer(failed: Option<Kind>) -> (u16, Vec<u8>) {
-    let failure =
-        |kind: Kind| json!({ "status": "unavailable", "type": kind.urn(), "title": kind.title() });
-    match failed {
-        None => (200, br#"{"status":"ok"}"#.to_vec()),
-        Some(kind) => (503, failure(kind).to_string().into_bytes()),
-    }
-}
-
 /// Whether Fabric answers, cached for [`READY_TTL`] and read once at a time.
 struct Ready {
-    fabric: Box<dyn Fn() -> Result<(), Error> + Send + Sync>,
     /// The failure, if any.
     found: Cached<Option<Kind>>,
     waiting: AtomicUsize,
 }
 
 impl Ready {
-    fn new(fabric: Box<dyn Fn() -> Result<(), Error> + Send + Sync>) -> Ready {
+    const fn new() -> Ready {
         Ready {
-            fabric,
             found: Cached::new(READY_TIMEOUT),
             waiting: AtomicUsize::new(0),
         }
     }
 
-    /// The failure, if any.
-    fn ask(&self) -> Option<Kind> {
+    /// The failure, if any; `fabric` asks Fabric.
+    fn ask(&self, fabric: impl FnOnce() -> Result<(), Error>) -> Option<Kind> {
         let others = self.waiting.fetch_add(1, Ordering::Relaxed);
         let found = if others < MAX_WAITING {
-            let wait = patience();
-            self.found
-                .get(READY_TTL, &wait, |_| Ok(Arc::new(self.ask_fabric())))
-                .ok()
-                .map(|(_, found)| found)
+            let read = |_: Option<&_>| Ok(Arc::new(failure(fabric)));
+            let found = self.found.get(READY_TTL, &patience(), read);
+            found.ok().map(|(_, found)| found)
         } else {
             // Each waiting probe blocks a thread.
             self.found.latest(None)
@@ -143,15 +140,15 @@ impl Ready {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         found.map_or(Some(Kind::ApiUnavailable), |found| *found)
     }
+}
 
-    fn ask_fabric(&self) -> Option<Kind> {
-        match catch_unwind(AssertUnwindSafe(&self.fabric)) {
-            Ok(Ok(())) => None,
-            // Cancelled only by `Until`.
-            Ok(Err(error)) if error.kind == Kind::Cancelled => Some(Kind::ApiUnavailable),
-            Ok(Err(error)) => Some(error.kind),
-            Err(_panicked) => Some(Kind::Internal),
-        }
+fn failure(fabric: impl FnOnce() -> Result<(), Error>) -> Option<Kind> {
+    match catch_unwind(AssertUnwindSafe(fabric)) {
+        Ok(Ok(())) => None,
+        // Cancelled only by `Until`.
+        Ok(Err(error)) if error.kind == Kind::Cancelled => Some(Kind::ApiUnavailable),
+        Ok(Err(error)) => Some(error.kind),
+        Err(_panicked) => Some(Kind::Internal),
     }
 }
 
@@ -174,21 +171,20 @@ mod tests {
         let (begun, has_begun) = mpsc::channel();
         let (answer, answered) = mpsc::channel::<()>();
         let answered = Mutex::new(answered);
-        let ready = Ready::new(Box::new(move || {
+        let ready = Ready::new();
+        let fabric = || {
             begun.send(()).unwrap();
-            answered
-                .lock()
-                .unwrap()
-                .recv()
-                .map_err(|_| Error::new(Kind::Internal, "gone"))
-        }));
+            let answer = answered.lock().unwrap().recv();
+            answer.map_err(|_| Error::new(Kind::Internal, "gone"))
+        };
+        let ask = || ready.ask(fabric);
         thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(ready.ask(), None));
+            scope.spawn(|| assert_eq!(ask(), None));
             has_begun.recv().unwrap();
             let (told, tells) = mpsc::channel();
             for _ in 0..MAX_WAITING + 2 {
-                let (told, ready) = (told.clone(), &ready);
-                scope.spawn(move || told.send(ready.ask()).unwrap());
+                let (told, ask) = (told.clone(), &ask);
+                scope.spawn(move || told.send(ask()).unwrap());
             }
             for _ in 0..3 {
                 assert_eq!(tells.recv().unwrap(), Some(Kind::ApiUnavailable));
@@ -202,14 +198,11 @@ mod tests {
 
     #[test]
     fn a_probe_that_panics_says_so() {
-        let panics = Ready::new(Box::new(|| panic!("no")));
-        let (status, body) = probe_answer(panics.ask());
-        assert_eq!(status, 503);
+        let ready = Ready::new();
+        assert_eq!(ready.ask(|| panic!("no")), Some(Kind::Internal));
         assert!(
-            String::from_utf8(body)
-                .unwrap()
-                .contains("urn:fabric-mcp:error:internal-server-error")
+            ready.ask(|| panic!("no")).is_some(),
+            "it can be asked again"
         );
-        assert!(panics.ask().is_some(), "it can be asked again");
     }
 }

@@ -7,16 +7,15 @@
 //! In scope: the `Accept` header, when to decide, keep-alives, detecting a disconnect. Not in scope: content.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::access::Pass;
-use crate::account::Guard;
 use crate::config::{GONE_CHECK, SSE_COMMENT};
 use crate::fabric::{Error, Kind};
-use crate::http::{EventStream, Head};
+use crate::http::Deferred;
 use crate::protocol::Answer;
 use crate::protocol::jsonrpc;
 use crate::server::{Call, refuse};
@@ -28,9 +27,6 @@ use super::super::inflight::Cancel;
 use super::sessions::LiveSession;
 use super::web::{JSON, Later, Visit};
 
-/// How often it is checked whether the caller of a call may still receive its answer.
-const CALLER_CHECK: Duration = Duration::from_millis(500);
-
 /// The media types that a client accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Accepts {
@@ -41,24 +37,20 @@ pub(super) struct Accepts {
 }
 
 impl Accepts {
-    /// Reads `Accept`. Without it, everything is accepted. Weights are ignored: what MCP's clients name, they accept.
-    pub(super) fn read(head: &Head) -> Accepts {
-        Accepts::of(head.headers_named("accept"))
-    }
-
-    fn of<'v>(values: impl Iterator<Item = &'v str>) -> Accepts {
+    /// Reads the values of `Accept`. Without any, everything is accepted. Weights are ignored: what MCP's clients name, they
+    /// accept.
+    pub(super) fn of<'v>(values: impl Iterator<Item = &'v str>) -> Accepts {
         let mut ranges = values
-            .flat_map(|value| value.split(','))
+            .flat_map(|value| value.split([',', ';']))
             .map(str::trim)
-            .filter(|r| !r.is_empty())
+            .filter(|media| !media.is_empty())
             .peekable();
         let everything = ranges.peek().is_none();
         let mut accepts = Accepts {
             json: everything,
             events: everything,
         };
-        for range in ranges {
-            let media = range.split(';').next().unwrap_or_default().trim_end();
+        for media in ranges {
             let is_one_of =
                 |types: [&str; 3]| types.iter().any(|known| known.eq_ignore_ascii_case(media));
             accepts.json |= is_one_of(["application/json", "application/*", "*/*"]);
@@ -72,35 +64,26 @@ impl Accepts {
 pub(super) struct Reply(Mutex<ReplyState>);
 
 struct ReplyState {
-    kind: ReplyKind,
-    may_go_on: bool,
-    /// The caller's share of the connections, until the response is over.
-    share: Option<Guard>,
+    /// `None` once it is over.
+    later: Option<Later>,
     /// When something was written last; at first, when the request came.
     last: Instant,
     /// When the last check for a disconnect was.
     looked: Instant,
 }
 
-enum ReplyKind {
-    Undecided(Later),
-    Streaming(EventStream),
-    Over,
-}
-
 impl Reply {
-    /// An undecided response. A stream of one that `may_go_on` after it says so in its head, which goes out before anyone
-    /// knows.
-    pub(super) fn new(mut visit: Visit<'_>, may_go_on: bool) -> Reply {
+    /// An undecided response. One whose thread `may_go_on` after it is the last of its connection: the head of a stream
+    /// says so before anyone knows.
+    pub(super) fn new(visit: &mut Visit<'_>, may_go_on: bool) -> Reply {
+        let mut later = visit.defer();
         if may_go_on {
-            visit.free_buffer();
+            visit.exchange.free_buffer();
+            later.deferred.close();
         }
         let now = Instant::now();
-        let mut later = visit.defer();
         Reply(Mutex::new(ReplyState {
-            share: later.share.take(),
-            kind: ReplyKind::Undecided(later),
-            may_go_on,
+            later: Some(later),
             last: now,
             looked: now,
         }))
@@ -108,19 +91,24 @@ impl Reply {
 
     /// Starts the stream, if the client accepts one: for long answers, and for proxies with a first-byte timeout.
     pub(super) fn open(&self) {
-        self.state().streaming();
+        lock(&self.0).streaming();
     }
 
     /// Writes to the stream before the result. Does nothing if only JSON is accepted, or after the end.
-    pub(super) fn write(&self, write: impl FnOnce(&mut EventStream) -> io::Result<()>) {
-        self.state().write(write);
+    pub(super) fn write(&self, write: impl FnOnce(&mut Deferred) -> io::Result<()>) {
+        let mut state = lock(&self.0);
+        if let Some(stream) = state.streaming() {
+            // A stream that failed reports itself as gone.
+            let _ = write(stream);
+            state.last = Instant::now();
+        }
     }
 
     /// Writes a comment if nothing was written for [`SSE_COMMENT`].
     pub(super) fn keep_alive(&self) {
-        let mut state = self.state();
-        if state.last.elapsed() >= SSE_COMMENT {
-            state.write(EventStream::comment);
+        let silence = lock(&self.0).last.elapsed();
+        if silence >= SSE_COMMENT {
+            self.write(Deferred::comment);
         }
     }
 
@@ -130,96 +118,53 @@ impl Reply {
         let Some(mut state) = try_lock(&self.0) else {
             return false;
         };
-        let is_new = state.looked.elapsed() < GONE_CHECK;
-        let is_gone = match &mut state.kind {
-            ReplyKind::Over => return true,
-            _ if is_new => return false,
-            ReplyKind::Undecided(later) => later.deferred.gone(),
-            ReplyKind::Streaming(stream) => stream.gone(),
+        let Some(later) = &state.later else {
+            return true;
         };
+        if state.looked.elapsed() < GONE_CHECK {
+            return false;
+        }
+        let is_gone = later.deferred.gone();
         state.looked = Instant::now();
         if is_gone {
-            // Dropping the stream aborts the connection.
-            state.end();
+            // Dropping the response aborts the connection.
+            state.later = None;
         }
         is_gone
     }
 
-    /// Ends with the result, in parts. An error status is always JSON; `headers` are further ones of a response that is
-    /// undecided. `closes`: the connection ends with it, because its thread goes on with a run.
-    pub(super) fn finish(
-        &self,
-        status: u16,
-        headers: &[(&str, &str)],
-        body: &[&[u8]],
-        closes: bool,
-    ) {
-        let (kind, _share) = self.state().end();
-        match kind {
-            ReplyKind::Undecided(mut later) => {
-                if closes {
-                    later.deferred.close();
-                }
-                later.answer(status, headers, body);
-            }
-            ReplyKind::Streaming(stream) => stream.end_with(body),
-            ReplyKind::Over => {}
+    /// Ends with the result, in parts. An error status is JSON unless there is a stream.
+    pub(super) fn finish(&self, status: u16, body: &[&[u8]]) {
+        let later = lock(&self.0).later.take();
+        if let Some(later) = later {
+            later.answer(status, &[], body);
         }
     }
 
     /// Ends a stream without a result. If only JSON is accepted, returns what has to be answered.
     pub(super) fn end(&self) -> Option<Later> {
-        let (kind, _share) = self.state().end();
-        let stream = match kind {
-            ReplyKind::Undecided(later) if later.accepts.events => later.stream(&[]),
-            ReplyKind::Undecided(later) => return Some(later),
-            ReplyKind::Streaming(stream) => stream,
-            ReplyKind::Over => return None,
-        };
-        let _ = stream.finish();
+        let mut state = lock(&self.0);
+        state.streaming();
+        let later = state.later.take()?;
+        drop(state);
+        if !later.deferred.is_stream {
+            return Some(later);
+        }
+        let _ = later.deferred.finish();
         None
-    }
-
-    fn state(&self) -> MutexGuard<'_, ReplyState> {
-        lock(&self.0)
     }
 }
 
 impl ReplyState {
-    fn end(&mut self) -> (ReplyKind, Option<Guard>) {
-        let kind = std::mem::replace(&mut self.kind, ReplyKind::Over);
-        (kind, self.share.take())
-    }
-
     /// The stream, started now if the client accepts one.
-    fn streaming(&mut self) -> Option<&mut EventStream> {
-        if matches!(&self.kind, ReplyKind::Undecided(later) if later.accepts.events)
-            && let ReplyKind::Undecided(mut later) =
-                std::mem::replace(&mut self.kind, ReplyKind::Over)
-        {
-            if self.may_go_on {
-                later.deferred.close();
-            }
-            self.kind = ReplyKind::Streaming(later.stream(&[]));
+    fn streaming(&mut self) -> Option<&mut Deferred> {
+        let can_begin = |later: &mut Later| later.accepts.events && !later.deferred.is_stream;
+        if let Some(later) = self.later.take_if(can_begin) {
+            self.later = Some(later.stream(&[]));
         }
-        match &mut self.kind {
-            ReplyKind::Streaming(stream) => Some(stream),
-            ReplyKind::Undecided(_) | ReplyKind::Over => None,
-        }
+        let deferred = &mut self.later.as_mut()?.deferred;
+        deferred.is_stream.then_some(deferred)
     }
-
-    fn write(&mut self, write: impl FnOnce(&mut EventStream) -> io::Result<()>) {
-        if let Some(stream) = self.streaming() {
-            // A stream that failed reports itself as gone.
-            let _ = write(stream);
-            self.last = Instant::now();
-        }
-    }
-}
-
-/// Answers at once.
-pub(super) fn respond(visit: Visit<'_>, status: u16, headers: &[(&str, &str)], answer: &Answer) {
-    visit.defer().answer(status, headers, &[&answer.body]);
 }
 
 /// The client of a call that came in a POST of Streamable HTTP.
@@ -234,8 +179,8 @@ pub(super) struct PostPeer {
     /// Leaving cancels it: in the modern revision, and where nothing is lost but the answer.
     leaving_cancels: bool,
     pass: Arc<Pass>,
-    /// When it was last checked whether the caller's token is still good; `None` once it is not.
-    looked: Mutex<Option<Instant>>,
+    /// Done once the caller's token was taken away.
+    cut: Once,
 }
 
 impl PostPeer {
@@ -257,27 +202,20 @@ impl PostPeer {
             session,
             batch,
             pass: pass.clone(),
-            looked: Mutex::new(Some(Instant::now())),
+            cut: Once::new(),
         }
     }
 
     /// Was the caller's token taken away? Then the response ends with an error that says so; a paid run goes on.
     fn is_cut(&self) -> bool {
-        let mut looked = lock(&self.looked);
-        match *looked {
-            None => return true,
-            // A run checks for its end at every piece of output.
-            Some(at) if at.elapsed() < CALLER_CHECK => return false,
-            Some(_) => *looked = Some(Instant::now()),
+        if !self.cut.is_completed() && self.pass.require(self.pass.role).is_err() {
+            self.cut.call_once(|| {
+                let id = Some(&self.head.id);
+                let error = refuse(revoked().into(), id, false);
+                self.reply.finish(401, &[&error.body]);
+            });
         }
-        if self.pass.require(self.pass.role).is_ok() {
-            return false;
-        }
-        *looked = None;
-        drop(looked);
-        let error = refuse(revoked().into(), Some(&self.head.id), false);
-        self.reply.finish(401, &[], &[&error.body], true);
-        true
+        self.cut.is_completed()
     }
 }
 
@@ -288,7 +226,7 @@ impl Peer for PostPeer {
         }
     }
 
-    fn answer(&self, answer: Answer, is_over: bool) {
+    fn answer(&self, answer: Answer) {
         let wanted = match &self.session {
             Some(live) => live.inflight.finish(&self.head.id, &self.cancel),
             None => true,
@@ -296,8 +234,7 @@ impl Peer for PostPeer {
         if let Some(batch) = &self.batch {
             batch.answer(&self.head.id, wanted.then_some(answer));
         } else if wanted {
-            self.reply
-                .finish(answer.status, &[], &[&answer.body], !is_over);
+            self.reply.finish(answer.status, &[&answer.body]);
         } else if let Some(later) = self.reply.end() {
             let cancelled = self.head.fail(Error::cancelled());
             later.respond(200, &[JSON], &[&cancelled.body]);

@@ -11,19 +11,16 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use crate::access::Identity;
 use crate::config::MAX_SESSIONS;
 use crate::protocol::{Revision, Session};
 use crate::random;
+use crate::server::Registration;
 use crate::sync::lock;
 
 use super::super::inflight::Inflight;
 use super::streams::Channel;
-
-/// When full, this many of the longest idle are dropped at once, so that not every new session scans the table.
-const EVICTED: usize = MAX_SESSIONS / 64;
 
 /// The revision in the id of a session, `<revision>.<32 lower-case hex digits>`; `None` for anything we would not have made.
 fn revision_of(id: &str) -> Option<Revision> {
@@ -40,9 +37,8 @@ pub(super) struct LiveSession {
     pub(super) session: Arc<Session>,
     /// Its calls.
     pub(super) inflight: Inflight,
-    /// The stream that a GET has opened.
-    pub(super) stream: Mutex<Option<Arc<Channel>>>,
-    last_used: Mutex<Instant>,
+    /// The stream that a GET has opened, and the registration of a client that follows lists.
+    pub(super) stream: Mutex<Option<(Arc<Channel>, Option<Registration>)>>,
     /// Remembered so that its id is refused and not adopted again.
     has_ended: AtomicBool,
 }
@@ -50,6 +46,15 @@ pub(super) struct LiveSession {
 impl LiveSession {
     fn is_of(&self, who: &Identity) -> bool {
         who.shares_with(&self.owner) && !self.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// Ends it with its calls and its stream.
+    pub(super) fn end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        self.inflight.cancel_all();
+        if let Some((channel, _)) = lock(&self.stream).take() {
+            channel.reply.end();
+        }
     }
 }
 
@@ -61,14 +66,10 @@ type SessionTable = HashMap<String, Arc<LiveSession>>;
 
 impl Sessions {
     /// Opens a session of `owner` that has agreed on `revision`, and returns its id.
-    pub(super) fn open(
-        &self,
-        owner: &Identity,
-        session: Arc<Session>,
-        revision: Revision,
-    ) -> String {
+    pub(super) fn open(&self, owner: &Identity, revision: Revision) -> String {
         let id = format!("{}.{}", revision.name(), random::id());
-        insert(&mut lock(&self.0), &id, owner, session);
+        // As if another process had given it.
+        self.find(&id, owner);
         id
     }
 
@@ -77,12 +78,21 @@ impl Sessions {
     pub(super) fn find(&self, id: &str, who: &Identity) -> Option<Arc<LiveSession>> {
         let revision = revision_of(id)?;
         let mut table = lock(&self.0);
-        let Some(known) = table.get(id) else {
-            let session = Arc::new(Session::of(revision));
-            return Some(insert(&mut table, id, who, session));
-        };
-        *lock(&known.last_used) = Instant::now();
-        known.is_of(who).then(|| known.clone())
+        if let Some(known) = table.get(id) {
+            return known.is_of(who).then(|| known.clone());
+        }
+        if table.len() >= MAX_SESSIONS {
+            forget_idle(&mut table);
+        }
+        let live = Arc::new(LiveSession {
+            owner: who.clone(),
+            session: Arc::new(Session::of(revision)),
+            inflight: Inflight::default(),
+            stream: Mutex::default(),
+            has_ended: AtomicBool::new(false),
+        });
+        table.insert(id.to_owned(), live.clone());
+        Some(live)
     }
 
     /// Is there a live session of that id, as far as this caller may know?
@@ -90,66 +100,28 @@ impl Sessions {
         lock(&self.0).get(id).is_some_and(|live| live.is_of(who))
     }
 
-    /// Ends a session, known or not, and returns it. `None` if it had ended before, or is another's.
-    pub(super) fn end(&self, id: &str, who: &Identity) -> Option<Arc<LiveSession>> {
-        let live = self.find(id, who)?;
-        live.has_ended.store(true, Ordering::Relaxed);
-        Some(live)
-    }
-
     /// How many are live.
     pub(super) fn len(&self) -> usize {
-        let table = lock(&self.0);
-        let has_ended = |live: &&Arc<LiveSession>| live.has_ended.load(Ordering::Relaxed);
-        table.len() - table.values().filter(has_ended).count()
+        let is_live = |live: &&Arc<LiveSession>| !live.has_ended.load(Ordering::Relaxed);
+        lock(&self.0).values().filter(is_live).count()
     }
 }
 
-fn insert(
-    table: &mut SessionTable,
-    id: &str,
-    owner: &Identity,
-    session: Arc<Session>,
-) -> Arc<LiveSession> {
-    if table.len() >= MAX_SESSIONS {
-        forget_longest_idle(table, EVICTED);
-    }
-    let live = Arc::new(LiveSession {
-        owner: owner.clone(),
-        session,
-        inflight: Inflight::default(),
-        stream: Mutex::default(),
-        last_used: Mutex::new(Instant::now()),
-        has_ended: AtomicBool::new(false),
-    });
-    table.insert(id.to_owned(), live.clone());
-    live
-}
-
-/// Drops the longest idle ones, to make room. One in use has another owner of its `Arc`, and stays.
-fn forget_longest_idle(table: &mut SessionTable, most: usize) {
-    let idle = table
-        .iter()
-        .filter(|(_, live)| Arc::strong_count(live) == 1);
-    let mut idle: Vec<_> = idle
-        .map(|(id, live)| (*lock(&live.last_used), id.clone()))
-        .collect();
-    idle.sort_unstable_by_key(|(used, _)| *used);
-    for (_, id) in idle.into_iter().take(most) {
-        table.remove(&id);
-    }
+/// Drops those that nobody uses at the moment: a request or a stream has another `Arc` of its session. Who comes back adopts
+/// its id again; only the level of log messages is lost, and which lists are followed.
+fn forget_idle(table: &mut SessionTable) {
+    table.retain(|_, live| Arc::strong_count(live) > 1);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     const WHO: &Identity = &Identity::Local;
     const REVISION: Revision = Revision::R2025_06_18;
 
     fn open(sessions: &Sessions) -> String {
-        sessions.open(WHO, Arc::new(Session::of(REVISION)), REVISION)
+        sessions.open(WHO, REVISION)
     }
 
     #[test]
@@ -176,20 +148,15 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_idle_makes_room_and_the_used_stay() {
+    fn the_idle_make_room_and_the_used_stay() {
         let sessions = Sessions::default();
-        let ids = [open(&sessions), open(&sessions), open(&sessions)];
+        let ids = [open(&sessions), open(&sessions)];
+        let in_use = sessions.find(&ids[0], WHO);
+        forget_idle(&mut lock(&sessions.0));
         let live = |id: &String| sessions.is_live(id, WHO);
-        let in_use = sessions.find(&ids[0], WHO).unwrap();
-        let begun = *lock(&in_use.last_used);
-        for (age, id) in ids.iter().enumerate() {
-            let used = sessions.find(id, WHO).unwrap();
-            *lock(&used.last_used) = begun + Duration::from_secs(age as u64);
-        }
-        forget_longest_idle(&mut lock(&sessions.0), 1);
-        assert_eq!(ids.each_ref().map(live), [true, false, true]);
+        assert_eq!(ids.each_ref().map(live), [true, false]);
         drop(in_use);
-        forget_longest_idle(&mut lock(&sessions.0), 1);
-        assert_eq!(ids.each_ref().map(live), [false, false, true]);
+        forget_idle(&mut lock(&sessions.0));
+        assert_eq!(sessions.len(), 0);
     }
 }

@@ -8,52 +8,43 @@
 //! the two paths and their statuses. Not in scope: what is done with a message (`pipe`).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use crate::access::Identity;
 use crate::account::Resource;
-use crate::config::Config;
 use crate::http::Method;
 use crate::protocol::Session;
 use crate::random;
-use crate::server::{Action, Server};
+use crate::server::Action;
 use crate::sync::lock;
 
 use super::super::pipe::{Outlet, Pipe};
 use super::super::read;
 use super::reply::revocation;
-use super::streams::Streams;
-use super::web::{Endpoint, Guest, JSON, Visit};
+use super::web::{Endpoint, Guest, HttpError, Visit};
 
 /// What stands after the stream's path to make that of the endpoint for messages.
 const MESSAGES: &str = "/message";
 /// The parameter that names the session there.
 const SESSION_ID: &str = "sessionId";
+/// What is answered to a message without one.
+const NO_SESSION: &str =
+    "There is no such session: it lives as long as the stream it was opened with.";
 
-/// Who opened each session, and its pipe.
-type SseSessions = HashMap<String, (Identity, Arc<Pipe>)>;
-
-/// The two endpoints.
-pub(super) struct Sse {
-    path: String,
-    messages: String,
-    server: Arc<Server>,
-    streams: Arc<Streams>,
-    sessions: Mutex<SseSessions>,
-}
+/// The two endpoints, and for each session who opened it, and its pipe.
+#[derive(Default)]
+pub(super) struct Sse(Mutex<HashMap<String, (Identity, Arc<Pipe>)>>);
 
 impl Endpoint for Sse {
-    fn methods(&self, path: &str) -> Option<&'static str> {
-        if path == self.path {
-            Some("GET, OPTIONS")
-        } else if path == self.messages {
-            Some("POST, OPTIONS")
-        } else {
-            None
+    fn methods(&self, rest: &str) -> Option<&'static str> {
+        match rest {
+            "" | "/" => Some("GET, OPTIONS"),
+            MESSAGES => Some("POST, OPTIONS"),
+            _ => None,
         }
     }
 
-    fn serve(&self, visit: Visit<'_>, guest: Guest<'_>) {
+    fn serve(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
         match visit.head().method() {
             Method::Post => self.post(visit, guest),
             _ => self.get(visit, guest),
@@ -61,42 +52,23 @@ impl Endpoint for Sse {
     }
 
     fn sessions(&self) -> usize {
-        self.lock().len()
+        lock(&self.0).len()
     }
 }
 
 impl Sse {
-    /// The endpoints at `config.path` and below it.
-    pub(super) fn new(config: &Config, server: Arc<Server>, streams: Arc<Streams>) -> Sse {
-        Sse {
-            messages: format!("{}{MESSAGES}", config.path.trim_end_matches('/')),
-            path: config.path.clone(),
-            server,
-            streams,
-            sessions: Mutex::default(),
-        }
-    }
-
-    fn get(&self, visit: Visit<'_>, guest: Guest<'_>) {
-        if !visit.accepts.events {
-            return visit.refuse(
-                406,
-                "This path answers with a stream: accept text/event-stream.",
-            );
-        }
-        let Some(visit) = visit.stay(guest, false) else {
-            return;
-        };
+    fn get(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
+        let detail = "This path answers with a stream: accept text/event-stream.";
+        HttpError::unless(visit.accepts.events, 406, detail)?;
+        visit.stay(guest, false)?;
         let id = random::id();
-        let channel = self.streams.open(visit);
-        let pipe = Arc::new(Pipe::new(
-            self.server.clone(),
-            Session::default(),
-            channel.clone(),
-        ));
-        self.lock()
-            .insert(id.clone(), (guest.pass.identity.clone(), pipe.clone()));
-        let endpoint = format!("{}?{SESSION_ID}={id}", self.messages);
+        let channel = guest.web.streams.open(visit);
+        let (server, session) = (guest.web.server.clone(), Session::default());
+        let pipe = Arc::new(Pipe::new(server, session, channel.clone()));
+        let owner = guest.pass.identity.clone();
+        lock(&self.0).insert(id.clone(), (owner, pipe.clone()));
+        let path = guest.web.path.trim_end_matches('/');
+        let endpoint = format!("{path}{MESSAGES}?{SESSION_ID}={id}");
         let endpoint = endpoint.as_bytes();
         channel
             .reply
@@ -106,50 +78,37 @@ impl Sse {
             if is_revoked {
                 channel.send(&[&revocation()]);
             }
+            // Calls that are not over may still be answered here.
+            is_revoked || guest.account.held(Resource::Open) == 0
         });
-        self.lock().remove(&id);
+        lock(&self.0).remove(&id);
         pipe.inflight.cancel_all();
+        Ok(())
     }
 
-    fn post(&self, visit: Visit<'_>, guest: Guest<'_>) {
-        let Some(visit) = visit.with_json() else {
-            return;
-        };
+    fn post(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
+        visit.require_json()?;
         let id = visit.head().query_value(SESSION_ID);
-        let session = id.and_then(|id| self.lock().get(id).cloned());
-        let Some((_, pipe)) = session.filter(|(owner, _)| guest.pass.identity.shares_with(owner))
-        else {
-            return visit.refuse(
-                404,
-                "There is no such session: it lives as long as the stream it was opened with.",
-            );
-        };
-        let Some((visit, body)) = visit.read_body(guest) else {
-            return;
-        };
-        let (parsing, inbound) = match read(&body, false, None, guest.account) {
-            Ok(read) => read,
-            Err(answer) => return visit.no_room(&answer),
-        };
+        let session = id.and_then(|id| lock(&self.0).get(id).cloned());
+        let session = session.filter(|(owner, _)| guest.pass.identity.shares_with(owner));
+        let (_, pipe) = session.ok_or_else(|| HttpError::new(404, NO_SESSION))?;
+        let body = visit.read_body(guest)?;
+        let (parsing, inbound) = read(&body, false, None, guest.account)
+            .map_err(|answer| HttpError::answer(503, answer))?;
         let is_message = !inbound.is_invalid();
-        let action = pipe.decide(inbound, guest.account);
-        if let (Action::Answer(answer), false) = (&action, is_message) {
-            return visit.respond(400, &[JSON], &[&answer.body]);
-        }
+        let action = match pipe.decide(inbound, guest.account) {
+            Action::Answer(answer) if !is_message => return Err(HttpError::answer(400, answer)),
+            action => action,
+        };
         drop((body, parsing));
         let answer = visit.defer();
-        let Some(_acting) = guest
-            .account
-            .wait_for(Resource::Messages, &mut || !answer.deferred.gone())
-        else {
-            return;
-        };
-        answer.respond(202, &[], &[]);
-        // May block on a slow reader.
-        pipe.act(action, guest.pass);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, SseSessions> {
-        lock(&self.sessions)
+        let mut waits = || !answer.deferred.gone();
+        let place = guest.account.wait_for(Resource::Messages, &mut waits);
+        if let Some(_acting) = place {
+            answer.respond(202, &[], &[]);
+            // May block on a slow reader.
+            pipe.act(action, guest.pass);
+        }
+        Ok(())
     }
 }

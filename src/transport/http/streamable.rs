@@ -14,23 +14,20 @@ use std::sync::Arc;
 
 use crate::access::Role;
 use crate::base64;
-use crate::config::Config;
 use crate::fabric::{Error, Kind};
 use crate::http::{Head, Method};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
-use crate::protocol::{Answer, Inbound, Mirror, Refusal, Revision, Session, without_handshake};
-use crate::server::{Action, Call, Listen, Listener, Server, refuse};
+use crate::protocol::{Inbound, Mirror, Refusal, Revision, Session, without_handshake};
+use crate::server::{Action, Call, Listen, Listener, refuse};
 use crate::sync::lock;
 
 use super::super::batch::Batch;
-use super::super::inflight::Cancel;
-use super::super::pipe::Outlet;
+use super::super::pipe::{Outlet, sink};
+use super::super::read;
 use super::super::threads::start;
-use super::super::{begin, read};
-use super::reply::{PostPeer, Reply, respond, revocation, revoked};
+use super::reply::{PostPeer, Reply, revocation, revoked};
 use super::sessions::{LiveSession, Sessions};
-use super::streams::Streams;
-use super::web::{Endpoint, Guest, Visit};
+use super::web::{Endpoint, Guest, HttpError, Visit};
 
 /// Allowed methods, with and without sessions.
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
@@ -44,22 +41,17 @@ const SESSION_ENDED: &str = "This session has ended: send initialize to begin an
 
 /// The endpoint.
 pub(super) struct Streamable {
-    path: String,
-    server: Arc<Server>,
-    streams: Arc<Streams>,
     sessions: Sessions,
     /// The state for requests without a session; never changed.
     stateless: Arc<Session>,
 }
 
 impl Endpoint for Streamable {
-    fn methods(&self, path: &str) -> Option<&'static str> {
-        let is_ours =
-            path == self.path || path.strip_suffix('/').is_some_and(|path| path == self.path);
-        is_ours.then_some(METHODS)
+    fn methods(&self, rest: &str) -> Option<&'static str> {
+        matches!(rest, "" | "/").then_some(METHODS)
     }
 
-    fn serve(&self, visit: Visit<'_>, guest: Guest<'_>) {
+    fn serve(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
         match visit.head().method() {
             Method::Post => self.post(visit, guest),
             Method::Delete => self.delete(visit, guest),
@@ -72,328 +64,267 @@ impl Endpoint for Streamable {
     }
 }
 
-/// What a message leads to.
-enum Next {
-    /// An answer of this status.
-    Answer(u16, Answer),
-    /// The answer that opens this session.
-    Welcome(String, Answer),
-    /// An action, in a session or by itself.
-    Act(Action, Option<Arc<LiveSession>>),
-}
-
 impl Streamable {
-    /// The endpoint at `config.path`.
-    pub(super) fn new(config: &Config, server: Arc<Server>, streams: Arc<Streams>) -> Streamable {
+    /// An endpoint without sessions yet.
+    pub(super) fn new() -> Streamable {
         Streamable {
-            path: config.path.clone(),
-            server,
-            streams,
             sessions: Sessions::default(),
             stateless: Arc::new(Session::default()),
         }
     }
 
-    fn post(&self, visit: Visit<'_>, guest: Guest<'_>) {
-        let Some(visit) = visit.with_json() else {
-            return;
-        };
-        if !visit.accepts.json && !visit.accepts.events {
-            return visit.refuse(
-                406,
-                "Answers are application/json or text/event-stream: accept at least one of them.",
-            );
-        }
-        let Some((visit, body)) = visit.read_body(guest) else {
-            return;
-        };
-        let modern_header = visit
-            .head()
-            .header("mcp-protocol-version")
-            .is_some_and(is_modern_version);
-        let read = read(&body, modern_header, None, guest.account);
-        let (parsing, inbound) = match read {
-            Ok(read) => read,
-            Err(answer) => return visit.no_room(&answer),
-        };
+    fn post(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
+        visit.require_json()?;
+        let accepts_one = visit.accepts.json || visit.accepts.events;
+        let detail =
+            "Answers are application/json or text/event-stream: accept at least one of them.";
+        HttpError::unless(accepts_one, 406, detail)?;
+        let body = visit.read_body(guest)?;
+        let (head, server) = (visit.head(), &guest.web.server);
+        let version = head.header("mcp-protocol-version");
+        let modern_header = version.is_some_and(is_modern_version);
+        let (parsing, mut inbound) = read(&body, modern_header, None, guest.account)
+            .map_err(|answer| HttpError::answer(503, answer))?;
         // An array where there are no batches is no request either.
         let is_one = inbound.request().is_some();
-        let next = if inbound.modern || inbound.is_invalid() {
-            self.stateless(visit.head(), inbound, guest)
+        let (mut live, mut opened) = (None, None);
+        let action = if inbound.modern || inbound.is_invalid() {
+            let mirror = inbound.is_request().then(|| mirror(head));
+            let mirror = mirror.as_ref();
+            server.receive(&self.stateless, inbound, mirror, guest.account)
         } else if inbound.initialize {
-            self.initialize(visit.head(), inbound, guest)
+            self.initialize(head, inbound, guest, &mut opened)?
         } else {
-            self.legacy(visit.head(), inbound, guest)
+            let live = live.insert(self.session(head, guest, Some(&inbound))?);
+            inbound.refuse_ids(|id| live.inflight.contains(id));
+            let action = server.receive(&live.session, inbound, None, guest.account);
+            follow(live, guest);
+            action
         };
         // What follows may block.
         drop((body, parsing));
-        let (action, live) = match next {
-            Next::Answer(status, answer) => return respond(visit, status, &[], &answer),
-            Next::Welcome(id, answer) => {
-                return respond(visit, 200, &[(SESSION_ID, &id)], &answer);
-            }
-            Next::Act(action, live) => (action, live),
-        };
         match (action, live) {
             (Action::Answer(answer), _) => {
                 let status = if is_one { answer.status } else { 400 };
-                respond(visit, status, &[], &answer);
+                let id = opened.as_deref().map(|id| (SESSION_ID, id));
+                visit.defer().answer(status, id.as_slice(), &[&answer.body]);
+                Ok(())
             }
-            (Action::Call(call), live) => self.run(visit, guest, *call, live),
-            (Action::Listen(mut listen), None) => {
-                listen.admit(&self.server, &guest.pass.identity);
-                self.listen(visit, guest, &listen);
-            }
-            (Action::Batch(actions), Some(live)) => self.batch(visit, guest, &live, actions),
-            (Action::Cancel(id), Some(live)) => {
-                live.inflight.cancel(&id);
+            (Action::Call(call), live) => run(visit, guest, *call, live),
+            (Action::Listen(asked), None) => listen(visit, guest, *asked),
+            (Action::Batch(actions), Some(live)) => batch(visit, guest, &live, actions),
+            (action, live) => {
+                // Without a session a cancel would hit other clients' requests: ids belong to their POST alone.
+                if let (Action::Cancel(id), Some(live)) = (action, live) {
+                    live.inflight.cancel(&id);
+                }
                 visit.respond(202, &[], &[]);
+                Ok(())
             }
-            // Without a session a cancel would hit other clients' requests: ids belong to their POST alone.
-            _ => visit.respond(202, &[], &[]),
         }
     }
 
-    fn stateless(&self, head: &Head, inbound: Inbound<'_>, guest: Guest<'_>) -> Next {
-        let mirror = inbound.is_request().then(|| mirror(head));
-        let mirror = mirror.as_ref();
-        let action = self
-            .server
-            .receive(&self.stateless, inbound, mirror, guest.account);
-        Next::Act(action, None)
-    }
-
-    fn initialize(&self, head: &Head, inbound: Inbound<'_>, guest: Guest<'_>) -> Next {
-        let who = &guest.pass.identity;
+    /// Opens a session, whose id is left in `opened`.
+    fn initialize(
+        &self,
+        head: &Head,
+        inbound: Inbound<'_>,
+        guest: Guest<'_>,
+        opened: &mut Option<String>,
+    ) -> Result<Action, HttpError> {
+        let (who, server) = (&guest.pass.identity, &guest.web.server);
         let given = head.header(SESSION_ID);
         if given.is_some_and(|id| self.sessions.is_live(id, who)) {
             let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
-            return refused(200, INVALID_REQUEST, reason, &inbound);
+            return Err(refused(200, INVALID_REQUEST, reason, Some(&inbound)));
         }
         let session = Arc::new(Session::default());
-        let action = self.server.receive(&session, inbound, None, guest.account);
-        match (action, session.revision()) {
-            (Action::Answer(answer), Some(revision)) => {
-                Next::Welcome(self.sessions.open(who, session, revision), answer)
-            }
-            (action, _) => Next::Act(action, None),
-        }
+        let action = server.receive(&session, inbound, None, guest.account);
+        // A refused one has agreed on no revision.
+        *opened = session
+            .revision()
+            .map(|revision| self.sessions.open(who, revision));
+        Ok(action)
     }
 
-    fn legacy(&self, head: &Head, mut inbound: Inbound<'_>, guest: Guest<'_>) -> Next {
+    /// The session that a request names; `inbound` is its message, if it has one.
+    fn session(
+        &self,
+        head: &Head,
+        guest: Guest<'_>,
+        inbound: Option<&Inbound<'_>>,
+    ) -> Result<Arc<LiveSession>, HttpError> {
         let Some(id) = head.header(SESSION_ID) else {
+            if inbound.is_none() {
+                return Err(HttpError::method(head, METHODS_WITHOUT_SESSION));
+            }
             let without = without_handshake();
             let reason = format!(
                 "This request belongs to no session: send initialize first and repeat the Mcp-Session-Id of its answer, or \
                  {without}"
             );
-            return refused(400, INVALID_PARAMS, &reason, &inbound);
+            return Err(refused(400, INVALID_PARAMS, &reason, inbound));
         };
-        if !has_known_version(head) {
+        let version = head.header("mcp-protocol-version");
+        if version.is_some_and(|version| Revision::named(version).is_none()) {
             let known = Revision::ALL.map(Revision::name).join(", ");
             let reason = format!("This MCP-Protocol-Version is not supported: use one of {known}.");
-            return refused(400, INVALID_REQUEST, &reason, &inbound);
+            return Err(refused(400, INVALID_REQUEST, &reason, inbound));
         }
-        let Some(live) = self.sessions.find(id, &guest.pass.identity) else {
-            return refused(404, INVALID_REQUEST, SESSION_ENDED, &inbound);
-        };
-        inbound.refuse_ids(|id| live.inflight.contains(id));
-        let action = self
-            .server
-            .receive(&live.session, inbound, None, guest.account);
-        self.follow(&live, guest);
-        Next::Act(action, Some(live))
+        let live = self.sessions.find(id, &guest.pass.identity);
+        live.ok_or_else(|| refused(404, INVALID_REQUEST, SESSION_ENDED, inbound))
     }
 
-    /// Does a call on this thread. In a session it may be cancelled by its id; without one, by leaving.
-    fn run(&self, visit: Visit<'_>, guest: Guest<'_>, call: Call, live: Option<Arc<LiveSession>>) {
-        let Some(visit) = visit.stay(guest, false) else {
-            return;
-        };
-        let head = call.head.clone();
-        if call.is_run()
-            && let Err(refusal) = guest.pass.require(Role::Run)
-        {
-            let answer = head.fail(Error::new(Kind::Forbidden, refusal.detail()));
-            // An OAuth client may get itself a larger scope.
-            let challenge = guest.access.challenge(refusal, Some(guest.pass));
-            return match challenge {
-                Some(value) => respond(visit, 403, &[("WWW-Authenticate", &value)], &answer),
-                None => respond(visit, 200, &[], &answer),
-            };
-        }
-        let begun = live.as_ref().map(|live| begin(&live.inflight, &call));
-        let cancel = match begun.unwrap_or(Ok(Cancel::default())) {
-            Ok(cancel) => cancel,
-            Err(answer) => return respond(visit, 200, &[], &answer),
-        };
-        let reply = Arc::new(Reply::new(visit, call.is_run()));
-        let peer = Arc::new(PostPeer::new(reply, &call, cancel, live, None, guest.pass));
-        let here = |work: Box<dyn FnOnce() + Send>| {
-            work();
-            Ok(())
-        };
-        call.serve(&self.server, self.server.caller(guest.pass, peer), here);
-    }
-
-    /// Does each call on a thread, which may go on with a run after the array is sent.
-    fn batch(
-        &self,
-        visit: Visit<'_>,
-        guest: Guest<'_>,
-        live: &Arc<LiveSession>,
-        actions: Vec<Action>,
-    ) {
-        let Some(visit) = visit.stay(guest, false) else {
-            return;
-        };
-        let Some((batch, calls)) = Batch::begin(actions, &live.inflight, guest.account) else {
-            return visit.respond(202, &[], &[]);
-        };
-        let may_go_on = calls.iter().any(|(call, _)| call.is_run());
-        let reply = Arc::new(Reply::new(visit, may_go_on));
-        for (call, cancel) in calls {
-            let (live, batch) = (Some(live.clone()), Some(batch.clone()));
-            let peer = PostPeer::new(reply.clone(), &call, cancel, live, batch, guest.pass);
-            let caller = self.server.caller(guest.pass, Arc::new(peer));
-            call.serve(&self.server, caller, start);
-        }
-        batch.wait();
-        let is_sent = batch.send(|array| reply.finish(200, &[], array, may_go_on));
-        if !is_sent && let Some(later) = reply.end() {
-            later.respond(202, &[], &[]);
-        }
-    }
-
-    fn listen(&self, visit: Visit<'_>, guest: Guest<'_>, listen: &Listen) {
-        if !visit.accepts.events {
-            return visit.refuse(
-                406,
-                "A subscription is answered with a stream: accept text/event-stream.",
-            );
-        }
-        let Some(visit) = visit.stay(guest, false) else {
-            return;
-        };
-        let channel = self.streams.open(visit);
-        // The acknowledgement comes first: only then can anything be told.
-        channel.send(&[&listen.acknowledgement()]);
-        let listener = listen.listener(guest.account.clone(), channel.changes());
-        let _place = self.server.subscriptions.add(listener);
-        channel.carry(guest, |is_revoked| {
-            let end = match is_revoked {
-                true => listen.fail(revoked()),
-                false => listen.end(),
-            };
-            channel.send(&[&end.body])
-        });
-    }
-
-    fn get(&self, visit: Visit<'_>, guest: Guest<'_>) {
-        let Some(id) = visit.head().header(SESSION_ID) else {
-            return visit.not_allowed(METHODS_WITHOUT_SESSION);
-        };
-        if !visit.accepts.events {
-            return visit.refuse(406, "A session's stream is text/event-stream: accept that.");
-        }
-        let Some(live) = self.sessions.find(id, &guest.pass.identity) else {
-            return visit.refuse(404, SESSION_ENDED);
-        };
-        if !has_known_version(visit.head()) {
-            return visit.refuse(400, "This MCP-Protocol-Version is not supported.");
-        }
+    fn get(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
+        let live = self.session(visit.head(), guest, None)?;
+        let detail = "A session's stream is text/event-stream: accept that.";
+        HttpError::unless(visit.accepts.events, 406, detail)?;
         let replaces = lock(&live.stream).is_some();
-        let Some(visit) = visit.stay(guest, replaces) else {
-            return;
-        };
+        visit.stay(guest, replaces)?;
         // Register before the head is sent: the client's next GET must find it.
         let mut place = lock(&live.stream);
-        let channel = self.streams.open(visit);
-        let before = place.replace(channel.clone());
+        let channel = guest.web.streams.open(visit);
+        let before = place.replace((channel.clone(), None));
         drop(place);
         // A new stream replaces the old one: nothing is sent on both.
-        if let Some(before) = before {
-            before.end();
+        if let Some((before, _)) = before {
+            before.reply.end();
         }
-        self.follow(&live, guest);
+        follow(&live, guest);
         channel.carry(guest, |is_revoked| {
             if is_revoked {
                 channel.send(&[&revocation()]);
             }
+            true
         });
-        lock(&live.stream).take_if(|current| Arc::ptr_eq(current, &channel));
+        lock(&live.stream).take_if(|(current, _)| Arc::ptr_eq(current, &channel));
+        Ok(())
     }
 
-    fn delete(&self, visit: Visit<'_>, guest: Guest<'_>) {
-        let Some(id) = visit.head().header(SESSION_ID) else {
-            return visit.not_allowed(METHODS_WITHOUT_SESSION);
-        };
-        if !has_known_version(visit.head()) {
-            return visit.refuse(400, "This MCP-Protocol-Version is not supported.");
-        }
-        let Some(live) = self.sessions.end(id, &guest.pass.identity) else {
-            return visit.refuse(404, "This session has ended already.");
-        };
-        live.inflight.cancel_all();
-        if let Some(stream) = lock(&live.stream).take() {
-            stream.end();
-        }
+    fn delete(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
+        self.session(visit.head(), guest, None)?.end();
         visit.respond(204, &[], &[]);
+        Ok(())
     }
+}
 
-    /// A session that has listed prompts or resources gets notifications of changes on its stream, once it has one.
-    fn follow(&self, live: &LiveSession, guest: Guest<'_>) {
-        if !live.session.follows_lists() {
-            return;
-        }
-        let stream = lock(&live.stream).clone();
-        if let Some(stream) = stream {
-            stream.follow(|| {
-                let listener =
-                    Listener::legacy(&self.server, guest.account.clone(), stream.changes());
-                self.server.subscriptions.add(listener)
-            });
-        }
+/// Does a call on this thread. In a session it may be cancelled by its id; without one, by leaving.
+fn run(
+    visit: &mut Visit<'_>,
+    guest: Guest<'_>,
+    call: Call,
+    live: Option<Arc<LiveSession>>,
+) -> Result<(), HttpError> {
+    visit.stay(guest, false)?;
+    if call.is_run()
+        && let Err(refusal) = guest.pass.require(Role::Run)
+    {
+        let error = Error::new(Kind::Forbidden, refusal.detail());
+        let answer = call.head.fail(error);
+        // An OAuth client may get itself a larger scope.
+        let challenge = guest.web.access.challenge(refusal, Some(guest.pass));
+        let status = if challenge.is_some() { 403 } else { 200 };
+        return Err(HttpError::answer(status, answer).with("WWW-Authenticate", challenge));
+    }
+    let begun = live.as_ref().map(|live| live.inflight.begin(&call.head.id));
+    let reply = Arc::new(Reply::new(visit, call.is_run()));
+    let cancel = begun.unwrap_or_default();
+    let peer = Arc::new(PostPeer::new(reply, &call, cancel, live, None, guest.pass));
+    let server = &guest.web.server;
+    call.serve(server, server.caller(guest.pass, peer), |work| {
+        work();
+        Ok(())
+    });
+    Ok(())
+}
+
+/// Does each call on a thread, which may go on with a run after the array is sent.
+fn batch(
+    visit: &mut Visit<'_>,
+    guest: Guest<'_>,
+    live: &Arc<LiveSession>,
+    actions: Vec<Action>,
+) -> Result<(), HttpError> {
+    visit.stay(guest, false)?;
+    let Some((batch, calls)) = Batch::begin(actions, &live.inflight, guest.account) else {
+        visit.respond(202, &[], &[]);
+        return Ok(());
+    };
+    let may_go_on = calls.iter().any(|(_, call)| call.is_run());
+    let reply = Arc::new(Reply::new(visit, may_go_on));
+    for (cancel, call) in calls {
+        let (live, batch) = (Some(live.clone()), Some(batch.clone()));
+        let peer = PostPeer::new(reply.clone(), &call, cancel, live, batch, guest.pass);
+        let caller = guest.web.server.caller(guest.pass, Arc::new(peer));
+        call.serve(&guest.web.server, caller, start);
+    }
+    batch.wait();
+    let is_sent = batch.send(|array| reply.finish(200, array));
+    if !is_sent && let Some(later) = reply.end() {
+        later.respond(202, &[], &[]);
+    }
+    Ok(())
+}
+
+fn listen(visit: &mut Visit<'_>, guest: Guest<'_>, mut listen: Listen) -> Result<(), HttpError> {
+    let detail = "A subscription is answered with a stream: accept text/event-stream.";
+    HttpError::unless(visit.accepts.events, 406, detail)?;
+    visit.stay(guest, false)?;
+    listen.admit(&guest.web.server, &guest.pass.identity);
+    let channel = guest.web.streams.open(visit);
+    // The acknowledgement comes first: only then can anything be told.
+    channel.send(&[&listen.acknowledgement()]);
+    let listener = listen.listener(guest.account.clone(), sink(channel.clone()));
+    let _place = guest.web.server.subscriptions.add(listener);
+    channel.carry(guest, |is_revoked| {
+        let end = match is_revoked {
+            true => listen.fail(revoked()),
+            false => listen.end(),
+        };
+        channel.send(&[&end.body]);
+        true
+    });
+    Ok(())
+}
+
+/// A session that has listed prompts or resources gets notifications of changes on its stream, once it has one.
+fn follow(live: &LiveSession, guest: Guest<'_>) {
+    if live.session.follows_lists()
+        && let Some((channel, follower)) = &mut *lock(&live.stream)
+    {
+        follower.get_or_insert_with(|| {
+            let (account, sink) = (guest.account.clone(), sink(channel.clone()));
+            let listener = Listener::legacy(&guest.web.server, account, sink);
+            guest.web.server.subscriptions.add(listener)
+        });
     }
 }
 
 /// The answer to a message that is not taken.
-fn refused(status: u16, code: i32, reason: &str, inbound: &Inbound<'_>) -> Next {
+fn refused(status: u16, code: i32, reason: &str, inbound: Option<&Inbound<'_>>) -> HttpError {
+    let id = inbound
+        .and_then(Inbound::request)
+        .map(|request| &request.id);
     let refusal = Refusal::new(code, reason);
-    let answer = refuse(refusal, inbound.request().map(|request| &request.id), false);
-    Next::Answer(status, answer)
+    HttpError::answer(status, refuse(refusal, id, false))
 }
 
 /// Is this version, known or not, one of those without sessions? Versions are dates, which compare as text.
 fn is_modern_version(version: &str) -> bool {
-    let is_date = version.len() == 10
-        && version.bytes().enumerate().all(|(at, b)| {
-            if at == 4 || at == 7 {
-                b == b'-'
-            } else {
-                b.is_ascii_digit()
-            }
-        });
-    is_date && version >= Revision::R2026_07_28.name()
-}
-
-fn has_known_version(head: &Head) -> bool {
-    head.header("mcp-protocol-version")
-        .is_none_or(|version| Revision::named(version).is_some())
+    let is_date = |b: u8| b.is_ascii_digit() || b == b'-';
+    version.len() == 10 && version.bytes().all(is_date) && version >= Revision::R2026_07_28.name()
 }
 
 /// What the headers repeat of a modern request. A header that comes twice equals nothing a body can hold.
 fn mirror(head: &Head) -> Mirror<'_> {
-    let one = |name: &str| {
-        let mut values = head.headers_named(name).map(Cow::Borrowed);
-        values
-            .next()
-            .map(|first| values.fold(first, |all, value| all + ", " + value))
+    let all = |name: &str| {
+        let values = head.headers_named(name).map(Cow::Borrowed);
+        values.reduce(|all, value| all + ", " + value)
     };
     Mirror {
-        version: one("mcp-protocol-version"),
-        method: one("mcp-method"),
-        name: one("mcp-name").map(|value| base64::from_header(value)),
+        version: all("mcp-protocol-version"),
+        method: all("mcp-method"),
+        name: all("mcp-name").map(|value| base64::from_header(value)),
     }
 }
 

@@ -10,11 +10,11 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::access::{self, Access, Pass, Role};
+use crate::access::{Access, AccessError, Pass, Role};
 use crate::account::{Account, Guard as Share, Resource};
 use crate::config::MAX_MESSAGE;
 use crate::fabric::{Error, Kind};
-use crate::http::{Body, Deferred, EventStream, Exchange, Handler, Head, Method, Rejection};
+use crate::http::{Body, Deferred, Exchange, Handler, Head, Method, Rejection};
 use crate::protocol::jsonrpc::INVALID_REQUEST;
 use crate::protocol::{Answer, Refusal};
 use crate::server::Server;
@@ -23,14 +23,18 @@ use crate::{metrics, random};
 use super::guard::{RequestGuard, allowed_headers, cors, preflight};
 use super::ops::{Ops, PROBES};
 use super::reply::Accepts;
+use super::streams::Streams;
 
 /// What one transport serves after these checks.
 pub(super) trait Endpoint: Send + Sync {
-    /// The methods of `path`, as `Allow` lists them. `None` if it is none of ours.
-    fn methods(&self, path: &str) -> Option<&'static str>;
+    /// The methods of a path, as `Allow` lists them; `rest` is what follows the endpoint's. `None` if it is none of ours.
+    fn methods(&self, rest: &str) -> Option<&'static str>;
 
     /// Answers a request to one of these paths with one of these methods.
-    fn serve(&self, visit: Visit<'_>, guest: Guest<'_>);
+    ///
+    /// # Errors
+    /// The answer, if there is none yet.
+    fn serve(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError>;
 
     /// How many sessions there are.
     fn sessions(&self) -> usize;
@@ -44,89 +48,185 @@ pub(super) struct Web {
     /// The path of the MCP endpoint.
     pub(super) path: String,
     pub(super) ops: Ops,
+    pub(super) streams: Streams,
     pub(super) endpoint: Box<dyn Endpoint>,
 }
 
 impl Handler for Web {
     fn handle(&self, exchange: Exchange<'_>) {
-        let head = exchange.head();
         let mut visit = Visit {
-            accepts: Accepts::read(head),
+            accepts: Accepts::of(exchange.head().headers_named("accept")),
             exchange,
             origin: None,
             share: None,
         };
-        if PROBES.contains(&head.path()) {
-            return match head.method() {
-                Method::Get | Method::Head => {
-                    let (status, body) = self.ops.probe(head.path());
-                    visit.respond(status, &[JSON, ("Cache-Control", "no-store")], &[&body]);
-                }
-                _ => visit.not_allowed("GET, HEAD"),
-            };
-        }
-        match self.guard.origin(head) {
-            Ok(origin) => visit.origin = origin,
-            Err(detail) => {
-                log::info!("{}: answered 403: {detail}", visit.exchange.peer());
-                return visit.refuse(403, detail);
+        if let Err(error) = self.serve(&mut visit) {
+            let headers = error.headers.iter();
+            let mut headers: Vec<_> = headers.map(|(name, value)| (*name, &**value)).collect();
+            if headers.is_empty() && matches!(error.status, 429 | 503) {
+                headers.push(("Retry-After", "1"));
             }
+            visit
+                .defer()
+                .answer(error.status, &headers, &[&error.answer.body]);
         }
+    }
+}
+
+impl Web {
+    fn serve(&self, visit: &mut Visit<'_>) -> Result<(), HttpError> {
+        let head = visit.head();
+        if PROBES.contains(&head.path()) {
+            if !matches!(head.method(), Method::Get | Method::Head) {
+                return Err(HttpError::method(head, "GET, HEAD"));
+            }
+            let (status, body) = self.ops.probe(head.path());
+            visit.respond(status, &[JSON, ("Cache-Control", "no-store")], &[&body]);
+            return Ok(());
+        }
+        visit.origin = self.guard.origin(head).map_err(|detail| {
+            log::info!("{}: answered 403: {detail}", visit.exchange.peer());
+            HttpError::new(403, detail)
+        })?;
         let metrics = head.path() == "/metrics";
         let document = self.access.document(head.path(), &self.path);
-        let reading = metrics || document.is_some();
-        let methods = if reading {
+        let methods = if metrics || document.is_some() {
             Some("GET, HEAD, OPTIONS")
         } else {
-            self.endpoint.methods(head.path())
+            let rest = head.path().strip_prefix(self.path.trim_end_matches('/'));
+            rest.and_then(|rest| self.endpoint.methods(rest))
         };
         let Some(methods) = methods else {
-            return visit.not_found();
+            // As OAuth errors look: its discovery probes paths that do not exist here.
+            let body =
+                br#"{"error":"not_found","error_description":"There is nothing at this path."}"#;
+            visit.respond(404, &[JSON], &[body]);
+            return Ok(());
         };
+        if *head.method() == Method::Options {
+            visit.respond(204, &preflight(methods, &allowed_headers(head)), &[]);
+            return Ok(());
+        }
         let allowed = methods
             .split(", ")
             .any(|method| method == head.method().as_str());
-        if *head.method() == Method::Options {
-            return visit.respond(204, &preflight(methods, &allowed_headers(head)), &[]);
-        }
         if let (Some(document), true) = (document, allowed) {
-            return visit.respond(200, &[JSON, ("Cache-Control", "max-age=3600")], &[document]);
+            visit.respond(200, &[JSON, ("Cache-Control", "max-age=3600")], &[document]);
+            return Ok(());
         }
-        let ip = self.guard.caller(head, visit.exchange.peer().ip());
-        let pass = match self.access.admit(head.headers_named("authorization"), ip) {
-            Ok(pass) => pass,
-            Err(refusal) => return visit.refuse_caller(&self.access, ip, refusal, None),
-        };
+        let forwarded: Vec<&str> = head.headers_named("x-forwarded-for").collect();
+        let ip = self.guard.caller(&forwarded, visit.exchange.peer().ip());
+        let pass = self.access.admit(head.headers_named("authorization"), ip);
+        let pass = pass.map_err(|refusal| self.refused(ip, refusal, None))?;
         let _scope = pass.identity.log_scope();
-        if let Err(refusal) = pass.require(if metrics { Role::Metrics } else { Role::Read }) {
-            return visit.refuse_caller(&self.access, ip, refusal, Some(&pass));
-        }
+        pass.require(if metrics { Role::Metrics } else { Role::Read })
+            .map_err(|refusal| self.refused(ip, refusal, Some(&pass)))?;
         if !allowed {
-            return visit.not_allowed(methods);
+            return Err(HttpError::method(head, methods));
         }
         if metrics {
             let text = self.ops.metrics(self.endpoint.sessions());
-            return visit.respond(
-                200,
-                &[("Content-Type", "text/plain; version=0.0.4; charset=utf-8")],
-                &[text.as_bytes()],
-            );
+            let media = ("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
+            visit.respond(200, &[media], &[text.as_bytes()]);
+            return Ok(());
         }
-        self.endpoint.serve(
-            visit,
-            Guest {
-                access: &self.access,
-                account: &self.server.account(&pass.identity),
-                pass: &Arc::new(pass),
-            },
-        );
+        let guest = Guest {
+            web: self,
+            account: &self.server.account(&pass.identity),
+            pass: &Arc::new(pass),
+        };
+        self.endpoint.serve(visit, guest)
+    }
+
+    /// The answer to a caller at `ip` that is not admitted.
+    fn refused(&self, ip: IpAddr, refusal: AccessError, pass: Option<&Pass>) -> HttpError {
+        let (status, detail) = (refusal.status(), refusal.detail());
+        log::info!("{ip}: answered {status}: {detail}");
+        metrics::CALLERS_REFUSED.add([refusal.label()], 1);
+        let kind = match status {
+            403 => Kind::Forbidden,
+            _ => Kind::InvalidRequest,
+        };
+        let retry = refusal.retry_after().map(|seconds| seconds.to_string());
+        HttpError::of(status, Error::new(kind, detail))
+            .with("WWW-Authenticate", self.access.challenge(refusal, pass))
+            .with("Retry-After", retry)
+    }
+}
+
+/// The answer to a request that is not served.
+pub(super) struct HttpError {
+    status: u16,
+    headers: Vec<(&'static str, String)>,
+    answer: Answer,
+}
+
+impl HttpError {
+    /// A JSON-RPC answer, with a status.
+    pub(super) fn answer(status: u16, answer: Answer) -> HttpError {
+        HttpError {
+            status,
+            headers: Vec::new(),
+            answer,
+        }
+    }
+
+    /// An error outside of any JSON-RPC request: an error object without an id.
+    fn of(status: u16, error: Error) -> HttpError {
+        let refusal = Refusal::of(INVALID_REQUEST, error);
+        let answer = refusal.answer(None, false, &random::request_id());
+        HttpError::answer(status, answer)
+    }
+
+    /// The client's mistake.
+    pub(super) fn new(status: u16, detail: impl Into<String>) -> HttpError {
+        HttpError::of(status, Error::new(Kind::InvalidRequest, detail))
+    }
+
+    /// The client's mistake, unless `is_good`.
+    pub(super) fn unless(is_good: bool, status: u16, detail: &str) -> Result<(), HttpError> {
+        match is_good {
+            true => Ok(()),
+            false => Err(HttpError::new(status, detail)),
+        }
+    }
+
+    /// There is too much to do.
+    fn overloaded(status: u16, detail: &str) -> HttpError {
+        HttpError::of(status, Error::new(Kind::TooManyRequests, detail))
+    }
+
+    /// Only the methods `allow` are served here.
+    pub(super) fn method(head: &Head, allow: &str) -> HttpError {
+        let method = head.method();
+        let detail = format!("This path does not accept {method} here: use {allow}.");
+        HttpError::new(405, detail).with("Allow", Some(allow.to_owned()))
+    }
+
+    /// The same with another header, if it has a value.
+    pub(super) fn with(mut self, name: &'static str, value: Option<String>) -> HttpError {
+        self.headers.extend(value.map(|value| (name, value)));
+        self
+    }
+}
+
+impl From<Rejection> for HttpError {
+    fn from(Rejection(status, detail): Rejection) -> HttpError {
+        match status {
+            503 => HttpError::overloaded(status, detail),
+            413 => {
+                let detail = format!("{detail} At most {MAX_MESSAGE} bytes are taken.");
+                HttpError::new(status, detail)
+            }
+            _ => HttpError::new(status, detail),
+        }
     }
 }
 
 /// An admitted caller, and what decides whether it remains admitted.
 #[derive(Clone, Copy)]
 pub(super) struct Guest<'a> {
-    pub(super) access: &'a Arc<Access>,
+    pub(super) web: &'a Web,
     pub(super) account: &'a Account,
     pub(super) pass: &'a Arc<Pass>,
 }
@@ -136,6 +236,8 @@ pub(super) const JSON: (&str, &str) = ("Content-Type", "application/json");
 /// What a caller is told that has its share of the connections.
 const HAS_ITS_SHARE: &str = "This caller holds as many connections as one may: let calls end, close a stream, or raise \
                              --max-connections.";
+/// What a caller is told when all connections are held.
+const IS_FULL: &str = "The server is serving as many requests as it may. Try again in a moment.";
 /// The headers of a stream: no proxy may cache or buffer it.
 const STREAM: [(&str, &str); 3] = [
     ("Content-Type", "text/event-stream"),
@@ -145,7 +247,8 @@ const STREAM: [(&str, &str); 3] = [
 
 /// An admitted request, and the way to answer it.
 pub(super) struct Visit<'a> {
-    exchange: Exchange<'a>,
+    /// The request.
+    pub(super) exchange: Exchange<'a>,
     /// What its client accepts as an answer.
     pub(super) accepts: Accepts,
     origin: Option<&'a str>,
@@ -159,149 +262,53 @@ impl<'a> Visit<'a> {
         self.exchange.head()
     }
 
-    /// Checks the `Content-Type` of a message. `None` if it is not JSON, which has been answered then.
-    pub(super) fn with_json(self) -> Option<Visit<'a>> {
+    /// Checks the `Content-Type` of a message.
+    pub(super) fn require_json(&self) -> Result<(), HttpError> {
         let media = self.head().header("content-type").unwrap_or_default();
         let media = media.split(';').next().unwrap_or_default().trim_end();
-        if media.eq_ignore_ascii_case("application/json") {
-            return Some(self);
-        }
-        self.refuse(
-            415,
-            "A message is JSON: send it with Content-Type: application/json.",
-        );
-        None
+        let is_json = media.eq_ignore_ascii_case("application/json");
+        let detail = "A message is JSON: send it with Content-Type: application/json.";
+        HttpError::unless(is_json, 415, detail)
     }
 
-    /// Reads the body. `None` if that failed; then the error has been sent.
-    pub(super) fn read_body(mut self, guest: Guest<'_>) -> Option<(Visit<'a>, Body)> {
-        match self.exchange.read_body(guest.account) {
-            Ok(body) => {
-                // Without a free place, answer briefly.
-                self.exchange.hold();
-                Some((self, body))
-            }
-            Err(Rejection(status, detail)) => {
-                match status {
-                    503 => self.overloaded(status, detail),
-                    413 => self.refuse(
-                        status,
-                        format!("{detail} At most {MAX_MESSAGE} bytes are taken."),
-                    ),
-                    _ => self.refuse(status, detail),
-                }
-                None
-            }
-        }
+    /// Reads the body.
+    pub(super) fn read_body(&mut self, guest: Guest<'_>) -> Result<Body, HttpError> {
+        let body = self.exchange.read_body(guest.account)?;
+        // Without a free place, answer briefly.
+        self.exchange.hold();
+        Ok(body)
     }
 
     /// Holds its connection for an answer that may take long, as one of those that this caller may hold; `replaces` says
-    /// that another one ends for it. `None` if there is no place left, which has been answered then.
-    pub(super) fn stay(mut self, guest: Guest<'_>, replaces: bool) -> Option<Visit<'a>> {
+    /// that another one ends for it.
+    ///
+    /// # Errors
+    /// There is no place left.
+    pub(super) fn stay(&mut self, guest: Guest<'_>, replaces: bool) -> Result<(), HttpError> {
         self.share = guest.account.take(Resource::Streams, 1).ok();
         let has_place = self.share.is_some() || replaces;
         if !has_place && !guest.account.is_alone() {
-            self.overloaded(429, HAS_ITS_SHARE);
-            return None;
+            return Err(HttpError::overloaded(429, HAS_ITS_SHARE));
         }
         if has_place && self.exchange.hold() {
-            return Some(self);
+            return Ok(());
         }
-        self.overloaded(
-            503,
-            "The server is serving as many requests as it may. Try again in a moment.",
-        );
-        None
+        Err(HttpError::overloaded(503, IS_FULL))
     }
 
     /// Answers with a body of known size, in these parts.
-    pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
+    pub(super) fn respond(&mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         self.defer().respond(status, headers, body);
     }
 
-    /// Frees what the connection reads into, because the answer may take long.
-    pub(super) fn free_buffer(&mut self) {
-        self.exchange.free_buffer();
-    }
-
-    /// Defers the answer.
-    pub(super) fn defer(self) -> Later {
+    /// Defers the answer, once.
+    pub(super) fn defer(&mut self) -> Later {
         Later {
             origin: self.origin.map(str::to_owned),
             accepts: self.accepts,
-            share: self.share,
             deferred: self.exchange.defer(),
+            _share: self.share.take(),
         }
-    }
-
-    /// Answers that there is no memory for this message.
-    pub(super) fn no_room(self, answer: &Answer) {
-        self.respond(503, &[JSON, ("Retry-After", "1")], &[&answer.body]);
-    }
-
-    /// Answers with an error outside of any JSON-RPC request: an error object without an id.
-    pub(super) fn refuse(self, status: u16, detail: impl Into<String>) {
-        self.refuse_with(status, &[], Error::new(Kind::InvalidRequest, detail));
-    }
-
-    /// Answers that there is too much to do.
-    fn overloaded(self, status: u16, detail: impl Into<String>) {
-        self.refuse_with(
-            status,
-            &[("Retry-After", "1")],
-            Error::new(Kind::TooManyRequests, detail),
-        );
-    }
-
-    /// Answers 405.
-    pub(super) fn not_allowed(self, allow: &str) {
-        let detail = format!(
-            "This path does not accept {} here: use {allow}.",
-            self.head().method()
-        );
-        self.refuse_with(
-            405,
-            &[("Allow", allow)],
-            Error::new(Kind::InvalidRequest, detail),
-        );
-    }
-
-    /// Rejects a caller at `ip`.
-    fn refuse_caller(
-        self,
-        access: &Access,
-        ip: IpAddr,
-        refusal: access::AccessError,
-        pass: Option<&Pass>,
-    ) {
-        log::info!("{ip}: answered {}: {}", refusal.status(), refusal.detail());
-        metrics::CALLERS_REFUSED.add([refusal.label()], 1);
-        let challenge = access.challenge(refusal, pass);
-        let retry = refusal.retry_after().map(|seconds| seconds.to_string());
-        let headers = [("WWW-Authenticate", &challenge), ("Retry-After", &retry)];
-        let headers: Vec<_> = headers
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value.as_deref()?)))
-            .collect();
-        let kind = match refusal.status() {
-            403 => Kind::Forbidden,
-            _ => Kind::InvalidRequest,
-        };
-        let error = Error::new(kind, refusal.detail());
-        self.refuse_with(refusal.status(), &headers, error);
-    }
-
-    /// As OAuth errors look: its discovery probes paths that do not exist here.
-    fn not_found(self) {
-        let body = br#"{"error":"not_found","error_description":"There is nothing at this path."}"#;
-        self.respond(404, &[JSON], &[body]);
-    }
-
-    fn refuse_with(self, status: u16, headers: &[(&str, &str)], error: Error) {
-        let refusal = Refusal::of(INVALID_REQUEST, error);
-        let answer = refusal.answer(None, false, &random::request_id());
-        let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
-        self.respond(status, &headers, &[&answer.body]);
     }
 }
 
@@ -309,20 +316,21 @@ impl<'a> Visit<'a> {
 pub(super) struct Later {
     origin: Option<String>,
     pub(super) accepts: Accepts,
-    /// The caller's share of the connections.
-    pub(super) share: Option<Share>,
     pub(super) deferred: Deferred,
+    /// The caller's share of the connections, until the answer is over.
+    _share: Option<Share>,
 }
 
 impl Later {
-    /// Answers with a result, in parts: JSON, or a stream of it alone if only that is accepted. An error status is always
-    /// JSON.
+    /// Ends with a result, in parts: the last event of a stream, or JSON, or a stream of it alone if only that is accepted.
+    /// An error status is JSON unless there is a stream already. `headers` are further ones of what is no stream yet.
     pub(super) fn answer(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
-        if self.accepts.json || status != 200 {
-            let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
-            self.respond(status, &headers, body);
+        if self.deferred.is_stream {
+            self.deferred.end_with(body);
+        } else if self.accepts.json || status != 200 {
+            self.respond(status, &[headers, &[JSON]].concat(), body);
         } else {
-            self.stream(headers).end_with(body);
+            self.stream(headers).deferred.end_with(body);
         }
     }
 
@@ -334,11 +342,12 @@ impl Later {
     }
 
     /// Answers with a stream, whose head goes out at once; `headers` are further ones.
-    pub(super) fn stream(self, headers: &[(&str, &str)]) -> EventStream {
+    pub(super) fn stream(self, headers: &[(&str, &str)]) -> Later {
         metrics::RESPONSES.add([200], 1);
-        let headers: Vec<_> = headers.iter().copied().chain(STREAM).collect();
-        self.deferred
-            .stream(&with_cors(&headers, self.origin.as_deref()))
+        let headers = [headers, &STREAM].concat();
+        let headers = with_cors(&headers, self.origin.as_deref());
+        let deferred = self.deferred.stream(&headers);
+        Later { deferred, ..self }
     }
 }
 
