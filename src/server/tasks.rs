@@ -120,7 +120,7 @@ pub(super) fn changed(
 /// The result that the call returns without a task.
 fn write_result(run: &Run, record: &Record, account: &Account, result: &mut ResultWriter) {
     let request_id = tools::request_id(record).unwrap_or_default();
-    let outcome = tools::result(run, None, true, Duration::MAX, account);
+    let outcome = tools::result(run, true, Duration::MAX, account);
     write(&outcome, account, &request_id, result);
 }
 

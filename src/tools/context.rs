@@ -12,10 +12,9 @@
 //! timers, no added delay, and many small events become few messages.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::access::{Pass, Role};
@@ -25,7 +24,7 @@ use crate::fabric::{Catalog, Client, Error, Kind, Stop, Usage, Wait};
 use crate::protocol::{
     Answer, Feature, Id, Level, RequestContext, ResultWriter, Revision, Session, jsonrpc,
 };
-use crate::runs::{Owner, Record, Run, RunWriter, Runs};
+use crate::runs::{Owner, Record, RunWriter, Runs};
 use crate::sync::lock;
 use crate::text::{counted, prefix};
 
@@ -142,13 +141,10 @@ pub(crate) struct Context {
     aborted: AtomicBool,
     /// The run, if it makes one.
     run: OnceLock<RunWriter>,
-    /// When to answer if the run has not ended by then, and with how many characters of its text.
-    early: Mutex<Option<(Instant, Option<usize>)>>,
+    /// When to answer if the run has not ended by then.
+    early: Mutex<Option<Instant>>,
     /// What its steps have used so far, where Fabric reported it.
     usage: Mutex<Option<Usage>>,
-    /// The task that the run became: its caller may then leave without cancelling it, and notifications name it
-    /// (2025-11-25).
-    task: OnceLock<Value>,
 }
 
 /// The place of a call among those that may work at once. Taken before it gets a thread.
@@ -180,15 +176,13 @@ fn busy(account: &Account, what: Resource) -> Error {
     let most = account
         .most(Resource::Runs)
         .filter(|most| what == Resource::Runs && account.held(what) >= *most);
-    let why = most.map_or_else(
-        || "Too many calls are running and waiting already.".to_owned(),
-        |most| {
-            format!(
-                "You have {} under way, as many as this server takes from one caller.",
-                counted(most, "run")
-            )
-        },
-    );
+    let why = match most {
+        None => "Too many calls are running and waiting already.".to_owned(),
+        Some(most) => format!(
+            "You have {} under way, as many as this server takes from one caller.",
+            counted(most, "run")
+        ),
+    };
     let detail = format!("{why} Wait for one to end, then try again.");
     Error::new(Kind::TooManyRequests, detail)
 }
@@ -216,44 +210,14 @@ fn rate_is_used_up(account: &Account, steps: u32, after: Option<Duration>) -> Er
 #[derive(Default)]
 struct Notes {
     stream_text: bool,
-    /// Text to send.
+    /// Text to send, or only to count.
     pending: String,
-    /// Characters to count in the next progress, without their text.
-    unsaid: u64,
     /// The format of the pending text.
     format: String,
     /// Characters relayed and heartbeats sent: grows with every notification.
     progress: u64,
     /// Time of the last notification, or of the first wait.
     last: Option<Instant>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Progress<'a> {
-    progress_token: &'a Id,
-    progress: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<&'a str>,
-    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
-    meta: Option<&'a Value>,
-}
-
-#[derive(Serialize)]
-struct LogMessage<'a> {
-    level: &'a str,
-    logger: &'a str,
-    data: Chunk<'a>,
-    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
-    meta: Option<&'a Value>,
-}
-
-/// Fabric's own shape of a piece of output.
-#[derive(Serialize)]
-struct Chunk<'a> {
-    r#type: &'a str,
-    format: &'a str,
-    content: &'a str,
 }
 
 impl Context {
@@ -280,7 +244,6 @@ impl Context {
             usage: Mutex::default(),
             run: OnceLock::new(),
             early: Mutex::default(),
-            task: OnceLock::new(),
         }
     }
 
@@ -337,19 +300,16 @@ impl Context {
     /// # Errors
     /// `forbidden` once its token is gone or has another role, `too-many-requests`, or the server ends.
     pub(crate) fn may_begin(&self, steps: u32) -> Result<(), Error> {
-        let Caller {
-            pass,
-            account,
-            peer,
-            ..
-        } = &self.caller;
+        let (account, caller) = (&self.caller.account, &self.caller);
         if account.is_closed() {
             return Err(Error::stopped());
         }
-        if !self.is_answered() && peer.stopped() {
+        if !self.is_answered() && caller.peer.stopped() {
             return Err(Error::cancelled());
         }
-        pass.require(Role::Run)
+        caller
+            .pass
+            .require(Role::Run)
             .map_err(|refusal| Error::new(Kind::Forbidden, refusal.detail()))?;
         account
             .has_rate(steps)
@@ -373,25 +333,22 @@ impl Context {
     }
 
     /// The call makes a run with this record from now on. If its caller's patience ends first, the call gets an answer with
-    /// so many characters, at most, of the text so far, and the run goes on.
+    /// the text so far, and the run goes on.
     ///
     /// # Errors
     /// `too-many-requests`: there is no room for a task.
-    pub(super) fn begin_run(&self, record: Record, max_chars: Option<usize>) -> Result<(), Error> {
+    pub(super) fn begin_run(&self, record: Record) -> Result<(), Error> {
         let (runs, account) = (&self.backend.runs, &self.caller.account);
         let mut limit = self.tool().and_then(|called| called.patience);
         let writer = match self.tool().and_then(|called| called.ttl) {
             None => runs.begin(record, account),
             Some(ttl) => {
                 limit = Some(Duration::ZERO);
-                let writer = runs.begin_task(record, ttl, account).map_err(|Full| {
+                runs.begin_task(record, ttl, account).map_err(|Full| {
                     let detail = "There is no room for another task: too many of yours or in all work or must be kept. \
                                   Try again later, or call without params.task.";
                     Error::new(Kind::TooManyRequests, detail)
-                })?;
-                let task = json!({ RELATED_TASK: { "taskId": writer.run().id() } });
-                let _ = self.task.set(task);
-                writer
+                })?
             }
         };
         // A call makes one run at most.
@@ -399,8 +356,7 @@ impl Context {
         self.caller.peer.begins();
         *lock(&self.early) = limit
             .filter(|_| runs.keeps())
-            .and_then(|limit| Instant::now().checked_add(limit))
-            .map(|at| (at, max_chars));
+            .and_then(|limit| Instant::now().checked_add(limit));
         self.answer_early();
         Ok(())
     }
@@ -412,34 +368,25 @@ impl Context {
 
     /// Answers before the end of the run, if it is time. Without the lock: the answer may block.
     fn answer_early(&self) {
-        let due = lock(&self.early).take_if(|(at, _)| *at <= Instant::now());
-        if let (Some((_, max_chars)), Some(writer)) = (due, self.run()) {
-            self.flush();
-            self.answer(self.answer_so_far(&writer.run(), max_chars), false);
-        }
-    }
-
-    /// The answer to a call whose run goes on.
-    fn answer_so_far(&self, run: &Run, max_chars: Option<usize>) -> Answer {
+        let due = lock(&self.early).take_if(|at| *at <= Instant::now());
+        let (Some(_), Some(writer)) = (due, self.run()) else {
+            return;
+        };
+        self.flush();
         let (Backend { runs, settings, .. }, account) = (&*self.backend, &self.caller.account);
-        let is_task =
-            self.is_task() || self.request.tasks && runs.promise(run, settings.keep).is_ok();
+        let run = writer.run();
+        let is_task = self.task().is_some()
+            || self.request.tasks && runs.promise(&run, settings.keep).is_ok();
         // Before the caller learns of it.
         run.persist();
         let mut result = ResultWriter::new(&self.head.id, self.head.revision);
         if is_task {
-            created(run, settings.keep, &mut result);
+            created(&run, settings.keep, &mut result);
         } else {
-            let outcome = so_far(
-                run,
-                max_chars,
-                true,
-                self.backend.fabric.idle_timeout(),
-                account,
-            );
-            write(&outcome, account, &self.head.request_id, &mut result);
+            let so_far = so_far(&run, true, self.backend.fabric.idle_timeout(), account);
+            write(&so_far, account, &self.head.request_id, &mut result);
         }
-        result.end()
+        self.answer(result.end(), false);
     }
 
     /// Sends the answer, unless there was one. `is_over`: the call is done.
@@ -459,42 +406,39 @@ impl Context {
         self.aborted.load(Ordering::Relaxed)
     }
 
-    /// Was it asked for as a task? Then notifications go on after the answer and name it, and leaving no longer cancels the
-    /// run.
-    pub(super) fn is_task(&self) -> bool {
-        self.task.get().is_some()
-    }
-
-    /// Does the caller still get messages?
-    fn is_told(&self) -> bool {
-        !self.is_answered() || self.is_task()
+    /// The run, if it was asked for as a task (2025-11-25): notifications then go on after the answer and name it, and
+    /// leaving no longer cancels it.
+    pub(super) fn task(&self) -> Option<&RunWriter> {
+        let ttl = self.tool().and_then(|called| called.ttl);
+        self.run().filter(|_| ttl.is_some())
     }
 
     /// Sends a whole message, if the caller still gets any.
     pub(crate) fn notify(&self, message: &[u8]) {
-        if self.is_told() {
+        if !self.is_answered() || self.task().is_some() {
             self.caller.peer.notify(message);
         }
     }
 
+    /// Sends a message about the call.
+    fn send(&self, method: &str, mut params: Value) {
+        if let Some(writer) = self.task() {
+            params["_meta"] = json!({ RELATED_TASK: { "taskId": writer.run().id() } });
+        }
+        self.notify(&jsonrpc::notification(method, &params));
+    }
+
     /// Does the caller want the text of what follows as it arrives, not only heartbeats?
     pub(crate) fn stream_text(&self, stream: bool) {
-        self.notes().stream_text = stream;
+        lock(&self.notes).stream_text = stream;
     }
 
     /// Tells the caller, soon, of a piece of text.
     pub(crate) fn content(&self, format: &str, content: &str) {
-        if !self.is_told() {
-            return;
-        }
-        let mut notes = self.notes();
-        if !notes.stream_text {
-            notes.unsaid += content.chars().count() as u64;
-            return;
-        }
+        let mut notes = lock(&self.notes);
         if notes.format != format {
             self.flush_pending(&mut notes);
-            notes.format = format.to_owned();
+            format.clone_into(&mut notes.format);
         }
         for piece in pieces(content) {
             if notes.pending.len() + piece.len() > MOST_TEXT {
@@ -506,28 +450,21 @@ impl Context {
 
     /// Tells the caller of another event of Fabric's: its type, and what it says.
     pub(crate) fn event(&self, kind: &str, content: &str) {
-        let mut notes = self.notes();
+        let mut notes = lock(&self.notes);
         self.flush_pending(&mut notes);
-        if notes.stream_text {
-            self.log_chunk(kind, "plain", content);
-        }
+        self.log_chunk(&notes, kind, "plain", content);
     }
 
     /// Sends what is collected.
     pub(crate) fn flush(&self) {
-        self.flush_pending(&mut self.notes());
+        self.flush_pending(&mut lock(&self.notes));
     }
 
     /// Sends the caller a message about the work, such as which step begins.
     pub(crate) fn say(&self, message: &str) {
-        let mut notes = self.notes();
+        let mut notes = lock(&self.notes);
         self.flush_pending(&mut notes);
         self.progress(&mut notes, 1, Some(message));
-    }
-
-    /// Locked by the call's thread only, so it never blocks.
-    fn notes(&self) -> MutexGuard<'_, Notes> {
-        lock(&self.notes)
     }
 
     fn progress(&self, notes: &mut Notes, step: u64, text: Option<&str>) {
@@ -536,14 +473,11 @@ impl Context {
         };
         notes.progress += step;
         notes.last = Some(Instant::now());
-        let message = text.filter(|_| self.request.revision.knows(Feature::ProgressMessage));
-        let params = Progress {
-            progress_token,
-            progress: notes.progress,
-            message,
-            meta: self.task.get(),
-        };
-        self.notify(&jsonrpc::notification("notifications/progress", &params));
+        let mut params = json!({ "progressToken": progress_token, "progress": notes.progress });
+        if let Some(text) = text.filter(|_| self.request.revision.knows(Feature::ProgressMessage)) {
+            params["message"] = text.into();
+        }
+        self.send("notifications/progress", params);
     }
 
     /// Modern callers request log messages with each request, legacy ones once per connection. For legacy callers
@@ -560,34 +494,25 @@ impl Context {
         }
     }
 
-    fn log_chunk(&self, kind: &str, format: &str, content: &str) {
-        if self.wants_chunks() {
-            let data = Chunk {
-                r#type: kind,
-                format,
-                content,
-            };
-            let params = LogMessage {
-                level: CHUNK_LEVEL.name(),
-                logger: "fabric_run_pattern",
-                data,
-                meta: self.task.get(),
-            };
-            self.notify(&jsonrpc::notification("notifications/message", &params));
+    /// Sends a piece of output, or another event, in Fabric's own shape.
+    fn log_chunk(&self, notes: &Notes, kind: &str, format: &str, content: &str) {
+        if notes.stream_text && self.wants_chunks() {
+            let params = json!({
+                "level": CHUNK_LEVEL.name(),
+                "logger": "fabric_run_pattern",
+                "data": { "type": kind, "format": format, "content": content },
+            });
+            self.send("notifications/message", params);
         }
     }
 
     fn flush_pending(&self, notes: &mut Notes) {
-        let unsaid = std::mem::take(&mut notes.unsaid);
-        if unsaid > 0 {
-            self.progress(notes, unsaid, None);
-        }
-        if notes.pending.is_empty() {
-            return;
-        }
         let text = std::mem::take(&mut notes.pending);
-        self.progress(notes, text.chars().count() as u64, Some(&text));
-        self.log_chunk("content", &notes.format, &text);
+        if !text.is_empty() {
+            let said = Some(text.as_str()).filter(|_| notes.stream_text);
+            self.progress(notes, text.chars().count() as u64, said);
+            self.log_chunk(notes, "content", &notes.format, &text);
+        }
     }
 }
 
@@ -611,7 +536,7 @@ impl Wait for Context {
                 return Err(Stop);
             }
         }
-        let mut notes = self.notes();
+        let mut notes = lock(&self.notes);
         self.flush_pending(&mut notes);
         let last = notes.last.get_or_insert_with(Instant::now);
         if last.elapsed() >= HEARTBEAT {

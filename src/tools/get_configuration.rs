@@ -31,8 +31,10 @@ const OUTPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":
 fn configuration(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let mut configuration = context.backend.fabric.configuration(&context.wait())?;
     configuration.values_mut().for_each(redact);
-    let rows = configuration.len();
-    Ok(Outcome::rows(configuration, rows))
+    let outcome = Outcome::rows(configuration.len());
+    Ok(configuration
+        .iter()
+        .fold(outcome, |outcome, (key, value)| outcome.member(key, value)))
 }
 
 /// Redacts everything but empty values, booleans and the origins of URLs.

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use crate::access::Role;
 use crate::fabric::{Error, Names, StoredKind};
 
@@ -19,12 +17,6 @@ pub(super) const TOOL: Tool = Tool {
     prepare: |_, _| Ok(Prepared::new(contexts)),
 };
 
-#[derive(Serialize)]
-struct Contexts {
-    contexts: Names,
-    sessions: Names,
-}
-
 fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let (fabric, wait) = (&context.backend.fabric, &context.wait());
     let mut warnings = Vec::new();
@@ -35,14 +27,11 @@ fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
         }
         Ok::<Names, Error>(found.unwrap_or_default())
     };
-    let stored = Contexts {
-        contexts: names(StoredKind::Contexts)?,
-        sessions: names(StoredKind::Sessions)?,
-    };
-    Ok(Outcome {
-        rows: Some(stored.contexts.len() + stored.sessions.len()),
-        ..Outcome::warning(stored, warnings)
-    })
+    let (contexts, sessions) = (names(StoredKind::Contexts)?, names(StoredKind::Sessions)?);
+    Ok(Outcome::rows(contexts.len() + sessions.len())
+        .member("contexts", contexts)
+        .member("sessions", sessions)
+        .warn(warnings))
 }
 
 /// The warning where Fabric has no folder of them.

@@ -1,9 +1,6 @@
 //! `fabric_list_models`: the models that Fabric can use.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-
-use serde::Serialize;
 
 use crate::access::Role;
 
@@ -20,20 +17,9 @@ pub(super) const TOOL: Tool = Tool {
     prepare: |_, _| Ok(Prepared::new(models)),
 };
 
-#[derive(Serialize)]
-struct ModelList {
-    all_models: Vec<String>,
-    models_by_vendor: BTreeMap<String, Vec<String>>,
-}
-
 fn models(context: &Arc<Context>) -> Result<Outcome, Failure> {
-    let models = Arc::unwrap_or_clone(context.backend.catalog.models(&context.wait())?);
-    let rows = models.models.len();
-    Ok(Outcome::rows(
-        ModelList {
-            all_models: models.models,
-            models_by_vendor: models.vendors,
-        },
-        rows,
-    ))
+    let found = context.backend.catalog.models(&context.wait())?;
+    Ok(Outcome::rows(found.models.len())
+        .member("all_models", &found.models)
+        .member("models_by_vendor", &found.vendors))
 }

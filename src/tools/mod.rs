@@ -16,12 +16,14 @@ mod list_models;
 mod list_patterns;
 mod list_strategies;
 mod outcome;
+mod part;
 mod policy;
 mod prompt;
 mod run_pattern;
 mod run_result;
 mod task;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,7 +42,7 @@ use crate::{logging, metrics};
 use arguments::Arguments;
 pub(crate) use cancel_run::cancel;
 pub(crate) use context::{Backend, CallHead, Caller, Context, Peer, Place, RELATED_TASK, ToolCall};
-pub(crate) use outcome::{Failure, Json, Outcome, write, write_failure};
+pub(crate) use outcome::{Failure, Outcome, write, write_failure};
 pub(crate) use prompt::prompt;
 pub(crate) use run_result::{end, request_id, result, silence};
 pub(crate) use task::{task, write_task};
@@ -121,19 +123,18 @@ impl Prepared {
 }
 
 impl Tool {
-    /// Checks `arguments` (absent and `null` count as `{}`) and prepares the call.
+    /// Checks `arguments` and prepares the call.
     ///
     /// # Errors
     /// `invalid-request`, naming the argument, what was wrong with it and what is allowed.
     pub(crate) fn prepare(
         &self,
-        arguments: Option<&Node<'_>>,
+        arguments: &[(Cow<'_, str>, Node<'_>)],
         policy: &Policy,
     ) -> Result<Prepared, Error> {
-        let mut arguments = Arguments::read(self.name, arguments)?;
-        let prepared = (self.prepare)(&mut arguments, policy);
-        arguments.end()?;
-        prepared
+        Arguments::read(self.name, String::new(), arguments, |arguments| {
+            (self.prepare)(arguments, policy)
+        })
     }
 
     /// What it asks for when nothing is given.
@@ -174,12 +175,12 @@ pub(crate) fn call(work: Work, is_run: bool, context: &Arc<Context>, result: &mu
     writer.finish(end(outcome, &run, request_id));
     // The end is told once it is stored and the run's place is free.
     context.leave();
-    if context.is_task() {
+    if context.task().is_some() {
         context.notify(&task::status(&run, backend.settings.keep));
     }
     if !context.is_answered() {
         let idle_timeout = backend.fabric.idle_timeout();
-        let outcome = run_result::result(&run, None, keeps, idle_timeout, account);
+        let outcome = run_result::result(&run, keeps, idle_timeout, account);
         write(&outcome, account, request_id, result);
         if outcome.is_err() && keeps {
             // With the id, the caller can read a text that is truncated here.
@@ -227,8 +228,9 @@ fn report(
         .field("ok", result.is_ok());
     match result {
         Ok(outcome) => {
-            line.optional("rows", outcome.rows)
-                .optional("bytes", outcome.bytes);
+            if let Some((unit, size)) = outcome.size {
+                line.field(unit, size);
+            }
         }
         Err(failure) => log_failure(&mut line, failure),
     }
@@ -301,7 +303,10 @@ mod tests {
             panic!("{message}")
         };
         let params = request.params.unwrap();
-        tool.prepare(params.get("arguments"), &Policy::default())
+        let Some(Node::Object(arguments)) = params.get("arguments") else {
+            panic!("{message}")
+        };
+        tool.prepare(arguments, &Policy::default())
     }
 
     fn parsed(schema: &str) -> Value {
@@ -312,7 +317,7 @@ mod tests {
     fn names_are_unique_and_the_first_tool_takes_no_arguments() {
         let names: std::collections::HashSet<_> = TOOLS.iter().map(|t| t.name).collect();
         assert_eq!(names.len(), TOOLS.len());
-        assert!(TOOLS[0].prepare(None, &Policy::default()).is_ok());
+        assert!(TOOLS[0].prepare(&[], &Policy::default()).is_ok());
     }
 
     /// What a client puts into a model's context.
@@ -373,12 +378,12 @@ mod tests {
         let mut all = Arguments::none("tool");
         let _ = all.required("z", "Say \"z\".", |_, text| Ok(text.to_owned()));
         all.flag("f", "F.");
-        all.number("n", (-2, 2), "N.");
+        all.number("n", (-2.0, 2.0), "N.");
         all.integer("i", (1, 9), "I.");
         all.texts("t", 3, "T.");
         all.variables("v", "V.");
         all.steps("s", 8, "S.", |step| {
-            let _ = step.required("p", "P.", |_, text| Ok(text.to_owned()));
+            step.required("p", "P.", |_, text| Ok(text.to_owned()))
         });
         assert_eq!(
             all.schema(),
@@ -387,7 +392,7 @@ mod tests {
                 r#""f":{"type":"boolean","description":"F."},"#,
                 r#""n":{"type":"number","minimum":-2,"maximum":2,"description":"N."},"#,
                 r#""i":{"type":"integer","minimum":1,"maximum":9,"description":"I."},"#,
-                r#""t":{"type":"array","items":{"type":"string"},"maxItems":3,"description":"T."},"#,
+                r#""t":{"type":"array","maxItems":3,"items":{"type":"string"},"description":"T."},"#,
                 r#""v":{"type":"object","additionalProperties":{"type":"string"},"description":"V."},"#,
                 r#""s":{"type":"array","maxItems":8,"items":{"type":"object","properties":{"#,
                 r#""p":{"type":"string","description":"P."}},"required":["p"],"additionalProperties":false},"#,
@@ -431,7 +436,6 @@ mod tests {
             (step(coding), "then[1].pattern_name"),
             (step(of("secret", json!(1))), "then[1]"),
             (step(of("variables", wrong)), "then[1].variables"),
-            (json!([]), "(unknown)"),
         ] {
             assert_eq!(blamed(arguments.clone()), argument, "{arguments}");
         }

@@ -1,14 +1,18 @@
 //! The result of a call, or its failure, and how they are written.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
-use crate::account::{Account, Full};
+use crate::account::{Account, Full, Guard};
 use crate::config::MAX_PARTIAL_TEXT;
-use crate::fabric::{Error, no_room};
+use crate::fabric::{Error, Names, no_room};
 use crate::protocol::{Feature, ResultWriter, error_object, jsonrpc};
 use crate::runs::End;
 use crate::text::prefix;
 use crate::time::Timestamp;
+
+use super::part::Part;
 
 /// Version of the result format, in `_meta`. Adding an optional field does not change it.
 const SCHEMA_VERSION: u32 = 1;
@@ -16,126 +20,100 @@ const SCHEMA_VERSION: u32 = 1;
 /// Space for everything around the text of a result, in bytes.
 const FRAME: usize = 1 << 10;
 
-/// A serialisable value with its type erased.
-pub(crate) trait Json: Send {
-    /// Appends the value to `out`.
-    fn write(&self, out: &mut Vec<u8>);
-
-    /// Appends `json`, which is what [`Json::write`] has written, as a JSON string.
-    fn write_as_string(&self, out: &mut Vec<u8>, json: &[u8]) {
-        jsonrpc::write_json_as_string(out, json);
-    }
-
-    /// The text for people and models, where it is not the JSON.
-    fn text(&self) -> Option<&str> {
-        None
-    }
-}
-
-/// An object, with a further member if there are warnings, that is read as its JSON or as one of its texts.
-#[derive(Serialize)]
-struct Readable<T> {
-    #[serde(flatten)]
-    value: T,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
-    #[serde(skip)]
-    text: Option<fn(&T) -> &str>,
-}
-
-impl<T: Serialize + Send> Json for Readable<T> {
-    fn write(&self, out: &mut Vec<u8>) {
-        jsonrpc::write_json(out, self);
-    }
-
-    fn text(&self) -> Option<&str> {
-        self.text.map(|text| text(&self.value))
-    }
-}
-
-/// The result of a call that worked.
+/// The result of a call that worked: an object, exactly as the tool's output schema says.
+#[derive(Default)]
 pub(crate) struct Outcome {
-    /// Exactly what the tool's output schema says.
-    pub(crate) structured: Box<dyn Json>,
-    /// What stands in the place of an empty text; another text is followed by it.
-    pub(crate) silence: Option<String>,
-    /// Warnings for the caller; each becomes a text of its own.
+    /// The members of the object but for the following three: JSON, each after a comma.
+    pub(super) members: Vec<u8>,
+    /// The member `patterns`, which is cached as JSON.
+    pub(crate) patterns: Option<Arc<Names>>,
+    /// A member that people and models read instead of the JSON: its name, and the text.
+    pub(crate) text: Option<(&'static str, String)>,
+    /// The member `warnings`, unless there are none. Each becomes a text of its own too.
     pub(crate) warnings: Vec<String>,
-    /// How many entries the result has, for the log.
-    pub(crate) rows: Option<usize>,
-    /// How long its text is, for the log.
-    pub(crate) bytes: Option<usize>,
+    /// The first warning stands in the place of an empty text.
+    pub(crate) is_silent: bool,
+    /// How much it is, for the log: `rows` or `bytes`, and the number.
+    pub(crate) size: Option<(&'static str, usize)>,
     /// Of a run: what the store keeps of its end, from which the result is built.
     pub(crate) end: Option<End>,
+    /// What it holds of memory.
+    pub(super) _memory: Option<Guard>,
 }
 
 impl Outcome {
-    /// A result with no fields for the log.
-    pub(super) fn new(value: impl Json + 'static) -> Outcome {
-        Outcome {
-            structured: Box::new(value),
-            silence: None,
-            warnings: Vec::new(),
-            rows: None,
-            bytes: None,
-            end: None,
-        }
-    }
-
-    /// An object with no fields for the log.
-    pub(super) fn json<T: Serialize + Send + 'static>(value: T) -> Outcome {
-        Outcome::warning(value, Vec::new())
-    }
-
     /// A list or map of `rows` entries.
-    pub(super) fn rows<T: Serialize + Send + 'static>(value: T, rows: usize) -> Outcome {
+    pub(super) fn rows(rows: usize) -> Outcome {
         Outcome {
-            rows: Some(rows),
-            ..Outcome::json(value)
+            size: Some(("rows", rows)),
+            ..Outcome::default()
         }
     }
 
-    /// An object, whose member `warnings` these become too.
-    pub(super) fn warning<T: Serialize + Send + 'static>(
-        value: T,
-        warnings: Vec<String>,
-    ) -> Outcome {
+    /// A text, which is the member `name`.
+    pub(super) fn text(name: &'static str, text: String) -> Outcome {
         Outcome {
-            warnings: warnings.clone(),
-            ..Outcome::new(Readable {
-                value,
-                warnings,
-                text: None,
-            })
+            size: Some(("bytes", text.len())),
+            text: Some((name, text)),
+            ..Outcome::default()
         }
     }
 
-    /// The same, read as its `text`.
-    pub(super) fn text<T: Serialize + Send + 'static>(
-        value: T,
-        text: fn(&T) -> &str,
-        silence: Option<String>,
-        warnings: Vec<String>,
-    ) -> Outcome {
-        let all = silence.iter().chain(&warnings).cloned().collect();
-        Outcome {
-            bytes: Some(text(&value).len()),
-            silence,
-            warnings,
-            ..Outcome::new(Readable {
-                value,
-                warnings: all,
-                text: Some(text),
-            })
+    /// Adds a member.
+    pub(super) fn member(mut self, name: &str, value: impl Serialize) -> Outcome {
+        jsonrpc::write_json(jsonrpc::write_name(&mut self.members, name), &value);
+        self
+    }
+
+    /// Adds a member where there is one.
+    pub(super) fn optional(self, name: &str, value: Option<impl Serialize>) -> Outcome {
+        match value {
+            Some(value) => self.member(name, value),
+            None => self,
         }
     }
 
-    /// The end of a run whose text of `bytes` bytes is in the store.
-    pub(super) fn end(end: End, bytes: usize) -> Outcome {
-        Outcome {
-            end: Some(end),
-            bytes: Some(bytes),
-            ..Outcome::json(())
+    /// Adds warnings.
+    pub(super) fn warn(mut self, warnings: impl IntoIterator<Item = String>) -> Outcome {
+        self.warnings.extend(warnings);
+        self
+    }
+
+    /// Adds where the rest of a text is, of which this part is shown.
+    pub(super) fn part(self, part: &Part<'_>) -> Outcome {
+        self.optional("total_chars", part.total_chars)
+            .optional("next_offset", part.next_offset)
+            .warn(part.more.clone())
+    }
+
+    /// Appends the object.
+    fn write(&self, out: &mut Vec<u8>) {
+        out.push(b'{');
+        out.extend_from_slice(self.members.get(1..).unwrap_or_default());
+        if let Some(patterns) = &self.patterns {
+            let [json, _] = patterns.json();
+            jsonrpc::write_name(out, "patterns").extend_from_slice(json.as_bytes());
+        }
+        if let Some((name, text)) = &self.text {
+            jsonrpc::write_json(jsonrpc::write_name(out, name), text);
+        }
+        if !self.warnings.is_empty() {
+            jsonrpc::write_json(jsonrpc::write_name(out, "warnings"), &self.warnings);
+        }
+        out.push(b'}');
+    }
+
+    /// Appends `json`, which is the object, as a JSON string.
+    fn write_as_string(&self, out: &mut Vec<u8>, json: &[u8]) {
+        match &self.patterns {
+            Some(patterns) if self.warnings.is_empty() => {
+                let [_, string] = patterns.json();
+                out.extend_from_slice(br#""{\"patterns\":"#);
+                // Without the quotes of the cached string.
+                out.extend_from_slice(&string.as_bytes()[1..string.len() - 1]);
+                out.extend_from_slice(br#"}""#);
+            }
+            _ => jsonrpc::write_json_as_string(out, json),
         }
     }
 }
@@ -187,13 +165,10 @@ pub(crate) fn write(
         Err(failure) => return write_failure(failure, request_id, result),
     };
     let structured = result.revision.knows(Feature::StructuredContent);
+    let text = outcome.text.as_ref().map(|(_, text)| text.as_str());
     let mut json = Vec::new();
-    let (mut text, mut silence) = (outcome.structured.text(), outcome.silence.as_deref());
-    if text == Some("") {
-        text = silence.take().or(text);
-    }
     if text.is_none() {
-        outcome.structured.write(&mut json);
+        outcome.write(&mut json);
     }
     let copies = if structured { 2 } else { 1 };
     let needed = text.map_or(json.len() + json.len() / 4, jsonrpc::string_len) * copies + FRAME;
@@ -208,25 +183,28 @@ pub(crate) fn write(
     }
     envelope(result);
     let out = result.key("content");
-    out.extend_from_slice(br#"[{"type":"text","text":"#);
+    out.push(b'[');
     match text {
-        Some(text) => jsonrpc::write_json(out, text),
-        None => outcome.structured.write_as_string(out, &json),
+        Some("") if outcome.is_silent => {}
+        Some(text) => jsonrpc::write_json(out, &content(text)),
+        None => {
+            out.extend_from_slice(br#"{"type":"text","text":"#);
+            outcome.write_as_string(out, &json);
+            out.push(b'}');
+        }
     }
-    out.push(b'}');
-    for warning in silence
-        .into_iter()
-        .chain(outcome.warnings.iter().map(String::as_str))
-    {
-        out.push(b',');
+    for warning in &outcome.warnings {
+        if out.last() != Some(&b'[') {
+            out.push(b',');
+        }
         jsonrpc::write_json(out, &content(warning));
     }
     out.push(b']');
     if structured {
         let out = result.key("structuredContent");
-        match json.is_empty() {
-            false => out.extend_from_slice(&json),
-            true => outcome.structured.write(out),
+        match text {
+            Some(_) => outcome.write(out),
+            None => out.extend_from_slice(&json),
         }
     }
     result.field("isError", &false);

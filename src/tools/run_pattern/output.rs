@@ -151,7 +151,11 @@ impl Output {
             result: serde_json::to_value(rest).ok(),
             ..End::of(RunState::Completed)
         };
-        Outcome::end(end, self.bytes)
+        Outcome {
+            end: Some(end),
+            size: Some(("bytes", self.bytes)),
+            ..Outcome::default()
+        }
     }
 
     /// The beginning of the text, at most `most` bytes.
