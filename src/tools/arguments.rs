@@ -16,7 +16,7 @@ use crate::fabric::{Error, Name, names};
 use crate::protocol::Node;
 use crate::text::{closest, either, shown};
 
-use super::refused;
+use super::{refused, within};
 
 /// An argument that was asked for.
 pub(super) struct Argument {
@@ -284,7 +284,7 @@ impl<'a> Arguments<'a> {
         name: &'static str,
         description: &'static str,
     ) -> BTreeMap<String, String> {
-        let place = self.place.trim_end_matches('.').to_owned();
+        let place = self.place.clone();
         let read = |path: &str, node: &Node<'_>| {
             let Node::Object(members) = node else {
                 return Err(wrong_type(path, "an object of strings", node));
@@ -294,10 +294,7 @@ impl<'a> Arguments<'a> {
                 let value = string(&format!("{path}.{key}"), value)?;
                 variables.insert(key.to_string(), value.to_owned());
             }
-            names::variables(&variables).map_err(|error| match place.as_str() {
-                "" => error,
-                place => refused(format!("In {place}: {}", error.detail)),
-            })?;
+            names::variables(&variables).map_err(|error| within(&place, error.detail))?;
             Ok(variables)
         };
         let constraints = r#""additionalProperties":{"type":"string"},"#.to_owned();

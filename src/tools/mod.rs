@@ -33,10 +33,11 @@ use crate::access::Role;
 use crate::account::Resource;
 pub(crate) use crate::config::Policy;
 use crate::config::RunSettings;
-use crate::fabric::{Error, Kind, Usage};
+use crate::fabric::names::did_you_mean;
+use crate::fabric::{Error, Kind, Names, Usage};
 use crate::logging::Line;
 use crate::protocol::{Node, RequestContext, ResultWriter};
-use crate::text::wrapped;
+use crate::text::{shown, wrapped};
 use crate::{logging, metrics};
 
 use arguments::Arguments;
@@ -277,6 +278,26 @@ pub(crate) fn catalogue(policy: &Policy) -> String {
 /// A refused argument, pattern or value.
 fn refused(detail: impl Into<String>) -> Error {
     Error::new(Kind::InvalidRequest, detail)
+}
+
+/// A refusal in the words of `detail`, which names no argument; `place` is the prefix of a step's arguments, if it is
+/// about one.
+fn within(place: &str, detail: String) -> Error {
+    refused(match place.trim_end_matches('.') {
+        "" => detail,
+        place => format!("In {place}: {detail}"),
+    })
+}
+
+/// Says that Fabric has nothing of this name: `what` it would be, `of` what, and the names that there are.
+fn not_listed(what: &str, name: &str, of: &str, names: &Names) -> String {
+    let (shown, hint) = (shown(name, 128), did_you_mean(name, names));
+    let tool = match what {
+        "strategy" => list_strategies::TOOL.name,
+        "context" => list_contexts::TOOL.name,
+        _ => list_models::TOOL.name,
+    };
+    format!("Fabric has no {what} named \"{shown}\"{of}.{hint} {tool} has them all.")
 }
 
 #[cfg(test)]
