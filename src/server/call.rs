@@ -1,7 +1,7 @@
 //! A call: a request that may block. Made where messages are read, done on a thread of its own.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use log::Level;
 
@@ -10,7 +10,9 @@ use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Error, no_room};
 use crate::logging::Line;
 use crate::protocol::{Answer, Id, NoId, Refusal, RequestContext, ResultWriter, Revision, Session};
-use crate::tools::{self, Backend, CallHead, Caller, Context, Failure, Place, ToolCall};
+use crate::tools::{
+    self, Backend, CallHead, CallProgress, Caller, Context, Failure, Place, ToolCall,
+};
 use crate::{logging, metrics, random};
 
 use super::{Request, Server};
@@ -93,14 +95,15 @@ impl Call {
             caller.pass.identity.log_scope(),
             logging::request_scope(&head.request_id),
         );
-        let context = Arc::new(Context::new(
+        let context = Arc::new(Context {
             backend,
             caller,
-            head.clone(),
-            self.request,
-            self.session,
-            self.memory,
-        ));
+            head: head.clone(),
+            request: self.request,
+            session: self.session,
+            memory: Mutex::new(self.memory),
+            progress: CallProgress::default(),
+        });
         // Whoever ends the process waits until this is dropped.
         let _open = place.open;
         let done = catch_unwind(AssertUnwindSafe(|| {
@@ -151,7 +154,8 @@ impl CallHead {
         let Some(ToolCall { tool, fields, .. }) = &self.tool else {
             return self.refuse(error.into());
         };
-        tools::log_refused(tool, fields, &error, &self.request_id);
+        let failed = Err(error.clone().into());
+        tools::report(tool, fields, None, &failed, None, &self.request_id);
         failed_tool(error, &self.id, self.revision, &self.request_id)
     }
 

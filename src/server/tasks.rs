@@ -73,24 +73,17 @@ pub(super) fn undeclared() -> Refusal {
     )
 }
 
-/// The same with the result, as in `tasks/get` of 2026-07-28.
-pub(super) fn detailed(
-    run: &Run,
-    keep: Duration,
-    revision: Revision,
-    account: &Account,
-) -> (Map<String, Value>, Option<Vec<u8>>) {
-    let record = run.record();
-    let ended = matches!(
+/// The result of a task that has one.
+fn ended(run: &Run, record: &Record, account: &Account, revision: Revision) -> Option<Vec<u8>> {
+    let has_result = matches!(
         record.state,
         RunState::Completed | RunState::Failed | RunState::Interrupted
     );
-    let body = ended.then(|| {
+    has_result.then(|| {
         let mut result = ResultWriter::body(revision);
-        write_result(run, &record, account, &mut result);
+        write_result(run, record, account, &mut result);
         result.end_body()
-    });
-    (task(&record, revision, keep), body)
+    })
 }
 
 /// `notifications/tasks` of 2026-07-28; `None` if it is too long to queue for a reader: clients fetch it.
@@ -101,19 +94,18 @@ pub(super) fn changed(
     revision: Revision,
     account: &Account,
 ) -> Option<Vec<u8>> {
-    if run.record().bytes > MAX_TOLD as u64 {
+    let record = run.record();
+    if record.bytes > MAX_TOLD as u64 {
         return None;
     }
-    let (mut params, body) = detailed(run, keep, revision, account);
-    if let Some(body) = body
-        .filter(|body| body.len() <= MAX_TOLD)
-        .map(|body| serde_json::from_slice(&body))
-    {
-        params.insert("result".into(), body.ok()?);
-    } else if run.record().state != RunState::Cancelled {
-        return None;
+    let mut params = task(&record, revision, keep);
+    let body = ended(run, &record, account, revision).filter(|body| body.len() <= MAX_TOLD);
+    match body.map(|body| serde_json::from_slice(&body)) {
+        Some(body) => params["result"] = body.ok()?,
+        None if record.state == RunState::Cancelled => {}
+        None => return None,
     }
-    params.insert("_meta".into(), meta.into());
+    params["_meta"] = meta.into();
     Some(jsonrpc::notification("notifications/tasks", &params))
 }
 
@@ -127,15 +119,12 @@ fn write_result(run: &Run, record: &Record, account: &Account, result: &mut Resu
 /// Parses `tasks/get`.
 pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     one(server, request, Resource::Calls, |run, context, result| {
-        let (keep, revision) = (context.backend.settings.keep, result.revision);
-        if revision.is_legacy() {
-            write_task(&task(&run.record(), revision, keep), result);
+        let (record, account) = (run.record(), &context.caller.account);
+        write_task(&record, context.backend.settings.keep, result);
+        if result.revision.is_legacy() {
             return Ok(());
         }
-        let account = &context.caller.account;
-        let (task, body) = detailed(run, keep, revision, account);
-        write_task(&task, result);
-        if let Some(body) = body {
+        if let Some(body) = ended(run, &record, account, result.revision) {
             result
                 .reserve(account, body.len())
                 .map_err(|Full| no_room())?;
@@ -156,8 +145,7 @@ pub(super) fn cancel(server: &Server, request: Request<'_>) -> Result<Action, Re
                 let detail = format!("This task is over: it is {state}.");
                 return Err(Refusal::params(detail));
             }
-            let keep = context.backend.settings.keep;
-            write_task(&task(&record, result.revision, keep), result);
+            write_task(&record, context.backend.settings.keep, result);
         }
         Ok(())
     })

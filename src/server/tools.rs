@@ -179,7 +179,8 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
 /// and corrects it.
 fn wrong_arguments(tool: &Tool, error: Error, request: &Request<'_>) -> Answer {
     let (id, revision, request_id) = (&request.id, request.context.revision, random::request_id());
-    tools::log_refused(tool, &[], &error, &request_id);
+    let failed = Err(error.clone().into());
+    tools::report(tool, &[], None, &failed, None, &request_id);
     if revision.knows(Feature::ArgumentErrorsAsResults) {
         return failed_tool(error, id, revision, &request_id);
     }

@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::config::{MAX_STRING, MAX_VARIABLES};
+use crate::config::MAX_STRING;
 use crate::fabric::{Error, Name, names};
 use crate::protocol::Node;
 use crate::text::{closest, either, shown};
@@ -289,11 +289,11 @@ impl<'a> Arguments<'a> {
             let Node::Object(members) = node else {
                 return Err(wrong_type(path, "an object of strings", node));
             };
-            let mut variables = BTreeMap::new();
-            for (key, value) in members.iter().take(MAX_VARIABLES + 1) {
+            let variable = |(key, value): &(Cow<'_, str>, Node<'_>)| {
                 let value = string(&format!("{path}.{key}"), value)?;
-                variables.insert(key.to_string(), value.to_owned());
-            }
+                Ok((key.to_string(), value.to_owned()))
+            };
+            let variables = members.iter().map(variable).collect::<Result<_, Error>>()?;
             names::variables(&variables).map_err(|error| within(&place, error.detail))?;
             Ok(variables)
         };

@@ -31,7 +31,7 @@ use crate::text::{counted, prefix};
 use super::Tool;
 use super::outcome::write;
 use super::run_result::result as so_far;
-use super::task::created;
+use super::task::{task, write_task};
 
 /// Silence of Fabric before a heartbeat progress notification.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -131,9 +131,16 @@ pub(crate) struct Context {
     pub(crate) request: RequestContext,
     /// The state of a legacy connection.
     pub(crate) session: Arc<Session>,
-    notes: Mutex<Notes>,
     /// What the call holds of memory.
-    memory: Mutex<Guard>,
+    pub(crate) memory: Mutex<Guard>,
+    /// How far it has come; at first not at all.
+    pub(crate) progress: CallProgress,
+}
+
+/// How far a call has come.
+#[derive(Default)]
+pub(crate) struct CallProgress {
+    notes: Mutex<Notes>,
     /// Its place among the calls that may work.
     place: Mutex<Option<Guard>>,
     answered: AtomicBool,
@@ -221,32 +228,6 @@ struct Notes {
 }
 
 impl Context {
-    /// The context of a call that holds `memory` already.
-    pub(crate) fn new(
-        backend: Arc<Backend>,
-        caller: Caller,
-        head: Arc<CallHead>,
-        request: RequestContext,
-        session: Arc<Session>,
-        memory: Guard,
-    ) -> Context {
-        Context {
-            backend,
-            caller,
-            head,
-            request,
-            session,
-            notes: Mutex::default(),
-            memory: Mutex::new(memory),
-            place: Mutex::default(),
-            answered: AtomicBool::new(false),
-            aborted: AtomicBool::new(false),
-            usage: Mutex::default(),
-            run: OnceLock::new(),
-            early: Mutex::default(),
-        }
-    }
-
     /// The context as Fabric's client waits with it.
     pub(crate) fn wait(self: &Arc<Context>) -> Arc<dyn Wait> {
         self.clone()
@@ -270,18 +251,18 @@ impl Context {
                 false => busy(account, what),
             })?;
         }
-        *lock(&self.place) = Some(guard);
+        *lock(&self.progress.place) = Some(guard);
         Ok(())
     }
 
     /// Gives back the place, before an answer to a possibly slow reader.
     pub(crate) fn leave(&self) {
-        *lock(&self.place) = None;
+        *lock(&self.progress.place) = None;
     }
 
     /// Adds what a step of the run used.
     pub(crate) fn add_usage(&self, step: Usage) {
-        let mut usage = lock(&self.usage);
+        let mut usage = lock(&self.progress.usage);
         let before = usage.unwrap_or_default();
         *usage = Some(Usage {
             input_tokens: before.input_tokens.saturating_add(step.input_tokens),
@@ -292,7 +273,7 @@ impl Context {
 
     /// What the steps of the run have used so far; `None` if Fabric reported nothing.
     pub(crate) fn usage(&self) -> Option<Usage> {
-        *lock(&self.usage)
+        *lock(&self.progress.usage)
     }
 
     /// Asks whether the caller may begin so many steps of a run now.
@@ -352,9 +333,9 @@ impl Context {
             }
         };
         // A call makes one run at most.
-        let _ = self.run.set(writer);
+        let _ = self.progress.run.set(writer);
         self.caller.peer.begins();
-        *lock(&self.early) = limit
+        *lock(&self.progress.early) = limit
             .filter(|_| runs.keeps())
             .and_then(|limit| Instant::now().checked_add(limit));
         self.answer_early();
@@ -363,12 +344,12 @@ impl Context {
 
     /// The run that this call makes.
     pub(crate) fn run(&self) -> Option<&RunWriter> {
-        self.run.get()
+        self.progress.run.get()
     }
 
     /// Answers before the end of the run, if it is time. Without the lock: the answer may block.
     fn answer_early(&self) {
-        let due = lock(&self.early).take_if(|at| *at <= Instant::now());
+        let due = lock(&self.progress.early).take_if(|at| *at <= Instant::now());
         let (Some(_), Some(writer)) = (due, self.run()) else {
             return;
         };
@@ -380,8 +361,11 @@ impl Context {
         // Before the caller learns of it.
         run.persist();
         let mut result = ResultWriter::new(&self.head.id, self.head.revision);
-        if is_task {
-            created(&run, settings.keep, &mut result);
+        if is_task && result.revision.is_legacy() {
+            result.field("task", &task(&run.record(), result.revision, settings.keep));
+        } else if is_task {
+            result.kind = "task";
+            write_task(&run.record(), settings.keep, &mut result);
         } else {
             let so_far = so_far(&run, true, self.backend.fabric.idle_timeout(), account);
             write(&so_far, account, &self.head.request_id, &mut result);
@@ -391,19 +375,19 @@ impl Context {
 
     /// Sends the answer, unless there was one. `is_over`: the call is done.
     pub(crate) fn answer(&self, answer: Answer, is_over: bool) {
-        if !self.answered.swap(true, Ordering::AcqRel) {
+        if !self.progress.answered.swap(true, Ordering::AcqRel) {
             self.caller.peer.answer(answer, is_over);
         }
     }
 
     /// Was the call answered?
     pub(crate) fn is_answered(&self) -> bool {
-        self.answered.load(Ordering::Acquire)
+        self.progress.answered.load(Ordering::Acquire)
     }
 
     /// Did the call have to stop because the process ends?
     pub(crate) fn is_aborted(&self) -> bool {
-        self.aborted.load(Ordering::Relaxed)
+        self.progress.aborted.load(Ordering::Relaxed)
     }
 
     /// The run, if it was asked for as a task (2025-11-25): notifications then go on after the answer and name it, and
@@ -430,12 +414,12 @@ impl Context {
 
     /// Does the caller want the text of what follows as it arrives, not only heartbeats?
     pub(crate) fn stream_text(&self, stream: bool) {
-        lock(&self.notes).stream_text = stream;
+        lock(&self.progress.notes).stream_text = stream;
     }
 
     /// Tells the caller, soon, of a piece of text.
     pub(crate) fn content(&self, format: &str, content: &str) {
-        let mut notes = lock(&self.notes);
+        let mut notes = lock(&self.progress.notes);
         if notes.format != format {
             self.flush_pending(&mut notes);
             format.clone_into(&mut notes.format);
@@ -450,19 +434,19 @@ impl Context {
 
     /// Tells the caller of another event of Fabric's: its type, and what it says.
     pub(crate) fn event(&self, kind: &str, content: &str) {
-        let mut notes = lock(&self.notes);
+        let mut notes = lock(&self.progress.notes);
         self.flush_pending(&mut notes);
         self.log_chunk(&notes, kind, "plain", content);
     }
 
     /// Sends what is collected.
     pub(crate) fn flush(&self) {
-        self.flush_pending(&mut lock(&self.notes));
+        self.flush_pending(&mut lock(&self.progress.notes));
     }
 
     /// Sends the caller a message about the work, such as which step begins.
     pub(crate) fn say(&self, message: &str) {
-        let mut notes = lock(&self.notes);
+        let mut notes = lock(&self.progress.notes);
         self.flush_pending(&mut notes);
         self.progress(&mut notes, 1, Some(message));
     }
@@ -529,14 +513,14 @@ impl Wait for Context {
         let is_answered = self.is_answered();
         if !is_answered {
             if self.caller.account.is_aborting() {
-                self.aborted.store(true, Ordering::Relaxed);
+                self.progress.aborted.store(true, Ordering::Relaxed);
                 return Err(Stop);
             }
             if self.caller.peer.stopped() {
                 return Err(Stop);
             }
         }
-        let mut notes = lock(&self.notes);
+        let mut notes = lock(&self.progress.notes);
         self.flush_pending(&mut notes);
         let last = notes.last.get_or_insert_with(Instant::now);
         if last.elapsed() >= HEARTBEAT {

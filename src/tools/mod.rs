@@ -36,13 +36,15 @@ use crate::config::RunSettings;
 use crate::fabric::names::did_you_mean;
 use crate::fabric::{Error, Kind, Names, Usage};
 use crate::logging::Line;
-use crate::protocol::{Node, RequestContext, ResultWriter};
+use crate::protocol::{Node, RequestContext, ResultWriter, Revision, jsonrpc};
 use crate::text::{shown, wrapped};
 use crate::{logging, metrics};
 
 use arguments::Arguments;
 pub(crate) use cancel_run::cancel;
-pub(crate) use context::{Backend, CallHead, Caller, Context, Peer, Place, RELATED_TASK, ToolCall};
+pub(crate) use context::{
+    Backend, CallHead, CallProgress, Caller, Context, Peer, Place, RELATED_TASK, ToolCall,
+};
 pub(crate) use outcome::{Failure, Outcome, write, write_failure};
 pub(crate) use prompt::prompt;
 pub(crate) use run_result::{end, request_id, result, silence};
@@ -177,7 +179,11 @@ pub(crate) fn call(work: Work, is_run: bool, context: &Arc<Context>, result: &mu
     // The end is told once it is stored and the run's place is free.
     context.leave();
     if context.task().is_some() {
-        context.notify(&task::status(&run, backend.settings.keep));
+        let status = task(&run.record(), Revision::R2025_11_25, backend.settings.keep);
+        context.notify(&jsonrpc::notification(
+            "notifications/tasks/status",
+            &status,
+        ));
     }
     if !context.is_answered() {
         let idle_timeout = backend.fabric.idle_timeout();
@@ -190,25 +196,8 @@ pub(crate) fn call(work: Work, is_run: bool, context: &Arc<Context>, result: &mu
     }
 }
 
-/// Counts and logs a call of `tool` that never ran; it has `fields` if its arguments were valid.
-pub(crate) fn log_refused(
-    tool: &Tool,
-    fields: &[(&'static str, String)],
-    error: &Error,
-    request_id: &str,
-) {
-    report(
-        tool,
-        fields,
-        None,
-        &Err(error.clone().into()),
-        None,
-        request_id,
-    );
-}
-
-/// Counts and logs a call; `took` is `None` if it never ran.
-fn report(
+/// Counts and logs a call; `took` is `None` if it never ran. It has `fields` if its arguments were valid.
+pub(crate) fn report(
     tool: &Tool,
     fields: &[(&'static str, String)],
     took: Option<Duration>,

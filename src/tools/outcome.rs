@@ -139,17 +139,15 @@ impl From<Error> for Failure {
     }
 }
 
-/// A text item of `content`.
-#[derive(Serialize)]
-struct TextContent<'a> {
-    r#type: &'static str,
-    text: &'a str,
-}
-
-fn content(text: &str) -> TextContent<'_> {
-    TextContent {
-        r#type: "text",
-        text,
+/// Appends text items to the list `content`.
+fn write_texts<'t>(out: &mut Vec<u8>, texts: impl Iterator<Item = &'t str>) {
+    for text in texts {
+        if out.last() != Some(&b'[') {
+            out.push(b',');
+        }
+        out.extend_from_slice(br#"{"type":"text","text":"#);
+        jsonrpc::write_json(out, text);
+        out.push(b'}');
     }
 }
 
@@ -184,27 +182,20 @@ pub(crate) fn write(
     envelope(result);
     let out = result.key("content");
     out.push(b'[');
-    match text {
-        Some("") if outcome.is_silent => {}
-        Some(text) => jsonrpc::write_json(out, &content(text)),
-        None => {
-            out.extend_from_slice(br#"{"type":"text","text":"#);
-            outcome.write_as_string(out, &json);
-            out.push(b'}');
-        }
+    if text.is_none() {
+        out.extend_from_slice(br#"{"type":"text","text":"#);
+        outcome.write_as_string(out, &json);
+        out.push(b'}');
     }
-    for warning in &outcome.warnings {
-        if out.last() != Some(&b'[') {
-            out.push(b',');
-        }
-        jsonrpc::write_json(out, &content(warning));
-    }
+    let text = text.filter(|text| !(text.is_empty() && outcome.is_silent));
+    let warnings = outcome.warnings.iter().map(String::as_str);
+    write_texts(out, text.into_iter().chain(warnings));
     out.push(b']');
     if structured {
         let out = result.key("structuredContent");
-        match text {
-            Some(_) => outcome.write(out),
-            None => out.extend_from_slice(&json),
+        match json.is_empty() {
+            true => outcome.write(out),
+            false => out.extend_from_slice(&json),
         }
     }
     result.field("isError", &false);
@@ -221,11 +212,11 @@ pub(crate) fn write_failure(failure: &Failure, request_id: &str, result: &mut Re
         error.kind.urn()
     );
     let partial = failure.partial.iter().map(String::as_str);
-    let content: Vec<_> = std::iter::once(said.as_str())
-        .chain(partial)
-        .map(content)
-        .collect();
-    result.field("content", &content).field("isError", &true);
+    let out = result.key("content");
+    out.push(b'[');
+    write_texts(out, std::iter::once(said.as_str()).chain(partial));
+    out.push(b']');
+    result.field("isError", &true);
     result.meta("error", &error_object(error, request_id));
 }
 
