@@ -9,9 +9,9 @@ use crate::account::{Full, Guard, Resource};
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Error, no_room};
 use crate::logging::Line;
-use crate::protocol::{Answer, Id, NoId, Refusal, RequestContext, ResultWriter, Revision, Session};
+use crate::protocol::{Answer, Id, NoId, Refusal, RequestContext, ResultWriter, Revision};
 use crate::tools::{
-    self, Backend, CallHead, CallProgress, Caller, Context, Failure, Place, ToolCall,
+    self, Backend, CallHead, Caller, Context, ContextState, Failure, Place, ToolCall,
 };
 use crate::{logging, metrics, random};
 
@@ -25,7 +25,6 @@ pub(crate) struct Call {
     /// What an answer to it needs.
     pub(crate) head: Arc<CallHead>,
     request: RequestContext,
-    session: Arc<Session>,
     /// What its params hold of memory.
     memory: Guard,
     /// What it needs a place of while it works.
@@ -54,7 +53,6 @@ impl Call {
                 tool,
             }),
             request: request.context,
-            session: request.session.clone(),
             memory: request.memory,
             place,
             work,
@@ -100,9 +98,8 @@ impl Call {
             caller,
             head: head.clone(),
             request: self.request,
-            session: self.session,
             memory: Mutex::new(self.memory),
-            progress: CallProgress::default(),
+            state: ContextState::default(),
         });
         // Whoever ends the process waits until this is dropped.
         let _open = place.open;

@@ -286,7 +286,10 @@ impl Receiver<'_> {
                 (revision, Some(_)) => {
                     RequestContext::of(revision.unwrap_or(Revision::NEWEST_LEGACY))
                 }
-                (Some(revision), None) => meta.legacy(revision)?,
+                (Some(revision), None) => RequestContext {
+                    level: self.session.level(),
+                    ..meta.legacy(revision)?
+                },
                 (None, None) => {
                     let without = without_handshake();
                     return Err(Refusal::params(format!(

@@ -146,7 +146,7 @@ impl<'a> Arguments<'a> {
         name: &'static str,
         description: &'static str,
     ) -> Option<String> {
-        self.valid(name, description, |_| true, "")
+        self.parsed(name, description, |_, text| Ok(text.to_owned()))
     }
 
     /// Such a string if it `is_valid`; others are refused with what they must be: `wanted`.
@@ -349,12 +349,7 @@ impl<'a> Arguments<'a> {
         description: &'static str,
         read: impl Fn(&str, &'a Node<'a>) -> Result<T, Error>,
     ) -> Vec<T> {
-        let item = |(path, item): (String, _)| {
-            read(&path, item).map_err(|error| match error.argument {
-                Some(_) => error,
-                None => error.about(path),
-            })
-        };
+        let item = |(path, item): (String, _)| read(&path, item).map_err(|error| error.about(path));
         let read = |path: &str, node: &'a Node<'a>| match node {
             Node::List(items) if items.len() <= most => {
                 let named = |(i, item)| (format!("{path}[{i}]"), item);
@@ -379,10 +374,8 @@ impl<'a> Arguments<'a> {
         };
         let (path, tool) = (self.path(&shown(name, 64)), self.tool);
         let known: Vec<&str> = self.asked.iter().map(|argument| argument.name).collect();
-        let hint = match (
-            closest(name, known.iter().copied()).as_slice(),
-            self.refusal,
-        ) {
+        let meant = closest(name, known.iter().copied());
+        let hint = match (meant.as_slice(), self.refusal) {
             ([], Some(refusal)) => return Err(refusal),
             ([], None) if known.is_empty() => ": it takes none.".to_owned(),
             ([], None) => format!(": it takes {}.", known.join(", ")),
@@ -418,11 +411,9 @@ impl<'a> Arguments<'a> {
             return None;
         }
         let path = self.path(name);
-        let read = read(&path, node).map_err(|error| match error.argument {
-            Some(_) => error,
-            None => error.about(path),
-        });
-        read.map_err(|error| self.refuse(error)).ok()
+        read(&path, node)
+            .map_err(|error| self.refuse(error.about(path)))
+            .ok()
     }
 
     fn refuse(&mut self, error: Error) {

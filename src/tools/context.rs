@@ -22,7 +22,7 @@ use crate::account::{Account, Accounts, Full, Guard, Resource};
 use crate::config::{Policy, RunSettings};
 use crate::fabric::{Catalog, Client, Error, Kind, Stop, Usage, Wait};
 use crate::protocol::{
-    Answer, Feature, Id, Level, RequestContext, ResultWriter, Revision, Session, jsonrpc,
+    Answer, Feature, Id, Level, RequestContext, ResultWriter, Revision, jsonrpc,
 };
 use crate::runs::{Owner, Record, RunWriter, Runs};
 use crate::sync::lock;
@@ -129,17 +129,15 @@ pub(crate) struct Context {
     pub(crate) head: Arc<CallHead>,
     /// The request's revision, progress token and the like.
     pub(crate) request: RequestContext,
-    /// The state of a legacy connection.
-    pub(crate) session: Arc<Session>,
     /// What the call holds of memory.
     pub(crate) memory: Mutex<Guard>,
     /// How far it has come; at first not at all.
-    pub(crate) progress: CallProgress,
+    pub(crate) state: ContextState,
 }
 
 /// How far a call has come.
 #[derive(Default)]
-pub(crate) struct CallProgress {
+pub(crate) struct ContextState {
     notes: Mutex<Notes>,
     /// Its place among the calls that may work.
     place: Mutex<Option<Guard>>,
@@ -251,18 +249,18 @@ impl Context {
                 false => busy(account, what),
             })?;
         }
-        *lock(&self.progress.place) = Some(guard);
+        *lock(&self.state.place) = Some(guard);
         Ok(())
     }
 
     /// Gives back the place, before an answer to a possibly slow reader.
     pub(crate) fn leave(&self) {
-        *lock(&self.progress.place) = None;
+        *lock(&self.state.place) = None;
     }
 
     /// Adds what a step of the run used.
     pub(crate) fn add_usage(&self, step: Usage) {
-        let mut usage = lock(&self.progress.usage);
+        let mut usage = lock(&self.state.usage);
         let before = usage.unwrap_or_default();
         *usage = Some(Usage {
             input_tokens: before.input_tokens.saturating_add(step.input_tokens),
@@ -273,7 +271,7 @@ impl Context {
 
     /// What the steps of the run have used so far; `None` if Fabric reported nothing.
     pub(crate) fn usage(&self) -> Option<Usage> {
-        *lock(&self.progress.usage)
+        *lock(&self.state.usage)
     }
 
     /// Asks whether the caller may begin so many steps of a run now.
@@ -333,9 +331,9 @@ impl Context {
             }
         };
         // A call makes one run at most.
-        let _ = self.progress.run.set(writer);
+        let _ = self.state.run.set(writer);
         self.caller.peer.begins();
-        *lock(&self.progress.early) = limit
+        *lock(&self.state.early) = limit
             .filter(|_| runs.keeps())
             .and_then(|limit| Instant::now().checked_add(limit));
         self.answer_early();
@@ -344,12 +342,12 @@ impl Context {
 
     /// The run that this call makes.
     pub(crate) fn run(&self) -> Option<&RunWriter> {
-        self.progress.run.get()
+        self.state.run.get()
     }
 
     /// Answers before the end of the run, if it is time. Without the lock: the answer may block.
     fn answer_early(&self) {
-        let due = lock(&self.progress.early).take_if(|at| *at <= Instant::now());
+        let due = lock(&self.state.early).take_if(|at| *at <= Instant::now());
         let (Some(_), Some(writer)) = (due, self.run()) else {
             return;
         };
@@ -375,19 +373,19 @@ impl Context {
 
     /// Sends the answer, unless there was one. `is_over`: the call is done.
     pub(crate) fn answer(&self, answer: Answer, is_over: bool) {
-        if !self.progress.answered.swap(true, Ordering::AcqRel) {
+        if !self.state.answered.swap(true, Ordering::AcqRel) {
             self.caller.peer.answer(answer, is_over);
         }
     }
 
     /// Was the call answered?
     pub(crate) fn is_answered(&self) -> bool {
-        self.progress.answered.load(Ordering::Acquire)
+        self.state.answered.load(Ordering::Acquire)
     }
 
     /// Did the call have to stop because the process ends?
     pub(crate) fn is_aborted(&self) -> bool {
-        self.progress.aborted.load(Ordering::Relaxed)
+        self.state.aborted.load(Ordering::Relaxed)
     }
 
     /// The run, if it was asked for as a task (2025-11-25): notifications then go on after the answer and name it, and
@@ -414,17 +412,19 @@ impl Context {
 
     /// Does the caller want the text of what follows as it arrives, not only heartbeats?
     pub(crate) fn stream_text(&self, stream: bool) {
-        lock(&self.progress.notes).stream_text = stream;
+        lock(&self.state.notes).stream_text = stream;
     }
 
     /// Tells the caller, soon, of a piece of text.
-    pub(crate) fn content(&self, format: &str, content: &str) {
-        let mut notes = lock(&self.progress.notes);
+    pub(crate) fn content(&self, format: &str, mut content: &str) {
+        let mut notes = lock(&self.state.notes);
         if notes.format != format {
             self.flush_pending(&mut notes);
             format.clone_into(&mut notes.format);
         }
-        for piece in pieces(content) {
+        while !content.is_empty() {
+            let piece = prefix(content, MOST_TEXT);
+            content = &content[piece.len()..];
             if notes.pending.len() + piece.len() > MOST_TEXT {
                 self.flush_pending(&mut notes);
             }
@@ -434,19 +434,19 @@ impl Context {
 
     /// Tells the caller of another event of Fabric's: its type, and what it says.
     pub(crate) fn event(&self, kind: &str, content: &str) {
-        let mut notes = lock(&self.progress.notes);
+        let mut notes = lock(&self.state.notes);
         self.flush_pending(&mut notes);
         self.log_chunk(&notes, kind, "plain", content);
     }
 
     /// Sends what is collected.
     pub(crate) fn flush(&self) {
-        self.flush_pending(&mut lock(&self.progress.notes));
+        self.flush_pending(&mut lock(&self.state.notes));
     }
 
     /// Sends the caller a message about the work, such as which step begins.
     pub(crate) fn say(&self, message: &str) {
-        let mut notes = lock(&self.progress.notes);
+        let mut notes = lock(&self.state.notes);
         self.flush_pending(&mut notes);
         self.progress(&mut notes, 1, Some(message));
     }
@@ -467,14 +467,9 @@ impl Context {
     /// Modern callers request log messages with each request, legacy ones once per connection. For legacy callers
     /// without a level the choice is ours: chunks, unless they get them as progress.
     fn wants_chunks(&self) -> bool {
-        let is_legacy = self.request.revision.is_legacy();
-        match if is_legacy {
-            self.session.level()
-        } else {
-            self.request.level
-        } {
+        match self.request.level {
             Some(least) => CHUNK_LEVEL >= least,
-            None => is_legacy && self.request.progress_token.is_none(),
+            None => self.request.revision.is_legacy() && self.request.progress_token.is_none(),
         }
     }
 
@@ -513,14 +508,14 @@ impl Wait for Context {
         let is_answered = self.is_answered();
         if !is_answered {
             if self.caller.account.is_aborting() {
-                self.progress.aborted.store(true, Ordering::Relaxed);
+                self.state.aborted.store(true, Ordering::Relaxed);
                 return Err(Stop);
             }
             if self.caller.peer.stopped() {
                 return Err(Stop);
             }
         }
-        let mut notes = lock(&self.progress.notes);
+        let mut notes = lock(&self.state.notes);
         self.flush_pending(&mut notes);
         let last = notes.last.get_or_insert_with(Instant::now);
         if last.elapsed() >= HEARTBEAT {
@@ -542,15 +537,6 @@ impl Wait for Context {
     fn release(&self, bytes: usize) {
         lock(&self.memory).shrink(bytes);
     }
-}
-
-/// The text in pieces of at most [`MOST_TEXT`] bytes, cut between characters.
-fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
-    std::iter::from_fn(move || {
-        let piece = prefix(text, MOST_TEXT);
-        text = &text[piece.len()..];
-        (!piece.is_empty()).then_some(piece)
-    })
 }
 
 #[cfg(test)]

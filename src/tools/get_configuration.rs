@@ -50,13 +50,10 @@ fn redact(value: &mut Value) {
 
 fn redact_text(text: &str) -> String {
     let trimmed = text.trim();
-    if trimmed.is_empty()
-        || trimmed.eq_ignore_ascii_case("true")
-        || trimmed.eq_ignore_ascii_case("false")
-    {
-        return trimmed.to_string();
+    match trimmed.to_ascii_lowercase().as_str() {
+        "" | "true" | "false" => trimmed.to_owned(),
+        _ => origin(trimmed).unwrap_or_else(|| REDACTED.to_owned()),
     }
-    origin(trimmed).unwrap_or_else(|| REDACTED.to_string())
 }
 
 /// `scheme://host:port` of an http or https URL; user-info, path, query and fragment may all hold secrets. `None` if it

@@ -12,6 +12,7 @@ use crate::fabric::{Error, Kind, Wait};
 use crate::runs::{Run, RunState, Waited};
 use crate::time::{self, Timestamp};
 
+use super::part::Part;
 use super::run_result::{self, DEFAULT_FORMAT};
 use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused};
 
@@ -117,14 +118,9 @@ fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result
                     return Ok(());
                 }
                 seen += text.len() as u64;
-                let skipped = text
-                    .char_indices()
-                    .nth(offset.saturating_sub(chars))
-                    .map_or("", |(at, _)| &text[at..]);
+                let skip = offset.saturating_sub(chars);
                 chars += text.chars().count();
-                if !skipped.is_empty() {
-                    context.content(DEFAULT_FORMAT, skipped);
-                }
+                context.content(DEFAULT_FORMAT, Part::of(&text, (skip, PIECE), "", "").text);
                 if run.bare().bytes <= seen {
                     context.flush();
                 }

@@ -15,10 +15,9 @@ impl Policy {
     /// `invalid-request`, naming the field, the reason and, if there is one, the remedy. Names are compared by
     /// [`names::is_same`]: Fabric's file system may open the same folder for several.
     pub(crate) fn check(&self, field: &str, pattern: &Name) -> Result<(), Error> {
-        match self.refusal(pattern.as_str()) {
-            None => Ok(()),
-            Some(why) => Err(refused(format!("`{field}`: {why}")).about(field)),
-        }
+        self.refusal(pattern.as_str()).map_or(Ok(()), |why| {
+            Err(refused(format!("`{field}`: {why}")).about(field))
+        })
     }
 
     /// Whether the operator allows this pattern.

@@ -98,7 +98,7 @@ pub(crate) fn end(result: Result<Outcome, Failure>, run: &Run, request_id: &str)
         request_id: Some(request_id.to_owned()),
         ..Rest::default()
     };
-    end.result = serde_json::to_value(rest).ok();
+    end.result = Some(json!(rest));
     end
 }
 

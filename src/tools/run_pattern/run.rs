@@ -164,12 +164,9 @@ impl RunPattern {
             }
             output = self
                 .step(i, step, std::mem::take(&mut input), context, &mut warnings)
-                .map_err(|mut failure| {
-                    earlier.append(&mut failure.partial);
-                    Failure {
-                        partial: std::mem::take(&mut earlier),
-                        ..failure
-                    }
+                .map_err(|failure| Failure {
+                    partial: earlier.drain(..).chain(failure.partial).collect(),
+                    ..failure
                 })?;
         }
         Ok(output.into_outcome(self.max_chars, warnings, context))
@@ -248,12 +245,9 @@ impl RunPattern {
             let i = i + 1;
             error.detail = format!("Step {i} of {count} ({pattern}) failed. {}", error.detail);
         }
-        let partial = output.start(MAX_PARTIAL_TEXT, context);
+        let partial = Some(output.start(MAX_PARTIAL_TEXT, context));
         Err(Failure {
-            partial: Some(partial)
-                .filter(|text| !text.is_empty())
-                .into_iter()
-                .collect(),
+            partial: Vec::from_iter(partial.filter(|text| !text.is_empty())),
             ..error.into()
         })
     }
