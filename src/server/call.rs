@@ -9,7 +9,7 @@ use crate::account::{Full, Guard, Resource};
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Error, no_room};
 use crate::logging::Line;
-use crate::protocol::{Answer, Id, NoId, Refusal, RequestContext, ResultWriter, Revision};
+use crate::protocol::{Answer, Id, NoId, Refusal, ResultWriter, Revision};
 use crate::tools::{
     self, Backend, CallHead, Caller, Context, ContextState, Failure, Place, ToolCall,
 };
@@ -24,7 +24,6 @@ const ALWAYS_SENT: usize = MAX_PARTIAL_TEXT + (16 << 10);
 pub(crate) struct Call {
     /// What an answer to it needs.
     pub(crate) head: Arc<CallHead>,
-    request: RequestContext,
     /// What its params hold of memory.
     memory: Guard,
     /// What it needs a place of while it works.
@@ -48,11 +47,10 @@ impl Call {
             head: Arc::new(CallHead {
                 id: request.id,
                 method: request.method,
-                revision: request.context.revision,
+                request: request.context,
                 request_id: random::request_id(),
                 tool,
             }),
-            request: request.context,
             memory: request.memory,
             place,
             work,
@@ -97,7 +95,6 @@ impl Call {
             backend,
             caller,
             head: head.clone(),
-            request: self.request,
             memory: Mutex::new(self.memory),
             state: ContextState::default(),
         });
@@ -129,7 +126,7 @@ impl Call {
 
 impl CallHead {
     fn work(&self, context: &Arc<Context>, work: MethodWork) -> Answer {
-        let mut result = ResultWriter::new(&self.id, self.revision);
+        let mut result = ResultWriter::new(&self.id, self.request.revision);
         match work(context, &mut result) {
             Ok(()) => {
                 let mut answer = result.end();
@@ -153,7 +150,7 @@ impl CallHead {
         };
         let failed = Err(error.clone().into());
         tools::report(tool, fields, None, &failed, None, &self.request_id);
-        failed_tool(error, &self.id, self.revision, &self.request_id)
+        failed_tool(error, &self.id, self.request.revision, &self.request_id)
     }
 
     fn refuse(&self, refusal: Refusal) -> Answer {
@@ -168,7 +165,7 @@ impl CallHead {
         refusal.answer(
             Some(&self.id),
             NoId::Absent,
-            !self.revision.is_legacy(),
+            !self.request.revision.is_legacy(),
             &self.request_id,
         )
     }

@@ -218,14 +218,16 @@ impl<'a> Arguments<'a> {
         self.ask(name, "boolean", String::new(), description, read)
     }
 
-    /// A number within these bounds.
+    /// A number within these bounds; `usual` if left out.
     pub(super) fn number(
         &mut self,
         name: &'static str,
-        (least, most): (f64, f64),
+        bounds: (f64, f64),
+        usual: f64,
         description: &'static str,
-    ) -> Option<f64> {
-        self.bounded(name, ("number", "a number"), (least, most), description)
+    ) -> f64 {
+        self.bounded(name, ("number", "a number"), bounds, description)
+            .unwrap_or(usual)
     }
 
     /// A whole number within these bounds.
@@ -495,8 +497,8 @@ mod tests {
         arguments.string("x", "")
     }
 
-    fn number(arguments: &mut Arguments<'_>) -> Option<f64> {
-        arguments.number("n", (0.0, 2.0), "")
+    fn number(arguments: &mut Arguments<'_>) -> f64 {
+        arguments.number("n", (0.0, 2.0), 9.0, "")
     }
 
     fn integer(arguments: &mut Arguments<'_>) -> Option<usize> {
@@ -512,7 +514,7 @@ mod tests {
             let nothing = |all: &mut Arguments<'_>| {
                 assert_eq!(string(all), None);
                 assert!(!all.flag("f", ""));
-                assert_eq!(number(all), None);
+                assert_eq!(number(all), 9.0);
                 assert!(texts(all).is_empty());
                 assert!(all.variables("v", "").is_empty());
             };

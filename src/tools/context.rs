@@ -21,9 +21,7 @@ use crate::access::{Pass, Role};
 use crate::account::{Account, Accounts, Full, Guard, Resource};
 use crate::config::{Policy, RunSettings};
 use crate::fabric::{Catalog, Client, Error, Kind, Stop, Usage, Wait};
-use crate::protocol::{
-    Answer, Feature, Id, Level, RequestContext, ResultWriter, Revision, jsonrpc,
-};
+use crate::protocol::{Answer, Feature, Id, Level, RequestContext, ResultWriter, jsonrpc};
 use crate::runs::{Owner, Record, RunWriter, Runs};
 use crate::sync::lock;
 use crate::text::{counted, prefix};
@@ -99,8 +97,8 @@ pub(crate) struct CallHead {
     pub(crate) id: Id,
     /// Its method.
     pub(crate) method: &'static str,
-    /// Its revision.
-    pub(crate) revision: Revision,
+    /// Its revision, progress token and the like.
+    pub(crate) request: RequestContext,
     /// Correlates the answer with its log line.
     pub(crate) request_id: String,
     /// The tool, whose failures are results.
@@ -127,8 +125,6 @@ pub(crate) struct Context {
     pub(crate) caller: Caller,
     /// What its answer needs.
     pub(crate) head: Arc<CallHead>,
-    /// The request's revision, progress token and the like.
-    pub(crate) request: RequestContext,
     /// What the call holds of memory.
     pub(crate) memory: Mutex<Guard>,
     /// How far it has come; at first not at all.
@@ -178,10 +174,8 @@ impl Place {
 
 /// There is no place for another call.
 fn busy(account: &Account, what: Resource) -> Error {
-    let most = account
-        .most(Resource::Runs)
-        .filter(|most| what == Resource::Runs && account.held(what) >= *most);
-    let why = match most {
+    let most = account.most(what);
+    let why = match most.filter(|most| account.held(what) >= *most) {
         None => "Too many calls are running and waiting already.".to_owned(),
         Some(most) => format!(
             "You have {} under way, as many as this server takes from one caller.",
@@ -355,10 +349,10 @@ impl Context {
         let (Backend { runs, settings, .. }, account) = (&*self.backend, &self.caller.account);
         let run = writer.run();
         let is_task = self.task().is_some()
-            || self.request.tasks && runs.promise(&run, settings.keep).is_ok();
+            || self.head.request.tasks && runs.promise(&run, settings.keep).is_ok();
         // Before the caller learns of it.
         run.persist();
-        let mut result = ResultWriter::new(&self.head.id, self.head.revision);
+        let mut result = ResultWriter::new(&self.head.id, self.head.request.revision);
         if is_task && result.revision.is_legacy() {
             result.field("task", &task(&run.record(), result.revision, settings.keep));
         } else if is_task {
@@ -452,30 +446,27 @@ impl Context {
     }
 
     fn progress(&self, notes: &mut Notes, step: u64, text: Option<&str>) {
-        let Some(progress_token) = &self.request.progress_token else {
+        let Some(progress_token) = &self.head.request.progress_token else {
             return;
         };
         notes.progress += step;
         notes.last = Some(Instant::now());
         let mut params = json!({ "progressToken": progress_token, "progress": notes.progress });
-        if let Some(text) = text.filter(|_| self.request.revision.knows(Feature::ProgressMessage)) {
+        if let Some(text) =
+            text.filter(|_| self.head.request.revision.knows(Feature::ProgressMessage))
+        {
             params["message"] = text.into();
         }
         self.send("notifications/progress", params);
     }
 
-    /// Modern callers request log messages with each request, legacy ones once per connection. For legacy callers
-    /// without a level the choice is ours: chunks, unless they get them as progress.
-    fn wants_chunks(&self) -> bool {
-        match self.request.level {
-            Some(least) => CHUNK_LEVEL >= least,
-            None => self.request.revision.is_legacy() && self.request.progress_token.is_none(),
-        }
-    }
-
-    /// Sends a piece of output, or another event, in Fabric's own shape.
+    /// Sends a piece of output, or another event, in Fabric's own shape. Modern callers request log messages with each
+    /// request, legacy ones once per connection. For legacy callers without a level the choice is ours: chunks, unless
+    /// they get them as progress.
     fn log_chunk(&self, notes: &Notes, kind: &str, format: &str, content: &str) {
-        if notes.stream_text && self.wants_chunks() {
+        let request = &self.head.request;
+        let ours = request.revision.is_legacy() && request.progress_token.is_none();
+        if notes.stream_text && request.level.map_or(ours, |least| CHUNK_LEVEL >= least) {
             let params = json!({
                 "level": CHUNK_LEVEL.name(),
                 "logger": "fabric_run_pattern",
@@ -505,27 +496,21 @@ impl Wait for Context {
             return Err(Stop);
         }
         self.answer_early();
-        let is_answered = self.is_answered();
-        if !is_answered {
-            if self.caller.account.is_aborting() {
-                self.state.aborted.store(true, Ordering::Relaxed);
+        if !self.is_answered() {
+            let is_aborting = self.caller.account.is_aborting();
+            self.state.aborted.store(is_aborting, Ordering::Relaxed);
+            if is_aborting || self.caller.peer.stopped() {
                 return Err(Stop);
             }
-            if self.caller.peer.stopped() {
-                return Err(Stop);
-            }
+            let run = self.run().map(RunWriter::run);
+            let silence = run.map_or(Duration::ZERO, |run| run.bare().silence());
+            self.caller.peer.idle(silence);
         }
         let mut notes = lock(&self.state.notes);
         self.flush_pending(&mut notes);
         let last = notes.last.get_or_insert_with(Instant::now);
         if last.elapsed() >= HEARTBEAT {
             self.progress(&mut notes, 1, None);
-        }
-        drop(notes);
-        if !is_answered {
-            let run = self.run().map(RunWriter::run);
-            let silence = run.map_or(Duration::ZERO, |run| run.bare().silence());
-            self.caller.peer.idle(silence);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::access::Role;
-use crate::fabric::{Error, Names, StoredKind};
+use crate::fabric::StoredKind;
 
 use super::{Context, Failure, Outcome, Prepared, Tool};
 
@@ -19,19 +19,18 @@ pub(super) const TOOL: Tool = Tool {
 
 fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let (fabric, wait) = (&context.backend.fabric, &context.wait());
-    let mut warnings = Vec::new();
-    let mut names = |what: StoredKind| {
+    let (mut outcome, mut rows) = (Outcome::default(), 0);
+    for what in [StoredKind::Contexts, StoredKind::Sessions] {
         let found = fabric.stored(what, wait)?;
-        if found.is_none() {
-            warnings.push(no_folder(what));
-        }
-        Ok::<Names, Error>(found.unwrap_or_default())
-    };
-    let (contexts, sessions) = (names(StoredKind::Contexts)?, names(StoredKind::Sessions)?);
-    Ok(Outcome::rows(contexts.len() + sessions.len())
-        .member("contexts", contexts)
-        .member("sessions", sessions)
-        .warn(warnings))
+        let none = found.is_none().then(|| no_folder(what));
+        let names = found.unwrap_or_default();
+        rows += names.len();
+        outcome = outcome.member(what.plural(), names).warn(none);
+    }
+    Ok(Outcome {
+        size: Some(("rows", rows)),
+        ..outcome
+    })
 }
 
 /// The warning where Fabric has no folder of them.

@@ -388,7 +388,7 @@ mod tests {
         let mut all = Arguments::none("tool");
         let _ = all.required("z", "Say \"z\".", |_, text| Ok(text.to_owned()));
         all.flag("f", "F.");
-        all.number("n", (-2.0, 2.0), "N.");
+        all.number("n", (-2.0, 2.0), 0.0, "N.");
         all.integer("i", (1, 9), "I.");
         all.texts("t", 3, "T.");
         all.variables("v", "V.");

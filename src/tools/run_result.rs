@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::account::{Account, Full, Guard, Resource};
 use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
@@ -62,13 +62,15 @@ pub(super) fn error(record: &Record) -> Option<Error> {
         RunState::Cancelled => Some(Error::cancelled()),
         RunState::Interrupted => Some(Error::stopped()),
         RunState::Failed => {
-            let kept = record.error.as_ref();
-            let text = |key| kept.and_then(|kept| kept[key].as_str());
-            let kind = text("kind").and_then(Kind::named).unwrap_or(Kind::Internal);
-            let mut error = Error::new(kind, text("detail").unwrap_or("The reason was not kept."));
-            let after = kept.and_then(|kept| kept["retry_after_ms"].as_u64());
-            error.retry_after = after.map(Duration::from_millis);
-            Some(error)
+            let kept = record.error.as_ref().unwrap_or(&Value::Null);
+            let kind = kept["kind"].as_str().and_then(Kind::named);
+            let detail = kept["detail"]
+                .as_str()
+                .unwrap_or("The reason was not kept.");
+            Some(Error {
+                retry_after: kept["retry_after_ms"].as_u64().map(Duration::from_millis),
+                ..Error::new(kind.unwrap_or(Kind::Internal), detail)
+            })
         }
     }
 }
@@ -87,10 +89,9 @@ pub(crate) fn end(result: Result<Outcome, Failure>, run: &Run, request_id: &str)
     }
     let mut end = End::of(RunState::Cancelled);
     if error.kind != Kind::Cancelled {
-        let mut kept = json!({ "kind": error.kind.name(), "detail": error.detail });
-        if let Some(after) = error.retry_after {
-            kept["retry_after_ms"] = (after.as_millis() as u64).into();
-        }
+        let after = error.retry_after.map(|after| after.as_millis() as u64);
+        let kind = error.kind.name();
+        let kept = json!({ "kind": kind, "detail": error.detail, "retry_after_ms": after });
         (end.state, end.error) = (RunState::Failed, Some(kept));
     }
     let rest = Rest {

@@ -47,7 +47,7 @@ fn read<'a>(
 /// # Errors
 /// The answer if its id is in use. That has been refused before; but over HTTP two messages may come at the same moment.
 fn begin(inflight: &Inflight, call: &Call) -> Result<Cancel, Answer> {
-    let (id, is_modern) = (&call.head.id, !call.head.revision.is_legacy());
+    let (id, is_modern) = (&call.head.id, !call.head.request.revision.is_legacy());
     inflight.begin(id).ok_or_else(|| duplicate(id, is_modern))
 }
 

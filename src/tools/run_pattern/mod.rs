@@ -85,18 +85,10 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
             MAX_ATTACHMENTS,
             "Not read by Fabric today: use input_text.",
         ),
-        temperature: arguments
-            .number("temperature", (0.0, 2.0), "Default 0.7.")
-            .unwrap_or(0.7),
-        top_p: arguments
-            .number("top_p", (0.0, 1.0), "Default 0.9.")
-            .unwrap_or(0.9),
-        presence_penalty: arguments
-            .number("presence_penalty", (-2.0, 2.0), "Default 0.")
-            .unwrap_or_default(),
-        frequency_penalty: arguments
-            .number("frequency_penalty", (-2.0, 2.0), "Default 0.")
-            .unwrap_or_default(),
+        temperature: arguments.number("temperature", (0.0, 2.0), 0.7, "Default 0.7."),
+        top_p: arguments.number("top_p", (0.0, 1.0), 0.9, "Default 0.9."),
+        presence_penalty: arguments.number("presence_penalty", (-2.0, 2.0), 0.0, "Default 0."),
+        frequency_penalty: arguments.number("frequency_penalty", (-2.0, 2.0), 0.0, "Default 0."),
         thinking: arguments
             .valid(
                 "thinking",
