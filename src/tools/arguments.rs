@@ -204,18 +204,19 @@ impl<'a> Arguments<'a> {
             .unwrap_or_else(|_| Name::parse("", "refused").expect("letters are a name"))
     }
 
-    /// A truth value; false if left out.
-    pub(super) fn flag(&mut self, name: &'static str, description: &'static str) -> bool {
-        self.choice(name, description).unwrap_or_default()
-    }
-
-    /// A truth value.
-    pub(super) fn choice(&mut self, name: &'static str, description: &'static str) -> Option<bool> {
+    /// A truth value; `usual` if left out.
+    pub(super) fn flag(
+        &mut self,
+        name: &'static str,
+        usual: bool,
+        description: &'static str,
+    ) -> bool {
         let read = |path: &str, node: &Node<'_>| match node {
             Node::Bool(value) => Ok(*value),
             other => Err(wrong_type(path, "true or false", other)),
         };
         self.ask(name, "boolean", String::new(), description, read)
+            .unwrap_or(usual)
     }
 
     /// A number within these bounds; `usual` if left out.
@@ -513,7 +514,7 @@ mod tests {
         ] {
             let nothing = |all: &mut Arguments<'_>| {
                 assert_eq!(string(all), None);
-                assert!(!all.flag("f", ""));
+                assert!(!all.flag("f", false, ""));
                 assert_eq!(number(all), 9.0);
                 assert!(texts(all).is_empty());
                 assert!(all.variables("v", "").is_empty());
@@ -526,7 +527,7 @@ mod tests {
     fn refusals_name_the_argument_and_what_is_allowed() {
         fn all(arguments: &mut Arguments<'_>) {
             string(arguments);
-            arguments.flag("f", "");
+            arguments.flag("f", false, "");
             number(arguments);
             integer(arguments);
             arguments.variables("v", "");

@@ -312,8 +312,9 @@ impl Context {
     /// `too-many-requests`: there is no room for a task.
     pub(super) fn begin_run(&self, record: Record) -> Result<(), Error> {
         let (runs, account) = (&self.backend.runs, &self.caller.account);
-        let mut limit = self.tool().and_then(|called| called.patience);
-        let writer = match self.tool().and_then(|called| called.ttl) {
+        let called = self.tool();
+        let mut limit = called.and_then(|called| called.patience);
+        let writer = match called.and_then(|called| called.ttl) {
             None => runs.begin(record, account),
             Some(ttl) => {
                 limit = Some(Duration::ZERO);

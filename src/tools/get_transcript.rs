@@ -69,7 +69,7 @@ impl TranscriptStyle {
                 is_language,
                 "the code of a language, such as de, fil or pt-BR",
             ),
-            timestamps: arguments.flag("timestamps", "Begin each line with its time."),
+            timestamps: arguments.flag("timestamps", false, "Begin each line with its time."),
         }
     }
 }

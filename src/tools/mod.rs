@@ -245,12 +245,8 @@ fn log_failure(line: &mut Line, Failure { error, logged, .. }: &Failure) {
 pub(crate) fn catalogue(policy: &Policy) -> String {
     let mut text = String::new();
     for tool in policy.tools() {
-        let first = tool
-            .description
-            .split_inclusive(". ")
-            .next()
-            .unwrap_or_default()
-            .trim_end();
+        let mut sentences = tool.description.split_inclusive(". ");
+        let first = sentences.next().unwrap_or_default().trim_end();
         text.push_str(&format!("{}\n    {}\n", tool.name, wrapped(first, 4)));
         for argument in tool.arguments().asked {
             let needed = if argument.required { " (required)" } else { "" };
@@ -387,7 +383,7 @@ mod tests {
         );
         let mut all = Arguments::none("tool");
         let _ = all.required("z", "Say \"z\".", |_, text| Ok(text.to_owned()));
-        all.flag("f", "F.");
+        all.flag("f", false, "F.");
         all.number("n", (-2.0, 2.0), 0.0, "N.");
         all.integer("i", (1, 9), "I.");
         all.texts("t", 3, "T.");

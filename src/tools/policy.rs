@@ -63,22 +63,17 @@ impl Policy {
             return Ok(());
         }
         // In the operator's spelling: Fabric takes a model's name in upper and lower case.
-        match self
-            .allowed_models
-            .iter()
-            .find(|allowed| allowed.eq_ignore_ascii_case(&chat.model))
-        {
-            Some(allowed) => {
-                chat.model.clone_from(allowed);
-                Ok(())
-            }
-            None => Err(refused(format!(
+        let is_it = |allowed: &&String| allowed.eq_ignore_ascii_case(&chat.model);
+        let Some(allowed) = self.allowed_models.iter().find(is_it) else {
+            let detail = format!(
                 "`{field}`: the model {} may not be run on this server; allowed: {} (--allow-model).",
                 chat.model,
                 self.allowed_models.join(", ")
-            ))
-            .about(field)),
-        }
+            );
+            return Err(refused(detail).about(field));
+        };
+        chat.model.clone_from(allowed);
+        Ok(())
     }
 
     /// The model and vendor of runs of a pattern that name none.

@@ -50,9 +50,10 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     );
     let dry_run = arguments.flag(
         "dry_run",
+        false,
         "Return the prompt itself, without a model: free.",
     );
-    let stream = arguments.flag("stream", "Also send the text as it comes.");
+    let stream = arguments.flag("stream", false, "Also send the text as it comes.");
     let first = Chat {
         model: arguments.model(
             "model_name",
@@ -97,7 +98,7 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
                 "off, low, medium, high, or a number of tokens as a string",
             )
             .unwrap_or_default(),
-        search: arguments.flag("search", "Let the model search the web."),
+        search: arguments.flag("search", false, "Let the model search the web."),
         search_location: arguments
             .valid(
                 "search_location",
@@ -111,12 +112,11 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
             .unwrap_or_default(),
         ..Chat::new(pattern, String::new())
     };
-    let strip_thinking = arguments
-        .choice(
-            "strip_thinking",
-            "Leave out a <think> block that opens the output.",
-        )
-        .unwrap_or(policy.strip_thinking);
+    let strip_thinking = arguments.flag(
+        "strip_thinking",
+        policy.strip_thinking,
+        "Leave out a <think> block that opens the output.",
+    );
     let max_chars = arguments.integer(
         "max_chars",
         (1, MAX_RUN_OUTPUT),

@@ -170,10 +170,10 @@ fn models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<String>, Erro
             "Models and vendors were not checked before the run: Fabric did not list them within {seconds} s."
         )));
     };
-    let of = |step: &Chat| (step.model.clone(), step.vendor.clone());
     for (i, step) in steps.iter().enumerate() {
         if let Some((argument, why)) = unknown_model(&models, step, is_same) {
             // A step without its own model uses the call's.
+            let of = |step: &Chat| (step.model.clone(), step.vendor.clone());
             let is_own = of(step) != of(&steps[0]);
             let place = place(if is_own { i } else { 0 });
             return Err(lacking(format!("{place}{argument}"), &why));
@@ -221,7 +221,7 @@ fn is_same(one: &str, other: &str) -> bool {
 fn unknown_model(
     models: &Models,
     step: &Chat,
-    is_same: fn(&str, &str) -> bool,
+    is_it: fn(&str, &str) -> bool,
 ) -> Option<(&'static str, String)> {
     let (model, vendor) = (step.model.as_str(), step.vendor.as_str());
     let names = |names: &mut dyn Iterator<Item = &String>| names.map(String::as_str).collect();
@@ -231,13 +231,8 @@ fn unknown_model(
     if all.is_empty() || vendor.eq_ignore_ascii_case(UNLISTED_VENDOR) {
         return None;
     }
-    let of_vendor = |name: &str| {
-        models
-            .vendors
-            .iter()
-            .find(|(known, _)| is_same(known, name))
-    };
-    let (known, of) = match of_vendor(vendor) {
+    let mut vendors = models.vendors.iter();
+    let (known, of) = match vendors.find(|(known, _)| is_it(known, vendor)) {
         Some((name, known)) => (names(&mut known.iter()), format!(" of the vendor {name}")),
         None if vendor.is_empty() => (all, String::new()),
         None => {
@@ -247,8 +242,9 @@ fn unknown_model(
     };
     let prefix = model.split_once('/').filter(|_| vendor.is_empty());
     let is_known = model.is_empty()
-        || known.iter().any(|known| is_same(known, model))
-        || prefix.is_some_and(|(prefix, _)| of_vendor(prefix).is_some());
+        || known.iter().any(|known| is_it(known, model))
+        || prefix
+            .is_some_and(|(prefix, _)| models.vendors.keys().any(|known| is_same(known, prefix)));
     (!is_known).then(|| ("model_name", not_listed("model", model, &of, &known)))
 }
 

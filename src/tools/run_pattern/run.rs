@@ -127,8 +127,7 @@ impl RunPattern {
         });
         let most = self.max_chars.unwrap_or(MAX_RUN_OUTPUT);
         let part = Part::of(&text, (0, most), "prompt", "");
-        let cut = part.next_offset.map(|most| {
-            let all = text.chars().count();
+        let cut = part.next_offset.zip(part.total_chars).map(|(most, all)| {
             format!("max_chars cut the prompt to {most} of its {all} characters.")
         });
         Ok(Outcome::text("output_text", part.text.to_owned())
