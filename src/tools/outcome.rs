@@ -89,13 +89,15 @@ impl Outcome {
     /// Appends the object.
     fn write(&self, out: &mut Vec<u8>) {
         out.push(b'{');
-        out.extend_from_slice(self.members.get(1..).unwrap_or_default());
+        if let Some((name, text)) = &self.text {
+            jsonrpc::write_json(jsonrpc::write_name(out, name), text);
+        }
+        // Without the first comma where it would be the first character.
+        let from = usize::from(self.text.is_none());
+        out.extend_from_slice(self.members.get(from..).unwrap_or_default());
         if let Some(patterns) = &self.patterns {
             let [json, _] = patterns.json();
             jsonrpc::write_name(out, "patterns").extend_from_slice(json.as_bytes());
-        }
-        if let Some((name, text)) = &self.text {
-            jsonrpc::write_json(jsonrpc::write_name(out, name), text);
         }
         if !self.warnings.is_empty() {
             jsonrpc::write_json(jsonrpc::write_name(out, "warnings"), &self.warnings);

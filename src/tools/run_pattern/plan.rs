@@ -30,29 +30,28 @@ pub(super) fn check(
     let (fabric, wait) = (&context.backend.fabric, &context.wait());
     let mut warnings = Vec::new();
     // Old versions of Fabric ignore an unknown strategy silently.
-    let strategies = || {
-        let all = fabric.strategies(wait)?;
-        Ok(all.map(|all| all.iter().map(|strategy| strategy.name.as_str()).collect()))
-    };
-    if let Some((i, name, known)) = unlisted(steps, |step| &step.strategy, strategies)? {
-        let why = known.map_or_else(
-            || NO_STRATEGIES.to_string(),
-            |known| not_listed("strategy", name, "", &known),
-        );
-        return Err(lacking(format!("{}strategy_name", place(i)), &why));
+    if steps.iter().any(|step| step.strategy.is_some())
+        && let Some(all) = unless_cancelled(fabric.strategies(wait))?
+    {
+        let known = all.map(|all| Names::from_iter(all.iter().map(|one| one.name.as_str())));
+        for (i, step) in steps.iter().enumerate() {
+            if let Some(name) = &step.strategy {
+                let argument = format!("{}strategy_name", place(i));
+                is_known(argument, "strategy", name, known.as_ref())?;
+            }
+        }
     }
-    // Fabric's error would show a path of its host.
-    let contexts = || fabric.stored(StoredKind::Contexts, wait);
-    if let Some((_, name, known)) = unlisted(steps, |step| &step.context, contexts)? {
-        let why = known.map_or_else(
-            || no_folder(StoredKind::Contexts),
-            |known| not_listed("context", name, "", &known),
-        );
-        return Err(lacking("context_name".to_owned(), &why));
+    // Context and session belong to the first step. Fabric's error for a context would show a path of its host.
+    if let Some(name) = &steps[0].context
+        && let Some(known) = unless_cancelled(fabric.stored(StoredKind::Contexts, wait))?
+    {
+        is_known("context_name".to_owned(), "context", name, known.as_ref())?;
     }
     // Fabric starts a new session silently, but it may be a typing error.
-    let sessions = || fabric.stored(StoredKind::Sessions, wait);
-    if let Some((_, name, Some(known))) = unlisted(steps, |step| &step.session, sessions)? {
+    if let Some(name) = steps[0].session.as_ref().map(Name::as_str)
+        && let Some(Some(known)) = unless_cancelled(fabric.stored(StoredKind::Sessions, wait))?
+        && !known.contains(name)
+    {
         let hint = did_you_mean(name, &known);
         warnings.push(format!(
             "Fabric had no session named \"{name}\", so this run began without earlier messages.{hint}"
@@ -68,25 +67,15 @@ pub(super) fn check(
     Ok(warnings)
 }
 
-/// The first step with a name that is not on the list which `read` returns, with that name and the list; `None` if all
-/// are, or if it cannot be read.
-fn unlisted<'s>(
-    steps: &'s [Chat],
-    name: fn(&Chat) -> &Option<Name>,
-    read: impl FnOnce() -> Result<Option<Names>, Error>,
-) -> Result<Option<(usize, &'s str, Option<Names>)>, Error> {
-    let names = steps.iter().map(name).enumerate();
-    let mut names = names.filter_map(|(i, name)| Some((i, name.as_ref()?.as_str())));
-    let Some(first) = names.next() else {
-        return Ok(None);
+/// Refuses an argument with a name that is not `known`. `what` it would be; Fabric may have no such list.
+fn is_known(argument: String, what: &str, name: &Name, known: Option<&Names>) -> Result<(), Error> {
+    let why = match known {
+        Some(known) if known.contains(name.as_str()) => return Ok(()),
+        Some(known) => not_listed(what, name.as_str(), "", known),
+        None if what == "context" => no_folder(StoredKind::Contexts),
+        None => NO_STRATEGIES.to_string(),
     };
-    let Some(known) = unless_cancelled(read())? else {
-        return Ok(None);
-    };
-    let is_known = |name| known.as_ref().is_some_and(|known| known.contains(name));
-    let mut names = std::iter::once(first).chain(names);
-    let unlisted = names.find(|(_, name)| !is_known(name));
-    Ok(unlisted.map(|(i, name)| (i, name, known)))
+    Err(lacking(argument, &why))
 }
 
 /// Adds to the error of a step whether Fabric lacks a name in it.
