@@ -52,7 +52,7 @@ fn details(
         true => backend.fabric.why_raw(name, &pattern.system_prompt),
         false => Some(not_runnable("pattern_name", name)),
     };
-    let part = Part::of(&pattern.system_prompt, wanted, "prompt", TOOL.name);
+    let part = Part::of(&pattern.system_prompt, wanted);
     let purpose = || card(name, &pattern.system_prompt).purpose;
     let description = pattern.own_description().unwrap_or_else(purpose);
     let outcome = Outcome {
@@ -68,5 +68,5 @@ fn details(
         .member("variables", variables)
         .optional("runnable", (!runnable).then_some(false))
         .warn(warning.map(|error| error.detail))
-        .part(&part))
+        .part(&part, "prompt", TOOL.name))
 }

@@ -120,7 +120,7 @@ fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result
                 seen += text.len() as u64;
                 let skip = offset.saturating_sub(chars);
                 chars += text.chars().count();
-                context.content(DEFAULT_FORMAT, Part::of(&text, (skip, PIECE), "", "").text);
+                context.content(DEFAULT_FORMAT, Part::of(&text, (skip, PIECE)).text);
                 if run.bare().bytes <= seen {
                     context.flush();
                 }

@@ -100,12 +100,12 @@ pub(super) fn fetch(
 
 fn shown(found: Transcript, video: &VideoId, wanted: (usize, usize)) -> Outcome {
     let is_said = |text: &String| !text.is_empty() && text != video.as_str();
-    let part = Part::of(&found.transcript, wanted, "transcript", TOOL.name);
+    let part = Part::of(&found.transcript, wanted);
     Outcome::text("transcript", part.text.to_owned())
         .member("video_id", video.as_str())
         .optional("title", found.title.filter(is_said))
         .optional("description", found.description.filter(is_said))
-        .part(&part)
+        .part(&part, "transcript", TOOL.name)
 }
 
 #[cfg(test)]

@@ -79,11 +79,16 @@ impl Outcome {
         self
     }
 
-    /// Adds where the rest of a text is, of which this part is shown.
-    pub(super) fn part(self, part: &Part<'_>) -> Outcome {
+    /// Adds where the rest of a text is, of which this part is shown. `what` it is, and the `tool` that has the rest.
+    pub(super) fn part(self, part: &Part<'_>, what: &str, tool: &str) -> Outcome {
+        let more = part.next_offset.map(|next| {
+            format!(
+                "There is more of the {what}: if you need it, call {tool} again with offset {next}."
+            )
+        });
         self.optional("total_chars", part.total_chars)
             .optional("next_offset", part.next_offset)
-            .warn(part.more.clone())
+            .warn(more)
     }
 
     /// Appends the object.

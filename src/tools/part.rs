@@ -7,18 +7,11 @@ pub(super) struct Part<'t> {
     pub(super) next_offset: Option<usize>,
     /// How long the whole is, unless this is all of it.
     pub(super) total_chars: Option<usize>,
-    /// The warning if there is a next one.
-    pub(super) more: Option<String>,
 }
 
 impl Part<'_> {
-    /// At most `max_chars` characters of a text from `offset` on. `what` it is, and the `tool` that has the rest.
-    pub(super) fn of<'t>(
-        whole: &'t str,
-        (offset, max_chars): (usize, usize),
-        what: &str,
-        tool: &str,
-    ) -> Part<'t> {
+    /// At most `max_chars` characters of a text from `offset` on.
+    pub(super) fn of(whole: &str, (offset, max_chars): (usize, usize)) -> Part<'_> {
         let at = |text: &str, n| text.char_indices().nth(n).map_or(text.len(), |(at, _)| at);
         let rest = &whole[at(whole, offset)..];
         let text = &rest[..at(rest, max_chars)];
@@ -27,11 +20,6 @@ impl Part<'_> {
             text,
             next_offset,
             total_chars: (text.len() < whole.len()).then(|| whole.chars().count()),
-            more: next_offset.map(|next| {
-                format!(
-                    "There is more of the {what}: if you need it, call {tool} again with offset {next}."
-                )
-            }),
         }
     }
 }
@@ -43,7 +31,7 @@ mod tests {
     #[test]
     fn parts_are_counted_in_characters_and_join_to_the_whole() {
         let part = |offset, max_chars| {
-            let part = Part::of("añb", (offset, max_chars), "x", "y");
+            let part = Part::of("añb", (offset, max_chars));
             (part.text, part.next_offset)
         };
         assert_eq!(part(0, 2), ("añ", Some(2)));

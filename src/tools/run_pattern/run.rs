@@ -126,7 +126,7 @@ impl RunPattern {
             )
         });
         let most = self.max_chars.unwrap_or(MAX_RUN_OUTPUT);
-        let part = Part::of(&text, (0, most), "prompt", "");
+        let part = Part::of(&text, (0, most));
         let cut = part.next_offset.zip(part.total_chars).map(|(most, all)| {
             format!("max_chars cut the prompt to {most} of its {all} characters.")
         });
