@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use crate::access::Role;
-use crate::fabric::{Error, Names, StoredKind};
+use crate::fabric::StoredKind;
 
 use super::{Context, Failure, Outcome, Prepared, Tool};
 
@@ -19,29 +17,19 @@ pub(super) const TOOL: Tool = Tool {
     prepare: |_, _| Ok(Prepared::new(contexts)),
 };
 
-#[derive(Serialize)]
-struct Contexts {
-    contexts: Names,
-    sessions: Names,
-}
-
 fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let (fabric, wait) = (&context.backend.fabric, &context.wait());
-    let mut warnings = Vec::new();
-    let mut names = |what: StoredKind| {
+    let (mut outcome, mut rows) = (Outcome::default().charged(&context.caller.account), 0);
+    for what in [StoredKind::Contexts, StoredKind::Sessions] {
         let found = fabric.stored(what, wait)?;
-        if found.is_none() {
-            warnings.push(no_folder(what));
-        }
-        Ok::<Names, Error>(found.unwrap_or_default())
-    };
-    let stored = Contexts {
-        contexts: names(StoredKind::Contexts)?,
-        sessions: names(StoredKind::Sessions)?,
-    };
+        let none = found.is_none().then(|| no_folder(what));
+        let names = found.unwrap_or_default();
+        rows += names.len();
+        outcome = outcome.member(what.plural(), names).warn(none);
+    }
     Ok(Outcome {
-        rows: Some(stored.contexts.len() + stored.sessions.len()),
-        ..Outcome::warning(stored, warnings)
+        size: Some(("rows", rows)),
+        ..outcome
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::fabric::{Error, NO_STRATEGIES, Name};
 
-use super::{Context, refused};
+use super::{Context, not_listed, refused};
 
 /// The pattern with `input` and `variables` filled in by Fabric, after the text of `strategy`, if one is named. Runs the
 /// pattern's own plugins on Fabric's host, and no model.
@@ -38,12 +38,7 @@ fn strategy_text(name: &str, context: &Arc<Context>) -> Result<String, Error> {
     if let Some(strategy) = all.iter().find(|strategy| strategy.name == name) {
         return Ok(strategy.prompt.clone());
     }
-    let known: Vec<&str> = all.iter().map(|strategy| strategy.name.as_str()).collect();
-    let known = match known.is_empty() {
-        true => "none".to_owned(),
-        false => known.join(", "),
-    };
-    Err(refused(format!(
-        "`strategy_name` names no strategy of Fabric: there are {known}."
-    )))
+    let known = all.iter().map(|strategy| strategy.name.as_str()).collect();
+    let why = not_listed("strategy", name, "", &known);
+    Err(refused(format!("`strategy_name`: {why}")))
 }
