@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use super::{Library, answer_from};
+use super::{Library, answer_from, parsed};
 use crate::fabric::{BuiltInFabric, Cause, Error, Kind, Name, Strategy};
 use crate::files::open_plain;
 use crate::sync::lock;
@@ -234,7 +234,7 @@ impl Library for Folders {
 impl BuiltInFabric for Folders {
     fn answer(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, Vec<u8>), Error> {
         let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-        answer_from(self, method, &parts, body)
+        answer_from(self, method, &parts, &parsed(body))
             .unwrap_or_else(|| Err(Error::of(Kind::InvalidRequest, Cause::NeedsFabric, &[])))
     }
 }

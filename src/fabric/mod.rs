@@ -30,7 +30,7 @@ pub(crate) use listing::Names;
 pub(crate) use names::Name;
 pub(crate) use sanitize::sanitize;
 pub(crate) use types::{Chat, Models, Pattern, Strategy, is_runnable};
-pub(crate) use wait::{NoWait, Stop, Until, Wait};
+pub(crate) use wait::{NoWait, Until, Wait};
 pub(crate) use youtube::{Transcript, VideoId};
 
 pub(crate) use crate::error::{Cause, Error, Kind};

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::access::{Pass, Role};
 use crate::account::{Account, Accounts, Full, Guard, Resource};
 use crate::config::{Policy, RunSettings};
-use crate::fabric::{Catalog, Client, Error, Kind, Stop, Usage, Wait};
+use crate::fabric::{Catalog, Client, Error, Kind, Usage, Wait};
 use crate::protocol::{
     Answer, Feature, Id, Level, RequestContext, ResultWriter, Revision, Session, jsonrpc,
 };
@@ -596,19 +596,19 @@ impl Wait for Context {
         self.flush();
     }
 
-    fn still_waiting(&self) -> Result<(), Stop> {
+    fn still_waiting(&self) -> Result<(), Error> {
         if self.run().is_some_and(RunWriter::is_cancelled) {
-            return Err(Stop);
+            return Err(Error::cancelled());
         }
         self.answer_early();
         let is_answered = self.is_answered();
         if !is_answered {
             if self.caller.account.is_aborting() {
                 self.aborted.store(true, Ordering::Relaxed);
-                return Err(Stop);
+                return Err(Error::cancelled());
             }
             if self.caller.peer.stopped() {
-                return Err(Stop);
+                return Err(Error::cancelled());
             }
         }
         let mut notes = self.notes();

@@ -17,7 +17,7 @@ use crate::config::{MAX_NAME, MAX_VARIABLES};
 use crate::search::Index;
 use crate::text;
 
-use super::client::{FabricResponse, Limits, Media, pause};
+use super::client::{FabricResponse, Limit, Media, pause};
 use super::events::{self, Decoder};
 use super::types::can_be_given;
 use super::{
@@ -49,11 +49,15 @@ impl Client {
         before: Option<&Arc<Names>>,
         wait: &Arc<dyn Wait>,
     ) -> Result<Arc<Names>, Error> {
-        let limits = self.request_limits();
-        self.read("/patterns/names", limits, wait, |body| match before {
-            Some(same) if same.is_from(&body) => Some(Arc::clone(same)),
-            _ => Names::read(body).map(Arc::new),
-        })
+        self.read(
+            "/patterns/names",
+            Limit::Request,
+            wait,
+            |body| match before {
+                Some(same) if same.is_from(&body) => Some(Arc::clone(same)),
+                _ => Names::read(body).map(Arc::new),
+            },
+        )
     }
 
     /// `GET /patterns/:name`.
@@ -63,21 +67,19 @@ impl Client {
         wait: &Arc<dyn Wait>,
     ) -> Result<Pattern, Error> {
         let path = format!("/patterns/{}", name.percent_encoded());
-        self.read(&path, self.request_limits(), wait, |body| {
+        self.read(&path, Limit::Request, wait, |body| {
             Pattern::from_body(members(&body)?, name)
         })
     }
 
     /// `GET /strategies`, sorted by name. A 500 means that there is no such folder: see [`NO_STRATEGIES`].
     pub(crate) fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
-        in_folder(
-            self.read("/strategies", self.request_limits(), wait, |body| {
-                // Go writes an empty list as `null`.
-                let mut strategies = decode::<Option<Vec<Strategy>>>(&body)?.unwrap_or_default();
-                strategies.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-                Some(strategies)
-            }),
-        )
+        in_folder(self.read("/strategies", Limit::Request, wait, |body| {
+            // Go writes an empty list as `null`.
+            let mut strategies = decode::<Option<Vec<Strategy>>>(&body)?.unwrap_or_default();
+            strategies.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+            Some(strategies)
+        }))
     }
 
     /// `GET /models/names`. The first time, Fabric asks every vendor, so this has its own timeout.
@@ -87,7 +89,7 @@ impl Client {
     pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
         let mut delays = EMPTY_MODELS_DELAYS.iter();
         loop {
-            let models = self.read("/models/names", self.models_limits(), wait, |body| {
+            let models = self.read("/models/names", Limit::Models, wait, |body| {
                 Models::from_body(members(&body)?)
             })?;
             match delays.next() {
@@ -104,7 +106,7 @@ impl Client {
         wait: &Arc<dyn Wait>,
     ) -> Result<Option<Names>, Error> {
         let path = format!("/{}/names", what.plural());
-        in_folder(self.read(&path, self.request_limits(), wait, Names::read))
+        in_folder(self.read(&path, Limit::Request, wait, Names::read))
     }
 
     /// `GET /patterns/:name`. A pattern that is not on the list of names is [`Kind::PatternNotFound`].
@@ -130,7 +132,7 @@ impl Client {
         self.guard(name, variables, input, wait)?;
         let path = format!("/patterns/{}/apply", name.percent_encoded());
         let request = encode(&Apply { input, variables }, wait)?;
-        self.post(&path, request, self.request_limits(), wait, None)
+        self.post(&path, request, Limit::Request, wait, None)
             .and_then(|response| response.into_bytes(self.max_body))
             .and_then(|body| {
                 let pattern = members(&body).and_then(|body| Pattern::from_body(body, name));
@@ -141,9 +143,7 @@ impl Client {
 
     /// `GET /config` as received, **with vendors' keys in plain text**: redact it before showing any of it.
     pub(crate) fn configuration(&self, wait: &Arc<dyn Wait>) -> Result<Map<String, Value>, Error> {
-        self.read("/config", self.request_limits(), wait, |body| {
-            members(&body)
-        })
+        self.read("/config", Limit::Request, wait, |body| members(&body))
     }
 
     /// `POST /youtube/transcript`, sent once: it starts yt-dlp on Fabric's host. Uses the timeout of the list of
@@ -160,8 +160,8 @@ impl Client {
             request["language"] = language.into();
         }
         let path = "/youtube/transcript";
-        let (request, limits) = (encode(&request, wait)?, self.models_limits());
-        let response = self.post(path, request, limits, wait, Some(youtube::explain));
+        let request = encode(&request, wait)?;
+        let response = self.post(path, request, Limit::Models, wait, Some(youtube::explain));
         let response = response.map_err(|error| Error {
             detail: self.without_key(&error.detail),
             ..error
@@ -177,8 +177,8 @@ impl Client {
     /// Validates a run before it is sent. Costs a `GET` of the pattern if there are variables or the input has a `{`,
     /// and nothing otherwise.
     pub(crate) fn check(&self, request: Box<Chat>, wait: &Arc<dyn Wait>) -> Result<Checked, Error> {
-        let pattern = self.guard(&request.pattern, &request.variables, &request.input, wait)?;
-        Ok(Checked { request, pattern })
+        let unused = self.guard(&request.pattern, &request.variables, &request.input, wait)?;
+        Ok(Checked { request, unused })
     }
 
     /// `POST /chat`, never retried. Passes each event to `each` as soon as it is read, errors sanitised; an error of
@@ -197,7 +197,7 @@ impl Client {
         // From here on, only the encoded request is needed.
         drop(request);
         wait.release(input);
-        let response = self.post("/chat", json, self.run_limits(), wait, None)?;
+        let response = self.post("/chat", json, Limit::Run, wait, None)?;
         let mut run = EventRelay {
             client: self,
             each,
@@ -206,19 +206,16 @@ impl Client {
             is_complete: false,
         };
         if response.media == Media::Json {
-            let not_a_run = response.not_a_run();
             let body = response.into_bytes(self.max_body)?;
             let body = body.strip_prefix(events::MARK).unwrap_or(&body);
             match events::parse(body) {
-                Ok(Event::Usage(_) | Event::Other) | Err(_) => return Err(not_a_run),
-                Ok(event) => {
-                    // A JSON body is the whole response.
-                    let is_content = matches!(event, Event::Content { .. });
+                // A JSON body is the whole response.
+                Ok(event @ Event::Content { .. }) => {
                     run.take(event)?;
-                    if is_content {
-                        run.take(Event::Complete)?;
-                    }
+                    run.take(Event::Complete)?;
                 }
+                Ok(event @ (Event::Error { .. } | Event::Complete)) => run.take(event)?,
+                _ => return Err(self.not_a_run()),
             }
             return run.end();
         }
@@ -226,17 +223,17 @@ impl Client {
     }
 
     /// Refuses input and variables that Fabric's template engine could execute, and missing variables. Returns the
-    /// pattern if it was read; not cached, because its text may have changed.
+    /// given ones that the pattern does not use. It is read each time, because its text may have changed.
     fn guard(
         &self,
         name: &Name,
         variables: &BTreeMap<String, String>,
         input: &str,
         wait: &Arc<dyn Wait>,
-    ) -> Result<Option<Pattern>, Error> {
+    ) -> Result<Vec<String>, Error> {
         names::variables(variables)?;
         if variables.is_empty() && !template::is_suspicious(input) {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         let pattern = match self.pattern(name, wait) {
             // Before 1.4.429, Fabric runs patterns of a custom folder but does not return them: accept code as input,
@@ -246,13 +243,15 @@ impl Client {
                     && !template::is_template(input)
                     && is_unreadable(&error) =>
             {
-                return Ok(None);
+                return Ok(Vec::new());
             }
             pattern => pattern?,
         };
         template::check(&pattern, variables, input)?;
-        lacks_nothing("variables", name, &pattern.variables(), variables)?;
-        Ok(Some(pattern))
+        let needed = pattern.variables();
+        lacks_nothing("variables", name, &needed, variables)?;
+        let unused = variables.keys().filter(|name| !needed.contains(name));
+        Ok(unused.cloned().collect())
     }
 
     /// Why a pattern of this text is only shown here and not rendered; `None` if it can be.
@@ -283,11 +282,16 @@ impl Client {
     fn read<T>(
         &self,
         path: &str,
-        limits: Limits,
+        limit: Limit,
         wait: &Arc<dyn Wait>,
         decode: impl FnOnce(Vec<u8>) -> Option<T>,
     ) -> Result<T, Error> {
-        decode(self.get(path, limits, wait)?).ok_or_else(|| self.unexpected("GET", path))
+        decode(self.get(path, limit, wait)?).ok_or_else(|| self.unexpected("GET", path))
+    }
+
+    /// The error for a 200 of a run that is something else.
+    fn not_a_run(&self) -> Error {
+        self.unexpected("POST", "/chat")
     }
 
     fn unexpected(&self, method: &str, path: &str) -> Error {
@@ -330,23 +334,8 @@ impl StoredKind {
 pub(crate) struct Checked {
     /// Boxed: what a run moves by value is on its stack, pages of which it keeps to its end.
     request: Box<Chat>,
-    pattern: Option<Pattern>,
-}
-
-impl Checked {
     /// The given variables that the pattern does not use, if its text is known.
-    pub(crate) fn unused(&self) -> Vec<String> {
-        let Some(pattern) = &self.pattern else {
-            return Vec::new();
-        };
-        let known = pattern.variables();
-        self.request
-            .variables
-            .keys()
-            .filter(|name| !known.contains(name))
-            .cloned()
-            .collect()
-    }
+    pub(crate) unused: Vec<String>,
 }
 
 /// Refuses a run that lacks values for some variables. Fabric would refuse it too, but its message may not arrive.
@@ -501,14 +490,14 @@ impl EventRelay<'_> {
                     decoder.finish(&mut |event| self.take(event))?;
                     let is_empty = response.media == Media::Other && !decoder.has_event;
                     return if is_empty || decoder.is_foreign() {
-                        Err(response.not_a_run())
+                        Err(self.client.not_a_run())
                     } else {
                         self.end()
                     };
                 }
                 Ok(read) => decoder.feed(&buffer[..read], &mut |event| self.take(event)),
                 Err(error) if decoder.is_foreign() && error.kind != Kind::Cancelled => {
-                    Err(response.not_a_run())
+                    Err(self.client.not_a_run())
                 }
                 // Silence after some content is an interruption.
                 Err(error) if error.kind == Kind::Timeout && self.received > 0 => Err(Error {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::cached::Cached;
 use super::types::is_runnable;
 use super::wait::SLICE;
-use super::{Client, Error, Kind, Models, Name, Names, Stop, Strategy, Until, Wait};
+use super::{Client, Error, Kind, Models, Name, Names, Strategy, Until, Wait};
 use crate::logging;
 use crate::search::{Card, Index};
 
@@ -327,7 +327,7 @@ fn collect(
         let next = received.recv_timeout(SLICE);
         // By the clock: a steady flow of patterns must not delay the check.
         if asked.elapsed() >= SLICE {
-            wait.still_waiting().map_err(|Stop| Error::cancelled())?;
+            wait.still_waiting()?;
             asked = Instant::now();
         }
         match next {
@@ -372,9 +372,9 @@ fn is_general(error: &Error) -> bool {
 
 /// A flag that stops what waits.
 impl Wait for AtomicBool {
-    fn still_waiting(&self) -> Result<(), Stop> {
+    fn still_waiting(&self) -> Result<(), Error> {
         match self.load(Ordering::Relaxed) {
-            true => Err(Stop),
+            true => Err(Error::cancelled()),
             false => Ok(()),
         }
     }

@@ -5,9 +5,9 @@ use std::io::Read;
 use ureq::BodyReader;
 
 use super::interruptible::WaitScope;
-use super::{Attempt, SMALL_BODY, Stage};
+use super::{Attempt, SMALL_BODY};
 use crate::account::Full;
-use crate::fabric::{Cause, Error, Kind, no_room};
+use crate::fabric::{Error, Kind, no_room};
 
 /// Bodies are charged in pieces of this size.
 const PIECE: u64 = 64 << 10;
@@ -35,16 +35,11 @@ pub(in crate::fabric) struct FabricResponse<'c> {
 }
 
 impl FabricResponse<'_> {
-    /// The error for a run whose 200 response contains something else.
-    pub(in crate::fabric) fn not_a_run(&self) -> Error {
-        self.call.answered(Cause::NotFabric, 200, "")
-    }
-
     /// The next bytes of the body; 0 at its end.
     pub(in crate::fabric) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
         self.body
             .read(buffer)
-            .map_err(|e| self.call.failure(e.into(), Stage::Body))
+            .map_err(|e| self.call.failure(e.into(), true))
     }
 
     /// The whole body, of at most `limit` bytes.
@@ -63,7 +58,7 @@ impl FabricResponse<'_> {
             }
             let most = (limit + 1 - bytes.len() as u64).min(PIECE);
             let read = (&mut self.body).take(most).read_to_end(&mut bytes);
-            let read = read.map_err(|e| self.call.failure(e.into(), Stage::Body))? as u64;
+            let read = read.map_err(|e| self.call.failure(e.into(), true))? as u64;
             // Doubled: the body and the value parsed from it.
             let held = self.call.wait.hold(2 * read as usize);
             held.map_err(|Full| no_room())?;
