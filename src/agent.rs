@@ -81,10 +81,9 @@ fn with_tls(
         .map_err(|error| refused(crate::text::unusable("file", file, &error)))?;
     let mut certificates = Vec::new();
     for item in ureq::tls::parse_pem(&pem) {
-        match item {
-            Ok(ureq::tls::PemItem::Certificate(certificate)) => certificates.push(certificate),
-            Ok(_) => {}
-            Err(_) => return Err(refused(format!("{shown} is not a readable PEM file"))),
+        let item = item.map_err(|_| refused(format!("{shown} is not a readable PEM file")))?;
+        if let ureq::tls::PemItem::Certificate(certificate) = item {
+            certificates.push(certificate);
         }
     }
     if certificates.is_empty() {

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::Name;
 use super::template::tokens;
 use crate::config::{DEFAULT_MODEL, MAX_NAME};
+use crate::text::shown;
 
 /// Longest description of a pattern, in characters.
 const MAX_DESCRIPTION: usize = 300;
@@ -53,14 +54,9 @@ impl Pattern {
 
     /// Fabric's description as one line of at most [`MAX_DESCRIPTION`] characters, if it has one.
     pub(crate) fn own_description(&self) -> Option<String> {
-        let line = self
-            .description
-            .split(|c: char| c.is_whitespace() || c.is_control());
-        let line = line
-            .filter(|word| !word.is_empty())
-            .collect::<Vec<_>>()
-            .join(" ");
-        (!line.is_empty()).then(|| line.chars().take(MAX_DESCRIPTION).collect())
+        let words: Vec<&str> = self.description.split_whitespace().collect();
+        let line = shown(&words.join(" "), MAX_DESCRIPTION);
+        (!line.is_empty()).then_some(line)
     }
 
     /// The variables that the pattern needs, in order of first use: the content of each `{{…}}` that is neither `input`
@@ -94,7 +90,7 @@ pub(super) fn can_be_given(variable: &str) -> bool {
 }
 
 /// The parameters of one run: everything that a caller can set in `POST /chat`. Empty texts mean Fabric's default.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Chat {
     /// The pattern to run.
     pub(crate) pattern: Name,
@@ -149,22 +145,9 @@ impl Chat {
         Chat {
             pattern,
             input: input.into(),
-            vendor: String::new(),
-            model: String::new(),
-            context: None,
-            strategy: None,
-            session: None,
-            variables: BTreeMap::new(),
-            language: String::new(),
             temperature: 0.7,
             top_p: 0.9,
-            frequency_penalty: 0.0,
-            presence_penalty: 0.0,
-            thinking: String::new(),
-            search: false,
-            search_location: String::new(),
-            context_length: 0,
-            attachments: Vec::new(),
+            ..Chat::default()
         }
     }
 }
@@ -172,28 +155,25 @@ impl Chat {
 impl Serialize for Chat {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
         struct Prompt<'a> {
-            user_input: &'a str,
-            vendor: &'a str,
-            model: &'a str,
-            context_name: &'a str,
-            pattern_name: &'a str,
-            strategy_name: &'a str,
-            session_name: &'a str,
+            #[serde(flatten)]
+            texts: BTreeMap<&'a str, &'a str>,
             variables: &'a BTreeMap<String, String>,
         }
         fn text(name: &Option<Name>) -> &str {
             name.as_ref().map_or("", Name::as_str)
         }
+        let texts = BTreeMap::from([
+            ("userInput", self.input.as_str()),
+            ("vendor", &self.vendor),
+            ("model", &self.model),
+            ("contextName", text(&self.context)),
+            ("patternName", self.pattern.as_str()),
+            ("strategyName", text(&self.strategy)),
+            ("sessionName", text(&self.session)),
+        ]);
         let prompt = Prompt {
-            user_input: &self.input,
-            vendor: &self.vendor,
-            model: &self.model,
-            context_name: text(&self.context),
-            pattern_name: self.pattern.as_str(),
-            strategy_name: text(&self.strategy),
-            session_name: text(&self.session),
+            texts,
             variables: &self.variables,
         };
         let mut wire = serializer.serialize_struct("Chat", 11)?;
@@ -223,13 +203,6 @@ pub(crate) struct Models {
     /// The same, by vendor.
     #[serde(default, deserialize_with = "lists")]
     pub(crate) vendors: BTreeMap<String, Vec<String>>,
-}
-
-impl Models {
-    /// Reads the body of `GET /models/names`; `None` if something in it is not a list of texts.
-    pub(super) fn from_body(body: Map<String, Value>) -> Option<Models> {
-        serde_json::from_value(body.into()).ok()
-    }
 }
 
 /// A prompting strategy.
@@ -386,8 +359,8 @@ mod tests {
         let chat = Chat::new(name("summarize"), "Hi {{x}}");
         assert_eq!(
             serde_json::to_string(&chat).unwrap(),
-            "{\"prompts\":[{\"userInput\":\"Hi {{x}}\",\"vendor\":\"\",\"model\":\"\",\"contextName\":\"\",\
-             \"patternName\":\"summarize\",\"strategyName\":\"\",\"sessionName\":\"\",\"variables\":{}}],\
+            "{\"prompts\":[{\"contextName\":\"\",\"model\":\"\",\"patternName\":\"summarize\",\"sessionName\":\"\",\
+             \"strategyName\":\"\",\"userInput\":\"Hi {{x}}\",\"vendor\":\"\",\"variables\":{}}],\
              \"language\":\"\",\"temperature\":0.7,\"topP\":0.9,\"frequencyPenalty\":0.0,\"presencePenalty\":0.0,\
              \"modelContextLength\":0,\"thinking\":\"\",\"search\":false,\"searchLocation\":\"\"}"
         );
@@ -395,7 +368,7 @@ mod tests {
 
     #[test]
     fn null_is_empty_everywhere() {
-        let models = |json| Models::from_body(serde_json::from_str(json).unwrap()).unwrap();
+        let models = |json| serde_json::from_str::<Models>(json).unwrap();
         let found = models(r#"{"models":null,"vendors":null}"#);
         assert_eq!(found, Models::default());
         assert_eq!(models("{}"), Models::default());

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::fabric::{Age, Name, Names, StoredKind, not_found};
+use crate::fabric::{Name, Names, not_found};
 use crate::protocol::{Params, Refusal};
 
 use super::resources::{PATTERN_TEMPLATE, STRATEGY_TEMPLATE};
@@ -15,7 +15,7 @@ const MAX_COMPLETIONS: usize = 100;
 enum Candidates {
     Patterns,
     Strategies,
-    Stored(StoredKind),
+    Stored(&'static str),
     /// The argument takes any text.
     None,
 }
@@ -41,8 +41,8 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
             let candidates = match argument {
                 prompts::STRATEGY => Candidates::Strategies,
                 // No arguments of the prompt, but of the tool that runs the same pattern.
-                "context_name" => Candidates::Stored(StoredKind::Contexts),
-                "session_name" => Candidates::Stored(StoredKind::Sessions),
+                "context_name" => Candidates::Stored("contexts"),
+                "session_name" => Candidates::Stored("sessions"),
                 _ => Candidates::None,
             };
             (Some(prompt), candidates)
@@ -69,13 +69,13 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
         let (backend, wait) = (&context.backend, &context.wait());
         let (fabric, catalog) = (&backend.fabric, &backend.catalog);
         if let Some(prompt) = prompt {
-            let names = catalog.names(Age::Cached, wait)?;
+            let names = catalog.names(catalog.ttl(), wait)?;
             if !names.contains(prompt.as_str()) {
                 return Err(not_found(&prompt, &names).into());
             }
         }
         let ranked = match candidates {
-            Candidates::Patterns => rank(&value, catalog.names(Age::Cached, wait)?.as_ref()),
+            Candidates::Patterns => rank(&value, catalog.names(catalog.ttl(), wait)?.as_ref()),
             Candidates::Strategies => {
                 let snapshot = catalog.snapshot(wait)?;
                 let names = snapshot.strategies.iter().map(|s| s.name.as_str());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::account::Full;
-use crate::fabric::{Error, Kind, NO_STRATEGIES, Name, no_room};
+use crate::fabric::{Cause, Error, Kind, Name, no_room};
 use crate::protocol::pages;
 use crate::protocol::{Cache, Feature, Params, Refusal, Revision, jsonrpc};
 use crate::search::humanised;
@@ -179,7 +179,7 @@ impl ResourceTarget {
             ResourceTarget::Strategy(name) => {
                 let strategies = fabric
                     .strategies(wait)?
-                    .ok_or_else(|| missing(&NO_STRATEGIES.to_string()))?;
+                    .ok_or_else(|| missing(&Cause::NoStrategies.to_string()))?;
                 let strategy = strategies.into_iter().find(|s| s.name == name.as_str());
                 strategy
                     .ok_or_else(|| {

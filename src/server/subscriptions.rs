@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::access::Identity;
 use crate::account::Account;
 use crate::config::WORKER_STACK;
-use crate::fabric::{Age, Catalog, Error, NoWait, Wait};
+use crate::fabric::{Catalog, Error, NoWait, Wait};
 use crate::logging;
 use crate::protocol::{
     Answer, Id, NoId, Node, Params, Refusal, RequestContext, ResultWriter, Revision, jsonrpc,
@@ -280,7 +280,7 @@ impl Subscriptions {
             if lock(&self.listeners).is_empty() {
                 continue;
             }
-            if let Err(error) = self.catalog.names(Age::Fresh, &wait) {
+            if let Err(error) = self.catalog.names(Duration::ZERO, &wait) {
                 let message = format!("the list of patterns could not be read: {error}");
                 logging::debug(module_path!(), message);
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::access::Role;
-use crate::fabric::{Error, Names, StoredKind};
+use crate::fabric::{Error, Names};
 
 use super::{Context, Failure, Outcome, Prepared, Tool};
 
@@ -28,7 +28,7 @@ struct Contexts {
 fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let (fabric, wait) = (&context.backend.fabric, &context.wait());
     let mut warnings = Vec::new();
-    let mut names = |what: StoredKind| {
+    let mut names = |what| {
         let found = fabric.stored(what, wait)?;
         if found.is_none() {
             warnings.push(no_folder(what));
@@ -36,8 +36,8 @@ fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
         Ok::<Names, Error>(found.unwrap_or_default())
     };
     let stored = Contexts {
-        contexts: names(StoredKind::Contexts)?,
-        sessions: names(StoredKind::Sessions)?,
+        contexts: names("contexts")?,
+        sessions: names("sessions")?,
     };
     Ok(Outcome {
         rows: Some(stored.contexts.len() + stored.sessions.len()),
@@ -46,8 +46,7 @@ fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
 }
 
 /// The warning where Fabric has no folder of them.
-pub(super) fn no_folder(what: StoredKind) -> String {
-    let what = what.plural();
+pub(super) fn no_folder(what: &str) -> String {
     format!(
         "Fabric has no {what}: it cannot read their folder (HTTP 500), which mostly means that none was ever stored."
     )

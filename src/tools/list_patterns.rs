@@ -1,13 +1,14 @@
 //! `fabric_list_patterns`: the names of all patterns, or those that fit a task, best first.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
 
 use crate::access::Role;
 use crate::config::MAX_ROWS;
-use crate::fabric::{Age, Cause, Error, Names, not_runnable};
+use crate::fabric::{Cause, Error, Names, not_runnable};
 use crate::text::counted;
 
 use super::{Arguments, Context, Failure, Json, Outcome, Policy, Prepared, Tool};
@@ -68,7 +69,7 @@ impl Json for Patterns {
 
 fn all(context: &Arc<Context>, limit: usize) -> Result<Outcome, Failure> {
     let catalog = &context.backend.catalog;
-    let mut patterns = catalog.names(Age::Fresh, &context.wait())?;
+    let mut patterns = catalog.names(Duration::ZERO, &context.wait())?;
     if patterns.is_empty() {
         return Ok(none());
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::access::Role;
-use crate::fabric::{NO_STRATEGIES, Strategy};
+use crate::fabric::{Cause, Strategy};
 
 use super::{Context, Failure, Outcome, Prepared, Tool};
 
@@ -27,7 +27,7 @@ struct Strategies {
 fn strategies(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let found = context.backend.fabric.strategies(&context.wait())?;
     let warnings = match found {
-        None => vec![NO_STRATEGIES.to_string()],
+        None => vec![Cause::NoStrategies.to_string()],
         Some(_) => Vec::new(),
     };
     let strategies = found.unwrap_or_default();

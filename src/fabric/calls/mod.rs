@@ -25,9 +25,6 @@ use super::{
     VideoId, Wait, names, sanitize, template, youtube,
 };
 
-/// Fabric has no folder of strategies; shown, it is the message.
-pub(crate) const NO_STRATEGIES: Cause = Cause::NoStrategies;
-
 /// Delays before retries of an empty list of models: Fabric may be querying the vendors for another caller.
 const EMPTY_MODELS_DELAYS: [Duration; 3] = [
     Duration::from_millis(250),
@@ -39,8 +36,6 @@ const EMPTY_MODELS_DELAYS: [Duration; 3] = [
 const READ: usize = 4 << 10;
 /// Patterns suggested for an unknown name.
 const MOST_FOUND: usize = 5;
-/// An incomplete event up to this size is not charged. Bytes.
-const LITTLE: usize = 64 << 10;
 
 impl Client {
     /// `GET /patterns/names`: the names of all patterns; those of `before` if they are the same.
@@ -72,7 +67,7 @@ impl Client {
         })
     }
 
-    /// `GET /strategies`, sorted by name. A 500 means that there is no such folder: see [`NO_STRATEGIES`].
+    /// `GET /strategies`, sorted by name. A 500 means that there is no such folder: see [`Cause::NoStrategies`].
     pub(crate) fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
         in_folder(self.read("/strategies", Limit::Request, wait, |body| {
             // Go writes an empty list as `null`.
@@ -89,8 +84,8 @@ impl Client {
     pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
         let mut delays = EMPTY_MODELS_DELAYS.iter();
         loop {
-            let models = self.read("/models/names", Limit::Models, wait, |body| {
-                Models::from_body(members(&body)?)
+            let models: Models = self.read("/models/names", Limit::Models, wait, |body| {
+                serde_json::from_value(members(&body)?.into()).ok()
             })?;
             match delays.next() {
                 Some(delay) if models == Models::default() => pause(*delay, wait.as_ref())?,
@@ -99,13 +94,9 @@ impl Client {
         }
     }
 
-    /// `GET /contexts/names` or `GET /sessions/names`. `None` on a 500, which means that there is no such folder.
-    pub(crate) fn stored(
-        &self,
-        what: StoredKind,
-        wait: &Arc<dyn Wait>,
-    ) -> Result<Option<Names>, Error> {
-        let path = format!("/{}/names", what.plural());
+    /// `GET /contexts/names` or `GET /sessions/names`, by the plural. `None` on a 500, which means that there is no such folder.
+    pub(crate) fn stored(&self, what: &str, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
+        let path = format!("/{what}/names");
         in_folder(self.read(&path, Limit::Request, wait, Names::read))
     }
 
@@ -311,25 +302,6 @@ fn in_folder<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// What Fabric stores under names that its users choose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StoredKind {
-    /// Texts to put before a pattern.
-    Contexts,
-    /// Conversations: a run continues the one it names, or starts it.
-    Sessions,
-}
-
-impl StoredKind {
-    /// The plural noun.
-    pub(crate) fn plural(self) -> &'static str {
-        match self {
-            StoredKind::Contexts => "contexts",
-            StoredKind::Sessions => "sessions",
-        }
-    }
-}
-
 /// A validated run.
 pub(crate) struct Checked {
     /// Boxed: what a run moves by value is on its stack, pages of which it keeps to its end.
@@ -443,17 +415,6 @@ impl Write for Length {
     }
 }
 
-/// Changes the charge to `now` bytes; small amounts are not charged.
-fn hold(wait: &Arc<dyn Wait>, held: &mut usize, now: usize) -> Result<(), Full> {
-    let now = if now <= LITTLE { 0 } else { now };
-    match now.checked_sub(*held) {
-        Some(more) => wait.hold(more)?,
-        None => wait.release(*held - now),
-    }
-    *held = now;
-    Ok(())
-}
-
 /// The error for a request that was not sent because the memory budget is exhausted.
 pub(crate) fn too_many() -> Error {
     let detail = "The memory of this server (--max-memory) is taken by other requests. Try again in a moment.";
@@ -482,7 +443,7 @@ impl EventRelay<'_> {
     #[inline(never)]
     fn read(mut self, mut response: FabricResponse<'_>) -> Result<(), Error> {
         let mut decoder = Decoder::new();
-        let mut held = 0;
+        let mut held: usize = 0;
         let mut buffer = [0; READ];
         while !self.is_complete {
             let result = match response.read(&mut buffer) {
@@ -508,7 +469,11 @@ impl EventRelay<'_> {
             };
             // Doubled: the incomplete event and its decoded text.
             let result = result.and_then(|()| {
-                hold(self.wait, &mut held, 2 * decoder.held()).map_err(|Full| no_room())
+                let now = 2 * decoder.held();
+                self.wait.release(held.saturating_sub(now));
+                let more = self.wait.hold(now.saturating_sub(held));
+                held = now;
+                more.map_err(|Full| no_room())
             });
             // After `complete`, trailing bytes do not matter: whether they are seen depends on how the stream was cut
             // into packets.

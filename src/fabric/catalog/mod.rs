@@ -34,21 +34,6 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    fn new(
-        until: Instant,
-        names: Arc<Names>,
-        patterns: Vec<Entry>,
-        strategies: Vec<Strategy>,
-    ) -> Snapshot {
-        Snapshot {
-            until,
-            names,
-            patterns,
-            strategies,
-            index: OnceLock::new(),
-        }
-    }
-
     /// The pattern of this name.
     pub(crate) fn pattern(&self, name: &str) -> Option<&Entry> {
         self.at(name).and_then(|at| self.patterns.get(at))
@@ -97,7 +82,7 @@ impl Snapshot {
 }
 
 /// One pattern of a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Its name.
     pub(crate) name: String,
@@ -114,15 +99,6 @@ impl Entry {
     pub(crate) fn is_runnable(&self) -> bool {
         is_runnable(&self.variables)
     }
-
-    fn unread(name: &str) -> Entry {
-        Entry {
-            name: name.to_owned(),
-            text: None,
-            own_description: None,
-            variables: Vec::new(),
-        }
-    }
 }
 
 /// How long a caller waits for another's read of a short list before it starts its own.
@@ -130,15 +106,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The same for models. Longer, because vendors take seconds to answer, and Fabric returns an empty list to a second
 /// concurrent caller.
 const MODELS_PATIENCE: Duration = Duration::from_secs(10);
-
-/// How old the list of names may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Age {
-    /// Up to the time-to-live.
-    Cached,
-    /// Read after the call.
-    Fresh,
-}
 
 /// The catalogue. Shared by all threads.
 pub(crate) struct Catalog {
@@ -178,16 +145,17 @@ impl Catalog {
     /// All patterns and strategies, refreshed if expired (single-flight; an error goes to every caller that waited).
     pub(crate) fn snapshot(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
         loop {
-            let newest = self.names.latest(None);
-            let is_outdated = |names: Arc<Names>, snapshot: &Snapshot| names != snapshot.names;
+            let is_outdated = |snapshot: &Snapshot, begun| {
+                let newest = self.names.latest(begun);
+                newest.is_some_and(|names| names != snapshot.names)
+            };
             self.snapshot
-                .invalidate(|snapshot| newest.is_some_and(|names| is_outdated(names, snapshot)));
+                .invalidate(|snapshot| is_outdated(snapshot, None));
             let (begun, snapshot) = self
                 .snapshot
                 .get(self.ttl, wait.as_ref(), |_| self.refresh(wait))?;
             // The list of names may have changed during the read.
-            let newest = self.names.latest(Some(begun));
-            if !newest.is_some_and(|names| is_outdated(names, &snapshot)) {
+            if !is_outdated(&snapshot, Some(begun)) {
                 return Ok(snapshot);
             }
         }
@@ -200,7 +168,7 @@ impl Catalog {
 
     fn refresh(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
         let until = Instant::now() + self.ttl;
-        let names = self.names(Age::Fresh, wait)?;
+        let names = self.names(Duration::ZERO, wait)?;
         let patterns = self.read_patterns(&names, wait)?;
         let strategies = match self.fabric.strategies(wait) {
             // A Fabric without strategies still has patterns.
@@ -210,15 +178,21 @@ impl Catalog {
             }
             strategies => strategies?.unwrap_or_default(),
         };
-        Ok(Arc::new(Snapshot::new(until, names, patterns, strategies)))
+        Ok(Arc::new(Snapshot {
+            until,
+            names,
+            patterns,
+            strategies,
+            index: OnceLock::new(),
+        }))
     }
 
-    /// Only the names of all patterns: one request.
-    pub(crate) fn names(&self, age: Age, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
-        let max_age = match age {
-            Age::Cached => self.ttl,
-            Age::Fresh => Duration::ZERO,
-        };
+    /// Only the names of all patterns, read at most `max_age` ago: one request.
+    pub(crate) fn names(
+        &self,
+        max_age: Duration,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Arc<Names>, Error> {
         let mut changed = false;
         let read = self.names.get(max_age, wait.as_ref(), |before| {
             let names = self.fabric.names(before, wait)?;
@@ -320,7 +294,11 @@ fn collect(
     received: &mpsc::Receiver<(usize, Result<Entry, Error>)>,
     wait: &dyn Wait,
 ) -> Result<Vec<Entry>, Error> {
-    let mut entries: Vec<Entry> = names.iter().map(Entry::unread).collect();
+    let unread = |name: &str| Entry {
+        name: name.to_owned(),
+        ..Entry::default()
+    };
+    let mut entries: Vec<Entry> = names.iter().map(unread).collect();
     let (mut general, mut room, mut left_out) = (0, MOST_TEXT, 0);
     let mut asked = Instant::now();
     loop {

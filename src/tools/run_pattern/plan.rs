@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use crate::fabric::names::{did_you_mean, in_quotes};
 use crate::fabric::{
-    Age, Chat, Error, Kind, Models, NO_STRATEGIES, Name, Names, StoredKind, lacks_nothing,
-    not_found, template,
+    Cause, Chat, Error, Kind, Models, Name, Names, lacks_nothing, not_found, template,
 };
 use crate::text::shown;
 use crate::tools::list_contexts::no_folder;
@@ -93,7 +92,7 @@ fn strategies(steps: &[Chat], context: &Arc<Context>) -> Result<(), Error> {
             let argument = format!("{}strategy_name", place(i));
             let words = ("strategy", "fabric_list_strategies");
             is_known(&argument, words, name, known.as_ref(), || {
-                NO_STRATEGIES.to_string()
+                Cause::NoStrategies.to_string()
             })?;
         }
     }
@@ -102,7 +101,7 @@ fn strategies(steps: &[Chat], context: &Arc<Context>) -> Result<(), Error> {
 
 /// Refuses an unknown context: Fabric's error would show a path of its host.
 fn stored_context(step: &Chat, context: &Arc<Context>) -> Result<(), Error> {
-    let (Some(name), contexts) = (&step.context, StoredKind::Contexts) else {
+    let (Some(name), contexts) = (&step.context, "contexts") else {
         return Ok(());
     };
     let read = context.backend.fabric.stored(contexts, &context.wait());
@@ -120,10 +119,7 @@ fn session(step: &Chat, context: &Arc<Context>) -> Result<Option<String>, Error>
     let Some(name) = &step.session else {
         return Ok(None);
     };
-    let read = context
-        .backend
-        .fabric
-        .stored(StoredKind::Sessions, &context.wait());
+    let read = context.backend.fabric.stored("sessions", &context.wait());
     let known = unless_cancelled(read)?.flatten();
     let name = name.as_str();
     Ok(known.filter(|names| !names.contains(name)).map(|names| {
@@ -159,7 +155,10 @@ fn variables(step: &Chat, context: &Arc<Context>) -> Result<(), Error> {
 
 /// Refuses unknown patterns and missing variables of a chain.
 fn patterns(steps: &[Chat], input: &str, context: &Arc<Context>) -> Result<(), Error> {
-    let names = context.backend.catalog.names(Age::Fresh, &context.wait())?;
+    let names = context
+        .backend
+        .catalog
+        .names(Duration::ZERO, &context.wait())?;
     for (i, step) in steps.iter().enumerate() {
         let (
             place,
