@@ -11,12 +11,11 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::account::Accounts;
 use crate::config::{DEFAULT_MEMORY, HttpLimits};
-use crate::fabric::{Error, Strategy, template};
+use crate::fabric::{BuiltInFabric, Cause, Error, Kind, Strategy, template};
 use crate::http::{Exchange, Handler, HttpServer};
 use crate::text::percent_decode;
 
@@ -73,7 +72,7 @@ pub(crate) fn start() -> io::Result<HttpServer> {
 }
 
 /// Patterns and strategies.
-trait Library {
+trait Library: Send + Sync {
     /// The sorted names of the patterns.
     fn names(&self) -> Result<Vec<String>, Error>;
     /// The texts of a pattern: for the system, and the user's, which Fabric itself does not read.
@@ -82,35 +81,23 @@ trait Library {
     fn strategies(&self) -> Vec<Strategy>;
 }
 
-/// The answer to a request for patterns or strategies: status and JSON. `None` for other requests.
-///
-/// # Errors
-/// A pattern that cannot be rendered here, or a folder that cannot be read.
-fn answer_from(
-    library: &dyn Library,
-    method: &str,
-    parts: &[&str],
-    asked: &Value,
-) -> Option<Result<(u16, Vec<u8>), Error>> {
-    Some(match (method, parts) {
-        ("GET", ["patterns", "names"]) => library.names().map(|names| (200, encoded(&names))),
-        ("GET", ["patterns", name]) => pattern_body(library, name, None),
-        ("POST", ["patterns", name, "apply"]) => pattern_body(library, name, Some(asked)),
-        ("GET", ["strategies"]) => Ok((200, encoded(&library.strategies()))),
-        _ => return None,
-    })
+impl<L: Library> BuiltInFabric for L {
+    fn answer(&self, method: &str, path: &str, body: &[u8]) -> Result<Value, Error> {
+        let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+        match (method, parts.as_slice()) {
+            ("GET", ["patterns", "names"]) => Ok(json!(self.names()?)),
+            ("GET", ["patterns", name]) => pattern_body(self, name, None),
+            ("POST", ["patterns", name, "apply"]) => pattern_body(self, name, Some(&parsed(body))),
+            ("GET", ["strategies"]) => Ok(json!(self.strategies())),
+            _ => Err(Error::of(Kind::InvalidRequest, Cause::NeedsFabric, &[])),
+        }
+    }
 }
 
 /// The body for a pattern, rendered if `asked` has values for it; for an unknown one Fabric's message.
-fn pattern_body(
-    library: &dyn Library,
-    name: &str,
-    asked: Option<&Value>,
-) -> Result<(u16, Vec<u8>), Error> {
+fn pattern_body(library: &dyn Library, name: &str, asked: Option<&Value>) -> Result<Value, Error> {
     let name = percent_decode(name).unwrap_or_default();
-    let Some((mut text, user)) = library.pattern(&name) else {
-        return Ok((500, encoded(&not_found(&name))));
-    };
+    let (mut text, user) = library.pattern(&name).ok_or_else(|| not_found(&name))?;
     if let Some(asked) = asked {
         text = render(&name, &text, asked, field(asked, "input"))?;
     }
@@ -119,11 +106,12 @@ fn pattern_body(
     if !user.is_empty() {
         body["user_prompt_template"] = user.into();
     }
-    Ok((200, encoded(&body)))
+    Ok(body)
 }
 
-fn not_found(name: &str) -> String {
-    format!("pattern '{name}' not found. Run 'fabric -l' to see available patterns")
+fn not_found(name: &str) -> Error {
+    let detail = format!("pattern '{name}' not found. Run 'fabric -l' to see available patterns");
+    Error::new(Kind::FabricInternal, detail)
 }
 
 /// Puts in the input, and the `variables` that were `asked` for.
@@ -131,10 +119,6 @@ fn render(name: &str, text: &str, asked: &Value, input: &str) -> Result<String, 
     let given = asked["variables"].as_object().into_iter().flatten();
     let texts = given.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
     template::rendered(name, text, &texts.collect(), input)
-}
-
-fn encoded(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("our types have string keys only")
 }
 
 /// What the demo has.
@@ -161,31 +145,26 @@ impl Handler for Routes {
     fn handle(&self, mut exchange: Exchange<'_>) {
         let account = Accounts::alone(DEFAULT_MEMORY).of("");
         let body = exchange.read_body(&account);
-        let asked = body.map_or(Value::Null, |body| parsed(&body));
+        let body = body.map_or_else(|_| Vec::new(), |body| body.to_vec());
         let head = exchange.head();
-        let parts: Vec<&str> = head.path().trim_start_matches('/').split('/').collect();
-        let method = head.method().as_str();
-        let (status, body) = match (method, parts.as_slice()) {
-            ("POST", ["chat"]) => return chat(exchange, &asked),
-            ("GET", ["models", "names"]) => {
+        let answer = match (head.method().as_str(), head.path()) {
+            ("POST", "/chat") => return chat(exchange, &parsed(&body)),
+            ("GET", "/models/names") => {
                 let models = [DRY_RUN, INSTANT];
-                (
-                    200,
-                    encoded(&json!({"models": models, "vendors": {VENDOR: models}})),
-                )
+                Ok(json!({"models": models, "vendors": {VENDOR: models}}))
             }
-            ("GET", ["config"]) => (200, encoded(&parsed(CONFIG.as_bytes()))),
-            ("GET", ["contexts", "names"]) => (200, encoded(&[CONTEXT[0]])),
-            ("GET", ["sessions", "names"]) => (200, b"[]".into()),
-            ("POST", ["youtube", "transcript"]) => (200, encoded(&transcript(&asked))),
-            (method, parts) => match answer_from(&Included, method, parts, &asked) {
-                Some(Ok(answer)) => answer,
-                Some(Err(error)) => (500, encoded(&error.detail)),
-                None => (404, b"404 page not found".into()),
-            },
+            ("GET", "/config") => Ok(parsed(CONFIG.as_bytes())),
+            ("GET", "/contexts/names") => Ok(json!([CONTEXT[0]])),
+            ("GET", "/sessions/names") => Ok(json!([])),
+            ("POST", "/youtube/transcript") => Ok(transcript(&parsed(&body))),
+            (method, path) => Included.answer(method, path, &body),
+        };
+        let (status, json) = match answer {
+            Ok(json) => (200, json),
+            Err(error) => (500, error.detail.into()),
         };
         let headers = [("Content-Type", "application/json; charset=utf-8")];
-        exchange.respond(status, &headers, &[&body]);
+        exchange.respond(status, &headers, &[json.to_string().as_bytes()]);
     }
 }
 
@@ -280,10 +259,8 @@ fn prompt_text(prompt: &Value, language: &str) -> Result<String, String> {
     let pattern = Included
         .pattern(name)
         .ok_or_else(|| not_found(name))
-        .and_then(|(text, _)| {
-            render(name, &text, prompt, field(prompt, "userInput")).map_err(|e| e.detail)
-        })
-        .map_err(|e| format!("could not get pattern {name}: {e}"))?;
+        .and_then(|(text, _)| render(name, &text, prompt, field(prompt, "userInput")))
+        .map_err(|e| format!("could not get pattern {name}: {}", e.detail))?;
     let mut text = String::new();
     if let Some(known) = Included
         .strategies()
@@ -363,13 +340,11 @@ GET /patterns/nope => 500 "pattern 'nope' not found. Run 'fabric -l' to see avai
 POST /patterns/nope/apply {} => 500 "pattern 'nope' not found.
 POST /patterns/translate/apply {"input":"x"} => 500 "missing required variable: lang_code"
 GET /models/names => 200 {"models":["demo-dry-run","demo-instant"],"vendors":{"Demo":["demo-dry
-GET /strategies => 200 [{"name":"cot","description":"Reason in steps before answering","prompt"
+GET /strategies => 200 [{"description":"Reason in steps before answering","name":"cot","prompt"
 GET /config => 200 {"anthropic":"demo-key-that-opens-nothing-0001","deepseek":"",
 GET /contexts/names => 200 ["plain_english"]
 GET /sessions/names => 200 []
-GET /chat => 404 404 page not found
 POST /youtube/transcript {"url":"https://www.youtube.com/watch?v=x"} => 200 {"description":"A made-up video
-GET / => 404 404 page not found
 "##;
         for case in cases.trim_start().lines() {
             let (request, expected) = case.split_once(" => ").unwrap();

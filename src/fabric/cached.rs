@@ -108,13 +108,9 @@ impl<T> Cached<T> {
         let landing = Landing(self, begun);
         let result = read(before.as_ref());
         let mut state = lock(&self.state);
+        let newest = state.value.as_ref().map(|(newest, _)| *newest);
         match &result {
-            Ok(value)
-                if state
-                    .value
-                    .as_ref()
-                    .is_none_or(|(newest, _)| *newest <= begun) =>
-            {
+            Ok(value) if newest <= Some(begun) => {
                 state.value = Some((begun, Arc::clone(value)));
             }
             Err(error) if error.kind != Kind::Cancelled => {

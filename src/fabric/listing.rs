@@ -25,7 +25,7 @@ impl Names {
         let names: Option<Vec<String>> = serde_json::from_str(str::from_utf8(&body).ok()?).ok()?;
         Some(Names {
             body,
-            ..Names::from(names.unwrap_or_default())
+            ..names.unwrap_or_default().into_iter().collect()
         })
     }
 
@@ -76,20 +76,15 @@ impl PartialEq for Names {
 }
 
 /// Fabric sorts its lists, but does not promise it.
-impl From<Vec<String>> for Names {
-    fn from(mut names: Vec<String>) -> Names {
+impl<S: Into<String>> FromIterator<S> for Names {
+    fn from_iter<I: IntoIterator<Item = S>>(names: I) -> Names {
+        let mut names: Vec<String> = names.into_iter().map(Into::into).collect();
         names.sort_unstable();
         names.dedup();
         Names {
             names,
             ..Names::default()
         }
-    }
-}
-
-impl<'a> FromIterator<&'a str> for Names {
-    fn from_iter<I: IntoIterator<Item = &'a str>>(names: I) -> Names {
-        Names::from(names.into_iter().map(str::to_owned).collect::<Vec<_>>())
     }
 }
 

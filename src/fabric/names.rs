@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::template::{SENTINEL, is_template};
 use super::{Error, Kind, Names};
 use crate::config::{MAX_NAME, MAX_VARIABLE_VALUE, MAX_VARIABLES};
-use crate::text::{self, closest};
+use crate::text::closest;
 
 /// The name of a pattern, strategy, context or session that is safe to send to Fabric: 1 to 128 characters: letters of
 /// any script, digits, space, `_`, `-` and `.`; no leading dot, no trailing dot or space, and not a Windows device. The
@@ -52,11 +52,6 @@ impl Name {
     /// The name as given.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
-    }
-
-    /// The name as one segment of a URL path: everything but RFC 3986's unreserved characters is escaped.
-    pub(crate) fn percent_encoded(&self) -> String {
-        text::percent_encode(&self.0)
     }
 }
 

@@ -15,7 +15,7 @@ mod stem;
 mod table;
 mod words;
 
-pub(crate) use index::{Card, Index, card};
+pub(crate) use index::{Index, card};
 pub(crate) use names::{humanised, kebab, skill_names};
 
 /// The longest start of at most `most` bytes.

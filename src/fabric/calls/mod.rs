@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::account::Full;
 use crate::config::{MAX_NAME, MAX_VARIABLES};
 use crate::search::Index;
-use crate::text;
+use crate::text::{self, percent_encode};
 
 use super::client::{FabricResponse, Limit, Media, pause};
 use super::events::{self, Decoder};
@@ -44,15 +44,13 @@ impl Client {
         before: Option<&Arc<Names>>,
         wait: &Arc<dyn Wait>,
     ) -> Result<Arc<Names>, Error> {
-        self.read(
-            "/patterns/names",
-            Limit::Request,
-            wait,
-            |body| match before {
-                Some(same) if same.is_from(&body) => Some(Arc::clone(same)),
-                _ => Names::read(body).map(Arc::new),
-            },
-        )
+        let same = |body: &[u8]| before.filter(|same| same.is_from(body));
+        self.read("/patterns/names", Limit::Request, wait, |body| {
+            match same(&body) {
+                Some(same) => Some(Arc::clone(same)),
+                None => Names::read(body).map(Arc::new),
+            }
+        })
     }
 
     /// `GET /patterns/:name`.
@@ -61,7 +59,7 @@ impl Client {
         name: &Name,
         wait: &Arc<dyn Wait>,
     ) -> Result<Pattern, Error> {
-        let path = format!("/patterns/{}", name.percent_encoded());
+        let path = format!("/patterns/{}", percent_encode(name.as_str()));
         self.read(&path, Limit::Request, wait, |body| {
             Pattern::from_body(members(&body)?, name)
         })
@@ -121,7 +119,7 @@ impl Client {
             variables: &'a BTreeMap<String, String>,
         }
         self.guard(name, variables, input, wait)?;
-        let path = format!("/patterns/{}/apply", name.percent_encoded());
+        let path = format!("/patterns/{}/apply", percent_encode(name.as_str()));
         let request = encode(&Apply { input, variables }, wait)?;
         self.post(&path, request, Limit::Request, wait, None)
             .and_then(|response| response.into_bytes(self.max_body))

@@ -12,7 +12,7 @@ use super::types::is_runnable;
 use super::wait::SLICE;
 use super::{Client, Error, Kind, Models, Name, Names, Strategy, Until, Wait};
 use crate::logging;
-use crate::search::{Card, Index};
+use crate::search::Index;
 
 /// Limit of all kept pattern texts together, in bytes. Of patterns beyond it, only the name is kept.
 const MOST_TEXT: usize = 32 << 20;
@@ -47,37 +47,32 @@ impl Snapshot {
 
     /// The search index.
     pub(crate) fn index(&self) -> &Index {
-        let texts = || {
-            self.patterns.iter().map(|entry| {
-                (
-                    entry.name.as_str(),
-                    entry.text.as_deref().unwrap_or_default(),
-                )
-            })
-        };
-        self.index.get_or_init(|| Index::build(texts()))
+        let texts = self.patterns.iter().map(|entry| {
+            let text = entry.text.as_deref().unwrap_or_default();
+            (entry.name.as_str(), text)
+        });
+        self.index.get_or_init(|| Index::build(texts))
     }
 
     /// What the pattern of this name does, in one sentence: Fabric's own description, if there is one.
     pub(crate) fn description<'a>(&'a self, name: &'a str) -> &'a str {
-        let own = self
-            .pattern(name)
-            .and_then(|entry| entry.own_description.as_deref());
-        own.or_else(|| self.card(name).map(|card| card.purpose.as_str()))
-            .unwrap_or(name)
-    }
-
-    /// The index entry of this pattern.
-    pub(crate) fn card(&self, name: &str) -> Option<&Card> {
-        self.at(name).and_then(|at| self.index().cards().get(at))
+        let Some(at) = self.at(name) else {
+            return name;
+        };
+        match &self.patterns[at].own_description {
+            Some(own) => own,
+            // Cards stand in the same order, as many as the index has room for.
+            None => {
+                let card = self.index().cards().get(at);
+                card.map_or(name, |card| card.purpose.as_str())
+            }
+        }
     }
 
     /// How many patterns have no text.
     pub(crate) fn unread(&self) -> usize {
-        self.patterns
-            .iter()
-            .filter(|entry| entry.text.is_none())
-            .count()
+        let texts = self.patterns.iter().map(|entry| &entry.text);
+        texts.filter(|text| text.is_none()).count()
     }
 }
 
@@ -230,9 +225,8 @@ impl Catalog {
             until,
         });
         match self.models(&limited) {
-            Ok(models) => Ok(Some(models)),
             Err(error) if error.kind == Kind::Cancelled && wait.still_waiting().is_ok() => Ok(None),
-            Err(error) => Err(error),
+            models => models.map(Some),
         }
     }
 

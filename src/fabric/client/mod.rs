@@ -20,6 +20,7 @@ use std::io::{Cursor, Read};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use ureq::http::{HeaderMap, HeaderValue, Response, header};
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, RequestBuilder, SendBody};
@@ -75,11 +76,11 @@ pub(crate) struct Client {
 
 /// A Fabric within this process, without a model.
 pub(crate) trait BuiltInFabric: Send + Sync {
-    /// Answers `GET` or `POST` of a path with a status and JSON, as Fabric does.
+    /// Answers `GET` or `POST` of a path, as Fabric does.
     ///
     /// # Errors
     /// What needs a real Fabric. Never names a path of this host.
-    fn answer(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, Vec<u8>), Error>;
+    fn answer(&self, method: &str, path: &str, body: &[u8]) -> Result<Value, Error>;
 }
 
 /// The time limit of a whole request and response.
@@ -465,11 +466,10 @@ impl<'c> Attempt<'c> {
 }
 
 /// A response that did not come over the network.
-fn within_process(answer: Result<(u16, Vec<u8>), Error>) -> Result<Response<Body>, ureq::Error> {
-    let (status, json) = answer.map_err(|error| ureq::Error::Other(Box::new(error)))?;
-    let response = Response::builder().status(status);
-    let response = response.header(header::CONTENT_TYPE, "application/json");
-    Ok(response.body(Body::builder().data(json))?)
+fn within_process(answer: Result<Value, Error>) -> Result<Response<Body>, ureq::Error> {
+    let json = answer.map_err(|error| ureq::Error::Other(Box::new(error)))?;
+    let response = Response::builder().header(header::CONTENT_TYPE, "application/json");
+    Ok(response.body(Body::builder().data(json.to_string()))?)
 }
 
 /// Whether a GET may succeed when it is sent again at once.
