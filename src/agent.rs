@@ -207,13 +207,13 @@ impl Resolver for Lookups {
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let is_https = uri.scheme() == Some(&Scheme::HTTPS);
         let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
-        // musl compares with /etc/hosts by the letter.
-        let host = uri.host().unwrap_or_default().to_ascii_lowercase();
         let here: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
-        let found = match Host::parse(&host) {
+        let found = match Host::parse(uri.host().unwrap_or_default()) {
             Ok(Host::Ip(address)) => vec![(address, port).into()],
             Ok(name) if name.leads_here() => here.map(|address| (address, port).into()).into(),
-            _ => self.find(host, port, timeout)?,
+            // musl compares with /etc/hosts by the letter: this is in lower case.
+            Ok(name) => self.find(name.to_string(), port, timeout)?,
+            Err(_) => return Err(ureq::Error::HostNotFound),
         };
         let mut addresses = self.empty();
         // As many as ureq has room for.

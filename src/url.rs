@@ -241,7 +241,8 @@ fn without_scheme(text: &str) -> Result<String, String> {
 #[derive(Clone, Debug)]
 pub(crate) struct WebUrl {
     text: String,
-    host: Host,
+    /// The host.
+    pub(crate) host: Host,
     /// Where the path begins.
     path: usize,
 }
@@ -261,7 +262,7 @@ impl WebUrl {
             path: text.len() - url.path.len(),
             host: url.authority.host,
         };
-        if !web.is_https() && !web.host().leads_here() {
+        if !web.is_https() && !web.host.leads_here() {
             return Err(format!(
                 "{SCHEME}; only on this machine (127.0.0.1, localhost) http:// will do"
             ));
@@ -277,11 +278,6 @@ impl WebUrl {
     /// Is it https?
     pub(crate) fn is_https(&self) -> bool {
         self.text.starts_with("https:")
-    }
-
-    /// The host.
-    pub(crate) fn host(&self) -> &Host {
-        &self.host
     }
 
     /// Scheme, host and port.

@@ -66,7 +66,7 @@ pub(super) struct Decoder {
     /// The last line ended with CR: a following LF belongs to it.
     after_cr: bool,
     /// There was an event.
-    pub(super) has_event: bool,
+    has_event: bool,
     /// There was a line that is not part of any event.
     has_foreign: bool,
     /// Largest event, in bytes.

@@ -69,13 +69,13 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
         let (backend, wait) = (&context.backend, &context.wait());
         let (fabric, catalog) = (&backend.fabric, &backend.catalog);
         if let Some(prompt) = prompt {
-            let names = catalog.names(catalog.ttl(), wait)?;
+            let names = catalog.names(catalog.ttl, wait)?;
             if !names.contains(prompt.as_str()) {
                 return Err(not_found(&prompt, &names).into());
             }
         }
         let ranked = match candidates {
-            Candidates::Patterns => rank(&value, catalog.names(catalog.ttl(), wait)?.as_ref()),
+            Candidates::Patterns => rank(&value, catalog.names(catalog.ttl, wait)?.as_ref()),
             Candidates::Strategies => {
                 let snapshot = catalog.snapshot(wait)?;
                 let names = snapshot.strategies.iter().map(|s| s.name.as_str());

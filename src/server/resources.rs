@@ -188,7 +188,7 @@ impl ResourceTarget {
                     .prompt
             }
         };
-        Ok((text, Cache::private(context.backend.catalog.ttl())))
+        Ok((text, Cache::private(context.backend.catalog.ttl)))
     }
 }
 

@@ -276,7 +276,7 @@ impl Subscriptions {
     fn poll(&self) {
         let wait: Arc<dyn Wait> = Arc::new(NoWait);
         loop {
-            thread::sleep(self.catalog.ttl());
+            thread::sleep(self.catalog.ttl);
             if lock(&self.listeners).is_empty() {
                 continue;
             }

@@ -434,7 +434,7 @@ impl Context {
                 run,
                 max_chars,
                 true,
-                self.backend.fabric.idle_timeout(),
+                self.backend.fabric.settings.idle_timeout,
                 account,
             );
             write(&outcome, account, &self.head.request_id, &mut result);

@@ -170,7 +170,7 @@ pub(super) fn shown(
             "There is more of the output: call fabric_get_run again with offset {next}."
         ));
     }
-    let idle_timeout = context.backend.fabric.idle_timeout();
+    let idle_timeout = context.backend.fabric.settings.idle_timeout;
     let silence = run_result::silence(record.silence(), idle_timeout);
     let shown = RunView {
         run_id: record.id.to_string(),

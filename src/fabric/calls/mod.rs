@@ -17,7 +17,7 @@ use crate::config::{MAX_NAME, MAX_VARIABLES};
 use crate::search::Index;
 use crate::text::{self, percent_encode};
 
-use super::client::{FabricResponse, Limit, Media, pause};
+use super::client::{FabricResponse, Limit, pause};
 use super::events::{self, Decoder};
 use super::types::can_be_given;
 use super::{
@@ -44,7 +44,7 @@ impl Client {
         before: Option<&Arc<Names>>,
         wait: &Arc<dyn Wait>,
     ) -> Result<Arc<Names>, Error> {
-        let same = |body: &[u8]| before.filter(|same| same.is_from(body));
+        let same = |body: &[u8]| before.filter(|same| same.body == body);
         self.read("/patterns/names", Limit::Request, wait, |body| {
             match same(&body) {
                 Some(same) => Some(Arc::clone(same)),
@@ -194,7 +194,7 @@ impl Client {
             received: 0,
             is_complete: false,
         };
-        if response.media == Media::Json {
+        if response.is_json {
             let body = response.into_bytes(self.max_body)?;
             let body = body.strip_prefix(events::MARK).unwrap_or(&body);
             match events::parse(body) {
@@ -285,7 +285,7 @@ impl Client {
 
     fn unexpected(&self, method: &str, path: &str) -> Error {
         let values = [
-            ("url", self.url()),
+            ("url", self.settings.url.as_str()),
             ("request", &format!("{method} {path}")),
         ];
         Error::of(Kind::ApiError, Cause::NotFabric, &values).after_status(200)
@@ -447,11 +447,9 @@ impl EventRelay<'_> {
             let result = match response.read(&mut buffer) {
                 Ok(0) => {
                     decoder.finish(&mut |event| self.take(event))?;
-                    let is_empty = response.media == Media::Other && !decoder.has_event;
-                    return if is_empty || decoder.is_foreign() {
-                        Err(self.client.not_a_run())
-                    } else {
-                        self.end()
+                    return match decoder.is_foreign() {
+                        true => Err(self.client.not_a_run()),
+                        false => self.end(),
                     };
                 }
                 Ok(read) => decoder.feed(&buffer[..read], &mut |event| self.take(event)),

@@ -105,7 +105,8 @@ const MODELS_PATIENCE: Duration = Duration::from_secs(10);
 /// The catalogue. Shared by all threads.
 pub(crate) struct Catalog {
     fabric: Arc<Client>,
-    ttl: Duration,
+    /// The time-to-live of what was read.
+    pub(crate) ttl: Duration,
     names: Cached<Names>,
     models: Cached<Models>,
     snapshot: Cached<Snapshot>,
@@ -130,11 +131,6 @@ impl Catalog {
     /// and must neither block nor read from the catalogue. Only the first hook is kept.
     pub(crate) fn on_change(&self, hook: impl Fn() + Send + Sync + 'static) {
         let _ = self.on_change.set(Box::new(hook));
-    }
-
-    /// The time-to-live.
-    pub(crate) fn ttl(&self) -> Duration {
-        self.ttl
     }
 
     /// All patterns and strategies, refreshed if expired (single-flight; an error goes to every caller that waited).

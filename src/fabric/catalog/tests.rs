@@ -78,7 +78,7 @@ fn everything_is_read_once_and_for_its_time() {
         &catalog.snapshot(&no_wait()).unwrap()
     ));
     assert_eq!(
-        *catalog.names(catalog.ttl(), &no_wait()).unwrap(),
+        *catalog.names(catalog.ttl, &no_wait()).unwrap(),
         ["a", "b"].into_iter().collect()
     );
     let counts =
@@ -96,11 +96,11 @@ fn everything_is_read_once_and_for_its_time() {
 fn fresh_lists_are_read_anew_and_others_once() {
     let (fabric, listed, catalog) = fabric(&["a"]);
     let names = |age| names_as_text(&catalog.names(age, &no_wait()).unwrap());
-    assert_eq!(names(catalog.ttl()), "a");
+    assert_eq!(names(catalog.ttl), "a");
     list(&listed, &["b"]);
-    assert_eq!(names(catalog.ttl()), "a");
+    assert_eq!(names(catalog.ttl), "a");
     assert_eq!(names(Duration::ZERO), "b");
-    assert_eq!(names(catalog.ttl()), "b");
+    assert_eq!(names(catalog.ttl), "b");
     assert_eq!(fabric.count(NAMES), 2);
 }
 

@@ -30,7 +30,7 @@ use super::{Cause, Error, Kind, Until, Wait};
 use interruptible::{Interruptible, WaitScope};
 use outgoing::Outgoing;
 use plain::PlainConnector;
-pub(super) use response::{FabricResponse, Media};
+pub(super) use response::FabricResponse;
 
 use crate::agent::{self, Lookups};
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT};
@@ -61,7 +61,8 @@ pub(crate) struct Client {
     key: Option<HeaderValue>,
     kept: Agent,
     fresh: Agent,
-    settings: config::Fabric,
+    /// Its URL and timeouts.
+    pub(crate) settings: config::Fabric,
     /// Answers instead of a Fabric.
     pub(super) built_in: Option<Arc<dyn BuiltInFabric>>,
     /// Delays before the retries of a GET.
@@ -157,11 +158,6 @@ impl Client {
         self.built_in.is_none()
     }
 
-    /// Fabric's URL, without user-info and final slash.
-    pub(crate) fn url(&self) -> &str {
-        &self.settings.url
-    }
-
     /// Redacts the API key, which may not look like a key. Keys of up to 3 bytes stay: replacing them would garble the
     /// text.
     pub(super) fn without_key(&self, said: &str) -> String {
@@ -178,11 +174,6 @@ impl Client {
             Limit::Models => (self.settings.models_timeout, "--models-timeout"),
             Limit::Run => (self.settings.run_timeout, "--run-timeout"),
         }
-    }
-
-    /// The silence after which a run is given up.
-    pub(crate) fn idle_timeout(&self) -> Duration {
-        self.settings.idle_timeout
     }
 
     fn with_key<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
@@ -205,7 +196,7 @@ impl Client {
         loop {
             attempt += 1;
             let left = deadline.saturating_duration_since(Instant::now());
-            let request = self.with_key(self.kept.get(format!("{}{path}", self.url())));
+            let request = self.with_key(self.kept.get(format!("{}{path}", self.settings.url)));
             let call = Attempt {
                 client: self,
                 method: "GET",
@@ -249,7 +240,7 @@ impl Client {
         wait.still_waiting()?;
         let request = self
             .fresh
-            .post(format!("{}{path}", self.url()))
+            .post(format!("{}{path}", self.settings.url))
             .header(header::CONTENT_TYPE, "application/json");
         let request = self.with_key(request);
         let call = Attempt {
@@ -336,7 +327,7 @@ impl<'c> Attempt<'c> {
                 let mut said = Vec::new();
                 // Even a truncated body may say why.
                 let _ = body.take(SMALL_BODY).read_to_end(&mut said);
-                let is_http = self.client.url().starts_with("http:");
+                let is_http = self.client.settings.url.starts_with("http:");
                 if status == 400 && is_http && wants_tls(&said) {
                     return Err(self.answered(Cause::WantsTls, status, ""));
                 }
@@ -349,20 +340,16 @@ impl<'c> Attempt<'c> {
         let media = head.headers.get(header::CONTENT_TYPE);
         let media = media.and_then(|v| v.to_str().ok()).unwrap_or_default();
         let media = media.split(';').next().unwrap_or_default().trim();
-        let media = match media.to_ascii_lowercase().as_str() {
-            "text/html" => return Err(self.answered(Cause::WebPage, 200, "")),
-            "application/json" => Media::Json,
-            // Fabric's own type, and the registered one.
-            "text/readystream" | "text/event-stream" => Media::Events,
-            _ => Media::Other,
-        };
+        if media.eq_ignore_ascii_case("text/html") {
+            return Err(self.answered(Cause::WebPage, 200, ""));
+        }
         let encoding = head.headers.get(header::CONTENT_ENCODING);
         if encoding.is_some_and(|named| !named.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Err(self.answered(Cause::Compressed, 200, ""));
         }
         Ok(FabricResponse {
             call: self,
-            media,
+            is_json: media.eq_ignore_ascii_case("application/json"),
             length,
             body,
             _waiting: waiting,
@@ -417,7 +404,7 @@ impl<'c> Attempt<'c> {
     /// The error for an answer with this status; `later` says when to try again.
     fn answered(&self, cause: Cause, status: u16, later: &str) -> Error {
         let values = [
-            ("url", self.client.url()),
+            ("url", self.client.settings.url.as_str()),
             ("request", &self.to_string()),
             ("status", &status.to_string()),
             ("later", later),
@@ -434,7 +421,7 @@ impl<'c> Attempt<'c> {
         }
         let settings = &self.client.settings;
         let ((total, flag), is_run) = (self.client.time(self.limit), self.limit == Limit::Run);
-        let is_https = self.client.url().starts_with("https:");
+        let is_https = self.client.settings.url.starts_with("https:");
         let is_proxied = self.client.kept.config().proxy().is_some();
         let (cause, why) = cause::of(&error, in_body, is_https, is_proxied, is_run);
         let limit = match cause {
@@ -443,7 +430,7 @@ impl<'c> Attempt<'c> {
             _ => total,
         };
         let values = [
-            ("url", self.client.url()),
+            ("url", self.client.settings.url.as_str()),
             ("request", &self.to_string()),
             ("limit", &number(limit.as_secs_f64())),
             ("flag", flag),

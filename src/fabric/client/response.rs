@@ -12,22 +12,11 @@ use crate::fabric::{Error, Kind, no_room};
 /// Bodies are charged in pieces of this size.
 const PIECE: u64 = 64 << 10;
 
-/// The kind of a body, by its `Content-Type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::fabric) enum Media {
-    /// One JSON document.
-    Json,
-    /// The events of a run.
-    Events,
-    /// Anything else, or none.
-    Other,
-}
-
 /// A 200 response whose body is unread. Stays on the thread that sent the request.
 pub(in crate::fabric) struct FabricResponse<'c> {
     pub(super) call: Attempt<'c>,
-    /// The kind of the body.
-    pub(in crate::fabric) media: Media,
+    /// Whether the body is one JSON document, by its `Content-Type`.
+    pub(in crate::fabric) is_json: bool,
     pub(super) length: Option<u64>,
     pub(super) body: BodyReader<'static>,
     /// Reads of the body ask whether to go on.
