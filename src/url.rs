@@ -164,46 +164,33 @@ pub(crate) fn split(url: &str) -> Option<(&str, &str, &str)> {
     Some((scheme, authority, rest))
 }
 
-/// A URL of http or https without user-info, query and fragment.
-struct Url<'a> {
-    scheme: &'static str,
-    authority: Authority,
-    path: &'a str,
-}
-
-impl Url<'_> {
-    /// `user` is why user-info is refused.
-    fn parse<'a>(text: &'a str, user: &str) -> Result<Url<'a>, String> {
-        if text.len() > MAX_ADDRESS {
-            return Err(format!(
-                "the URL is longer than {MAX_ADDRESS} bytes; give a shorter one"
-            ));
-        }
-        let (scheme, authority, path) = split(text).unwrap_or_default();
-        let mut known = ["http", "https"].into_iter();
-        let Some(scheme) = known.find(|known| scheme.eq_ignore_ascii_case(known)) else {
-            return refuse("the URL must begin with http:// or https://");
-        };
-        if authority.contains('@') {
-            return refuse(user);
-        }
-        if path.contains(['?', '#']) {
-            return refuse("the URL must end with the path, without ? or #");
-        }
-        let is_bad = |c: &char| !c.is_ascii_graphic() || "\\\"<>^`{|}".contains(*c);
-        if let Some(bad) = path.chars().find(is_bad) {
-            let bad = bad.escape_debug();
-            return refuse(&format!(
-                "the URL's path must not hold {bad}; write it percent-encoded"
-            ));
-        }
-        let authority = Authority::parse(authority)?;
-        Ok(Url {
-            scheme,
-            authority,
-            path,
-        })
+/// Scheme, authority and path of a URL of http or https without user-info, query and fragment. `user` is why user-info is
+/// refused.
+fn parts<'a>(text: &'a str, user: &str) -> Result<(&'static str, Authority, &'a str), String> {
+    if text.len() > MAX_ADDRESS {
+        return Err(format!(
+            "the URL is longer than {MAX_ADDRESS} bytes; give a shorter one"
+        ));
     }
+    let (scheme, authority, path) = split(text).unwrap_or_default();
+    let mut known = ["http", "https"].into_iter();
+    let Some(scheme) = known.find(|known| scheme.eq_ignore_ascii_case(known)) else {
+        return refuse("the URL must begin with http:// or https://");
+    };
+    if authority.contains('@') {
+        return refuse(user);
+    }
+    if path.contains(['?', '#']) {
+        return refuse("the URL must end with the path, without ? or #");
+    }
+    let is_bad = |c: &char| !c.is_ascii_graphic() || "\\\"<>^`{|}".contains(*c);
+    if let Some(bad) = path.chars().find(is_bad) {
+        let bad = bad.escape_debug();
+        return refuse(&format!(
+            "the URL's path must not hold {bad}; write it percent-encoded"
+        ));
+    }
+    Ok((scheme, Authority::parse(authority)?, path))
 }
 
 /// Validates Fabric's URL: scheme, host, and optional port and path prefix. Returns it with scheme and host in lower case
@@ -216,19 +203,19 @@ pub(crate) fn base_url(text: &str) -> Result<String, String> {
     }
     let user = "the URL holds a user name or password, which would end up in logs and never reaches Fabric; take the \
                 part before the @ out and set FABRIC_API_KEY instead";
-    let url = Url::parse(text, user)?;
-    if url.scheme == "https" && !cfg!(feature = "tls") {
+    let (scheme, authority, path) = parts(text, user)?;
+    if scheme == "https" && !cfg!(feature = "tls") {
         return Err("this build has no TLS and cannot use https://; use http://, or a build with the feature tls".to_owned());
     }
-    let path = url.path.trim_end_matches('/');
-    Ok(format!("{}://{}{path}", url.scheme, url.authority))
+    let path = path.trim_end_matches('/');
+    Ok(format!("{scheme}://{authority}{path}"))
 }
 
 fn without_scheme(text: &str) -> Result<String, String> {
     // The guess is shown only if no part of it can be a password.
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]/".contains(c);
     let guess = text.trim_start_matches(['/', ':']);
-    if guess.chars().all(plain) && Url::parse(&format!("http://{guess}"), "").is_ok() {
+    if guess.chars().all(plain) && parts(&format!("http://{guess}"), "").is_ok() {
         return Err(format!(
             "the URL has no scheme; did you mean http://{guess}?"
         ));
@@ -256,11 +243,11 @@ impl WebUrl {
             return refuse(SCHEME);
         }
         let user = "the URL holds a user name or password; take the part before the @ out";
-        let url = Url::parse(text, user)?;
+        let (_, authority, path) = parts(text, user)?;
         let web = WebUrl {
             text: text.to_owned(),
-            path: text.len() - url.path.len(),
-            host: url.authority.host,
+            path: text.len() - path.len(),
+            host: authority.host,
         };
         if !web.is_https() && !web.host.leads_here() {
             return Err(format!(

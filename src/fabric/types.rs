@@ -155,25 +155,28 @@ impl Chat {
 impl Serialize for Chat {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
         struct Prompt<'a> {
-            #[serde(flatten)]
-            texts: BTreeMap<&'a str, &'a str>,
+            user_input: &'a str,
+            vendor: &'a str,
+            model: &'a str,
+            context_name: &'a str,
+            pattern_name: &'a str,
+            strategy_name: &'a str,
+            session_name: &'a str,
             variables: &'a BTreeMap<String, String>,
         }
         fn text(name: &Option<Name>) -> &str {
             name.as_ref().map_or("", Name::as_str)
         }
-        let texts = BTreeMap::from([
-            ("userInput", self.input.as_str()),
-            ("vendor", &self.vendor),
-            ("model", &self.model),
-            ("contextName", text(&self.context)),
-            ("patternName", self.pattern.as_str()),
-            ("strategyName", text(&self.strategy)),
-            ("sessionName", text(&self.session)),
-        ]);
         let prompt = Prompt {
-            texts,
+            user_input: &self.input,
+            vendor: &self.vendor,
+            model: &self.model,
+            context_name: text(&self.context),
+            pattern_name: self.pattern.as_str(),
+            strategy_name: text(&self.strategy),
+            session_name: text(&self.session),
             variables: &self.variables,
         };
         let mut wire = serializer.serialize_struct("Chat", 11)?;
@@ -359,8 +362,8 @@ mod tests {
         let chat = Chat::new(name("summarize"), "Hi {{x}}");
         assert_eq!(
             serde_json::to_string(&chat).unwrap(),
-            "{\"prompts\":[{\"contextName\":\"\",\"model\":\"\",\"patternName\":\"summarize\",\"sessionName\":\"\",\
-             \"strategyName\":\"\",\"userInput\":\"Hi {{x}}\",\"vendor\":\"\",\"variables\":{}}],\
+            "{\"prompts\":[{\"userInput\":\"Hi {{x}}\",\"vendor\":\"\",\"model\":\"\",\"contextName\":\"\",\
+             \"patternName\":\"summarize\",\"strategyName\":\"\",\"sessionName\":\"\",\"variables\":{}}],\
              \"language\":\"\",\"temperature\":0.7,\"topP\":0.9,\"frequencyPenalty\":0.0,\"presencePenalty\":0.0,\
              \"modelContextLength\":0,\"thinking\":\"\",\"search\":false,\"searchLocation\":\"\"}"
         );
