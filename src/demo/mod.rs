@@ -242,14 +242,9 @@ fn answer(
 /// What a model would be sent: strategy, context, pattern with input, and the language to answer in. Errors have Fabric's
 /// wording; a context or strategy that is not listed is refused before a run.
 fn prompt_text(prompt: &Value, language: &str) -> Result<String, String> {
-    let [vendor, model, context, strategy, name] = [
-        "vendor",
-        "model",
-        "contextName",
-        "strategyName",
-        "patternName",
-    ]
-    .map(|name| field(prompt, name));
+    let (vendor, model) = (field(prompt, "vendor"), field(prompt, "model"));
+    let (context, strategy) = (field(prompt, "contextName"), field(prompt, "strategyName"));
+    let name = field(prompt, "patternName");
     let is_one_of = |known: &[&str], name| known.iter().any(|one| one.eq_ignore_ascii_case(name));
     if !is_one_of(&["", VENDOR], vendor) || !is_one_of(&["", DRY_RUN, INSTANT], model) {
         return Err(format!(

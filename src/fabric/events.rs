@@ -56,6 +56,9 @@ pub(crate) struct Usage {
     pub(crate) total_tokens: u64,
 }
 
+/// What is done with each event; an error ends the run.
+pub(super) type Each<'a> = &'a mut dyn FnMut(Event) -> Result<(), Error>;
+
 /// Decodes bytes into events. Each byte is scanned once.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
@@ -85,11 +88,7 @@ impl Decoder {
     /// Decodes the next bytes and passes each complete event to `each`, whose errors are returned.
     ///
     /// Data that is not a JSON object is [`Kind::ApiError`], an event beyond the limit [`Kind::ResponseTooLarge`].
-    pub(super) fn feed(
-        &mut self,
-        bytes: &[u8],
-        each: &mut dyn FnMut(Event) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    pub(super) fn feed(&mut self, bytes: &[u8], each: Each<'_>) -> Result<(), Error> {
         let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
         for part in bytes.split_inclusive(is_end) {
             if std::mem::take(&mut self.after_cr) && part == b"\n" {
@@ -112,10 +111,7 @@ impl Decoder {
 
     /// At the end of the stream: passes a last event without blank line to `each`. If that is cut off, the error is
     /// [`Kind::StreamInterrupted`].
-    pub(super) fn finish(
-        &mut self,
-        each: &mut dyn FnMut(Event) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    pub(super) fn finish(&mut self, each: Each<'_>) -> Result<(), Error> {
         // A prefix of `data:` is cut off, not foreign.
         if !b"data".starts_with(&self.line) {
             self.end_line(each)?;
@@ -152,7 +148,7 @@ impl Decoder {
 
     /// Processes and clears the line. Comments, `event`, `id`, `retry` and unknown fields are ignored; but a stream of
     /// unknown fields only is not an event stream.
-    fn end_line(&mut self, each: &mut dyn FnMut(Event) -> Result<(), Error>) -> Result<(), Error> {
+    fn end_line(&mut self, each: Each<'_>) -> Result<(), Error> {
         let mut line = std::mem::take(&mut self.line);
         let text = line.strip_prefix(MARK).unwrap_or(&line);
         match text.strip_prefix(b"data") {
@@ -179,7 +175,7 @@ impl Decoder {
     }
 
     /// A blank line: ends the event.
-    fn dispatch(&mut self, each: &mut dyn FnMut(Event) -> Result<(), Error>) -> Result<(), Error> {
+    fn dispatch(&mut self, each: Each<'_>) -> Result<(), Error> {
         if self.data.is_empty() {
             return Ok(());
         }

@@ -18,7 +18,7 @@ use crate::search::Index;
 use crate::text::{self, percent_encode};
 
 use super::client::{FabricResponse, Limit, pause};
-use super::events::{self, Decoder};
+use super::events::{self, Decoder, Each};
 use super::types::can_be_given;
 use super::{
     Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Pattern, Strategy, Transcript,
@@ -180,7 +180,7 @@ impl Client {
         &self,
         Checked { request, .. }: Checked,
         wait: &Arc<dyn Wait>,
-        each: &mut dyn FnMut(Event) -> Result<(), Error>,
+        each: Each<'_>,
     ) -> Result<(), Error> {
         let (json, input) = (encode(&request, wait)?, request.input.len());
         // From here on, only the encoded request is needed.
@@ -429,7 +429,7 @@ pub(crate) fn no_room() -> Error {
 /// The result of a run, collected from its events.
 struct EventRelay<'a> {
     client: &'a Client,
-    each: &'a mut dyn FnMut(Event) -> Result<(), Error>,
+    each: Each<'a>,
     wait: &'a Arc<dyn Wait>,
     /// Bytes of content.
     received: usize,
