@@ -1,7 +1,6 @@
 //! What the clients of HTTP share in how they reach a server: name lookup, TLS, the proxy of the environment, no
 //! redirects.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
@@ -23,6 +22,9 @@ use crate::url::Host;
 /// Most name lookups of one client at once. The system's lookup cannot be ended: with silent name servers it lasts for
 /// half a minute, longer than its caller waits.
 const MAX_LOOKUPS: usize = 8;
+/// The kind of the error where no thread can be started for a lookup. No socket fails with it: a wait that is over is a
+/// timeout.
+pub(crate) const NO_THREAD: io::ErrorKind = io::ErrorKind::WouldBlock;
 /// Stack of a lookup, in bytes: std's default, because the system may load modules for it.
 const LOOKUP_STACK: usize = 2 << 20;
 
@@ -127,18 +129,6 @@ pub(crate) struct Lookups {
     stack: usize,
 }
 
-/// No thread could be started for a lookup. Inside [`ureq::Error::Other`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoThread;
-
-impl fmt::Display for NoThread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no thread for a name lookup")
-    }
-}
-
-impl std::error::Error for NoThread {}
-
 impl Lookups {
     /// With the system's lookup.
     pub(crate) fn new() -> Lookups {
@@ -176,7 +166,7 @@ impl Lookups {
             .name("lookup".into())
             .stack_size(self.stack)
             .spawn(work)
-            .map_err(|_| ureq::Error::Other(Box::new(NoThread)))?;
+            .map_err(|_| io::Error::new(NO_THREAD, "no thread for a name lookup"))?;
         match finds.recv_timeout(timeout.after.saturating_sub(begun.elapsed())) {
             Ok(Ok(addresses)) => Ok(addresses),
             // The system may fail for want of a file, which says nothing about the name.
@@ -328,7 +318,7 @@ mod tests {
         for _ in 0..=MAX_LOOKUPS {
             let none = resolve(&starved, "http://h", LONG);
             assert!(
-                matches!(&none, Err(ureq::Error::Other(why)) if why.is::<NoThread>()),
+                matches!(&none, Err(ureq::Error::Io(error)) if error.kind() == NO_THREAD),
                 "{none:?}"
             );
         }

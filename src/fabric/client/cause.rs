@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use ureq::Timeout;
 
-use crate::agent::{NoThread, is_out_of_sockets};
+use crate::agent::{NO_THREAD, is_out_of_sockets};
 use crate::fabric::Cause;
 
 /// Why the transport failed, and what the words of the cause quote as `{why}`. `is_run` is a request that may be silent
@@ -31,7 +31,7 @@ pub(super) fn of(
         }
         ureq::Error::HostNotFound => plain(Cause::UnknownHost),
         ureq::Error::ConnectProxyFailed(_) => quoting(Cause::Proxy, "it refuses"),
-        ureq::Error::Other(other) if other.is::<NoThread>() => plain(Cause::NoThread),
+        ureq::Error::Io(e) if e.kind() == NO_THREAD => plain(Cause::NoThread),
         ureq::Error::LargeResponseHeader(..) => plain(Cause::HeadTooLarge),
         ureq::Error::Io(e) if is_out_of_sockets(e) => quoting(Cause::NoSocket, &e.to_string()),
         _ if in_body => plain(Cause::BrokeOff),

@@ -1,6 +1,6 @@
 use super::super::fixture::settings;
 use super::*;
-use crate::agent::NoThread;
+use crate::agent::NO_THREAD;
 
 #[test]
 fn invalid_settings_are_start_up_errors_that_name_the_variable() {
@@ -75,7 +75,7 @@ fn a_lookup_without_a_thread_is_unavailable_and_tried_again() {
         begun: Instant::now(),
         wait: &wait,
     };
-    let failure = call.failure(ureq::Error::Other(Box::new(NoThread)), false);
+    let failure = call.failure(ureq::Error::Io(NO_THREAD.into()), false);
     assert_eq!(
         (
             failure.kind,
