@@ -17,7 +17,7 @@ pub(crate) trait Wait: Send + Sync {
     /// Flush buffered output: the next read may block. Called before each read of the socket.
     fn before_blocking(&self) {}
 
-    /// Called before a POST is sent, and about every [`SLICE`] while waiting for a name, headers, body, another
+    /// Called before a POST is sent, and about every [`SLICE`] while waiting for headers, body, another
     /// caller's read or a retry. [`Error::cancelled`] closes the connection and ends the call.
     fn still_waiting(&self) -> Result<(), Error>;
 

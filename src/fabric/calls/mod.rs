@@ -92,7 +92,8 @@ impl Client {
         }
     }
 
-    /// `GET /contexts/names` or `GET /sessions/names`, by the plural. `None` on a 500, which means that there is no such folder.
+    /// `GET /contexts/names` or `GET /sessions/names`: `what` is the plural. `None` on a 500, which means that there is no
+    /// such folder.
     pub(crate) fn stored(&self, what: &str, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
         let path = format!("/{what}/names");
         in_folder(self.read(&path, Limit::Request, wait, Names::read))

@@ -6,8 +6,8 @@
 //! GETs use pooled connections and are retried. POSTs cost money or run templates, so each is sent exactly once, on a
 //! new connection: a pooled one may be closing, and a request lost there could not be retried.
 //!
-//! A blocked read, or wait for a name, wakes up every 100 ms to ask the [`Wait`] of its thread whether to continue.
-//! Connecting and writing cannot be interrupted; they have timeouts of their own.
+//! A blocked read wakes up every 100 ms to ask the [`Wait`] of its thread whether to continue. Looking a name up, connecting
+//! and writing cannot be interrupted; they have timeouts of their own.
 
 mod cause;
 mod interruptible;
