@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::access::{Pass, Role};
 use crate::account::{Account, Accounts, Full, Guard, Resource};
 use crate::config::{Policy, RunSettings};
-use crate::fabric::{Catalog, Client, Error, Kind, Stop, Usage, Wait};
+use crate::fabric::{Catalog, Client, Error, Kind, Usage, Wait};
 use crate::protocol::{Answer, Feature, Id, Level, RequestContext, ResultWriter, jsonrpc};
 use crate::runs::{Owner, Record, RunWriter, Runs};
 use crate::sync::lock;
@@ -360,7 +360,12 @@ impl Context {
             result.kind = "task";
             write_task(&run.record(), settings.keep, &mut result);
         } else {
-            let so_far = so_far(&run, true, self.backend.fabric.idle_timeout(), account);
+            let so_far = so_far(
+                &run,
+                true,
+                self.backend.fabric.settings.idle_timeout,
+                account,
+            );
             write(&so_far, account, &self.head.request_id, &mut result);
         }
         self.answer(result.end());
@@ -492,16 +497,16 @@ impl Wait for Context {
         self.flush();
     }
 
-    fn still_waiting(&self) -> Result<(), Stop> {
+    fn still_waiting(&self) -> Result<(), Error> {
         if self.run().is_some_and(RunWriter::is_cancelled) {
-            return Err(Stop);
+            return Err(Error::cancelled());
         }
         self.answer_early();
         if !self.is_answered() {
             let is_aborting = self.caller.account.is_aborting();
             self.state.aborted.store(is_aborting, Ordering::Relaxed);
             if is_aborting || self.caller.peer.stopped() {
-                return Err(Stop);
+                return Err(Error::cancelled());
             }
             let run = self.run().map(RunWriter::run);
             let silence = run.map_or(Duration::ZERO, |run| run.bare().silence());

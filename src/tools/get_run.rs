@@ -143,7 +143,7 @@ pub(super) fn shown(
     offset: usize,
     max_chars: usize,
 ) -> Result<Outcome, Failure> {
-    let idle_timeout = context.backend.fabric.idle_timeout();
+    let idle_timeout = context.backend.fabric.settings.idle_timeout;
     let (record, memory) = run_result::record(run, &context.caller.account)?;
     let total_chars = run.chars() as usize;
     // More may come meanwhile.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::access::Role;
-use crate::fabric::StoredKind;
 
 use super::{Context, Failure, Outcome, Prepared, Tool};
 
@@ -20,12 +19,12 @@ pub(super) const TOOL: Tool = Tool {
 fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let (fabric, wait) = (&context.backend.fabric, &context.wait());
     let (mut outcome, mut rows) = (Outcome::default().charged(&context.caller.account), 0);
-    for what in [StoredKind::Contexts, StoredKind::Sessions] {
+    for what in ["contexts", "sessions"] {
         let found = fabric.stored(what, wait)?;
         let none = found.is_none().then(|| no_folder(what));
         let names = found.unwrap_or_default();
         rows += names.len();
-        outcome = outcome.member(what.plural(), names).warn(none);
+        outcome = outcome.member(what, names).warn(none);
     }
     Ok(Outcome {
         size: Some(("rows", rows)),
@@ -34,8 +33,7 @@ fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
 }
 
 /// The warning where Fabric has no folder of them.
-pub(super) fn no_folder(what: StoredKind) -> String {
-    let what = what.plural();
+pub(super) fn no_folder(what: &str) -> String {
     format!(
         "Fabric has no {what}: it cannot read their folder (HTTP 500), which mostly means that none was ever stored."
     )

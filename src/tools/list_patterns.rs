@@ -1,12 +1,13 @@
 //! `fabric_list_patterns`: the names of all patterns, or those that fit a task, best first.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::access::Role;
 use crate::config::MAX_ROWS;
-use crate::fabric::{Age, Cause, Error, not_runnable};
+use crate::fabric::{Cause, Error, not_runnable};
 use crate::text::counted;
 
 use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
@@ -46,7 +47,7 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
 
 fn all(context: &Arc<Context>, limit: usize) -> Result<Outcome, Failure> {
     let catalog = &context.backend.catalog;
-    let mut patterns = catalog.names(Age::Fresh, &context.wait())?;
+    let mut patterns = catalog.names(Duration::ZERO, &context.wait())?;
     if limit < patterns.len() {
         patterns = Arc::new(patterns.iter().take(limit).collect());
     }

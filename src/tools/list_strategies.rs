@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::access::Role;
-use crate::fabric::NO_STRATEGIES;
+use crate::fabric::Cause;
 
 use super::{Context, Failure, Outcome, Prepared, Tool};
 
@@ -19,7 +19,7 @@ pub(super) const TOOL: Tool = Tool {
 
 fn strategies(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let found = context.backend.fabric.strategies(&context.wait())?;
-    let warning = found.is_none().then(|| NO_STRATEGIES.to_string());
+    let warning = found.is_none().then(|| Cause::NoStrategies.to_string());
     let strategies = found.unwrap_or_default();
     Ok(Outcome::rows(strategies.len())
         .charged(&context.caller.account)

@@ -186,7 +186,7 @@ pub(crate) fn call(work: Work, is_run: bool, context: &Arc<Context>, result: &mu
         ));
     }
     if !context.is_answered() {
-        let idle_timeout = backend.fabric.idle_timeout();
+        let idle_timeout = backend.fabric.settings.idle_timeout;
         let outcome = run_result::result(&run, keeps, idle_timeout, account);
         write(&outcome, account, request_id, result);
         if outcome.is_err() && keeps {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::fabric::{Error, NO_STRATEGIES, Name};
+use crate::fabric::{Cause, Error, Name};
 
 use super::{Context, not_listed, refused};
 
@@ -34,7 +34,8 @@ pub(crate) fn prompt(
 /// The prompt of the strategy of this name.
 fn strategy_text(name: &str, context: &Arc<Context>) -> Result<String, Error> {
     let strategies = context.backend.fabric.strategies(&context.wait())?;
-    let all = strategies.ok_or_else(|| refused(format!("`strategy_name`: {NO_STRATEGIES}")))?;
+    let all =
+        strategies.ok_or_else(|| refused(format!("`strategy_name`: {}", Cause::NoStrategies)))?;
     if let Some(strategy) = all.iter().find(|strategy| strategy.name == name) {
         return Ok(strategy.prompt.clone());
     }

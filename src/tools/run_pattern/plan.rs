@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use crate::fabric::names::did_you_mean;
 use crate::fabric::{
-    Age, Chat, Error, Kind, Models, NO_STRATEGIES, Name, Names, StoredKind, lacks_nothing,
-    not_found, template,
+    Cause, Chat, Error, Kind, Models, Name, Names, lacks_nothing, not_found, template,
 };
 use crate::tools::list_contexts::no_folder;
 use crate::tools::{Context, not_listed, refused, within};
@@ -43,13 +42,13 @@ pub(super) fn check(
     }
     // Context and session belong to the first step. Fabric's error for a context would show a path of its host.
     if let Some(name) = &steps[0].context
-        && let Some(known) = unless_cancelled(fabric.stored(StoredKind::Contexts, wait))?
+        && let Some(known) = unless_cancelled(fabric.stored("contexts", wait))?
     {
         is_known("context_name".to_owned(), "context", name, known.as_ref())?;
     }
     // Fabric starts a new session silently, but it may be a typing error.
     if let Some(name) = steps[0].session.as_ref().map(Name::as_str)
-        && let Some(Some(known)) = unless_cancelled(fabric.stored(StoredKind::Sessions, wait))?
+        && let Some(Some(known)) = unless_cancelled(fabric.stored("sessions", wait))?
         && !known.contains(name)
     {
         let hint = did_you_mean(name, &known);
@@ -72,8 +71,8 @@ fn is_known(argument: String, what: &str, name: &Name, known: Option<&Names>) ->
     let why = match known {
         Some(known) if known.contains(name.as_str()) => return Ok(()),
         Some(known) => not_listed(what, name.as_str(), "", known),
-        None if what == "context" => no_folder(StoredKind::Contexts),
-        None => NO_STRATEGIES.to_string(),
+        None if what == "context" => no_folder("contexts"),
+        None => Cause::NoStrategies.to_string(),
     };
     Err(lacking(argument, &why))
 }
@@ -130,7 +129,10 @@ fn variables(step: &Chat, context: &Arc<Context>) -> Result<(), Error> {
 
 /// Refuses unknown patterns and missing variables of a chain.
 fn patterns(steps: &[Chat], input: &str, context: &Arc<Context>) -> Result<(), Error> {
-    let names = context.backend.catalog.names(Age::Fresh, &context.wait())?;
+    let names = context
+        .backend
+        .catalog
+        .names(Duration::ZERO, &context.wait())?;
     for (i, step) in steps.iter().enumerate() {
         let (place, pattern) = (place(i), &step.pattern);
         if !names.contains(pattern.as_str()) {

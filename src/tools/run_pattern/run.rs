@@ -213,7 +213,7 @@ impl RunPattern {
         });
         let mut output = Output::new(is_result, self.strip_thinking);
         let ended = fabric.check(chat, wait).and_then(|checked| {
-            warnings.extend(checked.unused().iter().map(|name| {
+            warnings.extend(checked.unused.iter().map(|name| {
                 let name = shown(name, 64);
                 format!("The pattern {pattern} has no variable \"{name}\": its value was not used.")
             }));
