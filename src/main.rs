@@ -77,7 +77,7 @@ use account::{Accounts, Bounds, Resource};
 use check::Look;
 use cli::{Command, ExitReason, Generate};
 use clients::install;
-use config::{Config, Connect, MAX_QUEUED_RUNS, MODEL_VARIABLE, OWN_VARIABLE, Transport};
+use config::{Config, Connect, MAX_QUEUED_RUNS, Transport};
 use connect::Relay;
 use demo::{Demo, Folders};
 use fabric::{Catalog, Client};
@@ -121,15 +121,11 @@ Clients start it themselves. What you may want to type instead:
 fn main() -> ExitCode {
     let variables = std::env::vars_os().filter(|(_, value)| !value.is_empty());
     let variables = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-    let is_ours = |name: &str| {
-        [MODEL_VARIABLE, OWN_VARIABLE]
-            .iter()
-            .any(|own| name.starts_with(own))
-    };
-    let variables = variables.filter(|(name, _)| is_ours(name));
+    // There, case does not matter in names.
+    #[cfg(windows)]
+    let variables = variables.map(|(name, value)| (name.to_ascii_uppercase(), value));
     let command = cli::parse(
         std::env::args_os().skip(1),
-        &|name| std::env::var_os(name),
         &variables.collect::<Vec<_>>(),
         &cli::read_secret,
     );
@@ -149,8 +145,7 @@ fn tell(line: impl Display) {
 
 fn run(command: Command) -> Result<ExitCode, ExitReason> {
     let good = match command {
-        Command::Help(how_much) => print(&cli::help(how_much)),
-        Command::Version => print(&format!("{}\n", cli::version())),
+        Command::Print(text) => print(&text),
         Command::ListTools { policy, json } => {
             check_tools(&policy)?;
             print(&match json {
@@ -296,10 +291,10 @@ fn generate(what: &Generate) -> Result<bool, ExitReason> {
         Generate::Token(_) => PathBuf::new(),
         _ => program()?,
     };
-    let text = generate::generate(what, &program, &env).map_err(ExitReason::usage)?;
+    let (text, hint) = generate::generate(what, &program, &env).map_err(ExitReason::usage)?;
     let good = print(&text)?;
     if io::stderr().is_terminal() {
-        tell(generate::hint(what, &env));
+        tell(hint);
     }
     Ok(good)
 }
