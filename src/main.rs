@@ -65,7 +65,7 @@ mod transport;
 mod url;
 
 use std::fmt::Display;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, StdinLock, Write};
 use std::path::PathBuf;
 use std::process::{ExitCode, exit};
 use std::sync::Arc;
@@ -308,13 +308,12 @@ fn check_tools(policy: &Policy) -> Result<(), ExitReason> {
 /// Builds everything but the transport. With `--demo`, the built-in Fabric runs while [`Demo`] is kept.
 fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), ExitReason> {
     check_tools(&config.policy)?;
-    let mut demo = None;
-    if config.demo {
-        let started = demo::start().map_err(|error| {
-            ExitReason::failed(format!("the demo's Fabric cannot be started: {error}"))
-        })?;
-        config.fabric.url.clone_from(&started.url);
-        demo = Some(started);
+    let demo = config.demo.then(demo::start).transpose();
+    let demo = demo.map_err(|error| {
+        ExitReason::failed(format!("the demo's Fabric cannot be started: {error}"))
+    })?;
+    if let Some(demo) = &demo {
+        config.fabric.url.clone_from(&demo.url);
     }
     heap::tune();
     let accounts = Accounts::new(bounds(&config));
@@ -392,15 +391,17 @@ fn bounds(config: &Config) -> Bounds {
 /// Logs whether Fabric answers, in the background, so that no client waits for it.
 fn log_connection(server: &Arc<Server>) {
     let (client, runs) = (server.backend.fabric.clone(), server.backend.runs.clone());
-    let log = move || {
+    spawn("the connection to Fabric is not tested", move || {
         runs.sweep();
         check::log_connection(&client);
-    };
-    if let Err(error) = thread::Builder::new()
-        .name("log_connection".into())
-        .spawn(log)
-    {
-        log::warn!("the connection to Fabric could not be tested: {error}");
+    });
+}
+
+/// Does `work` on a thread of its own. `otherwise` is logged if the system has none.
+fn spawn(otherwise: &str, work: impl FnOnce() + Send + 'static) {
+    let thread = thread::Builder::new().name("behind".into());
+    if let Err(error) = thread.spawn(work) {
+        log::warn!("{otherwise}: {error}");
     }
 }
 
@@ -410,25 +411,36 @@ fn leave() {
     exit(0)
 }
 
+/// Reads stdin to its end. Another thread does `begin`, and on a signal `end`, which gets its name; then the process ends.
+fn serve_stdin(
+    serve: impl FnOnce(StdinLock<'_>) -> io::Result<()>,
+    begin: impl FnOnce() + Send + 'static,
+    end: impl FnOnce(&str) + Send + 'static,
+) -> Result<(), ExitReason> {
+    let mut signals = signals::install(false);
+    spawn("signals are not handled", move || {
+        begin();
+        end(signals.wait().name());
+        leave();
+    });
+    let served = serve(io::stdin().lock());
+    served.map_err(|error| ExitReason::failed(format!("stdin cannot be read: {error}")))
+}
+
 fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     let stdio = Arc::new(Stdio::new(server.clone(), io::stdout(), leave));
-    let mut signals = signals::install(false);
-    let (behind, limit) = (stdio.clone(), config.http.drain_timeout);
-    // Clients start this program and send requests at once: each additional thread delays the first answer.
-    let begun = thread::Builder::new().name("behind".into()).spawn(move || {
+    let (other, limit) = (stdio.clone(), config.http.drain_timeout);
+    let begin = move || {
+        // Clients start this program and send requests at once: each additional thread delays the first answer.
         thread::sleep(FIRST_ANSWER);
         log::info!("Fabric MCP Server started on stdio transport.");
         log_connection(&server);
-        let signal = signals.wait();
-        log::info!("{}: finishing what runs", signal.name());
-        behind.stop(limit);
-        leave();
-    });
-    if let Err(error) = begun {
-        log::warn!("the connection to Fabric is not tested, and signals are not handled: {error}");
-    }
-    let served = stdio.serve(io::stdin().lock());
-    served.map_err(|error| ExitReason::failed(format!("stdin cannot be read: {error}")))
+    };
+    let end = move |signal: &str| {
+        log::info!("{signal}: finishing what runs");
+        other.stop(limit);
+    };
+    serve_stdin(|input| stdio.serve(input), begin, end)
 }
 
 /// Passes messages on to the server of `settings`.
@@ -438,19 +450,12 @@ fn relay(settings: &Connect) -> Result<(), ExitReason> {
     let relay = Arc::new(relay);
     logging::start(settings.log_level, settings.log_format);
     logging::install_panic_hook();
-    let mut signals = signals::install(false);
-    let behind = relay.clone();
-    let begun = thread::Builder::new().name("behind".into()).spawn(move || {
-        let signal = signals.wait();
-        log::info!("{}: ending", signal.name());
-        behind.leave();
-        leave();
-    });
-    if let Err(error) = begun {
-        log::warn!("signals are not handled: {error}");
-    }
-    let served = relay.serve(io::stdin().lock());
-    served.map_err(|error| ExitReason::failed(format!("stdin cannot be read: {error}")))
+    let other = relay.clone();
+    let end = move |signal: &str| {
+        log::info!("{signal}: ending");
+        other.leave();
+    };
+    serve_stdin(|input| relay.serve(input), || {}, end)
 }
 
 /// Access control over HTTP, from `config`.
@@ -483,7 +488,7 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     };
     let mut line = Line::sentence(format!(
         "Fabric MCP Server started on {} transport at http://{}{}",
-        config.transport.name(),
+        format!("{:?}", config.transport).to_lowercase(),
         listening.address(),
         config.path
     ));

@@ -42,9 +42,7 @@ fn full() -> String {
     let mut text = format!("{}\n{HEAD}", title());
     text.extend(SECTIONS.map(flags_of));
     text.push_str("\nOnly as variables:\n");
-    for (name, help) in VARIABLES {
-        text.push_str(&described(name, help));
-    }
+    text.extend(VARIABLES.iter().map(|(name, help)| described(name, help)));
     let more = format!("More: fabric-mcp --help and one of {}.", topic_names(", "));
     text.push_str(&format!(
         "\n{}\n\n{}\n",
@@ -67,14 +65,12 @@ fn about(topic: &Topic) -> String {
             HelpBlock::Text(paragraph) => text.push_str(&format!("{}\n", wrapped(&paragraph, 0))),
             HelpBlock::Code(lines) => {
                 for line in lines.lines() {
-                    text.push_str(format!("    {line}").trim_end());
-                    text.push('\n');
+                    text += format!("    {line}").trim_end();
+                    text += "\n";
                 }
             }
             HelpBlock::List(terms) => {
-                for (term, meaning) in terms {
-                    text.push_str(&described(&term, &meaning));
-                }
+                text.extend(terms.iter().map(|(term, meaning)| described(term, meaning)));
             }
         }
     }

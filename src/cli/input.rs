@@ -8,7 +8,7 @@ use std::path::Path;
 
 use lexopt::Arg;
 
-use super::flags::{self, FLAGS, Flag};
+use super::flags::{self, API_KEY, AUTH_TOKEN, FLAGS, Flag, OAUTH_CLIENT_SECRET};
 use super::values::{self, wrong};
 use super::{ExitReason, ReadFile, named};
 use crate::config::{Config, MODEL_VARIABLE, Secret};
@@ -138,7 +138,8 @@ impl<'a> FlagsAndEnv<'a> {
     }
 
     pub(super) fn secret(&self, name: &str) -> Result<Option<Secret>, ExitReason> {
-        parsed(name, self.text(name)?, values::secret)
+        let value = self.text(name)?.map(|text| values::secret(&text));
+        value.transpose().map_err(|why| named(name, why))
     }
 
     /// Fabric's variables for the models of patterns.
@@ -193,7 +194,8 @@ impl<'a> FlagsAndEnv<'a> {
         parse: impl Fn(&str) -> Result<T, String>,
     ) -> Result<Option<T>, ExitReason> {
         let value = self.values(flags::get(long))?.pop();
-        parsed(&self.name(long), value, parse)
+        let value = value.map(|text| parse(&text)).transpose();
+        value.map_err(|why| named(&self.name(long), why))
     }
 
     /// Sets the field of a flag to what was given, or to the default.
@@ -206,15 +208,6 @@ impl<'a> FlagsAndEnv<'a> {
         let mut values = values.iter();
         values.try_for_each(|value| flag.set(config, value).map_err(refused))
     }
-}
-
-fn parsed<T>(
-    name: &str,
-    text: Option<String>,
-    parse: impl Fn(&str) -> Result<T, String>,
-) -> Result<Option<T>, ExitReason> {
-    let value = text.map(|text| parse(&text).map_err(|why| named(name, why)));
-    value.transpose()
 }
 
 /// Text given for `name`.
@@ -244,23 +237,12 @@ fn explain(error: lexopt::Error) -> ExitReason {
     })
 }
 
-/// Flags that people try, and the variables for these secrets: every user of the machine can read a command line.
-const SECRETS: [(&str, &str); 9] = [
-    ("api-key", "FABRIC_API_KEY"),
-    ("apikey", "FABRIC_API_KEY"),
-    ("fabric-api-key", "FABRIC_API_KEY"),
-    ("key", "FABRIC_API_KEY"),
-    ("auth-token", "FABRIC_MCP_AUTH_TOKEN"),
-    ("bearer-token", "FABRIC_MCP_AUTH_TOKEN"),
-    ("token", "FABRIC_MCP_AUTH_TOKEN"),
-    ("client-secret", "FABRIC_MCP_OAUTH_CLIENT_SECRET"),
-    ("oauth-client-secret", "FABRIC_MCP_OAUTH_CLIENT_SECRET"),
-];
-
 fn unknown_long(name: &str) -> ExitReason {
     let name = values::shown(name);
-    let usual = name.to_ascii_lowercase().replace('_', "-");
-    if let Some((_, variable)) = SECRETS.iter().find(|(secret, _)| *secret == usual) {
+    // People try --api-key, --key, --auth-token, --token, --client-secret and the like.
+    let end = format!("_{}", name.to_ascii_uppercase().replace('-', "_"));
+    let mut secrets = [API_KEY, AUTH_TOKEN, OAUTH_CLIENT_SECRET].into_iter();
+    if let Some(variable) = secrets.find(|secret| format!("_{secret}").ends_with(&end)) {
         return ExitReason::usage(format!(
             "--{name} is refused, because every user of this machine can read a command line; set the variable \
              {variable} instead"

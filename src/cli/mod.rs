@@ -174,17 +174,16 @@ pub(crate) fn parse(
         }
         _ => {}
     }
-    for (flag, is_put_in) in [("install", true), ("uninstall", false)] {
-        let Some(name) = settings.last(flag) else {
-            continue;
-        };
-        let client = client(&format!("--{flag}"), name)?;
-        let launch = is_put_in.then(|| launch::launch(client, &settings));
-        return Ok(Command::Install {
-            client,
-            launch: launch.transpose()?,
-            yes: settings.has("yes"),
-        });
+    for flag in ["install", "uninstall"] {
+        if let Some(name) = settings.last(flag) {
+            let client = client(&format!("--{flag}"), name)?;
+            let launch = (flag == "install").then(|| launch::launch(client, &settings));
+            return Ok(Command::Install {
+                client,
+                launch: launch.transpose()?,
+                yes: settings.has("yes"),
+            });
+        }
     }
     let only = |longs: [&str; 2]| {
         let mut config = Config::default();
@@ -291,10 +290,9 @@ pub(crate) fn read_secret(path: &Path) -> io::Result<String> {
         .take(limit)
         .read_to_string(&mut text)?;
     if text.len() > MAX_SECRET {
-        return Err(io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            format!("it is larger than {MAX_SECRET} bytes"),
-        ));
+        return Err(io::Error::other(format!(
+            "it is larger than {MAX_SECRET} bytes"
+        )));
     }
     Ok(text)
 }

@@ -80,13 +80,10 @@ fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
     let flags = FLAGS.iter().filter_map(Flag::env);
     let others = VARIABLES.iter().map(|(name, _)| (*name).to_owned());
     let known: Vec<String> = flags.chain(others).collect();
-    // What all have in common would make all similar.
-    let bare = |name: &str| name.trim_start_matches(OWN_VARIABLE).to_owned();
     let given = settings.variables.iter().map(|(name, _)| name);
     let unknown = given.filter(|name| name.starts_with(OWN_VARIABLE) && !known.contains(name));
     let warning = |name: &String| {
-        let all: Vec<String> = known.iter().map(|name| bare(name)).collect();
-        let similar = closest(&bare(name), all.iter().map(String::as_str));
+        let similar = closest(bare(name), known.iter().map(|name| bare(name)));
         let meant = similar
             .first()
             .and_then(|name| known.iter().find(|known| known.ends_with(name)));
@@ -98,6 +95,11 @@ fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
         format!("{name} is no variable of fabric-mcp; {hint}")
     };
     unknown.map(warning).collect()
+}
+
+/// A variable's name without what all have in common, which would make all similar.
+fn bare(name: &str) -> &str {
+    name.trim_start_matches(OWN_VARIABLE)
 }
 
 /// The settings of `--connect`. Variables of other settings, which may be there for a server, count for nothing.
@@ -128,12 +130,7 @@ fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthSettings>, ExitReason
         (OAUTH_CLIENT_ID, client_id.is_some()),
         (OAUTH_CLIENT_SECRET, client_secret.is_some()),
     ];
-    let names = |are_given| {
-        let names = all
-            .iter()
-            .filter(move |(_, is_given)| *is_given == are_given);
-        names.map(|(name, _)| *name).collect::<Vec<_>>()
-    };
+    let (given, missing): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, is_given)| *is_given);
     match (issuer, resource, client_id, client_secret) {
         (Some(issuer), Some(resource), Some(client_id), Some(client_secret)) => {
             Ok(Some(OAuthSettings {
@@ -146,9 +143,10 @@ fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthSettings>, ExitReason
         }
         (None, None, None, None) => Ok(None),
         _ => {
-            let missing = names(false).join(" and ");
+            let missing: Vec<&str> = missing.into_iter().map(|(name, _)| name).collect();
+            let missing = missing.join(" and ");
             let why = format!("OAuth needs {missing} too; set it, or unset the rest");
-            Err(named(names(true)[0], why))
+            Err(named(given[0].0, why))
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::flags::{FABRIC, FLAGS, HTTP, RUNS, SERVER};
 use crate::clients::CLIENTS;
-use crate::config::{self, HttpLimits};
+use crate::config;
 use crate::error::{Cause, Kind};
 
 /// A topic of the help.
@@ -114,7 +114,6 @@ fn terms(paragraph: &str) -> Vec<(String, String)> {
 fn filled(text: &str) -> String {
     let kib = |bytes: usize| format!("{} KiB", bytes >> 10);
     let mib = |bytes: usize| format!("{} MiB", bytes >> 20);
-    let http = HttpLimits::default();
     let holes = [
         ("MAX_MESSAGE", mib(config::MAX_MESSAGE)),
         ("MAX_STRING", kib(config::MAX_STRING)),
@@ -130,8 +129,8 @@ fn filled(text: &str) -> String {
         ("MAX_QUEUED_RUNS", config::MAX_QUEUED_RUNS.to_string()),
         ("HTTP_MAX_RUNS", config::HTTP_MAX_RUNS.to_string()),
         ("MAX_SESSIONS", config::MAX_SESSIONS.to_string()),
-        ("MAX_HEAD", kib(http.max_head)),
-        ("MAX_HEADERS", http.max_headers.to_string()),
+        ("MAX_HEAD", kib(config::MAX_HEAD)),
+        ("MAX_HEADERS", config::MAX_HEADERS.to_string()),
         (
             "CLIENT_LIMITS",
             list(CLIENTS.iter().map(|c| (c.name, c.limit_words))),

@@ -43,7 +43,6 @@ use crate::tools::{Backend, Caller, Context, Peer, ToolCall};
 
 pub(crate) use call::{Call, refuse};
 pub(crate) use local::Audience;
-pub(crate) use skills::SkillDocument;
 pub(crate) use subscriptions::{Listen, Listener, Registration};
 pub(crate) use tools::tools_json;
 

@@ -53,14 +53,14 @@ fn each_default_in_the_table_is_the_true_one() {
         assert_eq!(format!("{given:?}"), defaults, "--{}", flag.long);
     }
     for (transport, path, max_runs) in [
-        ("stdio", "/mcp", 16),
-        ("http", "/mcp", 512),
-        ("sse", "/sse", 512),
+        ("Stdio", "/mcp", 16),
+        ("Http", "/mcp", 512),
+        ("Sse", "/sse", 512),
     ] {
         let config = config_with(&format!("--transport {transport}"), &[]);
         assert_eq!(
             (
-                config.transport.name(),
+                format!("{:?}", config.transport).as_str(),
                 config.path.as_str(),
                 config.max_runs
             ),
