@@ -198,6 +198,15 @@ impl<'a> FlagsAndEnv<'a> {
         value.map_err(|why| named(&self.name(long), why))
     }
 
+    /// The configuration of these flags alone.
+    pub(super) fn only(&self, longs: &[&str]) -> Result<Config, ExitReason> {
+        let mut config = Config::default();
+        for long in longs {
+            self.apply(flags::get(long), &mut config)?;
+        }
+        Ok(config)
+    }
+
     /// Sets the field of a flag to what was given, or to the default.
     pub(super) fn apply(&self, flag: &Flag, config: &mut Config) -> Result<(), ExitReason> {
         let mut values = self.values(flag)?;

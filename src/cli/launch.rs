@@ -2,7 +2,7 @@
 //! itself, or by a URL.
 
 use crate::clients::{Key, Launch, McpClient};
-use crate::config::{Config, Transport};
+use crate::config::Transport;
 
 use super::flags::{self, API_KEY, AUTH_TOKEN, CERT_FILE, FLAGS};
 use super::input::FlagsAndEnv;
@@ -19,9 +19,7 @@ pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<L
     let Some(url) = settings.one("url", values::server_url)? else {
         return program(client, settings);
     };
-    let mut config = Config::default();
-    settings.apply(flags::get("transport"), &mut config)?;
-    let is_sse = config.transport == Transport::Sse;
+    let is_sse = settings.only(&["transport"])?.transport == Transport::Sse;
     if is_sse && client.http.and(client.sse).is_none() {
         return Err(ExitReason::usage(format!(
             "--transport sse: {} does not connect over HTTP+SSE; start the server with --transport http, and give \

@@ -185,14 +185,8 @@ pub(crate) fn parse(
             });
         }
     }
-    let only = |longs: [&str; 2]| {
-        let mut config = Config::default();
-        let mut flags = longs.into_iter().map(flags::get);
-        flags.try_for_each(|flag| settings.apply(flag, &mut config))?;
-        Ok(config)
-    };
     if settings.has("list-tools") {
-        let policy = only(["read-only", "tool"])?.policy;
+        let policy = settings.only(&["read-only", "tool"])?.policy;
         return Ok(Command::ListTools { policy, json });
     }
     if let Some(url) = settings.one("connect", values::connect_url)? {
@@ -204,7 +198,7 @@ pub(crate) fn parse(
     if settings.has("healthcheck") {
         // Docker gives exit code 2 a meaning of its own.
         let failed = |mistake: ExitReason| ExitReason::failed(mistake.reason);
-        let Config { host, port, .. } = only(["host", "port"]).map_err(failed)?;
+        let Config { host, port, .. } = settings.only(&["host", "port"]).map_err(failed)?;
         return Ok(Command::Healthcheck { host, port });
     }
     let config = Box::new(resolve::resolve(&settings)?);

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use super::flags::{
-    self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, FLAGS, Flag, OAUTH_CLIENT_ID,
+    API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, FLAGS, Flag, OAUTH_CLIENT_ID,
     OAUTH_CLIENT_SECRET, VARIABLES,
 };
 use super::input::FlagsAndEnv;
@@ -104,10 +104,7 @@ fn bare(name: &str) -> &str {
 
 /// The settings of `--connect`. Variables of other settings, which may be there for a server, count for nothing.
 pub(super) fn connect(settings: &FlagsAndEnv<'_>, url: String) -> Result<Connect, ExitReason> {
-    let mut config = Config::default();
-    for flag in ["log-level", "log-format"] {
-        settings.apply(flags::get(flag), &mut config)?;
-    }
+    let config = settings.only(&["log-level", "log-format"])?;
     Ok(Connect {
         url,
         // Who made the token is warned where it is short.
