@@ -1,7 +1,7 @@
 //! The table of flags and of the variables that are not flags.
 //!
 //! In scope: all facts about flags, the field of [`Config`] that each sets included. Not in scope: reading the command
-//! line (`cli`), rules between settings (`resolve`), values (`values`), printing (`help`, `generate`).
+//! line (`input`), rules between settings (`resolve`), values (`values`), printing (`help`, `generate`).
 //!
 //! A new setting is an entry here and a field there.
 

@@ -119,12 +119,14 @@ pub(super) fn host(text: &str) -> Result<String, String> {
 
 pub(super) fn port(text: &str) -> Result<u16, String> {
     // Kubernetes sets NAME_PORT for each Service NAME.
-    if text.starts_with("tcp://") {
-        let rest = "is not a port but what Kubernetes sets for a Service called fabric-mcp; give --port, or set \
-                    enableServiceLinks: false";
-        return Err(wrong(text, rest));
-    }
-    count(text, 0, u16::MAX)
+    let rest = match text.starts_with("tcp://") {
+        true => {
+            "is not a port but what Kubernetes sets for a Service called fabric-mcp; give --port, or set \
+             enableServiceLinks: false"
+        }
+        false => "is not a port; give a number from 0 to 65535",
+    };
+    count(text, 0, u16::MAX).map_err(|_| wrong(text, rest))
 }
 
 /// A whole number from `least` to `most`.

@@ -29,8 +29,8 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --transport streamable => --transport: "streamable" is none of the choices; give stdio, http or sse
 --log-level loud => --log-level: "loud" is none of the choices;
     give debug, info, warning, error, critical or warn
---port 65536 => --port: "65536" is not a number from 0 to 65535; give one
---port +1 => --port: "+1" is not a number from 0 to 65535; give one
+--port 65536 => --port: "65536" is not a port; give a number from 0 to 65535
+--port +1 => --port: "+1" is not a port; give a number from 0 to 65535
 --host= => --host: "" is not an address or name;
     give one alone, such as 127.0.0.1, and the port by --port
 --host a/b => --host: "a/b" is not an address or name;

@@ -236,7 +236,7 @@ fn values_become_what_they_mean() {
 
 /// A variable and its value, and what is said about it after its name; `HEADER` stands for what a header cannot carry.
 const WRONG_VARIABLES: &str = r#"
-FABRIC_MCP_PORT=x => "x" is not a number from 0 to 65535; give one
+FABRIC_MCP_PORT=x => "x" is not a port; give a number from 0 to 65535
 FABRIC_MCP_PORT=tcp://10.0.0.1:8000 => "tcp://10.0.0.1:8000" is not a port but what Kubernetes sets
     for a Service called fabric-mcp; give --port, or set enableServiceLinks: false
 FABRIC_MCP_DEMO=on => "on" is neither yes nor no; give true or false
