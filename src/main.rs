@@ -162,9 +162,9 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             launch,
             yes,
         } => {
-            let (program, env) = (program()?, |name: &str| std::env::var_os(name));
-            let program = program.to_string_lossy();
-            install::run(client, &program, launch.as_ref(), &env, yes).map_err(ExitReason::failed)
+            let (path, env) = (program()?, |name: &str| std::env::var_os(name));
+            let path = path.to_string_lossy();
+            install::run(client, &path, launch.as_ref(), &env, yes).map_err(ExitReason::failed)
         }
         Command::Skills { dir, names, config } => {
             // Tells what is left out.
@@ -256,9 +256,8 @@ fn start(config: Config) -> Result<(), ExitReason> {
 }
 
 fn print(text: &str) -> Result<bool, ExitReason> {
-    let written = io::stdout()
-        .write_all(text.as_bytes())
-        .and_then(|()| io::stdout().flush());
+    let mut out = io::stdout();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.map(|()| true).or_else(ExitReason::unwritable)
 }
 
@@ -271,16 +270,13 @@ fn has_colours(is_terminal: bool) -> bool {
 /// The path of this program.
 fn program() -> Result<PathBuf, ExitReason> {
     // Without /proc, the path from the command line.
-    let started = || {
-        std::env::args_os()
-            .next()
-            .filter(|path| path.as_encoded_bytes().contains(&b'/'))
-    };
-    std::env::current_exe()
-        .or_else(|error| started().map_or(Err(error), std::path::absolute))
-        .map_err(|error| {
-            ExitReason::failed(format!("the path of this program cannot be found: {error}"))
-        })
+    let started = std::env::args_os().next();
+    let started = started.filter(|path| path.as_encoded_bytes().contains(&b'/'));
+    let path =
+        std::env::current_exe().or_else(|error| started.map_or(Err(error), std::path::absolute));
+    path.map_err(|error| {
+        ExitReason::failed(format!("the path of this program cannot be found: {error}"))
+    })
 }
 
 /// Prints the file to stdout and, if stderr is a terminal, where to save it.
@@ -461,10 +457,8 @@ fn relay(settings: &Connect) -> Result<(), ExitReason> {
 /// Access control over HTTP, from `config`.
 fn access(config: &Config) -> Result<Access, String> {
     let tokens = Tokens::open(config.http.token.clone(), config.http.tokens_file.clone())?;
-    Ok(Access::new(
-        tokens,
-        config.http.oauth.clone().map(OAuth::new).transpose()?,
-    ))
+    let oauth = config.http.oauth.clone().map(OAuth::new).transpose()?;
+    Ok(Access::new(tokens, oauth))
 }
 
 fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {

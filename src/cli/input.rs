@@ -120,7 +120,7 @@ impl<'a> FlagsAndEnv<'a> {
     }
 
     /// Whether it is for a client that starts the program, on stdio: what only HTTP has counts as not given.
-    fn is_for_client(&self) -> bool {
+    pub(super) fn is_for_client(&self) -> bool {
         let generates = |what: &str| what.starts_with("client-");
         !self.has("url") && (self.has("install") || self.last("generate").is_some_and(generates))
     }

@@ -60,7 +60,9 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
     config.fabric.api_key = settings.secret(API_KEY)?.filter(|_| needs_fabric);
     config.fabric.ca_file = ca_file(settings);
     config.http.token = token(settings, &mut config.warnings)?;
-    config.http.oauth = oauth(settings)?;
+    if !settings.is_for_client() {
+        config.http.oauth = oauth(settings)?;
+    }
     config.http.prices = settings.one("prices", |file| {
         let remedy = "a file with a line MODEL INPUT OUTPUT for each model";
         let prices = values::prices(&settings.file(file, remedy)?);
@@ -121,13 +123,6 @@ fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthSettings>, ExitReason
     let resource = settings.one("oauth-resource", WebUrl::parse)?;
     let client_id = settings.secret(OAUTH_CLIENT_ID)?;
     let client_secret = settings.secret(OAUTH_CLIENT_SECRET)?;
-    let all = [
-        ("--oauth-issuer", issuer.is_some()),
-        ("--oauth-resource", resource.is_some()),
-        (OAUTH_CLIENT_ID, client_id.is_some()),
-        (OAUTH_CLIENT_SECRET, client_secret.is_some()),
-    ];
-    let (given, missing): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, is_given)| *is_given);
     match (issuer, resource, client_id, client_secret) {
         (Some(issuer), Some(resource), Some(client_id), Some(client_secret)) => {
             Ok(Some(OAuthSettings {
@@ -139,12 +134,10 @@ fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthSettings>, ExitReason
             }))
         }
         (None, None, None, None) => Ok(None),
-        _ => {
-            let missing: Vec<&str> = missing.into_iter().map(|(name, _)| name).collect();
-            let missing = missing.join(" and ");
-            let why = format!("OAuth needs {missing} too; set it, or unset the rest");
-            Err(named(given[0].0, why))
-        }
+        _ => Err(ExitReason::usage(format!(
+            "OAuth needs --oauth-issuer, --oauth-resource, {OAUTH_CLIENT_ID} and {OAUTH_CLIENT_SECRET}; set all four, \
+             or none of them"
+        ))),
     }
 }
 
@@ -242,14 +235,9 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
             );
             return Err(named(&settings.name(long), why));
         }
-        let of_proxies = match http.trusted_proxies.is_empty() {
-            true => {
-                " Limits are for each address: all who come through a proxy are one caller, unless --trusted-proxy names it."
-            }
-            false => "",
-        };
         config.warnings.push(format!(
-            "--allow-unauthenticated: {why}, and no token is asked for: whoever reaches this server may use it.{of_proxies}"
+            "--allow-unauthenticated: {why}, and no token is asked for: whoever reaches this server may use it. Limits \
+             are for each address: all who come through a proxy are one caller, unless --trusted-proxy names it."
         ));
     }
     let is_local = |origin: &str| url::origin(origin).is_some_and(|(_, host)| host.is_loopback());

@@ -103,6 +103,10 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
             ("FABRIC_MCP_HOST", "0.0.0.0"),
             ("FABRIC_MCP_PORT", "x"),
             ("FABRIC_MCP_MAX_CONNECTIONS", "5"),
+            ("FABRIC_MCP_OAUTH_ISSUER", "https://as.example"),
+            ("FABRIC_MCP_OAUTH_RESOURCE", "https://mcp.example.com/mcp"),
+            ("FABRIC_MCP_OAUTH_CLIENT_ID", "id"),
+            ("FABRIC_MCP_OAUTH_CLIENT_SECRET", "s3cret-of-ours"),
         ],
     );
     let words = "--log-level Debug --idle-timeout 8 --allow-pattern a --allow-pattern b --deny-pattern c --deny-pattern d \
