@@ -72,10 +72,11 @@ impl<'a> FlagsAndEnv<'a> {
                 "--{one} and --{other} are two commands; give one of them"
             )));
         }
-        let fits = "connect check auth-token-file log-level log-format";
         let mut given = self.given.iter().map(|(flag, _)| flag.long);
+        let of_log = |long: &str| matches!(long, "log-level" | "log-format");
+        let fits = |long| matches!(long, "connect" | "check" | "auth-token-file") || of_log(long);
         if self.has("connect")
-            && let Some(other) = given.find(|long| !fits.split(' ').any(|fit| fit == *long))
+            && let Some(other) = given.find(|long| !fits(long))
         {
             return Err(ExitReason::usage(format!(
                 "--{other} does not go with --connect, which only passes messages on to a server; leave it out here"
