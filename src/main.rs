@@ -64,7 +64,7 @@ mod tools;
 mod transport;
 mod url;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, StdinLock, Write};
 use std::process::{ExitCode, exit};
 use std::sync::Arc;
 use std::thread;
@@ -75,7 +75,7 @@ use account::{Accounts, Bounds, Resource};
 use check::Look;
 use cli::{Command, ExitReason, Generate};
 use clients::install;
-use config::{Config, Connect, MAX_QUEUED_RUNS, MODEL_VARIABLE, OWN_VARIABLE, Transport};
+use config::{Config, Connect, MAX_QUEUED_RUNS, Transport};
 use connect::Relay;
 use demo::Folders;
 use fabric::{Catalog, Client};
@@ -120,15 +120,11 @@ Clients start it themselves. What you may want to type instead:
 fn main() -> ExitCode {
     let variables = std::env::vars_os().filter(|(_, value)| !value.is_empty());
     let variables = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-    let is_ours = |name: &str| {
-        [MODEL_VARIABLE, OWN_VARIABLE]
-            .iter()
-            .any(|own| name.starts_with(own))
-    };
-    let variables = variables.filter(|(name, _)| is_ours(name));
+    // There, case does not matter in names.
+    #[cfg(windows)]
+    let variables = variables.map(|(name, value)| (name.to_ascii_uppercase(), value));
     let command = cli::parse(
         std::env::args_os().skip(1),
-        &|name| std::env::var_os(name),
         &variables.collect::<Vec<_>>(),
         &cli::read_secret,
     );
@@ -142,8 +138,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<ExitCode, ExitReason> {
     let good = match command {
-        Command::Help(how_much) => print(&cli::help(how_much)),
-        Command::Version => print(&format!("{}\n", cli::version())),
+        Command::Print(text) => print(&text),
         Command::ListTools { policy, json } => {
             check_tools(&policy)?;
             print(&match json {
@@ -253,9 +248,8 @@ fn start(config: Config) -> Result<(), ExitReason> {
 }
 
 fn print(text: &str) -> Result<bool, ExitReason> {
-    let written = io::stdout()
-        .write_all(text.as_bytes())
-        .and_then(|()| io::stdout().flush());
+    let mut out = io::stdout();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.map(|()| true).or_else(ExitReason::unwritable)
 }
 
@@ -268,16 +262,13 @@ fn has_colours(is_terminal: bool) -> bool {
 /// The path of this program.
 fn program() -> Result<String, ExitReason> {
     // Without /proc, the path from the command line.
-    let started = || {
-        std::env::args_os()
-            .next()
-            .filter(|path| path.as_encoded_bytes().contains(&b'/'))
-    };
-    let path = std::env::current_exe()
-        .or_else(|error| started().map_or(Err(error), std::path::absolute))
-        .map_err(|error| {
-            ExitReason::failed(format!("the path of this program cannot be found: {error}"))
-        })?;
+    let started = std::env::args_os().next();
+    let started = started.filter(|path| path.as_encoded_bytes().contains(&b'/'));
+    let path =
+        std::env::current_exe().or_else(|error| started.map_or(Err(error), std::path::absolute));
+    let path = path.map_err(|error| {
+        ExitReason::failed(format!("the path of this program cannot be found: {error}"))
+    })?;
     path.into_os_string().into_string().map_err(|path| {
         ExitReason::failed(format!(
             "the path of this program is not UTF-8: {path:?}; move it"
@@ -293,10 +284,10 @@ fn generate(what: &Generate) -> Result<bool, ExitReason> {
         Generate::Token(_) => String::new(),
         _ => program()?,
     };
-    let text = generate::generate(what, &program, &env).map_err(ExitReason::usage)?;
+    let (text, hint) = generate::generate(what, &program, &env).map_err(ExitReason::usage)?;
     let good = print(&text)?;
     if io::stderr().is_terminal() {
-        call::say(&generate::hint(what, &env));
+        call::say(&hint);
     }
     Ok(good)
 }
@@ -310,13 +301,12 @@ fn check_tools(policy: &Policy) -> Result<(), ExitReason> {
 /// Builds everything but the transport. With `--demo`, the built-in Fabric runs while its server is kept.
 fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<HttpServer>), ExitReason> {
     check_tools(&config.policy)?;
-    let mut demo = None;
-    if config.demo {
-        let started = demo::start().map_err(|error| {
-            ExitReason::failed(format!("the demo's Fabric cannot be started: {error}"))
-        })?;
-        config.fabric.url = format!("http://{}", started.local_addr());
-        demo = Some(started);
+    let demo = config.demo.then(demo::start).transpose();
+    let demo = demo.map_err(|error| {
+        ExitReason::failed(format!("the demo's Fabric cannot be started: {error}"))
+    })?;
+    if let Some(demo) = &demo {
+        config.fabric.url = format!("http://{}", demo.local_addr());
     }
     heap::tune();
     let accounts = Accounts::new(bounds(&config));
@@ -394,15 +384,17 @@ fn bounds(config: &Config) -> Bounds {
 /// Logs whether Fabric answers, in the background, so that no client waits for it.
 fn log_connection(server: &Arc<Server>) {
     let (client, runs) = (server.backend.fabric.clone(), server.backend.runs.clone());
-    let log = move || {
+    spawn("the connection to Fabric is not tested", move || {
         runs.sweep();
         check::log_connection(&client);
-    };
-    if let Err(error) = thread::Builder::new()
-        .name("log_connection".into())
-        .spawn(log)
-    {
-        log::warn!("the connection to Fabric could not be tested: {error}");
+    });
+}
+
+/// Does `work` on a thread of its own. `otherwise` is logged if the system has none.
+fn spawn(otherwise: &str, work: impl FnOnce() + Send + 'static) {
+    let thread = thread::Builder::new().name("behind".into());
+    if let Err(error) = thread.spawn(work) {
+        log::warn!("{otherwise}: {error}");
     }
 }
 
@@ -412,25 +404,36 @@ fn leave() {
     exit(0)
 }
 
+/// Reads stdin to its end. Another thread does `begin`, and on a signal `end`, which gets its name; then the process ends.
+fn serve_stdin(
+    serve: impl FnOnce(StdinLock<'_>) -> io::Result<()>,
+    begin: impl FnOnce() + Send + 'static,
+    end: impl FnOnce(&str) + Send + 'static,
+) -> Result<(), ExitReason> {
+    let mut signals = signals::install(false);
+    spawn("signals are not handled", move || {
+        begin();
+        end(signals.wait().name());
+        leave();
+    });
+    let served = serve(io::stdin().lock());
+    served.map_err(|error| ExitReason::failed(format!("stdin cannot be read: {error}")))
+}
+
 fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     let stdio = Arc::new(Stdio::new(server.clone(), io::stdout(), leave));
-    let mut signals = signals::install(false);
-    let (behind, limit) = (stdio.clone(), config.http.drain_timeout);
-    // Clients start this program and send requests at once: each additional thread delays the first answer.
-    let begun = thread::Builder::new().name("behind".into()).spawn(move || {
+    let (other, limit) = (stdio.clone(), config.http.drain_timeout);
+    let begin = move || {
+        // Clients start this program and send requests at once: each additional thread delays the first answer.
         thread::sleep(FIRST_ANSWER);
         log::info!("Fabric MCP Server started on stdio transport.");
         log_connection(&server);
-        let signal = signals.wait();
-        log::info!("{}: finishing what runs", signal.name());
-        behind.stop(limit);
-        leave();
-    });
-    if let Err(error) = begun {
-        log::warn!("the connection to Fabric is not tested, and signals are not handled: {error}");
-    }
-    let served = stdio.serve(io::stdin().lock());
-    served.map_err(|error| ExitReason::failed(format!("stdin cannot be read: {error}")))
+    };
+    let end = move |signal: &str| {
+        log::info!("{signal}: finishing what runs");
+        other.stop(limit);
+    };
+    serve_stdin(|input| stdio.serve(input), begin, end)
 }
 
 /// Passes messages on to the server of `settings`.
@@ -440,28 +443,19 @@ fn relay(settings: &Connect) -> Result<(), ExitReason> {
     let relay = Arc::new(relay);
     logging::start(settings.log_level, settings.log_format);
     logging::install_panic_hook();
-    let mut signals = signals::install(false);
-    let behind = relay.clone();
-    let begun = thread::Builder::new().name("behind".into()).spawn(move || {
-        let signal = signals.wait();
-        log::info!("{}: ending", signal.name());
-        behind.leave();
-        leave();
-    });
-    if let Err(error) = begun {
-        log::warn!("signals are not handled: {error}");
-    }
-    let served = relay.serve(io::stdin().lock());
-    served.map_err(|error| ExitReason::failed(format!("stdin cannot be read: {error}")))
+    let other = relay.clone();
+    let end = move |signal: &str| {
+        log::info!("{signal}: ending");
+        other.leave();
+    };
+    serve_stdin(|input| relay.serve(input), || {}, end)
 }
 
 /// Access control over HTTP, from `config`.
 fn access(config: &Config) -> Result<Access, String> {
     let tokens = Tokens::open(config.http.token.clone(), config.http.tokens_file.clone())?;
-    Ok(Access::new(
-        tokens,
-        config.http.oauth.clone().map(OAuth::new).transpose()?,
-    ))
+    let oauth = config.http.oauth.clone().map(OAuth::new).transpose()?;
+    Ok(Access::new(tokens, oauth))
 }
 
 fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
@@ -485,7 +479,7 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     };
     let mut line = Line::sentence(format!(
         "Fabric MCP Server started on {} transport at http://{}{}",
-        config.transport.name(),
+        format!("{:?}", config.transport).to_lowercase(),
         listening.address(),
         config.path
     ));

@@ -164,6 +164,23 @@ pub(crate) fn split(url: &str) -> Option<(&str, &str, &str)> {
     Some((scheme, authority, rest))
 }
 
+/// An origin as browsers write it, in lower case and without the scheme's default port; and its host.
+pub(crate) fn origin(text: &str) -> Option<(String, Host)> {
+    let origin = text.to_ascii_lowercase();
+    let (scheme, authority) = origin.split_once("://")?;
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"+-.".contains(&b);
+    let is_scheme =
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.bytes().all(allowed);
+    let host = Authority::parse(authority).ok().filter(|_| is_scheme)?.host;
+    let default_port = match scheme {
+        "http" => ":80",
+        "https" => ":443",
+        _ => "",
+    };
+    let bare = origin.strip_suffix(default_port).unwrap_or(&origin);
+    Some((bare.to_owned(), host))
+}
+
 /// Scheme, authority and path of a URL of http or https without user-info, query and fragment. `user` is why user-info is
 /// refused.
 fn parts<'a>(text: &'a str, user: &str) -> Result<(&'static str, Authority, &'a str), String> {

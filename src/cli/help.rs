@@ -1,8 +1,8 @@
 //! The texts of `--help` and `--version`: lines of 80 characters at most.
 
-use super::Help;
-use super::flags::{FLAGS, Flag, Section, VARIABLES};
-use super::topics::{HelpBlock, Topic, topic_names};
+use super::flags::{FLAGS, Flag, SECTIONS, VARIABLES};
+use super::topics::{HelpBlock, TOPICS, Topic, topic_names};
+use super::{ExitReason, unknown};
 use crate::text::wrapped;
 
 /// What both begin with.
@@ -11,17 +11,18 @@ const HEAD: &str = include_str!("head.txt");
 const FIRST_FLAGS: &str = include_str!("first_flags.txt");
 
 /// What `--version` prints, without a line end.
-pub(crate) fn version() -> &'static str {
-    concat!("fabric-mcp ", env!("CARGO_PKG_VERSION"))
-}
+pub(super) const VERSION: &str = concat!("fabric-mcp ", env!("CARGO_PKG_VERSION"));
 
-/// What `--help` prints; its last line is ended.
-pub(crate) fn help(how_much: Help) -> String {
-    match how_much {
-        Help::Short => short(),
-        Help::Full => full(),
-        Help::Topic(topic) => about(topic),
-    }
+/// What `--help` prints, for its letter a screenful, or about a topic; its last line is ended.
+pub(super) fn help(is_short: bool, topic: Option<&String>) -> Result<String, ExitReason> {
+    let Some(word) = topic else {
+        return Ok(if is_short { short() } else { full() });
+    };
+    let names = TOPICS.iter().map(|topic| topic.name);
+    let found = TOPICS.iter().find(|topic| topic.name == word);
+    found
+        .map(about)
+        .ok_or_else(|| unknown("--help", word, "is not a topic", names))
 }
 
 fn short() -> String {
@@ -34,21 +35,14 @@ fn short() -> String {
 }
 
 fn title() -> String {
-    format!(
-        "{}: a Model Context Protocol server in front of Fabric's REST API\n",
-        version()
-    )
+    format!("{VERSION}: a Model Context Protocol server in front of Fabric's REST API\n")
 }
 
 fn full() -> String {
     let mut text = format!("{}\n{HEAD}", title());
-    for (section, _) in Section::ALL {
-        text.push_str(&flags_of(section));
-    }
+    text.extend(SECTIONS.map(flags_of));
     text.push_str("\nOnly as variables:\n");
-    for (name, help) in VARIABLES {
-        text.push_str(&described(name, help));
-    }
+    text.extend(VARIABLES.iter().map(|(name, help)| described(name, help)));
     let more = format!("More: fabric-mcp --help and one of {}.", topic_names(", "));
     text.push_str(&format!(
         "\n{}\n\n{}\n",
@@ -71,20 +65,16 @@ fn about(topic: &Topic) -> String {
             HelpBlock::Text(paragraph) => text.push_str(&format!("{}\n", wrapped(&paragraph, 0))),
             HelpBlock::Code(lines) => {
                 for line in lines.lines() {
-                    text.push_str(format!("    {line}").trim_end());
-                    text.push('\n');
+                    text += format!("    {line}").trim_end();
+                    text += "\n";
                 }
             }
             HelpBlock::List(terms) => {
-                for (term, meaning) in terms {
-                    text.push_str(&described(&term, &meaning));
-                }
+                text.extend(terms.iter().map(|(term, meaning)| described(term, meaning)));
             }
         }
     }
-    if let Some(section) = topic.section {
-        text.push_str(&flags_of(section));
-    }
+    text.extend(topic.section.map(flags_of));
     text
 }
 
@@ -94,16 +84,13 @@ fn described(term: &str, meaning: &str) -> String {
     format!("  {term}\n          {meaning}\n")
 }
 
-fn flags_of(section: Section) -> String {
+fn flags_of(section: &str) -> String {
     let flags = FLAGS.iter().filter(|flag| flag.section == section);
-    let (_, title) = Section::ALL[section as usize];
-    format!("\n{title}:\n{}", flags.map(entry).collect::<String>())
+    format!("\n{section}:\n{}", flags.map(entry).collect::<String>())
 }
 
 fn entry(flag: &Flag) -> String {
-    let short = flag.short.map(|letter| format!("-{letter}"));
-    let names: Vec<String> = short.into_iter().chain(flag.dashed()).collect();
-    let mut term = names.join(", ");
+    let mut term = flag.dashed().join(", ");
     if flag.takes_value() {
         term.push_str(&format!(" {}", flag.placeholder));
     }
@@ -115,7 +102,7 @@ fn entry(flag: &Flag) -> String {
         help.push_str("; can be repeated");
     }
     if !flag.default.is_empty() {
-        help.push_str(&format!(" [default: {}]", flag.shown_default()));
+        help.push_str(&format!(" [default: {}]", flag.default));
     }
     described(&term, &help)
 }
@@ -123,17 +110,12 @@ fn entry(flag: &Flag) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::topics::TOPICS;
     use crate::text::WIDTH;
 
     /// Every text, as it fits on a terminal.
     fn all() -> Vec<String> {
-        let topics = TOPICS.iter().map(Help::Topic);
-        [Help::Short, Help::Full]
-            .into_iter()
-            .chain(topics)
-            .map(help)
-            .collect()
+        let topics = TOPICS.iter().map(about);
+        [short(), full()].into_iter().chain(topics).collect()
     }
 
     #[test]
@@ -146,16 +128,12 @@ mod tests {
             );
             assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{text}");
         }
-        assert!(
-            help(Help::Short).lines().count() <= 25,
-            "a screenful\n{}",
-            help(Help::Short)
-        );
+        assert!(short().lines().count() <= 25, "a screenful\n{}", short());
     }
 
     #[test]
     fn the_first_flags_are_flags() {
-        let text = help(Help::Full);
+        let text = full();
         for line in FIRST_FLAGS.lines() {
             let head = line.trim_start().split("  ").next().unwrap();
             let entry = |line: &str| line.trim_start().starts_with(head);
@@ -165,7 +143,7 @@ mod tests {
 
     #[test]
     fn entries_read_like_this() {
-        let text = help(Help::Full);
+        let text = full();
         for entry in [
             "  --port PORT [FABRIC_MCP_PORT]\n          Port to listen on (http and sse); 0 takes a free one [default: 8000]\n",
             "  --path, --mcp-path PATH [FABRIC_MCP_PATH]\n",
@@ -178,7 +156,7 @@ mod tests {
             assert!(text.contains(entry), "{entry}{text}");
         }
         let topic = TOPICS.iter().find(|topic| topic.name == "network").unwrap();
-        let topic = help(Help::Topic(topic));
+        let topic = about(topic);
         for part in [
             "Serving a network\n\n--transport http serves any number of",
             "\n    fabric-mcp --transport http --host 0.0.0.0",

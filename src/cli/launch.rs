@@ -2,54 +2,35 @@
 //! itself, or by a URL.
 
 use crate::clients::{Key, Launch, McpClient};
-use crate::config::{Config, Transport};
+use crate::config::Transport;
 
-use super::flags::{self, API_KEY, AUTH_TOKEN, CERT_FILE, FLAGS, Takes};
-use super::resolve::{self, FlagsAndEnv};
-use super::{ExitReason, values};
+use super::flags::{self, API_KEY, AUTH_TOKEN, CERT_FILE, FLAGS};
+use super::input::FlagsAndEnv;
+use super::{ExitReason, resolve, values};
 
 /// How many seconds before a client gives up its call is answered.
 const MARGIN: u64 = 10;
 
-impl Launch {
-    /// Fits it to one client: calls are answered before it gives up, unless `--answer-within` was given, and one that only
-    /// starts programs reaches a URL by `--connect`.
-    ///
-    /// # Errors
-    /// A server over HTTP+SSE for a client that does not speak it, or a URL that `--connect` does not take.
-    pub(super) fn for_client(
-        mut self,
-        client: &McpClient,
-        settings: &FlagsAndEnv<'_>,
-    ) -> Result<Launch, ExitReason> {
-        match &mut self {
-            Launch::Program { args, .. } => {
-                let flag = flags::get("answer-within");
-                let name = format!("--{}", flag.long);
-                let within = (client.limit - MARGIN).to_string();
-                if within != flag.default && !args.contains(&name) {
-                    args.extend([name, within]);
-                }
-                Ok(self)
-            }
-            Launch::Url { is_sse: true, .. } if client.http.and(client.sse).is_none() => {
-                Err(ExitReason::usage(format!(
-                    "--transport sse: {} does not connect over HTTP+SSE; start the server with --transport http, and give \
-                     --transport http and its /mcp as --url here",
-                    client.name
-                )))
-            }
-            Launch::Url { .. } if client.http.is_none() => connect(client, settings),
-            Launch::Url { .. } => Ok(self),
-        }
+/// From flags and variables, all of which must be right. One that only starts programs reaches a URL by `--connect`.
+///
+/// # Errors
+/// Also a server over HTTP+SSE for a client that does not speak it, or a URL that `--connect` does not take.
+pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
+    let Some(url) = settings.one("url", values::server_url)? else {
+        return program(client, settings);
+    };
+    let is_sse = settings.only(&["transport"])?.transport == Transport::Sse;
+    if is_sse && client.http.and(client.sse).is_none() {
+        return Err(ExitReason::usage(format!(
+            "--transport sse: {} does not connect over HTTP+SSE; start the server with --transport http, and give \
+             --transport http and its /mcp as --url here",
+            client.name
+        )));
     }
-}
-
-/// `--connect` to the URL that was given, for a client that only starts programs.
-fn connect(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
-    let url = settings
-        .one("url", values::connect_url)?
-        .unwrap_or_default();
+    if client.http.is_some() {
+        return Ok(Launch::Url { url, is_sse });
+    }
+    settings.one("url", values::connect_url)?;
     let token = client.reference(AUTH_TOKEN).unwrap_or_default();
     let mut env = vec![(AUTH_TOKEN.to_owned(), token)];
     env.extend(certificates(settings, &url)?);
@@ -65,78 +46,55 @@ fn certificates(
     settings: &FlagsAndEnv<'_>,
     url: &str,
 ) -> Result<Option<(String, String)>, ExitReason> {
-    let file = settings.variable(CERT_FILE);
+    let file = settings.text(CERT_FILE)?;
     let file = file.filter(|_| url.starts_with("https://"));
-    let pair = |file| {
-        Ok((
-            CERT_FILE.to_owned(),
-            absolute(values::utf8(file, CERT_FILE)?),
-        ))
-    };
-    file.map(pair).transpose()
+    Ok(file.map(|file| (CERT_FILE.to_owned(), absolute(file))))
 }
 
-/// From flags and variables, all of which must be right.
-pub(super) fn launch(settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
-    if let Some(url) = settings.one("url", values::server_url)? {
-        let mut config = Config::default();
-        settings.apply(flags::get("transport"), &mut config)?;
-        let is_sse = config.transport == Transport::Sse;
-        return Ok(Launch::Url { url, is_sse });
-    }
-    // Whatever this process would do.
-    let settings = FlagsAndEnv {
-        on_stdio: true,
-        ..*settings
-    };
-    let config = resolve::resolve(&settings)?;
+/// This program as it would run here, but for a client: calls are answered before it gives up, unless `--answer-within`
+/// was given.
+fn program(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
+    let config = resolve::resolve(settings)?;
     let mut args = Vec::new();
     for flag in FLAGS {
         if flag.env().is_none() || flag.long == "fabric-url" {
             continue;
         }
-        let (from, given) = settings.given(flag);
-        for value in given {
-            let name = format!("--{}", flag.long);
-            let text = values::utf8(value, &from)?;
-            match flag.takes {
-                Takes::Switch(_) => {
-                    args.extend((values::switch(&text) == Ok(true)).then_some(name))
-                }
-                _ if matches!(flag.placeholder, "DIR" | "FILE") => {
-                    args.extend([name, absolute(text)])
-                }
-                _ => args.extend([name, text]),
-            }
+        for text in settings.values(flag)? {
+            let value = match flag.placeholder {
+                "" if values::switch(&text) == Ok(false) => continue,
+                "" => None,
+                "DIR" | "FILE" => Some(absolute(text)),
+                _ => Some(text),
+            };
+            args.push(format!("--{}", flag.long));
+            args.extend(value);
         }
     }
-    let mut variables = Vec::new();
+    let flag = flags::get("answer-within");
+    let within = (client.limit - MARGIN).to_string();
+    if within != flag.default && !settings.is_given(flag.long) {
+        args.extend([format!("--{}", flag.long), within]);
+    }
+    let mut env = Vec::new();
     let needs_fabric = !config.demo && config.patterns_dirs.is_empty();
     if needs_fabric {
         let name = flags::get("fabric-url").env().unwrap_or_default();
-        let certificates = certificates(&settings, &config.fabric.url)?;
-        variables.push((name, config.fabric.url));
-        variables.extend(certificates);
+        let certificates = certificates(settings, &config.fabric.url)?;
+        env.push((name, config.fabric.url));
+        env.extend(certificates);
     }
-    for (name, model) in settings.models() {
-        variables.push((name.clone(), values::utf8(model.clone(), name)?));
-    }
+    env.extend(settings.models()?);
     let key = match settings.variable(API_KEY) {
         _ if !needs_fabric => Key::Unused,
         Some(_) => Key::Set,
         None => Key::Unset,
     };
-    Ok(Launch::Program {
-        args,
-        env: variables,
-        key,
-    })
+    Ok(Launch::Program { args, env, key })
 }
 
 /// The client starts the program in a folder of its own.
 fn absolute(path: String) -> String {
-    std::path::absolute(&path)
-        .ok()
-        .and_then(|path| path.into_os_string().into_string().ok())
-        .unwrap_or(path)
+    let found = std::path::absolute(&path);
+    found.map_or(path, |path| path.to_string_lossy().into_owned())
 }

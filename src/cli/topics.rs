@@ -1,8 +1,8 @@
 //! The topics of `--help TOPIC` and the man page: the files in `topics`, with values from the code in their holes.
 
-use super::flags::{FLAGS, Section};
+use super::flags::{FABRIC, FLAGS, HTTP, RUNS, SERVER};
 use crate::clients::CLIENTS;
-use crate::config::{self, HttpLimits};
+use crate::config;
 use crate::error::{Cause, Kind};
 
 /// A topic of the help.
@@ -11,7 +11,7 @@ pub(crate) struct Topic {
     /// The word after `--help`.
     pub(crate) name: &'static str,
     /// The flags that belong to it.
-    pub(crate) section: Option<Section>,
+    pub(crate) section: Option<&'static str>,
     /// Its file: a heading, then paragraphs.
     text: &'static str,
 }
@@ -48,14 +48,14 @@ pub(crate) const TOPICS: &[Topic] = &[
     topic!("errors", None),
     topic!("prompts", None),
     topic!("problems", None),
-    topic!("fabric", Some(Section::Fabric)),
+    topic!("fabric", Some(FABRIC)),
     topic!("patterns", None),
-    topic!("runs", Some(Section::Runs)),
-    topic!("network", Some(Section::Http)),
+    topic!("runs", Some(RUNS)),
+    topic!("network", Some(HTTP)),
     topic!("access", None),
     topic!("oauth", None),
     topic!("proxy", None),
-    topic!("service", Some(Section::Server)),
+    topic!("service", Some(SERVER)),
     topic!("security", None),
     topic!("limits", None),
     topic!("logs", None),
@@ -114,7 +114,6 @@ fn terms(paragraph: &str) -> Vec<(String, String)> {
 fn filled(text: &str) -> String {
     let kib = |bytes: usize| format!("{} KiB", bytes >> 10);
     let mib = |bytes: usize| format!("{} MiB", bytes >> 20);
-    let http = HttpLimits::default();
     let holes = [
         ("MAX_MESSAGE", mib(config::MAX_MESSAGE)),
         ("MAX_STRING", kib(config::MAX_STRING)),
@@ -130,8 +129,8 @@ fn filled(text: &str) -> String {
         ("MAX_QUEUED_RUNS", config::MAX_QUEUED_RUNS.to_string()),
         ("HTTP_MAX_RUNS", config::HTTP_MAX_RUNS.to_string()),
         ("MAX_SESSIONS", config::MAX_SESSIONS.to_string()),
-        ("MAX_HEAD", kib(http.max_head)),
-        ("MAX_HEADERS", http.max_headers.to_string()),
+        ("MAX_HEAD", kib(config::MAX_HEAD)),
+        ("MAX_HEADERS", config::MAX_HEADERS.to_string()),
         (
             "CLIENT_LIMITS",
             list(CLIENTS.iter().map(|c| (c.name, c.limit_words))),
@@ -143,7 +142,7 @@ fn filled(text: &str) -> String {
         ("CAUSES", causes()),
     ];
     let flags = FLAGS.iter();
-    let defaults = flags.map(|flag| (format!("--{}", flag.long), flag.default.to_owned()));
+    let defaults = flags.map(|flag| (format!("--{}", flag.long), flag.default_value().to_owned()));
     let holes = holes.map(|(name, value)| (name.to_owned(), value));
     let all = holes.into_iter().chain(defaults);
     all.fold(text.to_owned(), |text, (name, value)| {
@@ -182,22 +181,19 @@ fn causes() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::flags::{COMMAND, SECTIONS};
     use std::collections::HashSet;
 
     #[test]
     fn topics_are_named_once_and_each_section_of_settings_has_one() {
         let names: HashSet<_> = TOPICS.iter().map(|topic| topic.name).collect();
         assert_eq!(names.len(), TOPICS.len());
-        for (section, _) in Section::ALL {
+        for section in SECTIONS {
             let found = TOPICS
                 .iter()
                 .filter(|topic| topic.section == Some(section))
                 .count();
-            assert_eq!(
-                found,
-                usize::from(section != Section::Command),
-                "{section:?}"
-            );
+            assert_eq!(found, usize::from(section != COMMAND), "{section:?}");
         }
     }
 

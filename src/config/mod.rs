@@ -102,17 +102,6 @@ pub(crate) enum Transport {
     Sse,
 }
 
-impl Transport {
-    /// The name on the command line and in logs.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Transport::Stdio => "stdio",
-            Transport::Http => "http",
-            Transport::Sse => "sse",
-        }
-    }
-}
-
 /// The lowest level that is logged: `--log-level`, default info.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LogLevel {
@@ -347,20 +336,19 @@ pub(crate) struct Fabric {
     pub(crate) models_timeout: Duration,
 }
 
+/// Largest request line and headers over HTTP, in bytes.
+pub(crate) const MAX_HEAD: usize = 16 << 10;
+/// Most headers in one request.
+pub(crate) const MAX_HEADERS: usize = 100;
+
 /// The limits of one HTTP server.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpLimits {
     /// Connections at once, each with a thread; default 512. At the limit, one without an admitted request is evicted;
     /// a few places stay reserved for such connections even if all others are held.
     pub(crate) max_connections: usize,
-    /// Request line and headers, in bytes; default 16 KiB.
-    pub(crate) max_head: usize,
-    /// Headers in one request; default 100.
-    pub(crate) max_headers: usize,
     /// From the first byte of a request to the end of its head; default 10 s.
     pub(crate) head_timeout: Duration,
-    /// Largest body, in bytes; default [`MAX_MESSAGE`].
-    pub(crate) max_body: usize,
     /// From the start of reading a body to its last byte; default 30 s.
     pub(crate) body_timeout: Duration,
     /// Idle time between two requests on a connection; default 75 s.
@@ -376,10 +364,7 @@ impl Default for HttpLimits {
     fn default() -> HttpLimits {
         HttpLimits {
             max_connections: 512,
-            max_head: 16 << 10,
-            max_headers: 100,
             head_timeout: Duration::from_secs(10),
-            max_body: MAX_MESSAGE,
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(30),

@@ -12,12 +12,11 @@ pub(super) fn bash() -> String {
     let mut cases = String::new();
     let mut words = Vec::new();
     for flag in FLAGS {
-        let names: Vec<String> = flag.dashed().collect();
+        let names = flag.dashed();
         if flag.takes_value() {
             let values = flag.values().join(" ");
             let _ = writeln!(cases, "    {}) words=\"{values}\" ;;", names.join(" | "));
         }
-        words.extend(flag.short.map(|letter| format!("-{letter}")));
         words.extend(names);
     }
     filled(
@@ -34,10 +33,8 @@ pub(super) fn bash() -> String {
 /// For zsh's own completion system.
 pub(super) fn zsh() -> String {
     let mut specs = String::new();
-    for flag in FLAGS {
-        for spec in zsh_specs(flag) {
-            let _ = writeln!(specs, "    {} \\", quoted(&spec));
-        }
+    for spec in FLAGS.iter().flat_map(zsh_specs) {
+        let _ = writeln!(specs, "    {} \\", quoted(&spec));
     }
     filled(
         include_str!("complete.zsh"),
@@ -60,10 +57,9 @@ fn zsh_specs(flag: &Flag) -> Vec<String> {
         (name, []) => ("=", format!(":{name}: ")),
         (name, values) => ("=", format!(":{name}:({})", values.join(" "))),
     };
-    let short = flag.short.map(|letter| format!("-{letter}[{help}]"));
-    let long = flag.dashed();
-    let long = long.map(|name| format!("{repeat}{name}{equals}[{help}]{value}"));
-    short.into_iter().chain(long).collect()
+    let names = flag.dashed().into_iter();
+    let specs = names.map(|name| format!("{repeat}{name}{equals}[{help}]{value}"));
+    specs.collect()
 }
 
 /// For fish.

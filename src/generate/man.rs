@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::filled;
 use crate::cli;
-use crate::cli::flags::{FLAGS, Flag, Section, VARIABLES};
+use crate::cli::flags::{FLAGS, Flag, SECTIONS, VARIABLES};
 use crate::cli::topics::{HelpBlock, TOPICS};
 use crate::clients::{CLIENTS, System};
 
@@ -16,142 +16,90 @@ const TEXT: &str = include_str!("man.roff");
 
 /// The page for section 1.
 pub(super) fn page() -> String {
-    let written = |write: &dyn Fn(&mut Page)| {
-        let mut page = Page(String::new());
-        write(&mut page);
-        page.0
-    };
-    let options = written(&|page| {
-        for (section, title) in Section::ALL {
-            page.raw(&format!(".SS {}", escaped(title)));
-            for flag in FLAGS.iter().filter(|flag| flag.section == section) {
-                page.flag(flag);
-            }
-        }
+    let options = SECTIONS.map(|section| {
+        let flags = FLAGS.iter().filter(|flag| flag.section == section);
+        let flags: String = flags.map(option).collect();
+        format!(".SS {}\n{flags}", escaped(section))
     });
-    let topics = written(&|page| {
-        for topic in TOPICS {
-            page.raw(&format!(".SH {}", topic.title().to_ascii_uppercase()));
-            topic.blocks().iter().for_each(|block| page.block(block));
-        }
+    let topics = TOPICS.iter().map(|topic| {
+        let blocks: String = topic.blocks().iter().map(block).collect();
+        // A heading begins a paragraph.
+        let blocks = blocks.trim_start_matches(".PP\n");
+        format!(".SH {}\n{blocks}", topic.title().to_ascii_uppercase())
     });
-    let variables = written(&|page| {
-        for (name, help) in VARIABLES {
-            page.term(name, &format!("{help}."));
-        }
+    let variables = VARIABLES
+        .iter()
+        .map(|(name, help)| term(name, &format!("{help}.")));
+    let home = |name: &str| (name == "HOME").then(|| "~".into());
+    let files = CLIENTS.iter().filter_map(|client| {
+        let file = client.file(System::Linux, &home)?;
+        // A line may break after a slash.
+        let file = escaped(&file.to_string_lossy()).replace('/', "/\\:");
+        let servers = text(&format!("The servers of {}.", client.title));
+        Some(format!(".TP\n.B {file}\n{servers}"))
     });
-    let files = written(&|page| {
-        let home = |name: &str| (name == "HOME").then(|| "~".into());
-        for client in CLIENTS {
-            if let Some(file) = client.file(System::Linux, &home) {
-                // A line may break after a slash.
-                let file = escaped(&file.to_string_lossy()).replace('/', "/\\:");
-                page.raw(&format!(".TP\n.B {file}"));
-                page.text(&format!("The servers of {}.", client.title));
-            }
-        }
-    });
-    let crates = written(&|page| {
-        for line in CRATES.lines() {
-            page.raw(".br");
-            page.text(line);
-        }
-    });
+    let crates = CRATES.lines().map(|line| format!(".br\n{}", text(line)));
     filled(
         TEXT,
         &[
             ("@VERSION@", env!("CARGO_PKG_VERSION")),
-            ("@PRECEDENCE@", &written(&|page| page.text(cli::PRECEDENCE))),
-            ("@OPTIONS@", &options),
-            ("@TOPICS@", &topics),
-            ("@VARIABLES@", &variables),
-            ("@FILES@", &files),
-            ("@CRATES@", crates.trim_end()),
+            ("@PRECEDENCE@", &text(cli::PRECEDENCE)),
+            ("@OPTIONS@", &options.concat()),
+            ("@TOPICS@", &topics.collect::<String>()),
+            ("@VARIABLES@", &variables.collect::<String>()),
+            ("@FILES@", &files.collect::<String>()),
+            ("@CRATES@", crates.collect::<String>().trim_end()),
         ],
     )
 }
 
-struct Page(String);
+/// A line of text.
+fn text(text: &str) -> String {
+    // roff would read such a line as a request.
+    let guard = if text.starts_with(['.', '\'']) {
+        "\\&"
+    } else {
+        ""
+    };
+    format!("{guard}{}\n", escaped(text))
+}
 
-impl Page {
-    /// A line of roff.
-    fn raw(&mut self, line: &str) {
-        self.0.push_str(line);
-        self.0.push('\n');
-    }
+/// A word and what it means.
+fn term(term: &str, meaning: &str) -> String {
+    format!(".TP\n.B {}\n{}", escaped(term), text(meaning))
+}
 
-    /// A word and what it means.
-    fn term(&mut self, term: &str, meaning: &str) {
-        self.raw(".TP");
-        self.raw(&format!(".B {}", escaped(term)));
-        self.text(meaning);
-    }
-
-    fn text(&mut self, text: &str) {
-        let text = escaped(text);
-        // roff would read such a line as a request.
-        let guard = if text.starts_with(['.', '\'']) {
-            "\\&"
-        } else {
-            ""
-        };
-        self.raw(&format!("{guard}{text}"));
-    }
-
-    /// Begins a paragraph, unless a heading did.
-    fn paragraph(&mut self) {
-        if !self
-            .0
-            .lines()
-            .last()
-            .is_some_and(|line| line.starts_with(".SH"))
-        {
-            self.raw(".PP");
+fn block(block: &HelpBlock) -> String {
+    match block {
+        HelpBlock::Text(paragraph) => format!(".PP\n{}", text(paragraph)),
+        HelpBlock::List(terms) => terms.iter().map(|(word, help)| term(word, help)).collect(),
+        HelpBlock::Code(lines) => {
+            let lines: String = lines.lines().map(text).collect();
+            format!(".PP\n.nf\n.RS 4\n{lines}.RE\n.fi\n")
         }
     }
+}
 
-    fn block(&mut self, block: &HelpBlock) {
-        match block {
-            HelpBlock::Text(text) => {
-                self.paragraph();
-                self.text(text);
-            }
-            HelpBlock::List(terms) => {
-                for (term, meaning) in terms {
-                    self.term(term, meaning);
-                }
-            }
-            HelpBlock::Code(lines) => {
-                self.paragraph();
-                self.raw(".nf\n.RS 4");
-                lines.lines().for_each(|line| self.text(line));
-                self.raw(".RE\n.fi");
-            }
-        }
+fn option(flag: &Flag) -> String {
+    let names = flag.dashed();
+    let names = names
+        .iter()
+        .map(|name| format!("\\fB{}\\fR", escaped(name)));
+    let mut tag = names.collect::<Vec<_>>().join(", ");
+    if flag.takes_value() {
+        let _ = write!(tag, " \\fI{}\\fR", escaped(flag.placeholder));
     }
-
-    fn flag(&mut self, flag: &Flag) {
-        let short = flag.short.map(|letter| format!("-{letter}"));
-        let names = short.into_iter().chain(flag.dashed());
-        let names = names.map(|name| format!("\\fB{}\\fR", escaped(&name)));
-        let mut tag = names.collect::<Vec<_>>().join(", ");
-        if flag.takes_value() {
-            let _ = write!(tag, " \\fI{}\\fR", escaped(flag.placeholder));
-        }
-        self.raw(".TP");
-        self.raw(&tag);
-        let mut help = format!("{}.", flag.help);
-        if flag.is_repeated() {
-            help.push_str(" Can be repeated.");
-        }
-        if !flag.default.is_empty() {
-            let _ = write!(help, " Default: {}.", flag.shown_default());
-        }
-        if let Some(name) = flag.env() {
-            let _ = write!(help, " Variable: {name}.");
-        }
-        self.text(&help);
+    let mut help = format!("{}.", flag.help);
+    if flag.is_repeated() {
+        help.push_str(" Can be repeated.");
     }
+    if !flag.default.is_empty() {
+        let _ = write!(help, " Default: {}.", flag.default);
+    }
+    if let Some(name) = flag.env() {
+        let _ = write!(help, " Variable: {name}.");
+    }
+    format!(".TP\n{tag}\n{}", text(&help))
 }
 
 /// Escapes text for roff. Hyphens become minus signs and tildes stay what they are, so that commands can be copied.
@@ -226,9 +174,7 @@ mod tests {
 
     #[test]
     fn text_cannot_become_a_request() {
-        let mut page = Page(String::new());
-        page.text(".so /etc/passwd");
-        page.text("'a \\fB");
-        assert_eq!(page.0, "\\&.so /etc/passwd\n\\&'a \\efB\n");
+        assert_eq!(text(".so /etc/passwd"), "\\&.so /etc/passwd\n");
+        assert_eq!(text("'a \\fB"), "\\&'a \\efB\n");
     }
 }

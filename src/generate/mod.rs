@@ -15,55 +15,8 @@ pub(crate) use skills::write as write_skills;
 use std::path::Path;
 
 use crate::cli::Generate;
-use crate::clients::{CLIENTS, Format, Launch, System, TOKEN_PLACEHOLDER};
+use crate::clients::{CLIENTS, Format, Launch, McpClient, System, TOKEN_PLACEHOLDER};
 use crate::config::Env;
-
-/// Makes a text for the program at this path.
-type Make = fn(&Path) -> Result<String, String>;
-
-/// The name of a [`Generate::File`], its text, and where to save it.
-const FILES: [(&str, Make, &str); 8] = [
-    (
-        "man",
-        |_| Ok(man::page()),
-        "save as fabric-mcp.1 in a man1 directory, such as /usr/local/share/man/man1",
-    ),
-    (
-        "complete-bash",
-        |_| Ok(completions::bash()),
-        "save as fabric-mcp in ~/.local/share/bash-completion/completions",
-    ),
-    (
-        "complete-zsh",
-        |_| Ok(completions::zsh()),
-        "save as _fabric-mcp in a directory of your $fpath, before compinit runs",
-    ),
-    (
-        "complete-fish",
-        |_| Ok(completions::fish()),
-        "save as fabric-mcp.fish in ~/.config/fish/completions",
-    ),
-    (
-        "systemd-unit",
-        unit::unit,
-        "save as /etc/systemd/system/fabric-mcp.service; its first lines say what else it needs",
-    ),
-    (
-        "systemd-template",
-        unit::template,
-        "save as /etc/systemd/system/fabric-mcp@.service; its first lines say what else it needs",
-    ),
-    (
-        "sysusers",
-        |_| Ok(include_str!("sysusers.conf").to_owned()),
-        "pipe this into systemd-sysusers -, as root",
-    ),
-    (
-        "prometheus",
-        |_| Ok(include_str!("prometheus.yml").to_owned()),
-        "the first part belongs into prometheus.yml, the second is a file of rules",
-    ),
-];
 
 /// A text with its holes filled, one after the other: the value of the last cannot have any.
 fn filled(text: &str, holes: &[(&str, &str)]) -> String {
@@ -72,30 +25,33 @@ fn filled(text: &str, holes: &[(&str, &str)]) -> String {
     })
 }
 
-fn plain(name: &str) -> &'static (&'static str, Make, &'static str) {
-    FILES
-        .iter()
-        .find(|(known, ..)| *known == name)
-        .expect("a test compares the flag's choices with the table")
-}
-
-/// The whole file, ended by a newline. `program` is the path of this program.
+/// The whole file, ended by a newline, and a hint on where to save it, which is not part of it. `program` is the path of
+/// this program.
 ///
 /// # Errors
 /// A client that has no command, or a path that the file cannot have.
-pub(crate) fn generate(what: &Generate, program: &str, env: Env<'_>) -> Result<String, String> {
+pub(crate) fn generate(
+    what: &Generate,
+    program: &str,
+    env: Env<'_>,
+) -> Result<(String, String), String> {
     Ok(match what {
-        Generate::File(name, other) => {
-            let (_, make, place) = plain(name);
-            let program = other.as_deref().unwrap_or(Path::new(program));
-            let text = make(program).map_err(|why| format!("--generate {name}: {why}"))?;
-            text.replace("@PLACE@", place)
+        Generate::File(name, word) => {
+            let word = word.as_deref();
+            let other = word.and_then(|path| std::path::absolute(path).ok());
+            let (text, place) = file(name, word, other.as_deref().unwrap_or(Path::new(program)))
+                .map_err(|why| format!("--generate {name}: {why}"))?;
+            (text.replace("@PLACE@", place), place.to_owned())
         }
-        Generate::Compose(secrets) => compose::compose(secrets.as_deref())
-            .map_err(|why| format!("--generate compose: {why}"))?,
-        Generate::Token(line) => line.expose().to_owned(),
-        Generate::Clients => list(env),
-        Generate::ClientConfig(client, launch) => client.config(program, launch),
+        Generate::Token(line) => {
+            let hint = "append it to the tokens file, and give the last word to the client: it is shown only here";
+            (line.expose().to_owned(), hint.to_owned())
+        }
+        Generate::Clients => (list(env), "next: fabric-mcp --install CLIENT".to_owned()),
+        Generate::ClientConfig(client, launch) => (
+            client.config(program, launch),
+            place_of_config(client, launch, env),
+        ),
         Generate::ClientCommand(client, launch) => {
             let command = client.command(System::HERE, program, launch);
             let no_command = |why| {
@@ -104,8 +60,52 @@ pub(crate) fn generate(what: &Generate, program: &str, env: Env<'_>) -> Result<S
                     client.title, client.name
                 )
             };
-            format!("{}\n", command.map_err(no_command)?)
+            let hint = format!("run this, and then: {}", client.then);
+            (format!("{}\n", command.map_err(no_command)?), hint)
         }
+    })
+}
+
+/// A [`Generate::File`], and where to save it. `word` is what follows its name, `program` what a unit starts.
+fn file(name: &str, word: Option<&str>, program: &Path) -> Result<(String, &'static str), String> {
+    Ok(match name {
+        "man" => (
+            man::page(),
+            "save as fabric-mcp.1 in a man1 directory, such as /usr/local/share/man/man1",
+        ),
+        "complete-bash" => (
+            completions::bash(),
+            "save as fabric-mcp in ~/.local/share/bash-completion/completions",
+        ),
+        "complete-zsh" => (
+            completions::zsh(),
+            "save as _fabric-mcp in a directory of your $fpath, before compinit runs",
+        ),
+        "complete-fish" => (
+            completions::fish(),
+            "save as fabric-mcp.fish in ~/.config/fish/completions",
+        ),
+        "systemd-unit" => (
+            unit::unit(program)?,
+            "save as /etc/systemd/system/fabric-mcp.service; its first lines say what else it needs",
+        ),
+        "systemd-template" => (
+            unit::template(program)?,
+            "save as /etc/systemd/system/fabric-mcp@.service; its first lines say what else it needs",
+        ),
+        "sysusers" => (
+            include_str!("sysusers.conf").to_owned(),
+            "pipe this into systemd-sysusers -, as root",
+        ),
+        "compose" => (
+            compose::compose(word)?,
+            "save as compose.yaml; its first lines say what else it needs",
+        ),
+        "prometheus" => (
+            include_str!("prometheus.yml").to_owned(),
+            "the first part belongs into prometheus.yml, the second is a file of rules",
+        ),
+        _ => unreachable!("a test makes every choice of the flag"),
     })
 }
 
@@ -122,37 +122,24 @@ fn list(env: Env<'_>) -> String {
     text
 }
 
-/// The hint on where to save the file, which is not part of it.
-pub(crate) fn hint(what: &Generate, env: Env<'_>) -> String {
-    match what {
-        Generate::File(name, _) => plain(name).2.to_owned(),
-        Generate::Compose(_) => {
-            "save as compose.yaml; its first lines say what else it needs".to_owned()
-        }
-        Generate::Token(_) => {
-            "append it to the tokens file, and give the last word to the client: it is shown only here".to_owned()
-        }
-        Generate::Clients => "next: fabric-mcp --install CLIENT".to_owned(),
-        Generate::ClientConfig(client, launch) => {
-            let mut hint = format!("merge into {}", client.place(System::HERE, env));
-            let name = client.name;
-            if client.command(System::HERE, "fabric-mcp", launch).is_ok() {
-                hint.push_str(&format!(", or see --generate client-command {name}"));
-            }
-            if matches!(client.format, Format::Json(_)) {
-                hint.push_str(&format!(", or let --install {name} do it"));
-            }
-            if client.config("", launch).contains(TOKEN_PLACEHOLDER) {
-                hint.push_str(&format!("; put the token in the place of {TOKEN_PLACEHOLDER}"));
-            } else if !matches!(launch, Launch::Program { .. }) {
-                hint.push_str("; it takes the token from the variable FABRIC_MCP_AUTH_TOKEN of the client");
-            }
-            hint
-        }
-        Generate::ClientCommand(client, _) => {
-            format!("run this, and then: {}", client.then)
-        }
+/// Where a client's configuration belongs, and what else would do.
+fn place_of_config(client: &McpClient, launch: &Launch, env: Env<'_>) -> String {
+    let name = client.name;
+    let mut hint = format!("merge into {}", client.place(System::HERE, env));
+    if client.command(System::HERE, "fabric-mcp", launch).is_ok() {
+        hint.push_str(&format!(", or see --generate client-command {name}"));
     }
+    if matches!(client.format, Format::Json(_)) {
+        hint.push_str(&format!(", or let --install {name} do it"));
+    }
+    if client.config("", launch).contains(TOKEN_PLACEHOLDER) {
+        hint.push_str(&format!(
+            "; put the token in the place of {TOKEN_PLACEHOLDER}"
+        ));
+    } else if matches!(launch, Launch::Url { .. }) {
+        hint.push_str("; it takes the token from the variable FABRIC_MCP_AUTH_TOKEN of the client");
+    }
+    hint
 }
 
 #[cfg(test)]
@@ -207,15 +194,14 @@ mod tests {
                 is_sse: false,
             },
         ];
-        let plain = get("generate").choices.iter().filter(|name| {
-            !name.starts_with("client-") && !["skills", "token", "compose"].contains(*name)
-        });
+        let plain = get("generate")
+            .choices
+            .iter()
+            .filter(|name| !name.starts_with("client-") && !["skills", "token"].contains(*name));
         let mut all: Vec<Generate> = plain.map(|name| Generate::File(name, None)).collect();
-        assert_eq!(all.len(), FILES.len());
         all.extend([
             Generate::Token(config::Secret::new("alice run fmcp_0\n")),
             Generate::Clients,
-            Generate::Compose(None),
         ]);
         for client in CLIENTS {
             for launch in &launches {
@@ -225,7 +211,7 @@ mod tests {
         }
         let home = |name: &str| (name == "HOME").then(|| "/home/ann".into());
         for what in all {
-            let Ok(text) = generate(&what, "/opt/fabric-mcp", &home) else {
+            let Ok((text, hint)) = generate(&what, "/opt/fabric-mcp", &home) else {
                 assert!(matches!(what, Generate::ClientCommand(..)), "{what:?}");
                 continue;
             };
@@ -234,7 +220,6 @@ mod tests {
                 text.lines().all(|line| line.trim_end() == line),
                 "{what:?}: {text}"
             );
-            let hint = hint(&what, &home);
             assert!(!hint.is_empty() && !hint.contains('\n'), "{what:?}");
             let is_completion =
                 matches!(what, Generate::File(name, _) if name.starts_with("complete-"));

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::fabric::{Cause, Error, Kind, Name, Names, not_found};
 use crate::files::open_plain;
 use crate::search::kebab;
-use crate::server::{Server, SkillDocument};
+use crate::server::Server;
 use crate::sha256::sha256_hex;
 use crate::text::{counted, unusable};
 
@@ -64,14 +64,10 @@ pub(crate) fn write(
     }
     let (mut report, mut good) = (String::new(), true);
     let (mut written, mut same) = (0, 0);
-    for SkillDocument {
-        name,
-        pattern,
-        text,
-    } in &skills
-    {
+    for skill in &skills {
+        let (name, pattern) = (&skill.name, &skill.pattern);
         let outcome = match claims[&kebab(pattern)] {
-            1 => write_one(&dir.join(name), &signed(text, origin)),
+            1 => write_one(&dir.join(name), &signed(&skill.text, origin)),
             _ => Err(io::Error::other(
                 "another has the same name in kebab case; give only one of them",
             )),

@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::request::{Framing, Rejection};
 use super::socket::Connection;
 use crate::account::{Account, Full, Guard, Resource};
+use crate::config::{MAX_HEAD, MAX_MESSAGE};
 
 /// Longest chunk-size line, including extensions, in bytes.
 const HTTP_MAX_CHUNK_LINE: usize = 1 << 10;
@@ -71,13 +72,12 @@ pub(super) fn read_body(
     account: &Account,
     expects_continue: bool,
 ) -> Result<Body, Rejection> {
-    let max = connection.limits().max_body;
     let promised = match connection.body {
         Framing::None => return Ok(Body::new(account)),
         Framing::Length(length) => length,
         Framing::Chunked => 0,
     };
-    if promised > max as u64 {
+    if promised > MAX_MESSAGE as u64 {
         return Err(TOO_LARGE);
     }
     if expects_continue && connection.unread().is_empty() {
@@ -88,7 +88,7 @@ pub(super) fn read_body(
     let deadline = Instant::now() + connection.limits().body_timeout;
     let mut body = Body::new(account);
     if connection.body == Framing::Chunked {
-        read_chunks(connection, &mut body, max, deadline)?;
+        read_chunks(connection, &mut body, deadline)?;
     } else {
         append(connection, &mut body, promised as usize, deadline)?;
     }
@@ -125,7 +125,6 @@ fn append(
 fn read_chunks(
     connection: &mut Connection,
     body: &mut Body,
-    max: usize,
     deadline: Instant,
 ) -> Result<(), Rejection> {
     loop {
@@ -135,7 +134,7 @@ fn read_chunks(
         if size == 0 {
             break;
         }
-        if size > (max - body.len()) as u64 {
+        if size > (MAX_MESSAGE - body.len()) as u64 {
             return Err(TOO_LARGE);
         }
         append(connection, body, size as usize, deadline)?;
@@ -153,7 +152,7 @@ fn read_chunks(
         if line == 0 {
             return Ok(());
         }
-        if trailers > connection.limits().max_head {
+        if trailers > MAX_HEAD {
             return Err(TOO_LARGE);
         }
     }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use tiny_http::{HTTPVersion, Method};
 
 use super::socket::Connection;
-use crate::config::HttpLimits;
+use crate::config::{MAX_HEAD, MAX_HEADERS};
 
 /// Most empty lines before a request; some clients send one after a body (RFC 9112, 2.2).
 const MAX_EMPTY_LINES: usize = 2;
@@ -170,7 +170,6 @@ impl Head {
         &mut self,
         bytes: &[u8],
         scanned: &mut usize,
-        limits: &HttpLimits,
     ) -> Result<Option<usize>, Rejection> {
         while let Some(length) = bytes[*scanned..].iter().position(|&b| b == b'\n') {
             let start = *scanned;
@@ -185,7 +184,7 @@ impl Head {
                     .push_str(std::str::from_utf8(&bytes[..*scanned]).map_err(|_| BAD_BYTE)?);
                 self.interpret()?;
                 return Ok(Some(*scanned));
-            } else if self.headers.len() == limits.max_headers {
+            } else if self.headers.len() == MAX_HEADERS {
                 return Err(TOO_MANY_HEADERS);
             } else {
                 self.headers.push(header_line(line, start)?);
@@ -307,10 +306,9 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
             connection.consume(2);
             empty_lines += 1;
         }
-        let max = connection.limits().max_head;
-        let end = head.read_lines(connection.unread(), &mut scanned, connection.limits())?;
-        if end.unwrap_or(connection.unread().len()) > max
-            || (end.is_none() && connection.unread().len() == max)
+        let end = head.read_lines(connection.unread(), &mut scanned)?;
+        if end.unwrap_or(connection.unread().len()) > MAX_HEAD
+            || (end.is_none() && connection.unread().len() == MAX_HEAD)
         {
             return Err(if scanned == 0 {
                 TARGET_TOO_LONG

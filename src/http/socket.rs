@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::registry::{Lease, Slot};
 use super::request::Framing;
-use crate::config::{HTTP_LINGER_TIME, HttpLimits};
+use crate::config::{HTTP_LINGER_TIME, HttpLimits, MAX_HEAD};
 
 /// Most bytes read during a lingering close.
 const HTTP_LINGER_BYTES: usize = 32 << 20;
@@ -83,8 +83,7 @@ impl Connection {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
             if self.end == self.buffer.len() {
-                let most = self.limits().max_head.max(FIRST_BUFFER);
-                let longer = (self.buffer.len() * 2).clamp(FIRST_BUFFER, most);
+                let longer = (self.buffer.len() * 2).clamp(FIRST_BUFFER, MAX_HEAD);
                 self.buffer.resize(longer, 0);
             }
         }

@@ -44,7 +44,6 @@ use crate::text::shown;
 use crate::tools::{Backend, CallHead, Caller, Context, Peer, ToolCall};
 
 pub(crate) use call::{Call, refuse};
-pub(crate) use skills::SkillDocument;
 pub(crate) use subscriptions::{Listen, Listener, Registration};
 pub(crate) use tools::tools_json;
 

@@ -6,20 +6,28 @@ use crate::clients::{CLIENTS, Key};
 #[test]
 fn commands() {
     for case in [
-        "--help => Help(Full)",
-        "-h => Help(Short)",
-        "-hV --check --port x => Help(Short)",
-        "--version => Version",
-        "-V => Version",
         "--generate=man => Generate(File(\"man\", None))",
         "--generate systemd-unit /usr/bin/x => Generate(File(\"systemd-unit\", Some(\"/usr/bin/x\")))",
-        "--generate compose x.env => Generate(Compose(Some(\"x.env\")))",
+        "--generate compose x.env => Generate(File(\"compose\", Some(\"x.env\")))",
         "--generate client-config => Generate(Clients)",
         "--healthcheck --path x --host :: => Healthcheck { host: \"::\", port: 8000 }",
         "--uninstall jetbrains => Install { client: jetbrains, launch: None, yes: false }",
     ] {
         let (args, expected) = case.split_once(" => ").unwrap();
         assert_eq!(command(args), expected, "{args}");
+    }
+    let version = format!("Print({:?})", format!("{}\n", help::VERSION));
+    assert_eq!(
+        [command("--version"), command("-V")],
+        [&*version, &*version]
+    );
+    for (args, text) in [
+        ("--help", "--max-runs-per-caller"),
+        ("-h", "More: --help, or"),
+        ("-hV --check --port x", "More: --help, or"),
+    ] {
+        let help = command(args);
+        assert!(help.starts_with("Print(") && help.contains(text), "{help}");
     }
     let zed = command("--generate client-config zed --url http://H:8000/mcp");
     assert!(
@@ -62,9 +70,9 @@ fn commands() {
     );
     for topic in topics::TOPICS {
         for help in ["--help", "-h"] {
-            assert!(
-                command(&format!("{help} {}", topic.name)).starts_with("Help(Topic(Topic { name: ")
-            );
+            let text = command(&format!("{help} {}", topic.name));
+            let start = format!("Print(\"{}\\n\\n", topic.title());
+            assert!(text.starts_with(&start), "{text}");
         }
     }
 }
@@ -95,6 +103,10 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
             ("FABRIC_MCP_HOST", "0.0.0.0"),
             ("FABRIC_MCP_PORT", "x"),
             ("FABRIC_MCP_MAX_CONNECTIONS", "5"),
+            ("FABRIC_MCP_OAUTH_ISSUER", "https://as.example"),
+            ("FABRIC_MCP_OAUTH_RESOURCE", "https://mcp.example.com/mcp"),
+            ("FABRIC_MCP_OAUTH_CLIENT_ID", "id"),
+            ("FABRIC_MCP_OAUTH_CLIENT_SECRET", "s3cret-of-ours"),
         ],
     );
     let words = "--log-level Debug --idle-timeout 8 --allow-pattern a --allow-pattern b --deny-pattern c --deny-pattern d \

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Arguments, and the message about them; a line that is indented goes on with the one before. `CLIENTS` stands for
-/// the names of all clients.
+/// the names of all clients, `PATH` for what a path may be.
 const MISTAKES: &str = r#"
 --prot 80 => --prot is not a flag; did you mean --port?
 --PORT 80 => --PORT is not a flag; did you mean --port?
@@ -24,22 +24,26 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
     set the variable FABRIC_MCP_AUTH_TOKEN instead
 --API_KEY=hunter2 => --API_KEY is refused, because every user of this machine can read a command line;
     set the variable FABRIC_API_KEY instead
---host http://joe:hunter2@x => --host: "…@x" is a URL; give an address or name alone, such as 127.0.0.1
+--host http://joe:hunter2@x => --host: "…@x" is not an address or name;
+    give one alone, such as 127.0.0.1, and the port by --port
 --transport streamable => --transport: "streamable" is none of the choices; give stdio, http or sse
 --log-level loud => --log-level: "loud" is none of the choices;
     give debug, info, warning, error, critical or warn
 --port 65536 => --port: "65536" is not a port; give a number from 0 to 65535
 --port +1 => --port: "+1" is not a port; give a number from 0 to 65535
---host= => --host: "" is not an address or name; give something like 127.0.0.1
---host a/b => --host: "a/b" is not an address or name; give something like 127.0.0.1
---host 127.0.0.1:80 => --host: "127.0.0.1:80" is not an address or name; give the port by --port
---mcp-path mcp => --path: "mcp" is not a path; begin it with /, as in /mcp
---path /a?b => --path: "/a?b" holds what a path must not;
-    give visible ASCII characters without ? # " < > \
---path /metrics => --path: "/metrics" is taken by the server itself; give another one, such as /mcp
+--host= => --host: "" is not an address or name;
+    give one alone, such as 127.0.0.1, and the port by --port
+--host a/b => --host: "a/b" is not an address or name;
+    give one alone, such as 127.0.0.1, and the port by --port
+--host 127.0.0.1:80 => --host: "127.0.0.1:80" is not an address or name;
+    give one alone, such as 127.0.0.1, and the port by --port
+--mcp-path mcp => --path: "mcp" is not allowed; PATH
+--path /a?b => --path: "/a?b" is not allowed; PATH
+--path /metrics => --path: "/metrics" is not allowed; PATH
 --prices missing => --prices: no such file: "missing";
     give a file with a line MODEL INPUT OUTPUT for each model
---prices token => --prices: "token", line 1: a line is MODEL INPUT OUTPUT, such as gpt-4o 2.50 10
+--prices token => --prices: "token", line 1: a line is MODEL INPUT OUTPUT,
+    what a million tokens cost, such as gpt-4o 2.50 10
 --state-dir %S/x => --state-dir: "%S/x" has a %, which only a unit of systemd replaces;
     give the folder's own path
 --fabric-url localhost:8080 => --fabric-url: the URL has no scheme; did you mean http://localhost:8080?
@@ -54,34 +58,35 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --max-runs 4097 => --max-runs: "4097" is not a number from 1 to 4096; give one
 --allow-pattern a/b => --allow-pattern: "a/b" is not a pattern's name;
     give 1 to 128 characters without / and \
---allowed-host https://x => --allowed-host: "https://x" is a URL;
-    give the host alone, such as mcp.example.com
---allowed-host *.x => --allowed-host: "*.x" has a wildcard, which is not supported;
-    give each host by its name
+--allowed-host https://x => --allowed-host: "https://x" is not a host;
+    give something like mcp.example.com or mcp.example.com:8443, without scheme or wildcard
+--allowed-host *.x => --allowed-host: "*.x" is not a host;
+    give something like mcp.example.com or mcp.example.com:8443, without scheme or wildcard
 --allowed-host x:0 => --allowed-host: "x:0" is not a host;
-    give something like mcp.example.com or mcp.example.com:8443
+    give something like mcp.example.com or mcp.example.com:8443, without scheme or wildcard
 --allowed-origin https://x/y => --allowed-origin: "https://x/y" is not an origin;
-    give scheme and host, such as https://app.example.com
---allowed-origin * => --allowed-origin: "*" has a wildcard, which is not supported;
-    give each origin in full
+    give scheme and host without wildcards, such as https://app.example.com
+--allowed-origin * => --allowed-origin: "*" is not an origin;
+    give scheme and host without wildcards, such as https://app.example.com
 --generate pdf => --generate: "pdf" is unknown; give one of man, complete-bash, complete-zsh,
     complete-fish, systemd-unit, systemd-template, sysusers, compose, prometheus,
     skills, client-config, client-command, token
 --generate client-confg => --generate: "client-confg" is unknown; did you mean client-config?
 --generate client-config zeb => --generate client-config: "zeb" is not a client we know;
     did you mean zed?
---generate client-command => --generate client-command needs a client; add one of CLIENTS
+--generate client-command => --generate client-command: "" is not a client we know; give one of CLIENTS
 --install emacs => --install: "emacs" is not a client we know; give one of CLIENTS
 --install zed --uninstall zed => --install and --uninstall are two commands; give one of them
 --call x {} {} => "{}" belongs to no flag;
     put the arguments of --call into single quotes, such as '{"query":"code"}'
 --yes => --yes only goes with --install and --uninstall; add one of them or leave it out
---url http://x/mcp => --url only goes with --install and --generate client-config;
+--url http://x/mcp => --url only goes with --install, --generate client-config and --generate client-command;
     add one of them or leave it out
 --install zed --url http://x => --url: the URL has no path;
-    did you mean http://x/mcp, or http://x/sse with --transport sse?
+    add that of the endpoint, as in http://x/mcp
 --install zed --url mcp.example.com/mcp => --url: the URL has no scheme; did you mean https://mcp.example.com/mcp?
---connect http://localhost => --connect: the URL has no path; did you mean http://localhost/mcp?
+--connect http://localhost => --connect: the URL has no path;
+    add that of the endpoint, as in http://localhost/mcp
 --install zed --url http://joe:hunter2@x/mcp => --url: the URL holds a user name or password;
     take the part before the @ out: the token goes into a header
 --install codex --transport sse --url http://x/sse => --transport sse: codex does not connect over HTTP+SSE;
@@ -99,7 +104,7 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --connect https://x/mcp --install zed => --install does not go with --connect, which only passes messages on to a server;
     leave it out here
 --help netwrk => --help: "netwrk" is not a topic; did you mean network?
---help x => --help: "x" is not a topic; the topics are clients, call, tools, streaming, results, errors,
+--help x => --help: "x" is not a topic; give one of clients, call, tools, streaming, results, errors,
     prompts, problems, fabric, patterns, runs, network, access, oauth, proxy, service, security, limits, logs, metrics
 "#;
 
@@ -107,6 +112,9 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 fn wrong_flags_are_reported_in_one_line() {
     let text = MISTAKES.replace("\n    ", " ");
     let text = text.replace("CLIENTS", &clients::names().join(", "));
+    let path = "; give a path that begins with /, such as /mcp, of at most 2048 visible ASCII characters without \
+                ? # \" < > \\, and none of /healthz, /readyz, /metrics";
+    let text = text.replace("; PATH", path);
     for case in text.trim().lines() {
         let (args, message) = case.split_once(" => ").expect("arguments and a message");
         let error = error_with(args, &[]);

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::config::Http;
 use crate::http::Head;
 use crate::text::shown;
-use crate::url::{Authority, Host};
+use crate::url::{self, Authority, Host};
 
 /// How long browsers may keep the answer to a preflight, in seconds.
 const PREFLIGHT_MAX_AGE: &str = "3600";
@@ -88,20 +88,12 @@ impl RequestGuard {
         any_address || self.is_local(&given.host) || self.settings.allowed_hosts.iter().any(allows)
     }
 
-    fn is_origin(&self, origin: &str) -> bool {
-        let origin = origin.to_ascii_lowercase();
-        let Some((scheme, authority)) = origin.split_once("://") else {
+    fn is_origin(&self, text: &str) -> bool {
+        let Some((origin, host)) = url::origin(text) else {
             return false;
         };
-        let allowed = &self.settings.allowed_origins;
-        let default_port = match scheme {
-            "http" => ":80",
-            "https" => ":443",
-            _ => return allowed.contains(&origin),
-        };
-        let bare = origin.strip_suffix(default_port).unwrap_or(&origin);
-        Authority::parse(authority).is_ok_and(|authority| self.is_local(&authority.host))
-            || allowed.iter().any(|allowed| allowed == bare)
+        let is_web = origin.starts_with("http://") || origin.starts_with("https://");
+        is_web && self.is_local(&host) || self.settings.allowed_origins.contains(&origin)
     }
 
     /// Whether this is a name of this machine, or the address we listen on.

@@ -1,0 +1,288 @@
+//! What was given, as it was written: flags, words and variables.
+//!
+//! In scope: which flags there are and which go together, and that a flag wins over its variable. Not in scope: what
+//! values mean (`values`), rules between settings (`resolve`).
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use lexopt::Arg;
+
+use super::flags::{self, API_KEY, AUTH_TOKEN, FLAGS, Flag, OAUTH_CLIENT_SECRET};
+use super::values::{self, wrong};
+use super::{ExitReason, ReadFile, named};
+use crate::config::{Config, MODEL_VARIABLE, Secret};
+use crate::text::{closest, is_misspelled, unusable};
+
+/// What was given, on the command line and in the environment.
+pub(super) struct FlagsAndEnv<'a> {
+    /// In order; a switch has the value `true`, or [`LETTER`].
+    given: Vec<(&'static Flag, String)>,
+    /// Words that belong to no flag.
+    pub(super) words: Vec<String>,
+    /// Those that are set and not empty.
+    pub(super) variables: &'a [(String, OsString)],
+    read_file: ReadFile<'a>,
+}
+
+/// The value of a switch that was given by its letter.
+pub(super) const LETTER: &str = "letter";
+
+impl<'a> FlagsAndEnv<'a> {
+    pub(super) fn read(
+        args: impl IntoIterator<Item = OsString>,
+        variables: &'a [(String, OsString)],
+        read_file: ReadFile<'a>,
+    ) -> Result<FlagsAndEnv<'a>, ExitReason> {
+        let (mut given, mut words) = (Vec::new(), Vec::new());
+        let mut parser = lexopt::Parser::from_args(args);
+        while let Some(arg) = parser.next().map_err(explain)? {
+            let (flag, on) = match arg {
+                Arg::Long(name) => (
+                    flags::by_long(name).ok_or_else(|| unknown_long(name))?,
+                    "true",
+                ),
+                Arg::Short(c) => (flags::by_short(c).ok_or_else(|| unknown_short(c))?, LETTER),
+                Arg::Value(word) => {
+                    let name = format!("\"{}\"", values::shown(&word.to_string_lossy()));
+                    words.push(utf8(word, &name)?);
+                    continue;
+                }
+            };
+            let value = match flag.takes_value() {
+                true => value_of(flag, &mut parser)?,
+                false => on.to_owned(),
+            };
+            given.push((flag, value));
+        }
+        Ok(FlagsAndEnv {
+            given,
+            words,
+            variables,
+            read_file,
+        })
+    }
+
+    /// Rejects flags that need another one, or conflict with one.
+    pub(super) fn refuse_strays(&self) -> Result<(), ExitReason> {
+        let asks = ["check", "call", "install", "uninstall", "healthcheck"];
+        let mut asked = asks.into_iter().filter(|long| self.has(long));
+        if let (Some(one), Some(other)) = (asked.next(), asked.next()) {
+            return Err(ExitReason::usage(format!(
+                "--{one} and --{other} are two commands; give one of them"
+            )));
+        }
+        let mut given = self.given.iter().map(|(flag, _)| flag.long);
+        let of_log = |long: &str| matches!(long, "log-level" | "log-format");
+        let fits = |long| matches!(long, "connect" | "check" | "auth-token-file") || of_log(long);
+        if self.has("connect")
+            && let Some(other) = given.find(|long| !fits(long))
+        {
+            return Err(ExitReason::usage(format!(
+                "--{other} does not go with --connect, which only passes messages on to a server; leave it out here"
+            )));
+        }
+        for (long, partners) in [
+            ("json", "--check, --call and --list-tools"),
+            ("yes", "--install and --uninstall"),
+            ("all", "--generate skills"),
+            (
+                "url",
+                "--install, --generate client-config and --generate client-command",
+            ),
+        ] {
+            let mut given = self.given.iter();
+            let is_partner = |(flag, value): &(&Flag, String)| match flag.long {
+                "generate" => partners.contains(&format!("--generate {value}")),
+                long => partners.contains(&format!("--{long}")),
+            };
+            if self.has(long) && !given.any(is_partner) {
+                return Err(ExitReason::usage(format!(
+                    "--{long} only goes with {partners}; add one of them or leave it out"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn has(&self, long: &str) -> bool {
+        self.last(long).is_some()
+    }
+
+    /// The last value of a flag, which wins.
+    pub(super) fn last(&self, long: &str) -> Option<&str> {
+        self.all(long).last()
+    }
+
+    fn all(&self, long: &str) -> impl Iterator<Item = &str> {
+        let long = flags::get(long).long;
+        let given = self.given.iter().filter(move |(flag, _)| flag.long == long);
+        given.map(|(_, value)| value.as_str())
+    }
+
+    /// Whether it is for a client that starts the program, on stdio: what only HTTP has counts as not given.
+    pub(super) fn is_for_client(&self) -> bool {
+        let generates = |what: &str| what.starts_with("client-");
+        !self.has("url") && (self.has("install") || self.last("generate").is_some_and(generates))
+    }
+
+    /// A variable that is set and not empty.
+    pub(super) fn variable(&self, name: &str) -> Option<OsString> {
+        let found = self.variables.iter().find(|(own, _)| own == name);
+        found.map(|(_, value)| value.clone())
+    }
+
+    /// The text of such a variable.
+    pub(super) fn text(&self, name: &str) -> Result<Option<String>, ExitReason> {
+        let value = self.variable(name);
+        value.map(|value| utf8(value, name)).transpose()
+    }
+
+    pub(super) fn secret(&self, name: &str) -> Result<Option<Secret>, ExitReason> {
+        let value = self.text(name)?.map(|text| values::secret(&text));
+        value.transpose().map_err(|why| named(name, why))
+    }
+
+    /// Fabric's variables for the models of patterns.
+    pub(super) fn models(&self) -> Result<Vec<(String, String)>, ExitReason> {
+        let variables = self.variables.iter();
+        let models = variables.filter(|(name, _)| name.starts_with(MODEL_VARIABLE));
+        models
+            .map(|(name, value)| Ok((name.clone(), utf8(value.clone(), name)?)))
+            .collect()
+    }
+
+    /// The text of a file; `remedy` is what to give if it cannot be read.
+    pub(super) fn file(&self, file: &str, remedy: &str) -> Result<String, String> {
+        let path = Path::new(file);
+        (self.read_file)(path)
+            .map_err(|error| format!("{}; give {remedy}", unusable("file", path, &error)))
+    }
+
+    /// The flag or variable that a setting comes from.
+    pub(super) fn name(&self, long: &str) -> String {
+        let variable = flags::get(long).env().filter(|_| !self.has(long));
+        variable.unwrap_or(format!("--{long}"))
+    }
+
+    pub(super) fn is_given(&self, long: &str) -> bool {
+        self.has(long) || self.variable(&self.name(long)).is_some()
+    }
+
+    /// The values given for a flag, more than one only if it takes many. A variable separates several values by commas.
+    pub(super) fn values(&self, flag: &Flag) -> Result<Vec<String>, ExitReason> {
+        if self.is_for_client() && flag.is_for_http() {
+            return Ok(Vec::new());
+        }
+        let mut values: Vec<String> = self.all(flag.long).map(str::to_owned).collect();
+        if values.is_empty()
+            && let Some(list) = self.text(&self.name(flag.long))?
+        {
+            let items = list.split(|c| c == ',' && flag.is_repeated());
+            let items = items.map(str::trim_ascii).filter(|item| !item.is_empty());
+            values.extend(items.map(str::to_owned));
+        }
+        if !flag.is_repeated() {
+            values.drain(..values.len().saturating_sub(1));
+        }
+        Ok(values)
+    }
+
+    /// The value of a flag that has no field of its own.
+    pub(super) fn one<T>(
+        &self,
+        long: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, ExitReason> {
+        let value = self.values(flags::get(long))?.pop();
+        let value = value.map(|text| parse(&text)).transpose();
+        value.map_err(|why| named(&self.name(long), why))
+    }
+
+    /// The configuration of these flags alone.
+    pub(super) fn only(&self, longs: &[&str]) -> Result<Config, ExitReason> {
+        let mut config = Config::default();
+        for long in longs {
+            self.apply(flags::get(long), &mut config)?;
+        }
+        Ok(config)
+    }
+
+    /// Sets the field of a flag to what was given, or to the default.
+    pub(super) fn apply(&self, flag: &Flag, config: &mut Config) -> Result<(), ExitReason> {
+        let mut values = self.values(flag)?;
+        if values.is_empty() && !flag.default.is_empty() {
+            values.push(flag.default_value().to_owned());
+        }
+        let refused = |why: String| named(&self.name(flag.long), why);
+        let mut values = values.iter();
+        values.try_for_each(|value| flag.set(config, value).map_err(refused))
+    }
+}
+
+/// Text given for `name`.
+fn utf8(value: OsString, name: &str) -> Result<String, ExitReason> {
+    let refused = |_| named(name, "the value is not UTF-8; write it in UTF-8");
+    value.into_string().map_err(refused)
+}
+
+fn value_of(flag: &Flag, parser: &mut lexopt::Parser) -> Result<String, ExitReason> {
+    let name = format!("--{}", flag.long);
+    match parser.value() {
+        // No valid value begins with this: the value is missing.
+        Ok(value) if !value.as_encoded_bytes().starts_with(b"--") => utf8(value, &name),
+        _ => Err(ExitReason::usage(format!(
+            "{name} needs a value: {name} {}",
+            flag.placeholder
+        ))),
+    }
+}
+
+fn explain(error: lexopt::Error) -> ExitReason {
+    ExitReason::usage(match error {
+        lexopt::Error::UnexpectedValue { option, .. } => {
+            format!("{option} takes no value; write {option} alone")
+        }
+        other => other.to_string(),
+    })
+}
+
+fn unknown_long(name: &str) -> ExitReason {
+    let name = values::shown(name);
+    // People try --api-key, --key, --auth-token, --token, --client-secret and the like.
+    let end = format!("_{}", name.to_ascii_uppercase().replace('-', "_"));
+    let mut secrets = [API_KEY, AUTH_TOKEN, OAUTH_CLIENT_SECRET].into_iter();
+    if let Some(variable) = secrets.find(|secret| format!("_{secret}").ends_with(&end)) {
+        return ExitReason::usage(format!(
+            "--{name} is refused, because every user of this machine can read a command line; set the variable \
+             {variable} instead"
+        ));
+    }
+    let hint = meant(&name).unwrap_or("fabric-mcp --help lists them".to_owned());
+    ExitReason::usage(format!("--{name} is not a flag; {hint}"))
+}
+
+fn unknown_short(letter: char) -> ExitReason {
+    let letter = letter.escape_debug();
+    ExitReason::usage(format!(
+        "-{letter} is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them"
+    ))
+}
+
+/// Refuses a word that belongs to no flag.
+pub(super) fn unexpected_word(word: &str) -> ExitReason {
+    let hint = match flags::get("transport").choices.contains(&word) {
+        true => Some(format!("did you mean --transport {word}?")),
+        false => meant(word),
+    };
+    let general = "fabric-mcp takes flags only, and fabric-mcp --help lists them";
+    let hint = hint.unwrap_or(general.to_owned());
+    ExitReason::usage(wrong(word, format_args!("belongs to no flag; {hint}")))
+}
+
+/// Which flag somebody may have meant by `word`.
+fn meant(word: &str) -> Option<String> {
+    let found = closest(word, FLAGS.iter().flat_map(Flag::names));
+    let found = found.first().filter(|name| is_misspelled(word, name));
+    found.map(|name| format!("did you mean --{name}?"))
+}
