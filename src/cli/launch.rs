@@ -1,7 +1,7 @@
 //! How a client that is being set up will reach the server: by starting this program with the settings it was started with
 //! itself, or by a URL.
 
-use crate::clients::{Key, Launch, McpClient};
+use crate::clients::{Launch, McpClient};
 use crate::config::{Config, Transport};
 
 use super::flags::{self, API_KEY, AUTH_TOKEN, CERT_FILE, FLAGS, Takes};
@@ -39,24 +39,22 @@ impl Launch {
                     client.name
                 )))
             }
-            Launch::Url { .. } if client.http.is_none() => connect(client, settings),
+            Launch::Url { .. } if client.http.is_none() => connect(settings),
             Launch::Url { .. } => Ok(self),
         }
     }
 }
 
 /// `--connect` to the URL that was given, for a client that only starts programs.
-fn connect(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
+fn connect(settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
     let url = settings
         .one("url", values::connect_url)?
         .unwrap_or_default();
-    let token = client.reference(AUTH_TOKEN).unwrap_or_default();
-    let mut env = vec![(AUTH_TOKEN.to_owned(), token)];
+    let mut env = vec![(AUTH_TOKEN.to_owned(), None)];
     env.extend(certificates(settings, &url)?);
     Ok(Launch::Program {
         args: vec!["--connect".to_owned(), url],
         env,
-        key: Key::Unused,
     })
 }
 
@@ -64,13 +62,13 @@ fn connect(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, Exi
 fn certificates(
     settings: &FlagsAndEnv<'_>,
     url: &str,
-) -> Result<Option<(String, String)>, ExitReason> {
+) -> Result<Option<(String, Option<String>)>, ExitReason> {
     let file = settings.variable(CERT_FILE);
     let file = file.filter(|_| url.starts_with("https://"));
     let pair = |file| {
         Ok((
             CERT_FILE.to_owned(),
-            absolute(values::utf8(file, CERT_FILE)?),
+            Some(absolute(values::utf8(file, CERT_FILE)?)),
         ))
     };
     file.map(pair).transpose()
@@ -115,21 +113,19 @@ pub(super) fn launch(settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
     if needs_fabric {
         let name = flags::get("fabric-url").env().unwrap_or_default();
         let certificates = certificates(&settings, &config.fabric.url)?;
-        variables.push((name, config.fabric.url));
+        variables.push((name, Some(config.fabric.url)));
         variables.extend(certificates);
     }
     for (name, model) in settings.models() {
-        variables.push((name.clone(), values::utf8(model.clone(), name)?));
+        variables.push((name.clone(), Some(values::utf8(model.clone(), name)?)));
     }
-    let key = match settings.variable(API_KEY) {
-        _ if !needs_fabric => Key::Unused,
-        Some(_) => Key::Set,
-        None => Key::Unset,
-    };
+    if needs_fabric {
+        let unset = settings.variable(API_KEY).is_none();
+        variables.push((API_KEY.to_owned(), unset.then(String::new)));
+    }
     Ok(Launch::Program {
         args,
         env: variables,
-        key,
     })
 }
 

@@ -43,10 +43,8 @@ pub(crate) struct McpClient {
     pub(crate) http: Option<(&'static str, &'static str)>,
     /// As `http`, for HTTP+SSE; `None` if the client does not speak it.
     pub(crate) sse: Option<(&'static str, &'static str)>,
-    /// What precedes and follows the name in a reference to a variable.
+    /// A reference to the variable NAME, and the command that starts the client from a shell whose variables it then finds.
     reference: Option<(&'static str, &'static str)>,
-    /// The command that starts it from a shell, whose variables a reference then finds.
-    start: &'static str,
     /// The commands that add a program and a URL: words, and the holes that [`McpClient::command`] fills.
     commands: Option<[&'static str; 2]>,
     /// The command that removes the server.
@@ -87,8 +85,9 @@ enum Base {
 }
 
 const CONFIG: Base = Base::Variable("XDG_CONFIG_HOME", ".config");
-const OF_SHELL: Option<(&str, &str)> = Some(("${", "}"));
-const OF_ENV: Option<(&str, &str)> = Some(("${env:", "}"));
+/// References to variables, as most clients have them.
+const OF_SHELL: &str = "${NAME}";
+const OF_ENV: &str = "${env:NAME}";
 
 /// What most clients have in common.
 const USUAL: McpClient = McpClient {
@@ -101,7 +100,6 @@ const USUAL: McpClient = McpClient {
     http: Some(("", "url")),
     sse: Some(("", "url")),
     reference: None,
-    start: "",
     commands: None,
     remove: None,
     limit: 60,
@@ -131,8 +129,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "claude-code",
         title: "Claude Code",
         file: [(Base::Project, ".mcp.json"); 2],
-        reference: OF_SHELL,
-        start: "claude",
+        reference: Some((OF_SHELL, "claude")),
         commands: Some([
             // --env takes all words up to the next flag.
             "claude mcp add ENV --scope user fabric -- PROGRAM ARGS",
@@ -149,8 +146,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         title: "VS Code",
         format: Format::Json("servers"),
         file: [(Base::Settings, "Code/User/mcp.json"); 2],
-        reference: OF_ENV,
-        start: "code .",
+        reference: Some((OF_ENV, "code .")),
         commands: Some(["code --add-mcp JSON"; 2]),
         limit: 300,
         limit_words: "5 min, newer versions never",
@@ -161,8 +157,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "cursor",
         title: "Cursor",
         file: [(Base::Home, ".cursor/mcp.json"); 2],
-        reference: OF_ENV,
-        start: "cursor .",
+        reference: Some((OF_ENV, "cursor .")),
         then: "see it in Cursor's settings, under MCP",
         ..USUAL
     },
@@ -187,8 +182,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         file: [(Base::Home, ".codeium/windsurf/mcp_config.json"); 2],
         http: Some(("", "serverUrl")),
         sse: Some(("", "serverUrl")),
-        reference: OF_ENV,
-        start: "windsurf .",
+        reference: Some((OF_ENV, "windsurf .")),
         limit_words: "not known, assumed to be 60 s",
         then: "press refresh in Windsurf's list of MCP servers",
         ..USUAL
@@ -199,8 +193,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         file: [(Base::Home, ".cline/data/settings/cline_mcp_settings.json"); 2],
         http: Some(("streamableHttp", "url")),
         sse: Some(("sse", "url")),
-        reference: OF_ENV,
-        start: "code .",
+        reference: Some((OF_ENV, "code .")),
         limit_words: "60 s, timeout in its entry",
         then: "see it in Cline, under MCP Servers",
         ..USUAL
@@ -233,10 +226,9 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         title: "Gemini CLI",
         file: [(Base::Home, ".gemini/settings.json"); 2],
         http: Some(("", "httpUrl")),
-        reference: OF_SHELL,
-        start: "gemini",
+        reference: Some((OF_SHELL, "gemini")),
         commands: Some([
-            "gemini mcp add --scope user ENV fabric PROGRAM --ARGS",
+            "gemini mcp add --scope user ENV fabric PROGRAM -- ARGS",
             "gemini mcp add --scope user --transport TRANSPORT --header HEADER fabric URL",
         ]),
         limit: 600,
@@ -265,8 +257,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         ],
         // It had it once.
         sse: None,
-        reference: Some(("$", "")),
-        start: "goose",
+        reference: Some(("$NAME", "goose")),
         // Its default is 300 s; the entry made for it sets this.
         limit: 3600,
         limit_words: "1 h, timeout in its entry",
@@ -281,8 +272,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
             "mcp-config.json",
         ); 2],
         program: Some(("type", "local")),
-        reference: OF_SHELL,
-        start: "copilot",
+        reference: Some((OF_SHELL, "copilot")),
         commands: Some([
             "copilot mcp add ENV fabric -- PROGRAM ARGS",
             "copilot mcp add --transport TRANSPORT --header HEADER fabric URL",
@@ -302,8 +292,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         // It tries one after the other.
         http: Some(("remote", "url")),
         sse: Some(("remote", "url")),
-        reference: Some(("{env:", "}")),
-        start: "opencode",
+        reference: Some(("{env:NAME}", "opencode")),
         limit_words: "60 s of silence, timeout in its entry",
         then: "see it with opencode mcp list",
         ..USUAL
@@ -317,8 +306,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         ); 2],
         http: Some(("streamable-http", "url")),
         sse: Some(("sse", "url")),
-        reference: OF_ENV,
-        start: "code .",
+        reference: Some((OF_ENV, "code .")),
         limit_words: "60 s, timeout in its entry",
         then: "see it in Roo Code's settings, under MCP Servers",
         ..USUAL
@@ -327,8 +315,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "kiro",
         title: "Kiro",
         file: [(Base::Home, ".kiro/settings/mcp.json"); 2],
-        reference: OF_SHELL,
-        start: "kiro .",
+        reference: Some((OF_SHELL, "kiro .")),
         then: "see it in Kiro's panel, under MCP Servers, or with /mcp in its CLI",
         ..USUAL
     },
@@ -337,8 +324,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         title: "Amp",
         format: Format::Json("amp.mcpServers"),
         file: [(CONFIG, "amp/settings.json"); 2],
-        reference: OF_SHELL,
-        start: "amp",
+        reference: Some((OF_SHELL, "amp")),
         limit_words: "not known, assumed to be 60 s",
         then: "see it with amp mcp doctor",
         ..USUAL
@@ -374,10 +360,9 @@ pub(crate) fn names() -> Vec<&'static str> {
 pub(crate) enum Launch {
     Program {
         args: Vec<String>,
-        /// In this order.
-        env: Vec<(String, String)>,
-        /// What to write for Fabric's key, which is never written down itself.
-        key: Key,
+        /// In this order. `None` for a secret that is set here and never written down: a reference to the variable will do,
+        /// where the client has such.
+        env: Vec<(String, Option<String>)>,
     },
     /// Connect to a server at this URL.
     Url {
@@ -385,17 +370,6 @@ pub(crate) enum Launch {
         /// Whether it speaks HTTP+SSE instead of Streamable HTTP.
         is_sse: bool,
     },
-}
-
-/// Whether Fabric's key belongs into a configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Key {
-    /// No: the demo takes none.
-    Unused,
-    /// It is not set here: there is a place to fill it in.
-    Unset,
-    /// It is set here: a reference to its variable will do, where the client has such.
-    Set,
 }
 
 /// The operating systems that clients tell apart.
@@ -439,17 +413,15 @@ impl McpClient {
         if let Format::Dialog(..) = self.format {
             return None;
         }
+        let variable = |name, inner| folder(name).or_else(|| Some(home()?.join(inner)));
         let (base, rest) = self.file[usize::from(system == System::Windows)];
         let base = match (base, system) {
-            (Base::Settings, System::Linux) => CONFIG,
-            (base, _) => base,
-        };
-        let base = match base {
-            Base::Project => PathBuf::new(),
-            Base::Home => home()?,
-            Base::Variable(name, inner) => folder(name).or_else(|| Some(home()?.join(inner)))?,
-            Base::Settings if system == System::Windows => folder("APPDATA")?,
-            Base::Settings => home()?.join("Library/Application Support"),
+            (Base::Project, _) => PathBuf::new(),
+            (Base::Home, _) => home()?,
+            (Base::Variable(name, inner), _) => variable(name, inner)?,
+            (Base::Settings, System::Linux) => variable("XDG_CONFIG_HOME", ".config")?,
+            (Base::Settings, System::MacOs) => home()?.join("Library/Application Support"),
+            (Base::Settings, System::Windows) => folder("APPDATA")?,
         };
         // One separator throughout, also on Windows.
         Some(rest.split('/').fold(base, |path, part| path.join(part)))
@@ -549,17 +521,6 @@ mod tests {
         }
         let empty = client("vscode").file(System::Linux, &|_| Some(OsString::new()));
         assert_eq!(empty, None);
-    }
-
-    #[test]
-    fn a_client_that_refers_to_variables_can_be_started_with_them() {
-        for client in CLIENTS {
-            assert_eq!(
-                client.reference.is_some(),
-                !client.start.is_empty(),
-                "{client:?}"
-            );
-        }
     }
 
     #[test]

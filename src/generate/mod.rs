@@ -160,7 +160,6 @@ pub(crate) fn hint(what: &Generate, env: Env<'_>) -> String {
 mod tests {
     use super::*;
     use crate::cli::flags::{FLAGS, Flag, VARIABLES, get};
-    use crate::clients::Key;
     use crate::config;
 
     const ENV_EXAMPLE: &str = include_str!("../../.env.example");
@@ -201,7 +200,6 @@ mod tests {
             Launch::Program {
                 args: Vec::new(),
                 env: Vec::new(),
-                key: Key::Unset,
             },
             Launch::Url {
                 url: "http://127.0.0.1:8000/mcp".into(),
