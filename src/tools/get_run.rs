@@ -11,7 +11,7 @@ use crate::account::{Guard, Resource};
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{Error, Kind, Wait};
 use crate::runs::{Run, RunState, Waited};
-use crate::time::{self, Timestamp};
+use crate::time;
 
 use super::run_result::{self, DEFAULT_FORMAT, Rest};
 use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused};
@@ -177,7 +177,7 @@ pub(super) fn shown(
         status: record.state.name(),
         patterns: record.patterns,
         model: record.model,
-        created_at: Timestamp::with_milliseconds(record.created as i64),
+        created_at: time::timestamp(record.created),
         output_format: rest.format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned()),
         output_text: text,
         total_chars,
@@ -202,7 +202,7 @@ struct RunView {
     patterns: Vec<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     model: String,
-    created_at: Timestamp,
+    created_at: String,
     output_format: String,
     output_text: String,
     total_chars: u64,

@@ -8,7 +8,7 @@ use crate::fabric::{Error, no_room};
 use crate::protocol::{Feature, ResultWriter, error_object, jsonrpc};
 use crate::runs::End;
 use crate::text::prefix;
-use crate::time::Timestamp;
+use crate::time;
 
 /// Version of the result format, in `_meta`. Adding an optional field does not change it.
 const SCHEMA_VERSION: u32 = 1;
@@ -253,5 +253,5 @@ pub(crate) fn write_failure(failure: &Failure, request_id: &str, result: &mut Re
 
 fn envelope(result: &mut ResultWriter) {
     result.meta("schema_version", &SCHEMA_VERSION);
-    result.meta("generated_at", &Timestamp::now());
+    result.meta("generated_at", &time::now());
 }

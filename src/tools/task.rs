@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::protocol::{ResultWriter, Revision, jsonrpc};
 use crate::runs::{Record, Run, RunState};
 use crate::text::counted;
-use crate::time::Timestamp;
+use crate::time::timestamp;
 
 /// Suggested polling interval, in milliseconds.
 const POLL_INTERVAL_MS: u64 = 1_000;
@@ -41,13 +41,12 @@ pub(crate) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<S
     } else {
         ("ttl", "pollInterval")
     };
-    let at = |milliseconds: u64| Timestamp::with_milliseconds(milliseconds as i64).to_string();
     let mut task = Map::new();
     task.insert("taskId".into(), record.id.to_string().into());
     task.insert("status".into(), status.into());
     task.insert("statusMessage".into(), message.into());
-    task.insert("createdAt".into(), at(record.created).into());
-    task.insert("lastUpdatedAt".into(), at(record.updated).into());
+    task.insert("createdAt".into(), timestamp(record.created).into());
+    task.insert("lastUpdatedAt".into(), timestamp(record.updated).into());
     task.insert(
         ttl.into(),
         record.ttl.unwrap_or(keep.as_millis() as u64).into(),
