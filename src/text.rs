@@ -177,26 +177,22 @@ pub(crate) fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>
     let furthest = (wanted.len() / 3)
         .clamp(1, 3)
         .min(wanted.len().saturating_sub(1));
-    let mut best: Vec<(usize, &str)> = Vec::new();
-    for name in names {
+    // Substring matches rank after typing errors, the shorter remainder first.
+    let rank = |name| {
         let candidate = folded(name);
-        // Substring matches rank after typing errors, the shorter remainder first.
-        let rank = match edit_distance(&wanted, &candidate) {
-            edits if edits <= furthest => edits,
+        match edit_distance(&wanted, &candidate) {
+            edits if edits <= furthest => Some((edits, name)),
             edits if contains(&candidate, &wanted) || contains(&wanted, &candidate) => {
-                furthest + edits
+                Some((furthest + edits, name))
             }
-            _ => continue,
-        };
-        best.insert(
-            best.partition_point(|other| *other < (rank, name)),
-            (rank, name),
-        );
-        best.truncate(3);
-    }
-    if best.first().is_some_and(|(rank, _)| *rank == 0) {
-        best.retain(|(rank, _)| *rank == 0);
-    }
+            _ => None,
+        }
+    };
+    let mut best: Vec<(usize, &str)> = names.into_iter().filter_map(rank).collect();
+    best.sort_unstable();
+    best.truncate(3);
+    let is_exact = best.first().is_some_and(|(rank, _)| *rank == 0);
+    best.retain(|(rank, _)| *rank == 0 || !is_exact);
     best.into_iter().map(|(_, name)| name).collect()
 }
 

@@ -32,14 +32,14 @@ impl Launch {
                 }
                 Ok(self)
             }
-            Launch::Url { is_sse: true, .. } if client.http.and(client.sse).is_none() => {
+            Launch::Url { is_sse: true, .. } if client.urls.len() < 2 => {
                 Err(ExitReason::usage(format!(
                     "--transport sse: {} does not connect over HTTP+SSE; start the server with --transport http, and give \
                      --transport http and its /mcp as --url here",
                     client.name
                 )))
             }
-            Launch::Url { .. } if client.http.is_none() => connect(settings),
+            Launch::Url { .. } if client.urls.is_empty() => connect(settings),
             Launch::Url { .. } => Ok(self),
         }
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::config::AUTH_TOKEN;
 
 use super::json::{quoted, text};
-use super::{Format, Launch, McpClient, NAME, System, TOKEN_PLACEHOLDER};
+use super::{Format, Launch, McpClient, NAME, TOKEN_PLACEHOLDER};
 
 impl McpClient {
     /// The whole text that the client's file or dialog takes, ended by a newline.
@@ -43,7 +43,11 @@ impl McpClient {
             }
             Launch::Url { url, is_sse } => {
                 // `cli` refuses what the client does not speak.
-                let (kind, name) = if *is_sse { self.sse } else { self.http }.unwrap_or_default();
+                let (kind, name) = self
+                    .urls
+                    .get(usize::from(*is_sse))
+                    .copied()
+                    .unwrap_or_default();
                 let mut entry =
                     json!({name: url, "headers": {"Authorization": self.authorization()}});
                 if !kind.is_empty() {
@@ -110,24 +114,21 @@ impl McpClient {
     /// Why there is none, as said of the client.
     pub(crate) fn command(
         &self,
-        system: System,
+        system: &str,
         program: &str,
         launch: &Launch,
     ) -> Result<String, String> {
-        let [start, connect] = self
-            .commands
-            .ok_or("has no command that adds such a server")?;
-        let template = match launch {
-            Launch::Program { env, .. } => match forwarded(env).first() {
-                Some(name) if self.reference.is_none() => {
-                    return Err(format!(
-                        "has a command that adds servers, but it cannot pass on {name}"
-                    ));
-                }
-                _ => start,
-            },
-            Launch::Url { .. } => connect,
-        };
+        let at = usize::from(matches!(launch, Launch::Url { .. }));
+        let template = self.commands.get(at);
+        let template = template.ok_or("has no command that adds such a server")?;
+        if let Launch::Program { env, .. } = launch
+            && let Some(name) = forwarded(env).first()
+            && self.reference.is_none()
+        {
+            return Err(format!(
+                "has a command that adds servers, but it cannot pass on {name}"
+            ));
+        }
         let mut words: Vec<String> = Vec::new();
         for word in template.split(' ') {
             match (word, launch) {
@@ -199,18 +200,16 @@ fn list(items: &[String]) -> String {
 }
 
 /// Quotes a word for a POSIX shell or for Windows.
-fn shell(word: &str, system: System) -> String {
+fn shell(word: &str, system: &str) -> String {
     let plain = |c: char| {
-        c.is_ascii_alphanumeric()
-            || "-_./:=+,@".contains(c)
-            || (system == System::Windows && c == '\\')
+        c.is_ascii_alphanumeric() || "-_./:=+,@".contains(c) || (system == "windows" && c == '\\')
     };
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
     }
     match system {
-        System::Windows => format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")),
-        System::Linux | System::MacOs => format!("'{}'", word.replace('\'', "'\\''")),
+        "windows" => format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")),
+        _ => format!("'{}'", word.replace('\'', "'\\''")),
     }
 }
 
@@ -404,8 +403,7 @@ mod tests {
     #[test]
     fn each_command_is_that_of_the_clients_documentation() {
         let (start, unset, url) = (program(None), program(Some("")), at("https://m/mcp", false));
-        let on =
-            |name: &str, launch: &Launch| client(name).command(System::Linux, "/opt/it's", launch);
+        let on = |name: &str, launch: &Launch| client(name).command("linux", "/opt/it's", launch);
         for (name, by_program, by_url) in [
             (
                 "claude-code",
@@ -469,11 +467,8 @@ mod tests {
 
     #[test]
     fn windows_quotes_differently() {
-        assert_eq!(
-            shell("C:\\a b\\f.exe", System::Windows),
-            "\"C:\\\\a b\\\\f.exe\""
-        );
-        assert_eq!(shell("C:\\f.exe", System::Windows), "C:\\f.exe");
-        assert_eq!(shell("{\"a\"}", System::Windows), "\"{\\\"a\\\"}\"");
+        assert_eq!(shell("C:\\a b\\f.exe", "windows"), "\"C:\\\\a b\\\\f.exe\"");
+        assert_eq!(shell("C:\\f.exe", "windows"), "C:\\f.exe");
+        assert_eq!(shell("{\"a\"}", "windows"), "\"{\\\"a\\\"}\"");
     }
 }

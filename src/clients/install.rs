@@ -3,6 +3,7 @@
 //! In scope: showing the change, asking, keeping a backup. Only the entry is changed, not a comment nor a space
 //! elsewhere (`jsonc`); a file where that is impossible is refused.
 
+use std::env::consts::OS;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
 
@@ -14,7 +15,7 @@ use crate::text::for_terminal;
 use super::file::{self, ClientFile};
 use super::json::{self, KEYS, member};
 use super::jsonc::Document;
-use super::{Env, Format, Launch, McpClient, NAME, System, TOKEN_PLACEHOLDER};
+use super::{Env, Format, Launch, McpClient, NAME, TOKEN_PLACEHOLDER};
 
 /// Puts `launch` of the program at this path into the client's file, or takes the server out without it: at the terminal,
 /// asking first unless the answer is `yes` already. True if the file is as it should be; otherwise the user has been told why.
@@ -33,7 +34,7 @@ pub(crate) fn run(
         return Ok(false);
     };
     let path = client
-        .file(System::HERE, env)
+        .file(OS, env)
         .ok_or("the variables HOME (on Windows USERPROFILE and APPDATA) are not set: they say where the file is")?;
     let shown_path = path.display();
     let about = |reason: String| format!("{shown_path}: {reason}. Nothing was changed");
@@ -72,8 +73,8 @@ pub(crate) fn run(
 
 /// For clients whose file is not JSON: the entry and the client's own command.
 fn by_hand(client: &McpClient, program: &str, launch: Option<&Launch>, env: Env<'_>) -> String {
-    let (title, place) = (client.title, client.place(System::HERE, env));
-    let what = match launch.map(|launch| (launch, client.command(System::HERE, program, launch))) {
+    let (title, place) = (client.title, client.place(OS, env));
+    let what = match launch.map(|launch| (launch, client.command(OS, program, launch))) {
         Some((launch, Ok(command))) => format!(
             "It adds servers itself:\n\n  {command}\n\nOr put this there:\n\n{}",
             client.config(program, launch)
@@ -82,7 +83,7 @@ fn by_hand(client: &McpClient, program: &str, launch: Option<&Launch>, env: Env<
             "It {why}. Put this there:\n\n{}",
             client.config(program, launch)
         ),
-        None => match client.remove {
+        None => match client.commands.get(2) {
             Some(command) => format!("Run {command}, or remove \"{NAME}\" there yourself.\n"),
             None => format!("Remove \"{NAME}\" there yourself.\n"),
         },

@@ -39,16 +39,14 @@ pub(crate) struct McpClient {
     /// What an entry calls the arguments, or `None` if they follow the program in one list; and what it calls the
     /// variables.
     members: (Option<&'static str>, &'static str),
-    /// `type` (or "") and the name of the URL in an entry for Streamable HTTP; `None` if the client only starts programs.
-    pub(crate) http: Option<(&'static str, &'static str)>,
-    /// As `http`, for HTTP+SSE; `None` if the client does not speak it.
-    pub(crate) sse: Option<(&'static str, &'static str)>,
+    /// `type` (or "") and the name of the URL in an entry for Streamable HTTP, and in one for HTTP+SSE. One if the client
+    /// does not speak the latter, none if it only starts programs.
+    pub(crate) urls: &'static [(&'static str, &'static str)],
     /// A reference to the variable NAME, and the command that starts the client from a shell whose variables it then finds.
     reference: Option<(&'static str, &'static str)>,
-    /// The commands that add a program and a URL: words, and the holes that [`McpClient::command`] fills.
-    commands: Option<[&'static str; 2]>,
-    /// The command that removes the server.
-    remove: Option<&'static str>,
+    /// The commands that add a program, add a URL and remove the server, as far as there are such: words, and the holes
+    /// that [`McpClient::command`] fills.
+    commands: &'static [&'static str],
     /// Its timeout for a call in seconds: of several versions the shortest, 60 s (the TypeScript SDK's default) where
     /// nothing is known.
     pub(crate) limit: u64,
@@ -97,11 +95,9 @@ const USUAL: McpClient = McpClient {
     file: [(Base::Home, ""); 2],
     program: None,
     members: (Some("args"), "env"),
-    http: Some(("", "url")),
-    sse: Some(("", "url")),
+    urls: &[("", "url"); 2],
     reference: None,
-    commands: None,
-    remove: None,
+    commands: &[],
     limit: 60,
     limit_words: "60 s",
     then: "",
@@ -110,8 +106,7 @@ const USUAL: McpClient = McpClient {
 /// Those whose entries tell how to connect, in the names of Claude Code.
 const TYPED: McpClient = McpClient {
     program: Some(("type", "stdio")),
-    http: Some(("http", "url")),
-    sse: Some(("sse", "url")),
+    urls: &[("http", "url"), ("sse", "url")],
     ..USUAL
 };
 
@@ -120,7 +115,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "claude-desktop",
         title: "Claude Desktop",
         file: [(Base::Settings, "Claude/claude_desktop_config.json"); 2],
-        http: None,
+        urls: &[],
         limit_words: "60 s, newer versions 4 min",
         then: "quit Claude Desktop and start it again",
         ..USUAL
@@ -130,11 +125,11 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         title: "Claude Code",
         file: [(Base::Project, ".mcp.json"); 2],
         reference: Some((OF_SHELL, "claude")),
-        commands: Some([
+        commands: &[
             // --env takes all words up to the next flag.
             "claude mcp add ENV --scope user fabric -- PROGRAM ARGS",
             "claude mcp add --transport TRANSPORT --scope user fabric URL --header HEADER",
-        ]),
+        ],
         // MCP_TOOL_TIMEOUT is 28 h, and over stdio each heartbeat restarts its 30 min; but its desktop app was seen to
         // cancel after 60 s, which costs more than one call too many.
         limit_words: "30 min of silence, its desktop app 60 s",
@@ -147,7 +142,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         format: Format::Json("servers"),
         file: [(Base::Settings, "Code/User/mcp.json"); 2],
         reference: Some((OF_ENV, "code .")),
-        commands: Some(["code --add-mcp JSON"; 2]),
+        commands: &["code --add-mcp JSON"; 2],
         limit: 300,
         limit_words: "5 min, newer versions never",
         then: "run \"MCP: List Servers\" in VS Code and start it there",
@@ -171,7 +166,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         ],
         // Versions of 2025 ask for the source; later ones ignore it.
         program: Some(("source", "custom")),
-        sse: None,
+        urls: &[("", "url")],
         limit_words: "60 s, timeout in its entry",
         then: "see it in Zed's agent panel, under settings",
         ..USUAL
@@ -180,8 +175,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "windsurf",
         title: "Windsurf",
         file: [(Base::Home, ".codeium/windsurf/mcp_config.json"); 2],
-        http: Some(("", "serverUrl")),
-        sse: Some(("", "serverUrl")),
+        urls: &[("", "serverUrl"); 2],
         reference: Some((OF_ENV, "windsurf .")),
         limit_words: "not known, assumed to be 60 s",
         then: "press refresh in Windsurf's list of MCP servers",
@@ -191,8 +185,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "cline",
         title: "Cline",
         file: [(Base::Home, ".cline/data/settings/cline_mcp_settings.json"); 2],
-        http: Some(("streamableHttp", "url")),
-        sse: Some(("sse", "url")),
+        urls: &[("streamableHttp", "url"), ("sse", "url")],
         reference: Some((OF_ENV, "code .")),
         limit_words: "60 s, timeout in its entry",
         then: "see it in Cline, under MCP Servers",
@@ -211,12 +204,12 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         title: "Codex",
         format: Format::Toml,
         file: [(Base::Variable("CODEX_HOME", ".codex"), "config.toml"); 2],
-        sse: None,
-        commands: Some([
+        urls: &[("", "url")],
+        commands: &[
             "codex mcp add fabric ENV -- PROGRAM ARGS",
             "codex mcp add fabric --url URL --bearer-token-env-var FABRIC_MCP_AUTH_TOKEN",
-        ]),
-        remove: Some("codex mcp remove fabric"),
+            "codex mcp remove fabric",
+        ],
         limit_words: "60 s, newer versions 2 to 5 min, tool_timeout_sec in its entry",
         then: "start codex, and see it with /mcp",
         ..USUAL
@@ -225,12 +218,12 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "gemini-cli",
         title: "Gemini CLI",
         file: [(Base::Home, ".gemini/settings.json"); 2],
-        http: Some(("", "httpUrl")),
+        urls: &[("", "httpUrl"), ("", "url")],
         reference: Some((OF_SHELL, "gemini")),
-        commands: Some([
+        commands: &[
             "gemini mcp add --scope user ENV fabric PROGRAM -- ARGS",
             "gemini mcp add --scope user --transport TRANSPORT --header HEADER fabric URL",
-        ]),
+        ],
         limit: 600,
         limit_words: "10 min, timeout in its entry",
         then: "start gemini in a folder that it trusts, and see it with /mcp",
@@ -256,7 +249,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
             (Base::Settings, "Block/goose/config/config.yaml"),
         ],
         // It had it once.
-        sse: None,
+        urls: &[("", "url")],
         reference: Some(("$NAME", "goose")),
         // Its default is 300 s; the entry made for it sets this.
         limit: 3600,
@@ -273,10 +266,10 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         ); 2],
         program: Some(("type", "local")),
         reference: Some((OF_SHELL, "copilot")),
-        commands: Some([
+        commands: &[
             "copilot mcp add ENV fabric -- PROGRAM ARGS",
             "copilot mcp add --transport TRANSPORT --header HEADER fabric URL",
-        ]),
+        ],
         limit: 30,
         limit_words: "30 s, timeout in its entry",
         then: "start copilot, and see it with /mcp",
@@ -290,8 +283,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         program: Some(("type", "local")),
         members: (None, "environment"),
         // It tries one after the other.
-        http: Some(("remote", "url")),
-        sse: Some(("remote", "url")),
+        urls: &[("remote", "url"); 2],
         reference: Some(("{env:NAME}", "opencode")),
         limit_words: "60 s of silence, timeout in its entry",
         then: "see it with opencode mcp list",
@@ -304,8 +296,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
             Base::Settings,
             "Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
         ); 2],
-        http: Some(("streamable-http", "url")),
-        sse: Some(("sse", "url")),
+        urls: &[("streamable-http", "url"), ("sse", "url")],
         reference: Some((OF_ENV, "code .")),
         limit_words: "60 s, timeout in its entry",
         then: "see it in Roo Code's settings, under MCP Servers",
@@ -336,7 +327,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
             "mcpServers",
             "Right-hand sidebar, Program: Install, Edit mcp.json",
         ),
-        sse: None,
+        urls: &[("", "url")],
         then: "save it, and see it in the same sidebar",
         ..USUAL
     },
@@ -372,26 +363,6 @@ pub(crate) enum Launch {
     },
 }
 
-/// The operating systems that clients tell apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum System {
-    /// Linux, and other Unixes.
-    Linux,
-    MacOs,
-    Windows,
-}
-
-impl System {
-    /// The one this program was built for.
-    pub(crate) const HERE: System = if cfg!(windows) {
-        System::Windows
-    } else if cfg!(target_os = "macos") {
-        System::MacOs
-    } else {
-        System::Linux
-    };
-}
-
 impl fmt::Debug for McpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
@@ -399,36 +370,37 @@ impl fmt::Debug for McpClient {
 }
 
 impl McpClient {
-    /// The file it reads its servers from, for this user or in the current folder. `None` for a dialog, and if the
+    /// The file it reads its servers from on this `system` (see [`std::env::consts::OS`]), for this user or in the current
+    /// folder. `None` for a dialog, and if the
     /// variables of the home folder are not set.
-    pub(crate) fn file(&self, system: System, env: Env<'_>) -> Option<PathBuf> {
+    pub(crate) fn file(&self, system: &str, env: Env<'_>) -> Option<PathBuf> {
         let folder = |name: &str| {
             let value = env(name).filter(|value| !value.is_empty());
             value.map(PathBuf::from)
         };
         let home = || match system {
-            System::Windows => folder("USERPROFILE"),
-            System::Linux | System::MacOs => folder("HOME"),
+            "windows" => folder("USERPROFILE"),
+            _ => folder("HOME"),
         };
         if let Format::Dialog(..) = self.format {
             return None;
         }
         let variable = |name, inner| folder(name).or_else(|| Some(home()?.join(inner)));
-        let (base, rest) = self.file[usize::from(system == System::Windows)];
+        let (base, rest) = self.file[usize::from(system == "windows")];
         let base = match (base, system) {
             (Base::Project, _) => PathBuf::new(),
             (Base::Home, _) => home()?,
             (Base::Variable(name, inner), _) => variable(name, inner)?,
-            (Base::Settings, System::Linux) => variable("XDG_CONFIG_HOME", ".config")?,
-            (Base::Settings, System::MacOs) => home()?.join("Library/Application Support"),
-            (Base::Settings, System::Windows) => folder("APPDATA")?,
+            (Base::Settings, "windows") => folder("APPDATA")?,
+            (Base::Settings, "macos") => home()?.join("Library/Application Support"),
+            (Base::Settings, _) => variable("XDG_CONFIG_HOME", ".config")?,
         };
         // One separator throughout, also on Windows.
         Some(rest.split('/').fold(base, |path, part| path.join(part)))
     }
 
     /// The place of its servers, for people.
-    pub(crate) fn place(&self, system: System, env: Env<'_>) -> String {
+    pub(crate) fn place(&self, system: &str, env: Env<'_>) -> String {
         match (self.format, self.file(system, env)) {
             (Format::Dialog(_, place), _) => place.to_owned(),
             (_, Some(path)) if path.is_relative() => {
@@ -503,10 +475,10 @@ mod tests {
             ),
         ] {
             let mac = mac.replace("LIBRARY", library).replace("HOME", "/home/ann");
-            assert_eq!(path(name, System::MacOs), mac);
-            assert_eq!(path(name, System::Windows), windows);
+            assert_eq!(path(name, "macos"), mac);
+            assert_eq!(path(name, "windows"), windows);
         }
-        assert_eq!(client("jetbrains").file(System::Linux, &env), None);
+        assert_eq!(client("jetbrains").file("linux", &env), None);
     }
 
     #[test]
@@ -517,9 +489,9 @@ mod tests {
             ("codex", "/moved/CODEX_HOME/config.toml"),
             ("cursor", "(HOME is not set)"),
         ] {
-            assert_eq!(client(name).place(System::Linux, &moved), expected);
+            assert_eq!(client(name).place("linux", &moved), expected);
         }
-        let empty = client("vscode").file(System::Linux, &|_| Some(OsString::new()));
+        let empty = client("vscode").file("linux", &|_| Some(OsString::new()));
         assert_eq!(empty, None);
     }
 

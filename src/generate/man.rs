@@ -6,7 +6,7 @@ use super::filled;
 use crate::cli;
 use crate::cli::flags::{FLAGS, Flag, Section, VARIABLES};
 use crate::cli::topics::{HelpBlock, TOPICS};
-use crate::clients::{CLIENTS, System};
+use crate::clients::CLIENTS;
 
 /// The crates in the released programs, one a line: name, version and licence.
 const CRATES: &str = include_str!("crates.txt");
@@ -43,7 +43,7 @@ pub(super) fn page() -> String {
     let files = written(&|page| {
         let home = |name: &str| (name == "HOME").then(|| "~".into());
         for client in CLIENTS {
-            if let Some(file) = client.file(System::Linux, &home) {
+            if let Some(file) = client.file("linux", &home) {
                 // A line may break after a slash.
                 let file = escaped(&file.to_string_lossy()).replace('/', "/\\:");
                 page.raw(&format!(".TP\n.B {file}"));

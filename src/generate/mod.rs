@@ -12,10 +12,11 @@ mod unit;
 
 pub(crate) use skills::write as write_skills;
 
+use std::env::consts::OS;
 use std::path::Path;
 
 use crate::cli::Generate;
-use crate::clients::{CLIENTS, Format, Launch, System, TOKEN_PLACEHOLDER};
+use crate::clients::{CLIENTS, Format, Launch, TOKEN_PLACEHOLDER};
 use crate::config::Env;
 
 /// Makes a text for the program at this path.
@@ -98,7 +99,7 @@ pub(crate) fn generate(what: &Generate, program: &Path, env: Env<'_>) -> Result<
         Generate::Clients => list(env),
         Generate::ClientConfig(client, launch) => client.config(&path, launch),
         Generate::ClientCommand(client, launch) => {
-            let command = client.command(System::HERE, &path, launch);
+            let command = client.command(OS, &path, launch);
             let no_command = |why| {
                 format!(
                     "--generate client-command: {} {why}; use fabric-mcp --install {1} or --generate client-config {1}",
@@ -117,7 +118,7 @@ fn list(env: Env<'_>) -> String {
          merges the entry into the file, --generate client-config CLIENT prints it.\n\n",
     );
     for client in CLIENTS {
-        let place = client.place(System::HERE, env);
+        let place = client.place(OS, env);
         text.push_str(&format!("  {:<15} {place}\n", client.name));
     }
     text
@@ -135,9 +136,9 @@ pub(crate) fn hint(what: &Generate, env: Env<'_>) -> String {
         }
         Generate::Clients => "next: fabric-mcp --install CLIENT".to_owned(),
         Generate::ClientConfig(client, launch) => {
-            let mut hint = format!("merge into {}", client.place(System::HERE, env));
+            let mut hint = format!("merge into {}", client.place(OS, env));
             let name = client.name;
-            if client.command(System::HERE, "fabric-mcp", launch).is_ok() {
+            if client.command(OS, "fabric-mcp", launch).is_ok() {
                 hint.push_str(&format!(", or see --generate client-command {name}"));
             }
             if matches!(client.format, Format::Json(_)) {
