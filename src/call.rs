@@ -129,26 +129,18 @@ fn parsed(arguments: Option<&str>) -> Result<Map<String, Value>, ExitReason> {
     let Some(text) = arguments else {
         return Ok(Map::new());
     };
+    // Some shells pass single quotes on, others take double quotes away.
     let wrong = |what: String| {
         ExitReason::usage(format!(
-            "--call: the arguments {what}; give an object in single quotes, such as '{{\"pattern_name\":\"summarize\"}}'"
+            "--call: the arguments came as {}, which {what}; give an object: sh takes it in single quotes, as in \
+             '{{\"pattern_name\":\"summarize\"}}', cmd.exe and PowerShell 5 as \"{{\\\"pattern_name\\\":\\\"summarize\\\"}}\"",
+            shown(text, 64)
         ))
     };
     match serde_json::from_str(text) {
         Ok(Value::Object(arguments)) => Ok(arguments),
-        Ok(_) => Err(wrong("are no JSON object".to_owned())),
-        // Some shells pass single quotes on, others take double quotes away.
-        Err(_)
-            if text.starts_with('\'')
-                || text.len() > 2 && text.starts_with('{') && !text.contains('"') =>
-        {
-            Err(ExitReason::usage(format!(
-                "--call: the shell has changed the quotes of the arguments: they came as {}; sh takes them in single \
-                 quotes, cmd.exe and PowerShell 5 as \"{{\\\"pattern_name\\\":\\\"summarize\\\"}}\"",
-                shown(text, 64)
-            )))
-        }
-        Err(error) => Err(wrong(format!("are not JSON: {error}"))),
+        Ok(_) => Err(wrong("is no JSON object".to_owned())),
+        Err(error) => Err(wrong(format!("is not JSON: {error}"))),
     }
 }
 
@@ -178,21 +170,19 @@ fn refuse_stray_text(given: &'static str) -> Result<(), ExitReason> {
 /// Reads to its end what is piped in or typed.
 fn input(stdin: impl Read) -> Result<String, ExitReason> {
     let mut bytes = Vec::new();
-    stdin
-        .take(MAX_MESSAGE as u64 + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| ExitReason::failed(format!("stdin cannot be read: {error}")))?;
-    if bytes.len() > MAX_MESSAGE {
-        return Err(ExitReason::failed(format!(
+    let read = stdin.take(MAX_MESSAGE as u64 + 1).read_to_end(&mut bytes);
+    let why = match read.map(|size| (size <= MAX_MESSAGE, String::from_utf8(bytes))) {
+        Ok((true, Ok(text))) => return Ok(text),
+        Ok((true, Err(_))) => {
+            "what is piped in is not UTF-8; convert it, for example with iconv".to_owned()
+        }
+        Ok((false, _)) => format!(
             "what is piped in is larger than {} MiB; pipe in less",
             MAX_MESSAGE >> 20
-        )));
-    }
-    String::from_utf8(bytes).map_err(|_| {
-        ExitReason::failed(
-            "what is piped in is not UTF-8; convert it, for example with iconv".to_owned(),
-        )
-    })
+        ),
+        Err(error) => format!("stdin cannot be read: {error}"),
+    };
+    Err(ExitReason::failed(why))
 }
 
 /// From here on, the first Ctrl-C cancels the call, and the second ends the process.
@@ -301,17 +291,16 @@ impl Screen {
                 false => failure(answer, &rest),
             };
             self.print(&mut state, &format!("{shown:#}\n"));
-        } else if good && state.printed.is_none() {
+        } else if state.printed.is_none() {
             match serde_json::from_str::<Value>(first) {
+                // What had arrived before it failed.
+                _ if !good => self.print(&mut state, &rest.join("\n")),
                 // Indented for people.
                 Ok(value) if io::stdout().is_terminal() => {
                     self.print(&mut state, &format!("{value:#}"))
                 }
                 _ => self.print(&mut state, first),
             }
-        } else if !good && state.printed.is_none() {
-            // What had arrived before it failed.
-            self.print(&mut state, &rest.join("\n"));
         }
         if state.printed.is_some_and(|last| last != '\n') {
             self.print(&mut state, "\n");
@@ -432,25 +421,26 @@ mod tests {
             "{unknown}"
         );
         for (arguments, what) in [
-            ("5", "are no JSON object"),
+            ("5", "is no JSON object"),
             (
                 "{",
-                "are not JSON: EOF while parsing an object at line 1 column 1",
+                "is not JSON: EOF while parsing an object at line 1 column 1",
             ),
             (
                 "{\"a\":1,}",
-                "are not JSON: trailing comma at line 1 column 8",
+                "is not JSON: trailing comma at line 1 column 8",
             ),
+            (
+                "{pattern_name:x}",
+                "is not JSON: key must be a string at line 1 column 2",
+            ),
+            ("'{}'", "is not JSON: expected value at line 1 column 1"),
         ] {
-            let hint =
-                "give an object in single quotes, such as '{\"pattern_name\":\"summarize\"}'";
-            let message = format!("--call: the arguments {what}; {hint}");
-            assert_eq!(parsed(Some(arguments)), Err(ExitReason::usage(message)));
-        }
-        for lost in ["{pattern_name:x}", "'{\"pattern_name\":\"x\"}'"] {
-            let message = parsed(Some(lost)).unwrap_err().reason;
-            let told = format!("has changed the quotes of the arguments: they came as {lost};");
-            assert!(message.contains(&told), "{message}");
+            let message = parsed(Some(arguments)).unwrap_err().reason;
+            let told = format!(
+                "--call: the arguments came as {arguments}, which {what}; give an object: sh takes"
+            );
+            assert!(message.starts_with(&told), "{message}");
         }
         assert_eq!(parsed(None), Ok(Map::new()));
     }

@@ -258,12 +258,8 @@ fn run_demo(client: &Client, report: &mut Report<'_>) {
         }
     };
     let ended = Name::parse("pattern_name", DEMO_PATTERN).and_then(|pattern| {
-        let chat = Chat::new(pattern, DEMO_INPUT.to_owned());
-        client.run(
-            client.check(Box::new(chat), &no_wait())?,
-            &no_wait(),
-            &mut show,
-        )
+        let chat = Box::new(Chat::new(pattern, DEMO_INPUT.to_owned()));
+        client.run(client.check(chat, &no_wait())?, &no_wait(), &mut show)
     });
     report.write("\n\n");
     let why = match ended {

@@ -13,18 +13,15 @@ use super::json::{self, member};
 /// White space of JSON.
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// A text with an object of servers. Positions in the text, in `bare` and in `json` are the same.
+/// A text with an object of servers.
 #[derive(Debug)]
-pub(super) struct Document<'a> {
-    text: &'a str,
-    /// The text with comments and a byte order mark as spaces.
+pub(super) struct Document {
+    text: String,
+    /// The text with comments and a byte order mark as spaces. Positions are the same.
     bare: String,
-    /// `bare` with its trailing commas as spaces too: strict JSON.
-    json: String,
     /// The key of the object of servers.
     key: &'static str,
-    /// `None` if there are only comments.
-    root: Option<Object>,
+    root: Object,
     servers: Option<Object>,
     /// The value of the root without our server, to be compared.
     rest: Value,
@@ -54,43 +51,44 @@ impl Object {
     }
 }
 
-impl<'a> Document<'a> {
+impl Document {
     /// Reads a text whose servers are under `key`.
     ///
     /// # Errors
     /// Why the text cannot be edited.
-    pub(super) fn read(text: &'a str, key: &'static str) -> Result<Document<'a>, String> {
+    pub(super) fn read(text: &str, key: &'static str) -> Result<Document, String> {
         let (bare, json) = strict(text)?;
-        let mut document = Document {
-            text,
-            bare,
-            json,
-            key,
-            root: None,
-            servers: None,
-            rest: json!({}),
-            own: None,
-        };
-        let start = document.skip(0);
-        if start < text.len() {
-            document.rest = serde_json::from_str(&document.json)
-                .map_err(|error| format!("it is not JSON: {error}"))?;
-            let root = document.object(start, "it does not hold an object")?;
-            let servers = root.member(key).map(|servers| {
-                document.object(
-                    servers.value.start,
-                    &format!("its \"{key}\" is not an object"),
-                )
-            });
-            (document.servers, document.root) = (servers.transpose()?, Some(root));
+        if json.trim_matches(BLANKS).is_empty() {
+            let between = match text.is_empty() || text.ends_with(['\n', '\u{feff}']) {
+                true => "",
+                false => "\n",
+            };
+            return Document::read(&format!("{text}{between}{{}}\n"), key);
         }
+        let mut rest: Value =
+            serde_json::from_str(&json).map_err(|error| format!("it is not JSON: {error}"))?;
+        let root = object(&json, skip(&json, 0), "it does not hold an object")?;
+        let servers = root.member(key).map(|servers| {
+            let otherwise = format!("its \"{key}\" is not an object");
+            object(&json, servers.value.start, &otherwise)
+        });
         // An absent object of servers equals an empty one.
-        if let Value::Object(servers) = &mut document.rest[key] {
-            document.own = servers.remove(NAME);
-        } else {
-            document.rest[key] = json!({});
-        }
-        Ok(document)
+        let own = match &mut rest[key] {
+            Value::Object(servers) => servers.remove(NAME),
+            absent => {
+                *absent = json!({});
+                None
+            }
+        };
+        Ok(Document {
+            text: text.to_owned(),
+            bare,
+            key,
+            servers: servers.transpose()?,
+            root,
+            rest,
+            own,
+        })
     }
 
     /// The text with this as our server, or without it. `None` if it is so already.
@@ -117,16 +115,7 @@ impl<'a> Document<'a> {
     }
 
     fn put(&self, entry: &Value, own: Option<&Member>) -> String {
-        let text = self.text;
-        let servers = json!({NAME: entry});
-        let Some(root) = &self.root else {
-            let between = match text.is_empty() || text.ends_with(['\n', '\u{feff}']) {
-                true => "",
-                false => "\n",
-            };
-            let file = json::text(&json!({self.key: servers}), Some("  "), "");
-            return format!("{text}{between}{file}\n");
-        };
+        let (text, root) = (&self.text, &self.root);
         // As the first member is indented; `None` is for a text on one line.
         let unit = match root.members.first() {
             Some(_) if !text[root.open..root.close].contains('\n') => None,
@@ -136,7 +125,7 @@ impl<'a> Document<'a> {
                 .or(Some("  ")),
         };
         match (&self.servers, own) {
-            (None, _) => self.insert(root, self.key, &servers, unit),
+            (None, _) => self.insert(root, self.key, &json!({NAME: entry}), unit),
             (Some(servers), None) => self.insert(servers, NAME, entry, unit),
             (_, Some(own)) => {
                 let value = self.lines(&json::text(entry, unit, indent(text, own.start)));
@@ -155,7 +144,8 @@ impl<'a> Document<'a> {
 
     /// Adds a member at the end of an object.
     fn insert(&self, object: &Object, name: &str, value: &Value, unit: Option<&str>) -> String {
-        let (text, close, outer) = (self.text, object.close, indent(self.text, object.open));
+        let (text, close) = (&self.text, object.close);
+        let outer = indent(text, object.open);
         let first = object.members.first();
         let inner = match first.and_then(|first| own_indent(text, first.start)) {
             Some(indent) => indent.to_owned(),
@@ -191,7 +181,7 @@ impl<'a> Document<'a> {
         let after = self.bare[own.value.end..].trim_start_matches(BLANKS);
         let comma = after.strip_prefix(',');
         let end = comma.map_or(own.value.end, |rest| self.text.len() - rest.len());
-        let text = spliced(self.text, start..end, "");
+        let text = spliced(&self.text, start..end, "");
         let previous = self.bare[..own.start].trim_end_matches(BLANKS);
         if comma.is_none() && previous.ends_with(',') {
             return spliced(&text, previous.len() - 1..previous.len(), "");
@@ -204,41 +194,41 @@ impl<'a> Document<'a> {
             false => text,
         }
     }
+}
 
-    /// The object that begins at `open`; if that is another value, this error.
-    fn object(&self, open: usize, otherwise: &str) -> Result<Object, String> {
-        if !self.json[open..].starts_with('{') {
-            return Err(otherwise.to_owned());
-        }
-        let mut members: Vec<Member> = Vec::new();
-        let mut at = self.skip(open + 1);
-        while let Some((key, length)) = value::<String>(&self.json[at..]) {
-            if members.iter().any(|member| member.key == key) {
-                return Err(format!("the name {key:?} is there twice"));
-            }
-            let first = self.skip(self.skip(at + length) + 1);
-            let length = value::<IgnoredAny>(&self.json[first..]).map_or(0, |(_, length)| length);
-            members.push(Member {
-                key,
-                start: at,
-                value: first..first + length,
-            });
-            at = self.skip(first + length);
-            if self.json[at..].starts_with(',') {
-                at = self.skip(at + 1);
-            }
-        }
-        Ok(Object {
-            open,
-            close: at,
-            members,
-        })
+/// The object that begins at `open` of strict JSON; if that is another value, this error.
+fn object(json: &str, open: usize, otherwise: &str) -> Result<Object, String> {
+    if !json[open..].starts_with('{') {
+        return Err(otherwise.to_owned());
     }
+    let mut members: Vec<Member> = Vec::new();
+    let mut at = skip(json, open + 1);
+    while let Some((key, length)) = value::<String>(&json[at..]) {
+        if members.iter().any(|member| member.key == key) {
+            return Err(format!("the name {key:?} is there twice"));
+        }
+        let first = skip(json, skip(json, at + length) + 1);
+        let length = value::<IgnoredAny>(&json[first..]).map_or(0, |(_, length)| length);
+        members.push(Member {
+            key,
+            start: at,
+            value: first..first + length,
+        });
+        at = skip(json, first + length);
+        if json[at..].starts_with(',') {
+            at = skip(json, at + 1);
+        }
+    }
+    Ok(Object {
+        open,
+        close: at,
+        members,
+    })
+}
 
-    /// The position of the next byte that is not white space.
-    fn skip(&self, at: usize) -> usize {
-        self.json.len() - self.json[at..].trim_start_matches(BLANKS).len()
-    }
+/// The position of the next byte that is not white space.
+fn skip(json: &str, at: usize) -> usize {
+    json.len() - json[at..].trim_start_matches(BLANKS).len()
 }
 
 /// The value that a text begins with, and its length.

@@ -32,8 +32,7 @@ pub(crate) struct McpClient {
     /// The name as its makers write it.
     pub(crate) title: &'static str,
     pub(crate) format: Format,
-    /// Its file on Unix and on Windows.
-    file: [(Base, &'static str); 2],
+    file: (Base, &'static str),
     /// The member of an entry that says that a program is started.
     program: Option<(&'static str, &'static str)>,
     /// What an entry calls the arguments, or `None` if they follow the program in one list; and what it calls the
@@ -78,6 +77,8 @@ enum Base {
     Home,
     /// That of a variable, or else this one in the user's home.
     Variable(&'static str, &'static str),
+    /// That of `XDG_CONFIG_HOME`; on Windows the whole path, among the settings.
+    Config(&'static str),
     /// Where desktop programs of the system keep their settings.
     Settings,
 }
@@ -92,7 +93,7 @@ const USUAL: McpClient = McpClient {
     name: "",
     title: "",
     format: Format::Json("mcpServers"),
-    file: [(Base::Home, ""); 2],
+    file: (Base::Home, ""),
     program: None,
     members: (Some("args"), "env"),
     urls: &[("", "url"); 2],
@@ -114,7 +115,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "claude-desktop",
         title: "Claude Desktop",
-        file: [(Base::Settings, "Claude/claude_desktop_config.json"); 2],
+        file: (Base::Settings, "Claude/claude_desktop_config.json"),
         urls: &[],
         limit_words: "60 s, newer versions 4 min",
         then: "quit Claude Desktop and start it again",
@@ -123,7 +124,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "claude-code",
         title: "Claude Code",
-        file: [(Base::Project, ".mcp.json"); 2],
+        file: (Base::Project, ".mcp.json"),
         reference: Some((OF_SHELL, "claude")),
         commands: &[
             // --env takes all words up to the next flag.
@@ -140,7 +141,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "vscode",
         title: "VS Code",
         format: Format::Json("servers"),
-        file: [(Base::Settings, "Code/User/mcp.json"); 2],
+        file: (Base::Settings, "Code/User/mcp.json"),
         reference: Some((OF_ENV, "code .")),
         commands: &["code --add-mcp JSON"; 2],
         limit: 300,
@@ -151,7 +152,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "cursor",
         title: "Cursor",
-        file: [(Base::Home, ".cursor/mcp.json"); 2],
+        file: (Base::Home, ".cursor/mcp.json"),
         reference: Some((OF_ENV, "cursor .")),
         then: "see it in Cursor's settings, under MCP",
         ..USUAL
@@ -160,10 +161,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "zed",
         title: "Zed",
         format: Format::Json("context_servers"),
-        file: [
-            (CONFIG, "zed/settings.json"),
-            (Base::Settings, "Zed/settings.json"),
-        ],
+        file: (Base::Config("Zed/settings.json"), "zed/settings.json"),
         // Versions of 2025 ask for the source; later ones ignore it.
         program: Some(("source", "custom")),
         urls: &[("", "url")],
@@ -174,7 +172,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "windsurf",
         title: "Windsurf",
-        file: [(Base::Home, ".codeium/windsurf/mcp_config.json"); 2],
+        file: (Base::Home, ".codeium/windsurf/mcp_config.json"),
         urls: &[("", "serverUrl"); 2],
         reference: Some((OF_ENV, "windsurf .")),
         limit_words: "not known, assumed to be 60 s",
@@ -184,7 +182,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "cline",
         title: "Cline",
-        file: [(Base::Home, ".cline/data/settings/cline_mcp_settings.json"); 2],
+        file: (Base::Home, ".cline/data/settings/cline_mcp_settings.json"),
         urls: &[("streamableHttp", "url"), ("sse", "url")],
         reference: Some((OF_ENV, "code .")),
         limit_words: "60 s, timeout in its entry",
@@ -194,7 +192,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "continue",
         title: "Continue",
-        file: [(Base::Home, ".continue/mcpServers/fabric.json"); 2],
+        file: (Base::Home, ".continue/mcpServers/fabric.json"),
         program: None,
         then: "see it in Continue's agent mode, under tools",
         ..TYPED
@@ -203,7 +201,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "codex",
         title: "Codex",
         format: Format::Toml,
-        file: [(Base::Variable("CODEX_HOME", ".codex"), "config.toml"); 2],
+        file: (Base::Variable("CODEX_HOME", ".codex"), "config.toml"),
         urls: &[("", "url")],
         commands: &[
             "codex mcp add fabric ENV -- PROGRAM ARGS",
@@ -217,7 +215,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "gemini-cli",
         title: "Gemini CLI",
-        file: [(Base::Home, ".gemini/settings.json"); 2],
+        file: (Base::Home, ".gemini/settings.json"),
         urls: &[("", "httpUrl"), ("", "url")],
         reference: Some((OF_SHELL, "gemini")),
         commands: &[
@@ -244,10 +242,10 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "goose",
         title: "Goose",
         format: Format::Yaml,
-        file: [
-            (CONFIG, "goose/config.yaml"),
-            (Base::Settings, "Block/goose/config/config.yaml"),
-        ],
+        file: (
+            Base::Config("Block/goose/config/config.yaml"),
+            "goose/config.yaml",
+        ),
         // It had it once.
         urls: &[("", "url")],
         reference: Some(("$NAME", "goose")),
@@ -260,10 +258,10 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "copilot-cli",
         title: "Copilot CLI",
-        file: [(
+        file: (
             Base::Variable("COPILOT_HOME", ".copilot"),
             "mcp-config.json",
-        ); 2],
+        ),
         program: Some(("type", "local")),
         reference: Some((OF_SHELL, "copilot")),
         commands: &[
@@ -279,7 +277,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "opencode",
         title: "OpenCode",
         format: Format::Json("mcp"),
-        file: [(CONFIG, "opencode/opencode.json"); 2],
+        file: (CONFIG, "opencode/opencode.json"),
         program: Some(("type", "local")),
         members: (None, "environment"),
         // It tries one after the other.
@@ -292,10 +290,10 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "roo-code",
         title: "Roo Code",
-        file: [(
+        file: (
             Base::Settings,
             "Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
-        ); 2],
+        ),
         urls: &[("streamable-http", "url"), ("sse", "url")],
         reference: Some((OF_ENV, "code .")),
         limit_words: "60 s, timeout in its entry",
@@ -305,7 +303,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "kiro",
         title: "Kiro",
-        file: [(Base::Home, ".kiro/settings/mcp.json"); 2],
+        file: (Base::Home, ".kiro/settings/mcp.json"),
         reference: Some((OF_SHELL, "kiro .")),
         then: "see it in Kiro's panel, under MCP Servers, or with /mcp in its CLI",
         ..USUAL
@@ -314,7 +312,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "amp",
         title: "Amp",
         format: Format::Json("amp.mcpServers"),
-        file: [(CONFIG, "amp/settings.json"); 2],
+        file: (CONFIG, "amp/settings.json"),
         reference: Some((OF_SHELL, "amp")),
         limit_words: "not known, assumed to be 60 s",
         then: "see it with amp mcp doctor",
@@ -334,7 +332,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "warp",
         title: "Warp",
-        file: [(Base::Home, ".warp/.mcp.json"); 2],
+        file: (Base::Home, ".warp/.mcp.json"),
         limit_words: "not known, assumed to be 60 s",
         then: "see it in Warp's settings, under Agents, MCP servers",
         ..USUAL
@@ -386,14 +384,18 @@ impl McpClient {
             return None;
         }
         let variable = |name, inner| folder(name).or_else(|| Some(home()?.join(inner)));
-        let (base, rest) = self.file[usize::from(system == "windows")];
+        let (base, mut rest) = self.file;
         let base = match (base, system) {
             (Base::Project, _) => PathBuf::new(),
+            (Base::Config(path), "windows") => {
+                rest = path;
+                folder("APPDATA")?
+            }
             (Base::Home, _) => home()?,
             (Base::Variable(name, inner), _) => variable(name, inner)?,
             (Base::Settings, "windows") => folder("APPDATA")?,
             (Base::Settings, "macos") => home()?.join("Library/Application Support"),
-            (Base::Settings, _) => variable("XDG_CONFIG_HOME", ".config")?,
+            (Base::Config(_) | Base::Settings, _) => variable("XDG_CONFIG_HOME", ".config")?,
         };
         // One separator throughout, also on Windows.
         Some(rest.split('/').fold(base, |path, part| path.join(part)))

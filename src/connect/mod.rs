@@ -39,10 +39,8 @@ use remote::{Headers, Remote, RemoteSession, VERSION};
 /// Requests at once, each with a thread and a connection. Further ones are refused and do not wait: the reader would wait
 /// with them, and then could not read the cancellation that makes room.
 const MAX_PENDING: usize = 64;
-/// Time before a session's stream is opened again; each time it doubles.
-const FIRST_DELAY: Duration = Duration::from_secs(1);
-/// The longest such time; a stream that lasted longer starts anew.
-const LONGEST_DELAY: Duration = Duration::from_secs(30);
+/// Time before a session's stream is opened again.
+const REOPEN: Duration = Duration::from_secs(2);
 
 /// What `--check` asks.
 const DISCOVER: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{
@@ -302,10 +300,8 @@ impl Relay {
 
     /// Passes on what the server sends outside of answers, as long as the session lasts.
     fn follow(&self, session: &Arc<RemoteSession>) {
-        let mut delay = FIRST_DELAY;
         let is_current = |current| Arc::ptr_eq(&current, session);
         while self.remote.session().is_some_and(is_current) {
-            let begun = Instant::now();
             let opened = self
                 .remote
                 .send(&session.stream, "GET", session.headers(), ());
@@ -316,15 +312,12 @@ impl Relay {
                 }
                 Ok(())
             });
-            match followed {
-                Err(error) if matches!(error.status, Some(400..429)) => {
-                    return log::warn!("the session has no stream: {error}");
-                }
-                _ if begun.elapsed() > LONGEST_DELAY => delay = FIRST_DELAY,
-                _ => {}
+            if let Err(error) = followed
+                && matches!(error.status, Some(400..429))
+            {
+                return log::warn!("the session has no stream: {error}");
             }
-            thread::sleep(delay);
-            delay = LONGEST_DELAY.min(2 * delay);
+            thread::sleep(REOPEN);
         }
     }
 
