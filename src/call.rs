@@ -23,22 +23,10 @@ use crate::tools::{self, Policy};
 
 /// The tool that takes piped input.
 const RUN: &str = "fabric_run_pattern";
-/// The tool that shows a pattern.
-const DETAILS: &str = "fabric_get_pattern_details";
-/// Its argument that it cannot do without.
-const PATTERN: &str = "pattern_name";
 /// Its argument for the input.
 const INPUT: &str = "input_text";
-/// Its argument that stands instead.
-const INPUT_FROM: &str = "input_from";
 /// Its argument that lets it answer early.
 const WAIT: &str = "wait_seconds";
-/// How a terminal is told that the text is over.
-const END_OF_TEXT: &str = if cfg!(windows) {
-    "Ctrl-Z and Enter"
-} else {
-    "Ctrl-D"
-};
 /// How long text on stdin is waited for where none is wanted: a pipe may be inherited, and stay silent for ever.
 const STRAY_TEXT: Duration = Duration::from_millis(500);
 
@@ -65,22 +53,22 @@ pub(crate) fn run(
         let cut = arguments.contains_key("max_chars");
         arguments.entry("stream").or_insert(Value::from(!cut));
     }
-    if tool == DETAILS {
+    if tool == "fabric_get_pattern_details" {
         // People read all of it.
         arguments
             .entry("max_chars")
             .or_insert(Value::from(MAX_FABRIC_BODY));
     }
     // Without a pattern it is refused, and nothing need be typed for that.
-    if tool == RUN && is_given(&arguments, PATTERN) {
-        let mut inputs = [INPUT, INPUT_FROM].into_iter();
+    if tool == RUN && is_given(&arguments, "pattern_name") {
+        let mut inputs = [INPUT, "input_from"].into_iter();
         if let Some(given) = inputs.find(|name| is_given(&arguments, name)) {
             refuse_stray_text(given)?;
         } else {
             let stdin = io::stdin();
             if stdin.is_terminal() {
                 say(&format!(
-                    "no {INPUT} is given: type or paste the text, then press {END_OF_TEXT} on a line of its own"
+                    "no {INPUT} is given: type or paste the text, then press Ctrl-D on a line of its own (Windows: Ctrl-Z and Enter)"
                 ));
             }
             let text = input(stdin.lock())?;

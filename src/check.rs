@@ -120,11 +120,11 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
         Ok(names) => names,
         Err(error) => {
             let key = match error.cause {
-                Some(Cause::KeyMissing) => KeyStatus::MISSING,
-                Some(Cause::KeyRefused | Cause::KeyPlaceholder) => KeyStatus::REFUSED,
-                _ => KeyStatus::UNKNOWN,
+                Some(Cause::KeyMissing) => MISSING,
+                Some(Cause::KeyRefused | Cause::KeyPlaceholder) => REFUSED,
+                _ => UNKNOWN,
             };
-            if key == KeyStatus::UNKNOWN {
+            if key == UNKNOWN {
                 report.line(false, "address", &format!("no Fabric answers at {url}"));
             } else {
                 report.address(&format!("{url} answers"));
@@ -139,7 +139,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
     report.address(&format!("{url} answers in {} ms", number(latency)));
     let key = report.wait_for("Fabric's answer without the key", || key_status(config));
     report.key(key);
-    if key == KeyStatus::UNUSED {
+    if key == UNUSED {
         report.found(Cause::KeyNotAskedFor, &[]);
     }
     report.fabric("patterns", names.len());
@@ -156,16 +156,16 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
 /// Whether Fabric needs the key it accepted: asks again without it.
 fn key_status(config: &Config) -> KeyStatus {
     if config.fabric.api_key.is_none() {
-        return KeyStatus::NOT_NEEDED;
+        return NOT_NEEDED;
     }
     let without = config::Fabric {
         api_key: None,
         ..config.fabric.clone()
     };
     match Client::new(&without).map(|client| client.names(None, &no_wait())) {
-        Ok(Ok(_)) => KeyStatus::UNUSED,
-        Ok(Err(error)) if error.cause == Some(Cause::KeyMissing) => KeyStatus::ACCEPTED,
-        _ => KeyStatus::UNKNOWN,
+        Ok(Ok(_)) => UNUSED,
+        Ok(Err(error)) if error.cause == Some(Cause::KeyMissing) => ACCEPTED,
+        _ => UNKNOWN,
     }
 }
 
@@ -310,17 +310,14 @@ fn milliseconds(time: Duration) -> f64 {
 }
 
 /// How Fabric treats the key: its name in JSON, its words in the text, and whether that is good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct KeyStatus(&'static str, &'static str, bool);
+type KeyStatus = (&'static str, &'static str, bool);
 
-impl KeyStatus {
-    const UNKNOWN: KeyStatus = KeyStatus("unknown", "not known", true);
-    const NOT_NEEDED: KeyStatus = KeyStatus("not-needed", "none set, none needed", true);
-    const ACCEPTED: KeyStatus = KeyStatus("accepted", "accepted", true);
-    const UNUSED: KeyStatus = KeyStatus("unused", "sent, but Fabric answers without it too", true);
-    const MISSING: KeyStatus = KeyStatus("missing", "missing", false);
-    const REFUSED: KeyStatus = KeyStatus("refused", "refused", false);
-}
+const UNKNOWN: KeyStatus = ("unknown", "not known", true);
+const NOT_NEEDED: KeyStatus = ("not-needed", "none set, none needed", true);
+const ACCEPTED: KeyStatus = ("accepted", "accepted", true);
+const UNUSED: KeyStatus = ("unused", "sent, but Fabric answers without it too", true);
+const MISSING: KeyStatus = ("missing", "missing", false);
+const REFUSED: KeyStatus = ("refused", "refused", false);
 
 /// The report: its text goes out at once, JSON at the end.
 struct Report<'a> {
@@ -358,7 +355,7 @@ impl<'a> Report<'a> {
                     "url": url,
                     "demo": demo,
                     "reachable": false,
-                    "api_key": KeyStatus::UNKNOWN.0,
+                    "api_key": UNKNOWN.0,
                     "latency_ms": null,
                     "patterns": null,
                     "models": null,
@@ -397,8 +394,7 @@ impl<'a> Report<'a> {
         self.line(true, "address", text);
     }
 
-    fn key(&mut self, key: KeyStatus) {
-        let KeyStatus(name, text, good) = key;
+    fn key(&mut self, (name, text, good): KeyStatus) {
         self.fabric("api_key", name);
         self.line(good, "key", text);
     }
@@ -530,7 +526,7 @@ mod tests {
     fn the_text_reads_like_this() {
         let text = written(Look::Plain, false, |report| {
             report.address("http://f:1 answers in 1.23 ms");
-            report.key(KeyStatus::ACCEPTED);
+            report.key(ACCEPTED);
             report.protocol(10);
             report.pattern = "summarize";
             report.found(Cause::NoModels, &[]);

@@ -26,12 +26,9 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// and reports each answer.
 pub(crate) fn ready(address: SocketAddr) {
     tell("READY=1");
-    let variable = |name| std::env::var(name).ok();
-    let Some(period) = period(
-        variable("WATCHDOG_USEC"),
-        variable("WATCHDOG_PID"),
-        std::process::id(),
-    ) else {
+    let variables = ["WATCHDOG_USEC", "WATCHDOG_PID"].map(|name| std::env::var(name).ok());
+    let [time, pid] = variables;
+    let Some(period) = period(time, pid, std::process::id()) else {
         return;
     };
     let address = reachable(address);

@@ -12,9 +12,8 @@ pub(crate) fn percent_encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                encoded.push(char::from(byte))
-            }
+            b'-' | b'.' | b'_' | b'~' => encoded.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() => encoded.push(char::from(byte)),
             // Writing to a String cannot fail.
             _ => _ = write!(encoded, "%{byte:02X}"),
         }
@@ -107,15 +106,13 @@ pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     let mut column = indent;
     for word in text.split(' ') {
         let length = word.chars().count();
-        if column > indent {
-            if column + 1 + length > WIDTH {
-                shown.push('\n');
-                shown.extend(std::iter::repeat_n(' ', indent));
-                column = indent;
-            } else {
-                shown.push(' ');
-                column += 1;
-            }
+        if column > indent && column + 1 + length > WIDTH {
+            shown.push('\n');
+            shown.push_str(&" ".repeat(indent));
+            column = indent;
+        } else if column > indent {
+            shown.push(' ');
+            column += 1;
         }
         shown.push_str(word);
         column += length;
@@ -233,11 +230,8 @@ fn edit_distance(a: &[char], b: &[char]) -> usize {
 
 /// The first `most` bytes of a text, without a character that is cut.
 pub(crate) fn prefix(text: &str, most: usize) -> &str {
-    let mut end = text.len().min(most);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    let end = (0..=text.len().min(most)).rfind(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or_default()]
 }
 
 /// Whether this may be the code or name of a language. Fabric puts it into the prompt: it must look like one, not like

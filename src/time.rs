@@ -158,10 +158,10 @@ mod tests {
 
     #[test]
     fn every_day_follows_the_one_before() {
-        let leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-        let (mut year, mut month, mut day) = (1970, 1, 1);
+        let leap = |year: i32| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        let (mut year, mut month, mut day) = (1970_i32, 1, 1);
         for days in 0..160_000 {
-            assert_eq!(date(days), (year, month, day));
+            assert_eq!(date(days), (year as u64, month, day));
             let length = match month {
                 2 => 28 + u64::from(leap(year)),
                 4 | 6 | 9 | 11 => 30,

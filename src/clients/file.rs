@@ -5,6 +5,7 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
+use std::iter;
 use std::path::{Path, PathBuf};
 
 /// Largest file that is edited, in bytes.
@@ -129,11 +130,9 @@ impl ClientFile {
 
 /// Writes a backup beside a file. It has another extension: some clients read every file of a folder.
 fn back_up(file: &Path, text: &str, old: &Metadata) -> io::Result<PathBuf> {
-    for number in 1..=MAX_BACKUPS {
-        let backup = match number {
-            1 => beside(file, ".backup"),
-            _ => beside(file, &format!(".backup-{number}")),
-        };
+    let numbered = (2..=MAX_BACKUPS).map(|number| format!(".backup-{number}"));
+    for more in iter::once(".backup".to_owned()).chain(numbered) {
+        let backup = beside(file, &more);
         match create(&backup, text, old, PRIVATE) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             other => return other.map(|()| backup),

@@ -74,15 +74,14 @@ pub(crate) fn run(
 /// For clients whose file is not JSON: the entry and the client's own command.
 fn by_hand(client: &McpClient, program: &str, launch: Option<&Launch>, env: Env<'_>) -> String {
     let (title, place) = (client.title, client.place(OS, env));
-    let what = match launch.map(|launch| (launch, client.command(OS, program, launch))) {
-        Some((launch, Ok(command))) => format!(
-            "It adds servers itself:\n\n  {command}\n\nOr put this there:\n\n{}",
-            client.config(program, launch)
-        ),
-        Some((launch, Err(why))) => format!(
-            "It {why}. Put this there:\n\n{}",
-            client.config(program, launch)
-        ),
+    let what = match launch {
+        Some(launch) => {
+            let how = match client.command(OS, program, launch) {
+                Ok(command) => format!("It adds servers itself:\n\n  {command}\n\nOr put"),
+                Err(why) => format!("It {why}. Put"),
+            };
+            format!("{how} this there:\n\n{}", client.config(program, launch))
+        }
         None => match client.commands.get(2) {
             Some(command) => format!("Run {command}, or remove \"{NAME}\" there yourself.\n"),
             None => format!("Remove \"{NAME}\" there yourself.\n"),
@@ -172,41 +171,31 @@ fn next(client: &McpClient, entry: Option<&Value>) -> String {
     let Some(entry) = entry else {
         return String::new();
     };
-    let entry = entry.to_string();
-    let quit = |secret: &str| {
-        let (_, start) = client.reference.unwrap_or_default();
-        format!(
-            "First: quit {}, and start it with `{start}` from a shell where {secret} is set: the file only refers to it.\n",
-            client.title
-        )
-    };
-    let steps = [
-        (
-            TOKEN_PLACEHOLDER.to_owned(),
-            format!("First: put the server's token in the place of {TOKEN_PLACEHOLDER}.\n"),
-        ),
-        (
-            format!("\"{API_KEY}\":\"\""),
-            format!(
-                "First, if your Fabric asks for a key: put it into the empty {API_KEY} of that file.\n"
-            ),
-        ),
-        (
-            format!("\"{AUTH_TOKEN}\":\"\""),
-            format!("First: put the server's token into the empty {AUTH_TOKEN} of that file.\n"),
-        ),
-        (
-            format!("{API_KEY}}}"),
-            quit(API_KEY)
-                + &format!(
-                    "Or do this again with {API_KEY} unset, and put the key into the empty place in the file.\n"
-                ),
-        ),
-        (format!("{AUTH_TOKEN}}}"), quit(AUTH_TOKEN)),
-    ];
-    let steps = steps.into_iter().filter(|(place, _)| entry.contains(place));
-    let steps: String = steps.map(|(_, step)| step).collect();
-    format!("{steps}Next: {}.\n", client.then)
+    let (title, entry) = (client.title, entry.to_string());
+    let mut text = String::new();
+    if entry.contains(TOKEN_PLACEHOLDER) {
+        text += &format!("First: put the server's token in the place of {TOKEN_PLACEHOLDER}.\n");
+    }
+    for (secret, put) in [
+        (API_KEY, "First, if your Fabric asks for a key: put it"),
+        (AUTH_TOKEN, "First: put the server's token"),
+    ] {
+        if entry.contains(&format!("\"{secret}\":\"\"")) {
+            text += &format!("{put} into the empty {secret} of that file.\n");
+        }
+        if entry.contains(&format!("{secret}}}")) {
+            let (_, start) = client.reference.unwrap_or_default();
+            text += &format!(
+                "First: quit {title}, and start it with `{start}` from a shell where {secret} is set: the file only refers to it.\n"
+            );
+        }
+    }
+    if entry.contains(&format!("{API_KEY}}}")) {
+        text += &format!(
+            "Or do this again with {API_KEY} unset, and put the key into the empty place in the file.\n"
+        );
+    }
+    text + &format!("Next: {}.\n", client.then)
 }
 
 fn say(text: &str) -> Result<(), String> {

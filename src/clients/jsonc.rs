@@ -99,14 +99,11 @@ impl Document {
         if self.own.as_ref() == entry {
             return Ok(None);
         }
-        let own = self
-            .servers
-            .as_ref()
-            .and_then(|servers| servers.member(NAME));
-        let text = match (entry, own) {
-            (Some(entry), own) => self.put(entry, own),
-            (None, Some(own)) => self.take(own),
-            (None, None) => return Ok(None),
+        let servers = self.servers.as_ref();
+        let own = servers.and_then(|servers| servers.member(NAME));
+        let text = match entry {
+            Some(entry) => self.put(entry, own),
+            None => own.map(|own| self.take(own)).unwrap_or_default(),
         };
         match Document::read(&text, self.key) {
             Ok(new) if new.rest == self.rest && new.own.as_ref() == entry => Ok(Some(text)),

@@ -26,7 +26,7 @@ use crate::config::{Connect, MAX_MESSAGE};
 use crate::error::{Error, Kind};
 use crate::protocol::inbound::cancelled;
 use crate::protocol::jsonrpc::{
-    self, INTERNAL_ERROR, INVALID_REQUEST, Incoming, Message, RequestMessage, is_blank,
+    self, INTERNAL_ERROR, INVALID_REQUEST, Incoming, Message, is_blank,
 };
 use crate::protocol::{ID_IN_USE, Id, Inbound, Meta, NoId, Refusal};
 use crate::random;
@@ -240,7 +240,7 @@ impl Relay {
         let agent = self.remote.agent();
         let sent = self
             .remote
-            .send(&agent, "POST", session.headers(), notification);
+            .send(&agent, "POST", session.headers.clone(), notification);
         match sent.and_then(|mut reply| reply.next(&mut Vec::new())) {
             Ok(_) => self.remote.keep(agent),
             Err(error) => log::warn!("a notification was not passed on: {error}"),
@@ -304,7 +304,7 @@ impl Relay {
         while self.remote.session().is_some_and(is_current) {
             let opened = self
                 .remote
-                .send(&session.stream, "GET", session.headers(), ());
+                .send(&session.stream, "GET", session.headers.clone(), ());
             let followed = opened.and_then(|mut reply| {
                 let mut message = Vec::new();
                 while reply.next(&mut message)? && jsonrpc::read(&message).is_ok() {
@@ -357,17 +357,13 @@ fn find(pending: &[Arc<PendingRequest>], id: &Id) -> Option<Arc<PendingRequest>>
     found.cloned()
 }
 
-/// The headers that a request needs.
+/// The headers that a request needs: those of its session, or those that repeat parts of a modern one.
 fn headers(inbound: &Inbound<'_>, session: Option<&RemoteSession>) -> Headers {
-    match (&inbound.incoming, session) {
-        (Ok(Incoming::One(Message::Request(request))), _) if inbound.modern => mirrored(request),
-        (_, Some(session)) if !inbound.initialize => session.headers(),
-        _ => Headers::new(),
-    }
-}
-
-/// The headers that repeat parts of a modern request.
-fn mirrored(request: &RequestMessage<'_>) -> Headers {
+    let request = match (&inbound.incoming, session) {
+        (Ok(Incoming::One(Message::Request(request))), _) if inbound.modern => request,
+        (_, Some(session)) if !inbound.initialize => return session.headers.clone(),
+        _ => return Headers::new(),
+    };
     let params = request.params.as_ref();
     // Where a method has no such header, the server ignores it.
     let member = match &*request.method {

@@ -53,18 +53,10 @@ pub(super) struct Remote {
 
 /// A legacy session.
 pub(super) struct RemoteSession {
-    id: String,
-    version: String,
+    /// The headers of every message in it.
+    pub(super) headers: Headers,
     /// The agent of its event stream.
     pub(super) stream: Agent,
-}
-
-impl RemoteSession {
-    /// The headers of every message in it.
-    pub(super) fn headers(&self) -> Headers {
-        let (id, version) = (self.id.clone(), self.version.clone());
-        vec![(SESSION_ID, id), (VERSION, version)]
-    }
 }
 
 impl Remote {
@@ -116,9 +108,9 @@ impl Remote {
         self.leave();
         let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
         let version = answer["result"]["protocolVersion"].as_str();
+        let version = version.unwrap_or_default().to_owned();
         let session = Arc::new(RemoteSession {
-            id,
-            version: version.unwrap_or_default().to_owned(),
+            headers: vec![(SESSION_ID, id), (VERSION, version)],
             stream: self.agent(),
         });
         *lock(&self.session) = Some(session.clone());
@@ -133,7 +125,7 @@ impl Remote {
         session.stream.clone().shutdown();
         let remote = self.clone();
         within(LEAVE, move || {
-            let ended = remote.send(&remote.agent(), "DELETE", session.headers(), ());
+            let ended = remote.send(&remote.agent(), "DELETE", session.headers.clone(), ());
             if let Err(error) = ended {
                 let message = format!("the session was not ended: {error}");
                 logging::debug(module_path!(), message);
