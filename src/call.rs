@@ -196,12 +196,12 @@ fn called(
     let session = Arc::new(Session::of(Revision::NEWEST_LEGACY));
     // The text comes as log messages; progress only counts.
     let ask = |method: &str, params: Value| {
-        json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string()
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        server.ask(&session, &request.to_string(), screen.clone())
     };
-    let level = ask("logging/setLevel", json!({"level": "info"}));
-    server.ask(&session, &level, screen.clone());
+    ask("logging/setLevel", json!({"level": "info"}));
     let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}});
-    server.ask(&session, &ask("tools/call", params), screen.clone())
+    ask("tools/call", params)
 }
 
 /// Where a call's text and progress go.

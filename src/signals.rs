@@ -101,8 +101,7 @@ mod unix {
                 signal(SIGHUP, handler);
             }
         }
-        let pipe = Some(reader);
-        Signals { pipe }
+        Signals { pipe: Some(reader) }
     }
 
     impl Signals {

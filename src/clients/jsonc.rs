@@ -294,9 +294,7 @@ fn indent(text: &str, at: usize) -> &str {
 /// The indentation of the line of `at`, if nothing else precedes it there.
 fn own_indent(text: &str, at: usize) -> Option<&str> {
     let (_, line) = text[..at].rsplit_once('\n')?;
-    line.trim_start_matches([' ', '\t'])
-        .is_empty()
-        .then_some(line)
+    (line == indent(text, at)).then_some(line)
 }
 
 #[cfg(test)]

@@ -237,12 +237,11 @@ impl Relay {
     }
 
     fn tell(&self, session: &RemoteSession, notification: &[u8]) {
-        let agent = self.remote.agent();
-        let sent = self
-            .remote
-            .send(&agent, "POST", session.headers.clone(), notification);
+        let (remote, headers) = (&self.remote, session.headers.clone());
+        let agent = remote.agent();
+        let sent = remote.send(&agent, "POST", headers, notification);
         match sent.and_then(|mut reply| reply.next(&mut Vec::new())) {
-            Ok(_) => self.remote.keep(agent),
+            Ok(_) => remote.keep(agent),
             Err(error) => log::warn!("a notification was not passed on: {error}"),
         }
     }
@@ -302,9 +301,8 @@ impl Relay {
     fn follow(&self, session: &Arc<RemoteSession>) {
         let is_current = |current| Arc::ptr_eq(&current, session);
         while self.remote.session().is_some_and(is_current) {
-            let opened = self
-                .remote
-                .send(&session.stream, "GET", session.headers.clone(), ());
+            let headers = session.headers.clone();
+            let opened = self.remote.send(&session.stream, "GET", headers, ());
             let followed = opened.and_then(|mut reply| {
                 let mut message = Vec::new();
                 while reply.next(&mut message)? && jsonrpc::read(&message).is_ok() {

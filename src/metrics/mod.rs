@@ -38,7 +38,7 @@ macro_rules! families {
     ($($id:ident: $family:ty = $kind:literal, $name:literal, $labels:expr, $help:literal;)*) => {
         $(#[doc = $help] pub(crate) static $id: $family = <$family>::new($kind, $name, $labels, $help);)*
 
-        fn write_families(out: &mut Exposition) {
+        fn write_families(out: &mut String) {
             $($id.write(out);)*
         }
     };
@@ -108,16 +108,16 @@ impl<T: Ord + Display, const N: usize> Family<T, N> {
         lock(&self.samples).insert(values, value);
     }
 
-    fn write(&self, out: &mut Exposition) {
-        out.family(self.name, self.kind, self.help);
+    fn write(&self, out: &mut String) {
+        write_head(out, self.name, self.kind, self.help);
         let samples = lock(&self.samples);
         if N == 0 && samples.is_empty() {
-            out.sample(self.name, &[], 0);
+            write_sample(out, self.name, &[], 0);
         }
         for (values, sample) in &*samples {
             let values = values.each_ref().map(T::to_string);
             let labels: [_; N] = std::array::from_fn(|at| (self.labels[at], values[at].as_str()));
-            out.sample(self.name, &labels, sample);
+            write_sample(out, self.name, &labels, sample);
         }
     }
 }
@@ -137,8 +137,8 @@ impl Histogram {
         times.sum += took;
     }
 
-    fn write(&self, out: &mut Exposition) {
-        out.family(self.name, self.kind, self.help);
+    fn write(&self, out: &mut String) {
+        write_head(out, self.name, self.kind, self.help);
         for ([value], times) in &*lock(&self.samples) {
             let label = (self.labels[0], *value);
             let mut count = 0;
@@ -146,11 +146,11 @@ impl Histogram {
                 count += more;
                 let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| number(*bound));
                 let bucket = format!("{}_bucket", self.name);
-                out.sample(&bucket, &[label, ("le", &bound)], count);
+                write_sample(out, &bucket, &[label, ("le", &bound)], count);
             }
             let sum = number(times.sum.as_secs_f64());
-            out.sample(&format!("{}_sum", self.name), &[label], sum);
-            out.sample(&format!("{}_count", self.name), &[label], count);
+            write_sample(out, &format!("{}_sum", self.name), &[label], sum);
+            write_sample(out, &format!("{}_count", self.name), &[label], count);
         }
     }
 }
@@ -221,8 +221,8 @@ pub(crate) fn set_prices(prices: Prices) {
 }
 
 /// What tokens cost, by caller and model; a model without a price is left out.
-fn write_cost(tokens: &Family<String, 3>, prices: &Prices, out: &mut Exposition) {
-    out.family("cost_total", "counter", "What runs cost, by --prices.");
+fn write_cost(tokens: &Family<String, 3>, prices: &Prices, out: &mut String) {
+    write_head(out, "cost_total", "counter", "What runs cost, by --prices.");
     let mut costs = BTreeMap::<_, f64>::new();
     let samples = lock(&tokens.samples);
     for ([caller, model, direction], tokens) in &*samples {
@@ -235,7 +235,7 @@ fn write_cost(tokens: &Family<String, 3>, prices: &Prices, out: &mut Exposition)
     for ([caller, model], cost) in costs {
         // Prices are for a million tokens.
         let labels = [("caller", caller.as_str()), ("model", model)];
-        out.sample("cost_total", &labels, number(cost / 1e6));
+        write_sample(out, "cost_total", &labels, number(cost / 1e6));
     }
 }
 
@@ -259,46 +259,42 @@ impl Drop for RunInFlight {
 /// All metrics in version 0.0.4 of the text format.
 pub(crate) fn text() -> String {
     BUILD_INFO.set([env!("CARGO_PKG_VERSION")], 1);
-    let mut out = Exposition(String::with_capacity(4096));
+    let mut out = String::with_capacity(4096);
     write_families(&mut out);
     if let Some(prices) = PRICES.get() {
         write_cost(&TOKENS, prices, &mut out);
     }
     let started = time::started();
     let _ = write!(
-        out.0,
+        out,
         "# HELP process_start_time_seconds When it started, in seconds since 1970.\n\
          # TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {started}\n"
     );
-    out.0.push_str(&process::metrics().unwrap_or_default());
-    out.0
+    out.push_str(&process::metrics().unwrap_or_default());
+    out
 }
 
-/// The text format: `# HELP` and `# TYPE` of each family, then its samples. Writing to a string cannot fail.
-struct Exposition(String);
+/// Writes the `# HELP` and `# TYPE` of a family. Writing to a string cannot fail.
+fn write_head(out: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = write!(
+        out,
+        "# HELP fabric_mcp_{name} {help}\n# TYPE fabric_mcp_{name} {kind}\n"
+    );
+}
 
-impl Exposition {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = write!(
-            self.0,
-            "# HELP fabric_mcp_{name} {help}\n# TYPE fabric_mcp_{name} {kind}\n"
-        );
+fn write_sample(out: &mut String, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    let _ = write!(out, "fabric_mcp_{name}");
+    let mut before = '{';
+    for (label, text) in labels {
+        let text = text
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace('\n', "\\n");
+        let _ = write!(out, "{before}{label}=\"{text}\"");
+        before = ',';
     }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        let _ = write!(self.0, "fabric_mcp_{name}");
-        let mut before = '{';
-        for (label, text) in labels {
-            let text = text
-                .replace('\\', "\\\\")
-                .replace('"', "\\\"")
-                .replace('\n', "\\n");
-            let _ = write!(self.0, "{before}{label}=\"{text}\"");
-            before = ',';
-        }
-        let end = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.0, "{end} {value}");
-    }
+    let end = if labels.is_empty() { "" } else { "}" };
+    let _ = writeln!(out, "{end} {value}");
 }
 
 #[cfg(test)]
@@ -306,10 +302,10 @@ mod tests {
     use super::*;
     use crate::error::Kind;
 
-    fn written(write: impl FnOnce(&mut Exposition)) -> String {
-        let mut out = Exposition(String::new());
+    fn written(write: impl FnOnce(&mut String)) -> String {
+        let mut out = String::new();
         write(&mut out);
-        out.0
+        out
     }
 
     #[test]
