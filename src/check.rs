@@ -242,15 +242,19 @@ fn run_demo(client: &Client, report: &mut Report<'_>) {
     let head = format!(
         "A streamed run of the pattern {DEMO_PATTERN}. The demo's model only says what a real one would be sent:"
     );
-    report.write(&format!("\n{}\n\n  ", wrapped(&head, 0)));
+    report.write(&format!("\n{}\n\n", wrapped(&head, 0)));
     let started = Instant::now();
-    let (mut pieces, mut characters, mut first) = (0, 0, None);
+    let (mut pieces, mut characters, mut first, mut begins) = (0, 0, None, true);
     let mut show = |event: Event| {
         if let Event::Content { content, .. } = event {
             first.get_or_insert_with(|| started.elapsed());
             pieces += 1;
             characters += content.chars().count();
-            report.write(&content.replace('\n', "\n  "));
+            for line in content.split_inclusive('\n') {
+                let indent = if begins && line != "\n" { "  " } else { "" };
+                report.write(&format!("{indent}{line}"));
+                begins = line.ends_with('\n');
+            }
         }
         match report.written {
             Ok(()) => Ok(()),

@@ -7,10 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
-use ureq::Agent;
-use ureq::unversioned::transport::DefaultConnector;
-
-use crate::agent::{self, Lookups};
+use crate::agent;
 use crate::url::reachable;
 
 /// Timeout of the watchdog's request to this process, which normally takes a millisecond.
@@ -79,18 +76,9 @@ pub(crate) fn healthcheck(host: &str, port: u16) -> Result<(), String> {
 
 /// Requests `/healthz` and waits for a status of 200.
 fn ask(address: SocketAddr, within: Duration) -> Result<(), String> {
-    let config = Agent::config_builder()
-        .timeout_global(Some(within))
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .proxy(None)
-        .build();
-    let agent = Agent::with_parts(config, DefaultConnector::default(), Lookups::new());
-    match agent.get(format!("http://{address}/healthz")).call() {
-        Ok(response) if response.status() == 200 => Ok(()),
-        Ok(response) => Err(format!("answers with HTTP {}", response.status())),
-        Err(error) => Err(agent::explain(error, within)),
+    match agent::status(&format!("http://{address}/healthz"), within)? {
+        200 => Ok(()),
+        other => Err(format!("answers with HTTP {other}")),
     }
 }
 

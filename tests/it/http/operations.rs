@@ -46,11 +46,7 @@ fn a_healthcheck_asks_this_machine_and_nobody_else() {
             &silent.to_string(),
             "/healthz, which does not answer within 2 s; ",
         ),
-        (
-            "",
-            &other,
-            "/healthz, which answers with HTTP 404 Not Found; ",
-        ),
+        ("", &other, "/healthz, which answers with HTTP 404; "),
         ("", "x", "FABRIC_MCP_PORT: \"x\" is not a port"),
     ] {
         let check = Program::new(["--healthcheck"]).env("FABRIC_MCP_HOST", host);
