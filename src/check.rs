@@ -228,11 +228,10 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) {
 /// (v1.4.300 does both, v1.4.470 neither).
 fn looks_old(configuration: &Map<String, Value>) -> bool {
     let unmasked = |(name, value): (&String, &Value)| {
+        let key = value.as_str().unwrap_or_default();
         // These hold an address, not a key.
-        !matches!(name.as_str(), "ollama" | "lmstudio")
-            && value
-                .as_str()
-                .is_some_and(|key| key.len() > 4 && !key.contains("://") && !key.starts_with('*'))
+        let is_address = matches!(name.as_str(), "ollama" | "lmstudio") || key.contains("://");
+        key.len() > 4 && !is_address && !key.starts_with('*')
     };
     configuration.contains_key("anthropic_use_oauth_login") || configuration.iter().any(unmasked)
 }

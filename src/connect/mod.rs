@@ -369,13 +369,11 @@ fn headers(inbound: &Inbound<'_>, session: Option<&RemoteSession>) -> Headers {
         method if method.starts_with("tasks/") => "taskId",
         _ => "name",
     };
+    let name = params.and_then(|params| params.get(member)?.text());
     [
         (VERSION, Meta::read(params).ok().and_then(Meta::version)),
         ("Mcp-Method", Some(&*request.method)),
-        (
-            "Mcp-Name",
-            params.and_then(|params| params.get(member)?.text()),
-        ),
+        ("Mcp-Name", name),
     ]
     .into_iter()
     .filter_map(|(header, value)| Some((header, base64::to_header(value?).into_owned())))
