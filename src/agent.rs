@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ureq::http::Uri;
 use ureq::http::uri::Scheme;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
-use ureq::unversioned::transport::NextTimeout;
+use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 use ureq::{Agent, Proxy, ProxyProtocol};
 
 use crate::sync::{lock, wait_while};
@@ -214,6 +214,25 @@ impl Resolver for Lookups {
             return Err(ureq::Error::HostNotFound);
         }
         Ok(addresses)
+    }
+}
+
+/// The status that a server of this machine answers a GET with.
+///
+/// # Errors
+/// Why there is none within `time`: the predicate of a sentence about the server.
+pub(crate) fn status(url: &str, time: Duration) -> Result<u16, String> {
+    let config = Agent::config_builder()
+        .timeout_global(Some(time))
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .proxy(None)
+        .build();
+    let agent = Agent::with_parts(config, DefaultConnector::new(), Lookups::new());
+    match agent.get(url).call() {
+        Ok(response) => Ok(response.status().as_u16()),
+        Err(error) => Err(explain(error, time)),
     }
 }
 

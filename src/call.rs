@@ -24,22 +24,10 @@ use crate::tools::{self, Peer, Policy};
 
 /// The tool that takes piped input.
 const RUN: &str = "fabric_run_pattern";
-/// The tool that shows a pattern.
-const DETAILS: &str = "fabric_get_pattern_details";
-/// Its argument that it cannot do without.
-const PATTERN: &str = "pattern_name";
 /// Its argument for the input.
 const INPUT: &str = "input_text";
-/// Its argument that stands instead.
-const INPUT_FROM: &str = "input_from";
 /// Its argument that lets it answer early.
 const WAIT: &str = "wait_seconds";
-/// How a terminal is told that the text is over.
-const END_OF_TEXT: &str = if cfg!(windows) {
-    "Ctrl-Z and Enter"
-} else {
-    "Ctrl-D"
-};
 /// How long text on stdin is waited for where none is wanted: a pipe may be inherited, and stay silent for ever.
 const STRAY_TEXT: Duration = Duration::from_millis(500);
 
@@ -66,22 +54,22 @@ pub(crate) fn run(
         let cut = arguments.contains_key("max_chars");
         arguments.entry("stream").or_insert(Value::from(!cut));
     }
-    if tool == DETAILS {
+    if tool == "fabric_get_pattern_details" {
         // People read all of it.
         arguments
             .entry("max_chars")
             .or_insert(Value::from(MAX_FABRIC_BODY));
     }
     // Without a pattern it is refused, and nothing need be typed for that.
-    if tool == RUN && is_given(&arguments, PATTERN) {
-        let mut inputs = [INPUT, INPUT_FROM].into_iter();
+    if tool == RUN && is_given(&arguments, "pattern_name") {
+        let mut inputs = [INPUT, "input_from"].into_iter();
         if let Some(given) = inputs.find(|name| is_given(&arguments, name)) {
             refuse_stray_text(given)?;
         } else {
             let stdin = io::stdin();
             if stdin.is_terminal() {
                 say(&format!(
-                    "no {INPUT} is given: type or paste the text, then press {END_OF_TEXT} on a line of its own"
+                    "no {INPUT} is given: type or paste the text, then press Ctrl-D on a line of its own (Windows: Ctrl-Z and Enter)"
                 ));
             }
             let text = input(stdin.lock())?;
@@ -130,26 +118,18 @@ fn parsed(arguments: Option<&str>) -> Result<Map<String, Value>, ExitReason> {
     let Some(text) = arguments else {
         return Ok(Map::new());
     };
+    // Some shells pass single quotes on, others take double quotes away.
     let wrong = |what: String| {
         ExitReason::usage(format!(
-            "--call: the arguments {what}; give an object in single quotes, such as '{{\"pattern_name\":\"summarize\"}}'"
+            "--call: the arguments came as {}, which {what}; give an object: sh takes it in single quotes, as in \
+             '{{\"pattern_name\":\"summarize\"}}', cmd.exe and PowerShell 5 as \"{{\\\"pattern_name\\\":\\\"summarize\\\"}}\"",
+            shown(text, 64)
         ))
     };
     match serde_json::from_str(text) {
         Ok(Value::Object(arguments)) => Ok(arguments),
-        Ok(_) => Err(wrong("are no JSON object".to_owned())),
-        // Some shells pass single quotes on, others take double quotes away.
-        Err(_)
-            if text.starts_with('\'')
-                || text.len() > 2 && text.starts_with('{') && !text.contains('"') =>
-        {
-            Err(ExitReason::usage(format!(
-                "--call: the shell has changed the quotes of the arguments: they came as {}; sh takes them in single \
-                 quotes, cmd.exe and PowerShell 5 as \"{{\\\"pattern_name\\\":\\\"summarize\\\"}}\"",
-                shown(text, 64)
-            )))
-        }
-        Err(error) => Err(wrong(format!("are not JSON: {error}"))),
+        Ok(_) => Err(wrong("is no JSON object".to_owned())),
+        Err(error) => Err(wrong(format!("is not JSON: {error}"))),
     }
 }
 
@@ -179,21 +159,19 @@ fn refuse_stray_text(given: &'static str) -> Result<(), ExitReason> {
 /// Reads to its end what is piped in or typed.
 fn input(stdin: impl Read) -> Result<String, ExitReason> {
     let mut bytes = Vec::new();
-    stdin
-        .take(MAX_MESSAGE as u64 + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| ExitReason::failed(format!("stdin cannot be read: {error}")))?;
-    if bytes.len() > MAX_MESSAGE {
-        return Err(ExitReason::failed(format!(
+    let read = stdin.take(MAX_MESSAGE as u64 + 1).read_to_end(&mut bytes);
+    let why = match read.map(|size| (size <= MAX_MESSAGE, String::from_utf8(bytes))) {
+        Ok((true, Ok(text))) => return Ok(text),
+        Ok((true, Err(_))) => {
+            "what is piped in is not UTF-8; convert it, for example with iconv".to_owned()
+        }
+        Ok((false, _)) => format!(
             "what is piped in is larger than {} MiB; pipe in less",
             MAX_MESSAGE >> 20
-        )));
-    }
-    String::from_utf8(bytes).map_err(|_| {
-        ExitReason::failed(
-            "what is piped in is not UTF-8; convert it, for example with iconv".to_owned(),
-        )
-    })
+        ),
+        Err(error) => format!("stdin cannot be read: {error}"),
+    };
+    Err(ExitReason::failed(why))
 }
 
 /// From here on, the first Ctrl-C cancels the call, and the second ends the process.
@@ -318,17 +296,16 @@ impl Screen {
                 false => failure(answer, &rest),
             };
             self.print(&mut state, &format!("{shown:#}\n"));
-        } else if good && state.printed.is_none() {
+        } else if state.printed.is_none() {
             match serde_json::from_str::<Value>(first) {
+                // What had arrived before it failed.
+                _ if !good => self.print(&mut state, &rest.join("\n")),
                 // Indented for people.
                 Ok(value) if io::stdout().is_terminal() => {
                     self.print(&mut state, &format!("{value:#}"))
                 }
                 _ => self.print(&mut state, first),
             }
-        } else if !good && state.printed.is_none() {
-            // What had arrived before it failed.
-            self.print(&mut state, &rest.join("\n"));
         }
         if state.printed.is_some_and(|last| last != '\n') {
             self.print(&mut state, "\n");
@@ -454,25 +431,26 @@ mod tests {
             "{unknown}"
         );
         for (arguments, what) in [
-            ("5", "are no JSON object"),
+            ("5", "is no JSON object"),
             (
                 "{",
-                "are not JSON: EOF while parsing an object at line 1 column 1",
+                "is not JSON: EOF while parsing an object at line 1 column 1",
             ),
             (
                 "{\"a\":1,}",
-                "are not JSON: trailing comma at line 1 column 8",
+                "is not JSON: trailing comma at line 1 column 8",
             ),
+            (
+                "{pattern_name:x}",
+                "is not JSON: key must be a string at line 1 column 2",
+            ),
+            ("'{}'", "is not JSON: expected value at line 1 column 1"),
         ] {
-            let hint =
-                "give an object in single quotes, such as '{\"pattern_name\":\"summarize\"}'";
-            let message = format!("--call: the arguments {what}; {hint}");
-            assert_eq!(parsed(Some(arguments)), Err(ExitReason::usage(message)));
-        }
-        for lost in ["{pattern_name:x}", "'{\"pattern_name\":\"x\"}'"] {
-            let message = parsed(Some(lost)).unwrap_err().reason;
-            let told = format!("has changed the quotes of the arguments: they came as {lost};");
-            assert!(message.contains(&told), "{message}");
+            let message = parsed(Some(arguments)).unwrap_err().reason;
+            let told = format!(
+                "--call: the arguments came as {arguments}, which {what}; give an object: sh takes"
+            );
+            assert!(message.starts_with(&told), "{message}");
         }
         assert_eq!(parsed(None), Ok(Map::new()));
     }

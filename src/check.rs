@@ -17,7 +17,7 @@ use crate::config::{self, Config};
 use crate::fabric::{Cause, Chat, Client, Error, Event, Kind, Name, NoWait, Wait};
 use crate::protocol::Revision;
 use crate::server::Server;
-use crate::text::{WIDTH, counted, number, wrapped};
+use crate::text::{counted, number, wrapped};
 
 /// Delay before a person is told what is waited for.
 const QUIET: Duration = Duration::from_secs(1);
@@ -37,9 +37,6 @@ const NEXT_AFTER_FOLDERS: &str = "Next: with the same --patterns-dir, fabric-mcp
 const NEXT_AFTER_DEMO: &str = "Next: fabric-mcp --demo --install CLIENT adds this demo to your assistant or\n\
                                editor; fabric-mcp --generate client-config lists the clients. Then start your\n\
                                own Fabric, and check it: fabric-mcp --check\n";
-
-/// What the lines of the demo's run begin with.
-const INDENT: &str = "  ";
 
 /// Colours of a terminal, as ANSI has them.
 const GREEN: &str = "32";
@@ -93,122 +90,110 @@ pub(crate) fn run(
     out: &mut dyn Write,
     say: Say<'_>,
 ) -> io::Result<bool> {
-    let mut report = Report::new(config, look, out)?;
+    let mut report = Report::new(config, look, out, say);
     for warning in &config.warnings {
         report.found(Cause::Settings, &[("why", warning)]);
     }
-    report.say = say;
     let client = &server.backend.fabric;
-    let reachable = ask_for_patterns(client, config, &mut report)?;
+    let reachable = ask_for_patterns(client, config, &mut report);
     if reachable {
-        ask_for_the_rest(client, config, &mut report)?;
+        ask_for_the_rest(client, config, &mut report);
     }
-    match patiently(report.say, "the OAuth issuer", || access.probe()) {
-        Some(Ok(works)) => report.line(true, "OAuth", &works)?,
+    match report.wait_for("the OAuth issuer", || access.probe()) {
+        Some(Ok(works)) => report.line(true, "OAuth", &works),
         Some(Err(why)) => {
-            report.line(false, "OAuth", "does not work")?;
+            report.line(false, "OAuth", "does not work");
             report.found(Cause::OAuthIssuer, &[("why", &why)]);
         }
         None => {}
     }
-    report.protocol(config.policy.tools().count())?;
+    report.protocol(config.policy.tools().count());
     if config.demo && reachable {
-        run_demo(client, &mut report)?;
+        run_demo(client, &mut report);
     }
     report.end()
 }
 
 /// Lists the patterns, which tests address, network and key. True if it worked.
-fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -> io::Result<bool> {
+fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -> bool {
     let url = &config.fabric.url;
     let asked = Instant::now();
-    let names = match patiently(report.say, "Fabric's list of patterns", || {
-        client.names(None, &no_wait())
-    }) {
+    let patterns = "Fabric's list of patterns";
+    let names = match report.wait_for(patterns, || client.names(None, &no_wait())) {
         Ok(names) => names,
         Err(error) => {
             let key = match error.cause {
-                Some(Cause::KeyMissing) => Some(KeyStatus::MISSING),
-                Some(Cause::KeyRefused | Cause::KeyPlaceholder) => Some(KeyStatus::REFUSED),
-                _ => None,
+                Some(Cause::KeyMissing) => MISSING,
+                Some(Cause::KeyRefused | Cause::KeyPlaceholder) => REFUSED,
+                _ => UNKNOWN,
             };
-            match key {
-                Some(key) => {
-                    report.address(true, &format!("{url} answers"))?;
-                    report.key(key)?;
-                }
-                None => report.address(false, &format!("no Fabric answers at {url}"))?,
+            if key == UNKNOWN {
+                report.line(false, "address", &format!("no Fabric answers at {url}"));
+            } else {
+                report.address(&format!("{url} answers"));
+                report.key(key);
             }
             report.problems.push(error);
-            return Ok(false);
+            return false;
         }
     };
-    let latency = asked.elapsed();
-    report.fabric("latency_ms", milliseconds(latency));
-    report.address(
-        true,
-        &format!("{url} answers in {} ms", number(milliseconds(latency))),
-    )?;
-    let key = patiently(report.say, "Fabric's answer without the key", || {
-        key_status(config)
-    });
-    report.key(key)?;
-    if key == KeyStatus::UNUSED {
+    let latency = milliseconds(asked.elapsed());
+    report.fabric("latency_ms", latency);
+    report.address(&format!("{url} answers in {} ms", number(latency)));
+    let key = report.wait_for("Fabric's answer without the key", || key_status(config));
+    report.key(key);
+    if key == UNUSED {
         report.found(Cause::KeyNotAskedFor, &[]);
     }
     report.fabric("patterns", names.len());
-    report.line(!names.is_empty(), "patterns", &names.len().to_string())?;
-    report.has_summarize = names.contains("summarize");
+    report.line(!names.is_empty(), "patterns", &names.len().to_string());
+    if names.contains("summarize") {
+        report.pattern = "summarize";
+    }
     if names.is_empty() {
         report.found(Cause::NoPatterns, &[]);
     }
-    Ok(true)
+    true
 }
 
 /// Whether Fabric needs the key it accepted: asks again without it.
 fn key_status(config: &Config) -> KeyStatus {
     if config.fabric.api_key.is_none() {
-        return KeyStatus::NOT_NEEDED;
+        return NOT_NEEDED;
     }
     let without = config::Fabric {
         api_key: None,
         ..config.fabric.clone()
     };
     match Client::new(&without).map(|client| client.names(None, &no_wait())) {
-        Ok(Ok(_)) => KeyStatus::UNUSED,
-        Ok(Err(error)) if error.cause == Some(Cause::KeyMissing) => KeyStatus::ACCEPTED,
-        _ => KeyStatus::UNKNOWN,
+        Ok(Ok(_)) => UNUSED,
+        Ok(Err(error)) if error.cause == Some(Cause::KeyMissing) => ACCEPTED,
+        _ => UNKNOWN,
     }
 }
 
 /// Sequentially: while Fabric answers another request, it may return an empty list of models.
-fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) -> io::Result<()> {
+fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) {
     let wait = no_wait();
     let models = "Fabric's list of models from all vendors";
-    match patiently(report.say, models, || client.models(&wait)) {
+    match report.wait_for(models, || client.models(&wait)) {
         Ok(models) => {
-            let vendors = models
-                .vendors
-                .values()
-                .filter(|names| !names.is_empty())
-                .count();
+            let vendors = models.vendors.values();
+            let vendors = vendors.filter(|names| !names.is_empty()).count();
             let count = models.models.len();
             report.fabric("models", count);
             report.fabric("vendors", vendors);
-            report.line(
-                count > 0,
-                "models",
-                &format!("{count}, from {}", counted(vendors, "vendor")),
-            )?;
+            let text = format!("{count}, from {}", counted(vendors, "vendor"));
+            report.line(count > 0, "models", &text);
             if count == 0 {
                 report.found(Cause::NoModels, &[]);
             } else if !config.demo {
-                report.default_model(&config.policy.default_model, &models.models)?;
+                report.default_model(&config.policy.default_model, &models.models);
             }
         }
         Err(error) if error.cause == Some(Cause::NeedsFabric) => {}
         Err(error) => {
-            report.line(false, "models", "cannot be listed")?;
+            report.line(false, "models", "cannot be listed");
             // Every version answers so without a vendor.
             match error.status {
                 Some(500) => report.found(Cause::NoVendor, &[]),
@@ -216,24 +201,21 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) -
             }
         }
     }
-    let strategies = patiently(report.say, "Fabric's strategies", || {
-        client.strategies(&wait)
-    });
-    let count = match &strategies {
-        Ok(strategies) => Some(strategies.as_ref().map_or(0, Vec::len)),
-        Err(_) => None,
-    };
-    report.fabric("strategies", count);
-    let shown = count.map_or("cannot be listed".to_owned(), |count| count.to_string());
-    report.line(count.is_some(), "strategies", &shown)?;
-    match strategies {
-        Ok(Some(_)) => {}
-        Ok(None) => report.found(Cause::NoStrategies, &[]),
-        Err(error) => report.found_behind(Cause::StrategiesUnread, &error),
+    match report.wait_for("Fabric's strategies", || client.strategies(&wait)) {
+        Ok(strategies) => {
+            let count = strategies.as_ref().map_or(0, Vec::len);
+            report.fabric("strategies", count);
+            report.line(true, "strategies", &count.to_string());
+            if strategies.is_none() {
+                report.found(Cause::NoStrategies, &[]);
+            }
+        }
+        Err(error) => {
+            report.line(false, "strategies", "cannot be listed");
+            report.found_behind(Cause::StrategiesUnread, &error);
+        }
     }
-    match patiently(report.say, "Fabric's configuration", || {
-        client.configuration(&wait)
-    }) {
+    match report.wait_for("Fabric's configuration", || client.configuration(&wait)) {
         // The demo shows its made-up keys unmasked.
         Ok(configuration) if !config.demo && looks_old(&configuration) => {
             report.fabric("looks_old", true);
@@ -243,60 +225,54 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) -
         Err(error) if error.cause == Some(Cause::NeedsFabric) => {}
         Err(error) => report.found_behind(Cause::NoConfiguration, &error),
     }
-    Ok(())
 }
 
 /// Fabric's API does not return its version. Old versions have a setting that newer ones dropped, and show keys unmasked
 /// (v1.4.300 does both, v1.4.470 neither).
 fn looks_old(configuration: &Map<String, Value>) -> bool {
     let unmasked = |(name, value): (&String, &Value)| {
+        let key = value.as_str().unwrap_or_default();
         // These hold an address, not a key.
-        !matches!(name.as_str(), "ollama" | "lmstudio")
-            && value
-                .as_str()
-                .is_some_and(|key| key.len() > 4 && !key.contains("://") && !key.starts_with('*'))
+        let is_address = matches!(name.as_str(), "ollama" | "lmstudio") || key.contains("://");
+        key.len() > 4 && !is_address && !key.starts_with('*')
     };
     configuration.contains_key("anthropic_use_oauth_login") || configuration.iter().any(unmasked)
 }
 
 /// Streams a run of the demo, whose model costs nothing.
-fn run_demo(client: &Client, report: &mut Report<'_>) -> io::Result<()> {
+fn run_demo(client: &Client, report: &mut Report<'_>) {
     let head = format!(
         "A streamed run of the pattern {DEMO_PATTERN}. The demo's model only says what a real one would be sent:"
     );
-    report.write(&format!("\n{}\n\n", wrapped(&head, 0)))?;
+    report.write(&format!("\n{}\n\n", wrapped(&head, 0)));
     let started = Instant::now();
-    let (mut pieces, mut characters, mut first) = (0, 0, Duration::ZERO);
-    let mut lost = Ok(());
+    let (mut pieces, mut characters, mut first, mut begins) = (0, 0, None, true);
     let mut show = |event: Event| {
         if let Event::Content { content, .. } = event {
-            if pieces == 0 {
-                first = started.elapsed();
-            }
+            first.get_or_insert_with(|| started.elapsed());
             pieces += 1;
             characters += content.chars().count();
-            lost = report.stream(&content);
+            for line in content.split_inclusive('\n') {
+                let indent = if begins && line != "\n" { "  " } else { "" };
+                report.write(&format!("{indent}{line}"));
+                begins = line.ends_with('\n');
+            }
         }
-        match &lost {
+        match report.written {
             Ok(()) => Ok(()),
             Err(_) => Err(Error::cancelled()),
         }
     };
     let ended = Name::parse("pattern_name", DEMO_PATTERN).and_then(|pattern| {
-        let chat = Chat::new(pattern, DEMO_INPUT.to_owned());
-        client.run(
-            client.check(Box::new(chat), &no_wait())?,
-            &no_wait(),
-            &mut show,
-        )
+        let chat = Box::new(Chat::new(pattern, DEMO_INPUT.to_owned()));
+        client.run(client.check(chat, &no_wait())?, &no_wait(), &mut show)
     });
-    lost?;
-    report.write("\n\n")?;
+    report.write("\n\n");
     let why = match ended {
         Err(error) => error.detail,
         Ok(()) if pieces < 2 => "its text did not stream".to_owned(),
         Ok(()) => {
-            let times = [first, started.elapsed()].map(milliseconds);
+            let times = [first.unwrap_or_default(), started.elapsed()].map(milliseconds);
             report.json["demo_run"] = json!({
                 "pieces": pieces,
                 "characters": characters,
@@ -309,19 +285,10 @@ fn run_demo(client: &Client, report: &mut Report<'_>) -> io::Result<()> {
         }
     };
     report.found(Cause::DemoRun, &[("why", why.trim_end_matches('.'))]);
-    Ok(())
 }
 
 fn no_wait() -> Arc<dyn Wait> {
     Arc::new(NoWait)
-}
-
-/// Does `work`; if it takes longer than [`QUIET`], says what is waited for.
-fn patiently<T>(say: Say<'_>, what: &str, work: impl FnOnce() -> T) -> T {
-    match say {
-        Some(say) => after(QUIET, &|| say(&format!("  ..  waiting for {what}\n")), work),
-        None => work(),
-    }
 }
 
 /// Does `work`, and calls `tell` if it takes longer than `quiet`.
@@ -349,17 +316,14 @@ fn milliseconds(time: Duration) -> f64 {
 }
 
 /// How Fabric treats the key: its name in JSON, its words in the text, and whether that is good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct KeyStatus(&'static str, &'static str, bool);
+type KeyStatus = (&'static str, &'static str, bool);
 
-impl KeyStatus {
-    const UNKNOWN: KeyStatus = KeyStatus("unknown", "not known", true);
-    const NOT_NEEDED: KeyStatus = KeyStatus("not-needed", "none set, none needed", true);
-    const ACCEPTED: KeyStatus = KeyStatus("accepted", "accepted", true);
-    const UNUSED: KeyStatus = KeyStatus("unused", "sent, but Fabric answers without it too", true);
-    const MISSING: KeyStatus = KeyStatus("missing", "missing", false);
-    const REFUSED: KeyStatus = KeyStatus("refused", "refused", false);
-}
+const UNKNOWN: KeyStatus = ("unknown", "not known", true);
+const NOT_NEEDED: KeyStatus = ("not-needed", "none set, none needed", true);
+const ACCEPTED: KeyStatus = ("accepted", "accepted", true);
+const UNUSED: KeyStatus = ("unused", "sent, but Fabric answers without it too", true);
+const MISSING: KeyStatus = ("missing", "missing", false);
+const REFUSED: KeyStatus = ("refused", "refused", false);
 
 /// The report: its text goes out at once, JSON at the end.
 struct Report<'a> {
@@ -372,16 +336,14 @@ struct Report<'a> {
     problems: Vec<Error>,
     /// What to do next if all is good.
     next: &'static str,
-    /// Whether the pattern of the proposed run is one of Fabric's.
-    has_summarize: bool,
-    /// Width of the current line of the demo's run, in characters.
-    column: usize,
-    /// Spaces to be written before its next word.
-    gap: String,
+    /// The pattern of the proposed run: one of Fabric's, if it is known.
+    pattern: &'static str,
+    /// Whether all could be written.
+    written: io::Result<()>,
 }
 
 impl<'a> Report<'a> {
-    fn new(config: &Config, look: Look, out: &'a mut dyn Write) -> io::Result<Report<'a>> {
+    fn new(config: &Config, look: Look, out: &'a mut dyn Write, say: Say<'a>) -> Report<'a> {
         let (url, demo, version) = (&config.fabric.url, config.demo, env!("CARGO_PKG_VERSION"));
         let (kind, next) = match config.patterns_dirs.is_empty() {
             _ if demo => (" (the built-in demo)", NEXT_AFTER_DEMO),
@@ -390,7 +352,7 @@ impl<'a> Report<'a> {
         };
         let mut report = Report {
             out,
-            say: None,
+            say,
             look,
             json: json!({
                 "schema_version": 1,
@@ -399,7 +361,7 @@ impl<'a> Report<'a> {
                     "url": url,
                     "demo": demo,
                     "reachable": false,
-                    "api_key": KeyStatus::UNKNOWN.0,
+                    "api_key": UNKNOWN.0,
                     "latency_ms": null,
                     "patterns": null,
                     "models": null,
@@ -411,14 +373,21 @@ impl<'a> Report<'a> {
             }),
             problems: Vec::new(),
             next,
-            has_summarize: false,
-            column: 0,
-            gap: INDENT.to_owned(),
+            pattern: "NAME",
+            written: Ok(()),
         };
         report.write(&format!(
             "fabric-mcp {version}: checking Fabric at {url}{kind}\n\n"
-        ))?;
-        Ok(report)
+        ));
+        report
+    }
+
+    /// Does `work`; if it takes longer than [`QUIET`], says what is waited for.
+    fn wait_for<T>(&self, what: &str, work: impl FnOnce() -> T) -> T {
+        match self.say {
+            Some(say) => after(QUIET, &|| say(&format!("  ..  waiting for {what}\n")), work),
+            None => work(),
+        }
     }
 
     /// Notes a fact about Fabric.
@@ -426,23 +395,21 @@ impl<'a> Report<'a> {
         self.json["fabric"][key] = value.into();
     }
 
-    fn address(&mut self, reachable: bool, text: &str) -> io::Result<()> {
-        self.fabric("reachable", reachable);
-        self.line(reachable, "address", text)
+    fn address(&mut self, text: &str) {
+        self.fabric("reachable", true);
+        self.line(true, "address", text);
     }
 
-    fn key(&mut self, key: KeyStatus) -> io::Result<()> {
-        let KeyStatus(name, text, good) = key;
+    fn key(&mut self, (name, text, good): KeyStatus) {
         self.fabric("api_key", name);
-        self.line(good, "key", text)
+        self.line(good, "key", text);
     }
 
     /// The model of runs that name none, among those that Fabric lists.
-    fn default_model(&mut self, model: &str, listed: &[String]) -> io::Result<()> {
-        let is_listed = listed.iter().any(|one| one.eq_ignore_ascii_case(model));
+    fn default_model(&mut self, model: &str, listed: &[String]) {
         let name = match model {
             "" => "Fabric's own",
-            _ if is_listed => model,
+            _ if listed.iter().any(|one| one.eq_ignore_ascii_case(model)) => model,
             _ => {
                 let why = format!("--default-model: Fabric lists no model {model}.");
                 self.found(Cause::Settings, &[("why", &why)]);
@@ -451,17 +418,17 @@ impl<'a> Report<'a> {
             }
         };
         let text = format!("{name}; only a run shows whether it works");
-        self.line(true, "default model", &text)
+        self.line(true, "default model", &text);
     }
 
     /// What this program speaks, which needs no Fabric.
-    fn protocol(&mut self, tools: usize) -> io::Result<()> {
+    fn protocol(&mut self, tools: usize) {
         let revisions = Revision::ALL.map(Revision::name);
         for name in revisions {
             self.json["mcp"][name] = true.into();
         }
-        self.line(true, "MCP", &revisions.join(", "))?;
-        self.line(true, "tools", &tools.to_string())
+        self.line(true, "MCP", &revisions.join(", "));
+        self.line(true, "tools", &tools.to_string());
     }
 
     fn found(&mut self, cause: Cause, values: &[(&str, &str)]) {
@@ -471,33 +438,6 @@ impl<'a> Report<'a> {
     /// A problem whose reason is `error`.
     fn found_behind(&mut self, cause: Cause, error: &Error) {
         self.found(cause, &[("why", error.what()), ("fix", error.fix())]);
-    }
-
-    /// Prints one piece of the demo's run, indented and wrapped between words. Spaces are written with the next word, so
-    /// that no line ends with one.
-    fn stream(&mut self, text: &str) -> io::Result<()> {
-        let mut shown = String::with_capacity(text.len() + 8);
-        for piece in text.split_inclusive([' ', '\n']) {
-            let word = piece.trim_end_matches([' ', '\n']);
-            let length = word.chars().count();
-            if !word.is_empty() {
-                if self.column > 0 && self.column + self.gap.len() + length > WIDTH {
-                    shown.push('\n');
-                    (self.column, self.gap) = (0, INDENT.to_owned());
-                }
-                shown.push_str(&self.gap);
-                shown.push_str(word);
-                self.column += self.gap.len() + length;
-                self.gap.clear();
-            }
-            if piece.ends_with('\n') {
-                shown.push('\n');
-                (self.column, self.gap) = (0, INDENT.to_owned());
-            } else if piece.ends_with(' ') {
-                self.gap.push(' ');
-            }
-        }
-        self.write(&shown)
     }
 
     /// Writes the problems and the verdict. True without errors.
@@ -529,31 +469,25 @@ impl<'a> Report<'a> {
             );
             let what = what.replacen(severity, &self.coloured(colour, severity), 1);
             let fix = wrapped(&format!("Fix: {}", error.fix()), 4);
-            self.write(&format!("\n{what}\n    {fix}\n"))?;
+            self.write(&format!("\n{what}\n    {fix}\n"));
         }
-        let (colour, verdict) = match (good, problems.is_empty()) {
-            (false, _) => (RED, "Not everything works."),
-            (true, false) => (YELLOW, "Everything works, but see above."),
-            (true, true) => (GREEN, "Everything works."),
-        };
-        let next = match good {
-            false => MEND,
-            true => self.next,
-        };
-        let name = if self.has_summarize {
-            "summarize"
-        } else {
-            "NAME"
+        let (colour, verdict, next) = match (good, problems.is_empty()) {
+            (false, _) => (RED, "Not everything works.", MEND),
+            (true, false) => (YELLOW, "Everything works, but see above.", self.next),
+            (true, true) => (GREEN, "Everything works.", self.next),
         };
         let verdict = self.coloured(colour, verdict);
-        self.write(&format!("\n{verdict}\n{}", next.replace("NAME", name)))?;
-        Ok(good)
+        self.write(&format!(
+            "\n{verdict}\n{}",
+            next.replace("NAME", self.pattern)
+        ));
+        self.written.map(|()| good)
     }
 
-    fn line(&mut self, good: bool, name: &str, text: &str) -> io::Result<()> {
+    fn line(&mut self, good: bool, name: &str, text: &str) {
         let (colour, mark) = if good { (GREEN, "ok") } else { (RED, "--") };
         let mark = self.coloured(colour, mark);
-        self.write(&format!("  {mark}  {name:<15} {text}\n"))
+        self.write(&format!("  {mark}  {name:<15} {text}\n"));
     }
 
     fn coloured(&self, colour: &str, text: &str) -> String {
@@ -563,12 +497,12 @@ impl<'a> Report<'a> {
         }
     }
 
-    fn write(&mut self, text: &str) -> io::Result<()> {
-        if self.look == Look::Json {
-            return Ok(());
+    /// Writes text, unless that has failed before.
+    fn write(&mut self, text: &str) {
+        if self.look != Look::Json && self.written.is_ok() {
+            let written = self.out.write_all(text.as_bytes());
+            self.written = written.and_then(|()| self.out.flush());
         }
-        self.out.write_all(text.as_bytes())?;
-        self.out.flush()
     }
 }
 
@@ -588,7 +522,7 @@ mod tests {
             ..Config::default()
         };
         let mut out = Vec::new();
-        let mut report = Report::new(&config, look, &mut out).unwrap();
+        let mut report = Report::new(&config, look, &mut out, None);
         fill(&mut report);
         report.end().unwrap();
         String::from_utf8(out).unwrap()
@@ -597,12 +531,10 @@ mod tests {
     #[test]
     fn the_text_reads_like_this() {
         let text = written(Look::Plain, false, |report| {
-            report
-                .address(true, "http://f:1 answers in 1.23 ms")
-                .unwrap();
-            report.key(KeyStatus::ACCEPTED).unwrap();
-            report.protocol(10).unwrap();
-            report.has_summarize = true;
+            report.address("http://f:1 answers in 1.23 ms");
+            report.key(ACCEPTED);
+            report.protocol(10);
+            report.pattern = "summarize";
             report.found(Cause::NoModels, &[]);
         });
         assert_eq!(
@@ -647,7 +579,7 @@ mod tests {
             ),
         ] {
             let text = written(Look::Plain, false, |report| {
-                report.default_model(model, &listed).unwrap();
+                report.default_model(model, &listed);
             });
             assert!(text.contains(said), "{text}");
         }
@@ -656,7 +588,7 @@ mod tests {
     #[test]
     fn a_terminal_gets_colours_and_the_end_is_the_next_step() {
         let good = written(Look::Coloured, false, |report| {
-            report.line(true, "patterns", "3").unwrap();
+            report.line(true, "patterns", "3");
         });
         assert!(
             good.contains("  \x1b[32mok\x1b[0m  patterns        3\n"),
@@ -680,7 +612,7 @@ mod tests {
             "{warned}"
         );
         let fail = |report: &mut Report<'_>| {
-            report.line(false, "patterns", "0").unwrap();
+            report.line(false, "patterns", "0");
             report.found(Cause::NoPatterns, &[]);
         };
         let bad = written(Look::Coloured, true, fail);
@@ -697,25 +629,6 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_of_the_run_are_broken_between_words() {
-        let text = written(Look::Plain, false, |report| {
-            for piece in ["abc ".repeat(40).as_str(), "end ", "\n", "\n", "- ", "next"] {
-                report.stream(piece).unwrap();
-            }
-        });
-        assert!(
-            text.lines().all(|line| line.chars().count() <= WIDTH),
-            "{text}"
-        );
-        assert!(
-            text.contains(" end\n\n  - next\nEverything works."),
-            "{text}"
-        );
-        assert!(text.lines().all(|line| line.trim_end() == line), "{text}");
-        assert_eq!(text.matches("abc").count(), 40);
-    }
-
-    #[test]
     fn what_takes_long_is_told_and_what_does_not_is_not() {
         let (told, heard) = mpsc::channel();
         let told = Mutex::new(told);
@@ -729,7 +642,6 @@ mod tests {
             after(Duration::from_secs(3600), &|| panic!("told"), || 5),
             5
         );
-        assert_eq!(patiently(None, "nothing", || 6), 6);
     }
 
     #[test]

@@ -32,7 +32,7 @@ use crate::config::{LogFormat, LogLevel};
 use crate::error::{Error, Kind};
 use crate::sync::lock;
 use crate::text::{is_unprintable, prefix};
-use crate::time::{self, Timestamp};
+use crate::time;
 
 /// Lines that may wait for stderr; further ones are dropped and counted.
 const MAX_LOG_LINES: usize = 1024;
@@ -405,7 +405,8 @@ impl LogEntry {
             return;
         }
         // If stderr is closed, the next call panics.
-        let _ = io::stderr().write_all(format!("{priority}{} ", self.time()).as_bytes());
+        let _ =
+            io::stderr().write_all(format!("{priority}{} ", time::timestamp(self.at)).as_bytes());
         to.log(
             &Record::builder()
                 .level(self.level)
@@ -415,13 +416,9 @@ impl LogEntry {
         );
     }
 
-    fn time(&self) -> Timestamp {
-        Timestamp::with_milliseconds(self.at)
-    }
-
     fn json(&self) -> Value {
         let mut object = Map::new();
-        object.insert("time".to_owned(), self.time().to_string().into());
+        object.insert("time".to_owned(), time::timestamp(self.at).into());
         let level = self.level.as_str().to_ascii_lowercase();
         object.insert("level".to_owned(), level.into());
         object.insert("target".to_owned(), self.target.as_str().into());

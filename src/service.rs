@@ -3,11 +3,11 @@
 //! In scope: the states this program reports, and whether it lives. Without the variable nothing is sent. Not in scope:
 //! signals.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::agent;
 use crate::url::reachable;
 
 /// Timeout of the watchdog's request to this process, which normally takes a millisecond.
@@ -23,12 +23,9 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// and reports each answer.
 pub(crate) fn ready(address: SocketAddr) {
     tell("READY=1");
-    let variable = |name| std::env::var(name).ok();
-    let Some(period) = period(
-        variable("WATCHDOG_USEC"),
-        variable("WATCHDOG_PID"),
-        std::process::id(),
-    ) else {
+    let variables = ["WATCHDOG_USEC", "WATCHDOG_PID"].map(|name| std::env::var(name).ok());
+    let [time, pid] = variables;
+    let Some(period) = period(time, pid, std::process::id()) else {
         return;
     };
     let address = reachable(address);
@@ -71,36 +68,17 @@ pub(crate) fn healthcheck(host: &str, port: u16) -> Result<(), String> {
     let address = SocketAddr::new(ip, port);
     ask(address, HEALTHCHECK).map_err(|error| {
         format!(
-            "no server lives at http://{address}/healthz: {error}; start one with --transport http, and give this the \
+            "no server lives at http://{address}/healthz, which {error}; start one with --transport http, and give this the \
              same FABRIC_MCP_HOST and FABRIC_MCP_PORT"
         )
     })
 }
 
 /// Requests `/healthz` and waits for a status of 200.
-fn ask(address: SocketAddr, within: Duration) -> io::Result<()> {
-    let start = Instant::now();
-    let answer = || {
-        let mut stream = TcpStream::connect_timeout(&address, within)?;
-        let left = within.saturating_sub(start.elapsed());
-        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
-        stream
-            .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-        // This server writes a head in one piece.
-        let mut begin = [0; 12];
-        let length = stream.read(&mut begin)?;
-        io::Result::Ok(begin[..length].to_vec())
-    };
-    match answer() {
-        Ok(begin) if begin.ends_with(b" 200") => Ok(()),
-        Ok(begin) => Err(io::Error::other(format!(
-            "the answer begins with \"{}\"",
-            begin.escape_ascii()
-        ))),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Err(
-            io::Error::other(format!("no answer within {} s", within.as_secs())),
-        ),
-        Err(error) => Err(error),
+fn ask(address: SocketAddr, within: Duration) -> Result<(), String> {
+    match agent::status(&format!("http://{address}/healthz"), within)? {
+        200 => Ok(()),
+        other => Err(format!("answers with HTTP {other}")),
     }
 }
 

@@ -16,12 +16,12 @@ pub(crate) use unix::install;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(unix), expect(dead_code, reason = "only Unix has them"))]
 pub(crate) enum Signal {
-    /// SIGINT, Ctrl-C.
-    Interrupt,
-    /// SIGTERM, sent by service managers.
-    Terminate,
     /// SIGHUP: read the files again.
-    Hangup,
+    Hangup = 1,
+    /// SIGINT, Ctrl-C.
+    Interrupt = 2,
+    /// SIGTERM, sent by service managers.
+    Terminate = 15,
 }
 
 impl Signal {
@@ -36,11 +36,7 @@ impl Signal {
 
     /// The exit code of a process that it ends: 128 + its number.
     pub(crate) fn exit_code(self) -> u8 {
-        128 + match self {
-            Signal::Hangup => 1,
-            Signal::Interrupt => 2,
-            Signal::Terminate => 15,
-        }
+        128 + self as u8
     }
 }
 
@@ -54,9 +50,9 @@ mod unix {
     use super::Signal;
 
     // POSIX: `signal` with these numbers, and the value of SIG_IGN, are the same on every Unix Rust supports.
-    const SIGHUP: c_int = 1;
-    const SIGINT: c_int = 2;
-    const SIGTERM: c_int = 15;
+    const SIGHUP: c_int = Signal::Hangup as c_int;
+    const SIGINT: c_int = Signal::Interrupt as c_int;
+    const SIGTERM: c_int = Signal::Terminate as c_int;
     /// Of Linux on all but MIPS, PA-RISC and SPARC, of macOS and of the BSDs.
     const SIGXFSZ: c_int = 25;
     const SIG_IGN: usize = 1;
@@ -105,8 +101,7 @@ mod unix {
                 signal(SIGHUP, handler);
             }
         }
-        let pipe = Some(reader);
-        Signals { pipe }
+        Signals { pipe: Some(reader) }
     }
 
     impl Signals {

@@ -12,9 +12,8 @@ pub(crate) fn percent_encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                encoded.push(char::from(byte))
-            }
+            b'-' | b'.' | b'_' | b'~' => encoded.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() => encoded.push(char::from(byte)),
             // Writing to a String cannot fail.
             _ => _ = write!(encoded, "%{byte:02X}"),
         }
@@ -108,15 +107,13 @@ pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     let mut column = indent;
     for word in text.split(' ') {
         let length = word.chars().count();
-        if column > indent {
-            if column + 1 + length > WIDTH {
-                shown.push('\n');
-                shown.extend(std::iter::repeat_n(' ', indent));
-                column = indent;
-            } else {
-                shown.push(' ');
-                column += 1;
-            }
+        if column > indent && column + 1 + length > WIDTH {
+            shown.push('\n');
+            shown.push_str(&" ".repeat(indent));
+            column = indent;
+        } else if column > indent {
+            shown.push(' ');
+            column += 1;
         }
         shown.push_str(word);
         column += length;
@@ -178,26 +175,22 @@ pub(crate) fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>
     let furthest = (wanted.len() / 3)
         .clamp(1, 3)
         .min(wanted.len().saturating_sub(1));
-    let mut best: Vec<(usize, &str)> = Vec::new();
-    for name in names {
+    // Substring matches rank after typing errors, the shorter remainder first.
+    let rank = |name| {
         let candidate = folded(name);
-        // Substring matches rank after typing errors, the shorter remainder first.
-        let rank = match edit_distance(&wanted, &candidate) {
-            edits if edits <= furthest => edits,
+        match edit_distance(&wanted, &candidate) {
+            edits if edits <= furthest => Some((edits, name)),
             edits if contains(&candidate, &wanted) || contains(&wanted, &candidate) => {
-                furthest + edits
+                Some((furthest + edits, name))
             }
-            _ => continue,
-        };
-        best.insert(
-            best.partition_point(|other| *other < (rank, name)),
-            (rank, name),
-        );
-        best.truncate(3);
-    }
-    if best.first().is_some_and(|(rank, _)| *rank == 0) {
-        best.retain(|(rank, _)| *rank == 0);
-    }
+            _ => None,
+        }
+    };
+    let mut best: Vec<(usize, &str)> = names.into_iter().filter_map(rank).collect();
+    best.sort_unstable();
+    best.truncate(3);
+    let is_exact = best.first().is_some_and(|(rank, _)| *rank == 0);
+    best.retain(|(rank, _)| *rank == 0 || !is_exact);
     best.into_iter().map(|(_, name)| name).collect()
 }
 
@@ -238,11 +231,8 @@ fn edit_distance(a: &[char], b: &[char]) -> usize {
 
 /// The first `most` bytes of a text, without a character that is cut.
 pub(crate) fn prefix(text: &str, most: usize) -> &str {
-    let mut end = text.len().min(most);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    let end = (0..=text.len().min(most)).rfind(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or_default()]
 }
 
 /// Whether this may be the code or name of a language. Fabric puts it into the prompt: it must look like one, not like

@@ -1,7 +1,7 @@
 //! How a client that is being set up will reach the server: by starting this program with the settings it was started with
 //! itself, or by a URL.
 
-use crate::clients::{Key, Launch, McpClient};
+use crate::clients::{Launch, McpClient};
 use crate::config::Transport;
 
 use super::flags::{self, API_KEY, AUTH_TOKEN, CERT_FILE, FLAGS};
@@ -20,24 +20,22 @@ pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<L
         return program(client, settings);
     };
     let is_sse = settings.only(&["transport"])?.transport == Transport::Sse;
-    if is_sse && client.http.and(client.sse).is_none() {
+    if is_sse && client.urls.len() < 2 {
         return Err(ExitReason::usage(format!(
             "--transport sse: {} does not connect over HTTP+SSE; start the server with --transport http, and give \
              --transport http and its /mcp as --url here",
             client.name
         )));
     }
-    if client.http.is_some() {
+    if !client.urls.is_empty() {
         return Ok(Launch::Url { url, is_sse });
     }
     settings.one("url", values::connect_url)?;
-    let token = client.reference(AUTH_TOKEN).unwrap_or_default();
-    let mut env = vec![(AUTH_TOKEN.to_owned(), token)];
+    let mut env = vec![(AUTH_TOKEN.to_owned(), None)];
     env.extend(certificates(settings, &url)?);
     Ok(Launch::Program {
         args: vec!["--connect".to_owned(), url],
         env,
-        key: Key::Unused,
     })
 }
 
@@ -45,10 +43,10 @@ pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<L
 fn certificates(
     settings: &FlagsAndEnv<'_>,
     url: &str,
-) -> Result<Option<(String, String)>, ExitReason> {
+) -> Result<Option<(String, Option<String>)>, ExitReason> {
     let file = settings.text(CERT_FILE)?;
     let file = file.filter(|_| url.starts_with("https://"));
-    Ok(file.map(|file| (CERT_FILE.to_owned(), absolute(file))))
+    Ok(file.map(|file| (CERT_FILE.to_owned(), Some(absolute(file)))))
 }
 
 /// This program as it would run here, but for a client: calls are answered before it gives up, unless `--answer-within`
@@ -81,16 +79,16 @@ fn program(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, Exi
     if needs_fabric {
         let name = flags::get("fabric-url").env().unwrap_or_default();
         let certificates = certificates(settings, &config.fabric.url)?;
-        env.push((name, config.fabric.url));
+        env.push((name, Some(config.fabric.url)));
         env.extend(certificates);
     }
-    env.extend(settings.models()?);
-    let key = match settings.variable(API_KEY) {
-        _ if !needs_fabric => Key::Unused,
-        Some(_) => Key::Set,
-        None => Key::Unset,
-    };
-    Ok(Launch::Program { args, env, key })
+    let models = settings.models()?.into_iter();
+    env.extend(models.map(|(name, model)| (name, Some(model))));
+    if needs_fabric {
+        let unset = settings.variable(API_KEY).is_none();
+        env.push((API_KEY.to_owned(), unset.then(String::new)));
+    }
+    Ok(Launch::Program { args, env })
 }
 
 /// The client starts the program in a folder of its own.

@@ -1,11 +1,13 @@
 //! A server's entry in each client's format, and the command that adds it: as its documentation has them.
 
-use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
-use crate::config::{API_KEY, AUTH_TOKEN};
+use serde_json::{Value, json};
+
+use crate::config::AUTH_TOKEN;
 
 use super::json::{quoted, text};
-use super::{Format, Key, Launch, McpClient, NAME, System, TOKEN_PLACEHOLDER};
+use super::{Format, Launch, McpClient, NAME, TOKEN_PLACEHOLDER};
 
 impl McpClient {
     /// The whole text that the client's file or dialog takes, ended by a newline.
@@ -22,50 +24,55 @@ impl McpClient {
 
     /// The entry for clients that take JSON.
     pub(super) fn entry(&self, program: &str, launch: &Launch) -> Value {
-        let usual = ("", "url");
-        let ((kind, name), url) = match launch {
-            Launch::Program { args, env, key } => {
-                let env = self.variables(env, *key).into_iter();
-                let env: Map<_, _> = env.map(|(name, value)| (name, value.into())).collect();
-                let (args_name, env_name) = self.members;
-                let mut entry = json!({"command": program, env_name: env});
-                match args_name {
-                    Some(name) => entry[name] = args.as_slice().into(),
-                    None => {
-                        entry["command"] = [&[program.to_owned()], args.as_slice()].concat().into()
+        match launch {
+            Launch::Program { args, env } => {
+                let env: BTreeMap<_, _> = self.variables(env).collect();
+                let mut entry = match self.members {
+                    (Some(name), variables) => {
+                        json!({"command": program, name: args, variables: env})
                     }
-                }
+                    (None, variables) => {
+                        let words = [&[program.to_owned()], args.as_slice()].concat();
+                        json!({"command": words, variables: env})
+                    }
+                };
                 if let Some((name, value)) = self.program {
                     entry[name] = value.into();
                 }
-                return entry;
+                entry
             }
-            // `cli` refuses what the client does not speak.
-            Launch::Url { url, is_sse: false } => (self.http.unwrap_or(usual), url),
-            Launch::Url { url, is_sse: true } => (self.sse.unwrap_or(usual), url),
-        };
-        let mut entry = json!({name: url, "headers": {"Authorization": self.authorization()}});
-        if !kind.is_empty() {
-            entry["type"] = kind.into();
+            Launch::Url { url, is_sse } => {
+                // `cli` refuses what the client does not speak.
+                let (kind, name) = self
+                    .urls
+                    .get(usize::from(*is_sse))
+                    .copied()
+                    .unwrap_or_default();
+                let mut entry =
+                    json!({name: url, "headers": {"Authorization": self.authorization()}});
+                if !kind.is_empty() {
+                    entry["type"] = kind.into();
+                }
+                entry
+            }
         }
-        entry
     }
 
-    /// The variables of an entry: Fabric's key as a reference, or empty to be filled in.
-    fn variables(&self, env: &[(String, String)], key: Key) -> Vec<(String, String)> {
-        let value = match key {
-            Key::Unused => None,
-            Key::Unset => Some(String::new()),
-            Key::Set => Some(self.reference(API_KEY).unwrap_or_default()),
-        };
-        let key = value.map(|value| (API_KEY.to_owned(), value));
-        env.iter().cloned().chain(key).collect()
+    /// The variables of an entry; a secret is a reference, or empty to be filled in.
+    fn variables(
+        &self,
+        env: &[(String, Option<String>)],
+    ) -> impl Iterator<Item = (String, String)> {
+        env.iter().map(|(name, value)| {
+            let value = value.clone().or_else(|| self.reference(name));
+            (name.clone(), value.unwrap_or_default())
+        })
     }
 
     /// How its entry refers to a variable, if it can.
-    pub(crate) fn reference(&self, variable: &str) -> Option<String> {
-        let (before, after) = self.reference?;
-        Some(format!("{before}{variable}{after}"))
+    fn reference(&self, variable: &str) -> Option<String> {
+        let (reference, _) = self.reference?;
+        Some(reference.replace("NAME", variable))
     }
 
     /// The value of the header `Authorization`.
@@ -85,21 +92,17 @@ impl McpClient {
                 token = quoted(AUTH_TOKEN),
                 authorization = quoted(&self.authorization()),
             ),
-            Launch::Program { args, env, key } => {
-                let (forwarded, variables) = forwarded(env, *key);
-                let lines = variables
-                    .iter()
-                    .map(|(name, value)| format!("\n      {name}: {}", quoted(value)));
+            Launch::Program { args, env } => {
+                let variables = written(env);
+                let lines = variables.map(|(name, value)| format!("\n      {name}: {value}"));
+                let lines: String = lines.collect();
                 format!(
                     include_str!("goose.yaml"),
                     timeout = timeout,
                     program = quoted(program),
                     args = list(args),
-                    forwarded = forwarded,
-                    variables = match variables.is_empty() {
-                        true => " {}".to_owned(),
-                        false => lines.collect(),
-                    },
+                    forwarded = list(&forwarded(env)),
+                    variables = if lines.is_empty() { " {}" } else { &lines },
                 )
             }
         }
@@ -111,49 +114,43 @@ impl McpClient {
     /// Why there is none, as said of the client.
     pub(crate) fn command(
         &self,
-        system: System,
+        system: &str,
         program: &str,
         launch: &Launch,
-    ) -> Result<String, &'static str> {
-        let [start, connect] = self
-            .commands
-            .ok_or("has no command that adds such a server")?;
-        let (template, args, env, url) = match launch {
-            Launch::Program { key: Key::Set, .. } if self.reference.is_none() => {
-                return Err("its command for adding servers cannot pass on FABRIC_API_KEY");
-            }
-            Launch::Program { args, env, key } => {
-                (start, args.as_slice(), self.variables(env, *key), "")
-            }
-            Launch::Url { url, .. } => (connect, &[][..], Vec::new(), url.as_str()),
-        };
+    ) -> Result<String, String> {
+        let at = usize::from(matches!(launch, Launch::Url { .. }));
+        let template = self.commands.get(at);
+        let template = template.ok_or("has no command that adds such a server")?;
+        if let Launch::Program { env, .. } = launch
+            && let Some(name) = forwarded(env).first()
+            && self.reference.is_none()
+        {
+            return Err(format!(
+                "has a command that adds servers, but it cannot pass on {name}"
+            ));
+        }
         let mut words: Vec<String> = Vec::new();
         for word in template.split(' ') {
-            match word {
-                "PROGRAM" => words.push(program.to_owned()),
-                "ARGS" => words.extend_from_slice(args),
-                "--ARGS" => {
-                    words.extend(args.first().map(|_| "--".to_owned()));
-                    words.extend_from_slice(args);
-                }
-                "ENV" => {
+            match (word, launch) {
+                ("PROGRAM", _) => words.push(program.to_owned()),
+                ("ARGS", Launch::Program { args, .. }) => words.extend_from_slice(args),
+                ("ENV", Launch::Program { env, .. }) => {
                     // An empty place for the key cannot be filled in later.
-                    let env = env.iter().filter(|(_, value)| !value.is_empty());
+                    let env = self.variables(env).filter(|(_, value)| !value.is_empty());
                     let pairs = env.map(|(name, value)| format!("{name}={value}"));
                     words.extend(pairs.flat_map(|pair| ["--env".to_owned(), pair]));
                 }
-                "URL" => words.push(url.to_owned()),
-                "TRANSPORT" if matches!(launch, Launch::Url { is_sse: true, .. }) => {
-                    words.push("sse".to_owned())
+                ("URL", Launch::Url { url, .. }) => words.push(url.clone()),
+                ("TRANSPORT", Launch::Url { is_sse, .. }) => {
+                    words.push(if *is_sse { "sse" } else { "http" }.to_owned());
                 }
-                "TRANSPORT" => words.push("http".to_owned()),
-                "HEADER" => words.push(format!("Authorization: {}", self.authorization())),
-                "JSON" => {
+                ("HEADER", _) => words.push(format!("Authorization: {}", self.authorization())),
+                ("JSON", _) => {
                     let entry = text(&self.entry(program, launch), None, "");
                     let name = format!("{{\"name\": \"{NAME}\", ");
                     words.push(entry.replacen('{', &name, 1));
                 }
-                word => words.push(word.to_owned()),
+                (word, _) => words.push(word.to_owned()),
             }
         }
         let words: Vec<String> = words.iter().map(|word| shell(word, system)).collect();
@@ -169,32 +166,33 @@ fn toml(program: &str, launch: &Launch) -> String {
             let (url, token) = (quoted(url), quoted(AUTH_TOKEN));
             format!("{table}url = {url}\nbearer_token_env_var = {token}\n")
         }
-        Launch::Program { args, env, key } => {
-            let (forwarded, variables) = forwarded(env, *key);
+        Launch::Program { args, env } => {
             let (program, args) = (quoted(program), list(args));
             let mut text = format!("{table}command = {program}\nargs = {args}\n");
-            if *key == Key::Set {
-                text.push_str(&format!("env_vars = {forwarded}\n"));
+            let forwarded = forwarded(env);
+            if !forwarded.is_empty() {
+                text.push_str(&format!("env_vars = {}\n", list(&forwarded)));
             }
+            let variables = written(env).map(|(name, value)| format!("{name} = {value}\n"));
+            let variables: String = variables.collect();
             if !variables.is_empty() {
-                text.push_str(&format!("\n[mcp_servers.{NAME}.env]\n"));
-            }
-            for (name, value) in variables {
-                text.push_str(&format!("{name} = {}\n", quoted(&value)));
+                text.push_str(&format!("\n[mcp_servers.{NAME}.env]\n{variables}"));
             }
             text
         }
     }
 }
 
-/// The list of variables that the client passes on, and those with a value in the entry.
-fn forwarded(env: &[(String, String)], key: Key) -> (String, Vec<(String, String)>) {
-    let mut variables = env.to_vec();
-    if key == Key::Unset {
-        variables.push((API_KEY.to_owned(), String::new()));
-    }
-    let names = (key == Key::Set).then(|| API_KEY.to_owned());
-    (list(names.as_slice()), variables)
+/// The variables that TOML and YAML have the client pass on.
+fn forwarded(env: &[(String, Option<String>)]) -> Vec<String> {
+    let secrets = env.iter().filter(|(_, value)| value.is_none());
+    secrets.map(|(name, _)| name.clone()).collect()
+}
+
+/// The variables that TOML and YAML have with their values.
+fn written(env: &[(String, Option<String>)]) -> impl Iterator<Item = (&str, String)> {
+    let values = env.iter();
+    values.filter_map(|(name, value)| Some((name.as_str(), quoted(value.as_ref()?))))
 }
 
 fn list(items: &[String]) -> String {
@@ -202,18 +200,16 @@ fn list(items: &[String]) -> String {
 }
 
 /// Quotes a word for a POSIX shell or for Windows.
-fn shell(word: &str, system: System) -> String {
+fn shell(word: &str, system: &str) -> String {
     let plain = |c: char| {
-        c.is_ascii_alphanumeric()
-            || "-_./:=+,@".contains(c)
-            || (system == System::Windows && c == '\\')
+        c.is_ascii_alphanumeric() || "-_./:=+,@".contains(c) || (system == "windows" && c == '\\')
     };
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
     }
     match system {
-        System::Windows => format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")),
-        System::Linux | System::MacOs => format!("'{}'", word.replace('\'', "'\\''")),
+        "windows" => format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")),
+        _ => format!("'{}'", word.replace('\'', "'\\''")),
     }
 }
 
@@ -222,11 +218,15 @@ mod tests {
     use super::*;
     use crate::clients::tests::client;
 
-    fn program(key: Key) -> Launch {
+    /// With this key to be written: none for one that is set here.
+    fn program(key: Option<&str>) -> Launch {
+        let url = Some("http://f:1".to_owned());
         Launch::Program {
             args: vec!["--max-runs".into(), "3".into()],
-            env: vec![("FABRIC_BASE_URL".into(), "http://f:1".into())],
-            key,
+            env: vec![
+                ("FABRIC_BASE_URL".into(), url),
+                ("FABRIC_API_KEY".into(), key.map(str::to_owned)),
+            ],
         }
     }
 
@@ -280,12 +280,12 @@ mod tests {
         ] {
             let head = format!("{{\n  \"{servers}\": {{\n    \"fabric\": {{\n      {kind}");
             assert_eq!(
-                client(name).config("/opt/f", &program(Key::Set)),
+                client(name).config("/opt/f", &program(None)),
                 format!("{head}{}", rest(key)),
                 "{name}"
             );
             assert_eq!(
-                client(name).config("/opt/f", &program(Key::Unset)),
+                client(name).config("/opt/f", &program(Some(""))),
                 format!("{head}{}", rest("")),
                 "{name}"
             );
@@ -352,7 +352,7 @@ mod tests {
     fn opencode_gets_one_list_of_words() {
         assert_eq!(
             text(
-                &client("opencode").entry("/opt/f", &program(Key::Set)),
+                &client("opencode").entry("/opt/f", &program(None)),
                 None,
                 ""
             ),
@@ -364,14 +364,13 @@ mod tests {
     #[test]
     fn codex_gets_toml() {
         assert_eq!(
-            client("codex").config("/opt/a \"b\"", &program(Key::Set)),
+            client("codex").config("/opt/a \"b\"", &program(None)),
             "[mcp_servers.fabric]\ncommand = \"/opt/a \\\"b\\\"\"\nargs = [\"--max-runs\", \"3\"]\nenv_vars = \
              [\"FABRIC_API_KEY\"]\n\n[mcp_servers.fabric.env]\nFABRIC_BASE_URL = \"http://f:1\"\n"
         );
         let demo = Launch::Program {
             args: vec!["--demo".into()],
             env: Vec::new(),
-            key: Key::Unused,
         };
         assert_eq!(
             client("codex").config("/opt/f", &demo),
@@ -387,7 +386,7 @@ mod tests {
     #[test]
     fn goose_gets_yaml() {
         assert_eq!(
-            client("goose").config("/opt/f", &program(Key::Set)),
+            client("goose").config("/opt/f", &program(None)),
             "extensions:\n  fabric:\n    enabled: true\n    name: fabric\n    timeout: 3600\n    type: stdio\n    cmd: \
              \"/opt/f\"\n    args: [\"--max-runs\", \"3\"]\n    description: \"Finds and runs Fabric's patterns\"\n    \
              env_keys: [\"FABRIC_API_KEY\"]\n    envs:\n      FABRIC_BASE_URL: \"http://f:1\"\n"
@@ -403,19 +402,8 @@ mod tests {
 
     #[test]
     fn each_command_is_that_of_the_clients_documentation() {
-        let env = vec![("FABRIC_BASE_URL".to_owned(), "http://f:1".to_owned())];
-        let start = Launch::Program {
-            args: vec!["--max-runs".into(), "3".into()],
-            env,
-            key: Key::Set,
-        };
-        let url = at("https://m/mcp", false);
-        let mut unset = start.clone();
-        if let Launch::Program { key, .. } = &mut unset {
-            *key = Key::Unset;
-        }
-        let on =
-            |name: &str, launch: &Launch| client(name).command(System::Linux, "/opt/it's", launch);
+        let (start, unset, url) = (program(None), program(Some("")), at("https://m/mcp", false));
+        let on = |name: &str, launch: &Launch| client(name).command("linux", "/opt/it's", launch);
         for (name, by_program, by_url) in [
             (
                 "claude-code",
@@ -479,11 +467,8 @@ mod tests {
 
     #[test]
     fn windows_quotes_differently() {
-        assert_eq!(
-            shell("C:\\a b\\f.exe", System::Windows),
-            "\"C:\\\\a b\\\\f.exe\""
-        );
-        assert_eq!(shell("C:\\f.exe", System::Windows), "C:\\f.exe");
-        assert_eq!(shell("{\"a\"}", System::Windows), "\"{\\\"a\\\"}\"");
+        assert_eq!(shell("C:\\a b\\f.exe", "windows"), "\"C:\\\\a b\\\\f.exe\"");
+        assert_eq!(shell("C:\\f.exe", "windows"), "C:\\f.exe");
+        assert_eq!(shell("{\"a\"}", "windows"), "\"{\\\"a\\\"}\"");
     }
 }

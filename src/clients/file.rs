@@ -5,6 +5,7 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use crate::files::open_plain;
@@ -25,8 +26,6 @@ pub(super) struct ClientFile {
     pub(super) is_link: bool,
     /// Its text; `None` if it does not exist.
     pub(super) text: Option<String>,
-    /// Its folder, if that does not exist either.
-    pub(super) missing_folder: Option<PathBuf>,
 }
 
 /// Reads a file.
@@ -35,30 +34,25 @@ pub(super) struct ClientFile {
 /// Why it cannot be edited; nothing has been changed.
 pub(super) fn find(path: &Path) -> Result<ClientFile, String> {
     let is_link = path.is_symlink();
-    match fs::canonicalize(path) {
+    let (path, text) = match fs::canonicalize(path) {
         Ok(path) => {
             let (text, _) = read(&path)?;
-            Ok(ClientFile {
-                path,
-                is_link,
-                text: Some(text),
-                missing_folder: None,
-            })
+            (path, Some(text))
         }
-        Err(error) if error.kind() != io::ErrorKind::NotFound => unreadable(error),
-        Err(_) if is_link => Err(
-            "it is a link to a file that is not there; make that file or remove the link".into(),
-        ),
-        Err(_) => Ok(ClientFile {
-            path: path.to_owned(),
-            is_link,
-            text: None,
-            missing_folder: path
-                .parent()
-                .filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
-                .map(Path::to_owned),
-        }),
-    }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return unreadable(error),
+        Err(_) if is_link => {
+            return Err(
+                "it is a link to a file that is not there; make that file or remove the link"
+                    .into(),
+            );
+        }
+        Err(_) => (path.to_owned(), None),
+    };
+    Ok(ClientFile {
+        path,
+        is_link,
+        text,
+    })
 }
 
 fn unreadable<T>(error: io::Error) -> Result<T, String> {
@@ -85,20 +79,23 @@ fn read(path: &Path) -> Result<(String, Metadata), String> {
 }
 
 impl ClientFile {
+    /// Its folder, if that does not exist.
+    pub(super) fn missing_folder(&self) -> Option<&Path> {
+        let folder = self.path.parent()?;
+        (!folder.as_os_str().is_empty() && !folder.is_dir()).then_some(folder)
+    }
+
     /// Writes `text` to the file, or creates it. A file that others could read is private from then on if `is_secret`.
     /// Returns the path of the backup, which only the owner can read, if there was a file.
     ///
     /// # Errors
     /// Why that failed; the file is unchanged.
     pub(super) fn replace(&self, text: &str, is_secret: bool) -> Result<Option<PathBuf>, String> {
-        if let Some(folder) = &self.missing_folder {
-            fs::create_dir_all(folder)
-                .map_err(|error| format!("its folder cannot be made: {error}"))?;
-        }
         let folder = self.path.parent().unwrap_or(&self.path);
         if !folder.as_os_str().is_empty() {
-            std::env::set_current_dir(folder)
-                .map_err(|error| format!("its folder cannot be entered: {error}"))?;
+            fs::create_dir_all(folder)
+                .and_then(|()| std::env::set_current_dir(folder))
+                .map_err(|error| format!("its folder cannot be made or entered: {error}"))?;
         }
         let unwritable = |error| format!("it cannot be written: {error}");
         let file = Path::new(self.path.file_name().unwrap_or_default());
@@ -131,11 +128,9 @@ impl ClientFile {
 
 /// Writes a backup beside a file. It has another extension: some clients read every file of a folder.
 fn back_up(file: &Path, text: &str, old: &Metadata) -> io::Result<PathBuf> {
-    for number in 1..=MAX_BACKUPS {
-        let backup = match number {
-            1 => beside(file, ".backup"),
-            _ => beside(file, &format!(".backup-{number}")),
-        };
+    let numbered = (2..=MAX_BACKUPS).map(|number| format!(".backup-{number}"));
+    for more in iter::once(".backup".to_owned()).chain(numbered) {
+        let backup = beside(file, &more);
         match create(&backup, text, old, PRIVATE) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             other => return other.map(|()| backup),

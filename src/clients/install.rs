@@ -3,6 +3,7 @@
 //! In scope: showing the change, asking, keeping a backup. Only the entry is changed, not a comment nor a space
 //! elsewhere (`jsonc`); a file where that is impossible is refused.
 
+use std::env::consts::OS;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
 
@@ -12,9 +13,9 @@ use crate::config::{API_KEY, AUTH_TOKEN};
 use crate::text::for_terminal;
 
 use super::file::{self, ClientFile};
-use super::json::{self, KEYS};
+use super::json::{self, KEYS, member};
 use super::jsonc::Document;
-use super::{Env, Format, Launch, McpClient, NAME, System, TOKEN_PLACEHOLDER};
+use super::{Env, Format, Launch, McpClient, NAME, TOKEN_PLACEHOLDER};
 
 /// Puts `launch` of the program at this path into the client's file, or takes the server out without it: at the terminal,
 /// asking first unless the answer is `yes` already. True if the file is as it should be; otherwise the user has been told why.
@@ -33,7 +34,7 @@ pub(crate) fn run(
         return Ok(false);
     };
     let path = client
-        .file(System::HERE, env)
+        .file(OS, env)
         .ok_or("the variables HOME (on Windows USERPROFILE and APPDATA) are not set: they say where the file is")?;
     let shown_path = path.display();
     let about = |reason: String| format!("{shown_path}: {reason}. Nothing was changed");
@@ -41,10 +42,10 @@ pub(crate) fn run(
     let found = file::find(&path).map_err(about)?;
     let text = found.text.as_deref().unwrap_or_default();
     let document = Document::read(text, key).map_err(uneditable)?;
-    let wanted =
-        launch.map(|launch| filled_in(client.entry(program, launch), document.own.as_ref()));
-    let (entry, shown) = wanted.as_ref().map(|(entry, shown)| (entry, shown)).unzip();
-    let Some(new) = document.with(entry).map_err(uneditable)? else {
+    let made = launch.map(|launch| client.entry(program, launch));
+    let own = document.own.as_ref();
+    let entry = made.clone().map(|made| filled_in(made, own));
+    let Some(new) = document.with(entry.as_ref()).map_err(uneditable)? else {
         say(&match entry {
             Some(_) => format!(
                 "{shown_path} has this entry already: nothing to do.\nNext: {}.\n",
@@ -54,86 +55,62 @@ pub(crate) fn run(
         })?;
         return Ok(true);
     };
-    say(&change(client, &path, &found, document.own.as_ref(), shown))?;
+    let [before, after] = [own, entry.as_ref()].map(|entry| masked(entry, made.as_ref()));
+    say(&change(client, &path, &found, [&before, &after]))?;
     if !yes && !agreed()? {
         return Ok(false);
     }
     // What is not shown is secret.
-    let backup = found.replace(&new, entry != shown).map_err(about)?;
+    let backup = found.replace(&new, entry != after).map_err(about)?;
     let mut said = format!("Written: {shown_path}\n");
     if let Some(backup) = backup {
         said.push_str(&format!("Backup:  {}\n", backup.display()));
     }
-    said.push_str(&next(client, entry));
+    said.push_str(&next(client, entry.as_ref()));
     say(&said)?;
     Ok(true)
 }
 
 /// For clients whose file is not JSON: the entry and the client's own command.
 fn by_hand(client: &McpClient, program: &str, launch: Option<&Launch>, env: Env<'_>) -> String {
-    let (title, place) = (client.title, client.place(System::HERE, env));
-    let kind = match client.format {
-        Format::Json(_) | Format::Dialog(..) => "its settings",
-        Format::Toml => "TOML",
-        Format::Yaml => "YAML",
+    let (title, place) = (client.title, client.place(OS, env));
+    let what = match launch {
+        Some(launch) => {
+            let how = match client.command(OS, program, launch) {
+                Ok(command) => format!("It adds servers itself:\n\n  {command}\n\nOr put"),
+                Err(why) => format!("It {why}. Put"),
+            };
+            format!("{how} this there:\n\n{}", client.config(program, launch))
+        }
+        None => match client.commands.get(2) {
+            Some(command) => format!("Run {command}, or remove \"{NAME}\" there yourself.\n"),
+            None => format!("Remove \"{NAME}\" there yourself.\n"),
+        },
     };
-    let Some(launch) = launch else {
-        let hint = client.remove.map_or_else(
-            || "Remove".to_owned(),
-            |command| format!("Run {command}, or remove"),
-        );
-        return format!(
-            "{title} keeps its servers in {kind}, which this program does not edit. {hint} \"{NAME}\" there yourself:\n  {place}\n"
-        );
-    };
-    let config = client.config(program, launch);
-    match client.command(System::HERE, program, launch) {
-        Ok(command) => format!(
-            "{title} keeps its servers in {kind}, which this program does not edit. It adds servers itself:\n\n  \
-             {command}\n\nOr put this into {place}:\n\n{config}"
-        ),
-        Err(why) => format!(
-            "{title} keeps its servers in {kind}, which this program does not edit, and {why}. Add this \
-             yourself:\n  {place}\n\n{config}\nPrint it alone with: fabric-mcp --generate client-config {}\n",
-            client.name
-        ),
-    }
+    format!("{title} keeps its servers where this program does not edit them:\n  {place}\n{what}")
 }
 
-/// The entry with what the user has added to it before, such as `disabled`, and the key or token that was filled in; and
-/// the same with that hidden.
-fn filled_in(mut entry: Value, before: Option<&Value>) -> (Value, Value) {
-    if let (Some(members), Some(before)) =
-        (entry.as_object_mut(), before.and_then(Value::as_object))
-    {
-        let added = before
-            .iter()
-            .filter(|(name, _)| !KEYS.contains(&name.as_str()));
-        members.extend(added.map(|(name, value)| (name.clone(), value.clone())));
-    }
-    let mut shown = entry.clone();
-    for (group, name) in [
-        ("env", API_KEY),
-        ("environment", API_KEY),
-        ("env", AUTH_TOKEN),
-        ("headers", "Authorization"),
-    ] {
-        let theirs = before.and_then(|before| before.get(group)?.get(name)?.as_str());
-        let Some(theirs) = theirs.filter(|text| !is_place(text)) else {
-            continue;
-        };
-        for (entry, text) in [(&mut entry, theirs), (&mut shown, "…")] {
-            let ours = entry.get_mut(group).and_then(|values| values.get_mut(name));
-            if let Some(ours) = ours.filter(|ours| ours.as_str().is_some_and(is_place)) {
-                *ours = text.into();
+/// The entry with what the user has added to it before, such as `disabled`, and the key or token that was filled in.
+fn filled_in(mut entry: Value, before: Option<&Value>) -> Value {
+    for (member, theirs) in before.and_then(Value::as_object).into_iter().flatten() {
+        if !KEYS.contains(&member.as_str()) {
+            entry[member] = theirs.clone();
+        }
+        let values = entry.get_mut(member).and_then(Value::as_object_mut);
+        for (name, ours) in values.into_iter().flatten() {
+            if let Some(theirs) = theirs.get(name).filter(|theirs| !is_place(theirs))
+                && is_place(ours)
+            {
+                *ours = theirs.clone();
             }
         }
     }
-    (entry, shown)
+    entry
 }
 
 /// Whether a value is none of the user's: still to be filled in, or our reference to a variable.
-fn is_place(text: &str) -> bool {
+fn is_place(value: &Value) -> bool {
+    let text = value.as_str().unwrap_or_default();
     let refers = |name| {
         let rest = text.trim_end_matches('}').strip_suffix(name);
         rest.is_some_and(|rest| rest.ends_with(['{', ':']))
@@ -141,13 +118,27 @@ fn is_place(text: &str) -> bool {
     text.is_empty() || text.contains(TOKEN_PLACEHOLDER) || refers(API_KEY) || refers(AUTH_TOKEN)
 }
 
-/// The change, as it is shown.
+/// The entry with its secrets hidden: all but what is `made` here.
+fn masked(entry: Option<&Value>, made: Option<&Value>) -> Option<Value> {
+    let mut shown = entry?.clone();
+    for group in ["env", "environment", "headers"] {
+        let values = shown.get_mut(group).and_then(Value::as_object_mut);
+        for (name, value) in values.into_iter().flatten() {
+            let same = made.and_then(|made| made.get(group)?.get(name)) == Some(value);
+            if !same && *value != "" {
+                *value = "…".into();
+            }
+        }
+    }
+    Some(shown)
+}
+
+/// The change from one entry to another, as it is shown.
 fn change(
     client: &McpClient,
     path: &Path,
     found: &ClientFile,
-    before: Option<&Value>,
-    entry: Option<&Value>,
+    [before, after]: [&Option<Value>; 2],
 ) -> String {
     let title = client.title;
     let mut text = format!("{} ({title})\n", path.display());
@@ -157,7 +148,7 @@ fn change(
             "  is a link to {target}, which is what is changed\n"
         ));
     }
-    if let Some(folder) = &found.missing_folder {
+    if let Some(folder) = found.missing_folder() {
         let folder = folder.display();
         text.push_str(&format!(
             "  will be created, and its folder {folder} as well: is {title} installed?\n"
@@ -165,11 +156,10 @@ fn change(
     } else if found.text.is_none() {
         text.push_str("  will be created\n");
     }
-    let before = before.map(|before| format!("{:#}", masked(before, entry)));
-    let after = entry.map(|entry| json::text(entry, Some("  "), ""));
-    for (mark, value) in [('-', before), ('+', after)] {
-        let Some(value) = value else { continue };
-        for line in format!("\"{NAME}\": {value}").lines() {
+    for (mark, entry) in [('-', before), ('+', after)] {
+        let Some(entry) = entry else { continue };
+        let entry = member(NAME, &json::text(entry, Some("  "), ""));
+        for line in entry.lines() {
             text.push_str(&format!("  {mark} {line}\n"));
         }
     }
@@ -181,56 +171,31 @@ fn next(client: &McpClient, entry: Option<&Value>) -> String {
     let Some(entry) = entry else {
         return String::new();
     };
+    let (title, entry) = (client.title, entry.to_string());
     let mut text = String::new();
-    let shown = json::text(entry, Some("  "), "");
-    if shown.contains(TOKEN_PLACEHOLDER) {
-        text.push_str(&format!(
-            "First: put the server's token in the place of {TOKEN_PLACEHOLDER}.\n"
-        ));
+    if entry.contains(TOKEN_PLACEHOLDER) {
+        text += &format!("First: put the server's token in the place of {TOKEN_PLACEHOLDER}.\n");
     }
-    if shown.contains(&format!("\"{API_KEY}\": \"\"")) {
-        text.push_str(&format!(
-            "First, if your Fabric asks for a key: put it into the empty {API_KEY} of that file.\n"
-        ));
-    }
-    if shown.contains(&format!("\"{AUTH_TOKEN}\": \"\"")) {
-        text.push_str(&format!(
-            "First: put the server's token into the empty {AUTH_TOKEN} of that file.\n"
-        ));
-    }
-    if let Some(secret) = [API_KEY, AUTH_TOKEN]
-        .into_iter()
-        .find(|secret| shown.contains(&format!("{secret}}}")))
-    {
-        let (title, start) = (client.title, client.start);
-        text.push_str(&format!(
-            "First: quit {title}, and start it with `{start}` from a shell where {secret} is set: the file only refers to it.\n"
-        ));
-        if secret == API_KEY {
-            text.push_str(&format!(
-                "Or do this again with {API_KEY} unset, and put the key into the empty place in the file.\n"
-            ));
+    for (secret, put) in [
+        (API_KEY, "First, if your Fabric asks for a key: put it"),
+        (AUTH_TOKEN, "First: put the server's token"),
+    ] {
+        if entry.contains(&format!("\"{secret}\":\"\"")) {
+            text += &format!("{put} into the empty {secret} of that file.\n");
+        }
+        if entry.contains(&format!("{secret}}}")) {
+            let (_, start) = client.reference.unwrap_or_default();
+            text += &format!(
+                "First: quit {title}, and start it with `{start}` from a shell where {secret} is set: the file only refers to it.\n"
+            );
         }
     }
-    text.push_str(&format!("Next: {}.\n", client.then));
-    text
-}
-
-/// The old entry with its secrets hidden, unless the new one has the same value.
-fn masked(before: &Value, after: Option<&Value>) -> Value {
-    let mut shown = before.clone();
-    for group in ["env", "environment", "headers"] {
-        let Some(values) = shown.get_mut(group).and_then(Value::as_object_mut) else {
-            continue;
-        };
-        for (name, value) in values {
-            let same = after.and_then(|after| after.get(group)?.get(name)) == Some(value);
-            if !same && value.as_str().is_some_and(|text| !text.is_empty()) {
-                *value = Value::from("…");
-            }
-        }
+    if entry.contains(&format!("{API_KEY}}}")) {
+        text += &format!(
+            "Or do this again with {API_KEY} unset, and put the key into the empty place in the file.\n"
+        );
     }
-    shown
+    text + &format!("Next: {}.\n", client.then)
 }
 
 /// Where the file is, and what it holds, may be somebody else's work.
@@ -274,8 +239,10 @@ mod tests {
         let before = json!({"command": "f", "env": {"KEY": "hunter2", "URL": "http://a", "EMPTY": ""}, "headers": {"A": "b"}});
         let after = json!({"command": "g", "env": {"URL": "http://a"}});
         assert_eq!(
-            masked(&before, Some(&after)),
-            json!({"command": "f", "env": {"KEY": "…", "URL": "http://a", "EMPTY": ""}, "headers": {"A": "…"}})
+            masked(Some(&before), Some(&after)),
+            Some(
+                json!({"command": "f", "env": {"KEY": "…", "URL": "http://a", "EMPTY": ""}, "headers": {"A": "…"}})
+            )
         );
     }
 

@@ -2,6 +2,7 @@
 //! stay as they are.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -15,16 +16,13 @@ const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 
 /// A text with an object of servers.
 #[derive(Debug)]
-pub(super) struct Document<'a> {
-    text: &'a str,
-    /// The text with comments and a byte order mark as spaces.
+pub(super) struct Document {
+    text: String,
+    /// The text with comments and a byte order mark as spaces. Positions are the same.
     bare: String,
-    /// `bare` with its trailing commas as spaces too: strict JSON.
-    json: String,
     /// The key of the object of servers.
     key: &'static str,
-    /// `None` if there are only comments.
-    root: Option<Object>,
+    root: Object,
     servers: Option<Object>,
     /// The value of the root without our server, to be compared.
     rest: Value,
@@ -32,11 +30,11 @@ pub(super) struct Document<'a> {
     pub(super) own: Option<Value>,
 }
 
-/// An object's positions: of its first byte, and the byte after its last.
+/// The positions of an object's brackets and members.
 #[derive(Debug)]
 struct Object {
-    start: usize,
-    end: usize,
+    open: usize,
+    close: usize,
     members: Vec<Member>,
 }
 
@@ -45,10 +43,7 @@ struct Member {
     key: String,
     /// Position of the key's opening quote.
     start: usize,
-    /// First byte of the value, and the byte after its last.
-    value: (usize, usize),
-    /// Position of the comma after it.
-    comma: Option<usize>,
+    value: Range<usize>,
 }
 
 impl Object {
@@ -57,40 +52,44 @@ impl Object {
     }
 }
 
-impl<'a> Document<'a> {
+impl Document {
     /// Reads a text whose servers are under `key`.
     ///
     /// # Errors
     /// Why the text cannot be edited.
-    pub(super) fn read(text: &'a str, key: &'static str) -> Result<Document<'a>, String> {
+    pub(super) fn read(text: &str, key: &'static str) -> Result<Document, String> {
         let (bare, json) = strict(text)?;
-        let mut document = Document {
-            text,
-            bare,
-            json,
-            key,
-            root: None,
-            servers: None,
-            rest: json!({}),
-            own: None,
-        };
-        let start = document.skip(0);
-        if start < text.len() {
-            document.rest = serde_json::from_str(&document.json)
-                .map_err(|error| format!("it is not JSON: {error}"))?;
-            let root = document.object(start, "it does not hold an object")?;
-            let servers = root.member(key).map(|servers| {
-                document.object(servers.value.0, &format!("its \"{key}\" is not an object"))
-            });
-            (document.servers, document.root) = (servers.transpose()?, Some(root));
+        if json.trim_matches(BLANKS).is_empty() {
+            let between = match text.is_empty() || text.ends_with(['\n', '\u{feff}']) {
+                true => "",
+                false => "\n",
+            };
+            return Document::read(&format!("{text}{between}{{}}\n"), key);
         }
+        let mut rest: Value =
+            serde_json::from_str(&json).map_err(|error| format!("it is not JSON: {error}"))?;
+        let root = object(&json, skip(&json, 0), "it does not hold an object")?;
+        let servers = root.member(key).map(|servers| {
+            let otherwise = format!("its \"{key}\" is not an object");
+            object(&json, servers.value.start, &otherwise)
+        });
         // An absent object of servers equals an empty one.
-        if let Value::Object(root) = &mut document.rest
-            && let Value::Object(servers) = root.entry(key).or_insert_with(|| json!({}))
-        {
-            document.own = servers.remove(NAME);
-        }
-        Ok(document)
+        let own = match &mut rest[key] {
+            Value::Object(servers) => servers.remove(NAME),
+            absent => {
+                *absent = json!({});
+                None
+            }
+        };
+        Ok(Document {
+            text: text.to_owned(),
+            bare,
+            key,
+            servers: servers.transpose()?,
+            root,
+            rest,
+            own,
+        })
     }
 
     /// The text with this as our server, or without it. `None` if it is so already.
@@ -101,9 +100,11 @@ impl<'a> Document<'a> {
         if self.own.as_ref() == entry {
             return Ok(None);
         }
+        let servers = self.servers.as_ref();
+        let own = servers.and_then(|servers| servers.member(NAME));
         let text = match entry {
-            Some(entry) => self.put(entry),
-            None => self.take(),
+            Some(entry) => self.put(entry, own),
+            None => own.map(|own| self.take(own)).unwrap_or_default(),
         };
         match Document::read(&text, self.key) {
             Ok(new) if new.rest == self.rest && new.own.as_ref() == entry => Ok(Some(text)),
@@ -111,33 +112,22 @@ impl<'a> Document<'a> {
         }
     }
 
-    fn put(&self, entry: &Value) -> String {
-        let text = self.text;
-        let servers = json!({NAME: entry});
-        let Some(root) = &self.root else {
-            let between = match text.is_empty() || text.ends_with(['\n', '\u{feff}']) {
-                true => "",
-                false => "\n",
-            };
-            let file = json::text(&json!({self.key: servers}), Some("  "), "");
-            return format!("{text}{between}{file}\n");
-        };
+    fn put(&self, entry: &Value, own: Option<&Member>) -> String {
+        let (text, root) = (&self.text, &self.root);
         // As the first member is indented; `None` is for a text on one line.
         let unit = match root.members.first() {
-            Some(_) if !slice(text, root.start, root.end).contains('\n') => None,
+            Some(_) if !text[root.open..root.close].contains('\n') => None,
             first => first
                 .and_then(|first| own_indent(text, first.start))
                 .filter(|own| !own.is_empty())
                 .or(Some("  ")),
         };
-        let Some(servers) = &self.servers else {
-            return self.insert(root, self.key, &servers, unit);
-        };
-        match servers.member(NAME) {
-            None => self.insert(servers, NAME, entry, unit),
-            Some(own) => {
+        match (&self.servers, own) {
+            (None, _) => self.insert(root, self.key, &json!({NAME: entry}), unit),
+            (Some(servers), None) => self.insert(servers, NAME, entry, unit),
+            (_, Some(own)) => {
                 let value = self.lines(&json::text(entry, unit, indent(text, own.start)));
-                spliced(text, own.value, &value)
+                spliced(text, own.value.clone(), &value)
             }
         }
     }
@@ -152,117 +142,98 @@ impl<'a> Document<'a> {
 
     /// Adds a member at the end of an object.
     fn insert(&self, object: &Object, name: &str, value: &Value, unit: Option<&str>) -> String {
-        let (text, close, outer) = (self.text, object.end - 1, indent(self.text, object.start));
-        let end = slice(text, 0, close).trim_end_matches(BLANKS).len();
+        let (text, close) = (&self.text, object.close);
+        let outer = indent(text, object.open);
         let first = object.members.first();
         let inner = match first.and_then(|first| own_indent(text, first.start)) {
             Some(indent) => indent.to_owned(),
             None => format!("{outer}{}", unit.unwrap_or_default()),
         };
-        let last = object.members.last();
-        let before = match unit {
-            Some(_) => format!("\n{inner}"),
-            None => last.map(|_| " ".to_owned()).unwrap_or_default(),
+        let before = match (unit, first) {
+            (Some(_), _) => format!("\n{inner}"),
+            (None, first) => first.map(|_| " ".to_owned()).unwrap_or_default(),
+        };
+        let last = self.bare[..close].trim_end_matches(BLANKS);
+        let (comma, trailing) = match last.chars().next_back() {
+            Some(',') => ("", ","),
+            Some('{') => ("", ""),
+            _ => (",", ""),
         };
         // A bracket on its own line stays there.
+        let end = text[..close].trim_end_matches(BLANKS).len();
         let closing = match unit {
             Some(_) if own_indent(text, close).is_none() => self.lines(&format!("\n{outer}")),
-            _ => slice(text, end, close).to_owned(),
+            _ => text[end..close].to_owned(),
         };
-        let new = self.lines(&format!(
-            "{before}{}",
-            member(name, &json::text(value, unit, &inner))
-        ));
-        match last {
-            Some(Member {
-                comma: None, value, ..
-            }) => {
-                let text = spliced(text, (end, close), &format!("{new}{closing}"));
-                spliced(&text, (value.1, value.1), ",")
-            }
-            Some(_) => spliced(text, (end, close), &format!("{new},{closing}")),
-            None => spliced(text, (end, close), &format!("{new}{closing}")),
-        }
+        let new = member(name, &json::text(value, unit, &inner));
+        let new = self.lines(&format!("{before}{new}{trailing}"));
+        let text = spliced(text, end..close, &format!("{new}{closing}"));
+        spliced(&text, last.len()..last.len(), comma)
     }
 
     /// Removes our server with its line and the comma that would be left over.
-    fn take(&self) -> String {
-        let members = self.servers.as_ref().map(|servers| &servers.members[..]);
-        let members = members.unwrap_or_default();
-        let Some(at) = members.iter().position(|member| member.key == NAME) else {
-            return self.text.to_owned();
-        };
-        let own = &members[at];
-        let before = slice(self.text, 0, own.start).trim_end_matches([' ', '\t']);
-        let line = before.strip_suffix('\n');
-        let start = line
-            .map_or(before, |line| line.strip_suffix('\r').unwrap_or(line))
-            .len();
-        let end = own.comma.map_or(own.value.1, |comma| comma + 1);
-        let text = spliced(self.text, (start, end), "");
-        let previous = members[..at].last().and_then(|previous| previous.comma);
-        match previous {
-            Some(comma) if own.comma.is_none() => spliced(&text, (comma, comma + 1), ""),
-            // Empty again, as before anything was added.
-            None if members.len() == 1 => {
-                let open = slice(&text, 0, start).trim_end_matches(BLANKS);
-                let close = slice(&text, start, text.len()).trim_start_matches(BLANKS);
-                match open.ends_with('{') && close.starts_with('}') {
-                    true => format!("{open}{close}"),
-                    false => text,
-                }
-            }
-            _ => text,
+    fn take(&self, own: &Member) -> String {
+        let before = self.text[..own.start].trim_end_matches([' ', '\t']);
+        let line = before.strip_suffix("\r\n").or(before.strip_suffix('\n'));
+        let start = line.unwrap_or(before).len();
+        let after = self.bare[own.value.end..].trim_start_matches(BLANKS);
+        let comma = after.strip_prefix(',');
+        let end = comma.map_or(own.value.end, |rest| self.text.len() - rest.len());
+        let text = spliced(&self.text, start..end, "");
+        let previous = self.bare[..own.start].trim_end_matches(BLANKS);
+        if comma.is_none() && previous.ends_with(',') {
+            return spliced(&text, previous.len() - 1..previous.len(), "");
+        }
+        // Empty again, as before anything was added.
+        let open = text[..start].trim_end_matches(BLANKS);
+        let close = text[start..].trim_start_matches(BLANKS);
+        match open.ends_with('{') && close.starts_with('}') {
+            true => format!("{open}{close}"),
+            false => text,
         }
     }
+}
 
-    /// The object that begins at `start`; if that is another value, this error.
-    fn object(&self, start: usize, otherwise: &str) -> Result<Object, String> {
-        let (mut members, mut keys) = (Vec::new(), HashSet::new());
-        if !slice(&self.json, start, self.json.len()).starts_with('{') {
-            return Err(otherwise.to_owned());
+/// The object that begins at `open` of strict JSON; if that is another value, this error.
+fn object(json: &str, open: usize, otherwise: &str) -> Result<Object, String> {
+    if !json[open..].starts_with('{') {
+        return Err(otherwise.to_owned());
+    }
+    let (mut members, mut keys) = (Vec::new(), HashSet::new());
+    let mut at = skip(json, open + 1);
+    while let Some((key, length)) = value::<String>(&json[at..]) {
+        if !keys.insert(key.clone()) {
+            return Err(format!("the name {key:?} is there twice"));
         }
-        let mut at = self.skip(start + 1);
-        while let Some((key, end)) = self.value::<String>(at) {
-            if !keys.insert(key.clone()) {
-                return Err(format!("the name {key:?} is there twice"));
-            }
-            let first = self.skip(self.skip(end) + 1);
-            let (_, end) = self
-                .value::<IgnoredAny>(first)
-                .unwrap_or((IgnoredAny, first));
-            let after = slice(&self.bare, end, self.bare.len());
-            let comma = after.trim_start_matches(BLANKS).starts_with(',');
-            let comma = comma.then(|| self.bare.len() - after.trim_start_matches(BLANKS).len());
-            members.push(Member {
-                key,
-                start: at,
-                value: (first, end),
-                comma,
-            });
-            at = self.skip(comma.map_or(end, |comma| comma + 1));
+        let first = skip(json, skip(json, at + length) + 1);
+        let length = value::<IgnoredAny>(&json[first..]).map_or(0, |(_, length)| length);
+        members.push(Member {
+            key,
+            start: at,
+            value: first..first + length,
+        });
+        at = skip(json, first + length);
+        if json[at..].starts_with(',') {
+            at = skip(json, at + 1);
         }
-        let end = at + 1;
-        Ok(Object {
-            start,
-            end,
-            members,
-        })
     }
+    Ok(Object {
+        open,
+        close: at,
+        members,
+    })
+}
 
-    /// The position of the next byte that is not white space.
-    fn skip(&self, at: usize) -> usize {
-        let rest = slice(&self.json, at, self.json.len());
-        at + rest.len() - rest.trim_start_matches(BLANKS).len()
-    }
+/// The position of the next byte that is not white space.
+fn skip(json: &str, at: usize) -> usize {
+    json.len() - json[at..].trim_start_matches(BLANKS).len()
+}
 
-    /// The value at a position, and the byte after it.
-    fn value<T: for<'de> Deserialize<'de>>(&self, at: usize) -> Option<(T, usize)> {
-        let rest = slice(&self.json, at, self.json.len());
-        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<T>();
-        let value = values.next()?.ok()?;
-        Some((value, at + values.byte_offset()))
-    }
+/// The value that a text begins with, and its length.
+fn value<T: for<'de> Deserialize<'de>>(text: &str) -> Option<(T, usize)> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<T>();
+    let value = values.next()?.ok()?;
+    Some((value, values.byte_offset()))
 }
 
 /// The text with comments and a byte order mark as spaces, and the same with trailing commas as spaces too. Positions stay
@@ -270,23 +241,26 @@ impl<'a> Document<'a> {
 fn strict(text: &str) -> Result<(String, String), String> {
     let mut bare = String::with_capacity(text.len());
     let (mut trailing, mut comma) = (Vec::new(), None);
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let at = bare.len();
+    while let Some(first) = text[bare.len()..].chars().next() {
+        let (at, rest) = (bare.len(), &text[bare.len()..]);
         let (length, is_blank) = match first {
-            '"' => (string(rest), false),
+            // A string without an end is no JSON, as is seen later.
+            '"' => (
+                value::<IgnoredAny>(rest).map_or(rest.len(), |(_, length)| length),
+                false,
+            ),
             '/' if rest.starts_with("//") => (rest.find(['\n', '\r']).unwrap_or(rest.len()), true),
             '/' if rest.starts_with("/*") => {
-                let Some(end) = rest.get(2..).and_then(|inside| inside.find("*/")) else {
-                    let line = slice(text, 0, at).matches('\n').count() + 1;
-                    return Err(format!("line {line}: a comment has no end"));
-                };
+                let end = rest[2..].find("*/").ok_or_else(|| {
+                    let line = bare.matches('\n').count() + 1;
+                    format!("line {line}: a comment has no end")
+                })?;
                 (end + 4, true)
             }
             '\u{feff}' if at == 0 => (first.len_utf8(), true),
-            _ => (first.len_utf8(), false),
+            _ => (first.len_utf8(), BLANKS.contains(&first)),
         };
-        let (part, after) = rest.split_at(length);
+        let part = &rest[..length];
         match is_blank {
             // Line ends stay, since errors name lines.
             true => bare.extend(part.bytes().map(|b| if b == b'\n' { '\n' } else { ' ' })),
@@ -295,10 +269,9 @@ fn strict(text: &str) -> Result<(String, String), String> {
         match first {
             ',' => comma = Some(at),
             '}' | ']' => trailing.extend(comma.take()),
-            _ if is_blank || BLANKS.contains(&first) => {}
+            _ if is_blank => {}
             _ => comma = None,
         }
-        rest = after;
     }
     let mut json = bare.clone();
     for at in trailing {
@@ -307,41 +280,22 @@ fn strict(text: &str) -> Result<(String, String), String> {
     Ok((bare, json))
 }
 
-/// The length of the string that a text begins with; all of it if the string has no end.
-fn string(text: &str) -> usize {
-    let mut escaped = true;
-    let end = text.bytes().position(|byte| {
-        let is_end = byte == b'"' && !escaped;
-        escaped = byte == b'\\' && !escaped;
-        is_end
-    });
-    end.map_or(text.len(), |end| end + 1)
-}
-
-fn slice(text: &str, start: usize, end: usize) -> &str {
-    text.get(start..end).unwrap_or_default()
-}
-
-fn spliced(text: &str, (start, end): (usize, usize), new: &str) -> String {
-    let (before, after) = (slice(text, 0, start), slice(text, end, text.len()));
-    format!("{before}{new}{after}")
+fn spliced(text: &str, range: Range<usize>, new: &str) -> String {
+    let mut text = text.to_owned();
+    text.replace_range(range, new);
+    text
 }
 
 /// The indentation of the line of `at`.
 fn indent(text: &str, at: usize) -> &str {
-    let before = slice(text, 0, at);
-    let line = before.rsplit('\n').next().unwrap_or_default();
-    let line = line.trim_start_matches('\u{feff}');
-    let indent = line.split(|c| c != ' ' && c != '\t').next();
-    indent.unwrap_or_default()
+    let line = text[..at].rsplit('\n').next().unwrap_or_default();
+    &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
 }
 
 /// The indentation of the line of `at`, if nothing else precedes it there.
 fn own_indent(text: &str, at: usize) -> Option<&str> {
-    let (_, line) = slice(text, 0, at).rsplit_once('\n')?;
-    line.trim_start_matches([' ', '\t'])
-        .is_empty()
-        .then_some(line)
+    let (_, line) = text[..at].rsplit_once('\n')?;
+    (line == indent(text, at)).then_some(line)
 }
 
 #[cfg(test)]

@@ -34,25 +34,20 @@ pub(crate) struct McpClient {
     /// The name as its makers write it.
     pub(crate) title: &'static str,
     pub(crate) format: Format,
-    /// Its file on Unix and on Windows.
-    file: [(Base, &'static str); 2],
+    file: (Base, &'static str),
     /// The member of an entry that says that a program is started.
     program: Option<(&'static str, &'static str)>,
     /// What an entry calls the arguments, or `None` if they follow the program in one list; and what it calls the
     /// variables.
     members: (Option<&'static str>, &'static str),
-    /// `type` (or "") and the name of the URL in an entry for Streamable HTTP; `None` if the client only starts programs.
-    pub(crate) http: Option<(&'static str, &'static str)>,
-    /// As `http`, for HTTP+SSE; `None` if the client does not speak it.
-    pub(crate) sse: Option<(&'static str, &'static str)>,
-    /// What precedes and follows the name in a reference to a variable.
+    /// `type` (or "") and the name of the URL in an entry for Streamable HTTP, and in one for HTTP+SSE. One if the client
+    /// does not speak the latter, none if it only starts programs.
+    pub(crate) urls: &'static [(&'static str, &'static str)],
+    /// A reference to the variable NAME, and the command that starts the client from a shell whose variables it then finds.
     reference: Option<(&'static str, &'static str)>,
-    /// The command that starts it from a shell, whose variables a reference then finds.
-    start: &'static str,
-    /// The commands that add a program and a URL: words, and the holes that [`McpClient::command`] fills.
-    commands: Option<[&'static str; 2]>,
-    /// The command that removes the server.
-    remove: Option<&'static str>,
+    /// The commands that add a program, add a URL and remove the server, as far as there are such: words, and the holes
+    /// that [`McpClient::command`] fills.
+    commands: &'static [&'static str],
     /// Its timeout for a call in seconds: of several versions the shortest, 60 s (the TypeScript SDK's default) where
     /// nothing is known.
     pub(crate) limit: u64,
@@ -84,28 +79,28 @@ enum Base {
     Home,
     /// That of a variable, or else this one in the user's home.
     Variable(&'static str, &'static str),
+    /// That of `XDG_CONFIG_HOME`; on Windows the whole path, among the settings.
+    Config(&'static str),
     /// Where desktop programs of the system keep their settings.
     Settings,
 }
 
 const CONFIG: Base = Base::Variable("XDG_CONFIG_HOME", ".config");
-const OF_SHELL: Option<(&str, &str)> = Some(("${", "}"));
-const OF_ENV: Option<(&str, &str)> = Some(("${env:", "}"));
+/// References to variables, as most clients have them.
+const OF_SHELL: &str = "${NAME}";
+const OF_ENV: &str = "${env:NAME}";
 
 /// What most clients have in common.
 const USUAL: McpClient = McpClient {
     name: "",
     title: "",
     format: Format::Json("mcpServers"),
-    file: [(Base::Home, ""); 2],
+    file: (Base::Home, ""),
     program: None,
     members: (Some("args"), "env"),
-    http: Some(("", "url")),
-    sse: Some(("", "url")),
+    urls: &[("", "url"); 2],
     reference: None,
-    start: "",
-    commands: None,
-    remove: None,
+    commands: &[],
     limit: 60,
     limit_words: "60 s",
     then: "",
@@ -114,8 +109,7 @@ const USUAL: McpClient = McpClient {
 /// Those whose entries tell how to connect, in the names of Claude Code.
 const TYPED: McpClient = McpClient {
     program: Some(("type", "stdio")),
-    http: Some(("http", "url")),
-    sse: Some(("sse", "url")),
+    urls: &[("http", "url"), ("sse", "url")],
     ..USUAL
 };
 
@@ -123,8 +117,8 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "claude-desktop",
         title: "Claude Desktop",
-        file: [(Base::Settings, "Claude/claude_desktop_config.json"); 2],
-        http: None,
+        file: (Base::Settings, "Claude/claude_desktop_config.json"),
+        urls: &[],
         limit_words: "60 s, newer versions 4 min",
         then: "quit Claude Desktop and start it again",
         ..USUAL
@@ -132,14 +126,13 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "claude-code",
         title: "Claude Code",
-        file: [(Base::Project, ".mcp.json"); 2],
-        reference: OF_SHELL,
-        start: "claude",
-        commands: Some([
+        file: (Base::Project, ".mcp.json"),
+        reference: Some((OF_SHELL, "claude")),
+        commands: &[
             // --env takes all words up to the next flag.
             "claude mcp add ENV --scope user fabric -- PROGRAM ARGS",
             "claude mcp add --transport TRANSPORT --scope user fabric URL --header HEADER",
-        ]),
+        ],
         // MCP_TOOL_TIMEOUT is 28 h, and over stdio each heartbeat restarts its 30 min; but its desktop app was seen to
         // cancel after 60 s, which costs more than one call too many.
         limit_words: "30 min of silence, its desktop app 60 s",
@@ -150,10 +143,9 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "vscode",
         title: "VS Code",
         format: Format::Json("servers"),
-        file: [(Base::Settings, "Code/User/mcp.json"); 2],
-        reference: OF_ENV,
-        start: "code .",
-        commands: Some(["code --add-mcp JSON"; 2]),
+        file: (Base::Settings, "Code/User/mcp.json"),
+        reference: Some((OF_ENV, "code .")),
+        commands: &["code --add-mcp JSON"; 2],
         limit: 300,
         limit_words: "5 min, newer versions never",
         then: "run \"MCP: List Servers\" in VS Code and start it there",
@@ -162,9 +154,8 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "cursor",
         title: "Cursor",
-        file: [(Base::Home, ".cursor/mcp.json"); 2],
-        reference: OF_ENV,
-        start: "cursor .",
+        file: (Base::Home, ".cursor/mcp.json"),
+        reference: Some((OF_ENV, "cursor .")),
         then: "see it in Cursor's settings, under MCP",
         ..USUAL
     },
@@ -172,13 +163,10 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "zed",
         title: "Zed",
         format: Format::Json("context_servers"),
-        file: [
-            (CONFIG, "zed/settings.json"),
-            (Base::Settings, "Zed/settings.json"),
-        ],
+        file: (Base::Config("Zed/settings.json"), "zed/settings.json"),
         // Versions of 2025 ask for the source; later ones ignore it.
         program: Some(("source", "custom")),
-        sse: None,
+        urls: &[("", "url")],
         limit_words: "60 s, timeout in its entry",
         then: "see it in Zed's agent panel, under settings",
         ..USUAL
@@ -186,11 +174,9 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "windsurf",
         title: "Windsurf",
-        file: [(Base::Home, ".codeium/windsurf/mcp_config.json"); 2],
-        http: Some(("", "serverUrl")),
-        sse: Some(("", "serverUrl")),
-        reference: OF_ENV,
-        start: "windsurf .",
+        file: (Base::Home, ".codeium/windsurf/mcp_config.json"),
+        urls: &[("", "serverUrl"); 2],
+        reference: Some((OF_ENV, "windsurf .")),
         limit_words: "not known, assumed to be 60 s",
         then: "press refresh in Windsurf's list of MCP servers",
         ..USUAL
@@ -198,11 +184,9 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "cline",
         title: "Cline",
-        file: [(Base::Home, ".cline/data/settings/cline_mcp_settings.json"); 2],
-        http: Some(("streamableHttp", "url")),
-        sse: Some(("sse", "url")),
-        reference: OF_ENV,
-        start: "code .",
+        file: (Base::Home, ".cline/data/settings/cline_mcp_settings.json"),
+        urls: &[("streamableHttp", "url"), ("sse", "url")],
+        reference: Some((OF_ENV, "code .")),
         limit_words: "60 s, timeout in its entry",
         then: "see it in Cline, under MCP Servers",
         ..USUAL
@@ -210,7 +194,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "continue",
         title: "Continue",
-        file: [(Base::Home, ".continue/mcpServers/fabric.json"); 2],
+        file: (Base::Home, ".continue/mcpServers/fabric.json"),
         program: None,
         then: "see it in Continue's agent mode, under tools",
         ..TYPED
@@ -219,13 +203,13 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "codex",
         title: "Codex",
         format: Format::Toml,
-        file: [(Base::Variable("CODEX_HOME", ".codex"), "config.toml"); 2],
-        sse: None,
-        commands: Some([
+        file: (Base::Variable("CODEX_HOME", ".codex"), "config.toml"),
+        urls: &[("", "url")],
+        commands: &[
             "codex mcp add fabric ENV -- PROGRAM ARGS",
             "codex mcp add fabric --url URL --bearer-token-env-var FABRIC_MCP_AUTH_TOKEN",
-        ]),
-        remove: Some("codex mcp remove fabric"),
+            "codex mcp remove fabric",
+        ],
         limit_words: "60 s, newer versions 2 to 5 min, tool_timeout_sec in its entry",
         then: "start codex, and see it with /mcp",
         ..USUAL
@@ -233,14 +217,13 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "gemini-cli",
         title: "Gemini CLI",
-        file: [(Base::Home, ".gemini/settings.json"); 2],
-        http: Some(("", "httpUrl")),
-        reference: OF_SHELL,
-        start: "gemini",
-        commands: Some([
-            "gemini mcp add --scope user ENV fabric PROGRAM --ARGS",
+        file: (Base::Home, ".gemini/settings.json"),
+        urls: &[("", "httpUrl"), ("", "url")],
+        reference: Some((OF_SHELL, "gemini")),
+        commands: &[
+            "gemini mcp add --scope user ENV fabric PROGRAM -- ARGS",
             "gemini mcp add --scope user --transport TRANSPORT --header HEADER fabric URL",
-        ]),
+        ],
         limit: 600,
         limit_words: "10 min, timeout in its entry",
         then: "start gemini in a folder that it trusts, and see it with /mcp",
@@ -261,14 +244,13 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "goose",
         title: "Goose",
         format: Format::Yaml,
-        file: [
-            (CONFIG, "goose/config.yaml"),
-            (Base::Settings, "Block/goose/config/config.yaml"),
-        ],
+        file: (
+            Base::Config("Block/goose/config/config.yaml"),
+            "goose/config.yaml",
+        ),
         // It had it once.
-        sse: None,
-        reference: Some(("$", "")),
-        start: "goose",
+        urls: &[("", "url")],
+        reference: Some(("$NAME", "goose")),
         // Its default is 300 s; the entry made for it sets this.
         limit: 3600,
         limit_words: "1 h, timeout in its entry",
@@ -278,17 +260,16 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "copilot-cli",
         title: "Copilot CLI",
-        file: [(
+        file: (
             Base::Variable("COPILOT_HOME", ".copilot"),
             "mcp-config.json",
-        ); 2],
+        ),
         program: Some(("type", "local")),
-        reference: OF_SHELL,
-        start: "copilot",
-        commands: Some([
+        reference: Some((OF_SHELL, "copilot")),
+        commands: &[
             "copilot mcp add ENV fabric -- PROGRAM ARGS",
             "copilot mcp add --transport TRANSPORT --header HEADER fabric URL",
-        ]),
+        ],
         limit: 30,
         limit_words: "30 s, timeout in its entry",
         then: "start copilot, and see it with /mcp",
@@ -298,14 +279,12 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "opencode",
         title: "OpenCode",
         format: Format::Json("mcp"),
-        file: [(CONFIG, "opencode/opencode.json"); 2],
+        file: (CONFIG, "opencode/opencode.json"),
         program: Some(("type", "local")),
         members: (None, "environment"),
         // It tries one after the other.
-        http: Some(("remote", "url")),
-        sse: Some(("remote", "url")),
-        reference: Some(("{env:", "}")),
-        start: "opencode",
+        urls: &[("remote", "url"); 2],
+        reference: Some(("{env:NAME}", "opencode")),
         limit_words: "60 s of silence, timeout in its entry",
         then: "see it with opencode mcp list",
         ..USUAL
@@ -313,14 +292,12 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "roo-code",
         title: "Roo Code",
-        file: [(
+        file: (
             Base::Settings,
             "Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
-        ); 2],
-        http: Some(("streamable-http", "url")),
-        sse: Some(("sse", "url")),
-        reference: OF_ENV,
-        start: "code .",
+        ),
+        urls: &[("streamable-http", "url"), ("sse", "url")],
+        reference: Some((OF_ENV, "code .")),
         limit_words: "60 s, timeout in its entry",
         then: "see it in Roo Code's settings, under MCP Servers",
         ..USUAL
@@ -328,9 +305,8 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "kiro",
         title: "Kiro",
-        file: [(Base::Home, ".kiro/settings/mcp.json"); 2],
-        reference: OF_SHELL,
-        start: "kiro .",
+        file: (Base::Home, ".kiro/settings/mcp.json"),
+        reference: Some((OF_SHELL, "kiro .")),
         then: "see it in Kiro's panel, under MCP Servers, or with /mcp in its CLI",
         ..USUAL
     },
@@ -338,9 +314,8 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "amp",
         title: "Amp",
         format: Format::Json("amp.mcpServers"),
-        file: [(CONFIG, "amp/settings.json"); 2],
-        reference: OF_SHELL,
-        start: "amp",
+        file: (CONFIG, "amp/settings.json"),
+        reference: Some((OF_SHELL, "amp")),
         limit_words: "not known, assumed to be 60 s",
         then: "see it with amp mcp doctor",
         ..USUAL
@@ -352,14 +327,14 @@ pub(crate) const CLIENTS: &[McpClient] = &[
             "mcpServers",
             "Right-hand sidebar, Program: Install, Edit mcp.json",
         ),
-        sse: None,
+        urls: &[("", "url")],
         then: "save it, and see it in the same sidebar",
         ..USUAL
     },
     McpClient {
         name: "warp",
         title: "Warp",
-        file: [(Base::Home, ".warp/.mcp.json"); 2],
+        file: (Base::Home, ".warp/.mcp.json"),
         limit_words: "not known, assumed to be 60 s",
         then: "see it in Warp's settings, under Agents, MCP servers",
         ..USUAL
@@ -376,10 +351,9 @@ pub(crate) fn names() -> Vec<&'static str> {
 pub(crate) enum Launch {
     Program {
         args: Vec<String>,
-        /// In this order.
-        env: Vec<(String, String)>,
-        /// What to write for Fabric's key, which is never written down itself.
-        key: Key,
+        /// In this order. `None` for a secret that is set here and never written down: a reference to the variable will do,
+        /// where the client has such.
+        env: Vec<(String, Option<String>)>,
     },
     /// Connect to a server at this URL.
     Url {
@@ -389,37 +363,6 @@ pub(crate) enum Launch {
     },
 }
 
-/// Whether Fabric's key belongs into a configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Key {
-    /// No: the demo takes none.
-    Unused,
-    /// It is not set here: there is a place to fill it in.
-    Unset,
-    /// It is set here: a reference to its variable will do, where the client has such.
-    Set,
-}
-
-/// The operating systems that clients tell apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum System {
-    /// Linux, and other Unixes.
-    Linux,
-    MacOs,
-    Windows,
-}
-
-impl System {
-    /// The one this program was built for.
-    pub(crate) const HERE: System = if cfg!(windows) {
-        System::Windows
-    } else if cfg!(target_os = "macos") {
-        System::MacOs
-    } else {
-        System::Linux
-    };
-}
-
 impl fmt::Debug for McpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
@@ -427,38 +370,41 @@ impl fmt::Debug for McpClient {
 }
 
 impl McpClient {
-    /// The file it reads its servers from, for this user or in the current folder. `None` for a dialog, and if the
+    /// The file it reads its servers from on this `system` (see [`std::env::consts::OS`]), for this user or in the current
+    /// folder. `None` for a dialog, and if the
     /// variables of the home folder are not set.
-    pub(crate) fn file(&self, system: System, env: Env<'_>) -> Option<PathBuf> {
+    pub(crate) fn file(&self, system: &str, env: Env<'_>) -> Option<PathBuf> {
         let folder = |name: &str| {
             let value = env(name).filter(|value| !value.is_empty());
             value.map(PathBuf::from)
         };
         let home = || match system {
-            System::Windows => folder("USERPROFILE"),
-            System::Linux | System::MacOs => folder("HOME"),
+            "windows" => folder("USERPROFILE"),
+            _ => folder("HOME"),
         };
         if let Format::Dialog(..) = self.format {
             return None;
         }
-        let (base, rest) = self.file[usize::from(system == System::Windows)];
+        let variable = |name, inner| folder(name).or_else(|| Some(home()?.join(inner)));
+        let (base, mut rest) = self.file;
         let base = match (base, system) {
-            (Base::Settings, System::Linux) => CONFIG,
-            (base, _) => base,
-        };
-        let base = match base {
-            Base::Project => PathBuf::new(),
-            Base::Home => home()?,
-            Base::Variable(name, inner) => folder(name).or_else(|| Some(home()?.join(inner)))?,
-            Base::Settings if system == System::Windows => folder("APPDATA")?,
-            Base::Settings => home()?.join("Library/Application Support"),
+            (Base::Project, _) => PathBuf::new(),
+            (Base::Config(path), "windows") => {
+                rest = path;
+                folder("APPDATA")?
+            }
+            (Base::Home, _) => home()?,
+            (Base::Variable(name, inner), _) => variable(name, inner)?,
+            (Base::Settings, "windows") => folder("APPDATA")?,
+            (Base::Settings, "macos") => home()?.join("Library/Application Support"),
+            (Base::Config(_) | Base::Settings, _) => variable("XDG_CONFIG_HOME", ".config")?,
         };
         // One separator throughout, also on Windows.
         Some(rest.split('/').fold(base, |path, part| path.join(part)))
     }
 
     /// The place of its servers, for people.
-    pub(crate) fn place(&self, system: System, env: Env<'_>) -> String {
+    pub(crate) fn place(&self, system: &str, env: Env<'_>) -> String {
         match (self.format, self.file(system, env)) {
             (Format::Dialog(_, place), _) => place.to_owned(),
             (_, Some(path)) if path.is_relative() => {
@@ -533,10 +479,10 @@ mod tests {
             ),
         ] {
             let mac = mac.replace("LIBRARY", library).replace("HOME", "/home/ann");
-            assert_eq!(path(name, System::MacOs), mac);
-            assert_eq!(path(name, System::Windows), windows);
+            assert_eq!(path(name, "macos"), mac);
+            assert_eq!(path(name, "windows"), windows);
         }
-        assert_eq!(client("jetbrains").file(System::Linux, &env), None);
+        assert_eq!(client("jetbrains").file("linux", &env), None);
     }
 
     #[test]
@@ -547,21 +493,10 @@ mod tests {
             ("codex", "/moved/CODEX_HOME/config.toml"),
             ("cursor", "(HOME is not set)"),
         ] {
-            assert_eq!(client(name).place(System::Linux, &moved), expected);
+            assert_eq!(client(name).place("linux", &moved), expected);
         }
-        let empty = client("vscode").file(System::Linux, &|_| Some(OsString::new()));
+        let empty = client("vscode").file("linux", &|_| Some(OsString::new()));
         assert_eq!(empty, None);
-    }
-
-    #[test]
-    fn a_client_that_refers_to_variables_can_be_started_with_them() {
-        for client in CLIENTS {
-            assert_eq!(
-                client.reference.is_some(),
-                !client.start.is_empty(),
-                "{client:?}"
-            );
-        }
     }
 
     #[test]

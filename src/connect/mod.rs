@@ -41,10 +41,8 @@ use remote::{Headers, Remote, RemoteSession, VERSION};
 const MAX_PENDING: usize = 64;
 /// How long the next line waits for what must precede it. The end of input, too, is seen only then.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time before a session's stream is opened again; each time it doubles.
-const FIRST_DELAY: Duration = Duration::from_secs(1);
-/// The longest such time; a stream that lasted longer starts anew.
-const LONGEST_DELAY: Duration = Duration::from_secs(30);
+/// Time before a session's stream is opened again.
+const REOPEN: Duration = Duration::from_secs(2);
 
 /// What `--check` asks.
 const DISCOVER: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{
@@ -247,7 +245,7 @@ impl Relay {
     }
 
     fn tell(&self, session: &RemoteSession, notification: &[u8]) {
-        let (remote, headers) = (self.remote.clone(), session.headers());
+        let (remote, headers) = (self.remote.clone(), session.headers.clone());
         let notification = notification.to_vec();
         within(PATIENCE, move || {
             let agent = remote.agent();
@@ -314,13 +312,10 @@ impl Relay {
 
     /// Passes on what the server sends outside of answers, as long as the session lasts.
     fn follow(&self, session: &Arc<RemoteSession>) {
-        let mut delay = FIRST_DELAY;
         let is_current = |current| Arc::ptr_eq(&current, session);
         while self.remote.session().is_some_and(is_current) {
-            let begun = Instant::now();
-            let opened = self
-                .remote
-                .send(&session.stream, "GET", session.headers(), ());
+            let headers = session.headers.clone();
+            let opened = self.remote.send(&session.stream, "GET", headers, ());
             let followed = opened.and_then(|mut reply| {
                 let mut message = Vec::new();
                 while reply.next(&mut message)? && !Inbound::read(&message, false).is_invalid() {
@@ -328,15 +323,12 @@ impl Relay {
                 }
                 Ok(())
             });
-            match followed {
-                Err(error) if matches!(error.status, Some(400..429)) => {
-                    return log::warn!("the session has no stream: {error}");
-                }
-                _ if begun.elapsed() > LONGEST_DELAY => delay = FIRST_DELAY,
-                _ => {}
+            if let Err(error) = followed
+                && matches!(error.status, Some(400..429))
+            {
+                return log::warn!("the session has no stream: {error}");
             }
-            thread::sleep(delay);
-            delay = LONGEST_DELAY.min(2 * delay);
+            thread::sleep(REOPEN);
         }
     }
 
@@ -376,11 +368,11 @@ fn find(pending: &[Arc<PendingRequest>], id: &Id) -> Option<Arc<PendingRequest>>
     found.cloned()
 }
 
-/// The headers that a request needs.
+/// The headers that a request needs: those of its session, or those that repeat parts of a modern one.
 fn headers(inbound: &Inbound<'_>, session: Option<&RemoteSession>) -> Headers {
     match (inbound.request(), session) {
         (Some(request), _) if inbound.modern => repeated(request),
-        (_, Some(session)) if !inbound.initialize => session.headers(),
+        (_, Some(session)) if !inbound.initialize => session.headers.clone(),
         _ => Headers::new(),
     }
 }

@@ -1,16 +1,16 @@
 //! The server that messages are passed on to: connections, the session, and what its answers mean.
 //!
 //! Every request has an [`Agent`], with its one connection, to itself: another thread can only interrupt an agent as a
-//! whole. Idle agents are kept for the next request. They all share one connector, and with it the state of TLS.
+//! whole. Idle agents are kept for the next request.
 
-use std::io::{BufRead, BufReader, Cursor, ErrorKind, Read};
+use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
-use ureq::http::{Request, Response};
-use ureq::unversioned::transport::{ConnectionDetails, Connector, DefaultConnector, Transport};
-use ureq::{Agent, AsSendBody, Body, Timeout};
+use ureq::http::Request;
+use ureq::unversioned::transport::DefaultConnector;
+use ureq::{Agent, AsSendBody, Timeout};
 
 use crate::agent::{self, Lookups};
 use crate::config::{Connect, MAX_MESSAGE, SSE_COMMENT};
@@ -46,7 +46,6 @@ pub(super) type Headers = Vec<(&'static str, String)>;
 pub(super) struct Remote {
     pub(super) settings: Connect,
     config: ureq::config::Config,
-    connector: SharedConnector,
     lookups: Lookups,
     idle: Mutex<Vec<Agent>>,
     session: Mutex<Option<Arc<RemoteSession>>>,
@@ -54,34 +53,10 @@ pub(super) struct Remote {
 
 /// A legacy session.
 pub(super) struct RemoteSession {
-    id: String,
-    version: String,
+    /// The headers of every message in it.
+    pub(super) headers: Headers,
     /// The agent of its event stream.
     pub(super) stream: Agent,
-}
-
-impl RemoteSession {
-    /// The headers of every message in it.
-    pub(super) fn headers(&self) -> Headers {
-        let (id, version) = (self.id.clone(), self.version.clone());
-        vec![(SESSION_ID, id), (VERSION, version)]
-    }
-}
-
-/// The connector of all agents.
-#[derive(Clone, Debug)]
-struct SharedConnector(Arc<DefaultConnector>);
-
-impl Connector for SharedConnector {
-    type Out = Box<dyn Transport>;
-
-    fn connect(
-        &self,
-        details: &ConnectionDetails<'_>,
-        chained: Option<()>,
-    ) -> Result<Option<Self::Out>, ureq::Error> {
-        self.0.connect(details, chained)
-    }
 }
 
 impl Remote {
@@ -100,7 +75,6 @@ impl Remote {
         Ok(Remote {
             settings: settings.clone(),
             config,
-            connector: SharedConnector(Arc::default()),
             lookups: Lookups::new(),
             idle: Mutex::default(),
             session: Mutex::default(),
@@ -111,8 +85,8 @@ impl Remote {
     pub(super) fn agent(&self) -> Agent {
         let idle = lock(&self.idle).pop();
         idle.unwrap_or_else(|| {
-            let (config, connector) = (self.config.clone(), self.connector.clone());
-            Agent::with_parts(config, connector, self.lookups.clone())
+            let (config, lookups) = (self.config.clone(), self.lookups.clone());
+            Agent::with_parts(config, DefaultConnector::new(), lookups)
         })
     }
 
@@ -134,9 +108,9 @@ impl Remote {
         self.leave();
         let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
         let version = answer["result"]["protocolVersion"].as_str();
+        let version = version.unwrap_or_default().to_owned();
         let session = Arc::new(RemoteSession {
-            id,
-            version: version.unwrap_or_default().to_owned(),
+            headers: vec![(SESSION_ID, id), (VERSION, version)],
             stream: self.agent(),
         });
         *lock(&self.session) = Some(session.clone());
@@ -151,7 +125,7 @@ impl Remote {
         session.stream.clone().shutdown();
         let remote = self.clone();
         within(LEAVE, move || {
-            let ended = remote.send(&remote.agent(), "DELETE", session.headers(), ());
+            let ended = remote.send(&remote.agent(), "DELETE", session.headers.clone(), ());
             if let Err(error) = ended {
                 let message = format!("the session was not ended: {error}");
                 logging::debug(module_path!(), message);
@@ -183,14 +157,7 @@ impl Remote {
         });
         let request = request.body(body).map_err(ureq::Error::from);
         let response = request.and_then(|request| agent.run(request));
-        self.opened(response.map_err(|error| self.failed(error))?, is_in_session)
-    }
-
-    fn opened(
-        &self,
-        response: Response<Body>,
-        is_in_session: bool,
-    ) -> Result<RemoteReply<'_>, Error> {
+        let response = response.map_err(|error| self.failed(error))?;
         let (head, body) = response.into_parts();
         let status = head.status.as_u16();
         let value = |name: &str| head.headers.get(name)?.to_str().ok();
@@ -199,14 +166,15 @@ impl Remote {
         let is_json = media.eq_ignore_ascii_case("application/json");
         let is_stream = media.eq_ignore_ascii_case("text/event-stream");
         let body = body.into_with_config().limit(u64::MAX).reader();
-        let reply = |input| RemoteReply {
+        let mut reply = RemoteReply {
             remote: self,
             session: value(SESSION_ID).map(str::to_owned),
             is_stream,
-            input,
+            input: Box::new(io::empty()),
         };
         if matches!(status, 202 | 204) || (status == 200 && (is_stream || is_json)) {
-            return Ok(reply(Box::new(BufReader::new(body))));
+            reply.input = Box::new(BufReader::new(body));
+            return Ok(reply);
         }
         let mut text = Vec::new();
         // What is cut off says nothing, which is no second error.
@@ -214,7 +182,8 @@ impl Remote {
         let said: Value = serde_json::from_slice(&text).unwrap_or_default();
         let is_lost = status == 404 && is_in_session;
         if is_json && !is_lost && !said["id"].is_null() {
-            return Ok(reply(Box::new(Cursor::new(said.to_string()))));
+            reply.input = Box::new(Cursor::new(said.to_string()));
+            return Ok(reply);
         }
         let words = said["error"]["message"].as_str().unwrap_or_default();
         Err(self.refused(status, is_lost, &shown(words, QUOTED)))
@@ -240,7 +209,7 @@ impl Remote {
                 "refuses the token of FABRIC_MCP_AUTH_TOKEN or --auth-token-file: it is mistyped, was removed or has \
                  expired. Put a valid one there, then start the client again."
             }
-            400 | 403 | 413 => "refuses this.",
+            400 | 403 | 413 if !said.is_empty() => "refuses this.",
             404 if is_lost => {
                 "has ended this session. Start the client again, or this server in it."
             }
@@ -251,8 +220,8 @@ impl Remote {
             }
             500.. => "failed. Its own log tells why.",
             _ => {
-                "does not answer as an MCP server. Check the URL of --connect, and its path: that of fabric-mcp is /mcp. \
-                 A server with --transport sse will not do."
+                "does not answer as an MCP server. Check the URL of --connect, https or http, and its path: that of \
+                 fabric-mcp is /mcp. A server with --transport sse will not do."
             }
         };
         let mut detail = format!("HTTP {status}: the server at {} {what}", self.settings.url);
@@ -270,17 +239,16 @@ impl Remote {
     /// The error for a request without an answer.
     fn failed(&self, error: ureq::Error) -> Error {
         use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-        let is_cut = match &error {
-            ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => false,
-            ureq::Error::Timeout(_) => true,
-            ureq::Error::Io(error) => matches!(
-                error.kind(),
-                BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof
-            ),
-            _ => false,
-        };
-        if is_cut {
-            return self.cut();
+        match &error {
+            ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => {}
+            ureq::Error::Timeout(_) => return self.cut(),
+            ureq::Error::Io(error) => match error.kind() {
+                BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof => {
+                    return self.cut();
+                }
+                _ => {}
+            },
+            _ => {}
         }
         let fix = match &error {
             ureq::Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
@@ -321,10 +289,9 @@ impl RemoteReply<'_> {
     /// The answer breaks off, or the message is longer than [`MAX_MESSAGE`].
     pub(super) fn next(&mut self, message: &mut Vec<u8>) -> Result<bool, Error> {
         loop {
-            match read_line(&mut self.input, message) {
-                Err(_) => return Err(self.remote.cut()),
-                Ok(None) => return Ok(false),
-                Ok(Some(LineSize::TooLong(_))) => {
+            match read_line(&mut self.input, message).map_err(|_| self.remote.cut())? {
+                None => return Ok(false),
+                Some(LineSize::TooLong(_)) => {
                     let detail = format!(
                         "The answer has more than {} MiB, the limit of --connect. If it is of a run, get it in parts: \
                          fabric_get_run with max_chars and offset.",
@@ -332,15 +299,13 @@ impl RemoteReply<'_> {
                     );
                     return Err(Error::new(Kind::ResponseTooLarge, detail));
                 }
-                Ok(Some(LineSize::Fits)) if self.is_stream => {
-                    // Else it is a comment, or the end of an event.
-                    if message.starts_with(b"data: ") {
-                        message.drain(..6);
-                        return Ok(true);
-                    }
+                Some(LineSize::Fits) if self.is_stream && message.starts_with(b"data: ") => {
+                    message.drain(..6);
+                    return Ok(true);
                 }
-                Ok(Some(LineSize::Fits)) if is_blank(message) => {}
-                Ok(Some(LineSize::Fits)) => return Ok(true),
+                // A comment, or the end of an event.
+                Some(LineSize::Fits) if self.is_stream || is_blank(message) => {}
+                Some(LineSize::Fits) => return Ok(true),
             }
         }
     }

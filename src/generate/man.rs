@@ -6,7 +6,7 @@ use super::filled;
 use crate::cli;
 use crate::cli::flags::{FLAGS, Flag, SECTIONS, VARIABLES};
 use crate::cli::topics::{HelpBlock, TOPICS};
-use crate::clients::{CLIENTS, System};
+use crate::clients::CLIENTS;
 
 /// The crates in the released programs, one a line: name, version and licence.
 const CRATES: &str = include_str!("crates.txt");
@@ -32,7 +32,7 @@ pub(super) fn page() -> String {
         .map(|(name, help)| term(name, &format!("{help}.")));
     let home = |name: &str| (name == "HOME").then(|| "~".into());
     let files = CLIENTS.iter().filter_map(|client| {
-        let file = client.file(System::Linux, &home)?;
+        let file = client.file("linux", &home)?;
         // A line may break after a slash.
         let file = escaped(&file.to_string_lossy()).replace('/', "/\\:");
         let servers = text(&format!("The servers of {}.", client.title));

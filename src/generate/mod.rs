@@ -12,10 +12,11 @@ mod unit;
 
 pub(crate) use skills::write as write_skills;
 
+use std::env::consts::OS;
 use std::path::Path;
 
 use crate::cli::Generate;
-use crate::clients::{CLIENTS, Format, Launch, McpClient, System, TOKEN_PLACEHOLDER};
+use crate::clients::{CLIENTS, Format, Launch, McpClient, TOKEN_PLACEHOLDER};
 use crate::config::Env;
 
 /// A text with its holes filled, one after the other: the value of the last cannot have any.
@@ -53,7 +54,7 @@ pub(crate) fn generate(
             place_of_config(client, launch, env),
         ),
         Generate::ClientCommand(client, launch) => {
-            let command = client.command(System::HERE, program, launch);
+            let command = client.command(OS, program, launch);
             let no_command = |why| {
                 format!(
                     "--generate client-command: {} {why}; use fabric-mcp --install {1} or --generate client-config {1}",
@@ -116,7 +117,7 @@ fn list(env: Env<'_>) -> String {
          merges the entry into the file, --generate client-config CLIENT prints it.\n\n",
     );
     for client in CLIENTS {
-        let place = client.place(System::HERE, env);
+        let place = client.place(OS, env);
         text.push_str(&format!("  {:<15} {place}\n", client.name));
     }
     text
@@ -125,8 +126,8 @@ fn list(env: Env<'_>) -> String {
 /// Where a client's configuration belongs, and what else would do.
 fn place_of_config(client: &McpClient, launch: &Launch, env: Env<'_>) -> String {
     let name = client.name;
-    let mut hint = format!("merge into {}", client.place(System::HERE, env));
-    if client.command(System::HERE, "fabric-mcp", launch).is_ok() {
+    let mut hint = format!("merge into {}", client.place(OS, env));
+    if client.command(OS, "fabric-mcp", launch).is_ok() {
         hint.push_str(&format!(", or see --generate client-command {name}"));
     }
     if matches!(client.format, Format::Json(_)) {
@@ -146,7 +147,6 @@ fn place_of_config(client: &McpClient, launch: &Launch, env: Env<'_>) -> String 
 mod tests {
     use super::*;
     use crate::cli::flags::{FLAGS, Flag, VARIABLES, get};
-    use crate::clients::Key;
     use crate::config;
 
     const ENV_EXAMPLE: &str = include_str!("../../.env.example");
@@ -187,7 +187,6 @@ mod tests {
             Launch::Program {
                 args: Vec::new(),
                 env: Vec::new(),
-                key: Key::Unset,
             },
             Launch::Url {
                 url: "http://127.0.0.1:8000/mcp".into(),

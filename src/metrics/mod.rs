@@ -28,71 +28,74 @@ const OTHER: &str = "other";
 /// See [`set_prices`].
 static PRICES: OnceLock<Prices> = OnceLock::new();
 /// Tokens by the model that was asked for, until [`label_tokens`] is called.
-static UNLABELLED: Family<String, 3> = Family::counter("", ["", "", ""], "");
+static UNLABELLED: Mutex<BTreeMap<[String; 3], u64>> = Mutex::new(BTreeMap::new());
 
 /// The outcome of a successful call; a failed one has the name of its error.
 pub(crate) const OK: &str = "ok";
 
 /// Every family, and `write_families`, which writes them. A new one is a line here, and where it is counted.
 macro_rules! families {
-    ($($id:ident: $family:ty = $new:path, $name:literal, $labels:expr, $help:literal;)*) => {
-        $(#[doc = $help] pub(crate) static $id: $family = $new($name, $labels, $help);)*
+    ($($id:ident: $family:ty = $kind:literal, $name:literal, $labels:expr, $help:literal;)*) => {
+        $(#[doc = $help] pub(crate) static $id: $family = <$family>::new($kind, $name, $labels, $help);)*
 
-        fn write_families(out: &mut Exposition) {
+        fn write_families(out: &mut String) {
             $($id.write(out);)*
         }
     };
 }
 
 families! {
-    BUILD_INFO: Family<&'static str, 1> = Family::gauge, "build_info", ["version"], "The version that runs.";
-    RUNS_IN_FLIGHT: Single = Family::gauge, "runs_in_flight", [], "Runs of a pattern at this moment.";
-    RUNS_KEPT: Single = Family::gauge, "runs_kept", [], "Runs that have ended and can still be read.";
-    STATE_FAILING: Single = Family::gauge, "state_dir_failing", [], "Whether runs cannot be written to --state-dir.";
-    MEMORY: Single = Family::gauge, "memory_bytes", [], "What requests, runs and answers hold of --max-memory.";
-    MEMORY_LIMIT: Single = Family::gauge, "memory_limit_bytes", [], "How much --max-memory is.";
-    FABRIC_UP: Single = Family::gauge, "fabric_up", [], "Whether Fabric answers.";
-    CONNECTIONS: Single = Family::gauge, "connections", [], "Connections at this moment.";
-    SESSIONS: Single = Family::gauge, "sessions", [], "Legacy sessions that are remembered.";
-    RELAYED_BYTES: Single = Family::counter, "relayed_bytes_total", [], "Text of runs that came from Fabric, in bytes.";
-    FABRIC_ERRORS: Family<&'static str, 1> = Family::counter, "fabric_errors_total", ["kind"], "Failures of Fabric, by kind.";
-    CALLERS_REFUSED: Family<&'static str, 1> = Family::counter, "callers_refused_total", ["reason"], "Requests without a good token or the role they need, by reason.";
-    RESPONSES: Family<u16, 1> = Family::counter, "http_responses_total", ["status"], "Answers over HTTP, by status.";
-    TOKENS: Family<String, 3> = Family::counter, "tokens_total", ["caller", "model", "direction"], "Tokens that models read and wrote, by caller and model.";
-    WITHOUT_USAGE: Single = Family::counter, "runs_without_usage_total", [], "Runs whose tokens Fabric did not report.";
-    CALLS: Family<&'static str, 2> = Family::counter, "calls_total", ["tool", "outcome"], "Calls of tools, by tool and outcome.";
-    CALL_DURATION: Histogram = Histogram::new, "call_duration_seconds", "tool", "How long calls of tools took.";
+    BUILD_INFO: Family<&'static str, 1> = "gauge", "build_info", ["version"], "The version that runs.";
+    RUNS_IN_FLIGHT: Single = "gauge", "runs_in_flight", [], "Runs of a pattern at this moment.";
+    RUNS_KEPT: Single = "gauge", "runs_kept", [], "Runs that have ended and can still be read.";
+    STATE_FAILING: Single = "gauge", "state_dir_failing", [], "Whether runs cannot be written to --state-dir.";
+    MEMORY: Single = "gauge", "memory_bytes", [], "What requests, runs and answers hold of --max-memory.";
+    MEMORY_LIMIT: Single = "gauge", "memory_limit_bytes", [], "How much --max-memory is.";
+    FABRIC_UP: Single = "gauge", "fabric_up", [], "Whether Fabric answers.";
+    CONNECTIONS: Single = "gauge", "connections", [], "Connections at this moment.";
+    SESSIONS: Single = "gauge", "sessions", [], "Legacy sessions that are remembered.";
+    RELAYED_BYTES: Single = "counter", "relayed_bytes_total", [], "Text of runs that came from Fabric, in bytes.";
+    FABRIC_ERRORS: Family<&'static str, 1> = "counter", "fabric_errors_total", ["kind"], "Failures of Fabric, by kind.";
+    CALLERS_REFUSED: Family<&'static str, 1> = "counter", "callers_refused_total", ["reason"], "Requests without a good token or the role they need, by reason.";
+    RESPONSES: Family<u16, 1> = "counter", "http_responses_total", ["status"], "Answers over HTTP, by status.";
+    TOKENS: Family<String, 3> = "counter", "tokens_total", ["caller", "model", "direction"], "Tokens that models read and wrote, by caller and model.";
+    WITHOUT_USAGE: Single = "counter", "runs_without_usage_total", [], "Runs whose tokens Fabric did not report.";
+    CALLS: Family<&'static str, 2> = "counter", "calls_total", ["tool", "outcome"], "Calls of tools, by tool and outcome.";
+    CALL_DURATION: Histogram = "histogram", "call_duration_seconds", ["tool"], "How long calls of tools took.";
 }
 
 /// Samples that differ in the values of their `N` labels.
-pub(crate) struct Family<T, const N: usize> {
+pub(crate) struct Family<T, const N: usize, V = u64> {
     name: &'static str,
     kind: &'static str,
     help: &'static str,
     labels: [&'static str; N],
-    samples: Mutex<BTreeMap<[T; N], u64>>,
+    samples: Mutex<BTreeMap<[T; N], V>>,
 }
 
 /// One sample without labels.
 type Single = Family<&'static str, 0>;
+/// How long something took, by the value of one label.
+type Histogram = Family<&'static str, 1, Times>;
 
-impl<T: Ord + Display, const N: usize> Family<T, N> {
-    const fn counter(name: &'static str, labels: [&'static str; N], help: &'static str) -> Self {
+impl<T, const N: usize, V> Family<T, N, V> {
+    const fn new(
+        kind: &'static str,
+        name: &'static str,
+        labels: [&'static str; N],
+        help: &'static str,
+    ) -> Self {
         Family {
             name,
-            kind: "counter",
+            kind,
             help,
             labels,
             samples: Mutex::new(BTreeMap::new()),
         }
     }
+}
 
-    const fn gauge(name: &'static str, labels: [&'static str; N], help: &'static str) -> Self {
-        let mut family = Family::counter(name, labels, help);
-        family.kind = "gauge";
-        family
-    }
-
+impl<T: Ord + Display, const N: usize> Family<T, N> {
     /// Adds `more` to the sample with these values of the labels.
     pub(crate) fn add(&self, values: [T; N], more: u64) {
         let mut samples = lock(&self.samples);
@@ -105,70 +108,49 @@ impl<T: Ord + Display, const N: usize> Family<T, N> {
         lock(&self.samples).insert(values, value);
     }
 
-    fn write(&self, out: &mut Exposition) {
-        out.family(self.name, self.kind, self.help);
+    fn write(&self, out: &mut String) {
+        write_head(out, self.name, self.kind, self.help);
         let samples = lock(&self.samples);
         if N == 0 && samples.is_empty() {
-            out.sample(self.name, &[], 0);
+            write_sample(out, self.name, &[], 0);
         }
         for (values, sample) in &*samples {
             let values = values.each_ref().map(T::to_string);
-            let labels: Vec<_> = self
-                .labels
-                .into_iter()
-                .zip(values.iter().map(String::as_str))
-                .collect();
-            out.sample(self.name, &labels, sample);
+            let labels: [_; N] = std::array::from_fn(|at| (self.labels[at], values[at].as_str()));
+            write_sample(out, self.name, &labels, sample);
         }
     }
 }
 
-/// How long something took, by the value of one label.
-pub(crate) struct Histogram {
-    name: &'static str,
-    label: &'static str,
-    help: &'static str,
-    samples: Mutex<BTreeMap<&'static str, Times>>,
-}
-
 #[derive(Default)]
-struct Times {
+pub(crate) struct Times {
     /// How many ended in each of [`BUCKETS`], not cumulative; the last one is `+Inf`.
     buckets: [u64; BUCKETS.len() + 1],
     sum: Duration,
 }
 
 impl Histogram {
-    const fn new(name: &'static str, label: &'static str, help: &'static str) -> Histogram {
-        Histogram {
-            name,
-            label,
-            help,
-            samples: Mutex::new(BTreeMap::new()),
-        }
-    }
-
-    fn add(&self, value: &'static str, took: Duration) {
+    fn observe(&self, values: [&'static str; 1], took: Duration) {
         let mut samples = lock(&self.samples);
-        let times = samples.entry(value).or_default();
+        let times = samples.entry(values).or_default();
         times.buckets[BUCKETS.partition_point(|bound| *bound < took.as_secs_f64())] += 1;
         times.sum += took;
     }
 
-    fn write(&self, out: &mut Exposition) {
-        out.family(self.name, "histogram", self.help);
-        for (value, times) in &*lock(&self.samples) {
-            let label = (self.label, *value);
+    fn write(&self, out: &mut String) {
+        write_head(out, self.name, self.kind, self.help);
+        for ([value], times) in &*lock(&self.samples) {
+            let label = (self.labels[0], *value);
             let mut count = 0;
             for (bound, more) in BUCKETS.iter().map(Some).chain([None]).zip(times.buckets) {
                 count += more;
                 let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| number(*bound));
                 let bucket = format!("{}_bucket", self.name);
-                out.sample(&bucket, &[label, ("le", &bound)], count);
+                write_sample(out, &bucket, &[label, ("le", &bound)], count);
             }
             let sum = number(times.sum.as_secs_f64());
-            out.sample(&format!("{}_sum", self.name), &[label], sum);
-            out.sample(&format!("{}_count", self.name), &[label], count);
+            write_sample(out, &format!("{}_sum", self.name), &[label], sum);
+            write_sample(out, &format!("{}_count", self.name), &[label], count);
         }
     }
 }
@@ -185,14 +167,14 @@ pub(crate) fn failure(error: &Error) {
 pub(crate) fn call(tool: &'static str, outcome: &'static str, took: Option<Duration>) {
     CALLS.add([tool, outcome], 1);
     if let Some(took) = took {
-        CALL_DURATION.add(tool, took);
+        CALL_DURATION.observe([tool], took);
     }
 }
 
 /// Counts the tokens that a run of `model` for `caller` read and wrote. They are shown once [`label_tokens`] has been
 /// called.
 pub(crate) fn used(caller: &str, model: &str, input: u64, output: u64) {
-    let mut samples = lock(&UNLABELLED.samples);
+    let mut samples = lock(&UNLABELLED);
     for (direction, tokens) in [("input", input), ("output", output)] {
         let labels = [caller, model, direction].map(str::to_owned);
         add_tokens(&mut samples, labels, tokens);
@@ -202,7 +184,7 @@ pub(crate) fn used(caller: &str, model: &str, input: u64, output: u64) {
 /// Labels tokens with the models of this list of Fabric's, in its spelling. Without one, those of named models wait for
 /// the next call; returns whether there are such.
 pub(crate) fn label_tokens(listed: Option<&[String]>) -> bool {
-    let mut unlabelled = lock(&UNLABELLED.samples);
+    let mut unlabelled = lock(&UNLABELLED);
     let mut samples = lock(&TOKENS.samples);
     unlabelled.retain(|[caller, model, direction], tokens| {
         let label = match listed {
@@ -239,8 +221,8 @@ pub(crate) fn set_prices(prices: Prices) {
 }
 
 /// What tokens cost, by caller and model; a model without a price is left out.
-fn write_cost(tokens: &Family<String, 3>, prices: &Prices, out: &mut Exposition) {
-    out.family("cost_total", "counter", "What runs cost, by --prices.");
+fn write_cost(tokens: &Family<String, 3>, prices: &Prices, out: &mut String) {
+    write_head(out, "cost_total", "counter", "What runs cost, by --prices.");
     let mut costs = BTreeMap::<_, f64>::new();
     let samples = lock(&tokens.samples);
     for ([caller, model, direction], tokens) in &*samples {
@@ -253,7 +235,7 @@ fn write_cost(tokens: &Family<String, 3>, prices: &Prices, out: &mut Exposition)
     for ([caller, model], cost) in costs {
         // Prices are for a million tokens.
         let labels = [("caller", caller.as_str()), ("model", model)];
-        out.sample("cost_total", &labels, number(cost / 1e6));
+        write_sample(out, "cost_total", &labels, number(cost / 1e6));
     }
 }
 
@@ -277,46 +259,42 @@ impl Drop for RunInFlight {
 /// All metrics in version 0.0.4 of the text format.
 pub(crate) fn text() -> String {
     BUILD_INFO.set([env!("CARGO_PKG_VERSION")], 1);
-    let mut out = Exposition(String::with_capacity(4096));
+    let mut out = String::with_capacity(4096);
     write_families(&mut out);
     if let Some(prices) = PRICES.get() {
         write_cost(&TOKENS, prices, &mut out);
     }
     let started = time::started();
     let _ = write!(
-        out.0,
+        out,
         "# HELP process_start_time_seconds When it started, in seconds since 1970.\n\
          # TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {started}\n"
     );
-    out.0.push_str(&process::metrics().unwrap_or_default());
-    out.0
+    out.push_str(&process::metrics().unwrap_or_default());
+    out
 }
 
-/// The text format: `# HELP` and `# TYPE` of each family, then its samples. Writing to a string cannot fail.
-struct Exposition(String);
+/// Writes the `# HELP` and `# TYPE` of a family. Writing to a string cannot fail.
+fn write_head(out: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = write!(
+        out,
+        "# HELP fabric_mcp_{name} {help}\n# TYPE fabric_mcp_{name} {kind}\n"
+    );
+}
 
-impl Exposition {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = write!(
-            self.0,
-            "# HELP fabric_mcp_{name} {help}\n# TYPE fabric_mcp_{name} {kind}\n"
-        );
+fn write_sample(out: &mut String, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    let _ = write!(out, "fabric_mcp_{name}");
+    let mut before = '{';
+    for (label, text) in labels {
+        let text = text
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace('\n', "\\n");
+        let _ = write!(out, "{before}{label}=\"{text}\"");
+        before = ',';
     }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        let _ = write!(self.0, "fabric_mcp_{name}");
-        let mut before = '{';
-        for (label, text) in labels {
-            let text = text
-                .replace('\\', "\\\\")
-                .replace('"', "\\\"")
-                .replace('\n', "\\n");
-            let _ = write!(self.0, "{before}{label}=\"{text}\"");
-            before = ',';
-        }
-        let end = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.0, "{end} {value}");
-    }
+    let end = if labels.is_empty() { "" } else { "}" };
+    let _ = writeln!(out, "{end} {value}");
 }
 
 #[cfg(test)]
@@ -324,10 +302,10 @@ mod tests {
     use super::*;
     use crate::error::Kind;
 
-    fn written(write: impl FnOnce(&mut Exposition)) -> String {
-        let mut out = Exposition(String::new());
+    fn written(write: impl FnOnce(&mut String)) -> String {
+        let mut out = String::new();
         write(&mut out);
-        out.0
+        out
     }
 
     #[test]
@@ -350,7 +328,7 @@ mod tests {
 
     #[test]
     fn samples_are_written_by_label() {
-        let single: Single = Family::gauge("a", [], "A.");
+        let single: Single = Family::new("gauge", "a", [], "A.");
         assert_eq!(
             written(|out| single.write(out)),
             "# HELP fabric_mcp_a A.\n# TYPE fabric_mcp_a gauge\nfabric_mcp_a 0\n"
@@ -358,7 +336,7 @@ mod tests {
         single.set([], 2);
         single.add([], 3);
         assert!(written(|out| single.write(out)).ends_with("\nfabric_mcp_a 5\n"));
-        let family = Family::counter("b_total", ["kind", "way"], "B.");
+        let family = Family::new("counter", "b_total", ["kind", "way"], "B.");
         family.add(["y", "\"\\\n"], 1);
         family.add(["x", "in"], u64::MAX);
         family.add(["x", "in"], 1);
@@ -372,9 +350,9 @@ mod tests {
 
     #[test]
     fn a_histogram_is_cumulative() {
-        let times = Histogram::new("t_seconds", "tool", "T.");
-        times.add("x", Duration::from_millis(500));
-        times.add("x", Duration::from_secs(3600));
+        let times = Histogram::new("histogram", "t_seconds", ["tool"], "T.");
+        times.observe(["x"], Duration::from_millis(500));
+        times.observe(["x"], Duration::from_secs(3600));
         let text = written(|out| times.write(out));
         for line in [
             "# TYPE fabric_mcp_t_seconds histogram",
@@ -391,7 +369,7 @@ mod tests {
 
     #[test]
     fn only_so_many_tokens_have_labels() {
-        let family = Family::counter("t_total", ["caller", "model", "direction"], "T.");
+        let family = Family::new("counter", "t_total", ["caller", "model", "direction"], "T.");
         for n in 0..MAX_SAMPLES {
             for direction in ["input", "output"] {
                 let labels = [format!("c{n:03}"), "m".to_owned(), direction.to_owned()];
@@ -410,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_cost_is_that_of_both_directions() {
-        let family = Family::counter("t_total", ["caller", "model", "direction"], "T.");
+        let family = Family::new("counter", "t_total", ["caller", "model", "direction"], "T.");
         for model in ["Small", "other"] {
             for (direction, tokens) in [("input", 2_000_000), ("output", 500_000)] {
                 family.add(["alice", model, direction].map(str::to_owned), tokens);

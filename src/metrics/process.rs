@@ -8,17 +8,13 @@ const TICKS: f64 = 100.0;
 /// Metrics of the process in the text format. `None` where there is no `/proc`.
 pub(super) fn metrics() -> Option<String> {
     let read = |name| fs::read_to_string(format!("/proc/self/{name}")).ok();
+    let [stat, status, limits] = ["stat", "status", "limits"].map(read);
     // Without the one that lists the folder.
     let open_files = fs::read_dir("/proc/self/fd")
         .ok()?
         .count()
         .saturating_sub(1);
-    of(
-        &read("stat")?,
-        &read("status")?,
-        &read("limits")?,
-        open_files,
-    )
+    of(&stat?, &status?, &limits?, open_files)
 }
 
 fn of(stat: &str, status: &str, limits: &str, open_files: usize) -> Option<String> {

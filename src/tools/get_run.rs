@@ -10,7 +10,7 @@ use crate::account::Resource;
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{Error, Kind, Wait};
 use crate::runs::{Run, RunState, Waited};
-use crate::time::{self, Timestamp};
+use crate::time;
 
 use super::part::Part;
 use super::run_result::{self, DEFAULT_FORMAT};
@@ -168,7 +168,7 @@ pub(super) fn shown(
     let error =
         error.map(|e| json!({ "type": e.kind.urn(), "title": e.kind.title(), "detail": e.detail }));
     let model = Some(record.model).filter(|model| !model.is_empty());
-    let created_at = Timestamp::with_milliseconds(record.created);
+    let created_at = time::timestamp(record.created);
     Ok(outcome
         .warn(state)
         .warn(more)

@@ -11,7 +11,7 @@ use crate::fabric::{Error, Names, no_room};
 use crate::protocol::{Feature, ResultWriter, error_object, jsonrpc};
 use crate::runs::End;
 use crate::text::prefix;
-use crate::time::Timestamp;
+use crate::time;
 
 use super::part::Part;
 
@@ -274,7 +274,7 @@ pub(crate) fn write_failure(failure: &Failure, request_id: &str, result: &mut Re
 
 fn envelope(result: &mut ResultWriter) {
     result.meta("schema_version", &SCHEMA_VERSION);
-    result.meta("generated_at", &Timestamp::now());
+    result.meta("generated_at", &time::now());
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::protocol::{ResultWriter, Revision};
 use crate::runs::{Record, RunState};
 use crate::text::counted;
-use crate::time::Timestamp;
+use crate::time::timestamp;
 
 /// Suggested polling interval, in milliseconds.
 const POLL_INTERVAL_MS: u64 = 1_000;
@@ -35,13 +35,12 @@ pub(crate) fn task(record: &Record, revision: Revision, keep: Duration) -> Value
         true => ("ttlMs", "pollIntervalMs"),
         false => ("ttl", "pollInterval"),
     };
-    let at = |milliseconds: u64| Timestamp::with_milliseconds(milliseconds).to_string();
     json!({
         "taskId": record.id,
         "status": status,
         "statusMessage": message,
-        "createdAt": at(record.created),
-        "lastUpdatedAt": at(record.updated),
+        "createdAt": timestamp(record.created),
+        "lastUpdatedAt": timestamp(record.updated),
         (ttl): record.ttl.unwrap_or(keep.as_millis() as u64),
         (poll): POLL_INTERVAL_MS,
     })

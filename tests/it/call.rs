@@ -284,14 +284,14 @@ fn mistakes_in_arguments_exit_with_code_2() {
         (["list_models", "{}"], "did you mean fabric_list_models?"),
         (
             [RUN, "{pattern_name:x}"],
-            "the shell has changed the quotes",
+            "which is not JSON: key must be a string",
         ),
         (
             [RUN, r#"{"pattern_name":"x",}"#],
-            "are not JSON: trailing comma",
+            "is not JSON: trailing comma",
         ),
-        ([RUN, "[]"], "are no JSON object"),
-        ([RUN, "\u{1b}"], "are not JSON"),
+        ([RUN, "[]"], "is no JSON object"),
+        ([RUN, "\u{1b}"], "is not JSON"),
         (
             [RUN, r#"{"pattern_name":"summarize","wait_seconds":0}"#],
             "leave wait_seconds out",

@@ -343,7 +343,7 @@ fn clients_without_json_get_their_command_or_the_text() {
         let finished = program.env("FABRIC_API_KEY", "k").run(DEADLINE);
         let said = format!("{}{}", finished.stdout, finished.stderr);
         assert!(
-            said.contains("its command for adding servers cannot pass on FABRIC_API_KEY"),
+            said.contains("has a command that adds servers, but it cannot pass on FABRIC_API_KEY"),
             "{said}"
         );
     }

@@ -1,7 +1,7 @@
 //! Which command a line asks for, and what goes along to a client that is set up.
 
 use super::*;
-use crate::clients::{CLIENTS, Key};
+use crate::clients::CLIENTS;
 
 #[test]
 fn commands() {
@@ -42,7 +42,7 @@ fn commands() {
     let desktop = command("--generate client-config claude-desktop --url http://[::1]:8000/mcp/");
     assert!(
         desktop.contains(
-            "args: [\"--connect\", \"http://[::1]:8000/mcp\"], env: [(\"FABRIC_MCP_AUTH_TOKEN\", \"\")], key: Unused"
+            "args: [\"--connect\", \"http://[::1]:8000/mcp\"], env: [(\"FABRIC_MCP_AUTH_TOKEN\", None)]"
         ),
         "{desktop}"
     );
@@ -52,10 +52,7 @@ fn commands() {
         "{connect}"
     );
     let codex = command("--generate client-command codex --demo");
-    assert!(
-        codex.contains("args: [\"--demo\"], env: [], key: Unused"),
-        "{codex}"
-    );
+    assert!(codex.contains("args: [\"--demo\"], env: []"), "{codex}");
     assert!(command("--list-tools --port x").starts_with("ListTools { policy: Policy {"));
     assert!(command("--check").starts_with("Check { json: false, config: Config {"));
     assert!(command("--json --demo --check").starts_with("Check { json: true, config: Config {"));
@@ -78,19 +75,19 @@ fn commands() {
 }
 
 /// What `--install` would have a client start.
-fn launched(args: &str, vars: Vars<'_>) -> (Vec<String>, Vec<(String, String)>, Key) {
+fn launched(args: &str, vars: Vars<'_>) -> (Vec<String>, Vec<(String, Option<String>)>) {
     match parse_with(&format!("--install cursor {args}"), vars) {
         Ok(Command::Install {
-            launch: Some(Launch::Program { args, env, key }),
+            launch: Some(Launch::Program { args, env }),
             ..
-        }) => (args, env, key),
+        }) => (args, env),
         other => panic!("{args} {vars:?}: {other:?}"),
     }
 }
 
 #[test]
 fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
-    let (args, env, key) = launched(
+    let (args, env) = launched(
         "--max-runs 3 --allow-pattern a --allow-pattern b --fabric-url https://F/ --idle-timeout 9 --idle-timeout 8",
         &[
             ("FABRIC_MCP_DENY_PATTERN", "c, d"),
@@ -112,27 +109,28 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
     let words = "--log-level Debug --idle-timeout 8 --allow-pattern a --allow-pattern b --deny-pattern c --deny-pattern d \
                  --max-runs 3";
     assert_eq!(args.join(" "), words);
-    let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let variable = |name: &str, value: &str| (name.to_owned(), Some(value.to_owned()));
     assert_eq!(
         env,
         [
             variable("FABRIC_BASE_URL", "https://f"),
-            variable("SSL_CERT_FILE", "/ca.pem")
+            variable("SSL_CERT_FILE", "/ca.pem"),
+            ("FABRIC_API_KEY".to_owned(), None),
         ]
     );
-    assert_eq!(key, Key::Set);
     assert_eq!(
         launched(
             "--transport sse --host 0.0.0.0 --demo",
             &[("FABRIC_API_KEY", "k")]
         ),
-        (vec!["--demo".to_owned()], Vec::new(), Key::Unused)
+        (vec!["--demo".to_owned()], Vec::new())
     );
     assert_eq!(launched("", &[("FABRIC_MCP_DEMO", "yes")]).0, ["--demo"]);
     // A relative path is one from here; the client starts it elsewhere.
-    let (_, env, key) = launched("--fabric-url https://f", &[("SSL_CERT_FILE", "ca.pem")]);
+    let (_, env) = launched("--fabric-url https://f", &[("SSL_CERT_FILE", "ca.pem")]);
+    let file = env[1].1.as_deref().unwrap();
     assert!(
-        env[1].1.ends_with("ca.pem") && Path::new(&env[1].1).is_absolute(),
+        file.ends_with("ca.pem") && Path::new(file).is_absolute(),
         "{env:?}"
     );
     let (args, ..) = launched("--state-dir runs", &[]);
@@ -140,11 +138,14 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
         args[0] == "--state-dir" && args[1].ends_with("runs") && Path::new(&args[1]).is_absolute(),
         "{args:?}"
     );
-    assert_eq!(key, Key::Unset);
+    assert_eq!(env[2], variable("FABRIC_API_KEY", ""));
     // Other programs of this machine may need it.
     assert_eq!(
         launched("", &[("SSL_CERT_FILE", "/ca.pem")]).1,
-        [variable("FABRIC_BASE_URL", "http://127.0.0.1:8080")]
+        [
+            variable("FABRIC_BASE_URL", "http://127.0.0.1:8080"),
+            variable("FABRIC_API_KEY", "")
+        ]
     );
     // The configuration is to work: a wrong setting is an error here.
     assert_eq!(
