@@ -185,13 +185,13 @@ impl Handler for Routes {
             ["patterns", ..] => body(&mut exchange).unwrap_or_default(),
             _ => String::new(),
         };
-        let method = head.method().as_str();
+        let method = head.method.as_str();
         match answer_from(&Included, method, &parts, body.as_bytes()) {
             Some(Ok((status, body))) => return respond(exchange, status, &body),
             Some(Err(error)) => return json(exchange, 500, &error.detail),
             None => {}
         }
-        match (head.method(), parts.as_slice()) {
+        match (&head.method, parts.as_slice()) {
             (Method::Get, ["models", "names"]) => {
                 json(
                     exchange,

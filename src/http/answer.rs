@@ -3,11 +3,11 @@
 //! In scope: the framing of bodies, events and chunks, and detecting a disconnect. Not in scope: when to decide, the
 //! content of events, and when a comment is due.
 
-use std::io::{self, ErrorKind, IoSlice, Write};
+use std::io::{self, IoSlice, Write};
 use std::sync::Arc;
 
 use super::HTTPVersion;
-use super::registry::Slot;
+use super::registry::{ConnectionPhase, Slot};
 use super::response;
 use super::socket;
 use crate::logging;
@@ -31,10 +31,11 @@ pub(crate) struct Deferred {
 }
 
 impl Deferred {
-    /// Whether the client has disconnected. Takes about 2 µs and never blocks. A client that has already sent its next
-    /// request counts as connected.
+    /// Whether the client has disconnected or a write failed. Takes about 2 µs and never blocks. A client that has already
+    /// sent its next request counts as connected.
     pub(crate) fn gone(&self) -> bool {
-        !self.has_unread && socket::gone(&self.slot.socket)
+        self.slot.phase() != ConnectionPhase::Response
+            || (!self.has_unread && socket::gone(&self.slot.socket))
     }
 
     /// Makes this the last response of its connection, which says so.
@@ -47,7 +48,6 @@ impl Deferred {
         self.close |= self.slot.registry.draining();
         match self.write(status, headers, Some(body)) {
             Ok(()) => self.slot.complete(self.close),
-            // Dropping `self` aborts the connection.
             Err(e) => {
                 let message = format!("{}: the answer could not be sent: {e}", self.slot.peer);
                 logging::debug(module_path!(), message);
@@ -60,11 +60,8 @@ impl Deferred {
     pub(crate) fn stream(mut self, headers: &[(&str, &str)]) -> EventStream {
         // An HTTP/1.0 client sees the end of a stream by the end of the connection.
         self.close |= self.version != (1, 1) || self.slot.registry.draining();
-        let sent = self.write(200, headers, None);
-        EventStream {
-            broken: sent.is_err(),
-            response: self,
-        }
+        let _ = self.write(200, headers, None);
+        EventStream(self)
     }
 
     /// Writes the head, and the body if it is known.
@@ -104,11 +101,7 @@ impl Drop for Deferred {
 
 /// The event stream of one response. If dropped without [`EventStream::finish`], it aborts the connection, so that the
 /// client can distinguish a broken stream from a complete one.
-pub(crate) struct EventStream {
-    response: Deferred,
-    /// A write failed.
-    broken: bool,
-}
+pub(crate) struct EventStream(Deferred);
 
 impl EventStream {
     /// Writes one event of the default type, `message`. `data`, in parts, has no line breaks. An error means that the
@@ -135,33 +128,27 @@ impl EventStream {
     }
 
     /// Completes the stream.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
-        let end: &[u8] = if self.response.version == (1, 1) {
-            b"0\r\n\r\n"
-        } else {
-            b""
-        };
-        self.write(&mut [IoSlice::new(end)])?;
-        self.response.slot.complete(self.response.close);
+    pub(crate) fn finish(self) -> io::Result<()> {
+        if self.0.version == (1, 1) {
+            self.0.slot.write(&mut [IoSlice::new(b"0\r\n\r\n")])?;
+        }
+        self.0.slot.complete(self.0.close);
         Ok(())
     }
 
-    /// Whether the client has disconnected or a write failed. Takes about 2 µs and never blocks. A client that has
-    /// already sent its next request counts as connected.
-    pub(crate) fn gone(&mut self) -> bool {
-        self.broken = self.broken || self.response.gone();
-        self.broken
+    /// Like [`Deferred::gone`].
+    pub(crate) fn gone(&self) -> bool {
+        self.0.gone()
     }
 
     /// One chunk of `opening`, `data` and the empty line, without copying the data. HTTP/1.0 gets plain bytes until the
     /// connection closes.
-    fn send(&mut self, opening: &str, data: &[&[u8]]) -> io::Result<()> {
+    fn send(&self, opening: &str, data: &[&[u8]]) -> io::Result<()> {
         debug_assert!(!data.iter().any(|part| part.contains(&b'\n')));
-        let slot = Arc::clone(&self.response.slot);
-        let mut start = lock(&slot.buffer);
+        let mut start = lock(&self.0.slot.buffer);
         start.clear();
         let mut end = "\n\n";
-        if self.response.version == (1, 1) {
+        if self.0.version == (1, 1) {
             let size = opening.len() + data.iter().map(|part| part.len()).sum::<usize>() + 2;
             write!(start, "{size:x}\r\n")?;
             end = "\n\n\r\n";
@@ -169,16 +156,8 @@ impl EventStream {
         start.extend_from_slice(opening.as_bytes());
         let start = [start.as_slice()];
         let all = start.iter().chain(data).copied().chain([end.as_bytes()]);
-        self.write(&mut all.map(IoSlice::new).collect::<Vec<_>>())
-    }
-
-    fn write(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
-        if self.broken {
-            return Err(ErrorKind::BrokenPipe.into());
-        }
-        let written = self.response.slot.write(parts);
-        // Part of an event may have been sent, so nothing may follow it.
-        self.broken = written.is_err();
-        written
+        self.0
+            .slot
+            .write(&mut all.map(IoSlice::new).collect::<Vec<_>>())
     }
 }

@@ -85,97 +85,77 @@ pub(super) fn read_body(
             .slot()
             .write(&mut [IoSlice::new(b"HTTP/1.1 100 Continue\r\n\r\n")])?;
     }
-    let deadline = Instant::now() + connection.limits().body_timeout;
+    connection.deadline = Instant::now() + connection.limits().body_timeout;
     let mut body = Body::new(account);
     if connection.body == Framing::Chunked {
-        read_chunks(connection, &mut body, max, deadline)?;
+        read_chunks(connection, &mut body, max)?;
     } else {
-        append(connection, &mut body, promised as usize, deadline)?;
+        append(connection, &mut body, promised as usize)?;
     }
     Ok(body)
 }
 
 /// Appends exactly `count` bytes. Allocates for received bytes, not for the announced length.
-fn append(
-    connection: &mut Connection,
-    body: &mut Body,
-    count: usize,
-    deadline: Instant,
-) -> Result<(), Rejection> {
-    let ready = connection.unread().len().min(count);
-    body.reserve(ready)?;
-    body.bytes.extend_from_slice(&connection.unread()[..ready]);
-    connection.consume(ready);
-    let end = body.len() + count - ready;
-    while body.len() < end {
-        let mut filled = body.len();
-        let step = (end - filled).min(filled.max(FIRST_STEP));
-        body.reserve(step)?;
-        body.bytes.resize(filled + step, 0);
-        while filled < body.len() {
-            match connection.read_past(&mut body.bytes[filled..], deadline)? {
-                0 => return Err(DISCONNECTED),
-                read => filled += read,
-            }
+fn append(connection: &mut Connection, body: &mut Body, count: usize) -> Result<(), Rejection> {
+    let mut filled = body.len();
+    let end = filled + count;
+    while filled < end {
+        if filled == body.len() {
+            let step = (end - filled).min(filled.max(FIRST_STEP));
+            body.reserve(step)?;
+            body.bytes.resize(filled + step, 0);
+        }
+        match connection.read(&mut body.bytes[filled..])? {
+            0 => return Err(DISCONNECTED),
+            read => filled += read,
         }
     }
     Ok(())
 }
 
-fn read_chunks(
-    connection: &mut Connection,
-    body: &mut Body,
-    max: usize,
-    deadline: Instant,
-) -> Result<(), Rejection> {
+fn read_chunks(connection: &mut Connection, body: &mut Body, max: usize) -> Result<(), Rejection> {
     loop {
-        let line = line(connection, deadline)?;
-        let size = chunk_size(&connection.unread()[..line])?;
-        connection.consume(line + 2);
+        let size = chunk_size(&line(connection)?)?;
         if size == 0 {
             break;
         }
         if size > (max - body.len()) as u64 {
             return Err(TOO_LARGE);
         }
-        append(connection, body, size as usize, deadline)?;
-        if self::line(connection, deadline)? != 0 {
+        append(connection, body, size as usize)?;
+        if !line(connection)?.is_empty() {
             return Err(MALFORMED);
         }
-        connection.consume(2);
     }
     // Trailers are ignored, but count against the limit for heads.
     let mut trailers = 0;
-    loop {
-        let line = line(connection, deadline)?;
-        connection.consume(line + 2);
-        trailers += line + 2;
-        if line == 0 {
-            return Ok(());
-        }
-        if trailers > connection.limits().max_head {
-            return Err(TOO_LARGE);
+    while trailers <= connection.limits().max_head {
+        match line(connection)?.len() {
+            0 => return Ok(()),
+            length => trailers += length + 2,
         }
     }
+    Err(TOO_LARGE)
 }
 
-/// Reads until a whole line is buffered; returns its length without CR LF.
-fn line(connection: &mut Connection, deadline: Instant) -> Result<usize, Rejection> {
+/// Reads a line, without its CR LF.
+fn line(connection: &mut Connection) -> Result<Vec<u8>, Rejection> {
     loop {
         let unread = connection.unread();
         let searched = &unread[..unread.len().min(HTTP_MAX_CHUNK_LINE)];
         if let Some(end) = searched.iter().position(|&b| b == b'\n') {
             let line = searched[..end].strip_suffix(b"\r").ok_or(MALFORMED)?;
-            return if line.contains(&b'\r') {
-                Err(MALFORMED)
-            } else {
-                Ok(line.len())
-            };
+            if line.contains(&b'\r') {
+                return Err(MALFORMED);
+            }
+            let line = line.to_vec();
+            connection.consume(end + 1);
+            return Ok(line);
         }
         if searched.len() == HTTP_MAX_CHUNK_LINE {
             return Err(MALFORMED);
         }
-        if connection.fill(deadline)? == 0 {
+        if connection.fill()? == 0 {
             return Err(DISCONNECTED);
         }
     }
@@ -183,12 +163,13 @@ fn line(connection: &mut Connection, deadline: Instant) -> Result<usize, Rejecti
 
 /// The hexadecimal size of a chunk; extensions after `;` are ignored.
 fn chunk_size(line: &[u8]) -> Result<u64, Rejection> {
-    let digits = line.split(|&b| b == b';').next().unwrap_or_default();
+    let text = std::str::from_utf8(line).map_err(|_| MALFORMED)?;
+    let digits = text.split(';').next().unwrap_or_default();
     let digits = digits.trim_ascii_end();
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_hexdigit) {
+    let is_hex = |b: u8| b.is_ascii_hexdigit();
+    if digits.is_empty() || !digits.bytes().all(is_hex) {
         return Err(MALFORMED);
     }
-    let text = std::str::from_utf8(digits).map_err(|_| MALFORMED)?;
     // An overflow exceeds every limit.
-    Ok(u64::from_str_radix(text, 16).unwrap_or(u64::MAX))
+    Ok(u64::from_str_radix(digits, 16).unwrap_or(u64::MAX))
 }

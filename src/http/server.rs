@@ -39,7 +39,10 @@ impl HttpServer {
         #[cfg(unix)]
         lengthen_backlog(&listener);
         Ok(HttpServer {
-            registry: Arc::new(Registry::new(limits)),
+            registry: Arc::new(Registry {
+                limits,
+                ..Registry::default()
+            }),
             address: listener.local_addr()?,
             listener: Mutex::new(Some(listener)),
             acceptor: Mutex::default(),
@@ -66,7 +69,7 @@ impl HttpServer {
 
     /// The number of connections whose last response is not written.
     pub(crate) fn connections(&self) -> usize {
-        self.registry.connections()
+        lock(&self.registry.table).open.len()
     }
 
     /// Graceful shutdown: stops accepting, closes idle connections, and closes the others once their request is

@@ -165,7 +165,7 @@ fn a_flood_of_silent_connections_does_not_keep_others_out() {
 fn errors_of_accept_are_waited_out() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let registry = Arc::new(Registry::new(HttpLimits::default()));
+    let registry = Arc::<Registry>::default();
     let mut errors = [
         io::Error::from_raw_os_error(24), // EMFILE
         ErrorKind::ConnectionAborted.into(),

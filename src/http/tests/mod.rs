@@ -250,7 +250,7 @@ fn unusual_but_unambiguous_requests_are_served() {
         let many = head.headers_named("x-many").count();
         let seen = format!(
             "{} {} {:?} {:?} {many}",
-            head.method(),
+            head.method,
             head.path(),
             head.query(),
             head.host()

@@ -150,7 +150,7 @@ fn a_client_that_never_reads_blocks_its_stream_for_the_write_timeout() {
         ..HttpLimits::default()
     };
     let server = server(limits, move |exchange| {
-        if *exchange.head().method() == crate::http::Method::Post {
+        if exchange.head().method == crate::http::Method::Post {
             return echo(exchange);
         }
         let mut stream = exchange.defer().stream(&SSE);

@@ -54,7 +54,7 @@ impl Endpoint for Sse {
     }
 
     fn serve(&self, visit: Visit<'_>, guest: Guest<'_>) {
-        match visit.head().method() {
+        match visit.head().method {
             Method::Post => self.post(visit, guest),
             _ => self.get(visit, guest),
         }

@@ -62,7 +62,7 @@ impl Endpoint for Streamable {
     }
 
     fn serve(&self, visit: Visit<'_>, guest: Guest<'_>) {
-        match visit.head().method() {
+        match visit.head().method {
             Method::Post => self.post(visit, guest),
             Method::Delete => self.delete(visit, guest),
             _ => self.get(visit, guest),

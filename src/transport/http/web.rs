@@ -57,7 +57,7 @@ impl Handler for Web {
             share: None,
         };
         if PROBES.contains(&head.path()) {
-            return match head.method() {
+            return match head.method {
                 Method::Get | Method::Head => {
                     let (status, body) = self.ops.probe(head.path());
                     visit.respond(status, &[JSON, ("Cache-Control", "no-store")], &[&body]);
@@ -85,8 +85,8 @@ impl Handler for Web {
         };
         let allowed = methods
             .split(", ")
-            .any(|method| method == head.method().as_str());
-        if *head.method() == Method::Options {
+            .any(|method| method == head.method.as_str());
+        if head.method == Method::Options {
             return visit.respond(204, &preflight(methods, &allowed_headers(head)), &[]);
         }
         if let (Some(document), true) = (document, allowed) {
@@ -257,7 +257,7 @@ impl<'a> Visit<'a> {
     pub(super) fn not_allowed(self, allow: &str) {
         let detail = format!(
             "This path does not accept {} here: use {allow}.",
-            self.head().method()
+            self.head().method
         );
         self.refuse_with(
             405,
