@@ -12,7 +12,6 @@ use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::iter;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -77,25 +76,15 @@ impl Tokens {
     /// # Errors
     /// The file cannot be read or has a mistake: one line that begins with the variable's name.
     pub(crate) fn open(default: Option<Secret>, file: Option<PathBuf>) -> Result<Tokens, String> {
-        Tokens::with(default, file, Box::new(SystemClock::new()))
-    }
-
-    fn with(
-        default: Option<Secret>,
-        file: Option<PathBuf>,
-        clock: Box<dyn Clock>,
-    ) -> Result<Tokens, String> {
         let tokens = Tokens {
             table: Mutex::new(parse(b"", default.as_ref())?),
             default,
             file,
-            clock,
+            clock: Box::new(SystemClock::new()),
             watch: Mutex::default(),
         };
-        if let Some(file) = &tokens.file {
-            let read = tokens.read(file, &mut lock(&tokens.watch), Duration::ZERO);
-            report(read.transpose()?.map(Ok));
-        }
+        let read = tokens.read(&mut lock(&tokens.watch), Duration::ZERO);
+        report(read.transpose()?.map(Ok));
         Ok(tokens)
     }
 
@@ -106,83 +95,79 @@ impl Tokens {
 
     /// Reads the file now, as SIGHUP asks for, and says in the log what came of it.
     pub(crate) fn reload(&self) {
-        let Some(file) = &self.file else { return };
         let mut watch = lock(&self.watch);
         watch.seen = None;
-        report(self.read(file, &mut watch, Duration::ZERO));
+        report(self.read(&mut watch, Duration::ZERO));
     }
 
     /// The holder of the token with this digest by the file's present state. Cheap enough for every request.
     pub(super) fn holder(&self, digest: Digest) -> Option<TokenHolder> {
-        self.look();
+        // Not while another thread is reading.
+        if self.file.is_some()
+            && let Some(mut watch) = try_lock(&self.watch)
+            && watch.due <= self.clock.steady()
+        {
+            report(self.read(&mut watch, REST));
+        }
         lock(&self.table).get(&digest).cloned()
     }
 
-    fn look(&self) {
-        let Some(file) = &self.file else { return };
-        // Not while another thread is reading.
-        let Some(mut watch) = try_lock(&self.watch) else {
-            return;
-        };
-        if watch.due <= self.clock.steady() {
-            report(self.read(file, &mut watch, REST));
-        }
-    }
-
     /// Takes the file's tokens and says what has changed; `None` if the file has not, or not `rest` ago.
-    fn read(
-        &self,
-        file: &Path,
-        watch: &mut Watch,
-        rest: Duration,
-    ) -> Option<Result<String, String>> {
-        let today = self.clock.today();
-        let fresh = (today + 1).saturating_sub(time::whole(rest))..today + 1;
+    fn read(&self, watch: &mut Watch, rest: Duration) -> Option<Result<String, String>> {
+        let file = self.file.as_ref()?;
         watch.due = self.clock.steady() + LOOK;
-        let Some(content) = content(file, fresh).transpose() else {
+        let content = content(file);
+        let modified = content.as_ref().ok().map(|content| content.modified);
+        // A time of the future is another machine's.
+        let age = modified.and_then(|modified| self.clock.today().checked_sub(modified));
+        if age.is_some_and(|age| age < time::whole(rest)) {
             watch.due = self.clock.steady() + REST;
             return None;
-        };
-        let seen = match &content {
-            Ok((text, open)) => Ok((digest(text), *open)),
-            Err(why) => Err(why.clone()),
-        };
-        if watch.seen.as_ref() == Some(&seen) {
+        }
+        let seen = content.as_ref().map_err(String::clone);
+        let seen = Some(seen.map(|content| (digest(&content.text), content.is_open)));
+        if watch.seen == seen {
             return None;
         }
-        watch.seen = Some(seen);
-        let of_file = |what| format!("\"{}\"{what}", file.display());
-        let taken = content.and_then(|(text, open)| {
-            if open {
+        watch.seen = seen;
+        let shown = file.display();
+        let taken = content.and_then(|content| {
+            if content.is_open {
                 log::warn!(
-                    "{SETTING}: every user of this machine can read or change \"{}\"; chmod o-rwx it",
-                    file.display()
+                    "{SETTING}: every user of this machine can read or change \"{shown}\"; chmod o-rwx it"
                 );
             }
-            self.take(&text).map(of_file).map_err(of_file)
+            let table = parse(&content.text, self.default.as_ref());
+            let table = table.map_err(|mistake| format!("\"{shown}\", {mistake}"))?;
+            Ok(format!("\"{shown}\" was read: {}", self.take(table)))
         });
         let named = |what| format!("{SETTING}: {what}");
         Some(taken.map(named).map_err(named))
     }
 
-    fn take(&self, text: &[u8]) -> Result<String, String> {
-        let table = parse(text, self.default.as_ref()).map_err(|mistake| format!(", {mistake}"))?;
+    fn take(&self, table: TokenTable) -> String {
         let beyond = |table: &TokenTable, other: &TokenTable| {
-            let is_new =
-                |(digest, holder): &(&Digest, &TokenHolder)| other.get(digest) != Some(holder);
-            table.iter().filter(is_new).count()
+            let holders = table.iter();
+            holders
+                .filter(|(digest, holder)| other.get(digest) != Some(holder))
+                .count()
         };
         let mut current = lock(&self.table);
         let (new, gone) = (beyond(&table, &current), beyond(&current, &table));
         *current = table;
         let tokens = counted(current.len(), "token");
-        Ok(format!(" was read: {tokens}, {new} new, {gone} gone"))
+        format!("{tokens}, {new} new, {gone} gone")
     }
 }
 
-/// The bytes of the file, and whether everybody may read or change it; `None` if it was changed at a `fresh` time, in
-/// milliseconds since 1970. One of the future is another machine's.
-fn content(path: &Path, fresh: Range<u64>) -> Result<Option<(Vec<u8>, bool)>, String> {
+/// What is in a file, whether everybody may read or change it, and when it was changed, in milliseconds since 1970.
+struct TokenFile {
+    text: Vec<u8>,
+    is_open: bool,
+    modified: u64,
+}
+
+fn content(path: &Path) -> Result<TokenFile, String> {
     let unreadable = |error: io::Error| {
         let why = unusable("file", path, &error);
         format!("{why}; give one with the lines that fabric-mcp --generate token NAME ROLE prints")
@@ -193,18 +178,18 @@ fn content(path: &Path, fresh: Range<u64>) -> Result<Option<(Vec<u8>, bool)>, St
     if !metadata.is_file() {
         return refused("is no regular file, so it could not be read again");
     }
-    let modified = metadata.modified().map_or(0, time::milliseconds);
-    if fresh.contains(&modified) {
-        return Ok(None);
-    }
-    let mut content = Vec::new();
+    let mut text = Vec::new();
     File::open(path)
-        .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut content))
+        .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut text))
         .map_err(unreadable)?;
-    if content.len() as u64 > MAX_FILE {
+    if text.len() as u64 > MAX_FILE {
         return refused("is larger than 1 MiB");
     }
-    Ok(Some((content, is_open(&metadata))))
+    Ok(TokenFile {
+        text,
+        is_open: is_open(&metadata),
+        modified: metadata.modified().map_or(0, time::milliseconds),
+    })
 }
 
 #[cfg(unix)]
@@ -230,11 +215,7 @@ fn report(read: Option<Result<String, String>>) {
 /// in it.
 fn parse(text: &[u8], default: Option<&Secret>) -> Result<TokenTable, String> {
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
-    let text = std::str::from_utf8(text).map_err(|error| {
-        let before = &text[..error.valid_up_to()];
-        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-        format!("line {line}: this is not UTF-8 text")
-    })?;
+    let text = std::str::from_utf8(text).map_err(|_| "this is not UTF-8 text")?;
     let mut table = TokenTable::new();
     // Where each name and each token was first. Line 0 is the environment.
     let mut names = HashMap::new();
@@ -419,7 +400,7 @@ mod tests {
             "line 2: this token stands in FABRIC_MCP_AUTH_TOKEN too; give each line its own"
         );
         let utf16 = parse(b"# x\n\xff\xfea\0", None).err();
-        assert_eq!(utf16.as_deref(), Some("line 2: this is not UTF-8 text"));
+        assert_eq!(utf16.as_deref(), Some("this is not UTF-8 text"));
     }
 
     #[test]
@@ -449,8 +430,11 @@ mod tests {
             let path = std::env::temp_dir().join(name);
             let clock = HandClock::default();
             write(&path, content, 9000, &clock);
-            let file = Some(path.clone());
-            let tokens = Tokens::with(None, file, Box::new(clock.clone())).unwrap();
+            let tokens = Tokens {
+                clock: Box::new(clock.clone()),
+                ..Tokens::open(None, Some(path.clone())).unwrap()
+            };
+            lock(&tokens.watch).due = clock.steady() + LOOK;
             TokenBench {
                 path,
                 tokens,
@@ -470,7 +454,7 @@ mod tests {
             if self.clock.steady() < watch.due {
                 return None;
             }
-            let read = self.tokens.read(&self.path, &mut watch, REST)?;
+            let read = self.tokens.read(&mut watch, REST)?;
             let name = format!("{SETTING}: \"{}\"", self.path.display());
             let bare = |what: String| what.replace(&name, "");
             Some(read.map(bare).map_err(bare))

@@ -40,7 +40,7 @@ fn bad<T>(text: &'static str) -> Result<T, Rejection> {
 pub(super) enum Framing {
     /// No body, or already read.
     None,
-    /// Content-Length, always above 0.
+    /// Content-Length.
     Length(u64),
     /// Chunked.
     Chunked,
@@ -215,56 +215,49 @@ impl Head {
     /// Evaluates the headers for framing, keep-alive and host.
     fn interpret(&mut self) -> Result<(), Rejection> {
         let modern = self.version == HTTPVersion(1, 1);
-        let two = |name| {
-            let mut values = self.headers_named(name);
-            (values.next(), values.next())
-        };
-        let says = |name, word: &str| {
-            let mut options = self.headers_named(name).flat_map(|value| value.split(','));
-            options.any(|option| option.trim().eq_ignore_ascii_case(word))
-        };
-        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         let hosts = self.headers_named("host").count();
         if hosts > 1 || (modern && hosts == 0) {
             return bad("A request needs exactly one Host header.");
         }
-        let framing = match (two("content-length"), two("transfer-encoding")) {
+        let wants = |wanted: &str| {
+            let values = self.headers_named("connection");
+            let mut options = values.flat_map(|value| value.split(','));
+            options.any(|option| option.trim().eq_ignore_ascii_case(wanted))
+        };
+        self.keep_alive = !wants("close") && (modern || wants("keep-alive"));
+        let is_other = |value: &str| !value.eq_ignore_ascii_case("100-continue");
+        if self.headers_named("expect").any(is_other) {
+            let text = "The only expectation this server knows is `100-continue`.";
+            return Err(Rejection(417, text));
+        }
+        self.expects_continue = modern && self.header("expect").is_some();
+        let two = |name| {
+            let mut values = self.headers_named(name);
+            (values.next(), values.next())
+        };
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        self.framing = match (two("content-length"), two("transfer-encoding")) {
             ((None, _), (None, _)) => Framing::None,
             ((Some(_), _), (Some(_), _)) => {
                 return bad("Content-Length and Transfer-Encoding exclude each other.");
             }
-            ((None, _), (Some(coding), None)) if coding.eq_ignore_ascii_case("chunked") => {
+            (_, (Some(coding), None)) if coding.eq_ignore_ascii_case("chunked") => {
+                if !modern {
+                    return bad("HTTP/1.0 has no Transfer-Encoding.");
+                }
                 Framing::Chunked
             }
-            ((None, _), _) => {
+            (_, (Some(_), _)) => {
                 let text = "The only transfer coding this server reads is `chunked`.";
                 return Err(Rejection(501, text));
             }
+            ((Some("0"), None), _) => Framing::None,
+            // An overflow exceeds every limit.
             ((Some(length), None), _) if is_number(length) => {
-                // An overflow exceeds every limit.
-                match length.parse().unwrap_or(u64::MAX) {
-                    0 => Framing::None,
-                    length => Framing::Length(length),
-                }
+                Framing::Length(length.parse().unwrap_or(u64::MAX))
             }
             _ => return bad("A request has at most one Content-Length, made of digits."),
         };
-        if framing == Framing::Chunked && !modern {
-            return bad("HTTP/1.0 has no Transfer-Encoding.");
-        }
-        let expects = self.header("expect").is_some();
-        if self
-            .headers_named("expect")
-            .any(|value| !value.eq_ignore_ascii_case("100-continue"))
-        {
-            let text = "The only expectation this server knows is `100-continue`.";
-            return Err(Rejection(417, text));
-        }
-        let keep_alive =
-            !says("connection", "close") && (modern || says("connection", "keep-alive"));
-        self.framing = framing;
-        self.expects_continue = modern && expects;
-        self.keep_alive = keep_alive;
         Ok(())
     }
 }

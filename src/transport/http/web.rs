@@ -274,8 +274,9 @@ impl<'a> Visit<'a> {
         refusal: access::AccessError,
         pass: Option<&Pass>,
     ) {
-        log::info!("{ip}: answered {}: {}", refusal.status(), refusal.detail());
-        metrics::CALLERS_REFUSED.add([refusal.label()], 1);
+        let (status, label) = refusal.status();
+        log::info!("{ip}: answered {status}: {}", refusal.detail());
+        metrics::CALLERS_REFUSED.add([label], 1);
         let challenge = access.challenge(refusal, pass);
         let retry = refusal.retry_after().map(|seconds| seconds.to_string());
         let headers = [("WWW-Authenticate", &challenge), ("Retry-After", &retry)];
@@ -283,12 +284,12 @@ impl<'a> Visit<'a> {
             .into_iter()
             .filter_map(|(name, value)| Some((name, value.as_deref()?)))
             .collect();
-        let kind = match refusal.status() {
+        let kind = match status {
             403 => Kind::Forbidden,
             _ => Kind::InvalidRequest,
         };
         let error = Error::new(kind, refusal.detail());
-        self.refuse_with(refusal.status(), &headers, error);
+        self.refuse_with(status, &headers, error);
     }
 
     /// As OAuth errors look: its discovery probes paths that do not exist here.
