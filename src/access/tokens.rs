@@ -117,27 +117,27 @@ impl Tokens {
         let file = self.file.as_ref()?;
         watch.due = self.clock.steady() + LOOK;
         let content = content(file);
-        let modified = content.as_ref().ok().map(|content| content.modified);
+        let modified = content.as_ref().map_or(0, |(.., modified)| *modified);
         // A time of the future is another machine's.
-        let age = modified.and_then(|modified| self.clock.today().checked_sub(modified));
+        let age = self.clock.today().checked_sub(modified);
         if age.is_some_and(|age| age < time::whole(rest)) {
             watch.due = self.clock.steady() + REST;
             return None;
         }
         let seen = content.as_ref().map_err(String::clone);
-        let seen = Some(seen.map(|content| (digest(&content.text), content.is_open)));
+        let seen = Some(seen.map(|(text, is_open, _)| (digest(text), *is_open)));
         if watch.seen == seen {
             return None;
         }
         watch.seen = seen;
         let shown = file.display();
-        let taken = content.and_then(|content| {
-            if content.is_open {
+        let taken = content.and_then(|(text, is_open, _)| {
+            if is_open {
                 log::warn!(
                     "{SETTING}: every user of this machine can read or change \"{shown}\"; chmod o-rwx it"
                 );
             }
-            let table = parse(&content.text, self.default.as_ref());
+            let table = parse(&text, self.default.as_ref());
             let table = table.map_err(|mistake| format!("\"{shown}\", {mistake}"))?;
             Ok(format!("\"{shown}\" was read: {}", self.take(table)))
         });
@@ -160,14 +160,8 @@ impl Tokens {
     }
 }
 
-/// What is in a file, whether everybody may read or change it, and when it was changed, in milliseconds since 1970.
-struct TokenFile {
-    text: Vec<u8>,
-    is_open: bool,
-    modified: u64,
-}
-
-fn content(path: &Path) -> Result<TokenFile, String> {
+/// The bytes of a file, whether everybody may read or change it, and when it was changed, in milliseconds since 1970.
+fn content(path: &Path) -> Result<(Vec<u8>, bool, u64), String> {
     let unreadable = |error: io::Error| {
         let why = unusable("file", path, &error);
         format!("{why}; give one with the lines that fabric-mcp --generate token NAME ROLE prints")
@@ -185,11 +179,8 @@ fn content(path: &Path) -> Result<TokenFile, String> {
     if text.len() as u64 > MAX_FILE {
         return refused("is larger than 1 MiB");
     }
-    Ok(TokenFile {
-        text,
-        is_open: is_open(&metadata),
-        modified: metadata.modified().map_or(0, time::milliseconds),
-    })
+    let modified = metadata.modified().map_or(0, time::milliseconds);
+    Ok((text, is_open(&metadata), modified))
 }
 
 #[cfg(unix)]
@@ -253,14 +244,9 @@ fn line_of(line: &str) -> Result<Option<(&str, Role, &str)>, &'static str> {
     let Some(name) = words.next() else {
         return Ok(None);
     };
-    let (Some(role), Some(token)) = (words.next(), words.next()) else {
-        return Err("a line is NAME ROLE TOKEN, with spaces between");
+    let (Some(role), Some(token), None) = (words.next(), words.next(), words.next()) else {
+        return Err("a line is NAME ROLE TOKEN, with spaces between; a comment begins with #");
     };
-    if words.next().is_some() {
-        return Err(
-            "something follows the token; a line is NAME ROLE TOKEN, and a comment begins with #",
-        );
-    }
     check_name(name)?;
     let role =
         Role::named(role).ok_or("the role, the second word, is none of run, read and metrics")?;
@@ -349,7 +335,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_told_by_their_line_and_never_by_a_token() {
-        let shape = "a line is NAME ROLE TOKEN, with spaces between";
+        let shape = "a line is NAME ROLE TOKEN, with spaces between; a comment begins with #";
         let name = "a name has 1 to 64 letters, digits, dots, hyphens, underscores and @";
         let role = "the role, the second word, is none of run, read and metrics";
         let short = "the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one";
@@ -357,21 +343,33 @@ mod tests {
             (A.to_owned(), format!("line 1: {shape}")),
             (format!("alice {A}"), format!("line 1: {shape}")),
             (format!("alice run #{A}"), format!("line 1: {shape}")),
-            (
-                format!("alice run {A} {B}"),
-                "line 1: something follows the token; a line is NAME ROLE TOKEN, and a comment begins with #".into(),
-            ),
+            (format!("alice run {A} {B}"), format!("line 1: {shape}")),
             (format!("\n# x\nal:ice run {A}"), format!("line 3: {name}")),
             (format!("älice run {A}"), format!("line 1: {name}")),
-            (format!("{} run {A}", "n".repeat(65)), format!("line 1: {name}")),
+            (
+                format!("{} run {A}", "n".repeat(65)),
+                format!("line 1: {name}"),
+            ),
             (format!("alice Run {A}"), format!("line 1: {role}")),
             (format!("alice {A} run"), format!("line 1: {role}")),
             (format!("{A} run alice"), format!("line 1: {short}")),
             (format!("alice run {}", &A[1..]), format!("line 1: {short}")),
-            (format!("alice run {A}é"), "line 1: the token holds other characters than visible ASCII".into()),
-            (format!("alice run {A}\u{a0}x"), "line 1: the token holds other characters than visible ASCII".into()),
-            (format!("alice run {A}\0"), "line 1: the token holds other characters than visible ASCII".into()),
-            (format!("alice run {}", "x".repeat(4097)), "line 1: the token is longer than 4096 characters".into()),
+            (
+                format!("alice run {A}é"),
+                "line 1: the token holds other characters than visible ASCII".into(),
+            ),
+            (
+                format!("alice run {A}\u{a0}x"),
+                "line 1: the token holds other characters than visible ASCII".into(),
+            ),
+            (
+                format!("alice run {A}\0"),
+                "line 1: the token holds other characters than visible ASCII".into(),
+            ),
+            (
+                format!("alice run {}", "x".repeat(4097)),
+                "line 1: the token is longer than 4096 characters".into(),
+            ),
             (
                 format!("alice run {A}\r\n\r\nbob read {A}"),
                 "line 3: this token stands on line 1 too; give each line its own".into(),
@@ -382,7 +380,8 @@ mod tests {
             ),
             (
                 format!("alice run {A}\nbob run {B}\nalice read {A}3"),
-                "line 3: this name has the role read here and run on line 1; give it one role".into(),
+                "line 3: this name has the role read here and run on line 1; give it one role"
+                    .into(),
             ),
         ] {
             let found = mistake(&text, None);

@@ -24,8 +24,8 @@ pub(crate) struct Deferred {
     pub(super) version: HTTPVersion,
     /// For HEAD, whose response has no body. Streams are not for HEAD.
     pub(super) head_only: bool,
-    /// The connection closes after it.
-    pub(super) close: bool,
+    /// The connection closes after it, and it says so.
+    pub(crate) close: bool,
     /// The connection has bytes that nobody has read: a peek cannot detect a disconnect, and closing has to linger.
     pub(super) has_unread: bool,
 }
@@ -36,11 +36,6 @@ impl Deferred {
     pub(crate) fn gone(&self) -> bool {
         self.slot.phase() != ConnectionPhase::Response
             || (!self.has_unread && socket::gone(&self.slot.socket))
-    }
-
-    /// Makes this the last response of its connection, which says so.
-    pub(crate) fn close(&mut self) {
-        self.close = true;
     }
 
     /// Like `Exchange::respond`, with the body in parts.

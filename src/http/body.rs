@@ -44,13 +44,6 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    fn new(account: &Account) -> Body {
-        Body {
-            bytes: Vec::new(),
-            memory: account.open(Resource::Memory),
-        }
-    }
-
     fn reserve(&mut self, more: usize) -> Result<(), Rejection> {
         self.memory.grow(more).map_err(|Full| NO_MEMORY)?;
         self.bytes.try_reserve(more).map_err(|_| NO_MEMORY)
@@ -71,26 +64,24 @@ pub(super) fn read_body(
     account: &Account,
     expects_continue: bool,
 ) -> Result<Body, Rejection> {
-    let max = connection.limits().max_body;
-    let promised = match connection.body {
-        Framing::None => return Ok(Body::new(account)),
-        Framing::Length(length) => length,
-        Framing::Chunked => 0,
-    };
-    if promised > max as u64 {
+    let (framing, max) = (connection.body, connection.limits().max_body);
+    if matches!(framing, Framing::Length(length) if length > max as u64) {
         return Err(TOO_LARGE);
     }
-    if expects_continue && connection.unread().is_empty() {
+    if expects_continue && framing != Framing::None && connection.unread().is_empty() {
         connection
             .slot()
             .write(&mut [IoSlice::new(b"HTTP/1.1 100 Continue\r\n\r\n")])?;
     }
     connection.deadline = Instant::now() + connection.limits().body_timeout;
-    let mut body = Body::new(account);
-    if connection.body == Framing::Chunked {
-        read_chunks(connection, &mut body, max)?;
-    } else {
-        append(connection, &mut body, promised as usize)?;
+    let mut body = Body {
+        bytes: Vec::new(),
+        memory: account.open(Resource::Memory),
+    };
+    match framing {
+        Framing::None => {}
+        Framing::Length(length) => append(connection, &mut body, length as usize)?,
+        Framing::Chunked => read_chunks(connection, &mut body, max)?,
     }
     Ok(body)
 }

@@ -71,16 +71,12 @@ fn refuse(connection: &mut Connection, Rejection(status, text): Rejection) {
 
 /// A request that needs exactly one response.
 pub(crate) struct Exchange<'a> {
-    head: &'a Head,
+    /// The request's head. Outlives the exchange, so it remains readable while answering.
+    pub(crate) head: &'a Head,
     connection: &'a mut Connection,
 }
 
 impl<'a> Exchange<'a> {
-    /// The request's head. Outlives the exchange, so it remains readable while answering.
-    pub(crate) fn head(&self) -> &'a Head {
-        self.head
-    }
-
     /// The peer's address: the client, or a proxy in front of this server.
     pub(crate) fn peer(&self) -> SocketAddr {
         self.connection.slot().peer

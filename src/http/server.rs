@@ -23,7 +23,8 @@ const WAKE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A server on one address. Dropping it stops it, and closes connections that serve no request.
 pub(crate) struct HttpServer {
     pub(super) registry: Arc<Registry>,
-    address: SocketAddr,
+    /// The address it listens on, with the real port.
+    pub(crate) address: SocketAddr,
     listener: Mutex<Option<TcpListener>>,
     acceptor: Mutex<Option<JoinHandle<()>>>,
 }
@@ -47,11 +48,6 @@ impl HttpServer {
             listener: Mutex::new(Some(listener)),
             acceptor: Mutex::default(),
         })
-    }
-
-    /// The address it listens on, with the real port.
-    pub(crate) fn local_addr(&self) -> SocketAddr {
-        self.address
     }
 
     /// Starts serving on its own threads, once. Fails if no thread can be started.

@@ -405,9 +405,8 @@ impl OAuth {
                 Ok(endpoint)
             }
             Err(why) => {
-                let wait = RETRY
-                    .1
-                    .min(RETRY.0 * 2_u32.saturating_pow(discovery.failures));
+                let (first, longest) = RETRY;
+                let wait = longest.min(first * 2_u32.saturating_pow(discovery.failures));
                 discovery.failures += 1;
                 discovery.until = self.clock.steady() + wait;
                 self.warn(&format!("{why}; {UNAVAILABLE}"));
@@ -486,10 +485,8 @@ impl OAuth {
 
     fn question(&self, endpoint: &WebUrl, token: &str) -> Result<Introspection, String> {
         let token = percent_encode(token);
-        let answer = self.post(
-            endpoint,
-            format!("token={token}&token_type_hint=access_token"),
-        );
+        let form = format!("token={token}&token_type_hint=access_token");
+        let answer = self.post(endpoint, form);
         // After these its metadata decides whether the issuer is down, or has moved the endpoint.
         if matches!(answer, Err(_) | Ok((300..=399 | 404 | 405 | 410, _))) {
             lock(&self.discovery).endpoint = None;

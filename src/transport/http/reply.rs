@@ -158,7 +158,7 @@ impl Reply {
         match kind {
             ReplyKind::Undecided(mut later) => {
                 if closes {
-                    later.deferred.close();
+                    later.deferred.close = true;
                 }
                 later.answer(status, headers, body);
             }
@@ -198,7 +198,7 @@ impl ReplyState {
                 std::mem::replace(&mut self.kind, ReplyKind::Over)
         {
             if self.may_go_on {
-                later.deferred.close();
+                later.deferred.close = true;
             }
             self.kind = ReplyKind::Streaming(later.stream(&[]));
         }

@@ -49,7 +49,7 @@ pub(super) struct Web {
 
 impl Handler for Web {
     fn handle(&self, exchange: Exchange<'_>) {
-        let head = exchange.head();
+        let head = exchange.head;
         let mut visit = Visit {
             accepts: Accepts::read(head),
             exchange,
@@ -156,7 +156,7 @@ pub(super) struct Visit<'a> {
 impl<'a> Visit<'a> {
     /// The request's head.
     pub(super) fn head(&self) -> &'a Head {
-        self.exchange.head()
+        self.exchange.head
     }
 
     /// Checks the `Content-Type` of a message. `None` if it is not JSON, which has been answered then.
