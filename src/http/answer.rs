@@ -68,14 +68,8 @@ impl Deferred {
     ) -> io::Result<()> {
         let mut head = lock(&self.slot.buffer);
         let length = body.map(|parts| parts.iter().map(|part| part.len()).sum());
-        response::head(
-            &mut head,
-            &self.version,
-            status,
-            headers,
-            length,
-            self.close,
-        )?;
+        let (version, close) = (&self.version, self.close);
+        response::head(&mut head, version, status, headers, length, close)?;
         // RFC 9110, 6.4.1.
         let bodiless = self.head_only || matches!(status, 204 | 304);
         let body = body.filter(|_| !bodiless).unwrap_or_default();
@@ -151,8 +145,7 @@ impl EventStream {
         start.extend_from_slice(opening.as_bytes());
         let start = [start.as_slice()];
         let all = start.iter().chain(data).copied().chain([end.as_bytes()]);
-        self.0
-            .slot
-            .write(&mut all.map(IoSlice::new).collect::<Vec<_>>())
+        let mut all: Vec<_> = all.map(IoSlice::new).collect();
+        self.0.slot.write(&mut all)
     }
 }

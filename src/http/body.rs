@@ -69,9 +69,8 @@ pub(super) fn read_body(
         return Err(TOO_LARGE);
     }
     if expects_continue && framing != Framing::None && connection.unread().is_empty() {
-        connection
-            .slot()
-            .write(&mut [IoSlice::new(b"HTTP/1.1 100 Continue\r\n\r\n")])?;
+        let interim = IoSlice::new(b"HTTP/1.1 100 Continue\r\n\r\n");
+        connection.slot().write(&mut [interim])?;
     }
     connection.deadline = Instant::now() + connection.limits().body_timeout;
     let mut body = Body {

@@ -117,13 +117,11 @@ pub(super) fn accept_loop(
         match accept() {
             Ok(_) if registry.draining() => return,
             Ok((socket, peer)) => start(registry.admit(socket, peer), handler),
-            // The client has aborted.
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset
-                ) => {}
-            Err(e) => registry.make_room(&e),
+            Err(e) => match e.kind() {
+                // By the client.
+                ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset => {}
+                _ => registry.make_room(&e),
+            },
         }
     }
 }

@@ -14,7 +14,6 @@
 //! chokes on. Only an issuer whose metadata cannot be had is down for everybody.
 
 use std::collections::{HashMap, HashSet};
-use std::slice;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -448,22 +447,22 @@ impl OAuth {
     }
 
     fn read_metadata(&self, body: &[u8]) -> Result<(WebUrl, Option<WebUrl>), String> {
-        let metadata: IssuerMetadata = serde_json::from_slice(body)
+        let metadata: Value = serde_json::from_slice(body)
             .map_err(|_| "has metadata that cannot be read".to_owned())?;
         let issuer = &self.settings.issuer;
-        if metadata.issuer != issuer.as_str() {
+        if metadata["issuer"] != issuer.as_str() {
             return Err(
                 "names itself otherwise in its metadata: give --oauth-issuer to the letter, the slash at the end \
                  included"
                     .to_owned(),
             );
         }
-        let url = metadata.introspection_endpoint.ok_or(
+        let url = metadata["introspection_endpoint"].as_str().ok_or(
             "names no introspection endpoint: tokens of such an issuer cannot be checked here",
         )?;
-        let url = self.endpoint_url(&url, "an introspection endpoint")?;
-        let token_url = metadata.token_endpoint;
-        let token_url = token_url.and_then(|url| self.endpoint_url(&url, "a token endpoint").ok());
+        let url = self.endpoint_url(url, "an introspection endpoint")?;
+        let token_url = metadata["token_endpoint"].as_str();
+        let token_url = token_url.and_then(|url| self.endpoint_url(url, "a token endpoint").ok());
         Ok((url, token_url))
     }
 
@@ -560,14 +559,6 @@ impl Answers {
     }
 }
 
-/// The part of an issuer's metadata that counts here.
-#[derive(Deserialize)]
-struct IssuerMetadata {
-    issuer: String,
-    introspection_endpoint: Option<String>,
-    token_endpoint: Option<String>,
-}
-
 /// An introspection response. `null` counts as absent; a member that is there twice makes it unreadable.
 #[derive(Deserialize)]
 struct Introspection {
@@ -591,12 +582,12 @@ impl Introspection {
         if self.active.as_ref() != Some(&Value::Bool(true)) {
             return bad(Flaw::INACTIVE);
         }
-        let audiences = match self.aud.as_ref() {
-            Some(Value::Array(audiences)) => audiences.as_slice(),
-            audience => audience.map_or(&[][..], slice::from_ref),
-        };
         let is_ours = |aud: &Value| aud.as_str().is_some_and(|aud| settings.resource.is(aud));
-        if !audiences.iter().any(is_ours) {
+        let is_for_us = match &self.aud {
+            Some(Value::Array(audiences)) => audiences.iter().any(is_ours),
+            audience => audience.as_ref().is_some_and(is_ours),
+        };
+        if !is_for_us {
             return bad(Flaw::AUDIENCE);
         }
         let issuer = settings.issuer.as_str();
