@@ -1,11 +1,11 @@
 //! The named tokens: the one of the environment, and those of a file that is read again when it has changed.
 //!
 //! ```text
-//!   request, run, tick of a stream ─▶ a second since the last look? ─▶ 100 ms old? ─▶ read ─▶ another text? ─▶ tokens
-//!                                                            SIGHUP ────────────────▶ read ──────────────────▶ tokens
+//!   request, run, tick of a stream ─▶ a second since the last look? ─▶ read ─▶ 100 ms old? ─▶ another text? ─▶ tokens
+//!                                                            SIGHUP ─▶ read ────────────────────────────────▶ tokens
 //! ```
 //! There is no thread for this: whoever checks a token looks at the file. One that was just written may be incomplete, so
-//! it is read [`REST`] later. A file that is unreadable or has a mistake changes nothing.
+//! it counts [`REST`] later. A file that is unreadable or has a mistake changes nothing.
 //! No message repeats a word of the file: a word in the wrong place may be a token.
 
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ use crate::time::{self, Clock, SystemClock};
 const SETTING: &str = "--tokens-file (FABRIC_MCP_TOKENS_FILE)";
 /// How often the file is looked at, at most.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a file must have been unchanged before it is read.
+/// How long a file must have been unchanged before it counts.
 const REST: Duration = Duration::from_millis(100);
 /// Largest file, in bytes: some 10,000 tokens.
 const MAX_FILE: u64 = 1 << 20;

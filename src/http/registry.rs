@@ -119,7 +119,7 @@ impl Slot {
         }
     }
 
-    /// Ends the response, if there is one, and the request's admission. Without a next phase the socket is shut down.
+    /// Ends the response, if one was begun, and the request's admission. Without a next phase, also the socket.
     fn end_response(&self, next: Option<ConnectionPhase>, how: Shutdown) {
         let mut state = lock(&self.state);
         if state.phase == ConnectionPhase::Response {
@@ -151,7 +151,7 @@ impl Drop for Lease {
     }
 }
 
-/// The connections that have a place, and those that had one.
+/// All connections of a server.
 #[derive(Default)]
 pub(super) struct Slots {
     /// The connections that have a place.
@@ -179,10 +179,8 @@ impl Slots {
 
     /// Logs this, unless something was logged in the last [`HTTP_ACCEPT_LOG`].
     fn log(&mut self, level: log::Level, line: fmt::Arguments<'_>) {
-        if self
-            .logged
-            .is_none_or(|last| last.elapsed() >= HTTP_ACCEPT_LOG)
-        {
+        let is_long_ago = |last: Instant| last.elapsed() >= HTTP_ACCEPT_LOG;
+        if self.logged.is_none_or(is_long_ago) {
             log::log!(level, "{line}");
             self.logged = Some(Instant::now());
         }
@@ -229,6 +227,7 @@ pub(super) struct Registry {
     pub(super) draining: AtomicBool,
     /// Number of connections with an admitted request.
     pub(super) admitted: AtomicUsize,
+    /// The next [`SlotState::turn`].
     pub(super) turns: AtomicU64,
     pub(super) table: Mutex<Slots>,
     pub(super) changed: Condvar,
