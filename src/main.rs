@@ -495,7 +495,7 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
         match signals.wait() {
             Signal::Hangup => {
                 service::tell("RELOADING=1");
-                access.reload();
+                access.tokens.reload();
                 service::tell("READY=1");
             }
             signal => break signal,

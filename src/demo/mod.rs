@@ -79,7 +79,7 @@ pub(crate) fn start() -> io::Result<Demo> {
     let server = HttpServer::bind((Ipv4Addr::LOCALHOST, 0), HttpLimits::default())?;
     server.serve(Arc::new(Routes))?;
     Ok(Demo {
-        url: format!("http://{}", server.local_addr()),
+        url: format!("http://{}", server.address),
         _server: server,
     })
 }
@@ -179,19 +179,19 @@ struct Routes;
 
 impl Handler for Routes {
     fn handle(&self, mut exchange: Exchange<'_>) {
-        let head = exchange.head();
+        let head = exchange.head;
         let parts: Vec<&str> = head.path().trim_start_matches('/').split('/').collect();
         let body = match parts.as_slice() {
             ["patterns", ..] => body(&mut exchange).unwrap_or_default(),
             _ => String::new(),
         };
-        let method = head.method().as_str();
+        let method = head.method.as_str();
         match answer_from(&Included, method, &parts, body.as_bytes()) {
             Some(Ok((status, body))) => return respond(exchange, status, &body),
             Some(Err(error)) => return json(exchange, 500, &error.detail),
             None => {}
         }
-        match (head.method(), parts.as_slice()) {
+        match (&head.method, parts.as_slice()) {
             (Method::Get, ["models", "names"]) => {
                 json(
                     exchange,
