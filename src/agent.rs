@@ -1,7 +1,6 @@
 //! What the clients of HTTP share in how they reach a server: name lookup, TLS, the proxy of the environment, no
 //! redirects.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
@@ -23,6 +22,9 @@ use crate::url::Host;
 /// Most name lookups of one client at once. The system's lookup cannot be ended: with silent name servers it lasts for
 /// half a minute, longer than its caller waits.
 const MAX_LOOKUPS: usize = 8;
+/// The kind of the error where no thread can be started for a lookup. No socket fails with it: a wait that is over is a
+/// timeout.
+pub(crate) const NO_THREAD: io::ErrorKind = io::ErrorKind::WouldBlock;
 /// Stack of a lookup, in bytes: std's default, because the system may load modules for it.
 const LOOKUP_STACK: usize = 2 << 20;
 
@@ -81,10 +83,9 @@ fn with_tls(
         .map_err(|error| refused(crate::text::unusable("file", file, &error)))?;
     let mut certificates = Vec::new();
     for item in ureq::tls::parse_pem(&pem) {
-        match item {
-            Ok(ureq::tls::PemItem::Certificate(certificate)) => certificates.push(certificate),
-            Ok(_) => {}
-            Err(_) => return Err(refused(format!("{shown} is not a readable PEM file"))),
+        let item = item.map_err(|_| refused(format!("{shown} is not a readable PEM file")))?;
+        if let ureq::tls::PemItem::Certificate(certificate) = item {
+            certificates.push(certificate);
         }
     }
     if certificates.is_empty() {
@@ -128,18 +129,6 @@ pub(crate) struct Lookups {
     stack: usize,
 }
 
-/// No thread could be started for a lookup. Inside [`ureq::Error::Other`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoThread;
-
-impl fmt::Display for NoThread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no thread for a name lookup")
-    }
-}
-
-impl std::error::Error for NoThread {}
-
 impl Lookups {
     /// With the system's lookup.
     pub(crate) fn new() -> Lookups {
@@ -177,7 +166,7 @@ impl Lookups {
             .name("lookup".into())
             .stack_size(self.stack)
             .spawn(work)
-            .map_err(|_| ureq::Error::Other(Box::new(NoThread)))?;
+            .map_err(|_| io::Error::new(NO_THREAD, "no thread for a name lookup"))?;
         match finds.recv_timeout(timeout.after.saturating_sub(begun.elapsed())) {
             Ok(Ok(addresses)) => Ok(addresses),
             // The system may fail for want of a file, which says nothing about the name.
@@ -208,13 +197,13 @@ impl Resolver for Lookups {
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let is_https = uri.scheme() == Some(&Scheme::HTTPS);
         let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
-        // musl compares with /etc/hosts by the letter.
-        let host = uri.host().unwrap_or_default().to_ascii_lowercase();
         let here: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
-        let found = match Host::parse(&host) {
+        let found = match Host::parse(uri.host().unwrap_or_default()) {
             Ok(Host::Ip(address)) => vec![(address, port).into()],
             Ok(name) if name.leads_here() => here.map(|address| (address, port).into()).into(),
-            _ => self.find(host, port, timeout)?,
+            // musl compares with /etc/hosts by the letter: this is in lower case.
+            Ok(name) => self.find(name.to_string(), port, timeout)?,
+            Err(_) => return Err(ureq::Error::HostNotFound),
         };
         let mut addresses = self.empty();
         // As many as ureq has room for.
@@ -329,7 +318,7 @@ mod tests {
         for _ in 0..=MAX_LOOKUPS {
             let none = resolve(&starved, "http://h", LONG);
             assert!(
-                matches!(&none, Err(ureq::Error::Other(why)) if why.is::<NoThread>()),
+                matches!(&none, Err(ureq::Error::Io(error)) if error.kind() == NO_THREAD),
                 "{none:?}"
             );
         }

@@ -92,7 +92,7 @@ pub(crate) fn run(
     }
     let screen = Arc::new(Screen {
         text_wanted: !json,
-        idle_timeout: server.backend.fabric.idle_timeout(),
+        idle_timeout: server.backend.fabric.settings.idle_timeout,
         ..Screen::default()
     });
     cancel_on_signal(&screen);

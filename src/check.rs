@@ -68,10 +68,13 @@ pub(crate) fn log_connection(client: &Client) {
             log::info!("Reading {patterns} from --patterns-dir, without any Fabric.");
         }
         Ok(names) if names.is_empty() => log::warn!("{}", Cause::NoPatterns),
-        Ok(_) => log::info!("Successfully connected to Fabric API at {}.", client.url()),
+        Ok(_) => log::info!(
+            "Successfully connected to Fabric API at {}.",
+            client.settings.url
+        ),
         Err(error) => log::error!(
             "Failed to connect to Fabric API at {}. Details: {}",
-            client.url(),
+            client.settings.url,
             error.detail
         ),
     }

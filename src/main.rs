@@ -77,8 +77,9 @@ use cli::{Command, ExitReason, Generate};
 use clients::install;
 use config::{Config, Connect, MAX_QUEUED_RUNS, MODEL_VARIABLE, OWN_VARIABLE, Transport};
 use connect::Relay;
-use demo::{Demo, Folders};
+use demo::Folders;
 use fabric::{Catalog, Client};
+use http::HttpServer;
 use log::Level;
 use logging::Line;
 use runs::{Folder, Runs};
@@ -306,15 +307,15 @@ fn check_tools(policy: &Policy) -> Result<(), ExitReason> {
     names.try_for_each(|name| call::check_name("--tool", name, &Policy::default()))
 }
 
-/// Builds everything but the transport. With `--demo`, the built-in Fabric runs while [`Demo`] is kept.
-fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), ExitReason> {
+/// Builds everything but the transport. With `--demo`, the built-in Fabric runs while its server is kept.
+fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<HttpServer>), ExitReason> {
     check_tools(&config.policy)?;
     let mut demo = None;
     if config.demo {
         let started = demo::start().map_err(|error| {
             ExitReason::failed(format!("the demo's Fabric cannot be started: {error}"))
         })?;
-        config.fabric.url.clone_from(&started.url);
+        config.fabric.url = format!("http://{}", started.address);
         demo = Some(started);
     }
     heap::tune();

@@ -108,49 +108,36 @@ impl Authority {
     /// # Errors
     /// One line that repeats nothing of the text, which may be a password, but single characters of the path.
     pub(crate) fn parse(text: &str) -> Result<Authority, String> {
-        let (host, port) = match text.strip_prefix('[') {
-            Some(rest) => {
-                let Some((address, port)) = rest.split_once(']') else {
-                    return refuse("the URL's IPv6 address lacks its closing bracket");
-                };
-                let Ok(address) = address.parse::<Ipv6Addr>() else {
-                    return refuse(
-                        "what the URL has in brackets is not an IPv6 address; write it like http://[::1]:8080",
-                    );
-                };
-                if !port.is_empty() && !port.starts_with(':') {
-                    return refuse(
-                        "after the URL's IPv6 address only a port may follow, as in [::1]:8080",
-                    );
-                }
-                (Host::Ip(address.into()), port.strip_prefix(':'))
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+            _ => (text, None),
+        };
+        let bracketed = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
+        let is_good = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+        let host = match bracketed {
+            Some(address) => match address.parse::<Ipv6Addr>() {
+                Ok(address) => Host::Ip(address.into()),
+                Err(_) => return refuse(BRACKETS),
+            },
+            None if host.is_empty() => return refuse(NO_HOST),
+            None if host.contains([':', '[', ']']) => return refuse(BRACKETS),
+            None if !host.bytes().all(is_good) => {
+                return refuse(
+                    "the URL's host may only hold letters, digits, - . and _; write other names in punycode",
+                );
             }
-            None => {
-                let parts = text.split_once(':');
-                let (host, port) = parts.map_or((text, None), |(host, port)| (host, Some(port)));
-                if port.is_some_and(|port| port.contains(':')) {
-                    return refuse(
-                        "the URL has too many colons; an IPv6 address goes in brackets, as in http://[::1]:8080",
-                    );
-                }
-                if host.is_empty() {
-                    return refuse(NO_HOST);
-                }
-                let is_good = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
-                if !host.bytes().all(is_good) {
-                    return refuse(
-                        "the URL's host may only hold letters, digits, - . and _; write other names in punycode",
-                    );
-                }
-                let name = |_| Host::Name(host.to_ascii_lowercase());
-                (host.parse().map_or_else(name, Host::Ip), port)
-            }
+            None => host
+                .parse()
+                .map_or_else(|_| Host::Name(host.to_ascii_lowercase()), Host::Ip),
         };
         let port = port.map(parse_port).transpose()?;
         Ok(Authority { host, port })
     }
 }
 
+const BRACKETS: &str = "the URL's host cannot be read; an IPv6 address, and no other host, goes in brackets, as in http://[::1]:8080";
 const PORT: &str = "the URL's port must be a number from 1 to 65535";
 const NO_HOST: &str = "the URL has no host; write one as in http://127.0.0.1:8080";
 
@@ -177,50 +164,33 @@ pub(crate) fn split(url: &str) -> Option<(&str, &str, &str)> {
     Some((scheme, authority, rest))
 }
 
-/// A URL of http or https without user-info, query and fragment.
-struct Url<'a> {
-    scheme: &'static str,
-    authority: Authority,
-    path: &'a str,
-}
-
-impl Url<'_> {
-    /// `user` is why user-info is refused.
-    fn parse<'a>(text: &'a str, user: &str) -> Result<Url<'a>, String> {
-        if text.len() > MAX_ADDRESS {
-            return Err(format!(
-                "the URL is longer than {MAX_ADDRESS} bytes; give a shorter one"
-            ));
-        }
-        let known = |scheme: &str| {
-            let mut known = ["http", "https"].into_iter();
-            known.find(|known| scheme.eq_ignore_ascii_case(known))
-        };
-        let Some((Some(scheme), authority, path)) =
-            split(text).map(|(scheme, authority, path)| (known(scheme), authority, path))
-        else {
-            return refuse("the URL must begin with http:// or https://");
-        };
-        if authority.contains('@') {
-            return refuse(user);
-        }
-        if path.contains(['?', '#']) {
-            return refuse("the URL must end with the path, without ? or #");
-        }
-        let is_bad = |c: &char| !c.is_ascii_graphic() || "\\\"<>^`{|}".contains(*c);
-        if let Some(bad) = path.chars().find(is_bad) {
-            let bad = bad.escape_debug();
-            return refuse(&format!(
-                "the URL's path must not hold {bad}; write it percent-encoded"
-            ));
-        }
-        let authority = Authority::parse(authority)?;
-        Ok(Url {
-            scheme,
-            authority,
-            path,
-        })
+/// Scheme, authority and path of a URL of http or https without user-info, query and fragment. `user` is why user-info is
+/// refused.
+fn parts<'a>(text: &'a str, user: &str) -> Result<(&'static str, Authority, &'a str), String> {
+    if text.len() > MAX_ADDRESS {
+        return Err(format!(
+            "the URL is longer than {MAX_ADDRESS} bytes; give a shorter one"
+        ));
     }
+    let (scheme, authority, path) = split(text).unwrap_or_default();
+    let mut known = ["http", "https"].into_iter();
+    let Some(scheme) = known.find(|known| scheme.eq_ignore_ascii_case(known)) else {
+        return refuse("the URL must begin with http:// or https://");
+    };
+    if authority.contains('@') {
+        return refuse(user);
+    }
+    if path.contains(['?', '#']) {
+        return refuse("the URL must end with the path, without ? or #");
+    }
+    let is_bad = |c: &char| !c.is_ascii_graphic() || "\\\"<>^`{|}".contains(*c);
+    if let Some(bad) = path.chars().find(is_bad) {
+        let bad = bad.escape_debug();
+        return refuse(&format!(
+            "the URL's path must not hold {bad}; write it percent-encoded"
+        ));
+    }
+    Ok((scheme, Authority::parse(authority)?, path))
 }
 
 /// Validates Fabric's URL: scheme, host, and optional port and path prefix. Returns it with scheme and host in lower case
@@ -233,19 +203,19 @@ pub(crate) fn base_url(text: &str) -> Result<String, String> {
     }
     let user = "the URL holds a user name or password, which would end up in logs and never reaches Fabric; take the \
                 part before the @ out and set FABRIC_API_KEY instead";
-    let url = Url::parse(text, user)?;
-    if url.scheme == "https" && !cfg!(feature = "tls") {
+    let (scheme, authority, path) = parts(text, user)?;
+    if scheme == "https" && !cfg!(feature = "tls") {
         return Err("this build has no TLS and cannot use https://; use http://, or a build with the feature tls".to_owned());
     }
-    let path = url.path.trim_end_matches('/');
-    Ok(format!("{}://{}{path}", url.scheme, url.authority))
+    let path = path.trim_end_matches('/');
+    Ok(format!("{scheme}://{authority}{path}"))
 }
 
 fn without_scheme(text: &str) -> Result<String, String> {
     // The guess is shown only if no part of it can be a password.
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]/".contains(c);
     let guess = text.trim_start_matches(['/', ':']);
-    if guess.chars().all(plain) && Url::parse(&format!("http://{guess}"), "").is_ok() {
+    if guess.chars().all(plain) && parts(&format!("http://{guess}"), "").is_ok() {
         return Err(format!(
             "the URL has no scheme; did you mean http://{guess}?"
         ));
@@ -258,7 +228,8 @@ fn without_scheme(text: &str) -> Result<String, String> {
 #[derive(Clone, Debug)]
 pub(crate) struct WebUrl {
     text: String,
-    host: Host,
+    /// The host.
+    pub(crate) host: Host,
     /// Where the path begins.
     path: usize,
 }
@@ -272,13 +243,13 @@ impl WebUrl {
             return refuse(SCHEME);
         }
         let user = "the URL holds a user name or password; take the part before the @ out";
-        let url = Url::parse(text, user)?;
+        let (_, authority, path) = parts(text, user)?;
         let web = WebUrl {
             text: text.to_owned(),
-            path: text.len() - url.path.len(),
-            host: url.authority.host,
+            path: text.len() - path.len(),
+            host: authority.host,
         };
-        if !web.is_https() && !web.host().leads_here() {
+        if !web.is_https() && !web.host.leads_here() {
             return Err(format!(
                 "{SCHEME}; only on this machine (127.0.0.1, localhost) http:// will do"
             ));
@@ -294,11 +265,6 @@ impl WebUrl {
     /// Is it https?
     pub(crate) fn is_https(&self) -> bool {
         self.text.starts_with("https:")
-    }
-
-    /// The host.
-    pub(crate) fn host(&self) -> &Host {
-        &self.host
     }
 
     /// Scheme, host and port.
@@ -349,22 +315,19 @@ mod tests {
     fn invalid_authorities_say_why() {
         let no_host = "the URL has no host; write one as in http://127.0.0.1:8080";
         let name = "the URL's host may only hold letters";
-        let brackets = "what the URL has in brackets is not";
-        let after = "after the URL's IPv6 address only a port";
-        let colons = "the URL has too many colons";
         for (given, why) in [
             ("", no_host),
             (":80", no_host),
             ("a b", name),
             ("fäbric", name),
             ("joe@fabric", name),
-            ("[::1", "the URL's IPv6 address lacks its closing"),
-            ("[fabric]", brackets),
-            ("[127.0.0.1]", brackets),
-            ("[::1]80", after),
-            ("[::1]x:80", after),
-            ("::1", colons),
-            ("a:80:80", colons),
+            ("[::1", BRACKETS),
+            ("[fabric]", BRACKETS),
+            ("[127.0.0.1]", BRACKETS),
+            ("[::1]80", BRACKETS),
+            ("[::1]x:80", BRACKETS),
+            ("::1", BRACKETS),
+            ("a:80:80", BRACKETS),
             ("a:", PORT),
             ("[::1]:", PORT),
             ("a:0", PORT),
@@ -423,17 +386,12 @@ mod tests {
                     the part before the @ out and set FABRIC_API_KEY instead";
         let port = "the URL's port must be a number from 1 to 65535";
         let host = "the URL's host may only hold letters, digits, - . and _; write other names in punycode";
-        let colons = "the URL has too many colons; an IPv6 address goes in brackets, as in http://[::1]:8080";
         let ends = "the URL must end with the path, without ? or #";
         let no_host = "the URL has no host; write one as in http://127.0.0.1:8080";
         let meant = |url: &str| format!("the URL has no scheme; did you mean http://{url}?");
         let encode =
             |what: &str| format!("the URL's path must not hold {what}; write it percent-encoded");
         let no_tls = if cfg!(feature = "tls") { user } else { NO_TLS };
-        let bracket = "the URL's IPv6 address lacks its closing bracket";
-        let address =
-            "what the URL has in brackets is not an IPv6 address; write it like http://[::1]:8080";
-        let after = "after the URL's IPv6 address only a port may follow, as in [::1]:8080";
         // Hosts and ports are judged as above.
         for (given, reason) in [
             ("", no_scheme),
@@ -456,10 +414,10 @@ mod tests {
             ("http://fabric:65536", port),
             ("http://fäbric", host),
             ("http://fabric\r\nX: y", host),
-            ("http://::1:8080", colons),
-            ("http://[::1", bracket),
-            ("http://[fabric]", address),
-            ("http://[::1]8080", after),
+            ("http://::1:8080", BRACKETS),
+            ("http://[::1", BRACKETS),
+            ("http://[fabric]", BRACKETS),
+            ("http://[::1]8080", BRACKETS),
             ("http://fabric/a b", &encode(" ")),
             ("http://fabric/a\nb", &encode("\\n")),
             ("http://fabric/{x}", &encode("{")),
@@ -521,7 +479,6 @@ mod tests {
         let blank = "the URL's path must not hold  ; write it percent-encoded";
         let host = "the URL's host may only hold letters, digits, - . and _; write other names in punycode";
         let no_host = "the URL has no host; write one as in http://127.0.0.1:8080";
-        let bracket = "the URL's IPv6 address lacks its closing bracket";
         for (text, why) in [
             ("", scheme),
             ("as.example", scheme),
@@ -538,7 +495,7 @@ mod tests {
             ("https://äs.example", host),
             ("https:///path", no_host),
             ("https://as.example:65536", PORT),
-            ("https://[::1", bracket),
+            ("https://[::1", BRACKETS),
         ] {
             let error = WebUrl::parse(text).expect_err(text);
             assert_eq!(error, why, "{text}");

@@ -12,8 +12,8 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use super::{Library, answer_from};
-use crate::fabric::{BuiltInFabric, Cause, Error, Kind, Name, Strategy};
+use super::Library;
+use crate::fabric::{Error, Kind, Name, Strategy};
 use crate::files::open_plain;
 use crate::sync::lock;
 use crate::text::unusable;
@@ -149,15 +149,12 @@ impl Folders {
 fn read(root: &Path, file: &Path) -> Result<Option<String>, String> {
     let unreadable = |error: io::Error| format!("it cannot be read: {error}");
     let path = root.join(file);
+    let is_missing =
+        |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
     let path = match path.canonicalize() {
         Ok(path) => path,
-        Err(error) => {
-            let is_missing = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
-            return match is_missing && !path.is_symlink() {
-                true => Ok(None),
-                false => Err(unreadable(error)),
-            };
-        }
+        Err(error) if is_missing(&error) && !path.is_symlink() => return Ok(None),
+        Err(error) => return Err(unreadable(error)),
     };
     if !path.starts_with(root) {
         return Err(LEADS_OUT.to_owned());
@@ -228,14 +225,6 @@ impl Library for Folders {
             }
         }
         found.into_values().collect()
-    }
-}
-
-impl BuiltInFabric for Folders {
-    fn answer(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, Vec<u8>), Error> {
-        let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-        answer_from(self, method, &parts, body)
-            .unwrap_or_else(|| Err(Error::of(Kind::InvalidRequest, Cause::NeedsFabric, &[])))
     }
 }
 

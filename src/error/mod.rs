@@ -299,12 +299,11 @@ impl Error {
         }
     }
 
-    /// The same error, about this argument. The part that the tool knows: what follows may be the caller's text.
-    pub(crate) fn about(self, argument: impl Into<Box<str>>) -> Error {
-        Error {
-            argument: Some(argument.into()),
-            ..self
-        }
+    /// The same error, about this argument, unless it is about one already. The part that the tool knows: what follows may
+    /// be the caller's text.
+    pub(crate) fn about(mut self, argument: impl Into<Box<str>>) -> Error {
+        self.argument.get_or_insert_with(|| argument.into());
+        self
     }
 
     /// An error in the words of its cause, with these values in the place of `{name}`.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::wait::SLICE;
-use super::{Error, Kind, Stop, Wait};
+use super::{Error, Kind, Wait};
 use crate::sync::lock;
 
 /// A cached value.
@@ -97,7 +97,7 @@ impl<T> Cached<T> {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             if state.flight == Some(flight) {
                 drop(state);
-                wait.still_waiting().map_err(|Stop| Error::cancelled())?;
+                wait.still_waiting()?;
                 state = lock(&self.state);
             }
         }
@@ -108,13 +108,9 @@ impl<T> Cached<T> {
         let landing = Landing(self, begun);
         let result = read(before.as_ref());
         let mut state = lock(&self.state);
+        let newest = state.value.as_ref().map(|(newest, _)| *newest);
         match &result {
-            Ok(value)
-                if state
-                    .value
-                    .as_ref()
-                    .is_none_or(|(newest, _)| *newest <= begun) =>
-            {
+            Ok(value) if newest <= Some(begun) => {
                 state.value = Some((begun, Arc::clone(value)));
             }
             Err(error) if error.kind != Kind::Cancelled => {
@@ -172,7 +168,7 @@ mod tests {
     struct Announced(Mutex<Sender<()>>);
 
     impl Wait for Announced {
-        fn still_waiting(&self) -> Result<(), Stop> {
+        fn still_waiting(&self) -> Result<(), Error> {
             let _ = lock(&self.0).send(());
             Ok(())
         }
@@ -343,8 +339,8 @@ mod tests {
     fn a_caller_that_stops_waiting_is_cancelled() {
         struct Left;
         impl Wait for Left {
-            fn still_waiting(&self) -> Result<(), Stop> {
-                Err(Stop)
+            fn still_waiting(&self) -> Result<(), Error> {
+                Err(Error::cancelled())
             }
         }
         let cached = Cached::new(LONG);

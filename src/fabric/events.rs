@@ -56,6 +56,9 @@ pub(crate) struct Usage {
     pub(crate) total_tokens: u64,
 }
 
+/// What is done with each event; an error ends the run.
+pub(super) type Each<'a> = &'a mut dyn FnMut(Event) -> Result<(), Error>;
+
 /// Decodes bytes into events. Each byte is scanned once.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
@@ -63,14 +66,10 @@ pub(super) struct Decoder {
     line: Vec<u8>,
     /// The data of an incomplete event.
     data: Vec<u8>,
-    /// Whether `data` has at least one `data` line, perhaps an empty one.
-    has_data: bool,
     /// The last line ended with CR: a following LF belongs to it.
     after_cr: bool,
-    /// A line has ended, so no byte order mark may follow.
-    has_line: bool,
     /// There was an event.
-    pub(super) has_event: bool,
+    has_event: bool,
     /// There was a line that is not part of any event.
     has_foreign: bool,
     /// Largest event, in bytes.
@@ -89,11 +88,7 @@ impl Decoder {
     /// Decodes the next bytes and passes each complete event to `each`, whose errors are returned.
     ///
     /// Data that is not a JSON object is [`Kind::ApiError`], an event beyond the limit [`Kind::ResponseTooLarge`].
-    pub(super) fn feed(
-        &mut self,
-        bytes: &[u8],
-        each: &mut dyn FnMut(Event) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    pub(super) fn feed(&mut self, bytes: &[u8], each: Each<'_>) -> Result<(), Error> {
         let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
         for part in bytes.split_inclusive(is_end) {
             if std::mem::take(&mut self.after_cr) && part == b"\n" {
@@ -116,10 +111,7 @@ impl Decoder {
 
     /// At the end of the stream: passes a last event without blank line to `each`. If that is cut off, the error is
     /// [`Kind::StreamInterrupted`].
-    pub(super) fn finish(
-        &mut self,
-        each: &mut dyn FnMut(Event) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    pub(super) fn finish(&mut self, each: Each<'_>) -> Result<(), Error> {
         // A prefix of `data:` is cut off, not foreign.
         if !b"data".starts_with(&self.line) {
             self.end_line(each)?;
@@ -154,26 +146,27 @@ impl Decoder {
         Err(Error::new(Kind::ResponseTooLarge, detail))
     }
 
-    /// Processes and clears the line.
-    fn end_line(&mut self, each: &mut dyn FnMut(Event) -> Result<(), Error>) -> Result<(), Error> {
+    /// Processes and clears the line. Comments, `event`, `id`, `retry` and unknown fields are ignored; but a stream of
+    /// unknown fields only is not an event stream.
+    fn end_line(&mut self, each: Each<'_>) -> Result<(), Error> {
         let mut line = std::mem::take(&mut self.line);
-        if !std::mem::replace(&mut self.has_line, true) && line.starts_with(MARK) {
-            line.drain(..MARK.len());
-        }
-        match field(&line) {
-            SseLine::Blank => self.dispatch(each)?,
-            SseLine::Ignored => {}
-            SseLine::Foreign => self.has_foreign = true,
-            SseLine::Data(data) if self.has_data => {
+        let text = line.strip_prefix(MARK).unwrap_or(&line);
+        match text.strip_prefix(b"data") {
+            _ if text.is_empty() => self.dispatch(each)?,
+            Some([b':', b' ', data @ ..] | [b':', data @ ..]) if self.data.is_empty() => {
+                // The first and usually only data line, which may be large, is swapped in.
+                line.drain(..line.len() - data.len());
+                std::mem::swap(&mut self.data, &mut line);
+            }
+            Some([b':', b' ', data @ ..] | [b':', data @ ..]) => {
                 self.check_size(self.data.len() + data.len() + 1)?;
                 self.data.push(b'\n');
                 self.data.extend_from_slice(data);
             }
-            SseLine::Data(data) => {
-                // The first and usually only data line, which may be large, is swapped in.
-                self.has_data = true;
-                line.drain(..line.len() - data.len());
-                std::mem::swap(&mut self.data, &mut line);
+            rest => {
+                let name = text.split(|byte| *byte == b':').next().unwrap_or_default();
+                let is_known = matches!(name, b"" | b"event" | b"id" | b"retry");
+                self.has_foreign |= !is_known && rest != Some(b"");
             }
         }
         clear(&mut line);
@@ -182,8 +175,7 @@ impl Decoder {
     }
 
     /// A blank line: ends the event.
-    fn dispatch(&mut self, each: &mut dyn FnMut(Event) -> Result<(), Error>) -> Result<(), Error> {
-        self.has_data = false;
+    fn dispatch(&mut self, each: Each<'_>) -> Result<(), Error> {
         if self.data.is_empty() {
             return Ok(());
         }
@@ -200,27 +192,6 @@ fn clear(buffer: &mut Vec<u8>) {
     buffer.shrink_to(KEPT);
 }
 
-enum SseLine<'a> {
-    Blank,
-    Data(&'a [u8]),
-    Ignored,
-    Foreign,
-}
-
-/// Classifies one line, without its end. Comments, `event`, `id`, `retry` and unknown fields are ignored; but a stream
-/// of unknown fields only is not an event stream.
-fn field(line: &[u8]) -> SseLine<'_> {
-    match line.strip_prefix(b"data") {
-        _ if line.is_empty() => SseLine::Blank,
-        Some(b"") => SseLine::Data(b""),
-        Some([b':', b' ', data @ ..] | [b':', data @ ..]) => SseLine::Data(data),
-        _ => match line.split(|byte| *byte == b':').next() {
-            Some(b"" | b"event" | b"id" | b"retry") => SseLine::Ignored,
-            _ => SseLine::Foreign,
-        },
-    }
-}
-
 /// Parses one event. Anything but a JSON object whose known fields have the right type is [`Kind::ApiError`].
 pub(super) fn parse(data: &[u8]) -> Result<Event, Error> {
     #[derive(Deserialize)]
@@ -232,10 +203,9 @@ pub(super) fn parse(data: &[u8]) -> Result<Event, Error> {
         usage: Option<Value>,
     }
     // serde also accepts an array, as the fields in order.
-    let object = str::from_utf8(data)
-        .ok()
-        .filter(|text| text.trim_ascii_start().starts_with('{'));
-    let Some(wire) = object.and_then(|text| serde_json::from_str::<Wire<'_>>(text).ok()) else {
+    let is_object = data.trim_ascii_start().starts_with(b"{");
+    let wire = serde_json::from_slice::<Wire<'_>>(data).ok();
+    let Some(wire) = wire.filter(|_| is_object) else {
         let detail = "Fabric sent an event that is not the JSON it should be. If a proxy stands in between, check that \
                       it passes the stream on unchanged.";
         return Err(Error::new(Kind::ApiError, detail).after_status(200));

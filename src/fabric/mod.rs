@@ -20,17 +20,15 @@ mod wait;
 mod youtube;
 
 pub(crate) use cached::Cached;
-pub(crate) use calls::{
-    NO_STRATEGIES, StoredKind, lacks_nothing, no_room, not_found, not_runnable, too_many,
-};
-pub(crate) use catalog::{Age, Catalog, Entry, Snapshot};
+pub(crate) use calls::{lacks_nothing, no_room, not_found, not_runnable, too_many};
+pub(crate) use catalog::{Catalog, Entry, Snapshot};
 pub(crate) use client::{BuiltInFabric, Client};
 pub(crate) use events::{Event, Usage};
 pub(crate) use listing::Names;
 pub(crate) use names::Name;
 pub(crate) use sanitize::sanitize;
 pub(crate) use types::{Chat, Models, Pattern, Strategy, is_runnable};
-pub(crate) use wait::{NoWait, Stop, Until, Wait};
+pub(crate) use wait::{NoWait, Until, Wait};
 pub(crate) use youtube::{Transcript, VideoId};
 
 pub(crate) use crate::error::{Cause, Error, Kind};

@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use super::template::{SENTINEL, is_template};
 use super::{Error, Kind, Names};
 use crate::config::{MAX_NAME, MAX_VARIABLE_VALUE, MAX_VARIABLES};
-use crate::text::{self, closest};
+use crate::text::closest;
 
 /// The name of a pattern, strategy, context or session that is safe to send to Fabric: 1 to 128 characters: letters of
-/// any script, digits, space, `_`, `-` and `.`; no leading dot, no trailing dot or space, and not a Windows device.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// any script, digits, space, `_`, `-` and `.`; no leading dot, no trailing dot or space, and not a Windows device. The
+/// default is empty, which stands for none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name(String);
 
 impl Name {
@@ -52,11 +53,6 @@ impl Name {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
-
-    /// The name as one segment of a URL path: everything but RFC 3986's unreserved characters is escaped.
-    pub(crate) fn percent_encoded(&self) -> String {
-        text::percent_encode(&self.0)
-    }
 }
 
 fn refused<T>(why: String) -> Result<T, Error> {
@@ -76,12 +72,7 @@ fn is_device(name: &str) -> bool {
         .unwrap_or_default()
         .trim_end()
         .to_lowercase();
-    let is_port = |rest: &str| {
-        matches!(
-            rest.chars().collect::<Vec<_>>()[..],
-            ['0'..='9' | '¹' | '²' | '³']
-        )
-    };
+    let is_port = |rest: &str| rest.chars().count() == 1 && "0123456789¹²³".contains(rest);
     matches!(stem.as_str(), "con" | "prn" | "aux" | "nul")
         || ["com", "lpt"]
             .iter()
@@ -138,13 +129,10 @@ fn accents_alike(name: &str) -> String {
 /// Parses the name of a model or vendor: at most 128 characters, no control characters. Slashes and colons are allowed
 /// (`meta-llama/x`, `llama3:8b`); empty means Fabric's default.
 pub(crate) fn model(field: &str, value: &str) -> Result<String, Error> {
-    if value.chars().nth(MAX_NAME).is_some() {
+    if value.chars().nth(MAX_NAME).is_some() || value.chars().any(char::is_control) {
         return refused(format!(
-            "`{field}` is too long: a name has at most {MAX_NAME} characters."
+            "`{field}` must have at most {MAX_NAME} characters, and no control characters."
         ));
-    }
-    if value.chars().any(char::is_control) {
-        return refused(format!("`{field}` must not contain control characters."));
     }
     Ok(value.to_owned())
 }
@@ -161,14 +149,12 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
     for (name, value) in variables {
         let is_odd = |c: char| c.is_control() && !c.is_whitespace();
         let shown = name.escape_debug();
-        if name.is_empty() || name.chars().nth(MAX_NAME).is_some() {
+        let is_long = name.chars().nth(MAX_NAME).is_some();
+        if name.is_empty() || is_long || is_template(name) || name.contains(is_odd) {
             return refused(format!(
-                "`variables` has a name that is empty or longer than {MAX_NAME} characters."
+                "`variables` has a name that is empty or longer than {MAX_NAME} characters, or has `{{{{`, control \
+                 characters or Fabric's mark for the input in it."
             ));
-        }
-        if is_template(name) || name.contains(is_odd) {
-            let why = "`variables` has a name with `{{`, control characters or Fabric's mark for the input in it.";
-            return refused(why.into());
         }
         if value.len() > MAX_VARIABLE_VALUE {
             let kib = MAX_VARIABLE_VALUE >> 10;
@@ -192,21 +178,18 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
 
 /// "Did you mean" suggestions for an unknown name, as a sentence after a space; empty if nothing is similar.
 pub(crate) fn did_you_mean(wanted: &str, names: &Names) -> String {
-    let found = closest(wanted, names.iter());
-    match found.is_empty() {
-        true => String::new(),
-        false => format!(" Did you mean {}?", in_quotes(found, "or")),
+    match in_quotes(closest(wanted, names.iter()), "or").as_str() {
+        "" => String::new(),
+        names => format!(" Did you mean {names}?"),
     }
 }
 
 /// These names in quotes, with this word before the last.
 pub(crate) fn in_quotes<'a>(names: impl IntoIterator<Item = &'a str>, word: &str) -> String {
     let names = names.into_iter().map(|name| format!("\"{name}\""));
-    let mut names: Vec<String> = names.collect();
-    let last = names.pop().unwrap_or_default();
-    match names.is_empty() {
-        true => last,
-        false => format!("{} {word} {last}", names.join(", ")),
+    match names.collect::<Vec<_>>().as_slice() {
+        [others @ .., last] if !others.is_empty() => format!("{} {word} {last}", others.join(", ")),
+        names => names.concat(),
     }
 }
 

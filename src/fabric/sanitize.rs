@@ -20,23 +20,16 @@ pub(crate) fn sanitize(text: &str) -> String {
             .map_or("", |(whole, _)| whole),
         None => text,
     };
-    let mut line = String::with_capacity(text.len());
-    for word in without_colours(text).split(|c: char| c.is_whitespace() || c.is_control()) {
-        let word = word.replace(is_invisible, "");
-        if !word.is_empty() {
-            line.push_str(if line.is_empty() { "" } else { " " });
-            line.push_str(&word);
-        }
+    let plain = without_colours(text);
+    let words = plain.split(|c: char| c.is_whitespace() || c.is_control());
+    let words = words.map(|word| word.replace(is_invisible, ""));
+    let words: Vec<String> = words.filter(|word| !word.is_empty()).collect();
+    let line = Scrubber::default().scrub(&without_urls(&words.join(" ")));
+    if line.chars().count() <= MAX_RELAYED_ERROR {
+        return line;
     }
-    let line = Scrubber::default().scrub(&without_urls(&line));
-    match line.char_indices().nth(MAX_RELAYED_ERROR) {
-        None => line,
-        Some(_) => line
-            .chars()
-            .take(MAX_RELAYED_ERROR - CUT.chars().count())
-            .chain(CUT.chars())
-            .collect(),
-    }
+    let kept = MAX_RELAYED_ERROR - CUT.chars().count();
+    line.chars().take(kept).chain(CUT.chars()).collect()
 }
 
 /// The text with a space for each control sequence of a terminal (ECMA-48): the end of one would hide that a path or a
@@ -92,31 +85,24 @@ struct Scrubber {
 impl Scrubber {
     fn scrub(&mut self, line: &str) -> String {
         let mut out = String::with_capacity(line.len());
-        let mut rest = line;
-        while let Some(first) = rest.chars().next() {
-            let length = rest.find(is_delimiter).unwrap_or(rest.len());
-            if length == 0 {
-                self.see(first);
-                out.push(first);
-                rest = &rest[first.len_utf8()..];
-            } else {
-                self.piece(&rest[..length], &mut out);
-                rest = &rest[length..];
+        for piece in line.split_inclusive(is_delimiter) {
+            let bare = piece.trim_end_matches(is_delimiter);
+            if !bare.is_empty() {
+                self.piece(bare, &mut out);
             }
+            let delimiter = &piece[bare.len()..];
+            match delimiter {
+                "=" => {
+                    self.secret |= is_secret(&self.last)
+                        || ["token", "auth"].iter().any(|n| self.last.ends_with(n))
+                }
+                " " => self.secret |= matches!(self.last.as_str(), "bearer" | "basic"),
+                _ => {}
+            }
+            self.path &= delimiter == " ";
+            out.push_str(delimiter);
         }
         out
-    }
-
-    fn see(&mut self, delimiter: char) {
-        match delimiter {
-            '=' => {
-                self.secret |= is_secret(&self.last)
-                    || ["token", "auth"].iter().any(|n| self.last.ends_with(n))
-            }
-            ' ' => self.secret |= matches!(self.last.as_str(), "bearer" | "basic"),
-            _ => {}
-        }
-        self.path &= delimiter == ' ';
     }
 
     /// One piece without delimiters. May contain colons, because drives and paths have them.
@@ -167,9 +153,8 @@ fn is_delimiter(c: char) -> bool {
 
 /// Absolute, or relative to the home or working directory; not `and/or` or `vendor/model`.
 fn is_unix_path(part: &str) -> bool {
-    let is_relative = ["~/", "./", "../"]
-        .iter()
-        .any(|start| part.starts_with(start));
+    let mut relative = ["~/", "./", "../"].iter();
+    let is_relative = relative.any(|start| part.starts_with(start));
     let is_absolute = part.match_indices('/').any(|(at, _)| {
         let before = part[..at].chars().next_back();
         before.is_none_or(|c| !c.is_alphanumeric() && !matches!(c, '/' | '.' | '-' | '_' | '~'))

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::Name;
 use super::template::tokens;
 use crate::config::{DEFAULT_MODEL, MAX_NAME};
+use crate::text::shown;
 
 /// Longest description of a pattern, in characters.
 const MAX_DESCRIPTION: usize = 300;
@@ -53,14 +54,9 @@ impl Pattern {
 
     /// Fabric's description as one line of at most [`MAX_DESCRIPTION`] characters, if it has one.
     pub(crate) fn own_description(&self) -> Option<String> {
-        let line = self
-            .description
-            .split(|c: char| c.is_whitespace() || c.is_control());
-        let line = line
-            .filter(|word| !word.is_empty())
-            .collect::<Vec<_>>()
-            .join(" ");
-        (!line.is_empty()).then(|| line.chars().take(MAX_DESCRIPTION).collect())
+        let words: Vec<&str> = self.description.split_whitespace().collect();
+        let line = shown(&words.join(" "), MAX_DESCRIPTION);
+        (!line.is_empty()).then_some(line)
     }
 
     /// The variables that the pattern needs, in order of first use: the content of each `{{…}}` that is neither `input`
@@ -94,7 +90,7 @@ pub(super) fn can_be_given(variable: &str) -> bool {
 }
 
 /// The parameters of one run: everything that a caller can set in `POST /chat`. Empty texts mean Fabric's default.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Chat {
     /// The pattern to run.
     pub(crate) pattern: Name,
@@ -149,22 +145,9 @@ impl Chat {
         Chat {
             pattern,
             input: input.into(),
-            vendor: String::new(),
-            model: String::new(),
-            context: None,
-            strategy: None,
-            session: None,
-            variables: BTreeMap::new(),
-            language: String::new(),
             temperature: 0.7,
             top_p: 0.9,
-            frequency_penalty: 0.0,
-            presence_penalty: 0.0,
-            thinking: String::new(),
-            search: false,
-            search_location: String::new(),
-            context_length: 0,
-            attachments: Vec::new(),
+            ..Chat::default()
         }
     }
 }
@@ -223,13 +206,6 @@ pub(crate) struct Models {
     /// The same, by vendor.
     #[serde(default, deserialize_with = "lists")]
     pub(crate) vendors: BTreeMap<String, Vec<String>>,
-}
-
-impl Models {
-    /// Reads the body of `GET /models/names`; `None` if something in it is not a list of texts.
-    pub(super) fn from_body(body: Map<String, Value>) -> Option<Models> {
-        serde_json::from_value(body.into()).ok()
-    }
 }
 
 /// A prompting strategy.
@@ -395,7 +371,7 @@ mod tests {
 
     #[test]
     fn null_is_empty_everywhere() {
-        let models = |json| Models::from_body(serde_json::from_str(json).unwrap()).unwrap();
+        let models = |json| serde_json::from_str::<Models>(json).unwrap();
         let found = models(r#"{"models":null,"vendors":null}"#);
         assert_eq!(found, Models::default());
         assert_eq!(models("{}"), Models::default());

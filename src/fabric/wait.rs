@@ -3,10 +3,10 @@
 //! In scope: the callbacks during a wait. Not in scope: the waiting (`client`), and what the callbacks do: flush, send
 //! heartbeats, detect that the caller has gone.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::Error;
 use crate::account::Full;
 
 /// How often a waiting call checks whether to continue.
@@ -17,11 +17,9 @@ pub(crate) trait Wait: Send + Sync {
     /// Flush buffered output: the next read may block. Called before each read of the socket.
     fn before_blocking(&self) {}
 
-    /// Called before a POST is sent, and about every [`SLICE`] while waiting for a name, headers, body, another
-    /// caller's read or a retry. `Err(Stop)` closes the connection and ends the call with [`Error::cancelled`].
-    ///
-    /// [`Error::cancelled`]: super::Error::cancelled
-    fn still_waiting(&self) -> Result<(), Stop>;
+    /// Called before a POST is sent, and about every [`SLICE`] while waiting for headers, body, another
+    /// caller's read or a retry. [`Error::cancelled`] closes the connection and ends the call.
+    fn still_waiting(&self) -> Result<(), Error>;
 
     /// Charges `bytes` more to the caller, until [`Wait::release`] or the end of the call.
     ///
@@ -35,25 +33,12 @@ pub(crate) trait Wait: Send + Sync {
     fn release(&self, _bytes: usize) {}
 }
 
-/// The caller has gone or has cancelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stop;
-
-// An error type, so that it can pass through the HTTP library.
-impl fmt::Display for Stop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the caller stopped waiting")
-    }
-}
-
-impl std::error::Error for Stop {}
-
 /// Waits without callbacks, within the limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoWait;
 
 impl Wait for NoWait {
-    fn still_waiting(&self) -> Result<(), Stop> {
+    fn still_waiting(&self) -> Result<(), Error> {
         Ok(())
     }
 }
@@ -71,9 +56,9 @@ impl Wait for Until {
         self.wait.before_blocking();
     }
 
-    fn still_waiting(&self) -> Result<(), Stop> {
+    fn still_waiting(&self) -> Result<(), Error> {
         if Instant::now() >= self.until {
-            Err(Stop)
+            Err(Error::cancelled())
         } else {
             self.wait.still_waiting()
         }
@@ -96,7 +81,7 @@ mod tests {
     fn a_deadline_changes_nothing_else() {
         struct Other;
         impl Wait for Other {
-            fn still_waiting(&self) -> Result<(), Stop> {
+            fn still_waiting(&self) -> Result<(), Error> {
                 Ok(())
             }
             fn hold(&self, _: usize) -> Result<(), Full> {
@@ -108,7 +93,7 @@ mod tests {
             wait: Arc::new(Other),
             until,
         };
-        assert_eq!(wait(now).still_waiting(), Err(Stop));
+        assert_eq!(wait(now).still_waiting(), Err(Error::cancelled()));
         let found = wait(now + Duration::from_secs(3600)).still_waiting();
         assert_eq!(found, Ok(()));
         assert!(

@@ -46,8 +46,7 @@ impl VideoId {
         }
         let rest = rest.split('#').next().unwrap_or_default();
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let path = path.strip_prefix('/').unwrap_or(path);
-        let path = path.strip_suffix('/').unwrap_or(path);
+        let path = path.trim_matches('/');
         // No video has a port or user-info before it.
         let host = host.to_ascii_lowercase();
         let id = if is_at(&host, "youtu.be") {

@@ -38,7 +38,7 @@ pub(crate) struct Mirror<'a> {
 pub(crate) struct RequestContext {
     /// The revision of the request and of its answer.
     pub(crate) revision: Revision,
-    /// The level of log messages for this request: modern only; legacy requests use the session's.
+    /// The lowest level of log messages that the caller wants: of this request, or when it came of a legacy session.
     pub(crate) level: Option<Level>,
     /// The progress token as JSON, if any.
     pub(crate) progress_token: Option<Id>,

@@ -1,7 +1,7 @@
 //! A call: a request that may block. Made where messages are read, done on a thread of its own.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use log::Level;
 
@@ -9,8 +9,10 @@ use crate::account::{Full, Guard, Resource};
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Error, no_room};
 use crate::logging::Line;
-use crate::protocol::{Answer, Id, Refusal, RequestContext, ResultWriter, Revision, Session};
-use crate::tools::{self, Backend, CallHead, Caller, Context, Failure, Place, ToolCall};
+use crate::protocol::{Answer, Id, Refusal, ResultWriter, Revision};
+use crate::tools::{
+    self, Backend, CallHead, Caller, Context, ContextState, Failure, Place, ToolCall,
+};
 use crate::{logging, metrics, random};
 
 use super::Server;
@@ -22,8 +24,6 @@ const ALWAYS_SENT: usize = MAX_PARTIAL_TEXT + (16 << 10);
 pub(crate) struct Call {
     /// What an answer to it needs.
     pub(crate) head: Arc<CallHead>,
-    pub(super) request: RequestContext,
-    pub(super) session: Arc<Session>,
     /// What its params hold of memory.
     pub(super) memory: Guard,
     /// What it needs a place of while it works.
@@ -70,14 +70,13 @@ impl Call {
             caller.pass.identity.log_scope(),
             logging::request_scope(&head.request_id),
         );
-        let context = Arc::new(Context::new(
+        let context = Arc::new(Context {
             backend,
             caller,
-            head.clone(),
-            self.request,
-            self.session,
-            self.memory,
-        ));
+            head: head.clone(),
+            memory: Mutex::new(self.memory),
+            state: ContextState::default(),
+        });
         // Whoever ends the process waits until this is dropped.
         let _open = place.open;
         let done = catch_unwind(AssertUnwindSafe(|| {
@@ -106,7 +105,7 @@ impl Call {
 
 impl CallHead {
     fn work(&self, context: &Arc<Context>, work: MethodWork) -> Answer {
-        let mut result = ResultWriter::new(&self.id, self.revision);
+        let mut result = ResultWriter::new(&self.id, self.request.revision);
         match work(context, &mut result) {
             Ok(()) => {
                 let mut answer = result.end();
@@ -128,8 +127,9 @@ impl CallHead {
         let Some(ToolCall { tool, fields, .. }) = &self.tool else {
             return self.refuse(error.into());
         };
-        tools::log_refused(tool, fields, &error, &self.request_id);
-        failed_tool(error, &self.id, self.revision, &self.request_id)
+        let failed = Err(error.clone().into());
+        tools::report(tool, fields, None, &failed, None, &self.request_id);
+        failed_tool(error, &self.id, self.request.revision, &self.request_id)
     }
 
     fn refuse(&self, refusal: Refusal) -> Answer {
@@ -141,7 +141,7 @@ impl CallHead {
             &refusal,
             &self.request_id,
         );
-        let is_modern = !self.revision.is_legacy();
+        let is_modern = !self.request.revision.is_legacy();
         refusal.answer(Some(&self.id), is_modern, &self.request_id)
     }
 }

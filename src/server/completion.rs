@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::fabric::{Age, Name, Names, not_found};
+use crate::fabric::{Name, Names, not_found};
 use crate::protocol::{Params, Refusal};
 
 use super::resources::{PATTERN_TEMPLATE, STRATEGY_TEMPLATE};
@@ -50,14 +50,14 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
     Ok(request.call(move |context, result| {
         let (catalog, wait) = (&context.backend.catalog, &context.wait());
         if let Some(prompt) = prompt {
-            let names = catalog.names(Age::Cached, wait)?;
+            let names = catalog.names(catalog.ttl, wait)?;
             if !names.contains(prompt.as_str()) {
                 return Err(not_found(&prompt, &names).into());
             }
         }
         let ranked = match names_of {
             None => Vec::new(),
-            Some(PATTERN_TEMPLATE) => rank(&value, catalog.names(Age::Cached, wait)?.as_ref()),
+            Some(PATTERN_TEMPLATE) => rank(&value, catalog.names(catalog.ttl, wait)?.as_ref()),
             Some(_) => {
                 let snapshot = catalog.snapshot(wait)?;
                 let names = snapshot.strategies.iter().map(|s| s.name.as_str());

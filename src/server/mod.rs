@@ -39,6 +39,7 @@ use crate::protocol::{
 };
 use crate::random;
 use crate::runs::Owner;
+use crate::sync::lock;
 use crate::text::shown;
 use crate::tools::{Backend, CallHead, Caller, Context, Peer, ToolCall};
 
@@ -121,12 +122,10 @@ impl Request<'_> {
             head: Arc::new(CallHead {
                 id: self.id,
                 method: self.method,
-                revision: self.context.revision,
+                request: self.context,
                 request_id: random::request_id(),
                 tool,
             }),
-            request: self.context,
-            session: self.session.clone(),
             memory: self.memory,
             place,
             work,
@@ -289,12 +288,16 @@ impl Receiver<'_> {
         let begins = matches!(&*request.method, "initialize" | "ping");
         let revision = self.session.revision();
         let revision = revision.or(begins.then_some(Revision::NEWEST_LEGACY));
-        meta.legacy(revision.ok_or_else(|| {
+        let context = meta.legacy(revision.ok_or_else(|| {
             let without = without_handshake();
             Refusal::params(format!(
                 "Nothing is agreed on yet: send initialize first, or {without}"
             ))
-        })?)
+        })?)?;
+        Ok(RequestContext {
+            level: *lock(&self.session.level),
+            ..context
+        })
     }
 
     fn refuse(&self, refusal: Refusal, id: Option<&Id>) -> Answer {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::account::Full;
-use crate::fabric::{Entry, Error, Kind, NO_STRATEGIES, Name, no_room};
+use crate::fabric::{Cause, Entry, Error, Kind, Name, no_room};
 use crate::protocol::pages;
 use crate::protocol::{Feature, Params, Refusal, Revision, jsonrpc};
 use crate::search::humanised;
@@ -166,13 +166,14 @@ impl ResourceTarget {
             },
             ResourceTarget::Strategy(name) => {
                 let strategies = fabric.strategies(wait)?;
-                let strategies = strategies.ok_or_else(|| missing(&NO_STRATEGIES.to_string()))?;
+                let strategies =
+                    strategies.ok_or_else(|| missing(&Cause::NoStrategies.to_string()))?;
                 let mut strategies = strategies.into_iter().filter(|s| s.name == name.as_str());
                 let why = "Fabric has no such strategy: resources/list has them all.";
                 strategies.next().ok_or_else(|| missing(why))?.prompt
             }
         };
-        Ok((text, Some(context.backend.catalog.ttl())))
+        Ok((text, Some(context.backend.catalog.ttl)))
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::access::Identity;
 use crate::account::Account;
 use crate::config::WORKER_STACK;
-use crate::fabric::{Age, Error, NoWait, Wait};
+use crate::fabric::{Error, NoWait, Wait};
 use crate::logging;
 use crate::protocol::{Answer, Id, Node, Params, Refusal, ResultWriter, Revision, jsonrpc};
 use crate::runs::{Run, RunState};
@@ -255,11 +255,11 @@ impl Subscriptions {
         let wait: Arc<dyn Wait> = Arc::new(NoWait);
         let catalog = &self.backend.catalog;
         loop {
-            thread::sleep(catalog.ttl());
+            thread::sleep(catalog.ttl);
             if self.registered().is_empty() {
                 continue;
             }
-            if let Err(error) = catalog.names(Age::Fresh, &wait) {
+            if let Err(error) = catalog.names(Duration::ZERO, &wait) {
                 let message = format!("the list of patterns could not be read: {error}");
                 logging::debug(module_path!(), message);
             }

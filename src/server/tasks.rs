@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::account::{Account, Full, Resource};
 use crate::config;
@@ -71,21 +71,17 @@ pub(super) fn undeclared() -> Refusal {
     )
 }
 
-/// A task, and from 2026-07-28 on its result, if it has one.
-pub(super) fn detailed(
-    run: &Run,
-    keep: Duration,
-    revision: Revision,
-    account: &Account,
-) -> (Map<String, Value>, Option<Vec<u8>>) {
-    let record = run.record();
-    let has_none = matches!(record.state, RunState::Working | RunState::Cancelled);
-    let body = (!has_none && !revision.is_legacy()).then(|| {
+/// The result of a task that has one.
+fn ended(run: &Run, record: &Record, account: &Account, revision: Revision) -> Option<Vec<u8>> {
+    let has_result = matches!(
+        record.state,
+        RunState::Completed | RunState::Failed | RunState::Interrupted
+    );
+    has_result.then(|| {
         let mut result = ResultWriter::body(revision);
-        write_result(run, &record, account, &mut result);
+        write_result(run, record, account, &mut result);
         result.end_body()
-    });
-    (task(&record, revision, keep), body)
+    })
 }
 
 /// `notifications/tasks` of 2026-07-28; `None` if it is too long to queue for a reader: clients fetch it.
@@ -96,33 +92,37 @@ pub(super) fn changed(
     revision: Revision,
     account: &Account,
 ) -> Option<Vec<u8>> {
-    if run.record().bytes > MAX_TOLD as u64 {
+    let record = run.record();
+    if record.bytes > MAX_TOLD as u64 {
         return None;
     }
-    let (mut params, body) = detailed(run, keep, revision, account);
-    if let Some(body) = body {
-        let body = Some(body).filter(|body| body.len() <= MAX_TOLD)?;
-        params.insert("result".into(), serde_json::from_slice(&body).ok()?);
+    let mut params = task(&record, revision, keep);
+    let body = ended(run, &record, account, revision).filter(|body| body.len() <= MAX_TOLD);
+    match body.map(|body| serde_json::from_slice(&body)) {
+        Some(body) => params["result"] = body.ok()?,
+        None if record.state == RunState::Cancelled => {}
+        None => return None,
     }
-    params.insert("_meta".into(), meta.clone());
+    params["_meta"] = meta.clone();
     Some(jsonrpc::notification("notifications/tasks", &params))
 }
 
 /// The result that the call returns without a task.
 fn write_result(run: &Run, record: &Record, account: &Account, result: &mut ResultWriter) {
     let request_id = tools::request_id(record).unwrap_or_default();
-    let outcome = tools::result(run, None, true, Duration::MAX, account);
+    let outcome = tools::result(run, true, Duration::MAX, account);
     write(&outcome, account, &request_id, result);
 }
 
 /// Parses `tasks/get`.
 pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     one(server, request, Resource::Calls, |run, context, result| {
-        let (keep, revision) = (context.backend.settings.keep, result.revision);
-        let account = &context.caller.account;
-        let (task, body) = detailed(run, keep, revision, account);
-        write_task(&task, result);
-        if let Some(body) = body {
+        let (record, account) = (run.record(), &context.caller.account);
+        write_task(&record, context.backend.settings.keep, result);
+        if result.revision.is_legacy() {
+            return Ok(());
+        }
+        if let Some(body) = ended(run, &record, account, result.revision) {
             result
                 .reserve(account, body.len())
                 .map_err(|Full| no_room())?;
@@ -143,8 +143,7 @@ pub(super) fn cancel(server: &Server, request: Request<'_>) -> Result<Action, Re
                 let detail = format!("This task is over: it is {state}.");
                 return Err(Refusal::params(detail));
             }
-            let keep = context.backend.settings.keep;
-            write_task(&task(&record, result.revision, keep), result);
+            write_task(&record, context.backend.settings.keep, result);
         }
         Ok(())
     })

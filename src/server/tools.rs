@@ -9,7 +9,7 @@ use crate::access::Role;
 use crate::account::Resource;
 use crate::fabric::Error;
 use crate::protocol::{
-    Answer, Feature, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored,
+    Answer, Feature, Node, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored,
 };
 use crate::random;
 use crate::text::shown;
@@ -113,13 +113,16 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
     let usage = "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.";
     let params = Params::new(request.params, usage);
     let name = params.text("name")?;
-    let arguments = params.get("arguments");
-    // In every revision a malformed request: the error is not in a tool's argument, so a model cannot correct it.
-    if arguments.is_some_and(|arguments| !arguments.is_object()) {
-        return Err(Refusal::params(
-            "params.arguments of tools/call must be an object.",
-        ));
-    }
+    let arguments = match params.get("arguments") {
+        None => &[][..],
+        Some(Node::Object(arguments)) => arguments,
+        // In every revision a malformed request: the error is not in a tool's argument, so a model cannot correct it.
+        Some(_) => {
+            return Err(Refusal::params(
+                "params.arguments of tools/call must be an object.",
+            ));
+        }
+    };
     let offered = || server.backend.policy.tools();
     let Some(tool) = offered().find(|tool| tool.name == name) else {
         let shown = shown(name, 64);
@@ -168,7 +171,8 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
 /// and corrects it.
 fn wrong_arguments(tool: &Tool, error: Error, request: &Request<'_>) -> Answer {
     let (id, revision, request_id) = (&request.id, request.context.revision, random::request_id());
-    tools::log_refused(tool, &[], &error, &request_id);
+    let failed = Err(error.clone().into());
+    tools::report(tool, &[], None, &failed, None, &request_id);
     if revision.knows(Feature::ArgumentErrorsAsResults) {
         return failed_tool(error, id, revision, &request_id);
     }

@@ -1,6 +1,7 @@
 //! `fabric_cancel_run`: stops a run whose call was answered before its end.
 
 use crate::access::Role;
+use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{Error, Kind};
 use crate::runs::Run;
 
@@ -27,7 +28,7 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     Ok(Prepared::new(move |context| {
         let run = find(context, "run_id", &run_id)?;
         cancel(&run)?;
-        shown(context, &run, 0, None)
+        shown(context, &run, 0, MAX_RUN_OUTPUT)
     }))
 }
 

@@ -12,27 +12,24 @@
 //! timers, no added delay, and many small events become few messages.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::access::{Pass, Role};
 use crate::account::{Account, Accounts, Full, Guard, Resource};
 use crate::config::{Policy, RunSettings};
-use crate::fabric::{Catalog, Client, Error, Kind, Stop, Usage, Wait};
-use crate::protocol::{
-    Answer, Feature, Id, Level, RequestContext, ResultWriter, Revision, Session, jsonrpc,
-};
-use crate::runs::{Owner, Record, Run, RunWriter, Runs};
+use crate::fabric::{Catalog, Client, Error, Kind, Usage, Wait};
+use crate::protocol::{Answer, Feature, Id, Level, RequestContext, ResultWriter, jsonrpc};
+use crate::runs::{Owner, Record, RunWriter, Runs};
 use crate::sync::lock;
 use crate::text::{counted, prefix};
 
 use super::Tool;
 use super::outcome::write;
 use super::run_result::result as so_far;
-use super::task::created;
+use super::task::{task, write_task};
 
 /// Silence of Fabric before a heartbeat progress notification.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -100,8 +97,8 @@ pub(crate) struct CallHead {
     pub(crate) id: Id,
     /// Its method.
     pub(crate) method: &'static str,
-    /// Its revision.
-    pub(crate) revision: Revision,
+    /// Its revision, progress token and the like.
+    pub(crate) request: RequestContext,
     /// Correlates the answer with its log line.
     pub(crate) request_id: String,
     /// The tool, whose failures are results.
@@ -128,13 +125,16 @@ pub(crate) struct Context {
     pub(crate) caller: Caller,
     /// What its answer needs.
     pub(crate) head: Arc<CallHead>,
-    /// The request's revision, progress token and the like.
-    pub(crate) request: RequestContext,
-    /// The state of a legacy connection.
-    pub(crate) session: Arc<Session>,
-    notes: Mutex<Notes>,
     /// What the call holds of memory.
-    memory: Mutex<Guard>,
+    pub(crate) memory: Mutex<Guard>,
+    /// How far it has come; at first not at all.
+    pub(crate) state: ContextState,
+}
+
+/// How far a call has come.
+#[derive(Default)]
+pub(crate) struct ContextState {
+    notes: Mutex<Notes>,
     /// Its place among the calls that may work.
     place: Mutex<Option<Guard>>,
     answered: AtomicBool,
@@ -142,13 +142,10 @@ pub(crate) struct Context {
     aborted: AtomicBool,
     /// The run, if it makes one.
     run: OnceLock<RunWriter>,
-    /// When to answer if the run has not ended by then, and with how many characters of its text.
-    early: Mutex<Option<(Instant, Option<usize>)>>,
+    /// When to answer if the run has not ended by then.
+    early: Mutex<Option<Instant>>,
     /// What its steps have used so far, where Fabric reported it.
     usage: Mutex<Option<Usage>>,
-    /// The task that the run became: its caller may then leave without cancelling it, and notifications name it
-    /// (2025-11-25).
-    task: OnceLock<Value>,
 }
 
 /// The place of a call among those that may work at once. Taken before it gets a thread.
@@ -177,18 +174,14 @@ impl Place {
 
 /// There is no place for another call.
 fn busy(account: &Account, what: Resource) -> Error {
-    let most = account
-        .most(Resource::Runs)
-        .filter(|most| what == Resource::Runs && account.held(what) >= *most);
-    let why = most.map_or_else(
-        || "Too many calls are running and waiting already.".to_owned(),
-        |most| {
-            format!(
-                "You have {} under way, as many as this server takes from one caller.",
-                counted(most, "run")
-            )
-        },
-    );
+    let most = account.most(what);
+    let why = match most.filter(|most| account.held(what) >= *most) {
+        None => "Too many calls are running and waiting already.".to_owned(),
+        Some(most) => format!(
+            "You have {} under way, as many as this server takes from one caller.",
+            counted(most, "run")
+        ),
+    };
     let detail = format!("{why} Wait for one to end, then try again.");
     Error::new(Kind::TooManyRequests, detail)
 }
@@ -216,10 +209,8 @@ fn rate_is_used_up(account: &Account, steps: u32, after: Option<Duration>) -> Er
 #[derive(Default)]
 struct Notes {
     stream_text: bool,
-    /// Text to send.
+    /// Text to send, or only to count.
     pending: String,
-    /// Characters to count in the next progress, without their text.
-    unsaid: u64,
     /// The format of the pending text.
     format: String,
     /// Characters relayed and heartbeats sent: grows with every notification.
@@ -228,62 +219,7 @@ struct Notes {
     last: Option<Instant>,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Progress<'a> {
-    progress_token: &'a Id,
-    progress: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<&'a str>,
-    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
-    meta: Option<&'a Value>,
-}
-
-#[derive(Serialize)]
-struct LogMessage<'a> {
-    level: &'a str,
-    logger: &'a str,
-    data: Chunk<'a>,
-    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
-    meta: Option<&'a Value>,
-}
-
-/// Fabric's own shape of a piece of output.
-#[derive(Serialize)]
-struct Chunk<'a> {
-    r#type: &'a str,
-    format: &'a str,
-    content: &'a str,
-}
-
 impl Context {
-    /// The context of a call that holds `memory` already.
-    pub(crate) fn new(
-        backend: Arc<Backend>,
-        caller: Caller,
-        head: Arc<CallHead>,
-        request: RequestContext,
-        session: Arc<Session>,
-        memory: Guard,
-    ) -> Context {
-        Context {
-            backend,
-            caller,
-            head,
-            request,
-            session,
-            notes: Mutex::default(),
-            memory: Mutex::new(memory),
-            place: Mutex::default(),
-            answered: AtomicBool::new(false),
-            aborted: AtomicBool::new(false),
-            usage: Mutex::default(),
-            run: OnceLock::new(),
-            early: Mutex::default(),
-            task: OnceLock::new(),
-        }
-    }
-
     /// The context as Fabric's client waits with it.
     pub(crate) fn wait(self: &Arc<Context>) -> Arc<dyn Wait> {
         self.clone()
@@ -307,18 +243,18 @@ impl Context {
                 false => busy(account, what),
             })?;
         }
-        *lock(&self.place) = Some(guard);
+        *lock(&self.state.place) = Some(guard);
         Ok(())
     }
 
     /// Gives back the place, before an answer to a possibly slow reader.
     pub(crate) fn leave(&self) {
-        *lock(&self.place) = None;
+        *lock(&self.state.place) = None;
     }
 
     /// Adds what a step of the run used.
     pub(crate) fn add_usage(&self, step: Usage) {
-        let mut usage = lock(&self.usage);
+        let mut usage = lock(&self.state.usage);
         let before = usage.unwrap_or_default();
         *usage = Some(Usage {
             input_tokens: before.input_tokens.saturating_add(step.input_tokens),
@@ -329,7 +265,7 @@ impl Context {
 
     /// What the steps of the run have used so far; `None` if Fabric reported nothing.
     pub(crate) fn usage(&self) -> Option<Usage> {
-        *lock(&self.usage)
+        *lock(&self.state.usage)
     }
 
     /// Asks whether the caller may begin so many steps of a run now.
@@ -337,19 +273,16 @@ impl Context {
     /// # Errors
     /// `forbidden` once its token is gone or has another role, `too-many-requests`, or the server ends.
     pub(crate) fn may_begin(&self, steps: u32) -> Result<(), Error> {
-        let Caller {
-            pass,
-            account,
-            peer,
-            ..
-        } = &self.caller;
+        let (account, caller) = (&self.caller.account, &self.caller);
         if account.is_closed() {
             return Err(Error::stopped());
         }
-        if !self.is_answered() && peer.stopped() {
+        if !self.is_answered() && caller.peer.stopped() {
             return Err(Error::cancelled());
         }
-        pass.require(Role::Run)
+        caller
+            .pass
+            .require(Role::Run)
             .map_err(|refusal| Error::new(Kind::Forbidden, refusal.detail()))?;
         account
             .rate_at(steps, Instant::now(), false)
@@ -373,130 +306,125 @@ impl Context {
     }
 
     /// The call makes a run with this record from now on. If its caller's patience ends first, the call gets an answer with
-    /// so many characters, at most, of the text so far, and the run goes on.
+    /// the text so far, and the run goes on.
     ///
     /// # Errors
     /// `too-many-requests`: there is no room for a task.
-    pub(super) fn begin_run(&self, record: Record, max_chars: Option<usize>) -> Result<(), Error> {
+    pub(super) fn begin_run(&self, record: Record) -> Result<(), Error> {
         let (runs, account) = (&self.backend.runs, &self.caller.account);
-        let mut limit = self.tool().and_then(|called| called.patience);
-        let writer = match self.tool().and_then(|called| called.ttl) {
+        let called = self.tool();
+        let mut limit = called.and_then(|called| called.patience);
+        let writer = match called.and_then(|called| called.ttl) {
             None => runs.begin(record, account),
             Some(ttl) => {
                 limit = Some(Duration::ZERO);
-                let writer = runs.begin_task(record, ttl, account).map_err(|Full| {
+                runs.begin_task(record, ttl, account).map_err(|Full| {
                     let detail = "There is no room for another task: too many of yours or in all work or must be kept. \
                                   Try again later, or call without params.task.";
                     Error::new(Kind::TooManyRequests, detail)
-                })?;
-                let task = json!({ RELATED_TASK: { "taskId": writer.run().id() } });
-                let _ = self.task.set(task);
-                writer
+                })?
             }
         };
         // A call makes one run at most.
-        let _ = self.run.set(writer);
+        let _ = self.state.run.set(writer);
         self.caller.peer.begins();
-        *lock(&self.early) = limit
+        *lock(&self.state.early) = limit
             .filter(|_| runs.keeps())
-            .and_then(|limit| Instant::now().checked_add(limit))
-            .map(|at| (at, max_chars));
+            .and_then(|limit| Instant::now().checked_add(limit));
         self.answer_early();
         Ok(())
     }
 
     /// The run that this call makes.
     pub(crate) fn run(&self) -> Option<&RunWriter> {
-        self.run.get()
+        self.state.run.get()
     }
 
     /// Answers before the end of the run, if it is time. Without the lock: the answer may block.
     fn answer_early(&self) {
-        let due = lock(&self.early).take_if(|(at, _)| *at <= Instant::now());
-        if let (Some((_, max_chars)), Some(writer)) = (due, self.run()) {
-            self.flush();
-            self.answer(self.answer_so_far(&writer.run(), max_chars));
-        }
-    }
-
-    /// The answer to a call whose run goes on.
-    fn answer_so_far(&self, run: &Run, max_chars: Option<usize>) -> Answer {
+        let due = lock(&self.state.early).take_if(|at| *at <= Instant::now());
+        let (Some(_), Some(writer)) = (due, self.run()) else {
+            return;
+        };
+        self.flush();
         let (Backend { runs, settings, .. }, account) = (&*self.backend, &self.caller.account);
-        let is_task =
-            self.is_task() || self.request.tasks && runs.promise(run, settings.keep).is_ok();
+        let run = writer.run();
+        let is_task = self.task().is_some()
+            || self.head.request.tasks && runs.promise(&run, settings.keep).is_ok();
         // Before the caller learns of it.
         run.persist();
-        let mut result = ResultWriter::new(&self.head.id, self.head.revision);
-        if is_task {
-            created(run, settings.keep, &mut result);
+        let mut result = ResultWriter::new(&self.head.id, self.head.request.revision);
+        if is_task && result.revision.is_legacy() {
+            result.field("task", &task(&run.record(), result.revision, settings.keep));
+        } else if is_task {
+            result.kind = "task";
+            write_task(&run.record(), settings.keep, &mut result);
         } else {
-            let outcome = so_far(
-                run,
-                max_chars,
+            let so_far = so_far(
+                &run,
                 true,
-                self.backend.fabric.idle_timeout(),
+                self.backend.fabric.settings.idle_timeout,
                 account,
             );
-            write(&outcome, account, &self.head.request_id, &mut result);
+            write(&so_far, account, &self.head.request_id, &mut result);
         }
-        result.end()
+        self.answer(result.end());
     }
 
     /// Sends the answer, unless there was one.
     pub(crate) fn answer(&self, answer: Answer) {
-        if !self.answered.swap(true, Ordering::AcqRel) {
+        if !self.state.answered.swap(true, Ordering::AcqRel) {
             self.caller.peer.answer(answer);
         }
     }
 
     /// Was the call answered?
     pub(crate) fn is_answered(&self) -> bool {
-        self.answered.load(Ordering::Acquire)
+        self.state.answered.load(Ordering::Acquire)
     }
 
     /// Did the call have to stop because the process ends?
     pub(crate) fn is_aborted(&self) -> bool {
-        self.aborted.load(Ordering::Relaxed)
+        self.state.aborted.load(Ordering::Relaxed)
     }
 
-    /// Was it asked for as a task? Then notifications go on after the answer and name it, and leaving no longer cancels the
-    /// run.
-    pub(super) fn is_task(&self) -> bool {
-        self.task.get().is_some()
-    }
-
-    /// Does the caller still get messages?
-    fn is_told(&self) -> bool {
-        !self.is_answered() || self.is_task()
+    /// The run, if it was asked for as a task (2025-11-25): notifications then go on after the answer and name it, and
+    /// leaving no longer cancels it.
+    pub(super) fn task(&self) -> Option<&RunWriter> {
+        let ttl = self.tool().and_then(|called| called.ttl);
+        self.run().filter(|_| ttl.is_some())
     }
 
     /// Sends a whole message, if the caller still gets any.
     pub(crate) fn notify(&self, message: &[u8]) {
-        if self.is_told() {
+        if !self.is_answered() || self.task().is_some() {
             self.caller.peer.notify(message);
         }
     }
 
+    /// Sends a message about the call.
+    fn send(&self, method: &str, mut params: Value) {
+        if let Some(writer) = self.task() {
+            params["_meta"] = json!({ RELATED_TASK: { "taskId": writer.run().id() } });
+        }
+        self.notify(&jsonrpc::notification(method, &params));
+    }
+
     /// Does the caller want the text of what follows as it arrives, not only heartbeats?
     pub(crate) fn stream_text(&self, stream: bool) {
-        self.notes().stream_text = stream;
+        lock(&self.state.notes).stream_text = stream;
     }
 
     /// Tells the caller, soon, of a piece of text.
-    pub(crate) fn content(&self, format: &str, content: &str) {
-        if !self.is_told() {
-            return;
-        }
-        let mut notes = self.notes();
-        if !notes.stream_text {
-            notes.unsaid += content.chars().count() as u64;
-            return;
-        }
+    pub(crate) fn content(&self, format: &str, mut content: &str) {
+        let mut notes = lock(&self.state.notes);
         if notes.format != format {
             self.flush_pending(&mut notes);
-            notes.format = format.to_owned();
+            format.clone_into(&mut notes.format);
         }
-        for piece in pieces(content) {
+        while !content.is_empty() {
+            let piece = prefix(content, MOST_TEXT);
+            content = &content[piece.len()..];
             if notes.pending.len() + piece.len() > MOST_TEXT {
                 self.flush_pending(&mut notes);
             }
@@ -506,88 +434,61 @@ impl Context {
 
     /// Tells the caller of another event of Fabric's: its type, and what it says.
     pub(crate) fn event(&self, kind: &str, content: &str) {
-        let mut notes = self.notes();
+        let mut notes = lock(&self.state.notes);
         self.flush_pending(&mut notes);
-        if notes.stream_text {
-            self.log_chunk(kind, "plain", content);
-        }
+        self.log_chunk(&notes, kind, "plain", content);
     }
 
     /// Sends what is collected.
     pub(crate) fn flush(&self) {
-        self.flush_pending(&mut self.notes());
+        self.flush_pending(&mut lock(&self.state.notes));
     }
 
     /// Sends the caller a message about the work, such as which step begins.
     pub(crate) fn say(&self, message: &str) {
-        let mut notes = self.notes();
+        let mut notes = lock(&self.state.notes);
         self.flush_pending(&mut notes);
         self.progress(&mut notes, 1, Some(message));
     }
 
-    /// Locked by the call's thread only, so it never blocks.
-    fn notes(&self) -> MutexGuard<'_, Notes> {
-        lock(&self.notes)
-    }
-
     fn progress(&self, notes: &mut Notes, step: u64, text: Option<&str>) {
-        let Some(progress_token) = &self.request.progress_token else {
+        let Some(progress_token) = &self.head.request.progress_token else {
             return;
         };
         notes.progress += step;
         notes.last = Some(Instant::now());
-        let message = text.filter(|_| self.request.revision.knows(Feature::ProgressMessage));
-        let params = Progress {
-            progress_token,
-            progress: notes.progress,
-            message,
-            meta: self.task.get(),
-        };
-        self.notify(&jsonrpc::notification("notifications/progress", &params));
-    }
-
-    /// Modern callers request log messages with each request, legacy ones once per connection. For legacy callers
-    /// without a level the choice is ours: chunks, unless they get them as progress.
-    fn wants_chunks(&self) -> bool {
-        let is_legacy = self.request.revision.is_legacy();
-        match if is_legacy {
-            *lock(&self.session.level)
-        } else {
-            self.request.level
-        } {
-            Some(least) => CHUNK_LEVEL >= least,
-            None => is_legacy && self.request.progress_token.is_none(),
+        let mut params = json!({ "progressToken": progress_token, "progress": notes.progress });
+        if let Some(text) =
+            text.filter(|_| self.head.request.revision.knows(Feature::ProgressMessage))
+        {
+            params["message"] = text.into();
         }
+        self.send("notifications/progress", params);
     }
 
-    fn log_chunk(&self, kind: &str, format: &str, content: &str) {
-        if self.wants_chunks() {
-            let data = Chunk {
-                r#type: kind,
-                format,
-                content,
-            };
-            let params = LogMessage {
-                level: CHUNK_LEVEL.name(),
-                logger: "fabric_run_pattern",
-                data,
-                meta: self.task.get(),
-            };
-            self.notify(&jsonrpc::notification("notifications/message", &params));
+    /// Sends a piece of output, or another event, in Fabric's own shape. Modern callers request log messages with each
+    /// request, legacy ones once per connection. For legacy callers without a level the choice is ours: chunks, unless
+    /// they get them as progress.
+    fn log_chunk(&self, notes: &Notes, kind: &str, format: &str, content: &str) {
+        let request = &self.head.request;
+        let ours = request.revision.is_legacy() && request.progress_token.is_none();
+        if notes.stream_text && request.level.map_or(ours, |least| CHUNK_LEVEL >= least) {
+            let params = json!({
+                "level": CHUNK_LEVEL.name(),
+                "logger": "fabric_run_pattern",
+                "data": { "type": kind, "format": format, "content": content },
+            });
+            self.send("notifications/message", params);
         }
     }
 
     fn flush_pending(&self, notes: &mut Notes) {
-        let unsaid = std::mem::take(&mut notes.unsaid);
-        if unsaid > 0 {
-            self.progress(notes, unsaid, None);
-        }
-        if notes.pending.is_empty() {
-            return;
-        }
         let text = std::mem::take(&mut notes.pending);
-        self.progress(notes, text.chars().count() as u64, Some(&text));
-        self.log_chunk("content", &notes.format, &text);
+        if !text.is_empty() {
+            let said = Some(text.as_str()).filter(|_| notes.stream_text);
+            self.progress(notes, text.chars().count() as u64, said);
+            self.log_chunk(notes, "content", &notes.format, &text);
+        }
     }
 }
 
@@ -596,32 +497,26 @@ impl Wait for Context {
         self.flush();
     }
 
-    fn still_waiting(&self) -> Result<(), Stop> {
+    fn still_waiting(&self) -> Result<(), Error> {
         if self.run().is_some_and(RunWriter::is_cancelled) {
-            return Err(Stop);
+            return Err(Error::cancelled());
         }
         self.answer_early();
-        let is_answered = self.is_answered();
-        if !is_answered {
-            if self.caller.account.is_aborting() {
-                self.aborted.store(true, Ordering::Relaxed);
-                return Err(Stop);
+        if !self.is_answered() {
+            let is_aborting = self.caller.account.is_aborting();
+            self.state.aborted.store(is_aborting, Ordering::Relaxed);
+            if is_aborting || self.caller.peer.stopped() {
+                return Err(Error::cancelled());
             }
-            if self.caller.peer.stopped() {
-                return Err(Stop);
-            }
+            let run = self.run().map(RunWriter::run);
+            let silence = run.map_or(Duration::ZERO, |run| run.bare().silence());
+            self.caller.peer.idle(silence);
         }
-        let mut notes = self.notes();
+        let mut notes = lock(&self.state.notes);
         self.flush_pending(&mut notes);
         let last = notes.last.get_or_insert_with(Instant::now);
         if last.elapsed() >= HEARTBEAT {
             self.progress(&mut notes, 1, None);
-        }
-        drop(notes);
-        if !is_answered {
-            let run = self.run().map(RunWriter::run);
-            let silence = run.map_or(Duration::ZERO, |run| run.bare().silence());
-            self.caller.peer.idle(silence);
         }
         Ok(())
     }
@@ -633,15 +528,6 @@ impl Wait for Context {
     fn release(&self, bytes: usize) {
         lock(&self.memory).shrink(bytes);
     }
-}
-
-/// The text in pieces of at most [`MOST_TEXT`] bytes, cut between characters.
-fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
-    std::iter::from_fn(move || {
-        let piece = prefix(text, MOST_TEXT);
-        text = &text[piece.len()..];
-        (!piece.is_empty()).then_some(piece)
-    })
 }
 
 #[cfg(test)]

@@ -10,27 +10,17 @@ pub(super) fn without_echo(reason: &str, private: &[&str]) -> String {
     while let Some(start) = rest.find(is_word) {
         out.push_str(&rest[..start]);
         rest = &rest[start..];
-        let mut first = 0;
-        let mut echo = 0;
-        for (end, _) in rest
-            .char_indices()
-            .skip(1)
-            .chain([(rest.len(), ' ')])
-            .filter(|(end, _)| ends_word(rest, *end))
-        {
-            first = if first == 0 { end } else { first };
-            if !private.iter().any(|text| text.contains(&rest[..end])) {
-                break;
-            }
-            echo = end;
-        }
-        if echo >= SHORTEST {
-            out.push_str("[...]");
-            rest = &rest[echo..];
-        } else {
-            out.push_str(&rest[..first]);
-            rest = &rest[first..];
-        }
+        let ends = rest.char_indices().map(|(at, _)| at).skip(1);
+        let ends = ends.chain([rest.len()]);
+        let mut ends = ends.filter(|end| ends_word(rest, *end)).peekable();
+        let first = ends.peek().copied().unwrap_or(rest.len());
+        let is_echo = |end: &usize| private.iter().any(|text| text.contains(&rest[..*end]));
+        let (shown, end) = match ends.take_while(is_echo).last() {
+            Some(echo) if echo >= SHORTEST => ("[...]", echo),
+            _ => (&rest[..first], first),
+        };
+        out.push_str(shown);
+        rest = &rest[end..];
     }
     out + rest
 }

@@ -31,8 +31,10 @@ const OUTPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":
 fn configuration(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let mut configuration = context.backend.fabric.configuration(&context.wait())?;
     configuration.values_mut().for_each(redact);
-    let rows = configuration.len();
-    Ok(Outcome::rows(configuration, rows))
+    let outcome = Outcome::rows(configuration.len()).charged(&context.caller.account);
+    Ok(configuration
+        .iter()
+        .fold(outcome, |outcome, (key, value)| outcome.member(key, value)))
 }
 
 /// Redacts everything but empty values, booleans and the origins of URLs.
@@ -48,13 +50,10 @@ fn redact(value: &mut Value) {
 
 fn redact_text(text: &str) -> String {
     let trimmed = text.trim();
-    if trimmed.is_empty()
-        || trimmed.eq_ignore_ascii_case("true")
-        || trimmed.eq_ignore_ascii_case("false")
-    {
-        return trimmed.to_string();
+    match trimmed.to_ascii_lowercase().as_str() {
+        "" | "true" | "false" => trimmed.to_owned(),
+        _ => origin(trimmed).unwrap_or_else(|| REDACTED.to_owned()),
     }
-    origin(trimmed).unwrap_or_else(|| REDACTED.to_string())
 }
 
 /// `scheme://host:port` of an http or https URL; user-info, path, query and fragment may all hold secrets. `None` if it

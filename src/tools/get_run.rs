@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::access::Role;
-use crate::account::{Guard, Resource};
+use crate::account::Resource;
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{Error, Kind, Wait};
 use crate::runs::{Run, RunState, Waited};
 use crate::time::{self, Timestamp};
 
-use super::run_result::{self, DEFAULT_FORMAT, Rest};
+use super::part::Part;
+use super::run_result::{self, DEFAULT_FORMAT};
 use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused};
 
 pub(super) const TOOL: Tool = Tool {
@@ -40,8 +40,8 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     let run_id = arguments.string("run_id", "The run.");
     let wait = arguments.integer("wait_seconds", (0, MAX_WAIT), "Default 50.");
     let wait = Duration::from_secs(wait.unwrap_or(MAX_WAIT) as u64);
-    let offset = arguments.offset(MAX_RUN_OUTPUT, "Characters to skip.");
-    let max_chars = arguments.max_chars(MAX_RUN_OUTPUT, "Max characters.");
+    let all = (MAX_RUN_OUTPUT, MAX_RUN_OUTPUT);
+    let (offset, max_chars) = arguments.part(all, "Characters to skip.", "Max characters.");
     let Some(run_id) = run_id else {
         return Ok(Prepared::new(list));
     };
@@ -97,8 +97,7 @@ fn list(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let latest = ids.iter().take(LATEST);
     let latest = latest.filter_map(|id| runs.find(&id.to_string(), owner));
     let runs: Vec<Value> = latest.map(entry).collect();
-    let rows = runs.len();
-    Ok(Outcome::rows(json!({ "runs": runs }), rows))
+    Ok(Outcome::rows(runs.len()).member("runs", runs))
 }
 
 /// Waits for the end, at most as long as asked, and relays the text from character `offset` on.
@@ -121,14 +120,9 @@ fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result
                     return Ok(());
                 }
                 seen += text.len() as u64;
-                let skipped = text
-                    .char_indices()
-                    .nth(offset.saturating_sub(chars))
-                    .map_or("", |(at, _)| &text[at..]);
+                let skip = offset.saturating_sub(chars);
                 chars += text.chars().count();
-                if !skipped.is_empty() {
-                    context.content(DEFAULT_FORMAT, skipped);
-                }
+                context.content(DEFAULT_FORMAT, Part::of(&text, (skip, PIECE)).text);
                 if run.bare().bytes <= seen {
                     context.flush();
                 }
@@ -147,74 +141,42 @@ pub(super) fn shown(
     context: &Context,
     run: &Run,
     offset: usize,
-    max_chars: Option<usize>,
+    max_chars: usize,
 ) -> Result<Outcome, Failure> {
-    let mut memory = context.caller.account.open(Resource::Memory);
-    let record = run_result::record(run, &mut memory)?;
-    let rest = Rest::of(&record);
-    let text = run_result::text(run, &record, offset, max_chars, &mut memory)?;
-    let (end, total_chars) = (offset + text.chars().count(), run.chars());
-    let next_offset = ((end as u64) < total_chars).then_some(end);
-    let mut warnings = rest.warnings;
+    let idle_timeout = context.backend.fabric.settings.idle_timeout;
+    let (record, memory) = run_result::record(run, &context.caller.account)?;
+    let total_chars = run.chars() as usize;
+    // More may come meanwhile.
+    let most = max_chars.min(total_chars.saturating_sub(offset));
+    let outcome = run_result::output(run, &record, offset, most, memory, idle_timeout)?;
+    let next_offset = Some(offset + most).filter(|end| *end < total_chars);
     let error = run_result::error(&record);
-    match &error {
-        Some(error) if error.kind == Kind::Cancelled => warnings.push(format!(
+    let is_working = record.state == RunState::Working;
+    let state = match &error {
+        Some(error) if error.kind == Kind::Cancelled => Some(format!(
             "The run was {}: this is what had arrived of its output.",
             record.state.name()
         )),
-        Some(error) => warnings.push(format!("The run failed. {}", error.detail)),
-        None if record.state == RunState::Working => warnings
-            .push("The run is still working: call fabric_get_run again for the rest.".to_owned()),
-        None => {}
-    }
-    if let Some(next) = next_offset.filter(|_| record.state != RunState::Working) {
-        warnings.push(format!(
-            "There is more of the output: call fabric_get_run again with offset {next}."
-        ));
-    }
-    let idle_timeout = context.backend.fabric.idle_timeout();
-    let silence = run_result::silence(record.silence(), idle_timeout);
-    let shown = RunView {
-        run_id: record.id.to_string(),
-        status: record.state.name(),
-        patterns: record.patterns,
-        model: record.model,
-        created_at: Timestamp::with_milliseconds(record.created),
-        output_format: rest.format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned()),
-        output_text: text,
-        total_chars,
-        next_offset,
-        usage: record.usage,
-        error: error
-            .map(|e| json!({ "type": e.kind.urn(), "title": e.kind.title(), "detail": e.detail })),
-        _memory: memory,
+        Some(error) => Some(format!("The run failed. {}", error.detail)),
+        None => is_working.then(|| {
+            "The run is still working: call fabric_get_run again for the rest.".to_owned()
+        }),
     };
-    Ok(Outcome::text(
-        shown,
-        |shown| &shown.output_text,
-        silence,
-        warnings,
-    ))
-}
-
-#[derive(Serialize)]
-struct RunView {
-    run_id: String,
-    status: &'static str,
-    patterns: Vec<String>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    model: String,
-    created_at: Timestamp,
-    output_format: String,
-    output_text: String,
-    total_chars: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_offset: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Value>,
-    /// Of record and text.
-    #[serde(skip)]
-    _memory: Guard,
+    let more = next_offset.filter(|_| !is_working).map(|next| {
+        format!("There is more of the output: call fabric_get_run again with offset {next}.")
+    });
+    let error =
+        error.map(|e| json!({ "type": e.kind.urn(), "title": e.kind.title(), "detail": e.detail }));
+    let model = Some(record.model).filter(|model| !model.is_empty());
+    let created_at = Timestamp::with_milliseconds(record.created);
+    Ok(outcome
+        .warn(state)
+        .warn(more)
+        .member("run_id", record.id)
+        .member("patterns", record.patterns)
+        .optional("model", model)
+        .member("created_at", created_at)
+        .member("total_chars", total_chars)
+        .optional("next_offset", next_offset)
+        .optional("error", error))
 }

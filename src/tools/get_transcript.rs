@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use crate::access::Role;
 use crate::account::{Full, Resource};
 use crate::config::MAX_FABRIC_BODY;
 use crate::fabric::{Error, Kind, Transcript, VideoId};
 
-use super::get_pattern_details::part;
-use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused};
+use super::part::Part;
+use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_transcript",
@@ -23,20 +21,6 @@ pub(super) const TOOL: Tool = Tool {
     prepare,
 };
 
-#[derive(Serialize)]
-struct VideoText {
-    transcript: String,
-    video_id: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    title: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    total_chars: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_offset: Option<usize>,
-}
-
 fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let video = arguments.required(
         "url",
@@ -44,30 +28,28 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
         VideoId::parse,
     );
     let style = TranscriptStyle::read(arguments);
-    let offset = arguments.offset(MAX_FABRIC_BODY, "Characters to skip.");
-    let max_chars = arguments.max_chars(MAX_FABRIC_BODY, "Max characters. Default: all.");
-    let max_chars = max_chars.unwrap_or(MAX_FABRIC_BODY);
+    let usual = (MAX_FABRIC_BODY, MAX_FABRIC_BODY);
+    let part = arguments.part(
+        usual,
+        "Characters to skip.",
+        "Max characters. Default: all.",
+    );
     let video = video?;
     Ok(Prepared::new(move |context| {
-        fetch(context, &video, &style).map(|found| shown(found, &video, offset, max_chars))
+        fetch(context, &video, &style).map(|found| shown(found, &video, part))
     }))
 }
 
 /// Checks a language code: Fabric panics on a single character, yt-dlp reads a regular expression, and `all` means
 /// every language.
-fn language(value: &str) -> Result<String, Error> {
+fn is_language(value: &str) -> bool {
     let (code, rest) = value.split_once('-').unwrap_or((value, "x"));
     let is_code = matches!(code.len(), 2 | 3)
         && code.bytes().all(|b| b.is_ascii_lowercase())
         && code != "all";
     let is_part =
         |part: &str| matches!(part.len(), 1..=8) && part.bytes().all(|b| b.is_ascii_alphanumeric());
-    if is_code && value.len() <= 35 && rest.split('-').all(is_part) {
-        return Ok(value.to_owned());
-    }
-    Err(refused(
-        "`language` must be the code of a language, such as de, fil or pt-BR.",
-    ))
+    is_code && value.len() <= 35 && rest.split('-').all(is_part)
 }
 
 /// How a transcript is wanted.
@@ -81,10 +63,13 @@ impl TranscriptStyle {
     /// Asks for it.
     pub(super) fn read(arguments: &mut Arguments<'_>) -> TranscriptStyle {
         TranscriptStyle {
-            language: arguments.parsed("language", "Such as pt-BR. Default en.", |_, value| {
-                language(value)
-            }),
-            timestamps: arguments.flag("timestamps", "Begin each line with its time."),
+            language: arguments.valid(
+                "language",
+                "Such as pt-BR. Default en.",
+                is_language,
+                "the code of a language, such as de, fil or pt-BR",
+            ),
+            timestamps: arguments.flag("timestamps", false, "Begin each line with its time."),
         }
     }
 }
@@ -113,25 +98,14 @@ pub(super) fn fetch(
     })
 }
 
-fn shown(found: Transcript, video: &VideoId, offset: usize, max_chars: usize) -> Outcome {
+fn shown(found: Transcript, video: &VideoId, wanted: (usize, usize)) -> Outcome {
     let is_said = |text: &String| !text.is_empty() && text != video.as_str();
-    let (transcript, next_offset) = part(&found.transcript, offset, max_chars);
-    let more = next_offset.map(|next| {
-        format!(
-            "There is more of the transcript: if you need it, call fabric_get_transcript again with offset {next}."
-        )
-    });
-    let is_part = transcript.len() < found.transcript.len();
-    let text = VideoText {
-        transcript: transcript.to_owned(),
-        video_id: video.as_str().to_owned(),
-        title: found.title.filter(is_said),
-        description: found.description.filter(is_said),
-        total_chars: is_part.then(|| found.transcript.chars().count()),
-        next_offset,
-    };
-    let warnings = more.into_iter().collect();
-    Outcome::text(text, |text| &text.transcript, None, warnings)
+    let part = Part::of(&found.transcript, wanted);
+    Outcome::text("transcript", part.text.to_owned())
+        .member("video_id", video.as_str())
+        .optional("title", found.title.filter(is_said))
+        .optional("description", found.description.filter(is_said))
+        .part(&part, "transcript", TOOL.name)
 }
 
 #[cfg(test)]

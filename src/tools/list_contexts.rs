@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use crate::access::Role;
-use crate::fabric::{Error, Names, StoredKind};
 
 use super::{Context, Failure, Outcome, Prepared, Tool};
 
@@ -19,35 +16,24 @@ pub(super) const TOOL: Tool = Tool {
     prepare: |_, _| Ok(Prepared::new(contexts)),
 };
 
-#[derive(Serialize)]
-struct Contexts {
-    contexts: Names,
-    sessions: Names,
-}
-
 fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let (fabric, wait) = (&context.backend.fabric, &context.wait());
-    let mut warnings = Vec::new();
-    let mut names = |what: StoredKind| {
+    let (mut outcome, mut rows) = (Outcome::default().charged(&context.caller.account), 0);
+    for what in ["contexts", "sessions"] {
         let found = fabric.stored(what, wait)?;
-        if found.is_none() {
-            warnings.push(no_folder(what));
-        }
-        Ok::<Names, Error>(found.unwrap_or_default())
-    };
-    let stored = Contexts {
-        contexts: names(StoredKind::Contexts)?,
-        sessions: names(StoredKind::Sessions)?,
-    };
+        let none = found.is_none().then(|| no_folder(what));
+        let names = found.unwrap_or_default();
+        rows += names.len();
+        outcome = outcome.member(what, names).warn(none);
+    }
     Ok(Outcome {
-        rows: Some(stored.contexts.len() + stored.sessions.len()),
-        ..Outcome::warning(stored, warnings)
+        size: Some(("rows", rows)),
+        ..outcome
     })
 }
 
 /// The warning where Fabric has no folder of them.
-pub(super) fn no_folder(what: StoredKind) -> String {
-    let what = what.plural();
+pub(super) fn no_folder(what: &str) -> String {
     format!(
         "Fabric has no {what}: it cannot read their folder (HTTP 500), which mostly means that none was ever stored."
     )

@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
-
 use crate::access::Role;
-use crate::fabric::Models;
 
 use super::{Context, Failure, Outcome, Prepared, Tool};
 
@@ -21,20 +17,10 @@ pub(super) const TOOL: Tool = Tool {
     prepare: |_, _| Ok(Prepared::new(models)),
 };
 
-/// The lists are shared with other calls, and may be long.
-struct ModelList(Arc<Models>);
-
-impl Serialize for ModelList {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_struct("ModelList", 2)?;
-        list.serialize_field("all_models", &self.0.models)?;
-        list.serialize_field("models_by_vendor", &self.0.vendors)?;
-        list.end()
-    }
-}
-
 fn models(context: &Arc<Context>) -> Result<Outcome, Failure> {
-    let models = context.backend.catalog.models(&context.wait())?;
-    let rows = models.models.len();
-    Ok(Outcome::rows(ModelList(models), rows))
+    let found = context.backend.catalog.models(&context.wait())?;
+    Ok(Outcome::rows(found.models.len())
+        .charged(&context.caller.account)
+        .member("all_models", &found.models)
+        .member("models_by_vendor", &found.vendors))
 }

@@ -1,17 +1,16 @@
 //! `fabric_list_patterns`: the names of all patterns, or those that fit a task, best first.
 
-use std::io::{self, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::json;
 
 use crate::access::Role;
 use crate::config::MAX_ROWS;
-use crate::fabric::{Age, Cause, Error, Names, not_runnable};
+use crate::fabric::{Cause, Error, not_runnable};
 use crate::text::counted;
 
-use super::{Arguments, Context, Failure, Json, Outcome, Policy, Prepared, Tool};
+use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_patterns",
@@ -46,62 +45,25 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     }))
 }
 
-/// `{"patterns":[…]}`, from the list's cached JSON.
-struct Patterns(Arc<Names>);
-
-impl Json for Patterns {
-    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let [json, _] = self.0.json();
-        write!(out, r#"{{"patterns":{json}}}"#)
-    }
-
-    fn write_as_string(&self, out: &mut Vec<u8>, _: &[u8]) {
-        let [_, string] = self.0.json();
-        out.extend_from_slice(br#""{\"patterns\":"#);
-        // Without the quotes of the cached string.
-        out.extend_from_slice(&string.as_bytes()[1..string.len() - 1]);
-        out.extend_from_slice(br#"}""#);
-    }
-}
-
 fn all(context: &Arc<Context>, limit: usize) -> Result<Outcome, Failure> {
     let catalog = &context.backend.catalog;
-    let mut patterns = catalog.names(Age::Fresh, &context.wait())?;
-    if patterns.is_empty() {
-        return Ok(none());
-    }
+    let mut patterns = catalog.names(Duration::ZERO, &context.wait())?;
     if limit < patterns.len() {
         patterns = Arc::new(patterns.iter().take(limit).collect());
     }
-    let rows = patterns.len();
+    let none = patterns.is_empty().then(|| Cause::NoPatterns.to_string());
     Ok(Outcome {
-        rows: Some(rows),
-        ..Outcome::new(Patterns(patterns))
+        patterns: Some(patterns.clone()),
+        ..Outcome::rows(patterns.len()).warn(none)
     })
 }
 
-/// There is no pattern.
-fn none() -> Outcome {
-    let warning = Cause::NoPatterns.to_string();
-    Outcome {
-        rows: Some(0),
-        ..Outcome::warning(json!({ "patterns": [] }), vec![warning])
-    }
-}
-
-/// The result of a search.
 #[derive(Serialize)]
-struct Matches {
-    patterns: Vec<String>,
-    matches: Vec<Match>,
-}
-
-#[derive(Serialize)]
-struct Match {
-    name: String,
-    description: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    variables: Vec<String>,
+struct Match<'a> {
+    name: &'a str,
+    description: &'a str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    variables: &'a [String],
 }
 
 /// The patterns for a task that may be run here.
@@ -109,7 +71,7 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, 
     let backend = &context.backend;
     let snapshot = backend.catalog.snapshot(&context.wait())?;
     if snapshot.patterns.is_empty() {
-        return Ok(none());
+        return all(context, limit);
     }
     let mut warnings = Vec::new();
     if snapshot.unread() > 0 {
@@ -137,25 +99,20 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, 
         ));
     }
     let mut matches = Vec::new();
-    for name in &names {
-        let mut variables = Vec::new();
-        match snapshot.pattern(name) {
-            Some(entry) if !entry.is_runnable() => {
-                warnings.push(not_runnable("patterns", name).detail);
-            }
-            Some(entry) => variables.clone_from(&entry.variables),
-            None => {}
+    for &name in &names {
+        let runnable = snapshot.pattern(name).filter(|entry| entry.is_runnable());
+        if runnable.is_none() {
+            warnings.push(not_runnable("patterns", name).detail);
         }
         matches.push(Match {
-            name: (*name).to_owned(),
-            description: snapshot.description(name).to_owned(),
-            variables,
+            name,
+            description: snapshot.description(name),
+            variables: runnable.map_or(&[], |entry| &entry.variables),
         });
     }
-    warnings.extend(found.fit.warning().map(str::to_owned));
-    let patterns: Vec<String> = names.into_iter().map(str::to_owned).collect();
-    Ok(Outcome {
-        rows: Some(patterns.len()),
-        ..Outcome::warning(Matches { patterns, matches }, warnings)
-    })
+    Ok(Outcome::rows(names.len())
+        .member("patterns", names)
+        .member("matches", matches)
+        .warn(warnings)
+        .warn(found.fit.warning().map(str::to_owned)))
 }

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use crate::access::Role;
-use crate::fabric::{NO_STRATEGIES, Strategy};
+use crate::fabric::Cause;
 
 use super::{Context, Failure, Outcome, Prepared, Tool};
 
@@ -19,20 +17,12 @@ pub(super) const TOOL: Tool = Tool {
     prepare: |_, _| Ok(Prepared::new(strategies)),
 };
 
-#[derive(Serialize)]
-struct Strategies {
-    strategies: Vec<Strategy>,
-}
-
 fn strategies(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let found = context.backend.fabric.strategies(&context.wait())?;
-    let warnings = match found {
-        None => vec![NO_STRATEGIES.to_string()],
-        Some(_) => Vec::new(),
-    };
+    let warning = found.is_none().then(|| Cause::NoStrategies.to_string());
     let strategies = found.unwrap_or_default();
-    Ok(Outcome {
-        rows: Some(strategies.len()),
-        ..Outcome::warning(Strategies { strategies }, warnings)
-    })
+    Ok(Outcome::rows(strategies.len())
+        .charged(&context.caller.account)
+        .member("strategies", strategies)
+        .warn(warning))
 }

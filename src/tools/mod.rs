@@ -16,12 +16,14 @@ mod list_models;
 mod list_patterns;
 mod list_strategies;
 mod outcome;
+mod part;
 mod policy;
 mod prompt;
 mod run_pattern;
 mod run_result;
 mod task;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,16 +33,19 @@ use crate::access::Role;
 use crate::account::Resource;
 pub(crate) use crate::config::Policy;
 use crate::config::RunSettings;
-use crate::fabric::{Error, Kind, Usage};
+use crate::fabric::names::did_you_mean;
+use crate::fabric::{Error, Kind, Names, Usage};
 use crate::logging::Line;
-use crate::protocol::{Node, RequestContext, ResultWriter};
-use crate::text::wrapped;
+use crate::protocol::{Node, RequestContext, ResultWriter, Revision, jsonrpc};
+use crate::text::{shown, wrapped};
 use crate::{logging, metrics};
 
 use arguments::Arguments;
 pub(crate) use cancel_run::cancel;
-pub(crate) use context::{Backend, CallHead, Caller, Context, Peer, Place, RELATED_TASK, ToolCall};
-pub(crate) use outcome::{Failure, Json, Outcome, write, write_failure};
+pub(crate) use context::{
+    Backend, CallHead, Caller, Context, ContextState, Peer, Place, RELATED_TASK, ToolCall,
+};
+pub(crate) use outcome::{Failure, Outcome, write, write_failure};
 pub(crate) use prompt::prompt;
 pub(crate) use run_result::{end, request_id, result, silence};
 pub(crate) use task::{task, write_task};
@@ -121,19 +126,18 @@ impl Prepared {
 }
 
 impl Tool {
-    /// Checks `arguments` (absent and `null` count as `{}`) and prepares the call.
+    /// Checks `arguments` and prepares the call.
     ///
     /// # Errors
     /// `invalid-request`, naming the argument, what was wrong with it and what is allowed.
     pub(crate) fn prepare(
         &self,
-        arguments: Option<&Node<'_>>,
+        arguments: &[(Cow<'_, str>, Node<'_>)],
         policy: &Policy,
     ) -> Result<Prepared, Error> {
-        let mut arguments = Arguments::read(self.name, arguments)?;
-        let prepared = (self.prepare)(&mut arguments, policy);
-        arguments.end()?;
-        prepared
+        Arguments::read(self.name, String::new(), arguments, |arguments| {
+            (self.prepare)(arguments, policy)
+        })
     }
 
     /// What it asks for when nothing is given.
@@ -174,12 +178,16 @@ pub(crate) fn call(work: Work, is_run: bool, context: &Arc<Context>, result: &mu
     writer.finish(end(outcome, &run, request_id));
     // The end is told once it is stored and the run's place is free.
     context.leave();
-    if context.is_task() {
-        context.notify(&task::status(&run, backend.settings.keep));
+    if context.task().is_some() {
+        let status = task(&run.record(), Revision::R2025_11_25, backend.settings.keep);
+        context.notify(&jsonrpc::notification(
+            "notifications/tasks/status",
+            &status,
+        ));
     }
     if !context.is_answered() {
-        let idle_timeout = backend.fabric.idle_timeout();
-        let outcome = run_result::result(&run, None, keeps, idle_timeout, account);
+        let idle_timeout = backend.fabric.settings.idle_timeout;
+        let outcome = run_result::result(&run, keeps, idle_timeout, account);
         write(&outcome, account, request_id, result);
         if outcome.is_err() && keeps {
             // With the id, the caller can read a text that is truncated here.
@@ -188,25 +196,8 @@ pub(crate) fn call(work: Work, is_run: bool, context: &Arc<Context>, result: &mu
     }
 }
 
-/// Counts and logs a call of `tool` that never ran; it has `fields` if its arguments were valid.
-pub(crate) fn log_refused(
-    tool: &Tool,
-    fields: &[(&'static str, String)],
-    error: &Error,
-    request_id: &str,
-) {
-    report(
-        tool,
-        fields,
-        None,
-        &Err(error.clone().into()),
-        None,
-        request_id,
-    );
-}
-
-/// Counts and logs a call; `took` is `None` if it never ran.
-fn report(
+/// Counts and logs a call; `took` is `None` if it never ran. It has `fields` if its arguments were valid.
+pub(crate) fn report(
     tool: &Tool,
     fields: &[(&'static str, String)],
     took: Option<Duration>,
@@ -227,8 +218,9 @@ fn report(
         .field("ok", result.is_ok());
     match result {
         Ok(outcome) => {
-            line.optional("rows", outcome.rows)
-                .optional("bytes", outcome.bytes);
+            if let Some((unit, size)) = outcome.size {
+                line.field(unit, size);
+            }
         }
         Err(failure) => log_failure(&mut line, failure),
     }
@@ -253,12 +245,8 @@ fn log_failure(line: &mut Line, Failure { error, logged, .. }: &Failure) {
 pub(crate) fn catalogue(policy: &Policy) -> String {
     let mut text = String::new();
     for tool in policy.tools() {
-        let first = tool
-            .description
-            .split_inclusive(". ")
-            .next()
-            .unwrap_or_default()
-            .trim_end();
+        let mut sentences = tool.description.split_inclusive(". ");
+        let first = sentences.next().unwrap_or_default().trim_end();
         text.push_str(&format!("{}\n    {}\n", tool.name, wrapped(first, 4)));
         for argument in tool.arguments().asked {
             let needed = if argument.required { " (required)" } else { "" };
@@ -275,6 +263,26 @@ pub(crate) fn catalogue(policy: &Policy) -> String {
 /// A refused argument, pattern or value.
 fn refused(detail: impl Into<String>) -> Error {
     Error::new(Kind::InvalidRequest, detail)
+}
+
+/// A refusal in the words of `detail`, which names no argument; `place` is the prefix of a step's arguments, if it is
+/// about one.
+fn within(place: &str, detail: String) -> Error {
+    refused(match place.trim_end_matches('.') {
+        "" => detail,
+        place => format!("In {place}: {detail}"),
+    })
+}
+
+/// Says that Fabric has nothing of this name: `what` it would be, `of` what, and the names that there are.
+fn not_listed(what: &str, name: &str, of: &str, names: &Names) -> String {
+    let (shown, hint) = (shown(name, 128), did_you_mean(name, names));
+    let tool = match what {
+        "strategy" => list_strategies::TOOL.name,
+        "context" => list_contexts::TOOL.name,
+        _ => list_models::TOOL.name,
+    };
+    format!("Fabric has no {what} named \"{shown}\"{of}.{hint} {tool} has them all.")
 }
 
 #[cfg(test)]
@@ -302,7 +310,10 @@ mod tests {
             panic!("{message}")
         };
         let params = request.params.as_ref().unwrap();
-        tool.prepare(params.get("arguments"), &Policy::default())
+        let Some(Node::Object(arguments)) = params.get("arguments") else {
+            panic!("{message}")
+        };
+        tool.prepare(arguments, &Policy::default())
     }
 
     fn parsed(schema: &str) -> Value {
@@ -313,7 +324,7 @@ mod tests {
     fn names_are_unique_and_the_first_tool_takes_no_arguments() {
         let names: std::collections::HashSet<_> = TOOLS.iter().map(|t| t.name).collect();
         assert_eq!(names.len(), TOOLS.len());
-        assert!(TOOLS[0].prepare(None, &Policy::default()).is_ok());
+        assert!(TOOLS[0].prepare(&[], &Policy::default()).is_ok());
     }
 
     /// What a client puts into a model's context.
@@ -373,13 +384,13 @@ mod tests {
         );
         let mut all = Arguments::none("tool");
         let _ = all.required("z", "Say \"z\".", |_, text| Ok(text.to_owned()));
-        all.flag("f", "F.");
-        all.number("n", (-2, 2), "N.");
+        all.flag("f", false, "F.");
+        all.number("n", (-2.0, 2.0), 0.0, "N.");
         all.integer("i", (1, 9), "I.");
         all.texts("t", 3, "T.");
         all.variables("v", "V.");
         all.steps("s", 8, "S.", |step| {
-            let _ = step.required("p", "P.", |_, text| Ok(text.to_owned()));
+            step.required("p", "P.", |_, text| Ok(text.to_owned()))
         });
         assert_eq!(
             all.schema(),
@@ -388,7 +399,7 @@ mod tests {
                 r#""f":{"type":"boolean","description":"F."},"#,
                 r#""n":{"type":"number","minimum":-2,"maximum":2,"description":"N."},"#,
                 r#""i":{"type":"integer","minimum":1,"maximum":9,"description":"I."},"#,
-                r#""t":{"type":"array","items":{"type":"string"},"maxItems":3,"description":"T."},"#,
+                r#""t":{"type":"array","maxItems":3,"items":{"type":"string"},"description":"T."},"#,
                 r#""v":{"type":"object","additionalProperties":{"type":"string"},"description":"V."},"#,
                 r#""s":{"type":"array","maxItems":8,"items":{"type":"object","properties":{"#,
                 r#""p":{"type":"string","description":"P."}},"required":["p"],"additionalProperties":false},"#,
@@ -432,7 +443,6 @@ mod tests {
             (step(coding), "then[1].pattern_name"),
             (step(of("secret", json!(1))), "then[1]"),
             (step(of("variables", wrong)), "then[1].variables"),
-            (json!([]), "(unknown)"),
         ] {
             assert_eq!(blamed(arguments.clone()), argument, "{arguments}");
         }

@@ -1,16 +1,19 @@
 //! The result of a call, or its failure, and how they are written.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::account::{Account, Full, Guard, Resource};
 use crate::config::MAX_PARTIAL_TEXT;
-use crate::fabric::{Error, no_room};
+use crate::fabric::{Error, Names, no_room};
 use crate::protocol::{Feature, ResultWriter, error_object, jsonrpc};
 use crate::runs::End;
 use crate::text::prefix;
 use crate::time::Timestamp;
+
+use super::part::Part;
 
 /// Version of the result format, in `_meta`. Adding an optional field does not change it.
 const SCHEMA_VERSION: u32 = 1;
@@ -18,129 +21,146 @@ const SCHEMA_VERSION: u32 = 1;
 /// Space for everything around the text of a result, in bytes.
 const FRAME: usize = 1 << 10;
 
-/// A serialisable value with its type erased.
-pub(crate) trait Json: Send {
-    /// Writes the value to `out`.
-    ///
-    /// # Errors
-    /// Those of `out`.
-    fn write(&self, out: &mut dyn Write) -> io::Result<()>;
-
-    /// Appends `json`, which is what [`Json::write`] has written, as a JSON string.
-    fn write_as_string(&self, out: &mut Vec<u8>, json: &[u8]) {
-        jsonrpc::write_json_as_string(out, json);
-    }
-
-    /// The text for people and models, where it is not the JSON.
-    fn text(&self) -> Option<&str> {
-        None
-    }
-}
-
-/// An object, with a further member if there are warnings, that is read as its JSON or as one of its texts.
-#[derive(Serialize)]
-struct Readable<T> {
-    #[serde(flatten)]
-    value: T,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
-    #[serde(skip)]
-    text: Option<fn(&T) -> &str>,
-}
-
-impl<T: Serialize + Send> Json for Readable<T> {
-    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        Ok(serde_json::to_writer(out, self)?)
-    }
-
-    fn text(&self) -> Option<&str> {
-        self.text.map(|text| text(&self.value))
-    }
-}
-
-/// The result of a call that worked.
+/// The result of a call that worked: an object, exactly as the tool's output schema says.
+#[derive(Default)]
 pub(crate) struct Outcome {
-    /// Exactly what the tool's output schema says.
-    pub(crate) structured: Box<dyn Json>,
-    /// What stands in the place of an empty text; another text is followed by it.
-    pub(crate) silence: Option<String>,
-    /// Warnings for the caller; each becomes a text of its own.
+    /// The members of the object but for the following three: JSON, each after a comma.
+    pub(super) members: Vec<u8>,
+    /// The member `patterns`, which is cached as JSON.
+    pub(crate) patterns: Option<Arc<Names>>,
+    /// A member that people and models read instead of the JSON: its name, and the text.
+    pub(crate) text: Option<(&'static str, String)>,
+    /// The member `warnings`, unless there are none. Each becomes a text of its own too.
     pub(crate) warnings: Vec<String>,
-    /// How many entries the result has, for the log.
-    pub(crate) rows: Option<usize>,
-    /// How long its text is, for the log.
-    pub(crate) bytes: Option<usize>,
+    /// The first warning stands in the place of an empty text.
+    pub(crate) is_silent: bool,
+    /// How much it is, for the log: `rows` or `bytes`, and the number.
+    pub(crate) size: Option<(&'static str, usize)>,
     /// Of a run: what the store keeps of its end, from which the result is built.
     pub(crate) end: Option<End>,
+    /// What it holds of memory. If it has some, its members are charged to that.
+    pub(super) memory: Option<Guard>,
+    /// There was no room for a member.
+    pub(super) is_cut: bool,
+}
+
+/// JSON that is charged as it is written, since nobody knows its length before: it may be of a long list.
+struct ChargedJson<'a> {
+    bytes: &'a mut Vec<u8>,
+    memory: &'a mut Option<Guard>,
+}
+
+impl Write for ChargedJson<'_> {
+    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
+        if let Some(memory) = self.memory
+            && self.bytes.capacity() - self.bytes.len() < more.len()
+        {
+            let step = more.len().max(self.bytes.len()).max(FRAME);
+            let grown = memory.grow(step);
+            grown.map_err(|Full| io::ErrorKind::OutOfMemory)?;
+            self.bytes.reserve_exact(step);
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(more.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl Outcome {
-    /// A result with no fields for the log.
-    pub(super) fn new(value: impl Json + 'static) -> Outcome {
-        Outcome {
-            structured: Box::new(value),
-            silence: None,
-            warnings: Vec::new(),
-            rows: None,
-            bytes: None,
-            end: None,
-        }
-    }
-
-    /// An object with no fields for the log.
-    pub(super) fn json<T: Serialize + Send + 'static>(value: T) -> Outcome {
-        Outcome::warning(value, Vec::new())
-    }
-
     /// A list or map of `rows` entries.
-    pub(super) fn rows<T: Serialize + Send + 'static>(value: T, rows: usize) -> Outcome {
+    pub(super) fn rows(rows: usize) -> Outcome {
         Outcome {
-            rows: Some(rows),
-            ..Outcome::json(value)
+            size: Some(("rows", rows)),
+            ..Outcome::default()
         }
     }
 
-    /// An object, whose member `warnings` these become too.
-    pub(super) fn warning<T: Serialize + Send + 'static>(
-        value: T,
-        warnings: Vec<String>,
-    ) -> Outcome {
+    /// A text, which is the member `name`.
+    pub(super) fn text(name: &'static str, text: String) -> Outcome {
         Outcome {
-            warnings: warnings.clone(),
-            ..Outcome::new(Readable {
-                value,
-                warnings,
-                text: None,
-            })
+            size: Some(("bytes", text.len())),
+            text: Some((name, text)),
+            ..Outcome::default()
         }
     }
 
-    /// The same, read as its `text`.
-    pub(super) fn text<T: Serialize + Send + 'static>(
-        value: T,
-        text: fn(&T) -> &str,
-        silence: Option<String>,
-        warnings: Vec<String>,
-    ) -> Outcome {
-        let all = silence.iter().chain(&warnings).cloned().collect();
+    /// Charges `account` for the members that follow, which may be long.
+    pub(super) fn charged(self, account: &Account) -> Outcome {
         Outcome {
-            bytes: Some(text(&value).len()),
-            silence,
-            warnings,
-            ..Outcome::new(Readable {
-                value,
-                warnings: all,
-                text: Some(text),
-            })
+            memory: Some(account.open(Resource::Memory)),
+            ..self
         }
     }
 
-    /// The end of a run whose text of `bytes` bytes is in the store.
-    pub(super) fn end(end: End, bytes: usize) -> Outcome {
-        Outcome {
-            end: Some(end),
-            bytes: Some(bytes),
-            ..Outcome::json(())
+    /// Adds a member.
+    pub(super) fn member(mut self, name: &str, value: impl Serialize) -> Outcome {
+        let out = ChargedJson {
+            bytes: jsonrpc::write_name(&mut self.members, name),
+            memory: &mut self.memory,
+        };
+        self.is_cut |= serde_json::to_writer(out, &value).is_err();
+        self
+    }
+
+    /// Adds a member where there is one.
+    pub(super) fn optional(self, name: &str, value: Option<impl Serialize>) -> Outcome {
+        match value {
+            Some(value) => self.member(name, value),
+            None => self,
+        }
+    }
+
+    /// Adds warnings.
+    pub(super) fn warn(mut self, warnings: impl IntoIterator<Item = String>) -> Outcome {
+        self.warnings.extend(warnings);
+        self
+    }
+
+    /// Adds where the rest of a text is, of which this part is shown. `what` it is, and the `tool` that has the rest.
+    pub(super) fn part(self, part: &Part<'_>, what: &str, tool: &str) -> Outcome {
+        let more = part.next_offset.map(|next| {
+            format!(
+                "There is more of the {what}: if you need it, call {tool} again with offset {next}."
+            )
+        });
+        self.optional("total_chars", part.total_chars)
+            .optional("next_offset", part.next_offset)
+            .warn(more)
+    }
+
+    /// Appends the object.
+    fn write(&self, out: &mut Vec<u8>) {
+        out.push(b'{');
+        if let Some((name, text)) = &self.text {
+            jsonrpc::write_json(jsonrpc::write_name(out, name), text);
+        }
+        // Without the first comma where it would be the first character.
+        let from = usize::from(self.text.is_none());
+        out.extend_from_slice(self.members.get(from..).unwrap_or_default());
+        if let Some(patterns) = &self.patterns {
+            let [json, _] = patterns.json();
+            jsonrpc::write_name(out, "patterns").extend_from_slice(json.as_bytes());
+        }
+        if !self.warnings.is_empty() {
+            jsonrpc::write_json(jsonrpc::write_name(out, "warnings"), &self.warnings);
+        }
+        out.push(b'}');
+    }
+
+    /// Appends `json`, which is the object, as a JSON string.
+    fn write_as_string(&self, out: &mut Vec<u8>, json: &[u8]) {
+        match &self.patterns {
+            Some(patterns) if self.warnings.is_empty() => {
+                let [_, string] = patterns.json();
+                out.extend_from_slice(br#""{\"patterns\":"#);
+                // Without the quotes of the cached string.
+                out.extend_from_slice(&string.as_bytes()[1..string.len() - 1]);
+                out.extend_from_slice(br#"}""#);
+            }
+            _ => jsonrpc::write_json_as_string(out, json),
         }
     }
 }
@@ -166,40 +186,15 @@ impl From<Error> for Failure {
     }
 }
 
-/// A text item of `content`.
-#[derive(Serialize)]
-struct TextContent<'a> {
-    r#type: &'static str,
-    text: &'a str,
-}
-
-fn content(text: &str) -> TextContent<'_> {
-    TextContent {
-        r#type: "text",
-        text,
-    }
-}
-
-/// JSON that is charged as it is written, since nobody knows its length before: it may be of a long list.
-struct ChargedJson {
-    bytes: Vec<u8>,
-    memory: Guard,
-}
-
-impl Write for ChargedJson {
-    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
-        if self.bytes.capacity() - self.bytes.len() < more.len() {
-            let step = more.len().max(self.bytes.len()).max(FRAME);
-            let grown = self.memory.grow(step);
-            grown.map_err(|Full| io::ErrorKind::OutOfMemory)?;
-            self.bytes.reserve_exact(step);
+/// Appends text items to the list `content`.
+fn write_texts<'t>(out: &mut Vec<u8>, texts: impl Iterator<Item = &'t str>) {
+    for text in texts {
+        if out.last() != Some(&b'[') {
+            out.push(b',');
         }
-        self.bytes.extend_from_slice(more);
-        Ok(more.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        out.extend_from_slice(br#"{"type":"text","text":"#);
+        jsonrpc::write_json(out, text);
+        out.push(b'}');
     }
 }
 
@@ -215,23 +210,20 @@ pub(crate) fn write(
         Err(failure) => return write_failure(failure, request_id, result),
     };
     let structured = result.revision.knows(Feature::StructuredContent);
-    let mut json = ChargedJson {
-        bytes: Vec::new(),
-        memory: account.open(Resource::Memory),
-    };
-    let (mut text, mut silence) = (outcome.structured.text(), outcome.silence.as_deref());
-    if text == Some("") {
-        text = silence.take().or(text);
-    }
-    let written = match text {
-        None => outcome.structured.write(&mut json),
+    let text = outcome.text.as_ref().map(|(_, text)| text.as_str());
+    let mut memory = account.open(Resource::Memory);
+    let mut json = Vec::new();
+    let fits = match text {
         Some(_) => Ok(()),
+        None => memory.grow(outcome.members.len()),
     };
-    let json = &json.bytes;
+    if text.is_none() && fits.is_ok() {
+        outcome.write(&mut json);
+    }
     let copies = if structured { 2 } else { 1 };
     let needed = text.map_or(json.len() + json.len() / 4, jsonrpc::string_len) * copies + FRAME;
     // Charged before it is written: JSON may be several times as long as its text.
-    if written.is_err() || result.reserve(account, needed).is_err() {
+    if outcome.is_cut || fits.and_then(|()| result.reserve(account, needed)).is_err() {
         let partial = text.map(|text| prefix(text, MAX_PARTIAL_TEXT).to_owned());
         let failure = Failure {
             partial: partial.into_iter().collect(),
@@ -241,26 +233,21 @@ pub(crate) fn write(
     }
     envelope(result);
     let out = result.key("content");
-    out.extend_from_slice(br#"[{"type":"text","text":"#);
-    match text {
-        Some(text) => jsonrpc::write_json(out, text),
-        None => outcome.structured.write_as_string(out, json),
+    out.push(b'[');
+    if text.is_none() {
+        out.extend_from_slice(br#"{"type":"text","text":"#);
+        outcome.write_as_string(out, &json);
+        out.push(b'}');
     }
-    out.push(b'}');
-    for warning in silence
-        .into_iter()
-        .chain(outcome.warnings.iter().map(String::as_str))
-    {
-        out.push(b',');
-        jsonrpc::write_json(out, &content(warning));
-    }
+    let text = text.filter(|text| !(text.is_empty() && outcome.is_silent));
+    let warnings = outcome.warnings.iter().map(String::as_str);
+    write_texts(out, text.into_iter().chain(warnings));
     out.push(b']');
     if structured {
         let out = result.key("structuredContent");
         match json.is_empty() {
-            false => out.extend_from_slice(json),
-            // Memory takes any text.
-            true => _ = outcome.structured.write(out),
+            true => outcome.write(out),
+            false => out.extend_from_slice(&json),
         }
     }
     result.field("isError", &false);
@@ -277,11 +264,11 @@ pub(crate) fn write_failure(failure: &Failure, request_id: &str, result: &mut Re
         error.kind.urn()
     );
     let partial = failure.partial.iter().map(String::as_str);
-    let content: Vec<_> = std::iter::once(said.as_str())
-        .chain(partial)
-        .map(content)
-        .collect();
-    result.field("content", &content).field("isError", &true);
+    let out = result.key("content");
+    out.push(b'[');
+    write_texts(out, std::iter::once(said.as_str()).chain(partial));
+    out.push(b']');
+    result.field("isError", &true);
     result.meta("error", &error_object(error, request_id));
 }
 
@@ -318,12 +305,14 @@ mod tests {
     fn a_long_list_is_written_only_as_far_as_there_is_room_for_it() {
         let account = Accounts::alone(1 << 20).of("");
         let written = Arc::new(AtomicUsize::new(0));
-        let outcome = Ok(Outcome::json(LongList(written.clone())));
+        let outcome = Outcome::rows(1).charged(&account);
+        let outcome = Ok(outcome.member("list", LongList(written.clone())));
         let mut result = ResultWriter::new(&Id::Number(1.into()), Revision::NEWEST_LEGACY);
         write(&outcome, &account, "1", &mut result);
         let answer = String::from_utf8(result.end().body).unwrap();
         assert!(answer.contains("response-too-large"), "{answer}");
         assert!(written.load(Ordering::Relaxed) < 1 << 16);
+        drop(outcome);
         assert_eq!(account.held(Resource::Memory), 0);
     }
 }

@@ -15,10 +15,9 @@ impl Policy {
     /// `invalid-request`, naming the field, the reason and, if there is one, the remedy. Names are compared by
     /// [`names::is_same`]: Fabric's file system may open the same folder for several.
     pub(crate) fn check(&self, field: &str, pattern: &Name) -> Result<(), Error> {
-        match self.refusal(pattern.as_str()) {
-            None => Ok(()),
-            Some(why) => Err(refused(format!("`{field}`: {why}")).about(field)),
-        }
+        self.refusal(pattern.as_str()).map_or(Ok(()), |why| {
+            Err(refused(format!("`{field}`: {why}")).about(field))
+        })
     }
 
     /// Whether the operator allows this pattern.
@@ -64,22 +63,17 @@ impl Policy {
             return Ok(());
         }
         // In the operator's spelling: Fabric takes a model's name in upper and lower case.
-        match self
-            .allowed_models
-            .iter()
-            .find(|allowed| allowed.eq_ignore_ascii_case(&chat.model))
-        {
-            Some(allowed) => {
-                chat.model.clone_from(allowed);
-                Ok(())
-            }
-            None => Err(refused(format!(
+        let is_it = |allowed: &&String| allowed.eq_ignore_ascii_case(&chat.model);
+        let Some(allowed) = self.allowed_models.iter().find(is_it) else {
+            let detail = format!(
                 "`{field}`: the model {} may not be run on this server; allowed: {} (--allow-model).",
                 chat.model,
                 self.allowed_models.join(", ")
-            ))
-            .about(field)),
-        }
+            );
+            return Err(refused(detail).about(field));
+        };
+        chat.model.clone_from(allowed);
+        Ok(())
     }
 
     /// The model and vendor of runs of a pattern that name none.

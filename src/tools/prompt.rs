@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::fabric::{Error, NO_STRATEGIES, Name};
+use crate::fabric::{Cause, Error, Name};
 
-use super::{Context, refused};
+use super::{Context, not_listed, refused};
 
 /// The pattern with `input` and `variables` filled in by Fabric, after the text of `strategy`, if one is named. Runs the
 /// pattern's own plugins on Fabric's host, and no model.
@@ -34,16 +34,12 @@ pub(crate) fn prompt(
 /// The prompt of the strategy of this name.
 fn strategy_text(name: &str, context: &Arc<Context>) -> Result<String, Error> {
     let strategies = context.backend.fabric.strategies(&context.wait())?;
-    let all = strategies.ok_or_else(|| refused(format!("`strategy_name`: {NO_STRATEGIES}")))?;
+    let all =
+        strategies.ok_or_else(|| refused(format!("`strategy_name`: {}", Cause::NoStrategies)))?;
     if let Some(strategy) = all.iter().find(|strategy| strategy.name == name) {
         return Ok(strategy.prompt.clone());
     }
-    let known: Vec<&str> = all.iter().map(|strategy| strategy.name.as_str()).collect();
-    let known = match known.is_empty() {
-        true => "none".to_owned(),
-        false => known.join(", "),
-    };
-    Err(refused(format!(
-        "`strategy_name` names no strategy of Fabric: there are {known}."
-    )))
+    let known = all.iter().map(|strategy| strategy.name.as_str()).collect();
+    let why = not_listed("strategy", name, "", &known);
+    Err(refused(format!("`strategy_name`: {why}")))
 }

@@ -23,17 +23,13 @@ const RECORD_FACTOR: usize = 4;
 
 /// What the store keeps of a result beside text and usage.
 #[derive(Default, Deserialize, Serialize)]
+#[serde(default)]
 pub(super) struct Rest {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) format: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) max_chars: Option<usize>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) warnings: Vec<String>,
     /// Output of the earlier steps of a failed run.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) partial: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) request_id: Option<String>,
 }
 
@@ -66,13 +62,15 @@ pub(super) fn error(record: &Record) -> Option<Error> {
         RunState::Cancelled => Some(Error::cancelled()),
         RunState::Interrupted => Some(Error::stopped()),
         RunState::Failed => {
-            let kept = record.error.as_ref();
-            let text = |key| kept.and_then(|kept| kept[key].as_str());
-            let kind = text("kind").and_then(Kind::named).unwrap_or(Kind::Internal);
-            let mut error = Error::new(kind, text("detail").unwrap_or("The reason was not kept."));
-            let after = kept.and_then(|kept| kept["retry_after_ms"].as_u64());
-            error.retry_after = after.map(Duration::from_millis);
-            Some(error)
+            let kept = record.error.as_ref().unwrap_or(&Value::Null);
+            let kind = kept["kind"].as_str().and_then(Kind::named);
+            let detail = kept["detail"]
+                .as_str()
+                .unwrap_or("The reason was not kept.");
+            Some(Error {
+                retry_after: kept["retry_after_ms"].as_u64().map(Duration::from_millis),
+                ..Error::new(kind.unwrap_or(Kind::Internal), detail)
+            })
         }
     }
 }
@@ -91,17 +89,17 @@ pub(crate) fn end(result: Result<Outcome, Failure>, run: &Run, request_id: &str)
     }
     let mut end = End::of(RunState::Cancelled);
     if error.kind != Kind::Cancelled {
-        let mut kept = json!({ "kind": error.kind.name(), "detail": error.detail });
-        if let Some(after) = error.retry_after {
-            kept["retry_after_ms"] = (after.as_millis() as u64).into();
-        }
+        let after = error.retry_after.map(|after| after.as_millis() as u64);
+        let kind = error.kind.name();
+        let kept = json!({ "kind": kind, "detail": error.detail, "retry_after_ms": after });
         (end.state, end.error) = (RunState::Failed, Some(kept));
     }
-    let mut rest = json!({ "request_id": request_id });
-    if !partial.is_empty() {
-        rest["partial"] = partial.into();
-    }
-    end.result = Some(rest);
+    let rest = Rest {
+        partial,
+        request_id: Some(request_id.to_owned()),
+        ..Rest::default()
+    };
+    end.result = Some(json!(rest));
     end
 }
 
@@ -110,109 +108,92 @@ pub(crate) fn request_id(record: &Record) -> Option<String> {
     Rest::of(record).request_id
 }
 
-/// The result of a run, or its text so far, cut to `max_chars`. `told`: the caller knows the run's id. `idle_timeout`:
-/// after so much silence it is given up.
+/// The result of a run, or its text so far. `told`: the caller knows the run's id. `idle_timeout`: after so much silence
+/// it is given up.
 pub(crate) fn result(
     run: &Run,
-    max_chars: Option<usize>,
     told: bool,
     idle_timeout: Duration,
     account: &Account,
 ) -> Result<Outcome, Failure> {
-    let mut memory = account.open(Resource::Memory);
-    let mut record = record(run, &mut memory)?;
-    let mut rest = Rest::of(&record);
+    let partial = || Some(run.read(0, MAX_PARTIAL_TEXT)).filter(|text| !text.is_empty());
+    let (record, memory) = record(run, account)?;
+    let rest = Rest::of(&record);
     if let Some(error) = error(&record) {
-        let mut partial = rest.partial;
-        partial.extend(Some(run.read(0, MAX_PARTIAL_TEXT)).filter(|text| !text.is_empty()));
         return Err(Failure {
-            partial,
+            partial: rest.partial.into_iter().chain(partial()).collect(),
             ..error.into()
         });
     }
-    let max_chars = rest.max_chars.or(max_chars);
-    let text = text(run, &record, 0, max_chars, &mut memory).map_err(|error| Failure {
-        partial: vec![run.read(0, MAX_PARTIAL_TEXT)],
-        ..error.into()
-    })?;
-    let omitted_chars = max_chars
-        .and_then(|max| (run.chars() as usize).checked_sub(max))
-        .filter(|n| *n > 0);
+    let max_chars = rest.max_chars.unwrap_or(MAX_RUN_OUTPUT);
+    let mut outcome =
+        output(run, &record, 0, max_chars, memory, idle_timeout).map_err(|error| Failure {
+            partial: partial().into_iter().collect(),
+            ..error.into()
+        })?;
+    let all = run.chars();
+    let omitted_chars = all.saturating_sub(max_chars as u64);
+    let id = record.id;
     if record.state == RunState::Working {
-        rest.warnings.push(format!(
-            "The run is still working, and this is its output so far. Call fabric_get_run with run_id {} for the rest; \
-             calling fabric_run_pattern again would start, and charge for, another run.",
-            record.id
+        outcome.warnings.push(format!(
+            "The run is still working, and this is its output so far. Call fabric_get_run with run_id {id} for the rest; \
+             calling fabric_run_pattern again would start, and charge for, another run."
         ));
-    } else if let (Some(_), Some(max)) = (omitted_chars, max_chars) {
+    } else if omitted_chars > 0 {
         let how = match told {
-            true => format!(
-                "Read the rest with fabric_get_run, run_id {} and offset {max}.",
-                record.id
-            ),
+            true => {
+                format!("Read the rest with fabric_get_run, run_id {id} and offset {max_chars}.")
+            }
             false => "Do not run the pattern again only to see the rest.".to_owned(),
         };
-        rest.warnings.push(format!(
-            "max_chars cut the output to {max} of its {} characters. {how}",
-            run.chars()
+        outcome.warnings.push(format!(
+            "max_chars cut the output to {max_chars} of its {all} characters. {how}"
         ));
     }
-    let output = RunOutput {
-        output_format: rest.format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned()),
-        output_text: text,
-        usage: record.usage.take(),
-        omitted_chars,
-        status: record.state.name(),
-        run_id: told.then(|| record.id.to_string()),
-        _memory: memory,
-    };
-    let silence = silence(record.silence(), idle_timeout);
-    Ok(Outcome::text(
-        output,
-        |output| &output.output_text,
-        silence,
-        rest.warnings,
-    ))
+    Ok(outcome
+        .optional(
+            "omitted_chars",
+            (omitted_chars > 0).then_some(omitted_chars),
+        )
+        .optional("run_id", told.then_some(id)))
 }
 
-/// The record of a run; what it holds of memory is added to `memory`.
-pub(super) fn record(run: &Run, memory: &mut Guard) -> Result<Record, Error> {
+/// The record of a run, and what it holds of memory.
+pub(super) fn record(run: &Run, account: &Account) -> Result<(Record, Guard), Error> {
     let length = run.record_length() as usize;
+    let memory = account.take(Resource::Memory, length.saturating_mul(RECORD_FACTOR));
     memory
-        .grow(length.saturating_mul(RECORD_FACTOR))
-        .map_err(|Full| no_room())?;
-    Ok(run.record())
+        .map(|memory| (run.record(), memory))
+        .map_err(|Full| no_room())
 }
 
-/// The text of a run from character `offset` on; what it holds of memory is added to `memory`.
-pub(super) fn text(
+/// The text of a run from character `offset` on, and what else each result has of it. Text and `record` are charged to
+/// `memory`.
+pub(super) fn output(
     run: &Run,
     record: &Record,
     offset: usize,
-    max_chars: Option<usize>,
-    memory: &mut Guard,
-) -> Result<String, Error> {
-    let most = max_chars.unwrap_or(MAX_RUN_OUTPUT);
+    max_chars: usize,
+    mut memory: Guard,
+    idle_timeout: Duration,
+) -> Result<Outcome, Error> {
     memory
-        .grow(most.saturating_mul(4).min(record.bytes as usize))
+        .grow(max_chars.saturating_mul(4).min(record.bytes as usize))
         .map_err(|Full| no_room())?;
-    Ok(run.read_chars(offset, most))
-}
-
-#[derive(Serialize)]
-struct RunOutput {
-    output_format: String,
-    output_text: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    omitted_chars: Option<usize>,
-    status: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    run_id: Option<String>,
-    /// Of record and text.
-    #[serde(skip)]
-    _memory: Guard,
+    let rest = Rest::of(record);
+    let silence = silence(record.silence(), idle_timeout);
+    let outcome = Outcome {
+        is_silent: silence.is_some(),
+        memory: Some(memory),
+        ..Outcome::text("output_text", run.read_chars(offset, max_chars))
+    };
+    let format = rest.format.as_deref().unwrap_or(DEFAULT_FORMAT);
+    Ok(outcome
+        .member("output_format", format)
+        .member("status", record.state.name())
+        .optional("usage", record.usage.as_ref())
+        .warn(silence)
+        .warn(rest.warnings))
 }
 
 #[cfg(test)]

@@ -2,83 +2,55 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
-use crate::protocol::{ResultWriter, Revision, jsonrpc};
-use crate::runs::{Record, Run, RunState};
+use crate::protocol::{ResultWriter, Revision};
+use crate::runs::{Record, RunState};
 use crate::text::counted;
 use crate::time::Timestamp;
 
 /// Suggested polling interval, in milliseconds.
 const POLL_INTERVAL_MS: u64 = 1_000;
+
 /// A run as a task of `revision`.
-pub(crate) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<String, Value> {
+pub(crate) fn task(record: &Record, revision: Revision, keep: Duration) -> Value {
     let modern = !revision.is_legacy();
     let status = match record.state {
         RunState::Working => "working",
         RunState::Cancelled => "cancelled",
         RunState::Completed => "completed",
         // There is a result, with `isError`.
-        RunState::Failed | RunState::Interrupted => {
-            if modern {
-                "completed"
-            } else {
-                "failed"
-            }
-        }
+        RunState::Failed | RunState::Interrupted if modern => "completed",
+        RunState::Failed | RunState::Interrupted => "failed",
     };
-    let so_far = if record.state == RunState::Working {
-        " so far"
-    } else {
-        ""
+    let so_far = match record.state {
+        RunState::Working => " so far",
+        _ => "",
     };
     let mut message = format!("{}: {}", record.patterns.join(", "), record.state.name());
     if let Some(chars) = record.chars {
         message += &format!(", {}{so_far}", counted(chars, "character"));
     }
-    let (ttl, poll) = if modern {
-        ("ttlMs", "pollIntervalMs")
-    } else {
-        ("ttl", "pollInterval")
+    let (ttl, poll) = match modern {
+        true => ("ttlMs", "pollIntervalMs"),
+        false => ("ttl", "pollInterval"),
     };
     let at = |milliseconds: u64| Timestamp::with_milliseconds(milliseconds).to_string();
-    let mut task = Map::new();
-    task.insert("taskId".into(), record.id.to_string().into());
-    task.insert("status".into(), status.into());
-    task.insert("statusMessage".into(), message.into());
-    task.insert("createdAt".into(), at(record.created).into());
-    task.insert("lastUpdatedAt".into(), at(record.updated).into());
-    task.insert(
-        ttl.into(),
-        record.ttl.unwrap_or(keep.as_millis() as u64).into(),
-    );
-    task.insert(poll.into(), POLL_INTERVAL_MS.into());
-    task
-}
-
-/// `notifications/tasks/status` of 2025-11-25.
-pub(crate) fn status(run: &Run, keep: Duration) -> Vec<u8> {
-    jsonrpc::notification(
-        "notifications/tasks/status",
-        &task(&run.record(), Revision::R2025_11_25, keep),
-    )
+    json!({
+        "taskId": record.id,
+        "status": status,
+        "statusMessage": message,
+        "createdAt": at(record.created),
+        "lastUpdatedAt": at(record.updated),
+        (ttl): record.ttl.unwrap_or(keep.as_millis() as u64),
+        (poll): POLL_INTERVAL_MS,
+    })
 }
 
 /// Writes the members of a task.
-pub(crate) fn write_task(task: &Map<String, Value>, result: &mut ResultWriter) {
-    for (key, value) in task {
+pub(crate) fn write_task(record: &Record, keep: Duration, result: &mut ResultWriter) {
+    let task = task(record, result.revision, keep);
+    for (key, value) in task.as_object().into_iter().flatten() {
         result.field(key, value);
-    }
-}
-
-/// Answers a call with a working task.
-pub(crate) fn created(run: &Run, keep: Duration, result: &mut ResultWriter) {
-    let revision = result.revision;
-    let task = task(&run.record(), revision, keep);
-    if revision.is_legacy() {
-        result.field("task", &task);
-    } else {
-        result.kind = "task";
-        write_task(&task, result);
     }
 }

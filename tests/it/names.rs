@@ -104,13 +104,14 @@ fn a_single_run_asks_for_models_only_when_it_failed() {
     let model = "Fabric has no model named \"gpt-y\". Did you mean \"gpt-x\"? fabric_list_models has them all.";
     let vendor =
         "Fabric has no vendor named \"OpenIA\". Did you mean \"OpenAI\"? fabric_list_models";
-    let case = "Fabric lists \"OpenAI\": write it in this case.";
-    let both = "Fabric lists \"OpenAI\" and \"gpt-x\": write it in this case.";
+    let case = "Fabric has no vendor named \"openai\". Did you mean \"OpenAI\"?";
+    let model_case =
+        "Fabric has no model named \"GPT-X\" of the vendor OpenAI. Did you mean \"gpt-x\"?";
     for (run, says) in [
         (run("gpt-y", ""), model),
         (run("gpt-x", "OpenIA"), vendor),
         (run("gpt-x", "openai"), case),
-        (run("GPT-X", "OPENAI"), both),
+        (run("GPT-X", "OpenAI"), model_case),
     ] {
         let (fabric, mut client) = ready();
         ran(&mut client, ai(json!({"model_name": "GPT-X"})));

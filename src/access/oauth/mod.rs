@@ -475,8 +475,8 @@ impl OAuth {
             return Err(format!("names {what} without https"));
         }
         // A remote issuer must not make us ask services of this machine. A connection to 0.0.0.0 goes there as well.
-        let is_any = url.host().address().is_some_and(|ip| ip.is_unspecified());
-        if !issuer.host().leads_here() && (url.host().leads_here() || is_any) {
+        let is_any = url.host.address().is_some_and(|ip| ip.is_unspecified());
+        if !issuer.host.leads_here() && (url.host.leads_here() || is_any) {
             return Err(format!("names {what} on this machine"));
         }
         Ok(url)

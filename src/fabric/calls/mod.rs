@@ -15,18 +15,15 @@ use serde_json::{Map, Value, json};
 use crate::account::Full;
 use crate::config::{MAX_NAME, MAX_VARIABLES};
 use crate::search::Index;
-use crate::text;
+use crate::text::{self, percent_encode};
 
-use super::client::{FabricResponse, Limits, Media, pause};
-use super::events::{self, Decoder};
+use super::client::{FabricResponse, Limit, pause};
+use super::events::{self, Decoder, Each};
 use super::types::can_be_given;
 use super::{
     Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Pattern, Strategy, Transcript,
     VideoId, Wait, names, sanitize, template, youtube,
 };
-
-/// Fabric has no folder of strategies; shown, it is the message.
-pub(crate) const NO_STRATEGIES: Cause = Cause::NoStrategies;
 
 /// Delays before retries of an empty list of models: Fabric may be querying the vendors for another caller.
 const EMPTY_MODELS_DELAYS: [Duration; 3] = [
@@ -39,8 +36,6 @@ const EMPTY_MODELS_DELAYS: [Duration; 3] = [
 const READ: usize = 4 << 10;
 /// Patterns suggested for an unknown name.
 const MOST_FOUND: usize = 5;
-/// An incomplete event up to this size is not charged. Bytes.
-const LITTLE: usize = 64 << 10;
 
 impl Client {
     /// `GET /patterns/names`: the names of all patterns; those of `before` if they are the same.
@@ -49,10 +44,12 @@ impl Client {
         before: Option<&Arc<Names>>,
         wait: &Arc<dyn Wait>,
     ) -> Result<Arc<Names>, Error> {
-        let limits = self.request_limits();
-        self.read("/patterns/names", limits, wait, |body| match before {
-            Some(same) if same.is_from(&body) => Some(Arc::clone(same)),
-            _ => Names::read(body).map(Arc::new),
+        let same = |body: &[u8]| before.filter(|same| same.body == body);
+        self.read("/patterns/names", Limit::Request, wait, |body| {
+            match same(&body) {
+                Some(same) => Some(Arc::clone(same)),
+                None => Names::read(body).map(Arc::new),
+            }
         })
     }
 
@@ -62,22 +59,20 @@ impl Client {
         name: &Name,
         wait: &Arc<dyn Wait>,
     ) -> Result<Pattern, Error> {
-        let path = format!("/patterns/{}", name.percent_encoded());
-        self.read(&path, self.request_limits(), wait, |body| {
+        let path = format!("/patterns/{}", percent_encode(name.as_str()));
+        self.read(&path, Limit::Request, wait, |body| {
             Pattern::from_body(members(&body)?, name)
         })
     }
 
-    /// `GET /strategies`, sorted by name. A 500 means that there is no such folder: see [`NO_STRATEGIES`].
+    /// `GET /strategies`, sorted by name. A 500 means that there is no such folder: see [`Cause::NoStrategies`].
     pub(crate) fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
-        in_folder(
-            self.read("/strategies", self.request_limits(), wait, |body| {
-                // Go writes an empty list as `null`.
-                let mut strategies = decode::<Option<Vec<Strategy>>>(&body)?.unwrap_or_default();
-                strategies.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-                Some(strategies)
-            }),
-        )
+        in_folder(self.read("/strategies", Limit::Request, wait, |body| {
+            // Go writes an empty list as `null`.
+            let mut strategies = decode::<Option<Vec<Strategy>>>(&body)?.unwrap_or_default();
+            strategies.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+            Some(strategies)
+        }))
     }
 
     /// `GET /models/names`. The first time, Fabric asks every vendor, so this has its own timeout.
@@ -87,8 +82,8 @@ impl Client {
     pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
         let mut delays = EMPTY_MODELS_DELAYS.iter();
         loop {
-            let models = self.read("/models/names", self.models_limits(), wait, |body| {
-                Models::from_body(members(&body)?)
+            let models: Models = self.read("/models/names", Limit::Models, wait, |body| {
+                serde_json::from_value(members(&body)?.into()).ok()
             })?;
             match delays.next() {
                 Some(delay) if models == Models::default() => pause(*delay, wait.as_ref())?,
@@ -97,14 +92,11 @@ impl Client {
         }
     }
 
-    /// `GET /contexts/names` or `GET /sessions/names`. `None` on a 500, which means that there is no such folder.
-    pub(crate) fn stored(
-        &self,
-        what: StoredKind,
-        wait: &Arc<dyn Wait>,
-    ) -> Result<Option<Names>, Error> {
-        let path = format!("/{}/names", what.plural());
-        in_folder(self.read(&path, self.request_limits(), wait, Names::read))
+    /// `GET /contexts/names` or `GET /sessions/names`: `what` is the plural. `None` on a 500, which means that there is no
+    /// such folder.
+    pub(crate) fn stored(&self, what: &str, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
+        let path = format!("/{what}/names");
+        in_folder(self.read(&path, Limit::Request, wait, Names::read))
     }
 
     /// `GET /patterns/:name`. A pattern that is not on the list of names is [`Kind::PatternNotFound`].
@@ -128,9 +120,9 @@ impl Client {
             variables: &'a BTreeMap<String, String>,
         }
         self.guard(name, variables, input, wait)?;
-        let path = format!("/patterns/{}/apply", name.percent_encoded());
+        let path = format!("/patterns/{}/apply", percent_encode(name.as_str()));
         let request = encode(&Apply { input, variables }, wait)?;
-        self.post(&path, request, self.request_limits(), wait, None)
+        self.post(&path, request, Limit::Request, wait, None)
             .and_then(|response| response.into_bytes(self.max_body))
             .and_then(|body| {
                 let pattern = members(&body).and_then(|body| Pattern::from_body(body, name));
@@ -141,9 +133,7 @@ impl Client {
 
     /// `GET /config` as received, **with vendors' keys in plain text**: redact it before showing any of it.
     pub(crate) fn configuration(&self, wait: &Arc<dyn Wait>) -> Result<Map<String, Value>, Error> {
-        self.read("/config", self.request_limits(), wait, |body| {
-            members(&body)
-        })
+        self.read("/config", Limit::Request, wait, |body| members(&body))
     }
 
     /// `POST /youtube/transcript`, sent once: it starts yt-dlp on Fabric's host. Uses the timeout of the list of
@@ -160,8 +150,8 @@ impl Client {
             request["language"] = language.into();
         }
         let path = "/youtube/transcript";
-        let (request, limits) = (encode(&request, wait)?, self.models_limits());
-        let response = self.post(path, request, limits, wait, Some(youtube::explain));
+        let request = encode(&request, wait)?;
+        let response = self.post(path, request, Limit::Models, wait, Some(youtube::explain));
         let response = response.map_err(|error| Error {
             detail: self.without_key(&error.detail),
             ..error
@@ -177,8 +167,8 @@ impl Client {
     /// Validates a run before it is sent. Costs a `GET` of the pattern if there are variables or the input has a `{`,
     /// and nothing otherwise.
     pub(crate) fn check(&self, request: Box<Chat>, wait: &Arc<dyn Wait>) -> Result<Checked, Error> {
-        let pattern = self.guard(&request.pattern, &request.variables, &request.input, wait)?;
-        Ok(Checked { request, pattern })
+        let unused = self.guard(&request.pattern, &request.variables, &request.input, wait)?;
+        Ok(Checked { request, unused })
     }
 
     /// `POST /chat`, never retried. Passes each event to `each` as soon as it is read, errors sanitised; an error of
@@ -191,13 +181,13 @@ impl Client {
         &self,
         Checked { request, .. }: Checked,
         wait: &Arc<dyn Wait>,
-        each: &mut dyn FnMut(Event) -> Result<(), Error>,
+        each: Each<'_>,
     ) -> Result<(), Error> {
         let (json, input) = (encode(&request, wait)?, request.input.len());
         // From here on, only the encoded request is needed.
         drop(request);
         wait.release(input);
-        let response = self.post("/chat", json, self.run_limits(), wait, None)?;
+        let response = self.post("/chat", json, Limit::Run, wait, None)?;
         let mut run = EventRelay {
             client: self,
             each,
@@ -205,20 +195,17 @@ impl Client {
             received: 0,
             is_complete: false,
         };
-        if response.media == Media::Json {
-            let not_a_run = response.not_a_run();
+        if response.is_json {
             let body = response.into_bytes(self.max_body)?;
             let body = body.strip_prefix(events::MARK).unwrap_or(&body);
             match events::parse(body) {
-                Ok(Event::Usage(_) | Event::Other) | Err(_) => return Err(not_a_run),
-                Ok(event) => {
-                    // A JSON body is the whole response.
-                    let is_content = matches!(event, Event::Content { .. });
+                // A JSON body is the whole response.
+                Ok(event @ Event::Content { .. }) => {
                     run.take(event)?;
-                    if is_content {
-                        run.take(Event::Complete)?;
-                    }
+                    run.take(Event::Complete)?;
                 }
+                Ok(event @ (Event::Error { .. } | Event::Complete)) => run.take(event)?,
+                _ => return Err(self.not_a_run()),
             }
             return run.end();
         }
@@ -226,17 +213,17 @@ impl Client {
     }
 
     /// Refuses input and variables that Fabric's template engine could execute, and missing variables. Returns the
-    /// pattern if it was read; not cached, because its text may have changed.
+    /// given ones that the pattern does not use. It is read each time, because its text may have changed.
     fn guard(
         &self,
         name: &Name,
         variables: &BTreeMap<String, String>,
         input: &str,
         wait: &Arc<dyn Wait>,
-    ) -> Result<Option<Pattern>, Error> {
+    ) -> Result<Vec<String>, Error> {
         names::variables(variables)?;
         if variables.is_empty() && !template::is_suspicious(input) {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         let pattern = match self.pattern(name, wait) {
             // Before 1.4.429, Fabric runs patterns of a custom folder but does not return them: accept code as input,
@@ -246,13 +233,15 @@ impl Client {
                     && !template::is_template(input)
                     && is_unreadable(&error) =>
             {
-                return Ok(None);
+                return Ok(Vec::new());
             }
             pattern => pattern?,
         };
         template::check(&pattern, variables, input)?;
-        lacks_nothing("variables", name, &pattern.variables(), variables)?;
-        Ok(Some(pattern))
+        let needed = pattern.variables();
+        lacks_nothing("variables", name, &needed, variables)?;
+        let unused = variables.keys().filter(|name| !needed.contains(name));
+        Ok(unused.cloned().collect())
     }
 
     /// Why a pattern of this text is only shown here and not rendered; `None` if it can be.
@@ -283,16 +272,21 @@ impl Client {
     fn read<T>(
         &self,
         path: &str,
-        limits: Limits,
+        limit: Limit,
         wait: &Arc<dyn Wait>,
         decode: impl FnOnce(Vec<u8>) -> Option<T>,
     ) -> Result<T, Error> {
-        decode(self.get(path, limits, wait)?).ok_or_else(|| self.unexpected("GET", path))
+        decode(self.get(path, limit, wait)?).ok_or_else(|| self.unexpected("GET", path))
+    }
+
+    /// The error for a 200 of a run that is something else.
+    fn not_a_run(&self) -> Error {
+        self.unexpected("POST", "/chat")
     }
 
     fn unexpected(&self, method: &str, path: &str) -> Error {
         let values = [
-            ("url", self.url()),
+            ("url", self.settings.url.as_str()),
             ("request", &format!("{method} {path}")),
         ];
         Error::of(Kind::ApiError, Cause::NotFabric, &values).after_status(200)
@@ -307,46 +301,12 @@ fn in_folder<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// What Fabric stores under names that its users choose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StoredKind {
-    /// Texts to put before a pattern.
-    Contexts,
-    /// Conversations: a run continues the one it names, or starts it.
-    Sessions,
-}
-
-impl StoredKind {
-    /// The plural noun.
-    pub(crate) fn plural(self) -> &'static str {
-        match self {
-            StoredKind::Contexts => "contexts",
-            StoredKind::Sessions => "sessions",
-        }
-    }
-}
-
 /// A validated run.
 pub(crate) struct Checked {
     /// Boxed: what a run moves by value is on its stack, pages of which it keeps to its end.
     request: Box<Chat>,
-    pattern: Option<Pattern>,
-}
-
-impl Checked {
     /// The given variables that the pattern does not use, if its text is known.
-    pub(crate) fn unused(&self) -> Vec<String> {
-        let Some(pattern) = &self.pattern else {
-            return Vec::new();
-        };
-        let known = pattern.variables();
-        self.request
-            .variables
-            .keys()
-            .filter(|name| !known.contains(name))
-            .cloned()
-            .collect()
-    }
+    pub(crate) unused: Vec<String>,
 }
 
 /// Refuses a run that lacks values for some variables. Fabric would refuse it too, but its message may not arrive.
@@ -454,17 +414,6 @@ impl Write for Length {
     }
 }
 
-/// Changes the charge to `now` bytes; small amounts are not charged.
-fn hold(wait: &Arc<dyn Wait>, held: &mut usize, now: usize) -> Result<(), Full> {
-    let now = if now <= LITTLE { 0 } else { now };
-    match now.checked_sub(*held) {
-        Some(more) => wait.hold(more)?,
-        None => wait.release(*held - now),
-    }
-    *held = now;
-    Ok(())
-}
-
 /// The error for a request that was not sent because the memory budget is exhausted.
 pub(crate) fn too_many() -> Error {
     let detail = "The memory of this server (--max-memory) is taken by other requests. Try again in a moment.";
@@ -481,7 +430,7 @@ pub(crate) fn no_room() -> Error {
 /// The result of a run, collected from its events.
 struct EventRelay<'a> {
     client: &'a Client,
-    each: &'a mut dyn FnMut(Event) -> Result<(), Error>,
+    each: Each<'a>,
     wait: &'a Arc<dyn Wait>,
     /// Bytes of content.
     received: usize,
@@ -493,22 +442,20 @@ impl EventRelay<'_> {
     #[inline(never)]
     fn read(mut self, mut response: FabricResponse<'_>) -> Result<(), Error> {
         let mut decoder = Decoder::new();
-        let mut held = 0;
+        let mut held: usize = 0;
         let mut buffer = [0; READ];
         while !self.is_complete {
             let result = match response.read(&mut buffer) {
                 Ok(0) => {
                     decoder.finish(&mut |event| self.take(event))?;
-                    let is_empty = response.media == Media::Other && !decoder.has_event;
-                    return if is_empty || decoder.is_foreign() {
-                        Err(response.not_a_run())
-                    } else {
-                        self.end()
+                    return match decoder.is_foreign() {
+                        true => Err(self.client.not_a_run()),
+                        false => self.end(),
                     };
                 }
                 Ok(read) => decoder.feed(&buffer[..read], &mut |event| self.take(event)),
                 Err(error) if decoder.is_foreign() && error.kind != Kind::Cancelled => {
-                    Err(response.not_a_run())
+                    Err(self.client.not_a_run())
                 }
                 // Silence after some content is an interruption.
                 Err(error) if error.kind == Kind::Timeout && self.received > 0 => Err(Error {
@@ -519,7 +466,11 @@ impl EventRelay<'_> {
             };
             // Doubled: the incomplete event and its decoded text.
             let result = result.and_then(|()| {
-                hold(self.wait, &mut held, 2 * decoder.held()).map_err(|Full| no_room())
+                let now = 2 * decoder.held();
+                self.wait.release(held.saturating_sub(now));
+                let more = self.wait.hold(now.saturating_sub(held));
+                held = now;
+                more.map_err(|Full| no_room())
             });
             // After `complete`, trailing bytes do not matter: whether they are seen depends on how the stream was cut
             // into packets.

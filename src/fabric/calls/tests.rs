@@ -3,10 +3,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use super::super::NoWait;
 use super::super::fixture::{
     END, Fixture, STREAM, chunk, complete, content, event, json, quick, settings, status,
 };
-use super::super::{NoWait, Stop};
 use super::*;
 use crate::config;
 
@@ -357,13 +357,13 @@ impl Leaves {
 }
 
 impl Wait for Leaves {
-    fn still_waiting(&self) -> Result<(), Stop> {
+    fn still_waiting(&self) -> Result<(), Error> {
         let left = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
                 left.checked_sub(1)
             });
-        left.map(drop).map_err(|_| Stop)
+        left.map(drop).map_err(|_| Error::cancelled())
     }
 }
 

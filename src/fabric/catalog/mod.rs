@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use super::cached::Cached;
 use super::types::is_runnable;
 use super::wait::SLICE;
-use super::{Client, Error, Kind, Models, Name, Names, Stop, Strategy, Until, Wait};
+use super::{Client, Error, Kind, Models, Name, Names, Strategy, Until, Wait};
 use crate::logging;
-use crate::search::{Card, Index};
+use crate::search::Index;
 
 /// Limit of all kept pattern texts together, in bytes. Of patterns beyond it, only the name is kept.
 const MOST_TEXT: usize = 32 << 20;
@@ -34,21 +34,6 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    fn new(
-        until: Instant,
-        names: Arc<Names>,
-        patterns: Vec<Entry>,
-        strategies: Vec<Strategy>,
-    ) -> Snapshot {
-        Snapshot {
-            until,
-            names,
-            patterns,
-            strategies,
-            index: OnceLock::new(),
-        }
-    }
-
     /// The pattern of this name.
     pub(crate) fn pattern(&self, name: &str) -> Option<&Entry> {
         self.at(name).and_then(|at| self.patterns.get(at))
@@ -62,42 +47,37 @@ impl Snapshot {
 
     /// The search index.
     pub(crate) fn index(&self) -> &Index {
-        let texts = || {
-            self.patterns.iter().map(|entry| {
-                (
-                    entry.name.as_str(),
-                    entry.text.as_deref().unwrap_or_default(),
-                )
-            })
-        };
-        self.index.get_or_init(|| Index::build(texts()))
+        let texts = self.patterns.iter().map(|entry| {
+            let text = entry.text.as_deref().unwrap_or_default();
+            (entry.name.as_str(), text)
+        });
+        self.index.get_or_init(|| Index::build(texts))
     }
 
     /// What the pattern of this name does, in one sentence: Fabric's own description, if there is one.
     pub(crate) fn description<'a>(&'a self, name: &'a str) -> &'a str {
-        let own = self
-            .pattern(name)
-            .and_then(|entry| entry.own_description.as_deref());
-        own.or_else(|| self.card(name).map(|card| card.purpose.as_str()))
-            .unwrap_or(name)
-    }
-
-    /// The index entry of this pattern.
-    pub(crate) fn card(&self, name: &str) -> Option<&Card> {
-        self.at(name).and_then(|at| self.index().cards.get(at))
+        let Some(at) = self.at(name) else {
+            return name;
+        };
+        match &self.patterns[at].own_description {
+            Some(own) => own,
+            // Cards stand in the same order, as many as the index has room for.
+            None => {
+                let card = self.index().cards.get(at);
+                card.map_or(name, |card| card.purpose.as_str())
+            }
+        }
     }
 
     /// How many patterns have no text.
     pub(crate) fn unread(&self) -> usize {
-        self.patterns
-            .iter()
-            .filter(|entry| entry.text.is_none())
-            .count()
+        let texts = self.patterns.iter().map(|entry| &entry.text);
+        texts.filter(|text| text.is_none()).count()
     }
 }
 
 /// One pattern of a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Its name.
     pub(crate) name: String,
@@ -114,15 +94,6 @@ impl Entry {
     pub(crate) fn is_runnable(&self) -> bool {
         is_runnable(&self.variables)
     }
-
-    fn unread(name: &str) -> Entry {
-        Entry {
-            name: name.to_owned(),
-            text: None,
-            own_description: None,
-            variables: Vec::new(),
-        }
-    }
 }
 
 /// How long a caller waits for another's read of a short list before it starts its own.
@@ -131,19 +102,11 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// concurrent caller.
 const MODELS_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How old the list of names may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Age {
-    /// Up to the time-to-live.
-    Cached,
-    /// Read after the call.
-    Fresh,
-}
-
 /// The catalogue. Shared by all threads.
 pub(crate) struct Catalog {
     fabric: Arc<Client>,
-    ttl: Duration,
+    /// The time-to-live of what was read.
+    pub(crate) ttl: Duration,
     names: Cached<Names>,
     models: Cached<Models>,
     snapshot: Cached<Snapshot>,
@@ -170,24 +133,20 @@ impl Catalog {
         let _ = self.on_change.set(Box::new(hook));
     }
 
-    /// The time-to-live.
-    pub(crate) fn ttl(&self) -> Duration {
-        self.ttl
-    }
-
     /// All patterns and strategies, refreshed if expired (single-flight; an error goes to every caller that waited).
     pub(crate) fn snapshot(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
         loop {
-            let newest = self.names.latest(None);
-            let is_outdated = |names: Arc<Names>, snapshot: &Snapshot| names != snapshot.names;
+            let is_outdated = |snapshot: &Snapshot, begun| {
+                let newest = self.names.latest(begun);
+                newest.is_some_and(|names| names != snapshot.names)
+            };
             self.snapshot
-                .invalidate(|snapshot| newest.is_some_and(|names| is_outdated(names, snapshot)));
+                .invalidate(|snapshot| is_outdated(snapshot, None));
             let (begun, snapshot) = self
                 .snapshot
                 .get(self.ttl, wait.as_ref(), |_| self.refresh(wait))?;
             // The list of names may have changed during the read.
-            let newest = self.names.latest(Some(begun));
-            if !newest.is_some_and(|names| is_outdated(names, &snapshot)) {
+            if !is_outdated(&snapshot, Some(begun)) {
                 return Ok(snapshot);
             }
         }
@@ -200,7 +159,7 @@ impl Catalog {
 
     fn refresh(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
         let until = Instant::now() + self.ttl;
-        let names = self.names(Age::Fresh, wait)?;
+        let names = self.names(Duration::ZERO, wait)?;
         let patterns = self.read_patterns(&names, wait)?;
         let strategies = match self.fabric.strategies(wait) {
             // A Fabric without strategies still has patterns.
@@ -210,15 +169,21 @@ impl Catalog {
             }
             strategies => strategies?.unwrap_or_default(),
         };
-        Ok(Arc::new(Snapshot::new(until, names, patterns, strategies)))
+        Ok(Arc::new(Snapshot {
+            until,
+            names,
+            patterns,
+            strategies,
+            index: OnceLock::new(),
+        }))
     }
 
-    /// Only the names of all patterns: one request.
-    pub(crate) fn names(&self, age: Age, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
-        let max_age = match age {
-            Age::Cached => self.ttl,
-            Age::Fresh => Duration::ZERO,
-        };
+    /// Only the names of all patterns, read at most `max_age` ago: one request.
+    pub(crate) fn names(
+        &self,
+        max_age: Duration,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Arc<Names>, Error> {
         let mut changed = false;
         let read = self.names.get(max_age, wait.as_ref(), |before| {
             let names = self.fabric.names(before, wait)?;
@@ -256,9 +221,8 @@ impl Catalog {
             until,
         });
         match self.models(&limited) {
-            Ok(models) => Ok(Some(models)),
             Err(error) if error.kind == Kind::Cancelled && wait.still_waiting().is_ok() => Ok(None),
-            Err(error) => Err(error),
+            models => models.map(Some),
         }
     }
 
@@ -320,14 +284,18 @@ fn collect(
     received: &mpsc::Receiver<(usize, Result<Entry, Error>)>,
     wait: &dyn Wait,
 ) -> Result<Vec<Entry>, Error> {
-    let mut entries: Vec<Entry> = names.iter().map(Entry::unread).collect();
+    let unread = |name: &str| Entry {
+        name: name.to_owned(),
+        ..Entry::default()
+    };
+    let mut entries: Vec<Entry> = names.iter().map(unread).collect();
     let (mut general, mut room, mut left_out) = (0, MOST_TEXT, 0);
     let mut asked = Instant::now();
     loop {
         let next = received.recv_timeout(SLICE);
         // By the clock: a steady flow of patterns must not delay the check.
         if asked.elapsed() >= SLICE {
-            wait.still_waiting().map_err(|Stop| Error::cancelled())?;
+            wait.still_waiting()?;
             asked = Instant::now();
         }
         match next {
@@ -372,9 +340,9 @@ fn is_general(error: &Error) -> bool {
 
 /// A flag that stops what waits.
 impl Wait for AtomicBool {
-    fn still_waiting(&self) -> Result<(), Stop> {
+    fn still_waiting(&self) -> Result<(), Error> {
         match self.load(Ordering::Relaxed) {
-            true => Err(Stop),
+            true => Err(Error::cancelled()),
             false => Ok(()),
         }
     }

@@ -78,7 +78,7 @@ fn everything_is_read_once_and_for_its_time() {
         &catalog.snapshot(&no_wait()).unwrap()
     ));
     assert_eq!(
-        *catalog.names(Age::Cached, &no_wait()).unwrap(),
+        *catalog.names(catalog.ttl, &no_wait()).unwrap(),
         ["a", "b"].into_iter().collect()
     );
     let counts =
@@ -96,11 +96,11 @@ fn everything_is_read_once_and_for_its_time() {
 fn fresh_lists_are_read_anew_and_others_once() {
     let (fabric, listed, catalog) = fabric(&["a"]);
     let names = |age| names_as_text(&catalog.names(age, &no_wait()).unwrap());
-    assert_eq!(names(Age::Cached), "a");
+    assert_eq!(names(catalog.ttl), "a");
     list(&listed, &["b"]);
-    assert_eq!(names(Age::Cached), "a");
-    assert_eq!(names(Age::Fresh), "b");
-    assert_eq!(names(Age::Cached), "b");
+    assert_eq!(names(catalog.ttl), "a");
+    assert_eq!(names(Duration::ZERO), "b");
+    assert_eq!(names(catalog.ttl), "b");
     assert_eq!(fabric.count(NAMES), 2);
 }
 
@@ -114,7 +114,7 @@ fn a_large_list_is_read_whole_with_few_requests_at_once() {
     let (fabric, listed, catalog) = fabric(&[]);
     assert!(catalog.snapshot(&no_wait()).unwrap().patterns.is_empty());
     *lock(&listed) = Some(names.clone());
-    catalog.names(Age::Fresh, &no_wait()).unwrap();
+    catalog.names(Duration::ZERO, &no_wait()).unwrap();
     assert_eq!(names_of(&catalog.snapshot(&no_wait()).unwrap()), names);
     let requests = fabric.requests();
     let of_patterns = |line: &str| line.starts_with("GET /patterns/p");
@@ -161,7 +161,7 @@ fn changed_names_are_detected_by_every_read() {
         counted.fetch_add(1, Ordering::SeqCst);
     });
     let changes = || changes.load(Ordering::SeqCst);
-    let poll = || catalog.names(Age::Fresh, &no_wait());
+    let poll = || catalog.names(Duration::ZERO, &no_wait());
     // Neither the first list nor an identical one is a change.
     poll().unwrap();
     catalog.snapshot(&no_wait()).unwrap();
@@ -196,6 +196,6 @@ fn after_a_change_is_reported_nothing_outdated_is_returned() {
     });
     catalog.snapshot(&no_wait()).unwrap();
     list(&listed, &["a", "b"]);
-    catalog.names(Age::Fresh, &no_wait()).unwrap();
+    catalog.names(Duration::ZERO, &no_wait()).unwrap();
     assert_eq!(*lock(&found), ["a b"]);
 }

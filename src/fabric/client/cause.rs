@@ -4,15 +4,14 @@ use std::io::ErrorKind;
 
 use ureq::Timeout;
 
-use super::Stage;
-use crate::agent::{NoThread, is_out_of_sockets};
+use crate::agent::{NO_THREAD, is_out_of_sockets};
 use crate::fabric::Cause;
 
 /// Why the transport failed, and what the words of the cause quote as `{why}`. `is_run` is a request that may be silent
-/// for a while.
+/// for a while; `in_body`: the head of the response had arrived.
 pub(super) fn of(
     error: &ureq::Error,
-    stage: Stage,
+    in_body: bool,
     is_https: bool,
     is_proxied: bool,
     is_run: bool,
@@ -23,27 +22,25 @@ pub(super) fn of(
         ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => plain(Cause::ConnectTimeout),
         ureq::Error::Timeout(Timeout::PerWrite) => plain(Cause::Unread),
         ureq::Error::Timeout(Timeout::PerRead) if is_run => plain(Cause::RunSilent),
-        ureq::Error::Timeout(_) if is_run && stage != Stage::Request => plain(Cause::RunTimeout),
-        ureq::Error::Timeout(_) if stage == Stage::Body => plain(Cause::Unfinished),
+        ureq::Error::Timeout(_) if is_run => plain(Cause::RunTimeout),
+        ureq::Error::Timeout(_) if in_body => plain(Cause::Unfinished),
         ureq::Error::Timeout(_) => plain(Cause::Silent),
         // With a proxy, its name alone is looked up, and it alone is connected to.
         ureq::Error::HostNotFound if is_proxied => {
             quoting(Cause::Proxy, "its name cannot be resolved")
         }
-        ureq::Error::Io(e) if is_proxied && e.kind() == ErrorKind::ConnectionRefused => {
-            quoting(Cause::Proxy, "nothing listens there")
-        }
         ureq::Error::HostNotFound => plain(Cause::UnknownHost),
         ureq::Error::ConnectProxyFailed(_) => quoting(Cause::Proxy, "it refuses"),
-        ureq::Error::Other(other) if other.is::<NoThread>() => plain(Cause::NoThread),
+        ureq::Error::Io(e) if e.kind() == NO_THREAD => plain(Cause::NoThread),
         ureq::Error::LargeResponseHeader(..) => plain(Cause::HeadTooLarge),
         ureq::Error::Io(e) if is_out_of_sockets(e) => quoting(Cause::NoSocket, &e.to_string()),
-        _ if stage == Stage::Body => plain(Cause::BrokeOff),
+        _ if in_body => plain(Cause::BrokeOff),
         ureq::Error::Tls(why) => quoting(tls_cause(why), why),
-        #[cfg(feature = "tls")]
-        ureq::Error::Rustls(e) => quoting(tls_cause(&e.to_string()), &e.to_string()),
         ureq::Error::Io(e) => match e.kind() {
             ErrorKind::TimedOut => plain(Cause::ConnectTimeout),
+            ErrorKind::ConnectionRefused if is_proxied => {
+                quoting(Cause::Proxy, "nothing listens there")
+            }
             ErrorKind::ConnectionRefused => plain(Cause::Refused),
             // rustls reports its errors with this kind; nothing else here does.
             ErrorKind::InvalidData if is_https => {
@@ -64,26 +61,26 @@ pub(super) fn of(
     }
 }
 
+/// What rustls says, in lower case and without blanks. First the one whose text goes on with names, which may be any word.
+const TLS: [(&str, Cause); 9] = [
+    ("validforname", Cause::CertificateWrongName),
+    ("notvalidyet", Cause::CertificateNotYetValid),
+    ("notyetvalid", Cause::CertificateNotYetValid),
+    ("expired", Cause::CertificateExpired),
+    ("causedasendentity", Cause::CertificateOfAuthority),
+    ("unknownissuer", Cause::CertificateUnknownIssuer),
+    ("selfsigned", Cause::CertificateUnknownIssuer),
+    ("invalidcontenttype", Cause::NotTls),
+    ("corruptmessage", Cause::NotTls),
+];
+
 /// By text, because rustls is only a dependency of ureq; anything unknown is [`Cause::Tls`].
 fn tls_cause(why: &str) -> Cause {
     let why = why.to_ascii_lowercase().replace(' ', "");
-    let has = |words: &[&str]| words.iter().any(|word| why.contains(word));
-    // First, because the text after it contains names, which may be any word.
-    if has(&["validforname"]) {
-        Cause::CertificateWrongName
-    } else if has(&["notvalidyet", "notyetvalid"]) {
-        Cause::CertificateNotYetValid
-    } else if has(&["expired"]) {
-        Cause::CertificateExpired
-    } else if has(&["causedasendentity"]) {
-        Cause::CertificateOfAuthority
-    } else if has(&["unknownissuer", "selfsigned"]) {
-        Cause::CertificateUnknownIssuer
-    } else if has(&["invalidcontenttype", "corruptmessage"]) {
-        Cause::NotTls
-    } else {
-        Cause::Tls
-    }
+    let mut known = TLS.iter();
+    known
+        .find(|(words, _)| why.contains(words))
+        .map_or(Cause::Tls, |(_, cause)| *cause)
 }
 
 #[cfg(test)]
@@ -122,7 +119,8 @@ received fatal alert: HandshakeFailure"
 
     #[test]
     fn causes_are_told_from_how_a_connection_fails() {
-        use Stage::{Body, Head, Request};
+        const BODY: bool = true;
+        const HEAD: bool = false;
         use ureq::Error::{ConnectionFailed, HostNotFound, Tls};
         let io = |kind: ErrorKind| ureq::Error::Io(kind.into());
         let late = ureq::Error::Timeout;
@@ -133,32 +131,28 @@ received fatal alert: HandshakeFailure"
         let plain = |cause| (cause, String::new());
         let why = |cause, why: &str| (cause, why.to_owned());
         let (refused, reset) = (ErrorKind::ConnectionRefused, ErrorKind::ConnectionReset);
-        assert_eq!(run(io(refused), Request), plain(Cause::Refused));
-        assert_eq!(run(io(reset), Head), plain(Cause::Closed));
-        assert_eq!(tls(io(reset), Head), plain(Cause::ClosedTls));
-        assert_eq!(run(io(reset), Body), plain(Cause::BrokeOff));
-        let timed_out = tls(io(ErrorKind::TimedOut), Request);
+        assert_eq!(run(io(refused), HEAD), plain(Cause::Refused));
+        assert_eq!(run(io(reset), HEAD), plain(Cause::Closed));
+        assert_eq!(tls(io(reset), HEAD), plain(Cause::ClosedTls));
+        assert_eq!(run(io(reset), BODY), plain(Cause::BrokeOff));
+        let timed_out = tls(io(ErrorKind::TimedOut), HEAD);
         assert_eq!(timed_out, plain(Cause::ConnectTimeout));
-        let denied = run(io(ErrorKind::PermissionDenied), Request);
+        let denied = run(io(ErrorKind::PermissionDenied), HEAD);
         assert_eq!(denied, why(Cause::NoConnection, "permission denied"));
-        assert_eq!(run(HostNotFound, Request), plain(Cause::UnknownHost));
-        let unresolved = run(late(Timeout::Resolve), Request);
+        assert_eq!(run(HostNotFound, HEAD), plain(Cause::UnknownHost));
+        let unresolved = run(late(Timeout::Resolve), HEAD);
         assert_eq!(unresolved, plain(Cause::ConnectTimeout));
-        for stage in [Head, Body] {
+        for stage in [HEAD, BODY] {
             assert_eq!(run(late(Timeout::Global), stage), plain(Cause::RunTimeout));
         }
-        assert_eq!(run(late(Timeout::PerWrite), Request), plain(Cause::Unread));
-        assert_eq!(run(late(Timeout::PerRead), Body), plain(Cause::RunSilent));
-        assert_eq!(tls(Tls("no"), Request), why(Cause::Tls, "no"));
-        let failed = run(ConnectionFailed, Request);
+        assert_eq!(run(late(Timeout::PerWrite), HEAD), plain(Cause::Unread));
+        assert_eq!(run(late(Timeout::PerRead), BODY), plain(Cause::RunSilent));
+        assert_eq!(tls(Tls("no"), HEAD), why(Cause::Tls, "no"));
+        let failed = run(ConnectionFailed, HEAD);
         assert_eq!(failed, why(Cause::NoConnection, "not connected"));
-        for (stage, cause) in [
-            (Request, Cause::Silent),
-            (Head, Cause::Silent),
-            (Body, Cause::Unfinished),
-        ] {
+        for (stage, cause) in [(HEAD, Cause::Silent), (BODY, Cause::Unfinished)] {
             assert_eq!(read(late(Timeout::Global), stage), plain(cause));
         }
-        assert_eq!(proxied(HostNotFound, Request).0, Cause::Proxy);
+        assert_eq!(proxied(HostNotFound, HEAD).0, Cause::Proxy);
     }
 }

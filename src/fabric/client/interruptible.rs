@@ -8,9 +8,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ureq::unversioned::transport::{
-    Buffers, ConnectionDetails, Connector, NextTimeout, Transport, time,
-};
+use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
 use crate::fabric::Wait;
 use crate::fabric::wait::SLICE;
@@ -47,39 +45,27 @@ impl Transport for Interruptible<Box<dyn Transport>> {
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
         let started = Instant::now();
-        // The request was sent.
-        ReadContext::change(|watch| watch.has_read = true);
-        let Some(watch) = CONTEXT.with_borrow(Clone::clone) else {
+        let Some((wait, asked)) = WAITING.with_borrow(Clone::clone) else {
             return self.0.await_input(timeout);
         };
-        watch.wait.before_blocking();
+        wait.before_blocking();
         // Between reads too: the caller may leave while data trickles in.
-        if started.saturating_duration_since(watch.asked) >= SLICE {
-            watch.ask()?;
+        if started.saturating_duration_since(asked) >= SLICE {
+            ask(&wait)?;
         }
         let limit = timeout.for_read();
         loop {
-            let now = Instant::now();
-            if watch.until.is_some_and(|until| until <= now) {
-                return Err(ureq::Error::Timeout(limit.reason));
-            }
-            let left = limit.after.saturating_sub(now - started);
-            let is_last = left.is_zero();
-            let left = watch
-                .until
-                .map_or(left, |until| left.min(until - now))
-                .max(LAST_LOOK);
-            // The same value each time: a change costs a system call.
-            let slice = time::Duration::from(left.min(SLICE));
+            let left = limit.after.saturating_sub(started.elapsed());
             match self.0.await_input(NextTimeout {
-                after: left.into(),
-                per_read: Some(slice),
+                after: left.max(LAST_LOOK).into(),
+                // The same value each time: a change costs a system call.
+                per_read: Some(SLICE.into()),
                 ..timeout
             }) {
-                Err(ureq::Error::Timeout(_)) if is_last => {
+                Err(ureq::Error::Timeout(_)) if left.is_zero() => {
                     return Err(ureq::Error::Timeout(limit.reason));
                 }
-                Err(ureq::Error::Timeout(_)) => watch.ask()?,
+                Err(ureq::Error::Timeout(_)) => ask(&wait)?,
                 other => return other,
             }
         }
@@ -95,30 +81,14 @@ impl Transport for Interruptible<Box<dyn Transport>> {
 }
 
 thread_local! {
-    /// The current request of this thread.
-    static CONTEXT: RefCell<Option<ReadContext>> = const { RefCell::new(None) };
+    /// Who waits on this thread, and when that was asked last.
+    static WAITING: RefCell<Option<(Arc<dyn Wait>, Instant)>> = const { RefCell::new(None) };
 }
 
-#[derive(Clone)]
-struct ReadContext {
-    wait: Arc<dyn Wait>,
-    asked: Instant,
-    until: Option<Instant>,
-    /// The response was waited for, so the request was sent.
-    has_read: bool,
-}
-
-impl ReadContext {
-    fn change(change: impl FnOnce(&mut ReadContext)) {
-        CONTEXT.with_borrow_mut(|watch| watch.as_mut().map(change));
-    }
-
-    fn ask(&self) -> Result<(), ureq::Error> {
-        ReadContext::change(|watch| watch.asked = Instant::now());
-        self.wait
-            .still_waiting()
-            .map_err(|stop| ureq::Error::Other(Box::new(stop)))
-    }
+fn ask(wait: &Arc<dyn Wait>) -> Result<(), ureq::Error> {
+    WAITING.set(Some((Arc::clone(wait), Instant::now())));
+    let asked = wait.still_waiting();
+    asked.map_err(|error| ureq::Error::Other(Box::new(error)))
 }
 
 /// Until it is dropped, reads on this thread ask its [`Wait`]. A thread has one at a time. Not `Send`: it must be dropped
@@ -126,31 +96,16 @@ impl ReadContext {
 pub(super) struct WaitScope(PhantomData<*const ()>);
 
 impl WaitScope {
-    /// Sets the context of this thread.
+    /// Sets who waits on this thread.
     pub(super) fn enter(wait: &Arc<dyn Wait>) -> WaitScope {
-        CONTEXT.set(Some(ReadContext {
-            wait: Arc::clone(wait),
-            asked: Instant::now(),
-            until: None,
-            has_read: false,
-        }));
+        WAITING.set(Some((Arc::clone(wait), Instant::now())));
         WaitScope(PhantomData)
-    }
-
-    /// Has a response been waited for?
-    pub(super) fn has_read(&self) -> bool {
-        CONTEXT.with_borrow(|watch| watch.as_ref().is_some_and(|watch| watch.has_read))
-    }
-
-    /// Limits reads to `rest` from now on.
-    pub(super) fn hurry(&self, rest: Duration) {
-        ReadContext::change(|watch| watch.until = Some(Instant::now() + rest));
     }
 }
 
 impl Drop for WaitScope {
     fn drop(&mut self) {
-        CONTEXT.set(None);
+        WAITING.set(None);
     }
 }
 
@@ -187,14 +142,14 @@ mod tests {
     struct Patient;
 
     impl Wait for Patient {
-        fn still_waiting(&self) -> Result<(), crate::fabric::Stop> {
+        fn still_waiting(&self) -> Result<(), crate::fabric::Error> {
             Ok(())
         }
     }
 
     #[test]
     fn input_that_is_there_when_the_time_is_over_is_taken() {
-        let scope = WaitScope::enter(&(Arc::new(Patient) as Arc<dyn Wait>));
+        let _scope = WaitScope::enter(&(Arc::new(Patient) as Arc<dyn Wait>));
         let read = |has_input| {
             let over = NextTimeout {
                 after: Duration::ZERO.into(),
@@ -209,8 +164,5 @@ mod tests {
             read(false),
             Err(ureq::Error::Timeout(Timeout::PerRead))
         ));
-        // The end of a run is not put off.
-        scope.hurry(Duration::ZERO);
-        assert!(read(true).is_err());
     }
 }

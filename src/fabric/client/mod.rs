@@ -6,8 +6,8 @@
 //! GETs use pooled connections and are retried. POSTs cost money or run templates, so each is sent exactly once, on a
 //! new connection: a pooled one may be closing, and a request lost there could not be retried.
 //!
-//! A blocked read, or wait for a name, wakes up every 100 ms to ask the [`Wait`] of its thread whether to continue.
-//! Connecting and writing cannot be interrupted; they have timeouts of their own.
+//! A blocked read wakes up every 100 ms to ask the [`Wait`] of its thread whether to continue. Looking a name up, connecting
+//! and writing cannot be interrupted; they have timeouts of their own.
 
 mod cause;
 mod interruptible;
@@ -20,16 +20,17 @@ use std::io::{Cursor, Read};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use ureq::http::{HeaderMap, HeaderValue, Response, header};
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, RequestBuilder, SendBody};
 
 use super::wait::SLICE;
-use super::{Cause, Error, Kind, Stop, Wait};
+use super::{Cause, Error, Kind, Until, Wait};
 use interruptible::{Interruptible, WaitScope};
 use outgoing::Outgoing;
 use plain::PlainConnector;
-pub(super) use response::{FabricResponse, Media};
+pub(super) use response::FabricResponse;
 
 use crate::agent::{self, Lookups};
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT};
@@ -60,7 +61,8 @@ pub(crate) struct Client {
     key: Option<HeaderValue>,
     kept: Agent,
     fresh: Agent,
-    settings: config::Fabric,
+    /// Its URL and timeouts.
+    pub(crate) settings: config::Fabric,
     /// Answers instead of a Fabric.
     pub(super) built_in: Option<Arc<dyn BuiltInFabric>>,
     /// Delays before the retries of a GET.
@@ -75,36 +77,26 @@ pub(crate) struct Client {
 
 /// A Fabric within this process, without a model.
 pub(crate) trait BuiltInFabric: Send + Sync {
-    /// Answers `GET` or `POST` of a path with a status and JSON, as Fabric does.
+    /// Answers `GET` or `POST` of a path, as Fabric does.
     ///
     /// # Errors
     /// What needs a real Fabric. Never names a path of this host.
-    fn answer(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, Vec<u8>), Error>;
+    fn answer(&self, method: &str, path: &str, body: &[u8]) -> Result<Value, Error>;
 }
 
-/// Timeouts of one request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    /// For the whole request and response.
-    total: Duration,
-    /// The flag that sets `total`.
-    flag: &'static str,
-    /// Longest silence, including the wait for the headers.
-    idle: Option<Duration>,
+/// The time limit of a whole request and response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// Of an ordinary request.
+    Request,
+    /// Of what Fabric asks others for.
+    Models,
+    /// Of a run, which also has one for silence, including the wait for the headers.
+    Run,
 }
 
 /// Adds detail to the error of a request, from the response body.
 type Explain = fn(Error, &[u8]) -> Error;
-
-/// How far an attempt has got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// The request may not have been sent completely.
-    Request,
-    /// The request was sent; waiting for the response head.
-    Head,
-    Body,
-}
 
 impl Client {
     /// Creates the client without contacting Fabric. The error is one line that names the variable to fix.
@@ -166,17 +158,6 @@ impl Client {
         self.built_in.is_none()
     }
 
-    /// Fabric's URL, without user-info and final slash.
-    pub(crate) fn url(&self) -> &str {
-        &self.settings.url
-    }
-
-    /// Whether a placeholder was given as the API key.
-    fn has_placeholder(&self) -> bool {
-        let key = self.settings.api_key.as_ref();
-        key.is_some_and(|key| is_placeholder(key.expose()))
-    }
-
     /// Redacts the API key, which may not look like a key. Keys of up to 3 bytes stay: replacing them would garble the
     /// text.
     pub(super) fn without_key(&self, said: &str) -> String {
@@ -186,35 +167,12 @@ impl Client {
         }
     }
 
-    /// The limits of an ordinary request.
-    pub(super) fn request_limits(&self) -> Limits {
-        Limits {
-            total: self.settings.request_timeout,
-            flag: "--request-timeout",
-            idle: None,
-        }
-    }
-
-    /// The limits of the list of models.
-    pub(super) fn models_limits(&self) -> Limits {
-        Limits {
-            total: self.settings.models_timeout,
-            flag: "--models-timeout",
-            idle: None,
-        }
-    }
-
-    /// The silence after which a run is given up.
-    pub(crate) fn idle_timeout(&self) -> Duration {
-        self.settings.idle_timeout
-    }
-
-    /// The limits of a run.
-    pub(super) fn run_limits(&self) -> Limits {
-        Limits {
-            total: self.settings.run_timeout,
-            flag: "--run-timeout",
-            idle: Some(self.settings.idle_timeout),
+    /// The time of a limit, and the flag that sets it.
+    fn time(&self, limit: Limit) -> (Duration, &'static str) {
+        match limit {
+            Limit::Request => (self.settings.request_timeout, "--request-timeout"),
+            Limit::Models => (self.settings.models_timeout, "--models-timeout"),
+            Limit::Run => (self.settings.run_timeout, "--run-timeout"),
         }
     }
 
@@ -229,21 +187,21 @@ impl Client {
     pub(super) fn get(
         &self,
         path: &str,
-        limits: Limits,
+        limit: Limit,
         wait: &Arc<dyn Wait>,
     ) -> Result<Vec<u8>, Error> {
-        let deadline = Instant::now() + limits.total;
+        let deadline = Instant::now() + self.time(limit).0;
         let mut delays = self.retry_delays.iter();
         let mut attempt = 0;
         loop {
             attempt += 1;
             let left = deadline.saturating_duration_since(Instant::now());
-            let request = self.with_key(self.kept.get(format!("{}{path}", self.url())));
+            let request = self.with_key(self.kept.get(format!("{}{path}", self.settings.url)));
             let call = Attempt {
                 client: self,
                 method: "GET",
                 path,
-                limits,
+                limit,
                 explain: None,
                 attempt,
                 begun: Instant::now(),
@@ -251,7 +209,7 @@ impl Client {
             };
             let waiting = WaitScope::enter(wait);
             let sent = match &self.built_in {
-                Some(fabric) => within_process(fabric.answer("GET", path, &[])?),
+                Some(fabric) => within_process(fabric.answer("GET", path, &[])),
                 None => request.config().timeout_global(Some(left)).build().call(),
             };
             let read = call
@@ -275,43 +233,42 @@ impl Client {
         &'c self,
         path: &'c str,
         json: Vec<u8>,
-        limits: Limits,
+        limit: Limit,
         wait: &'c Arc<dyn Wait>,
         explain: Option<Explain>,
     ) -> Result<FabricResponse<'c>, Error> {
-        wait.still_waiting().map_err(|Stop| Error::cancelled())?;
+        wait.still_waiting()?;
         let request = self
             .fresh
-            .post(format!("{}{path}", self.url()))
+            .post(format!("{}{path}", self.settings.url))
             .header(header::CONTENT_TYPE, "application/json");
         let request = self.with_key(request);
         let call = Attempt {
             client: self,
             method: "POST",
             path,
-            limits,
+            limit,
             explain,
             attempt: 1,
             begun: Instant::now(),
             wait,
         };
-        if let Some(fabric) = &self.built_in {
-            let answer = fabric.answer("POST", path, &json);
-            wait.release(json.len());
-            return call.opened(within_process(answer?), WaitScope::enter(wait));
-        }
-        let request = request.header(header::CONTENT_LENGTH, json.len());
-        let json = SendBody::from_owned_reader(Outgoing {
+        let outgoing = Outgoing {
             json: Cursor::new(json),
             wait: Arc::clone(wait),
-        });
+        };
         let waiting = WaitScope::enter(wait);
-        let request = request
-            .config()
-            .timeout_global(Some(limits.total))
-            .timeout_per_read(limits.idle)
-            .build();
-        call.opened(request.send(json), waiting)
+        let sent = match &self.built_in {
+            Some(fabric) => within_process(fabric.answer("POST", path, outgoing.json.get_ref())),
+            None => request
+                .header(header::CONTENT_LENGTH, outgoing.json.get_ref().len())
+                .config()
+                .timeout_global(Some(self.time(limit).0))
+                .timeout_per_read((limit == Limit::Run).then_some(self.settings.idle_timeout))
+                .build()
+                .send(SendBody::from_owned_reader(outgoing)),
+        };
+        call.opened(sent, waiting)
     }
 }
 
@@ -321,7 +278,7 @@ struct Attempt<'c> {
     client: &'c Client,
     method: &'static str,
     path: &'c str,
-    limits: Limits,
+    limit: Limit,
     explain: Option<Explain>,
     /// Its number, from 1.
     attempt: usize,
@@ -351,11 +308,7 @@ impl<'c> Attempt<'c> {
         sent: Result<Response<Body>, ureq::Error>,
         waiting: WaitScope,
     ) -> Result<FabricResponse<'c>, Error> {
-        let reached = match waiting.has_read() {
-            true => Stage::Head,
-            false => Stage::Request,
-        };
-        let (head, body) = sent.map_err(|e| self.failure(e, reached))?.into_parts();
+        let (head, body) = sent.map_err(|e| self.failure(e, false))?.into_parts();
         let length = body.content_length();
         let body = body.into_with_config().limit(u64::MAX).reader();
         if head.status != 200 {
@@ -366,11 +319,15 @@ impl<'c> Attempt<'c> {
             let is_small =
                 self.method == "GET" && length.is_some_and(|length| length <= SMALL_BODY);
             if is_small || status == 400 || self.explain.is_some() {
-                waiting.hurry(self.client.after_error);
+                let hurry: Arc<dyn Wait> = Arc::new(Until {
+                    wait: Arc::clone(self.wait),
+                    until: Instant::now() + self.client.after_error,
+                });
+                let _waiting = WaitScope::enter(&hurry);
                 let mut said = Vec::new();
                 // Even a truncated body may say why.
                 let _ = body.take(SMALL_BODY).read_to_end(&mut said);
-                let is_http = self.client.url().starts_with("http:");
+                let is_http = self.client.settings.url.starts_with("http:");
                 if status == 400 && is_http && wants_tls(&said) {
                     return Err(self.answered(Cause::WantsTls, status, ""));
                 }
@@ -380,23 +337,19 @@ impl<'c> Attempt<'c> {
             }
             return Err(error);
         }
-        let value = |name| head.headers.get(name).and_then(|v| v.to_str().ok());
-        let media = value(header::CONTENT_TYPE).unwrap_or_default();
+        let media = head.headers.get(header::CONTENT_TYPE);
+        let media = media.and_then(|v| v.to_str().ok()).unwrap_or_default();
         let media = media.split(';').next().unwrap_or_default().trim();
-        let media = match media.to_ascii_lowercase().as_str() {
-            "text/html" => return Err(self.answered(Cause::WebPage, 200, "")),
-            "application/json" => Media::Json,
-            // Fabric's own type, and the registered one.
-            "text/readystream" | "text/event-stream" => Media::Events,
-            _ => Media::Other,
-        };
+        if media.eq_ignore_ascii_case("text/html") {
+            return Err(self.answered(Cause::WebPage, 200, ""));
+        }
         let encoding = head.headers.get(header::CONTENT_ENCODING);
         if encoding.is_some_and(|named| !named.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Err(self.answered(Cause::Compressed, 200, ""));
         }
         Ok(FabricResponse {
             call: self,
-            media,
+            is_json: media.eq_ignore_ascii_case("application/json"),
             length,
             body,
             _waiting: waiting,
@@ -428,9 +381,12 @@ impl<'c> Attempt<'c> {
             Some(time) => format!("in {} s", time.as_secs()),
             None => "later".to_owned(),
         };
+        let key = self.client.settings.api_key.as_ref();
         let cause = match status {
-            401 | 403 if self.client.key.is_none() => Cause::KeyMissing,
-            401 | 403 if self.client.has_placeholder() => Cause::KeyPlaceholder,
+            401 | 403 if key.is_none() => Cause::KeyMissing,
+            401 | 403 if key.is_some_and(|key| is_placeholder(key.expose())) => {
+                Cause::KeyPlaceholder
+            }
             401 | 403 => Cause::KeyRefused,
             300..=399 => Cause::Redirect,
             404 => Cause::NotFound,
@@ -448,7 +404,7 @@ impl<'c> Attempt<'c> {
     /// The error for an answer with this status; `later` says when to try again.
     fn answered(&self, cause: Cause, status: u16, later: &str) -> Error {
         let values = [
-            ("url", self.client.url()),
+            ("url", self.client.settings.url.as_str()),
             ("request", &self.to_string()),
             ("status", &status.to_string()),
             ("later", later),
@@ -457,51 +413,50 @@ impl<'c> Attempt<'c> {
     }
 
     /// Only bodies of a 200 are read.
-    fn failure(&self, error: ureq::Error, stage: Stage) -> Error {
-        if matches!(&error, ureq::Error::Other(other) if other.is::<Stop>()) {
-            return Error::cancelled();
+    fn failure(&self, error: ureq::Error, in_body: bool) -> Error {
+        if let ureq::Error::Other(other) = &error
+            && let Some(own) = other.downcast_ref::<Error>()
+        {
+            return own.clone();
         }
-        let Limits { total, flag, idle } = self.limits;
-        let is_https = self.client.url().starts_with("https:");
+        let settings = &self.client.settings;
+        let ((total, flag), is_run) = (self.client.time(self.limit), self.limit == Limit::Run);
+        let is_https = self.client.settings.url.starts_with("https:");
         let is_proxied = self.client.kept.config().proxy().is_some();
-        let (cause, why) = cause::of(&error, stage, is_https, is_proxied, idle.is_some());
+        let (cause, why) = cause::of(&error, in_body, is_https, is_proxied, is_run);
         let limit = match cause {
-            Cause::ConnectTimeout => self.client.settings.connect_timeout,
-            Cause::RunSilent => idle.unwrap_or(total),
+            Cause::ConnectTimeout => settings.connect_timeout,
+            Cause::RunSilent => settings.idle_timeout,
             _ => total,
         };
         let values = [
-            ("url", self.client.url()),
+            ("url", self.client.settings.url.as_str()),
             ("request", &self.to_string()),
             ("limit", &number(limit.as_secs_f64())),
             ("flag", flag),
             ("why", &why),
         ];
-        // Once sent, a run may continue and cost money: Fabric is reachable, but slow.
-        let is_slow_run = idle.is_some() && matches!(cause, Cause::RunTimeout | Cause::Unread);
         let kind = match cause {
             Cause::RunSilent => Kind::Timeout,
             Cause::HeadTooLarge => Kind::ResponseTooLarge,
             Cause::NotHttp => Kind::ApiError,
-            _ if stage == Stage::Body || (stage == Stage::Head && is_slow_run) => {
-                Kind::StreamInterrupted
-            }
+            // The run may continue and cost money: Fabric is reachable, but slow.
+            Cause::RunTimeout => Kind::StreamInterrupted,
+            _ if in_body => Kind::StreamInterrupted,
             _ => Kind::ApiUnavailable,
         };
         Error {
-            status: (stage == Stage::Body).then_some(200),
+            status: in_body.then_some(200),
             ..Error::of(kind, cause, &values)
         }
     }
 }
 
 /// A response that did not come over the network.
-fn within_process((status, json): (u16, Vec<u8>)) -> Result<Response<Body>, ureq::Error> {
-    let body = Body::builder().data(json);
-    let response = Response::builder().status(status);
-    Ok(response
-        .header(header::CONTENT_TYPE, "application/json")
-        .body(body)?)
+fn within_process(answer: Result<Value, Error>) -> Result<Response<Body>, ureq::Error> {
+    let json = answer.map_err(|error| ureq::Error::Other(Box::new(error)))?;
+    let response = Response::builder().header(header::CONTENT_TYPE, "application/json");
+    Ok(response.body(Body::builder().data(json.to_string()))?)
 }
 
 /// Whether a GET may succeed when it is sent again at once.
@@ -537,7 +492,7 @@ fn wants_tls(said: &[u8]) -> bool {
 pub(super) fn pause(time: Duration, wait: &dyn Wait) -> Result<(), Error> {
     let end = Instant::now() + time;
     loop {
-        wait.still_waiting().map_err(|Stop| Error::cancelled())?;
+        wait.still_waiting()?;
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(());

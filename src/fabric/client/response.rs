@@ -5,31 +5,20 @@ use std::io::Read;
 use ureq::BodyReader;
 
 use super::interruptible::WaitScope;
-use super::{Attempt, SMALL_BODY, Stage};
+use super::{Attempt, SMALL_BODY};
 use crate::account::Full;
-use crate::fabric::{Cause, Error, Kind, no_room};
+use crate::fabric::{Error, Kind, no_room};
 
 /// Bodies are charged in pieces of this size.
 const PIECE: u64 = 64 << 10;
 /// The memory of one value parsed from a body, beside its text, in bytes.
 const VALUE: usize = 128;
 
-/// The kind of a body, by its `Content-Type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::fabric) enum Media {
-    /// One JSON document.
-    Json,
-    /// The events of a run.
-    Events,
-    /// Anything else, or none.
-    Other,
-}
-
 /// A 200 response whose body is unread. Stays on the thread that sent the request.
 pub(in crate::fabric) struct FabricResponse<'c> {
     pub(super) call: Attempt<'c>,
-    /// The kind of the body.
-    pub(in crate::fabric) media: Media,
+    /// Whether the body is one JSON document, by its `Content-Type`.
+    pub(in crate::fabric) is_json: bool,
     pub(super) length: Option<u64>,
     pub(super) body: BodyReader<'static>,
     /// Reads of the body ask whether to go on.
@@ -37,16 +26,11 @@ pub(in crate::fabric) struct FabricResponse<'c> {
 }
 
 impl FabricResponse<'_> {
-    /// The error for a run whose 200 response contains something else.
-    pub(in crate::fabric) fn not_a_run(&self) -> Error {
-        self.call.answered(Cause::NotFabric, 200, "")
-    }
-
     /// The next bytes of the body; 0 at its end.
     pub(in crate::fabric) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
         self.body
             .read(buffer)
-            .map_err(|e| self.call.failure(e.into(), Stage::Body))
+            .map_err(|e| self.call.failure(e.into(), true))
     }
 
     /// The whole body, of at most `limit` bytes.
@@ -65,14 +49,12 @@ impl FabricResponse<'_> {
             }
             let most = (limit + 1 - bytes.len() as u64).min(PIECE);
             let read = (&mut self.body).take(most).read_to_end(&mut bytes);
-            let read = read.map_err(|e| self.call.failure(e.into(), Stage::Body))?;
+            let read = read.map_err(|e| self.call.failure(e.into(), true))?;
             // Doubled: the body and the texts parsed from it. Short values take far more than their text.
             let arrived = &bytes[bytes.len() - read..];
             let values = arrived.iter().filter(|byte| b",[{".contains(byte));
-            let held = self
-                .call
-                .wait
-                .hold(2 * arrived.len() + VALUE * values.count());
+            let held = 2 * arrived.len() + VALUE * values.count();
+            let held = self.call.wait.hold(held);
             held.map_err(|Full| no_room())?;
             if (read as u64) < most {
                 return Ok(bytes);

@@ -1,6 +1,6 @@
 use super::super::fixture::settings;
 use super::*;
-use crate::agent::NoThread;
+use crate::agent::NO_THREAD;
 
 #[test]
 fn invalid_settings_are_start_up_errors_that_name_the_variable() {
@@ -64,19 +64,18 @@ fn https_needs_a_build_with_tls() {
 #[test]
 fn a_lookup_without_a_thread_is_unavailable_and_tried_again() {
     let client = Client::new(&settings("http://h:1")).unwrap();
-    let limits = client.run_limits();
     let wait: Arc<dyn Wait> = Arc::new(crate::fabric::NoWait);
     let call = Attempt {
         client: &client,
         method: "GET",
         path: "/x",
-        limits,
+        limit: Limit::Run,
         explain: None,
         attempt: 1,
         begun: Instant::now(),
         wait: &wait,
     };
-    let failure = call.failure(ureq::Error::Other(Box::new(NoThread)), Stage::Request);
+    let failure = call.failure(ureq::Error::Io(NO_THREAD.into()), false);
     assert_eq!(
         (
             failure.kind,

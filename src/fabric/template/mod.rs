@@ -156,17 +156,17 @@ pub(crate) fn rendered(
         "input" => Some(input),
         _ => variables.get(name).map(String::as_str),
     };
-    let refused = |detail| Err(Error::new(Kind::InvalidRequest, detail));
     if let Some((_, missing)) = tokens(&own).find(|(_, name)| value(name).is_none()) {
         let detail = format!("missing required variable: {missing}");
         return Err(Error::new(Kind::FabricInternal, detail));
     }
     let rendered = filled(&own, value);
     if rendered.len() > MAX_MESSAGE {
-        return refused(format!(
+        let detail = format!(
             "With this input the pattern becomes longer than {} MiB, the limit: shorten the input.",
             MAX_MESSAGE >> 20
-        ));
+        );
+        return Err(Error::new(Kind::InvalidRequest, detail));
     }
     Ok(rendered)
 }

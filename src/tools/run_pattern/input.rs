@@ -82,9 +82,10 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
 /// Refuses an `argument` that is nothing but a link.
 pub(super) fn not_a_link(argument: &str, input: &str) -> Result<(), Error> {
     let input = input.trim();
-    let is_link = ["http://", "https://", "file://"]
-        .iter()
-        .any(|scheme| begins_with(input, scheme));
+    let is_link = ["http://", "https://", "file://"].iter().any(|scheme| {
+        let start = input.get(..scheme.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    });
     if !is_link || input.contains(char::is_whitespace) {
         return Ok(());
     }
@@ -117,12 +118,6 @@ pub(super) fn doubt(input: &str) -> Option<&'static str> {
         "The input was only a path, and no file was opened. If the output speaks of the file's content, it is made up: \
          give the text itself.",
     )
-}
-
-/// Ignores the case of ASCII letters.
-fn begins_with(text: &str, start: &str) -> bool {
-    text.get(..start.len())
-        .is_some_and(|head| head.eq_ignore_ascii_case(start))
 }
 
 #[cfg(test)]

@@ -50,9 +50,10 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     );
     let dry_run = arguments.flag(
         "dry_run",
+        false,
         "Return the prompt itself, without a model: free.",
     );
-    let stream = arguments.flag("stream", "Also send the text as it comes.");
+    let stream = arguments.flag("stream", false, "Also send the text as it comes.");
     let first = Chat {
         model: arguments.model(
             "model_name",
@@ -69,7 +70,12 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
             "A stored conversation; a new name begins one.",
         ),
         language: arguments
-            .parsed("language", "Of the output, such as de or pt-BR.", language)
+            .valid(
+                "language",
+                "Of the output, such as de or pt-BR.",
+                is_language,
+                "the code or name of a language, such as de, pt-BR or German",
+            )
             .unwrap_or_else(|| policy.default_language.clone()),
         variables: arguments.variables(
             "variables",
@@ -80,41 +86,42 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
             MAX_ATTACHMENTS,
             "Not read by Fabric today: use input_text.",
         ),
-        temperature: arguments
-            .number("temperature", (0, 2), "Default 0.7.")
-            .unwrap_or(0.7),
-        top_p: arguments
-            .number("top_p", (0, 1), "Default 0.9.")
-            .unwrap_or(0.9),
-        presence_penalty: arguments
-            .number("presence_penalty", (-2, 2), "Default 0.")
-            .unwrap_or_default(),
-        frequency_penalty: arguments
-            .number("frequency_penalty", (-2, 2), "Default 0.")
-            .unwrap_or_default(),
+        temperature: arguments.number("temperature", (0.0, 2.0), 0.7, "Default 0.7."),
+        top_p: arguments.number("top_p", (0.0, 1.0), 0.9, "Default 0.9."),
+        presence_penalty: arguments.number("presence_penalty", (-2.0, 2.0), 0.0, "Default 0."),
+        frequency_penalty: arguments.number("frequency_penalty", (-2.0, 2.0), 0.0, "Default 0."),
         thinking: arguments
-            .parsed(
+            .valid(
                 "thinking",
                 "off, low, medium, high, or a number of tokens.",
-                thinking,
+                is_thinking,
+                "off, low, medium, high, or a number of tokens as a string",
             )
             .unwrap_or_default(),
-        search: arguments.flag("search", "Let the model search the web."),
+        search: arguments.flag("search", false, "Let the model search the web."),
         search_location: arguments
-            .parsed("search_location", "Such as Europe/Berlin.", location)
+            .valid(
+                "search_location",
+                "Such as Europe/Berlin.",
+                is_location,
+                "a time zone, such as Europe/Berlin, or the code of a language for Gemini",
+            )
             .unwrap_or_default(),
         context_length: arguments
             .integer("context_length", (1, MAX_CONTEXT), "In tokens; for Ollama.")
             .unwrap_or_default(),
         ..Chat::new(pattern, String::new())
     };
-    let strip_thinking = arguments
-        .choice(
-            "strip_thinking",
-            "Leave out a <think> block that opens the output.",
-        )
-        .unwrap_or(policy.strip_thinking);
-    let max_chars = arguments.max_chars(MAX_RUN_OUTPUT, "Max characters of the output.");
+    let strip_thinking = arguments.flag(
+        "strip_thinking",
+        policy.strip_thinking,
+        "Leave out a <think> block that opens the output.",
+    );
+    let max_chars = arguments.integer(
+        "max_chars",
+        (1, MAX_RUN_OUTPUT),
+        "Max characters of the output.",
+    );
     let wait = arguments.integer(
         "wait_seconds",
         (0, MAX_WAIT),
@@ -180,15 +187,15 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
 }
 
 /// The arguments of a further step.
-fn step(arguments: &mut Arguments<'_>) -> Chat {
+fn step(arguments: &mut Arguments<'_>) -> Result<Chat, Error> {
     let pattern = arguments.pattern("The step's pattern.");
-    Chat {
+    Ok(Chat {
         model: arguments.model("model_name", "Default: the call's."),
         vendor: arguments.model("vendor_name", "Vendor of model_name."),
         strategy: arguments.name("strategy_name", "Default: none."),
         variables: arguments.variables("variables", "Of this pattern."),
         ..Chat::new(pattern, String::new())
-    }
+    })
 }
 
 /// A further step: what it leaves out is as in the first, but context, session and attachments belong to that alone.
@@ -216,35 +223,16 @@ fn place(step: usize) -> String {
     }
 }
 
-fn language(_: &str, value: &str) -> Result<String, Error> {
-    match is_language(value) {
-        true => Ok(value.to_owned()),
-        false => Err(refused(
-            "`language` must be the code or name of a language, such as de, pt-BR or German.",
-        )),
-    }
-}
-
 /// Fabric takes four words or a number of tokens, and fails with a bare 400 on anything else.
-fn thinking(_: &str, value: &str) -> Result<String, Error> {
+fn is_thinking(value: &str) -> bool {
     let is_number = value.len() <= 9 && value.bytes().all(|b| b.is_ascii_digit());
-    match is_number || ["off", "low", "medium", "high"].contains(&value) {
-        true => Ok(value.to_owned()),
-        false => Err(refused(
-            "`thinking` must be off, low, medium, high, or a number of tokens as a string.",
-        )),
-    }
+    is_number || ["off", "low", "medium", "high"].contains(&value)
 }
 
 /// Vendors take a time zone or the code of a language.
-fn location(_: &str, value: &str) -> Result<String, Error> {
+fn is_location(value: &str) -> bool {
     let may_be_in_one = |c: char| c.is_ascii_alphanumeric() || "/_-+".contains(c);
-    match value.len() <= 64 && value.chars().all(may_be_in_one) {
-        true => Ok(value.to_owned()),
-        false => Err(refused(
-            "`search_location` must be a time zone, such as Europe/Berlin, or the code of a language for Gemini.",
-        )),
-    }
+    value.len() <= 64 && value.chars().all(may_be_in_one)
 }
 
 #[cfg(test)]

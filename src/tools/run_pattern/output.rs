@@ -1,5 +1,7 @@
 //! The output of a step: text, usage, format.
 
+use serde_json::json;
+
 use crate::account::Full;
 use crate::fabric::{Error, Event, Usage, Wait, no_room};
 use crate::metrics;
@@ -59,14 +61,12 @@ impl Output {
         match event {
             Event::Content { format, content } => {
                 let format = format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned());
-                match &mut self.thinking {
-                    Some(thinking) => {
-                        let (text, left_out) = thinking.take(&content);
-                        context.release(left_out);
-                        self.relay(&format, &text, context)?;
-                    }
-                    None => self.relay(&format, &content, context)?,
-                }
+                let (text, left_out) = match &mut self.thinking {
+                    Some(thinking) => thinking.take(&content),
+                    None => (content.into(), 0),
+                };
+                context.release(left_out);
+                self.relay(&format, &text, context)?;
                 self.format.get_or_insert(format);
             }
             Event::Usage(usage) => self.usage = Some(usage),
@@ -135,23 +135,23 @@ impl Output {
         warnings: Vec<String>,
         context: &Context,
     ) -> Outcome {
+        let start = self.start(FORMAT_TEXT, context);
         let rest = Rest {
-            format: Some(output_format(
-                &self.start(FORMAT_TEXT, context),
-                self.format,
-            )),
+            format: Some(output_format(&start, self.format)),
             max_chars,
             warnings,
             ..Rest::default()
         };
         let end = End {
-            usage: context
-                .usage()
-                .and_then(|usage| serde_json::to_value(usage).ok()),
-            result: serde_json::to_value(rest).ok(),
+            usage: context.usage().map(|usage| json!(usage)),
+            result: Some(json!(rest)),
             ..End::of(RunState::Completed)
         };
-        Outcome::end(end, self.bytes)
+        Outcome {
+            end: Some(end),
+            size: Some(("bytes", self.bytes)),
+            ..Outcome::default()
+        }
     }
 
     /// The beginning of the text, at most `most` bytes.

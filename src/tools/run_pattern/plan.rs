@@ -6,14 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fabric::names::{did_you_mean, in_quotes};
+use crate::fabric::names::did_you_mean;
 use crate::fabric::{
-    Age, Chat, Error, Kind, Models, NO_STRATEGIES, Name, Names, StoredKind, lacks_nothing,
-    not_found, template,
+    Cause, Chat, Error, Kind, Models, Name, Names, lacks_nothing, not_found, template,
 };
-use crate::text::shown;
 use crate::tools::list_contexts::no_folder;
-use crate::tools::{Context, refused};
+use crate::tools::{Context, not_listed, refused, within};
 
 use super::place;
 
@@ -28,11 +26,35 @@ pub(super) fn check(
     input: &str,
     context: &Arc<Context>,
 ) -> Result<Vec<String>, Error> {
+    let (fabric, wait) = (&context.backend.fabric, &context.wait());
     let mut warnings = Vec::new();
-    strategies(steps, context)?;
-    for step in steps {
-        stored_context(step, context)?;
-        warnings.extend(session(step, context)?);
+    // Old versions of Fabric ignore an unknown strategy silently.
+    if steps.iter().any(|step| step.strategy.is_some())
+        && let Some(all) = unless_cancelled(fabric.strategies(wait))?
+    {
+        let known = all.map(|all| Names::from_iter(all.iter().map(|one| one.name.as_str())));
+        for (i, step) in steps.iter().enumerate() {
+            if let Some(name) = &step.strategy {
+                let argument = format!("{}strategy_name", place(i));
+                is_known(argument, "strategy", name, known.as_ref())?;
+            }
+        }
+    }
+    // Context and session belong to the first step. Fabric's error for a context would show a path of its host.
+    if let Some(name) = &steps[0].context
+        && let Some(known) = unless_cancelled(fabric.stored("contexts", wait))?
+    {
+        is_known("context_name".to_owned(), "context", name, known.as_ref())?;
+    }
+    // Fabric starts a new session silently, but it may be a typing error.
+    if let Some(name) = steps[0].session.as_ref().map(Name::as_str)
+        && let Some(Some(known)) = unless_cancelled(fabric.stored("sessions", wait))?
+        && !known.contains(name)
+    {
+        let hint = did_you_mean(name, &known);
+        warnings.push(format!(
+            "Fabric had no session named \"{name}\", so this run began without earlier messages.{hint}"
+        ));
     }
     // A single run with a wrong model fails without cost, so models are checked only after it failed.
     if let [step] = steps {
@@ -44,11 +66,19 @@ pub(super) fn check(
     Ok(warnings)
 }
 
+/// Refuses an argument with a name that is not `known`. `what` it would be; Fabric may have no such list.
+fn is_known(argument: String, what: &str, name: &Name, known: Option<&Names>) -> Result<(), Error> {
+    let why = match known {
+        Some(known) if known.contains(name.as_str()) => return Ok(()),
+        Some(known) => not_listed(what, name.as_str(), "", known),
+        None if what == "context" => no_folder("contexts"),
+        None => Cause::NoStrategies.to_string(),
+    };
+    Err(lacking(argument, &why))
+}
+
 /// Adds to the error of a step whether Fabric lacks a name in it.
 pub(super) fn explain(step: &Chat, error: Error, context: &Arc<Context>) -> Error {
-    if error.kind == Kind::Cancelled {
-        return error;
-    }
     // The pattern may not exist; the names are read only after a failure.
     let mut error = context
         .backend
@@ -61,75 +91,15 @@ pub(super) fn explain(step: &Chat, error: Error, context: &Arc<Context>) -> Erro
     if let Err(lacking) = variables(step, context) {
         return lacking;
     }
-    let steps = std::slice::from_ref(step);
-    if names_a_model(steps) {
-        match listed_models(steps, context) {
-            Err(stopped) => return stopped,
-            Ok(Some(models)) => {
-                let why = unknown_model(&models, step).map(|(_, why)| why);
-                if let Some(why) = why.or_else(|| other_case(&models, step)) {
-                    error.detail = format!("{why} {}", error.detail);
-                }
-            }
-            Ok(None) => {}
-        }
+    // Older versions of Fabric do not find a model in another case.
+    let is_exact = |one: &str, other: &str| one == other;
+    let models = listed_models(std::slice::from_ref(step), context);
+    match models.map(|models| unknown_model(&models.unwrap_or_default(), step, is_exact)) {
+        Err(stopped) => return stopped,
+        Ok(Some((_, why))) => error.detail = format!("{why} {}", error.detail),
+        Ok(None) => {}
     }
     error
-}
-
-/// Refuses an unknown strategy: old versions of Fabric ignore it silently.
-fn strategies(steps: &[Chat], context: &Arc<Context>) -> Result<(), Error> {
-    if steps.iter().all(|step| step.strategy.is_none()) {
-        return Ok(());
-    }
-    let read = context.backend.fabric.strategies(&context.wait());
-    let Some(all) = unless_cancelled(read)? else {
-        return Ok(());
-    };
-    let known: Option<Names> =
-        all.map(|all| all.iter().map(|strategy| strategy.name.as_str()).collect());
-    for (i, step) in steps.iter().enumerate() {
-        if let Some(name) = &step.strategy {
-            let argument = format!("{}strategy_name", place(i));
-            let words = ("strategy", "fabric_list_strategies");
-            is_known(&argument, words, name, known.as_ref(), || {
-                NO_STRATEGIES.to_string()
-            })?;
-        }
-    }
-    Ok(())
-}
-
-/// Refuses an unknown context: Fabric's error would show a path of its host.
-fn stored_context(step: &Chat, context: &Arc<Context>) -> Result<(), Error> {
-    let (Some(name), contexts) = (&step.context, StoredKind::Contexts) else {
-        return Ok(());
-    };
-    let read = context.backend.fabric.stored(contexts, &context.wait());
-    let Some(known) = unless_cancelled(read)? else {
-        return Ok(());
-    };
-    let words = ("context", "fabric_list_contexts");
-    is_known("context_name", words, name, known.as_ref(), || {
-        no_folder(contexts)
-    })
-}
-
-/// Warns of a new session, which Fabric starts silently: it may be a typing error.
-fn session(step: &Chat, context: &Arc<Context>) -> Result<Option<String>, Error> {
-    let Some(name) = &step.session else {
-        return Ok(None);
-    };
-    let read = context
-        .backend
-        .fabric
-        .stored(StoredKind::Sessions, &context.wait());
-    let known = unless_cancelled(read)?.flatten();
-    let name = name.as_str();
-    Ok(known.filter(|names| !names.contains(name)).map(|names| {
-        let hint = did_you_mean(name, &names);
-        format!("Fabric had no session named \"{name}\", so this run began without earlier messages.{hint}")
-    }))
 }
 
 /// Refuses a run without the variables of the cached pattern, once a fresh read confirms them.
@@ -159,14 +129,12 @@ fn variables(step: &Chat, context: &Arc<Context>) -> Result<(), Error> {
 
 /// Refuses unknown patterns and missing variables of a chain.
 fn patterns(steps: &[Chat], input: &str, context: &Arc<Context>) -> Result<(), Error> {
-    let names = context.backend.catalog.names(Age::Fresh, &context.wait())?;
+    let names = context
+        .backend
+        .catalog
+        .names(Duration::ZERO, &context.wait())?;
     for (i, step) in steps.iter().enumerate() {
-        let (
-            place,
-            Chat {
-                pattern, variables, ..
-            },
-        ) = (place(i), step);
+        let (place, pattern) = (place(i), &step.pattern);
         if !names.contains(pattern.as_str()) {
             let mut error = not_found(pattern, &names);
             error.detail = format!("`{place}pattern_name`: {} Nothing was run.", error.detail);
@@ -174,17 +142,12 @@ fn patterns(steps: &[Chat], input: &str, context: &Arc<Context>) -> Result<(), E
         }
         let read = context.backend.fabric.pattern(pattern, &context.wait())?;
         let argument = format!("{place}variables");
-        lacks_nothing(&argument, pattern, &read.variables(), variables)?;
+        lacks_nothing(&argument, pattern, &read.variables(), &step.variables)?;
         // Checked again with its input when the step is run.
-        if !variables.is_empty() {
+        if !step.variables.is_empty() {
             let input = if i == 0 { input } else { "" };
-            template::check(&read, variables, input).map_err(|error| {
-                let place = match place.trim_end_matches('.') {
-                    "" => String::new(),
-                    place => format!("In {place}: "),
-                };
-                refused(format!("{place}{} Nothing was run.", error.detail))
-            })?;
+            template::check(&read, &step.variables, input)
+                .map_err(|error| within(&place, format!("{} Nothing was run.", error.detail)))?;
         }
     }
     Ok(())
@@ -192,48 +155,38 @@ fn patterns(steps: &[Chat], input: &str, context: &Arc<Context>) -> Result<(), E
 
 /// Refuses unknown models and vendors of a chain.
 fn models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<String>, Error> {
-    if !names_a_model(steps) {
-        return Ok(None);
-    }
     let Some(models) = listed_models(steps, context)? else {
         let seconds = MODELS_TIME.as_secs();
         return Ok(Some(format!(
             "Models and vendors were not checked before the run: Fabric did not list them within {seconds} s."
         )));
     };
-    let of = |step: &Chat| (step.model.clone(), step.vendor.clone());
     for (i, step) in steps.iter().enumerate() {
-        if let Some((argument, why)) = unknown_model(&models, step) {
+        if let Some((argument, why)) = unknown_model(&models, step, is_same) {
             // A step without its own model uses the call's.
+            let of = |step: &Chat| (step.model.clone(), step.vendor.clone());
             let is_own = of(step) != of(&steps[0]);
             let place = place(if is_own { i } else { 0 });
-            return Err(refused(format!(
-                "`{place}{argument}`: {why} Nothing was run."
-            )));
+            return Err(lacking(format!("{place}{argument}"), &why));
         }
     }
     Ok(None)
 }
 
-fn names_a_model(steps: &[Chat]) -> bool {
-    let names_one = |step: &Chat| !(step.model.is_empty() && step.vendor.is_empty());
-    steps.iter().any(names_one)
-}
-
 /// The cached models if they have all that the steps name, else a fresh list; `None` if that takes too long or
 /// fails.
 fn listed_models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<Arc<Models>>, Error> {
-    let has = |models: &Arc<Models>, step| unknown_model(models, step).is_none();
+    let names_none = |step: &Chat| step.model.is_empty() && step.vendor.is_empty();
+    if steps.iter().all(names_none) {
+        return Ok(Some(Arc::default()));
+    }
+    let has = |models: &Models, step| unknown_model(models, step, is_same).is_none();
     let has_all = |models: &Arc<Models>| steps.iter().all(|step| has(models, step));
-    match context.backend.catalog.known_models().filter(has_all) {
-        Some(known) => Ok(Some(known)),
-        None => {
-            let read = context
-                .backend
-                .catalog
-                .models_within(MODELS_TIME, &context.wait());
-            unless_cancelled(read).map(Option::flatten)
-        }
+    let catalog = &context.backend.catalog;
+    match catalog.known_models().filter(has_all) {
+        None => unless_cancelled(catalog.models_within(MODELS_TIME, &context.wait()))
+            .map(Option::flatten),
+        known => Ok(known),
     }
 }
 
@@ -245,84 +198,45 @@ fn unless_cancelled<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// Refuses the name of an `argument` that is not `known`. The words are what it names, and the tool that lists them.
-fn is_known(
-    argument: &str,
-    (what, tool): (&str, &str),
-    name: &Name,
-    known: Option<&Names>,
-    no_folder: impl FnOnce() -> String,
-) -> Result<(), Error> {
-    let name = name.as_str();
-    let why = match known {
-        Some(names) if names.contains(name) => return Ok(()),
-        Some(names) => {
-            let hint = did_you_mean(name, names);
-            format!("Fabric has no {what} named \"{name}\".{hint} {tool} has them all.")
-        }
-        None => no_folder(),
-    };
-    Err(refused(format!("`{argument}`: {why} Nothing was run.")).about(argument))
+/// Refuses an argument that names what Fabric lacks.
+fn lacking(argument: String, why: &str) -> Error {
+    refused(format!("`{argument}`: {why} Nothing was run.")).about(argument)
 }
 
-/// The argument that names what Fabric lacks, and why. Fabric ignores case, and accepts `vendor/model`.
-fn unknown_model(models: &Models, step: &Chat) -> Option<(&'static str, String)> {
-    let is_same = |one: &str, other: &str| one.to_lowercase() == other.to_lowercase();
+/// As Fabric compares the names of models and vendors.
+fn is_same(one: &str, other: &str) -> bool {
+    one.to_lowercase() == other.to_lowercase()
+}
+
+/// The argument that names what Fabric lacks, and why. Fabric accepts `vendor/model`.
+fn unknown_model(
+    models: &Models,
+    step: &Chat,
+    is_it: fn(&str, &str) -> bool,
+) -> Option<(&'static str, String)> {
     let (model, vendor) = (step.model.as_str(), step.vendor.as_str());
-    let is_empty = models.models.is_empty() && models.vendors.values().all(Vec::is_empty);
+    let names = |names: &mut dyn Iterator<Item = &String>| names.map(String::as_str).collect();
+    let all = models.models.iter();
+    let all: Names = names(&mut all.chain(models.vendors.values().flatten()));
     // Fabric lists none while it is still asking the vendors.
-    if is_empty || is_same(vendor, UNLISTED_VENDOR) {
+    if all.is_empty() || vendor.eq_ignore_ascii_case(UNLISTED_VENDOR) {
         return None;
     }
-    let of_vendor = |name: &str| {
-        models
-            .vendors
-            .iter()
-            .find(|(known, _)| is_same(known, name))
-    };
-    let missing = |what: &str, wanted: &str, of: String, names: Names| {
-        let (shown, hint) = (shown(wanted, 128), did_you_mean(wanted, &names));
-        format!(
-            "Fabric has no {what} named \"{shown}\"{of}.{hint} fabric_list_models has them all."
-        )
-    };
-    let (known, of): (Vec<&String>, _) = match of_vendor(vendor).filter(|_| !vendor.is_empty()) {
-        Some((name, known)) => (known.iter().collect(), format!(" of the vendor {name}")),
-        None if vendor.is_empty() => {
-            let all = models
-                .models
-                .iter()
-                .chain(models.vendors.values().flatten());
-            (all.collect(), String::new())
-        }
+    let mut vendors = models.vendors.iter();
+    let (known, of) = match vendors.find(|(known, _)| is_it(known, vendor)) {
+        Some((name, known)) => (names(&mut known.iter()), format!(" of the vendor {name}")),
+        None if vendor.is_empty() => (all, String::new()),
         None => {
-            let names = models.vendors.keys().map(String::as_str).collect();
-            return Some((
-                "vendor_name",
-                missing("vendor", vendor, String::new(), names),
-            ));
+            let known = names(&mut models.vendors.keys());
+            return Some(("vendor_name", not_listed("vendor", vendor, "", &known)));
         }
     };
     let prefix = model.split_once('/').filter(|_| vendor.is_empty());
     let is_known = model.is_empty()
-        || known.iter().any(|known| is_same(known, model))
-        || prefix.is_some_and(|(prefix, _)| of_vendor(prefix).is_some());
-    let names = || known.iter().map(|name| name.as_str()).collect();
-    (!is_known).then(|| ("model_name", missing("model", model, of, names())))
-}
-
-/// Names the model and vendor that Fabric lists in another case: its older versions do not find them.
-fn other_case(models: &Models, step: &Chat) -> Option<String> {
-    let listed = models.vendors.keys().chain(&models.models);
-    let listed: Vec<&String> = listed.chain(models.vendors.values().flatten()).collect();
-    let named = [&step.vendor, &step.model].into_iter();
-    let misspelled = named.filter(|name| !listed.contains(name));
-    let meant = misspelled.filter_map(|name| {
-        let is_same = |known: &&&String| known.to_lowercase() == name.to_lowercase();
-        Some(listed.iter().find(is_same)?.as_str())
-    });
-    let names = in_quotes(meant, "and");
-    (!names.is_empty()).then(|| format!("Fabric lists {names}: write it in this case."))
+        || known.iter().any(|known| is_it(known, model))
+        || prefix
+            .is_some_and(|(prefix, _)| models.vendors.keys().any(|known| is_same(known, prefix)));
+    (!is_known).then(|| ("model_name", not_listed("model", model, &of, &known)))
 }
 
 #[cfg(test)]
@@ -358,7 +272,8 @@ mod tests {
                 vendor: vendor.into(),
                 ..Chat::new(name, "")
             };
-            unknown_model(models, &step).map(|(argument, why)| format!("{argument}: {why}"))
+            unknown_model(models, &step, is_same)
+                .map(|(argument, why)| format!("{argument}: {why}"))
         };
         for (model, vendor) in [
             ("gpt-x", ""),

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde_json::json;
 
-use crate::config::MAX_PARTIAL_TEXT;
+use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error, Kind, Name, Wait};
 use crate::metrics::RunInFlight;
 use crate::runs::Record;
 use crate::text::shown;
 use crate::tools::echo::without_echo;
-use crate::tools::get_pattern_details::part;
+use crate::tools::part::Part;
 use crate::tools::run_result::DEFAULT_FORMAT;
 use crate::tools::{Context, Failure, Outcome, prompt, refused};
 
@@ -41,13 +41,6 @@ pub(super) struct RunPattern {
     pub(super) max_chars: Option<usize>,
     /// How long its caller wants to wait.
     pub(super) wait: Option<Duration>,
-}
-
-/// The result of a dry run.
-#[derive(Serialize)]
-struct DryRun {
-    output_format: &'static str,
-    output_text: String,
 }
 
 impl RunPattern {
@@ -91,8 +84,10 @@ impl RunPattern {
         let transcripts = u32::from(matches!(input, InputSource::Video(..)));
         context.may_begin(self.steps.len() as u32 + transcripts)?;
         let (owner, model) = (&context.caller.owner, &self.steps[0].model);
-        let record = Record::new(owner.clone(), self.patterns().collect(), model.clone());
-        context.begin_run(record, self.max_chars)?;
+        let mut record = Record::new(owner.clone(), self.patterns().collect(), model.clone());
+        // For an answer before the end.
+        record.result = self.max_chars.map(|most| json!({ "max_chars": most }));
+        context.begin_run(record)?;
         Ok(RunInFlight::begin())
     }
 
@@ -130,21 +125,14 @@ impl RunPattern {
                 more.join(", ")
             )
         });
-        let (output_text, next) = part(&text, 0, self.max_chars.unwrap_or(usize::MAX));
-        let all = text.chars().count();
-        let cut =
-            next.map(|most| format!("max_chars cut the prompt to {most} of its {all} characters."));
-        let shown = DryRun {
-            output_format: DEFAULT_FORMAT,
-            output_text: output_text.to_owned(),
-        };
-        let warnings = begins.into_iter().chain(adds).chain(cut).collect();
-        Ok(Outcome::text(
-            shown,
-            |shown| &shown.output_text,
-            None,
-            warnings,
-        ))
+        let most = self.max_chars.unwrap_or(MAX_RUN_OUTPUT);
+        let part = Part::of(&text, (0, most));
+        let cut = part.next_offset.zip(part.total_chars).map(|(most, all)| {
+            format!("max_chars cut the prompt to {most} of its {all} characters.")
+        });
+        Ok(Outcome::text("output_text", part.text.to_owned())
+            .member("output_format", DEFAULT_FORMAT)
+            .warn(begins.into_iter().chain(adds).chain(cut)))
     }
 
     /// Runs all steps; `checks` are the warnings of the checks before them.
@@ -175,12 +163,9 @@ impl RunPattern {
             }
             output = self
                 .step(i, step, std::mem::take(&mut input), context, &mut warnings)
-                .map_err(|mut failure| {
-                    earlier.append(&mut failure.partial);
-                    Failure {
-                        partial: std::mem::take(&mut earlier),
-                        ..failure
-                    }
+                .map_err(|failure| Failure {
+                    partial: earlier.drain(..).chain(failure.partial).collect(),
+                    ..failure
                 })?;
         }
         Ok(output.into_outcome(self.max_chars, warnings, context))
@@ -228,7 +213,7 @@ impl RunPattern {
         });
         let mut output = Output::new(is_result, self.strip_thinking);
         let ended = fabric.check(chat, wait).and_then(|checked| {
-            warnings.extend(checked.unused().iter().map(|name| {
+            warnings.extend(checked.unused.iter().map(|name| {
                 let name = shown(name, 64);
                 format!("The pattern {pattern} has no variable \"{name}\": its value was not used.")
             }));
@@ -259,12 +244,9 @@ impl RunPattern {
             let i = i + 1;
             error.detail = format!("Step {i} of {count} ({pattern}) failed. {}", error.detail);
         }
-        let partial = output.start(MAX_PARTIAL_TEXT, context);
+        let partial = Some(output.start(MAX_PARTIAL_TEXT, context));
         Err(Failure {
-            partial: Some(partial)
-                .filter(|text| !text.is_empty())
-                .into_iter()
-                .collect(),
+            partial: Vec::from_iter(partial.filter(|text| !text.is_empty())),
             ..error.into()
         })
     }
