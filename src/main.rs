@@ -306,7 +306,7 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<HttpServe
         ExitReason::failed(format!("the demo's Fabric cannot be started: {error}"))
     })?;
     if let Some(demo) = &demo {
-        config.fabric.url = format!("http://{}", demo.local_addr());
+        config.fabric.url = format!("http://{}", demo.address);
     }
     heap::tune();
     let accounts = Accounts::new(bounds(&config));
@@ -490,7 +490,7 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
         match signals.wait() {
             Signal::Hangup => {
                 service::tell("RELOADING=1");
-                access.reload();
+                access.tokens.reload();
                 service::tell("READY=1");
             }
             signal => break signal,

@@ -9,11 +9,18 @@ use crate::config::MAX_NAME;
 
 /// Percent-encodes all but RFC 3986's unreserved characters, so that any text is one segment of a URL's path.
 pub(crate) fn percent_encode(text: &str) -> String {
+    percent_encode_but("", text)
+}
+
+/// The same, but for these characters too.
+pub(crate) fn percent_encode_but(others: &str, text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
             b'-' | b'.' | b'_' | b'~' => encoded.push(char::from(byte)),
-            _ if byte.is_ascii_alphanumeric() => encoded.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() || others.as_bytes().contains(&byte) => {
+                encoded.push(char::from(byte))
+            }
             // Writing to a String cannot fail.
             _ => _ = write!(encoded, "%{byte:02X}"),
         }

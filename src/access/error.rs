@@ -53,22 +53,13 @@ impl Flaw {
 }
 
 impl AccessError {
-    /// HTTP's status.
-    pub(crate) fn status(self) -> u16 {
+    /// HTTP's status, and the reason for metrics: one of a dozen words.
+    pub(crate) fn status(self) -> (u16, &'static str) {
         match self {
-            AccessError::NoToken | AccessError::BadToken(_) => 401,
-            AccessError::Forbidden(_) => 403,
-            AccessError::Unavailable(_) => 503,
-        }
-    }
-
-    /// The reason, for metrics: one of a dozen words.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            AccessError::NoToken => "no_token",
-            AccessError::BadToken(flaw) => flaw.0,
-            AccessError::Forbidden(_) => "forbidden",
-            AccessError::Unavailable(_) => "unavailable",
+            AccessError::NoToken => (401, "no_token"),
+            AccessError::BadToken(flaw) => (401, flaw.0),
+            AccessError::Forbidden(_) => (403, "forbidden"),
+            AccessError::Unavailable(_) => (503, "unavailable"),
         }
     }
 
@@ -149,8 +140,8 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                (refusal.status(), refusal.label(), refusal.detail().as_str()),
-                (status, label, detail)
+                (refusal.status(), refusal.detail().as_str()),
+                ((status, label), detail)
             );
         }
         let found = AccessError::Unavailable(Duration::ZERO).retry_after();

@@ -4,23 +4,26 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::error::table;
 use crate::logging::{self, Scope};
+use crate::text::percent_encode_but;
 use crate::url::network;
 
-/// What a caller may do; each role may do what those before it may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Role {
-    /// Only `/metrics`.
-    Metrics,
-    /// Everything that makes no run.
-    Read,
-    /// Everything.
-    Run,
+table! {
+    /// What a caller may do; each role may do what those before it may. Its row: the name in the tokens file, and the
+    /// smallest OAuth scope that gives it.
+    #[derive(PartialOrd, Ord)]
+    Role: (&'static str, &'static str) {
+        /// Only `/metrics`.
+        Metrics = ("metrics", "fabric:read");
+        /// Everything that makes no run.
+        Read = ("read", "fabric:read");
+        /// Everything.
+        Run = ("run", "fabric:run");
+    }
 }
 
 impl Role {
-    const ALL: [Role; 3] = [Role::Metrics, Role::Read, Role::Run];
-
     /// The role of that name.
     pub(crate) fn named(name: &str) -> Option<Role> {
         Role::ALL.into_iter().find(|role| role.name() == name)
@@ -28,19 +31,12 @@ impl Role {
 
     /// The name in the tokens file.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Role::Metrics => "metrics",
-            Role::Read => "read",
-            Role::Run => "run",
-        }
+        self.row().0
     }
 
     /// The smallest OAuth scope that gives it.
     pub(crate) fn scope(self) -> &'static str {
-        match self {
-            Role::Metrics | Role::Read => "fabric:read",
-            Role::Run => "fabric:run",
-        }
+        self.row().1
     }
 }
 
@@ -50,19 +46,15 @@ impl Role {
 pub(crate) enum Identity {
     /// The holder of the token of this name.
     Token(Arc<str>),
-    /// An OAuth subject.
-    User {
+    /// An OAuth subject, or a client that acts for itself. These are never the same, even if a client's id is a user's
+    /// subject.
+    OAuth {
+        /// `oauth` for a user, `oauth-client` for a client.
+        kind: &'static str,
         /// The issuer.
         issuer: Arc<str>,
-        /// `sub`.
-        subject: Arc<str>,
-    },
-    /// A client that acts for itself. Never the same as a user, even if a client's id is a user's subject.
-    Client {
-        /// The issuer.
-        issuer: Arc<str>,
-        /// `client_id`.
-        id: Arc<str>,
+        /// `sub` or `client_id`.
+        name: Arc<str>,
     },
     /// The user who started this program, over stdio.
     Local,
@@ -85,9 +77,7 @@ impl Identity {
     /// The token's name, the subject, the client's id or the address: `caller=` in the log, and the label of metrics.
     pub(crate) fn name(&self) -> String {
         match self {
-            Identity::Token(name)
-            | Identity::User { subject: name, .. }
-            | Identity::Client { id: name, .. } => PercentEncoded(name).to_string(),
+            Identity::Token(name) | Identity::OAuth { name, .. } => encoded(name),
             Identity::Peer(ip) => ip.to_string(),
             Identity::Local => "stdio".to_owned(),
         }
@@ -102,14 +92,10 @@ impl Identity {
 /// A unique and stable name, also for stored runs.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let encoded = PercentEncoded;
         match self {
             Identity::Token(name) => write!(f, "token:{}", encoded(name)),
-            Identity::User { issuer, subject } => {
-                write!(f, "oauth:{}#{}", encoded(issuer), encoded(subject))
-            }
-            Identity::Client { issuer, id } => {
-                write!(f, "oauth-client:{}#{}", encoded(issuer), encoded(id))
+            Identity::OAuth { kind, issuer, name } => {
+                write!(f, "{kind}:{}#{}", encoded(issuer), encoded(name))
             }
             Identity::Local => f.write_str("stdio"),
             Identity::Peer(ip) => write!(f, "peer:{ip}"),
@@ -118,20 +104,8 @@ impl fmt::Display for Identity {
 }
 
 /// Percent-encodes everything but letters, digits and harmless punctuation.
-struct PercentEncoded<'a>(&'a str);
-
-impl fmt::Display for PercentEncoded<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in self.0.bytes() {
-            match byte {
-                _ if byte.is_ascii_alphanumeric() || b"-._~@:/+|*!".contains(&byte) => {
-                    write!(f, "{}", char::from(byte))?
-                }
-                _ => write!(f, "%{byte:02X}")?,
-            }
-        }
-        Ok(())
-    }
+fn encoded(name: &str) -> String {
+    percent_encode_but("@:/+|*!", name)
 }
 
 #[cfg(test)]
@@ -153,9 +127,10 @@ mod tests {
 
     #[test]
     fn identities_are_shown_so_that_no_line_breaks() {
-        let user = |subject: &str| Identity::User {
+        let user = |subject: &str| Identity::OAuth {
+            kind: "oauth",
             issuer: "https://as.example/t".into(),
-            subject: subject.into(),
+            name: subject.into(),
         };
         for (identity, shown, name) in [
             (Identity::Token("ci-1".into()), "token:ci-1", "ci-1"),
@@ -180,14 +155,11 @@ mod tests {
     #[test]
     fn a_client_is_not_the_user_of_the_same_name() {
         let issuer: Arc<str> = "https://as.example".into();
-        let user = Identity::User {
+        let [user, client] = ["oauth", "oauth-client"].map(|kind| Identity::OAuth {
+            kind,
             issuer: issuer.clone(),
-            subject: "alice".into(),
-        };
-        let client = Identity::Client {
-            issuer,
-            id: "alice".into(),
-        };
+            name: "alice".into(),
+        });
         assert_ne!(user, client);
         assert_ne!(user, Identity::Token("alice".into()));
         assert_eq!(user.to_string(), "oauth:https://as.example#alice");

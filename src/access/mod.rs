@@ -30,7 +30,7 @@ use oauth::OAuthProof;
 
 /// The rules of one process.
 pub(crate) struct Access {
-    tokens: Arc<Tokens>,
+    pub(crate) tokens: Arc<Tokens>,
     oauth: Option<Arc<OAuth>>,
 }
 
@@ -106,11 +106,6 @@ impl Access {
         self.oauth.as_ref().map(|oauth| oauth.probe())
     }
 
-    /// Reads the tokens file again, as SIGHUP asks for.
-    pub(crate) fn reload(&self) {
-        self.tokens.reload();
-    }
-
     /// The metadata for OAuth clients, if `path` asks for it. `endpoint` is the path of the MCP endpoint. To be answered
     /// before a token is asked for.
     pub(crate) fn document(&self, path: &str, endpoint: &str) -> Option<&[u8]> {
@@ -123,7 +118,7 @@ impl Access {
         let by_name = pass.is_some_and(|pass| !matches!(pass.proof, Proof::OAuth(..)));
         match &self.oauth {
             Some(oauth) if !by_name => oauth.challenge(refusal),
-            _ => (refusal.status() == 401).then(|| "Bearer".to_owned()),
+            _ => (refusal.status().0 == 401).then(|| "Bearer".to_owned()),
         }
     }
 }
@@ -263,7 +258,7 @@ mod tests {
             ("#", gone, gone),
         ] {
             write(line);
-            access.reload();
+            access.tokens.reload();
             let now = (pass.require(Role::Read), pass.require(Role::Run));
             assert_eq!(now, (read, run), "{line}");
         }

@@ -1,18 +1,17 @@
 //! The named tokens: the one of the environment, and those of a file that is read again when it has changed.
 //!
 //! ```text
-//!   request, run, tick of a stream ─▶ a second since the last look? ─▶ 100 ms old? ─▶ read ─▶ another text? ─▶ tokens
-//!                                                            SIGHUP ────────────────▶ read ──────────────────▶ tokens
+//!   request, run, tick of a stream ─▶ a second since the last look? ─▶ read ─▶ 100 ms old? ─▶ another text? ─▶ tokens
+//!                                                            SIGHUP ─▶ read ────────────────────────────────▶ tokens
 //! ```
 //! There is no thread for this: whoever checks a token looks at the file. One that was just written may be incomplete, so
-//! it is read [`REST`] later. A file that is unreadable or has a mistake changes nothing.
+//! it counts [`REST`] later. A file that is unreadable or has a mistake changes nothing.
 //! No message repeats a word of the file: a word in the wrong place may be a token.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::iter;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,7 +28,7 @@ use crate::time::{self, Clock, SystemClock};
 const SETTING: &str = "--tokens-file (FABRIC_MCP_TOKENS_FILE)";
 /// How often the file is looked at, at most.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a file must have been unchanged before it is read.
+/// How long a file must have been unchanged before it counts.
 const REST: Duration = Duration::from_millis(100);
 /// Largest file, in bytes: some 10,000 tokens.
 const MAX_FILE: u64 = 1 << 20;
@@ -77,25 +76,15 @@ impl Tokens {
     /// # Errors
     /// The file cannot be read or has a mistake: one line that begins with the variable's name.
     pub(crate) fn open(default: Option<Secret>, file: Option<PathBuf>) -> Result<Tokens, String> {
-        Tokens::with(default, file, Box::new(SystemClock::new()))
-    }
-
-    fn with(
-        default: Option<Secret>,
-        file: Option<PathBuf>,
-        clock: Box<dyn Clock>,
-    ) -> Result<Tokens, String> {
         let tokens = Tokens {
             table: Mutex::new(parse(b"", default.as_ref())?),
             default,
             file,
-            clock,
+            clock: Box::new(SystemClock::new()),
             watch: Mutex::default(),
         };
-        if let Some(file) = &tokens.file {
-            let read = tokens.read(file, &mut lock(&tokens.watch), Duration::ZERO);
-            report(read.transpose()?.map(Ok));
-        }
+        let read = tokens.read(&mut lock(&tokens.watch), Duration::ZERO);
+        report(read.transpose()?.map(Ok));
         Ok(tokens)
     }
 
@@ -106,83 +95,73 @@ impl Tokens {
 
     /// Reads the file now, as SIGHUP asks for, and says in the log what came of it.
     pub(crate) fn reload(&self) {
-        let Some(file) = &self.file else { return };
         let mut watch = lock(&self.watch);
         watch.seen = None;
-        report(self.read(file, &mut watch, Duration::ZERO));
+        report(self.read(&mut watch, Duration::ZERO));
     }
 
     /// The holder of the token with this digest by the file's present state. Cheap enough for every request.
     pub(super) fn holder(&self, digest: Digest) -> Option<TokenHolder> {
-        self.look();
+        // Not while another thread is reading.
+        if self.file.is_some()
+            && let Some(mut watch) = try_lock(&self.watch)
+            && watch.due <= self.clock.steady()
+        {
+            report(self.read(&mut watch, REST));
+        }
         lock(&self.table).get(&digest).cloned()
     }
 
-    fn look(&self) {
-        let Some(file) = &self.file else { return };
-        // Not while another thread is reading.
-        let Some(mut watch) = try_lock(&self.watch) else {
-            return;
-        };
-        if watch.due <= self.clock.steady() {
-            report(self.read(file, &mut watch, REST));
-        }
-    }
-
     /// Takes the file's tokens and says what has changed; `None` if the file has not, or not `rest` ago.
-    fn read(
-        &self,
-        file: &Path,
-        watch: &mut Watch,
-        rest: Duration,
-    ) -> Option<Result<String, String>> {
-        let today = self.clock.today();
-        let fresh = (today + 1).saturating_sub(time::whole(rest))..today + 1;
+    fn read(&self, watch: &mut Watch, rest: Duration) -> Option<Result<String, String>> {
+        let file = self.file.as_ref()?;
         watch.due = self.clock.steady() + LOOK;
-        let Some(content) = content(file, fresh).transpose() else {
+        let content = content(file);
+        let modified = content.as_ref().map_or(0, |(.., modified)| *modified);
+        // A time of the future is another machine's.
+        let age = self.clock.today().checked_sub(modified);
+        if age.is_some_and(|age| age < time::whole(rest)) {
             watch.due = self.clock.steady() + REST;
             return None;
-        };
-        let seen = match &content {
-            Ok((text, open)) => Ok((digest(text), *open)),
-            Err(why) => Err(why.clone()),
-        };
-        if watch.seen.as_ref() == Some(&seen) {
+        }
+        let seen = content.as_ref().map_err(String::clone);
+        let seen = Some(seen.map(|(text, is_open, _)| (digest(text), *is_open)));
+        if watch.seen == seen {
             return None;
         }
-        watch.seen = Some(seen);
-        let of_file = |what| format!("\"{}\"{what}", file.display());
-        let taken = content.and_then(|(text, open)| {
-            if open {
+        watch.seen = seen;
+        let shown = file.display();
+        let taken = content.and_then(|(text, is_open, _)| {
+            if is_open {
                 log::warn!(
-                    "{SETTING}: every user of this machine can read or change \"{}\"; chmod o-rwx it",
-                    file.display()
+                    "{SETTING}: every user of this machine can read or change \"{shown}\"; chmod o-rwx it"
                 );
             }
-            self.take(&text).map(of_file).map_err(of_file)
+            let table = parse(&text, self.default.as_ref());
+            let table = table.map_err(|mistake| format!("\"{shown}\", {mistake}"))?;
+            Ok(format!("\"{shown}\" was read: {}", self.take(table)))
         });
         let named = |what| format!("{SETTING}: {what}");
         Some(taken.map(named).map_err(named))
     }
 
-    fn take(&self, text: &[u8]) -> Result<String, String> {
-        let table = parse(text, self.default.as_ref()).map_err(|mistake| format!(", {mistake}"))?;
+    fn take(&self, table: TokenTable) -> String {
         let beyond = |table: &TokenTable, other: &TokenTable| {
-            let is_new =
-                |(digest, holder): &(&Digest, &TokenHolder)| other.get(digest) != Some(holder);
-            table.iter().filter(is_new).count()
+            let holders = table.iter();
+            holders
+                .filter(|(digest, holder)| other.get(digest) != Some(holder))
+                .count()
         };
         let mut current = lock(&self.table);
         let (new, gone) = (beyond(&table, &current), beyond(&current, &table));
         *current = table;
         let tokens = counted(current.len(), "token");
-        Ok(format!(" was read: {tokens}, {new} new, {gone} gone"))
+        format!("{tokens}, {new} new, {gone} gone")
     }
 }
 
-/// The bytes of the file, and whether everybody may read or change it; `None` if it was changed at a `fresh` time, in
-/// milliseconds since 1970. One of the future is another machine's.
-fn content(path: &Path, fresh: Range<u64>) -> Result<Option<(Vec<u8>, bool)>, String> {
+/// The bytes of a file, whether everybody may read or change it, and when it was changed, in milliseconds since 1970.
+fn content(path: &Path) -> Result<(Vec<u8>, bool, u64), String> {
     let unreadable = |error: io::Error| {
         let why = unusable("file", path, &error);
         format!("{why}; give one with the lines that fabric-mcp --generate token NAME ROLE prints")
@@ -193,18 +172,15 @@ fn content(path: &Path, fresh: Range<u64>) -> Result<Option<(Vec<u8>, bool)>, St
     if !metadata.is_file() {
         return refused("is no regular file, so it could not be read again");
     }
-    let modified = metadata.modified().map_or(0, time::milliseconds);
-    if fresh.contains(&modified) {
-        return Ok(None);
-    }
-    let mut content = Vec::new();
+    let mut text = Vec::new();
     File::open(path)
-        .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut content))
+        .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut text))
         .map_err(unreadable)?;
-    if content.len() as u64 > MAX_FILE {
+    if text.len() as u64 > MAX_FILE {
         return refused("is larger than 1 MiB");
     }
-    Ok(Some((content, is_open(&metadata))))
+    let modified = metadata.modified().map_or(0, time::milliseconds);
+    Ok((text, is_open(&metadata), modified))
 }
 
 #[cfg(unix)]
@@ -230,11 +206,7 @@ fn report(read: Option<Result<String, String>>) {
 /// in it.
 fn parse(text: &[u8], default: Option<&Secret>) -> Result<TokenTable, String> {
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
-    let text = std::str::from_utf8(text).map_err(|error| {
-        let before = &text[..error.valid_up_to()];
-        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-        format!("line {line}: this is not UTF-8 text")
-    })?;
+    let text = std::str::from_utf8(text).map_err(|_| "this is not UTF-8 text")?;
     let mut table = TokenTable::new();
     // Where each name and each token was first. Line 0 is the environment.
     let mut names = HashMap::new();
@@ -272,14 +244,9 @@ fn line_of(line: &str) -> Result<Option<(&str, Role, &str)>, &'static str> {
     let Some(name) = words.next() else {
         return Ok(None);
     };
-    let (Some(role), Some(token)) = (words.next(), words.next()) else {
-        return Err("a line is NAME ROLE TOKEN, with spaces between");
+    let (Some(role), Some(token), None) = (words.next(), words.next(), words.next()) else {
+        return Err("a line is NAME ROLE TOKEN, with spaces between; a comment begins with #");
     };
-    if words.next().is_some() {
-        return Err(
-            "something follows the token; a line is NAME ROLE TOKEN, and a comment begins with #",
-        );
-    }
     check_name(name)?;
     let role =
         Role::named(role).ok_or("the role, the second word, is none of run, read and metrics")?;
@@ -368,7 +335,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_told_by_their_line_and_never_by_a_token() {
-        let shape = "a line is NAME ROLE TOKEN, with spaces between";
+        let shape = "a line is NAME ROLE TOKEN, with spaces between; a comment begins with #";
         let name = "a name has 1 to 64 letters, digits, dots, hyphens, underscores and @";
         let role = "the role, the second word, is none of run, read and metrics";
         let short = "the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one";
@@ -376,21 +343,33 @@ mod tests {
             (A.to_owned(), format!("line 1: {shape}")),
             (format!("alice {A}"), format!("line 1: {shape}")),
             (format!("alice run #{A}"), format!("line 1: {shape}")),
-            (
-                format!("alice run {A} {B}"),
-                "line 1: something follows the token; a line is NAME ROLE TOKEN, and a comment begins with #".into(),
-            ),
+            (format!("alice run {A} {B}"), format!("line 1: {shape}")),
             (format!("\n# x\nal:ice run {A}"), format!("line 3: {name}")),
             (format!("älice run {A}"), format!("line 1: {name}")),
-            (format!("{} run {A}", "n".repeat(65)), format!("line 1: {name}")),
+            (
+                format!("{} run {A}", "n".repeat(65)),
+                format!("line 1: {name}"),
+            ),
             (format!("alice Run {A}"), format!("line 1: {role}")),
             (format!("alice {A} run"), format!("line 1: {role}")),
             (format!("{A} run alice"), format!("line 1: {short}")),
             (format!("alice run {}", &A[1..]), format!("line 1: {short}")),
-            (format!("alice run {A}é"), "line 1: the token holds other characters than visible ASCII".into()),
-            (format!("alice run {A}\u{a0}x"), "line 1: the token holds other characters than visible ASCII".into()),
-            (format!("alice run {A}\0"), "line 1: the token holds other characters than visible ASCII".into()),
-            (format!("alice run {}", "x".repeat(4097)), "line 1: the token is longer than 4096 characters".into()),
+            (
+                format!("alice run {A}é"),
+                "line 1: the token holds other characters than visible ASCII".into(),
+            ),
+            (
+                format!("alice run {A}\u{a0}x"),
+                "line 1: the token holds other characters than visible ASCII".into(),
+            ),
+            (
+                format!("alice run {A}\0"),
+                "line 1: the token holds other characters than visible ASCII".into(),
+            ),
+            (
+                format!("alice run {}", "x".repeat(4097)),
+                "line 1: the token is longer than 4096 characters".into(),
+            ),
             (
                 format!("alice run {A}\r\n\r\nbob read {A}"),
                 "line 3: this token stands on line 1 too; give each line its own".into(),
@@ -401,7 +380,8 @@ mod tests {
             ),
             (
                 format!("alice run {A}\nbob run {B}\nalice read {A}3"),
-                "line 3: this name has the role read here and run on line 1; give it one role".into(),
+                "line 3: this name has the role read here and run on line 1; give it one role"
+                    .into(),
             ),
         ] {
             let found = mistake(&text, None);
@@ -419,7 +399,7 @@ mod tests {
             "line 2: this token stands in FABRIC_MCP_AUTH_TOKEN too; give each line its own"
         );
         let utf16 = parse(b"# x\n\xff\xfea\0", None).err();
-        assert_eq!(utf16.as_deref(), Some("line 2: this is not UTF-8 text"));
+        assert_eq!(utf16.as_deref(), Some("this is not UTF-8 text"));
     }
 
     #[test]
@@ -449,8 +429,11 @@ mod tests {
             let path = std::env::temp_dir().join(name);
             let clock = HandClock::default();
             write(&path, content, 9000, &clock);
-            let file = Some(path.clone());
-            let tokens = Tokens::with(None, file, Box::new(clock.clone())).unwrap();
+            let tokens = Tokens {
+                clock: Box::new(clock.clone()),
+                ..Tokens::open(None, Some(path.clone())).unwrap()
+            };
+            lock(&tokens.watch).due = clock.steady() + LOOK;
             TokenBench {
                 path,
                 tokens,
@@ -470,7 +453,7 @@ mod tests {
             if self.clock.steady() < watch.due {
                 return None;
             }
-            let read = self.tokens.read(&self.path, &mut watch, REST)?;
+            let read = self.tokens.read(&mut watch, REST)?;
             let name = format!("{SETTING}: \"{}\"", self.path.display());
             let bare = |what: String| what.replace(&name, "");
             Some(read.map(bare).map_err(bare))

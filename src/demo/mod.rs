@@ -146,8 +146,8 @@ impl Handler for Routes {
         let account = Accounts::alone(DEFAULT_MEMORY).of("");
         let body = exchange.read_body(&account);
         let body = body.map_or_else(|_| Vec::new(), |body| body.to_vec());
-        let head = exchange.head();
-        let answer = match (head.method().as_str(), head.path()) {
+        let head = exchange.head;
+        let answer = match (head.method.as_str(), head.path()) {
             ("POST", "/chat") => return chat(exchange, &parsed(&body)),
             ("GET", "/models/names") => {
                 let models = [DRY_RUN, INSTANT];
@@ -282,7 +282,7 @@ mod tests {
 
     /// Sends a request; returns status, head, and body with its chunks joined.
     fn ask(demo: &HttpServer, line: &str, body: &str) -> (u16, String, String) {
-        let mut client = TcpStream::connect(demo.local_addr()).unwrap();
+        let mut client = TcpStream::connect(demo.address).unwrap();
         client
             .set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();

@@ -3,11 +3,11 @@
 //! In scope: the framing of bodies, events and chunks, and detecting a disconnect. Not in scope: when to decide, the
 //! content of events, and when a comment is due.
 
-use std::io::{self, ErrorKind, IoSlice, Write};
+use std::io::{self, IoSlice, Write};
 use std::sync::Arc;
 
 use super::HTTPVersion;
-use super::registry::Slot;
+use super::registry::{ConnectionPhase, Slot};
 use super::response;
 use super::socket;
 use crate::logging;
@@ -25,26 +25,20 @@ pub(crate) struct Deferred {
     pub(super) version: HTTPVersion,
     /// For HEAD, whose response has no body. Streams are not for HEAD.
     pub(super) head_only: bool,
-    /// The connection closes after it.
-    pub(super) close: bool,
+    /// The connection closes after it, and it says so.
+    pub(crate) close: bool,
     /// The connection has bytes that nobody has read: a peek cannot detect a disconnect, and closing has to linger.
     pub(super) has_unread: bool,
     /// Its head has begun a stream.
     pub(crate) is_stream: bool,
-    /// A write to the stream failed.
-    pub(super) is_broken: bool,
 }
 
 impl Deferred {
-    /// Whether the client has disconnected or a write failed. Takes about 2 µs and never blocks. A client that has
-    /// already sent its next request counts as connected.
+    /// Whether the client has disconnected or a write failed. Takes about 2 µs and never blocks. A client that has already
+    /// sent its next request counts as connected.
     pub(crate) fn gone(&self) -> bool {
-        self.is_broken || (!self.has_unread && socket::gone(&self.slot.socket))
-    }
-
-    /// Makes this the last response of its connection, which says so.
-    pub(crate) fn close(&mut self) {
-        self.close = true;
+        self.slot.phase() != ConnectionPhase::Response
+            || (!self.has_unread && socket::gone(&self.slot.socket))
     }
 
     /// Like `Exchange::respond`, with the body in parts.
@@ -52,7 +46,6 @@ impl Deferred {
         self.close |= self.slot.registry.draining();
         match self.write_head(status, headers, Some(body)) {
             Ok(()) => self.slot.complete(self.close),
-            // Dropping `self` aborts the connection.
             Err(e) => {
                 let message = format!("{}: the answer could not be sent: {e}", self.slot.peer);
                 logging::debug(module_path!(), message);
@@ -66,7 +59,7 @@ impl Deferred {
         // An HTTP/1.0 client sees the end of a stream by the end of the connection.
         self.close |= self.version != (1, 1) || self.slot.registry.draining();
         self.is_stream = true;
-        self.is_broken = self.write_head(200, headers, None).is_err();
+        let _ = self.write_head(200, headers, None);
         self
     }
 
@@ -79,14 +72,8 @@ impl Deferred {
     ) -> io::Result<()> {
         let mut head = lock(&self.slot.buffer);
         let length = body.map(|parts| parts.iter().map(|part| part.len()).sum());
-        response::head(
-            &mut head,
-            &self.version,
-            status,
-            headers,
-            length,
-            self.close,
-        )?;
+        let (version, close) = (&self.version, self.close);
+        response::head(&mut head, version, status, headers, length, close)?;
         // RFC 9110, 6.4.1.
         let bodiless = self.head_only || matches!(status, 204 | 304);
         let body = body.filter(|_| !bodiless).unwrap_or_default();
@@ -119,23 +106,19 @@ impl Deferred {
     }
 
     /// Completes the stream.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
-        let end: &[u8] = if self.version == (1, 1) {
-            b"0\r\n\r\n"
-        } else {
-            b""
-        };
-        self.write(&mut [IoSlice::new(end)])?;
+    pub(crate) fn finish(self) -> io::Result<()> {
+        if self.version == (1, 1) {
+            self.slot.write(&mut [IoSlice::new(b"0\r\n\r\n")])?;
+        }
         self.slot.complete(self.close);
         Ok(())
     }
 
     /// One chunk of `opening`, `data` and the empty line, without copying the data. HTTP/1.0 gets plain bytes until the
     /// connection closes.
-    fn send(&mut self, opening: &str, data: &[&[u8]]) -> io::Result<()> {
+    fn send(&self, opening: &str, data: &[&[u8]]) -> io::Result<()> {
         debug_assert!(!data.iter().any(|part| part.contains(&b'\n')));
-        let slot = Arc::clone(&self.slot);
-        let mut start = lock(&slot.buffer);
+        let mut start = lock(&self.slot.buffer);
         start.clear();
         let mut end = "\n\n";
         if self.version == (1, 1) {
@@ -146,17 +129,8 @@ impl Deferred {
         start.extend_from_slice(opening.as_bytes());
         let start = [start.as_slice()];
         let all = start.iter().chain(data).copied().chain([end.as_bytes()]);
-        self.write(&mut all.map(IoSlice::new).collect::<Vec<_>>())
-    }
-
-    fn write(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
-        if self.is_broken {
-            return Err(ErrorKind::BrokenPipe.into());
-        }
-        let written = self.slot.write(parts);
-        // Part of an event may have been sent, so nothing may follow it.
-        self.is_broken = written.is_err();
-        written
+        let mut all: Vec<_> = all.map(IoSlice::new).collect();
+        self.slot.write(&mut all)
     }
 }
 

@@ -45,13 +45,6 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    fn new(account: &Account) -> Body {
-        Body {
-            bytes: Vec::new(),
-            memory: account.open(Resource::Memory),
-        }
-    }
-
     fn reserve(&mut self, more: usize) -> Result<(), Rejection> {
         self.memory.grow(more).map_err(|Full| NO_MEMORY)?;
         self.bytes.try_reserve(more).map_err(|_| NO_MEMORY)
@@ -72,109 +65,88 @@ pub(super) fn read_body(
     account: &Account,
     expects_continue: bool,
 ) -> Result<Body, Rejection> {
-    let promised = match connection.body {
-        Framing::None => return Ok(Body::new(account)),
-        Framing::Length(length) => length,
-        Framing::Chunked => 0,
-    };
-    if promised > MAX_MESSAGE as u64 {
+    let framing = connection.body;
+    if matches!(framing, Framing::Length(length) if length > MAX_MESSAGE as u64) {
         return Err(TOO_LARGE);
     }
-    if expects_continue && connection.unread().is_empty() {
-        connection
-            .slot()
-            .write(&mut [IoSlice::new(b"HTTP/1.1 100 Continue\r\n\r\n")])?;
+    if expects_continue && framing != Framing::None && connection.unread().is_empty() {
+        let interim = IoSlice::new(b"HTTP/1.1 100 Continue\r\n\r\n");
+        connection.slot().write(&mut [interim])?;
     }
-    let deadline = Instant::now() + connection.limits().body_timeout;
-    let mut body = Body::new(account);
-    if connection.body == Framing::Chunked {
-        read_chunks(connection, &mut body, deadline)?;
-    } else {
-        append(connection, &mut body, promised as usize, deadline)?;
+    connection.deadline = Instant::now() + connection.limits().body_timeout;
+    let mut body = Body {
+        bytes: Vec::new(),
+        memory: account.open(Resource::Memory),
+    };
+    match framing {
+        Framing::None => {}
+        Framing::Length(length) => append(connection, &mut body, length as usize)?,
+        Framing::Chunked => read_chunks(connection, &mut body)?,
     }
     Ok(body)
 }
 
 /// Appends exactly `count` bytes. Allocates for received bytes, not for the announced length.
-fn append(
-    connection: &mut Connection,
-    body: &mut Body,
-    count: usize,
-    deadline: Instant,
-) -> Result<(), Rejection> {
-    let ready = connection.unread().len().min(count);
-    body.reserve(ready)?;
-    body.bytes.extend_from_slice(&connection.unread()[..ready]);
-    connection.consume(ready);
-    let end = body.len() + count - ready;
-    while body.len() < end {
-        let mut filled = body.len();
-        let step = (end - filled).min(filled.max(FIRST_STEP));
-        body.reserve(step)?;
-        body.bytes.resize(filled + step, 0);
-        while filled < body.len() {
-            match connection.read_past(&mut body.bytes[filled..], deadline)? {
-                0 => return Err(DISCONNECTED),
-                read => filled += read,
-            }
+fn append(connection: &mut Connection, body: &mut Body, count: usize) -> Result<(), Rejection> {
+    let mut filled = body.len();
+    let end = filled + count;
+    while filled < end {
+        if filled == body.len() {
+            let step = (end - filled).min(filled.max(FIRST_STEP));
+            body.reserve(step)?;
+            body.bytes.resize(filled + step, 0);
+        }
+        match connection.read(&mut body.bytes[filled..])? {
+            0 => return Err(DISCONNECTED),
+            read => filled += read,
         }
     }
     Ok(())
 }
 
-fn read_chunks(
-    connection: &mut Connection,
-    body: &mut Body,
-    deadline: Instant,
-) -> Result<(), Rejection> {
+fn read_chunks(connection: &mut Connection, body: &mut Body) -> Result<(), Rejection> {
     loop {
-        let line = line(connection, deadline)?;
-        let size = chunk_size(&connection.unread()[..line])?;
-        connection.consume(line + 2);
+        let size = chunk_size(&line(connection)?)?;
         if size == 0 {
             break;
         }
         if size > (MAX_MESSAGE - body.len()) as u64 {
             return Err(TOO_LARGE);
         }
-        append(connection, body, size as usize, deadline)?;
-        if self::line(connection, deadline)? != 0 {
+        append(connection, body, size as usize)?;
+        if !line(connection)?.is_empty() {
             return Err(MALFORMED);
         }
-        connection.consume(2);
     }
     // Trailers are ignored, but count against the limit for heads.
     let mut trailers = 0;
-    loop {
-        let line = line(connection, deadline)?;
-        connection.consume(line + 2);
-        trailers += line + 2;
-        if line == 0 {
-            return Ok(());
-        }
-        if trailers > MAX_HEAD {
-            return Err(TOO_LARGE);
+    while trailers <= MAX_HEAD {
+        match line(connection)?.len() {
+            0 => return Ok(()),
+            length => trailers += length + 2,
         }
     }
+    Err(TOO_LARGE)
 }
 
-/// Reads until a whole line is buffered; returns its length without CR LF.
-fn line(connection: &mut Connection, deadline: Instant) -> Result<usize, Rejection> {
+/// Reads a line, without its CR LF.
+fn line(connection: &mut Connection) -> Result<Vec<u8>, Rejection> {
     loop {
         let unread = connection.unread();
         let searched = &unread[..unread.len().min(HTTP_MAX_CHUNK_LINE)];
         if let Some(end) = searched.iter().position(|&b| b == b'\n') {
             let line = searched[..end].strip_suffix(b"\r").ok_or(MALFORMED)?;
-            return if line.contains(&b'\r') {
-                Err(MALFORMED)
-            } else {
-                Ok(line.len())
-            };
+            if line.contains(&b'\r') {
+                return Err(MALFORMED);
+            }
+            let line = line.to_vec();
+            connection.consume(end + 1);
+            return Ok(line);
         }
         if searched.len() == HTTP_MAX_CHUNK_LINE {
             return Err(MALFORMED);
         }
-        if connection.fill(deadline)? == 0 {
+        if connection.fill()? == 0 {
             return Err(DISCONNECTED);
         }
     }
@@ -182,12 +154,13 @@ fn line(connection: &mut Connection, deadline: Instant) -> Result<usize, Rejecti
 
 /// The hexadecimal size of a chunk; extensions after `;` are ignored.
 fn chunk_size(line: &[u8]) -> Result<u64, Rejection> {
-    let digits = line.split(|&b| b == b';').next().unwrap_or_default();
+    let text = std::str::from_utf8(line).map_err(|_| MALFORMED)?;
+    let digits = text.split(';').next().unwrap_or_default();
     let digits = digits.trim_ascii_end();
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_hexdigit) {
+    let is_hex = |b: u8| b.is_ascii_hexdigit();
+    if digits.is_empty() || !digits.bytes().all(is_hex) {
         return Err(MALFORMED);
     }
-    let text = std::str::from_utf8(digits).map_err(|_| MALFORMED)?;
     // An overflow exceeds every limit.
-    Ok(u64::from_str_radix(text, 16).unwrap_or(u64::MAX))
+    Ok(u64::from_str_radix(digits, 16).unwrap_or(u64::MAX))
 }

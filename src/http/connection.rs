@@ -12,12 +12,10 @@ use crate::logging;
 
 use super::answer::Deferred;
 use super::body::{self, Body};
-use super::registry::{Lease, ResponseState};
+use super::registry::{ConnectionPhase, Lease};
 use super::request::{self, Framing, Head, Rejection};
 use super::socket::Connection;
 use super::{HTTPVersion, Handler, Method};
-
-const UNANSWERED: Rejection = Rejection(500, "The server failed to answer this request.");
 
 /// Serves a connection until it ends.
 pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
@@ -29,11 +27,7 @@ pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
         match request::next_head(&mut connection, &mut head) {
             Ok(true) => {}
             Ok(false) => return,
-            Err(Rejection(status, text)) => {
-                let message = format!("{}: answered {status}: {text}", connection.slot().peer);
-                logging::debug(module_path!(), message);
-                return refuse(&mut connection, Rejection(status, text));
-            }
+            Err(rejection) => return refuse(&mut connection, rejection),
         }
         let exchange = Exchange {
             head: &head,
@@ -43,19 +37,16 @@ pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
         let slot = connection.slot();
         // Whoever still has the response cannot complete it any more.
         slot.abort();
-        match slot.take_outcome() {
-            ResponseState::Kept if !panicked => {}
-            ResponseState::Kept | ResponseState::Closed | ResponseState::Pending => {
-                if connection.has_unread() {
-                    connection.linger();
-                }
-                return;
-            }
-            ResponseState::Unanswered => {
-                let (method, path) = (head.method(), head.path());
+        match slot.phase() {
+            ConnectionPhase::Idle if !panicked => {}
+            ConnectionPhase::Request => {
+                let (method, path) = (&head.method, head.path());
                 log::error!("{method} {path} from {} was not answered", slot.peer);
-                return refuse(&mut connection, UNANSWERED);
+                let text = "The server failed to answer this request.";
+                return refuse(&mut connection, Rejection(500, text));
             }
+            _ if connection.has_unread() => return connection.linger(),
+            _ => return,
         }
     }
 }
@@ -63,7 +54,9 @@ pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
 /// Answers with a rejection in plain text, and closes.
 fn refuse(connection: &mut Connection, Rejection(status, text): Rejection) {
     let slot = Arc::clone(connection.slot());
-    slot.open_response();
+    let message = format!("{}: answered {status}: {text}", slot.peer);
+    logging::debug(module_path!(), message);
+    slot.shift(ConnectionPhase::Request, ConnectionPhase::Response);
     let response = Deferred {
         slot,
         version: HTTPVersion(1, 1),
@@ -71,7 +64,6 @@ fn refuse(connection: &mut Connection, Rejection(status, text): Rejection) {
         close: true,
         has_unread: true,
         is_stream: false,
-        is_broken: false,
     };
     let headers = [("Content-Type", "text/plain; charset=utf-8")];
     response.respond(status, &headers, &[text.as_bytes(), b"\n"]);
@@ -80,16 +72,12 @@ fn refuse(connection: &mut Connection, Rejection(status, text): Rejection) {
 
 /// A request that needs exactly one response.
 pub(crate) struct Exchange<'a> {
-    head: &'a Head,
+    /// The request's head. Outlives the exchange, so it remains readable while answering.
+    pub(crate) head: &'a Head,
     connection: &'a mut Connection,
 }
 
 impl<'a> Exchange<'a> {
-    /// The request's head. Outlives the exchange, so it remains readable while answering.
-    pub(crate) fn head(&self) -> &'a Head {
-        self.head
-    }
-
     /// The peer's address: the client, or a proxy in front of this server.
     pub(crate) fn peer(&self) -> SocketAddr {
         self.connection.slot().peer
@@ -118,7 +106,7 @@ impl<'a> Exchange<'a> {
 
     /// Frees the read buffer, before a wait during which nothing is read.
     pub(crate) fn free_buffer(&mut self) {
-        self.connection.free_buffer();
+        self.connection.free_buffer(0);
     }
 
     /// Defers the response, once: whether it is sized or a stream is decided later. The connection can be reused after it,
@@ -131,15 +119,15 @@ impl<'a> Exchange<'a> {
             connection.consume(length as usize);
             connection.body = Framing::None;
         }
-        connection.slot().open_response();
+        let slot = Arc::clone(connection.slot());
+        slot.shift(ConnectionPhase::Request, ConnectionPhase::Response);
         Deferred {
-            slot: Arc::clone(connection.slot()),
-            version: self.head.version().clone(),
-            head_only: *self.head.method() == Method::Head,
+            slot,
+            version: self.head.version.clone(),
+            head_only: self.head.method == Method::Head,
             close: connection.body != Framing::None || !self.head.keep_alive,
             has_unread: connection.has_unread(),
             is_stream: false,
-            is_broken: false,
         }
     }
 }

@@ -1,8 +1,7 @@
 //! All connections: the limit, eviction, and shutdown.
 //!
 //! ```text
-//!   Open ──▶ Idle ──▶ Open ──▶ Admitted ──▶ Open ──▶ Idle …      any but Admitted ──▶ Closing
-//!       rest     begin    hold        complete
+//!   Idle ──▶ Request ──▶ Response ──▶ Idle … Over        any but those with an admitted request ──▶ Evicted
 //! ```
 //! Only a connection whose admitted request is being served is safe. The others make room: the oldest one of the
 //! network that has most of them, where age counts from the connection's start or its last admitted request. So whoever
@@ -19,7 +18,7 @@ use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::config::{HTTP_ACCEPT_LOG, HttpLimits};
@@ -36,40 +35,27 @@ const ENDING_WAIT: Duration = Duration::from_secs(1);
 /// Longest pause of `accept` after a local error, to avoid spinning.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a connection is doing; the first that apply are the first to be closed.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd)]
-enum ConnectionPhase {
-    /// Nothing: it waits for its next request, or for the client to read its last response.
+/// What a connection is doing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ConnectionPhase {
+    /// Nothing: it waits for its next request.
     Idle,
-    /// A request is being read, or answered without admission.
-    #[default]
-    Open,
-    /// An admitted request is being served.
-    Admitted,
+    /// A request is being read, or nobody has taken on its response.
+    Request,
+    /// The response is being decided or written.
+    Response,
+    /// The response was sent or aborted, and nothing may follow it.
+    Over,
     /// It was evicted: its thread is ending.
-    Closing,
+    Evicted,
 }
 
-/// What has become of the response to a request.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum ResponseState {
-    /// Nobody has taken it on.
-    #[default]
-    Unanswered,
-    /// It is being decided or written.
-    Pending,
-    /// Sent: the connection can be reused.
-    Kept,
-    /// Sent or aborted: nothing may follow.
-    Closed,
-}
-
-#[derive(Default)]
 struct SlotState {
     phase: ConnectionPhase,
+    /// A request that was admitted is being served.
+    admitted: bool,
     /// Its age: the lower, the older.
     turn: u64,
-    outcome: ResponseState,
 }
 
 /// The shared part of one connection.
@@ -87,14 +73,19 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Marks the connection as waiting for a request. False if it must close instead.
-    pub(super) fn rest(&self) -> bool {
-        self.shift(ConnectionPhase::Open, ConnectionPhase::Idle) && !self.registry.draining()
+    /// What the connection is doing.
+    pub(super) fn phase(&self) -> ConnectionPhase {
+        lock(&self.state).phase
     }
 
-    /// Marks the start of a request. False if the connection must close.
-    pub(super) fn begin(&self) -> bool {
-        self.shift(ConnectionPhase::Idle, ConnectionPhase::Open)
+    /// Goes from one phase to another. False if it is not in the first, so that the connection must close.
+    pub(super) fn shift(&self, from: ConnectionPhase, to: ConnectionPhase) -> bool {
+        let mut state = lock(&self.state);
+        let shifts = state.phase == from;
+        if shifts {
+            state.phase = to;
+        }
+        shifts
     }
 
     /// Marks a complete request as admitted. False if too many are, or if the connection must close.
@@ -102,69 +93,45 @@ impl Slot {
         let mut state = lock(&self.state);
         let most = self.registry.limits.max_connections;
         let one_more = |admitted| (admitted < most).then_some(admitted + 1);
-        let admitted = &self.registry.admitted;
-        if state.phase == ConnectionPhase::Open
-            && admitted.fetch_update(SeqCst, SeqCst, one_more).is_ok()
-        {
-            state.phase = ConnectionPhase::Admitted;
+        if state.phase == ConnectionPhase::Request && !state.admitted {
+            let admitted = &self.registry.admitted;
+            state.admitted = admitted.fetch_update(SeqCst, SeqCst, one_more).is_ok();
         }
-        state.phase == ConnectionPhase::Admitted
-    }
-
-    /// Marks the response as begun.
-    pub(super) fn open_response(&self) {
-        lock(&self.state).outcome = ResponseState::Pending;
+        state.admitted
     }
 
     /// The response has been sent completely. With `close`, nothing follows it.
     pub(super) fn complete(&self, close: bool) {
-        if close {
-            self.end_response(ResponseState::Closed);
-            let _ = self.socket.shutdown(Shutdown::Write);
-        } else {
-            self.end_response(ResponseState::Kept);
-        }
+        self.end_response((!close).then_some(ConnectionPhase::Idle), Shutdown::Write);
     }
 
     /// Ends the connection, if a response was begun and is not complete.
     pub(super) fn abort(&self) {
-        if lock(&self.state).outcome == ResponseState::Pending {
-            self.end_response(ResponseState::Closed);
-            let _ = self.socket.shutdown(Shutdown::Both);
-        }
+        self.end_response(None, Shutdown::Both);
     }
 
     /// If nothing follows the response, gives back the connection's place and memory, whatever its thread goes on with.
     pub(super) fn release(&self) {
-        if lock(&self.state).outcome == ResponseState::Closed {
+        if self.phase() == ConnectionPhase::Over {
             *lock(&self.buffer) = Vec::new();
-            self.registry.table().open.remove(&self.id);
+            lock(&self.registry.table).open.remove(&self.id);
             self.registry.changed.notify_all();
         }
     }
 
-    /// What has become of the response; resets it for the next one.
-    pub(super) fn take_outcome(&self) -> ResponseState {
-        std::mem::take(&mut lock(&self.state).outcome)
-    }
-
-    fn end_response(&self, outcome: ResponseState) {
+    /// Ends the response, if one was begun, and the request's admission. Without a next phase, also the socket.
+    fn end_response(&self, next: Option<ConnectionPhase>, how: Shutdown) {
         let mut state = lock(&self.state);
-        state.outcome = outcome;
-        if state.phase == ConnectionPhase::Admitted {
-            state.phase = ConnectionPhase::Open;
-            state.turn = self.registry.next_turn();
+        if state.phase == ConnectionPhase::Response {
+            state.phase = next.unwrap_or(ConnectionPhase::Over);
+            if next.is_none() {
+                let _ = self.socket.shutdown(how);
+            }
+        }
+        if std::mem::take(&mut state.admitted) {
+            state.turn = self.registry.turns.fetch_add(1, SeqCst);
             self.registry.admitted.fetch_sub(1, SeqCst);
         }
-    }
-
-    fn shift(&self, from: ConnectionPhase, to: ConnectionPhase) -> bool {
-        let mut state = lock(&self.state);
-        let shifts = state.phase == from;
-        if shifts {
-            state.phase = to;
-        }
-        shifts
     }
 }
 
@@ -174,20 +141,21 @@ pub(super) struct Lease(pub(super) Arc<Slot>);
 impl Drop for Lease {
     fn drop(&mut self) {
         let slot = &self.0;
-        slot.end_response(ResponseState::Closed);
-        let mut table = slot.registry.table();
+        slot.abort();
+        let mut table = lock(&slot.registry.table);
         table.open.remove(&slot.id);
-        if lock(&slot.state).phase == ConnectionPhase::Closing {
+        if slot.phase() == ConnectionPhase::Evicted {
             table.ending -= 1;
         }
         slot.registry.changed.notify_all();
     }
 }
 
+/// All connections of a server.
 #[derive(Default)]
-struct Slots {
+pub(super) struct Slots {
     /// The connections that have a place.
-    open: HashMap<u64, Arc<Slot>>,
+    pub(super) open: HashMap<u64, Arc<Slot>>,
     /// How many have been evicted whose thread has not ended.
     ending: usize,
     /// When it was logged last that there is no room: under attack, that is so thousands of times per second.
@@ -195,12 +163,12 @@ struct Slots {
 }
 
 impl Slots {
-    /// Closes a connection that is at most in this phase.
-    fn close(&mut self, slot: &Slot, at_most: ConnectionPhase) -> bool {
+    /// Closes a connection, if it is in such a state.
+    fn close(&mut self, slot: &Slot, closes: impl Fn(&SlotState) -> bool) -> bool {
         let mut state = lock(&slot.state);
-        let closes = state.phase <= at_most;
+        let closes = closes(&state);
         if closes {
-            state.phase = ConnectionPhase::Closing;
+            state.phase = ConnectionPhase::Evicted;
             self.open.remove(&slot.id);
             self.ending += 1;
             // Wakes the thread that reads or writes.
@@ -211,32 +179,28 @@ impl Slots {
 
     /// Logs this, unless something was logged in the last [`HTTP_ACCEPT_LOG`].
     fn log(&mut self, level: log::Level, line: fmt::Arguments<'_>) {
-        if self
-            .logged
-            .is_none_or(|last| last.elapsed() >= HTTP_ACCEPT_LOG)
-        {
+        let is_long_ago = |last: Instant| last.elapsed() >= HTTP_ACCEPT_LOG;
+        if self.logged.is_none_or(is_long_ago) {
             log::log!(level, "{line}");
             self.logged = Some(Instant::now());
         }
     }
 
-    /// Evicts one connection. False if none can be evicted.
+    /// Evicts one connection, unless it has just been admitted. False if none can be evicted.
     fn evict(&mut self) -> bool {
         let evictable = self.open.values().filter_map(|slot| {
             let state = lock(&slot.state);
-            (state.phase <= ConnectionPhase::Open).then(|| (slot.peer.ip(), state.turn, slot.id))
+            (!state.admitted).then(|| (slot.peer.ip(), state.turn, slot.id))
         });
-        let Some(slot) = first_to_go(evictable).and_then(|id| self.open.get(&id).cloned()) else {
-            return false;
-        };
-        if !self.close(&slot, ConnectionPhase::Open) {
-            // It has just been admitted.
-            return self.evict();
+        let slot = first_to_go(evictable).and_then(|id| self.open.get(&id).cloned());
+        if let Some(slot) = &slot
+            && self.close(slot, |state| !state.admitted)
+        {
+            let peer = slot.peer;
+            let line = format_args!("{peer}: closed to make room: all connections are in use");
+            self.log(log::Level::Warn, line);
         }
-        let peer = slot.peer;
-        let line = format_args!("{peer}: closed to make room: all connections are in use");
-        self.log(log::Level::Warn, line);
-        true
+        slot.is_some()
     }
 }
 
@@ -259,32 +223,26 @@ fn first_to_go(candidates: impl Iterator<Item = (IpAddr, u64, u64)>) -> Option<u
 pub(super) struct Registry {
     /// The limits.
     pub(super) limits: HttpLimits,
-    draining: AtomicBool,
-    /// Number of `Admitted` connections.
+    /// Connections close once their request is answered.
+    pub(super) draining: AtomicBool,
+    /// Number of connections with an admitted request.
     pub(super) admitted: AtomicUsize,
-    turns: AtomicU64,
-    table: Mutex<Slots>,
-    changed: Condvar,
+    /// The next [`SlotState::turn`].
+    pub(super) turns: AtomicU64,
+    pub(super) table: Mutex<Slots>,
+    pub(super) changed: Condvar,
 }
 
 impl Registry {
-    /// An empty registry.
-    pub(super) fn new(limits: HttpLimits) -> Registry {
-        Registry {
-            limits,
-            ..Registry::default()
-        }
-    }
-
     /// Registers a new connection; at the limit, evicts another.
     pub(super) fn admit(self: &Arc<Registry>, socket: TcpStream, peer: SocketAddr) -> Lease {
         // Keeps a flood from outrunning the threads of those evicted before.
         let crowded = |table: &mut Slots| table.ending >= HTTP_MAX_ENDING;
-        let (mut table, _) = wait_while(&self.changed, self.table(), ENDING_WAIT, crowded);
+        let (mut table, _) = wait_while(&self.changed, lock(&self.table), ENDING_WAIT, crowded);
         let most = self.limits.max_connections;
         let places = most + (most / 4).clamp(1, HTTP_RESERVE);
         while table.open.len() >= places && table.evict() {}
-        let turn = self.next_turn();
+        let turn = self.turns.fetch_add(1, SeqCst);
         let slot = Arc::new(Slot {
             id: turn,
             socket,
@@ -292,8 +250,9 @@ impl Registry {
             registry: Arc::clone(self),
             buffer: Mutex::default(),
             state: Mutex::new(SlotState {
+                phase: ConnectionPhase::Idle,
+                admitted: false,
                 turn,
-                ..SlotState::default()
             }),
         });
         table.open.insert(slot.id, Arc::clone(&slot));
@@ -303,17 +262,12 @@ impl Registry {
     /// After an error of `accept`, most likely no file descriptors: evicts one connection and waits until it has ended,
     /// at most for [`ACCEPT_PAUSE`].
     pub(super) fn make_room(&self, error: &io::Error) {
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         let line = format_args!("cannot accept connections, trying again: {error}");
         table.log(log::Level::Error, line);
         let evicted = table.evict();
         let crowded = |table: &mut Slots| !evicted || table.ending > 0;
         drop(wait_while(&self.changed, table, ACCEPT_PAUSE, crowded));
-    }
-
-    /// Number of connections that have a place.
-    pub(super) fn connections(&self) -> usize {
-        self.table().open.len()
     }
 
     /// Whether connections close once their request is answered.
@@ -326,23 +280,16 @@ impl Registry {
     pub(super) fn drain(&self, deadline: Instant) -> usize {
         // Set before the scan: a connection that becomes idle later sees it.
         self.draining.store(true, SeqCst);
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         let open: Vec<_> = table.open.values().cloned().collect();
+        let at_rest = [ConnectionPhase::Idle, ConnectionPhase::Over];
         for slot in open {
-            table.close(&slot, ConnectionPhase::Idle);
+            table.close(&slot, |state| at_rest.contains(&state.phase));
         }
         let left = deadline.saturating_duration_since(Instant::now());
         let busy = |table: &mut Slots| !table.open.is_empty();
         let (table, _) = wait_while(&self.changed, table, left, busy);
         table.open.len()
-    }
-
-    fn next_turn(&self) -> u64 {
-        self.turns.fetch_add(1, SeqCst)
-    }
-
-    fn table(&self) -> MutexGuard<'_, Slots> {
-        lock(&self.table)
     }
 }
 

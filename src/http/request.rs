@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use tiny_http::{HTTPVersion, Method};
 
-use super::socket::Connection;
+use super::registry::ConnectionPhase;
+use super::socket::{Connection, FIRST_BUFFER};
 use crate::config::{MAX_HEAD, MAX_HEADERS};
 
 /// Most empty lines before a request; some clients send one after a body (RFC 9112, 2.2).
@@ -22,44 +23,24 @@ const KEPT_TEXT: usize = 4 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rejection(pub(crate) u16, pub(crate) &'static str);
 
-const HEAD_TIMEOUT: Rejection = Rejection(408, "The head of the request did not arrive in time.");
-const HEAD_TOO_LARGE: Rejection = Rejection(431, "The head of the request is too large.");
-const TOO_MANY_HEADERS: Rejection = Rejection(431, "The request has too many headers.");
-const TARGET_TOO_LONG: Rejection = Rejection(414, "The request line is too long.");
-const BAD_LINE_END: Rejection = Rejection(400, "Lines of a request's head end in CR LF.");
 const BAD_REQUEST_LINE: Rejection =
     Rejection(400, "The request line is not `METHOD target HTTP/1.1`.");
 const BAD_METHOD: Rejection = Rejection(400, "The method is not made of upper-case letters.");
 const BAD_TARGET: Rejection =
     Rejection(400, "The request target is neither a path nor an http URL.");
-const BAD_VERSION: Rejection = Rejection(505, "This server speaks HTTP/1.1 and HTTP/1.0.");
 const BAD_BYTE: Rejection = Rejection(400, "The head of a request holds visible ASCII only.");
 const BAD_HEADER: Rejection = Rejection(400, "A header line is not `Name: value`.");
-const BAD_HOST: Rejection = Rejection(400, "A request needs exactly one Host header.");
-const BAD_LENGTH: Rejection = Rejection(
-    400,
-    "A request has at most one Content-Length, made of digits.",
-);
-const BAD_CODING: Rejection = Rejection(
-    501,
-    "The only transfer coding this server reads is `chunked`.",
-);
-const TWO_FRAMINGS: Rejection = Rejection(
-    400,
-    "Content-Length and Transfer-Encoding exclude each other.",
-);
-const CODING_ON_1_0: Rejection = Rejection(400, "HTTP/1.0 has no Transfer-Encoding.");
-const BAD_EXPECTATION: Rejection = Rejection(
-    417,
-    "The only expectation this server knows is `100-continue`.",
-);
+
+fn bad<T>(text: &'static str) -> Result<T, Rejection> {
+    Err(Rejection(400, text))
+}
 
 /// How the body of a request is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
     /// No body, or already read.
     None,
-    /// Content-Length, always above 0.
+    /// Content-Length.
     Length(u64),
     /// Chunked.
     Chunked,
@@ -71,8 +52,10 @@ pub(super) enum Framing {
 pub(crate) struct Head {
     /// The head as received; the ranges below point into it, so that a request needs no allocation.
     text: String,
-    method: Method,
-    version: HTTPVersion,
+    /// The method, in upper case.
+    pub(crate) method: Method,
+    /// 1.1 or 1.0.
+    pub(super) version: HTTPVersion,
     authority: Option<Range<usize>>,
     path: Range<usize>,
     query: Option<Range<usize>>,
@@ -100,16 +83,6 @@ impl Head {
             expects_continue: false,
             keep_alive: false,
         }
-    }
-
-    /// The method, in upper case.
-    pub(crate) fn method(&self) -> &Method {
-        &self.method
-    }
-
-    /// 1.1 or 1.0.
-    pub(crate) fn version(&self) -> &HTTPVersion {
-        &self.version
     }
 
     /// The path as received, percent-encoded, beginning with `/`; or `*`.
@@ -174,7 +147,7 @@ impl Head {
         while let Some(length) = bytes[*scanned..].iter().position(|&b| b == b'\n') {
             let start = *scanned;
             let Some((b'\r', line)) = bytes[start..start + length].split_last() else {
-                return Err(BAD_LINE_END);
+                return bad("Lines of a request's head end in CR LF.");
             };
             *scanned += length + 1;
             if start == 0 {
@@ -185,7 +158,7 @@ impl Head {
                 self.interpret()?;
                 return Ok(Some(*scanned));
             } else if self.headers.len() == MAX_HEADERS {
-                return Err(TOO_MANY_HEADERS);
+                return Err(Rejection(431, "The request has too many headers."));
             } else {
                 self.headers.push(header_line(line, start)?);
             }
@@ -204,7 +177,9 @@ impl Head {
         self.version = match version.strip_prefix("HTTP/").map(str::as_bytes) {
             Some(b"1.1") => HTTPVersion(1, 1),
             Some(b"1.0") => HTTPVersion(1, 0),
-            Some([b'0'..=b'9', b'.', b'0'..=b'9']) => return Err(BAD_VERSION),
+            Some([b'0'..=b'9', b'.', b'0'..=b'9']) => {
+                return Err(Rejection(505, "This server speaks HTTP/1.1 and HTTP/1.0."));
+            }
             _ => return Err(BAD_REQUEST_LINE),
         };
         if method.is_empty() || !method.bytes().all(|b| b.is_ascii_uppercase() || b == b'-') {
@@ -239,47 +214,49 @@ impl Head {
     /// Evaluates the headers for framing, keep-alive and host.
     fn interpret(&mut self) -> Result<(), Rejection> {
         let modern = self.version == HTTPVersion(1, 1);
-        let (mut hosts, mut length, mut chunked) = (0, None, false);
-        let (mut close, mut keep, mut expects) = (false, false, false);
-        for (name, value) in self.headers() {
-            if name.eq_ignore_ascii_case("host") {
-                hosts += 1;
-            } else if name.eq_ignore_ascii_case("content-length") {
-                let digits = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
-                if !digits || length.is_some() {
-                    return Err(BAD_LENGTH);
-                }
-                // An overflow exceeds every limit.
-                length = Some(value.parse().unwrap_or(u64::MAX));
-            } else if name.eq_ignore_ascii_case("transfer-encoding") {
-                if !value.eq_ignore_ascii_case("chunked") || chunked {
-                    return Err(BAD_CODING);
-                }
-                chunked = true;
-            } else if name.eq_ignore_ascii_case("connection") {
-                for option in value.split(',').map(str::trim) {
-                    close |= option.eq_ignore_ascii_case("close");
-                    keep |= option.eq_ignore_ascii_case("keep-alive");
-                }
-            } else if name.eq_ignore_ascii_case("expect") {
-                if !value.eq_ignore_ascii_case("100-continue") {
-                    return Err(BAD_EXPECTATION);
-                }
-                expects = modern;
-            }
-        }
+        let hosts = self.headers_named("host").count();
         if hosts > 1 || (modern && hosts == 0) {
-            return Err(BAD_HOST);
+            return bad("A request needs exactly one Host header.");
         }
-        self.framing = match (length, chunked) {
-            (Some(_), true) => return Err(TWO_FRAMINGS),
-            (None, true) if !modern => return Err(CODING_ON_1_0),
-            (None, true) => Framing::Chunked,
-            (Some(0) | None, false) => Framing::None,
-            (Some(length), false) => Framing::Length(length),
+        let wants = |wanted: &str| {
+            let values = self.headers_named("connection");
+            let mut options = values.flat_map(|value| value.split(','));
+            options.any(|option| option.trim().eq_ignore_ascii_case(wanted))
         };
-        self.expects_continue = expects;
-        self.keep_alive = !close && (modern || keep);
+        self.keep_alive = !wants("close") && (modern || wants("keep-alive"));
+        let is_other = |value: &str| !value.eq_ignore_ascii_case("100-continue");
+        if self.headers_named("expect").any(is_other) {
+            let text = "The only expectation this server knows is `100-continue`.";
+            return Err(Rejection(417, text));
+        }
+        self.expects_continue = modern && self.header("expect").is_some();
+        let two = |name| {
+            let mut values = self.headers_named(name);
+            (values.next(), values.next())
+        };
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        self.framing = match (two("content-length"), two("transfer-encoding")) {
+            ((None, _), (None, _)) => Framing::None,
+            ((Some(_), _), (Some(_), _)) => {
+                return bad("Content-Length and Transfer-Encoding exclude each other.");
+            }
+            (_, (Some(coding), None)) if coding.eq_ignore_ascii_case("chunked") => {
+                if !modern {
+                    return bad("HTTP/1.0 has no Transfer-Encoding.");
+                }
+                Framing::Chunked
+            }
+            (_, (Some(_), _)) => {
+                let text = "The only transfer coding this server reads is `chunked`.";
+                return Err(Rejection(501, text));
+            }
+            ((Some("0"), None), _) => Framing::None,
+            // An overflow exceeds every limit.
+            ((Some(length), None), _) if is_number(length) => {
+                Framing::Length(length.parse().unwrap_or(u64::MAX))
+            }
+            _ => return bad("A request has at most one Content-Length, made of digits."),
+        };
         Ok(())
     }
 }
@@ -289,15 +266,17 @@ impl Head {
 pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<bool, Rejection> {
     head.clear();
     if connection.unread().is_empty() {
-        if !connection.rest() {
-            return Ok(false);
-        }
-        let deadline = Instant::now() + connection.limits().idle_timeout;
-        if !matches!(connection.fill(deadline), Ok(1..)) || !connection.slot().begin() {
+        connection.free_buffer(FIRST_BUFFER);
+        connection.deadline = Instant::now() + connection.limits().idle_timeout;
+        if connection.slot().registry.draining() || !matches!(connection.fill(), Ok(1..)) {
             return Ok(false);
         }
     }
-    let (mut scanned, mut empty_lines, mut deadline) = (0, 0, None);
+    let slot = connection.slot();
+    if !slot.shift(ConnectionPhase::Idle, ConnectionPhase::Request) {
+        return Ok(false);
+    }
+    let (mut scanned, mut empty_lines, mut waits) = (0, 0, false);
     loop {
         while scanned == 0
             && empty_lines < MAX_EMPTY_LINES
@@ -310,10 +289,9 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
         if end.unwrap_or(connection.unread().len()) > MAX_HEAD
             || (end.is_none() && connection.unread().len() == MAX_HEAD)
         {
-            return Err(if scanned == 0 {
-                TARGET_TOO_LONG
-            } else {
-                HEAD_TOO_LARGE
+            return Err(match scanned {
+                0 => Rejection(414, "The request line is too long."),
+                _ => Rejection(431, "The head of the request is too large."),
             });
         }
         if let Some(end) = end {
@@ -322,11 +300,16 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
             return Ok(true);
         }
         // Computed here, so that a head that arrives in one read needs no clock.
-        let deadline =
-            *deadline.get_or_insert_with(|| Instant::now() + connection.limits().head_timeout);
-        match connection.fill(deadline) {
+        if !waits {
+            connection.deadline = Instant::now() + connection.limits().head_timeout;
+            waits = true;
+        }
+        match connection.fill() {
             Ok(1..) => {}
-            Err(e) if e.kind() == ErrorKind::TimedOut => return Err(HEAD_TIMEOUT),
+            Err(e) if e.kind() == ErrorKind::TimedOut => {
+                let text = "The head of the request did not arrive in time.";
+                return Err(Rejection(408, text));
+            }
             _ => return Ok(false),
         }
     }

@@ -23,7 +23,8 @@ const WAKE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A server on one address. Dropping it stops it, and closes connections that serve no request.
 pub(crate) struct HttpServer {
     pub(super) registry: Arc<Registry>,
-    address: SocketAddr,
+    /// The address it listens on, with the real port.
+    pub(crate) address: SocketAddr,
     listener: Mutex<Option<TcpListener>>,
     acceptor: Mutex<Option<JoinHandle<()>>>,
 }
@@ -39,16 +40,14 @@ impl HttpServer {
         #[cfg(unix)]
         lengthen_backlog(&listener);
         Ok(HttpServer {
-            registry: Arc::new(Registry::new(limits)),
+            registry: Arc::new(Registry {
+                limits,
+                ..Registry::default()
+            }),
             address: listener.local_addr()?,
             listener: Mutex::new(Some(listener)),
             acceptor: Mutex::default(),
         })
-    }
-
-    /// The address it listens on, with the real port.
-    pub(crate) fn local_addr(&self) -> SocketAddr {
-        self.address
     }
 
     /// Starts serving on its own threads, once. Fails if no thread can be started.
@@ -66,7 +65,7 @@ impl HttpServer {
 
     /// The number of connections whose last response is not written.
     pub(crate) fn connections(&self) -> usize {
-        self.registry.connections()
+        lock(&self.registry.table).open.len()
     }
 
     /// Graceful shutdown: stops accepting, closes idle connections, and closes the others once their request is
@@ -118,13 +117,11 @@ pub(super) fn accept_loop(
         match accept() {
             Ok(_) if registry.draining() => return,
             Ok((socket, peer)) => start(registry.admit(socket, peer), handler),
-            // The client has aborted.
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset
-                ) => {}
-            Err(e) => registry.make_room(&e),
+            Err(e) => match e.kind() {
+                // By the client.
+                ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset => {}
+                _ => registry.make_room(&e),
+            },
         }
     }
 }

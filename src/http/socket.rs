@@ -4,7 +4,7 @@
 //! meaning of the bytes.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ const HTTP_LINGER_BYTES: usize = 32 << 20;
 const HTTP_MIN_WRITE_RATE: u64 = 32 << 10;
 
 /// Initial size of the read buffer, in bytes: fits most requests in one read.
-const FIRST_BUFFER: usize = 1 << 10;
+pub(super) const FIRST_BUFFER: usize = 1 << 10;
 /// Deadlines are rounded up to this, so that small reads rarely change the socket's timeout.
 const GRAIN: Duration = Duration::from_millis(100);
 
@@ -27,6 +27,8 @@ pub(super) struct Connection {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    /// Reads fail after this.
+    pub(super) deadline: Instant,
     /// The socket's current read timeout, to avoid redundant system calls.
     read_timeout: Option<Duration>,
     /// The unread part of the request's body.
@@ -46,6 +48,7 @@ impl Connection {
             buffer: Vec::new(),
             start: 0,
             end: 0,
+            deadline: Instant::now(),
             read_timeout: None,
             body: Framing::None,
             lease,
@@ -77,8 +80,8 @@ impl Connection {
 
     /// Reads once into the buffer, which may grow to the limit of a head. 0 means end of stream; `TimedOut` means the
     /// deadline passed.
-    pub(super) fn fill(&mut self, deadline: Instant) -> io::Result<usize> {
-        self.set_timeout(deadline)?;
+    pub(super) fn fill(&mut self) -> io::Result<usize> {
+        self.set_timeout()?;
         if self.end == self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
@@ -92,25 +95,23 @@ impl Connection {
         Ok(count)
     }
 
-    /// Reads once, bypassing the buffer, which must be empty.
-    pub(super) fn read_past(&mut self, into: &mut [u8], deadline: Instant) -> io::Result<usize> {
-        self.set_timeout(deadline)?;
-        read(&self.slot().socket, into)
+    /// Reads once, what is buffered first.
+    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.unread().len().min(into.len());
+        if count == 0 {
+            self.set_timeout()?;
+            return read(&self.slot().socket, into);
+        }
+        into[..count].copy_from_slice(&self.unread()[..count]);
+        self.consume(count);
+        Ok(count)
     }
 
-    /// Frees the buffer, if all of it was read.
-    pub(super) fn free_buffer(&mut self) {
-        if self.unread().is_empty() {
+    /// Frees the buffer, if all of it was read and it is longer than this.
+    pub(super) fn free_buffer(&mut self, longest: usize) {
+        if self.unread().is_empty() && self.buffer.len() > longest {
             self.buffer = Vec::new();
         }
-    }
-
-    /// Before waiting for a request: frees the memory of a large head. False if the connection must close instead.
-    pub(super) fn rest(&mut self) -> bool {
-        if self.buffer.len() > FIRST_BUFFER {
-            self.buffer = Vec::new();
-        }
-        self.slot().rest()
     }
 
     /// Whether bytes of a request are buffered or on their way.
@@ -121,23 +122,23 @@ impl Connection {
     /// Lingering close, after a response to a request that was not read completely: on an immediate close, the kernel
     /// sends a reset, which may overtake the response.
     pub(super) fn linger(&mut self) {
-        self.slot().complete(true);
-        if !self.slot().rest() {
+        let _ = self.slot().socket.shutdown(Shutdown::Write);
+        if self.slot().registry.draining() {
             return;
         }
-        let deadline = Instant::now() + HTTP_LINGER_TIME;
+        self.deadline = Instant::now() + HTTP_LINGER_TIME;
         let mut heard = 0;
         while heard < HTTP_LINGER_BYTES {
             (self.start, self.end) = (0, 0);
-            match self.fill(deadline) {
+            match self.fill() {
                 Ok(0) | Err(_) => return,
                 Ok(count) => heard += count,
             }
         }
     }
 
-    fn set_timeout(&mut self, deadline: Instant) -> io::Result<()> {
-        let left = deadline.saturating_duration_since(Instant::now());
+    fn set_timeout(&mut self) -> io::Result<()> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(ErrorKind::TimedOut.into());
         }
@@ -153,8 +154,13 @@ impl Connection {
 
 impl Slot {
     /// Writes all parts, in one system call if the client keeps up. Fails with `TimedOut` if a write makes no progress
-    /// for `write_timeout`, or if the client reads slower than [`HTTP_MIN_WRITE_RATE`].
-    pub(super) fn write(&self, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+    /// for `write_timeout`, or if the client reads slower than [`HTTP_MIN_WRITE_RATE`]. That aborts the response: a part
+    /// may have been sent, so nothing may follow it.
+    pub(super) fn write(&self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        self.write_all(parts).inspect_err(|_| self.abort())
+    }
+
+    fn write_all(&self, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
         let total: usize = parts.iter().map(|part| part.len()).sum();
         let rate = Duration::from_secs(total as u64 / HTTP_MIN_WRITE_RATE);
         // Set before the first write, because a write that times out halfway reports success for the first half.

@@ -9,14 +9,13 @@
 //! issuer. Not in scope: obtaining tokens, and checking signatures: the issuer is asked instead, since it knows what was
 //! revoked.
 //!
-//! A positive answer is kept for a minute at most and never beyond the token's expiry, a negative one for [`BAD`]. What
+//! A positive answer is kept for a minute and never serves beyond the token's expiry, a negative one is kept for [`BAD`]. What
 //! goes wrong with the introspection of one token concerns this token alone, since anybody can send one that the issuer
 //! chokes on. Only an issuer whose metadata cannot be had is down for everybody.
 
 use std::collections::{HashMap, HashSet};
-use std::slice;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -79,7 +78,7 @@ const ALL_SCOPES: &str = "fabric:read fabric:run";
 pub(crate) struct OAuth {
     settings: OAuthSettings,
     credentials: Secret,
-    /// For the issuer's metadata.
+    /// Opens a connection for each exchange with the issuer.
     agent: Agent,
     discovery: Mutex<Discovery>,
     answers: Mutex<Answers>,
@@ -97,18 +96,11 @@ pub(crate) struct OAuth {
 /// Where the issuer takes introspections, as far as that is known.
 #[derive(Default)]
 struct Discovery {
-    endpoint: Option<Arc<IntrospectionEndpoint>>,
+    endpoint: Option<WebUrl>,
     /// Failures in a row.
     failures: u32,
     /// Not tried before this time.
     until: Duration,
-}
-
-struct IntrospectionEndpoint {
-    url: WebUrl,
-    agent: Agent,
-    /// Where the issuer gives tokens, which only [`OAuth::probe`] asks for.
-    token_url: Option<WebUrl>,
 }
 
 /// What is known of tokens, and which ones are being asked about.
@@ -143,14 +135,6 @@ pub(super) struct OAuthProof {
 impl OAuth {
     /// Prepares everything that needs no connection. The error is one line.
     pub(crate) fn new(settings: OAuthSettings) -> Result<OAuth, String> {
-        OAuth::with(settings, EXCHANGE, Box::new(SystemClock::new()))
-    }
-
-    fn with(
-        settings: OAuthSettings,
-        limit: Duration,
-        clock: Box<dyn Clock>,
-    ) -> Result<OAuth, String> {
         // RFC 6749, 2.3.1: as in a form, then as in Basic. Encoded like this, both kinds of decoders read the same.
         let id = percent_encode(settings.client_id.expose());
         let secret = percent_encode(settings.client_secret.expose());
@@ -163,9 +147,13 @@ impl OAuth {
             "bearer_methods_supported": ["header"],
             "resource_name": "fabric-mcp",
         });
+        let (issuer, ca_file) = (settings.issuer.as_str(), settings.ca_file.as_deref());
+        let config = agent::config("the URL", issuer, ca_file, BUFFER, 0)
+            .map_err(|why| format!("--oauth-issuer: {why}"))?
+            .accept("application/json")
+            .build();
         Ok(OAuth {
-            agent: agent_for(&settings.issuer, &settings)
-                .map_err(|why| format!("--oauth-issuer: {why}"))?,
+            agent: Agent::with_parts(config, DefaultConnector::new(), Lookups::new()),
             settings,
             credentials,
             discovery: Mutex::default(),
@@ -173,8 +161,8 @@ impl OAuth {
             ended: Condvar::new(),
             logged: Mutex::default(),
             document: document.to_string().into_bytes(),
-            limit,
-            clock,
+            limit: EXCHANGE,
+            clock: Box::new(SystemClock::new()),
         })
     }
 
@@ -236,6 +224,7 @@ impl OAuth {
         self.check_expiry(&last)?;
         match self.ask(proof.token.expose()) {
             Ok(grant) if grant.identity == last.identity => {
+                self.check_expiry(&grant)?;
                 let role = grant.role;
                 *lock(&proof.grant) = grant;
                 Ok(role)
@@ -294,15 +283,9 @@ impl OAuth {
             Err(wait) => return (asked, Err(AccessError::Unavailable(wait))),
         };
         let said = self.question(&endpoint, token);
-        let (now, date) = (self.clock.steady(), self.date());
-        match said.map(|said| said.judge(&self.settings, asked, date)) {
-            Ok(Ok(grant)) => {
-                let left = grant
-                    .expires
-                    .map_or(i64::MAX, |end| end.saturating_sub(date));
-                let left = Duration::from_secs(left.try_into().unwrap_or(0));
-                (asked + left.min(GOOD), Ok(grant))
-            }
+        let now = self.clock.steady();
+        match said.map(|said| said.judge(&self.settings, asked, self.date())) {
+            Ok(Ok(grant)) => (asked + GOOD, Ok(grant)),
             Ok(Err(refusal)) => {
                 if refusal == AccessError::BadToken(Flaw::NO_SUBJECT) {
                     self.warn(
@@ -344,12 +327,11 @@ impl OAuth {
     }
 
     fn try_out(&self) -> Result<String, String> {
-        let endpoint = Arc::new(self.discover()?);
+        let (endpoint, token_url) = self.discover()?;
         // Nobody's token, but only a client that may introspect learns that.
         self.question(&endpoint, "x")?;
         let no_endpoint = Err("no token endpoint".to_owned());
-        let token_url = endpoint.token_url.as_ref();
-        let token = match token_url.map_or(no_endpoint, |url| self.own_token(url)) {
+        let token = match token_url.map_or(no_endpoint, |url| self.own_token(&url)) {
             Ok(token) => token,
             Err(why) => {
                 return Ok(format!(
@@ -380,15 +362,8 @@ impl OAuth {
     fn own_token(&self, url: &WebUrl) -> Result<String, String> {
         let scope = percent_encode(Role::Read.scope());
         let resource = percent_encode(self.settings.resource.as_str());
-        let request = agent_for(url, &self.settings)?
-            .post(url.as_str())
-            .header(header::AUTHORIZATION, self.credentials.expose())
-            .content_type(FORM)
-            .config()
-            .timeout_global(Some(self.limit))
-            .build();
         let form = format!("grant_type=client_credentials&scope={scope}&resource={resource}");
-        let (status, body) = read_answer(request.send(form), self.limit)?;
+        let (status, body) = self.post(url, form)?;
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         let text = |name: &str| body[name].as_str().map(str::to_owned);
         let is_code = |error: &String| error.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
@@ -399,7 +374,7 @@ impl OAuth {
     }
 
     /// Where to introspect. The error is how long to wait before the next try.
-    fn endpoint(&self) -> Result<Arc<IntrospectionEndpoint>, Duration> {
+    fn endpoint(&self) -> Result<WebUrl, Duration> {
         let mut discovery = lock(&self.discovery);
         if let Some(endpoint) = &discovery.endpoint {
             return Ok(endpoint.clone());
@@ -419,8 +394,7 @@ impl OAuth {
             found
         };
         match found {
-            Ok(endpoint) => {
-                let endpoint = Arc::new(endpoint);
+            Ok((endpoint, _)) => {
                 if discovery.failures > 0 {
                     *lock(&self.logged) = None;
                     log::info!("the OAuth issuer {} answers again", self.settings.issuer);
@@ -430,9 +404,8 @@ impl OAuth {
                 Ok(endpoint)
             }
             Err(why) => {
-                let wait = RETRY
-                    .1
-                    .min(RETRY.0 * 2_u32.saturating_pow(discovery.failures));
+                let (first, longest) = RETRY;
+                let wait = longest.min(first * 2_u32.saturating_pow(discovery.failures));
                 discovery.failures += 1;
                 discovery.until = self.clock.steady() + wait;
                 self.warn(&format!("{why}; {UNAVAILABLE}"));
@@ -441,8 +414,9 @@ impl OAuth {
         }
     }
 
-    /// Tries each place where metadata may be. Reports the first failure that is not a 404.
-    fn discover(&self) -> Result<IntrospectionEndpoint, String> {
+    /// The introspection endpoint, and the token endpoint, which only [`OAuth::probe`] asks. Tries each place where metadata
+    /// may be. Reports the first failure that is not a 404.
+    fn discover(&self) -> Result<(WebUrl, Option<WebUrl>), String> {
         // RFC 8414 inserts the well-known name before the path; OpenID appends it, and with MCP may insert it as well.
         let (origin, path) = (self.settings.issuer.origin(), self.settings.issuer.path());
         let mut places = vec![
@@ -453,12 +427,9 @@ impl OAuth {
             places.push(format!("{origin}{path}/.well-known/openid-configuration"));
         }
         let mut reason = None;
-        let begun = Instant::now();
         for url in places {
-            let left = self.limit.saturating_sub(begun.elapsed());
-            let left = left.max(Duration::from_millis(1));
             let request = self.agent.get(&url).config();
-            let answer = request.timeout_global(Some(left)).build().call();
+            let answer = request.timeout_global(Some(self.limit)).build().call();
             // Without an answer it is not tried elsewhere: that would only take as long again.
             let why = match read_answer(answer, self.limit)? {
                 (404, _) => continue,
@@ -475,29 +446,24 @@ impl OAuth {
         }))
     }
 
-    fn read_metadata(&self, body: &[u8]) -> Result<IntrospectionEndpoint, String> {
-        let metadata: IssuerMetadata = serde_json::from_slice(body)
+    fn read_metadata(&self, body: &[u8]) -> Result<(WebUrl, Option<WebUrl>), String> {
+        let metadata: Value = serde_json::from_slice(body)
             .map_err(|_| "has metadata that cannot be read".to_owned())?;
         let issuer = &self.settings.issuer;
-        if metadata.issuer != issuer.as_str() {
+        if metadata["issuer"] != issuer.as_str() {
             return Err(
                 "names itself otherwise in its metadata: give --oauth-issuer to the letter, the slash at the end \
                  included"
                     .to_owned(),
             );
         }
-        let url = metadata.introspection_endpoint.ok_or(
+        let url = metadata["introspection_endpoint"].as_str().ok_or(
             "names no introspection endpoint: tokens of such an issuer cannot be checked here",
         )?;
-        let url = self.endpoint_url(&url, "an introspection endpoint")?;
-        let agent = agent_for(&url, &self.settings)?;
-        let token_url = metadata.token_endpoint;
-        let token_url = token_url.and_then(|url| self.endpoint_url(&url, "a token endpoint").ok());
-        Ok(IntrospectionEndpoint {
-            url,
-            agent,
-            token_url,
-        })
+        let url = self.endpoint_url(url, "an introspection endpoint")?;
+        let token_url = metadata["token_endpoint"].as_str();
+        let token_url = token_url.and_then(|url| self.endpoint_url(url, "a token endpoint").ok());
+        Ok((url, token_url))
     }
 
     /// A URL of the metadata, if this server's credentials may be sent there.
@@ -516,62 +482,35 @@ impl OAuth {
         Ok(url)
     }
 
-    fn question(
-        &self,
-        endpoint: &Arc<IntrospectionEndpoint>,
-        token: &str,
-    ) -> Result<Introspection, String> {
+    fn question(&self, endpoint: &WebUrl, token: &str) -> Result<Introspection, String> {
         let token = percent_encode(token);
         let form = format!("token={token}&token_type_hint=access_token");
-        let request = endpoint
-            .agent
-            .post(endpoint.url.as_str())
-            .header(header::AUTHORIZATION, self.credentials.expose())
-            .content_type(FORM)
-            .config()
-            .timeout_global(Some(self.limit))
-            .build();
+        let answer = self.post(endpoint, form);
         // After these its metadata decides whether the issuer is down, or has moved the endpoint.
-        let forget = || {
-            lock(&self.discovery)
-                .endpoint
-                .take_if(|known| Arc::ptr_eq(known, endpoint))
-        };
-        let answer = read_answer(request.send(form), self.limit);
-        match answer.inspect_err(|_| _ = forget())? {
+        if matches!(answer, Err(_) | Ok((300..=399 | 404 | 405 | 410, _))) {
+            lock(&self.discovery).endpoint = None;
+        }
+        match answer? {
             (200, body) => serde_json::from_slice(&body)
                 .map_err(|_| "answers with something else than JSON as RFC 7662 has it".to_owned()),
             (status @ (401 | 403), _) => Err(format!(
                 "refuses this server itself (HTTP {status}): check FABRIC_MCP_OAUTH_CLIENT_ID and \
                  FABRIC_MCP_OAUTH_CLIENT_SECRET, and that this client may introspect"
             )),
-            (status, _) => {
-                if matches!(status, 300..=399 | 404 | 405 | 410) {
-                    forget();
-                }
-                Err(format!(
-                    "answers HTTP {status} at its introspection endpoint"
-                ))
-            }
+            (status, _) => Err(format!(
+                "answers HTTP {status} at its introspection endpoint"
+            )),
         }
     }
-}
 
-/// A client for the issuer or its endpoint, which opens a connection for each exchange and needs no server yet.
-fn agent_for(url: &WebUrl, settings: &OAuthSettings) -> Result<Agent, String> {
-    let config = agent::config(
-        "the URL",
-        url.as_str(),
-        settings.ca_file.as_deref(),
-        BUFFER,
-        0,
-    )?;
-    let config = config.accept("application/json").build();
-    Ok(Agent::with_parts(
-        config,
-        DefaultConnector::new(),
-        Lookups::new(),
-    ))
+    /// Sends a form to the issuer with this server's credentials.
+    fn post(&self, url: &WebUrl, form: String) -> Result<(u16, Vec<u8>), String> {
+        let request = self.agent.post(url.as_str());
+        let request = request.header(header::AUTHORIZATION, self.credentials.expose());
+        let request = request.content_type(FORM).config();
+        let request = request.timeout_global(Some(self.limit)).build();
+        read_answer(request.send(form), self.limit)
+    }
 }
 
 /// Status and body of an answer, or why there is none within `time`: the predicate of a sentence about the issuer.
@@ -620,14 +559,6 @@ impl Answers {
     }
 }
 
-/// The part of an issuer's metadata that counts here.
-#[derive(Deserialize)]
-struct IssuerMetadata {
-    issuer: String,
-    introspection_endpoint: Option<String>,
-    token_endpoint: Option<String>,
-}
-
 /// An introspection response. `null` counts as absent; a member that is there twice makes it unreadable.
 #[derive(Deserialize)]
 struct Introspection {
@@ -651,12 +582,12 @@ impl Introspection {
         if self.active.as_ref() != Some(&Value::Bool(true)) {
             return bad(Flaw::INACTIVE);
         }
-        let audiences = match self.aud.as_ref() {
-            Some(Value::Array(audiences)) => audiences.as_slice(),
-            audience => audience.map_or(&[][..], slice::from_ref),
-        };
         let is_ours = |aud: &Value| aud.as_str().is_some_and(|aud| settings.resource.is(aud));
-        if !audiences.iter().any(is_ours) {
+        let is_for_us = match &self.aud {
+            Some(Value::Array(audiences)) => audiences.iter().any(is_ours),
+            audience => audience.as_ref().is_some_and(is_ours),
+        };
+        if !is_for_us {
             return bad(Flaw::AUDIENCE);
         }
         let issuer = settings.issuer.as_str();
@@ -699,37 +630,28 @@ impl Introspection {
     }
 
     fn identity(&self, issuer: &str) -> Result<Identity, AccessError> {
-        let nobody = AccessError::BadToken(Flaw::NOBODY);
         let (sub, client) = (self.sub.as_ref(), self.client_id.as_ref());
         if sub.is_none() && self.username.is_some() {
             return Err(AccessError::BadToken(Flaw::NO_SUBJECT));
         }
-        let name = sub.or(client).and_then(Value::as_str).ok_or(nobody)?;
-        if name.is_empty() || name.len() > MAX_SUBJECT {
-            return Err(nobody);
-        }
-        let (issuer, name) = (Arc::from(issuer), Arc::from(name));
+        let name = sub.or(client).and_then(Value::as_str);
+        let name = name.filter(|name| !name.is_empty() && name.len() <= MAX_SUBJECT);
         // RFC 9068, 2.2: a client that acts for itself may be its own subject.
-        Ok(if sub.is_none() || sub == client {
-            Identity::Client { issuer, id: name }
-        } else {
-            Identity::User {
-                issuer,
-                subject: name,
-            }
+        let is_client = sub.is_none() || sub == client;
+        Ok(Identity::OAuth {
+            kind: if is_client { "oauth-client" } else { "oauth" },
+            issuer: Arc::from(issuer),
+            name: Arc::from(name.ok_or(AccessError::BadToken(Flaw::NOBODY))?),
         })
     }
 }
 
 /// A NumericDate: whole or with a fraction.
 fn seconds(value: Option<&Value>) -> Result<Option<i64>, AccessError> {
-    let Some(value) = value else { return Ok(None) };
+    let kind = AccessError::BadToken(Flaw::KIND);
+    let number = value.map(|value| value.as_f64().ok_or(kind)).transpose()?;
     // The cast saturates, as intended.
-    let rounded = || value.as_f64().map(|seconds| seconds.floor() as i64);
-    match value.as_i64().or_else(rounded) {
-        Some(seconds) => Ok(Some(seconds)),
-        None => Err(AccessError::BadToken(Flaw::KIND)),
-    }
+    Ok(number.map(|seconds| seconds.floor() as i64))
 }
 
 /// RFC 6750's `b64token`, of at most 8 KiB: nothing else is sent to the issuer.

@@ -16,7 +16,11 @@ fn settings(fake: &Fake) -> OAuthSettings {
 
 fn oauth_within(fake: &Fake, limit: Duration) -> (OAuth, HandClock) {
     let hand = HandClock::default();
-    let oauth = OAuth::with(settings(fake), limit, Box::new(hand.clone())).unwrap();
+    let oauth = OAuth {
+        limit,
+        clock: Box::new(hand.clone()),
+        ..OAuth::new(settings(fake)).unwrap()
+    };
     (oauth, hand)
 }
 
@@ -646,9 +650,10 @@ fn judge(change: &Value) -> Verdict {
 #[test]
 fn a_good_token_says_whose_it_is_and_for_what() {
     let read = Grant {
-        identity: Identity::User {
+        identity: Identity::OAuth {
+            kind: "oauth",
             issuer: "http://localhost/as".into(),
-            subject: "alice".into(),
+            name: "alice".into(),
         },
         role: Role::Read,
         expires: Some(DATE + 1),
@@ -747,7 +752,7 @@ fn an_issuer_elsewhere_does_not_lead_here() {
         let oauth = OAuth::new(OAuthSettings::of(issuer, "", "")).unwrap();
         let metadata = json!({"issuer": issuer, "introspection_endpoint": endpoint});
         let found = oauth.read_metadata(metadata.to_string().as_bytes());
-        found.map(|endpoint| endpoint.url.to_string())
+        found.map(|(url, _)| url.to_string())
     };
     let (elsewhere, here) = ("https://as.example", "http://localhost");
     for (issuer, endpoint) in [

@@ -75,7 +75,7 @@ fn at_the_cap_the_longest_idle_connection_is_evicted() {
 
 #[test]
 fn a_client_that_does_not_read_an_unadmitted_answer_is_evicted() {
-    let server = limited(2, |exchange| match exchange.head().path() {
+    let server = limited(2, |exchange| match exchange.head.path() {
         "/large" => exchange.respond(200, &[], &[&vec![b'x'; 64 << 20]]),
         _ => echo(exchange),
     });
@@ -92,7 +92,7 @@ fn a_client_that_does_not_read_an_unadmitted_answer_is_evicted() {
 #[test]
 fn beyond_those_held_there_is_always_room_for_a_short_answer() {
     let (handler, has_begun, go) = gated();
-    let server = limited(2, move |exchange| match exchange.head().path() {
+    let server = limited(2, move |exchange| match exchange.head.path() {
         "/unread" => echo(exchange),
         _ => handler(exchange),
     });
@@ -128,7 +128,7 @@ fn beyond_those_held_there_is_always_room_for_a_short_answer() {
 fn held_connections_can_be_evicted_again_however_they_end() {
     let server = limited(2, |mut exchange| {
         let held = exchange.hold();
-        match exchange.head().path() {
+        match exchange.head.path() {
             "/panic" => panic!("while the connection is held"),
             "/aborted" => drop(exchange.defer().stream(&[])),
             "/finished" => exchange.defer().stream(&[]).finish().unwrap(),
@@ -165,7 +165,7 @@ fn a_flood_of_silent_connections_does_not_keep_others_out() {
 fn errors_of_accept_are_waited_out() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let registry = Arc::new(Registry::new(HttpLimits::default()));
+    let registry = Arc::<Registry>::default();
     let mut errors = [
         io::Error::from_raw_os_error(24), // EMFILE
         ErrorKind::ConnectionAborted.into(),
@@ -222,7 +222,7 @@ fn draining_lets_requests_end_and_closes_idle_connections() {
         assert!(begun.elapsed() < PATIENCE, "only the busy one is left");
         thread::yield_now();
     }
-    let connected = TcpStream::connect(server.local_addr());
+    let connected = TcpStream::connect(server.address);
     assert!(connected.is_err(), "the port is free");
     go.send(()).unwrap();
     let (head, body) = response(&mut busy);
@@ -239,14 +239,14 @@ fn a_dropped_server_leaves_nothing_behind() {
     let mut client = connect(&server);
     ask(&mut client, "hello");
     response(&mut client);
-    let address = server.local_addr();
+    let address = server.address;
     drop(server);
     assert!(ended(&mut client));
     assert!(TcpStream::connect(address).is_err());
     // `accept` on an unspecified address is also woken.
     let everywhere = HttpServer::bind("0.0.0.0:0", HttpLimits::default()).unwrap();
     everywhere.serve(Arc::new(By(echo))).unwrap();
-    let port = everywhere.local_addr().port();
+    let port = everywhere.address.port();
     drop(everywhere);
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
     // A server that was never started also frees its port.
@@ -262,7 +262,7 @@ fn those_who_connect_at_once_wait_in_the_kernel_and_not_for_its_next_try() {
     let server = HttpServer::bind("127.0.0.1:0", HttpLimits::default()).unwrap();
     let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
     let most: usize = most.trim().parse().unwrap();
-    let connect = || TcpStream::connect_timeout(&server.local_addr(), Duration::from_millis(500));
+    let connect = || TcpStream::connect_timeout(&server.address, Duration::from_millis(500));
     let connected: Vec<_> = (0..most.min(300)).map(|_| connect().unwrap()).collect();
     server.serve(Arc::new(By(echo))).unwrap();
     drop(connected);

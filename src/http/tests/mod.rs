@@ -42,7 +42,7 @@ pub(super) fn server(
 
 /// Echoes the request's body; `/unread` neither reads it nor admits the request, `/panic` and `/silent` do not answer.
 pub(super) fn echo(mut exchange: Exchange<'_>) {
-    match exchange.head().path() {
+    match exchange.head.path() {
         "/unread" => exchange.respond(200, &[], &[b"unread"]),
         "/panic" => panic!("a handler that panics"),
         "/silent" => {}
@@ -57,7 +57,7 @@ pub(super) fn echo(mut exchange: Exchange<'_>) {
 }
 
 pub(super) fn connect(server: &HttpServer) -> TcpStream {
-    let client = TcpStream::connect(server.local_addr()).unwrap();
+    let client = TcpStream::connect(server.address).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     client.set_write_timeout(Some(PATIENCE)).unwrap();
     client
@@ -246,11 +246,11 @@ fn ambiguous_requests_are_refused() {
 #[test]
 fn unusual_but_unambiguous_requests_are_served() {
     let server = server(HttpLimits::default(), |exchange| {
-        let head = exchange.head();
+        let head = exchange.head;
         let many = head.headers_named("x-many").count();
         let seen = format!(
             "{} {} {:?} {:?} {many}",
-            head.method(),
+            head.method,
             head.path(),
             head.query(),
             head.host()
@@ -557,7 +557,7 @@ fn a_client_that_leaves_at_any_byte_costs_nothing() {
 #[test]
 fn a_handler_that_panics_or_stays_silent_costs_one_connection() {
     let server = server(HttpLimits::default(), |mut exchange| {
-        match exchange.head().path() {
+        match exchange.head.path() {
             "/late" => {
                 exchange.respond(200, &[], &[b"late"]);
                 panic!("after the answer");

@@ -57,7 +57,7 @@ fn a_stream_that_is_kept_beyond_its_handler_is_cut() {
 #[test]
 fn a_response_can_be_given_by_another_thread_while_the_handler_waits() {
     let server = server(HttpLimits::default(), |mut exchange| {
-        let sized = exchange.head().path() == "/sized";
+        let sized = exchange.head.path() == "/sized";
         let response = exchange.defer();
         let answering = thread::spawn(move || {
             if sized {
@@ -84,9 +84,9 @@ fn a_closing_response_gives_back_the_place_while_the_handler_goes_on() {
     let may_go = Mutex::new(may_go);
     let server = server(HttpLimits::default(), move |mut exchange| {
         assert!(exchange.hold());
-        let sized = exchange.head().path() == "/sized";
+        let sized = exchange.head.path() == "/sized";
         let mut response = exchange.defer();
-        response.close();
+        response.close = true;
         if sized {
             response.respond(200, &[], &[b"sized"]);
         } else {
@@ -117,7 +117,7 @@ fn a_closing_response_gives_back_the_place_while_the_handler_goes_on() {
 fn a_client_that_left_is_noticed_while_nothing_is_sent() {
     let (left, has_left) = sync_channel(1);
     let server = server(HttpLimits::default(), move |mut exchange| {
-        let pipelined = exchange.head().path() == "/pipelined";
+        let pipelined = exchange.head.path() == "/pipelined";
         let mut stream = exchange.defer().stream(&SSE);
         stream.event(&[b"here"]).unwrap();
         let moment = Duration::from_millis(50);
@@ -150,7 +150,7 @@ fn a_client_that_never_reads_blocks_its_stream_for_the_write_timeout() {
         ..HttpLimits::default()
     };
     let server = server(limits, move |mut exchange| {
-        if *exchange.head().method() == crate::http::Method::Post {
+        if exchange.head.method == crate::http::Method::Post {
             return echo(exchange);
         }
         let mut stream = exchange.defer().stream(&SSE);

@@ -62,7 +62,7 @@ impl Listening {
             Box::new(Streamable::new())
         };
         let web = Arc::new(Web {
-            guard: RequestGuard::new(&config.http, &config.host, http.local_addr()),
+            guard: RequestGuard::new(&config.http, &config.host, http.address),
             access,
             ops: Ops::new(server.backend.clone(), Arc::downgrade(&http)),
             server,
@@ -77,7 +77,7 @@ impl Listening {
 
     /// The address it listens on, with the real port.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.http.local_addr()
+        self.http.address
     }
 
     /// Accepts nothing new, sends no new run to Fabric, lets running calls finish within `limit`, and ends all streams

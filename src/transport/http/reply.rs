@@ -79,7 +79,7 @@ impl Reply {
         let mut later = visit.defer();
         if may_go_on {
             visit.exchange.free_buffer();
-            later.deferred.close();
+            later.deferred.close = true;
         }
         let now = Instant::now();
         Reply(Mutex::new(ReplyState {

@@ -45,7 +45,7 @@ impl Endpoint for Sse {
     }
 
     fn serve(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
-        match visit.head().method() {
+        match visit.head().method {
             Method::Post => self.post(visit, guest),
             _ => self.get(visit, guest),
         }

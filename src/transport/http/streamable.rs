@@ -52,7 +52,7 @@ impl Endpoint for Streamable {
     }
 
     fn serve(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
-        match visit.head().method() {
+        match visit.head().method {
             Method::Post => self.post(visit, guest),
             Method::Delete => self.delete(visit, guest),
             _ => self.get(visit, guest),

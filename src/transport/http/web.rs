@@ -55,7 +55,7 @@ pub(super) struct Web {
 impl Handler for Web {
     fn handle(&self, exchange: Exchange<'_>) {
         let mut visit = Visit {
-            accepts: Accepts::of(exchange.head().headers_named("accept")),
+            accepts: Accepts::of(exchange.head.headers_named("accept")),
             exchange,
             origin: None,
             share: None,
@@ -77,7 +77,7 @@ impl Web {
     fn serve(&self, visit: &mut Visit<'_>) -> Result<(), HttpError> {
         let head = visit.head();
         if PROBES.contains(&head.path()) {
-            if !matches!(head.method(), Method::Get | Method::Head) {
+            if !matches!(head.method, Method::Get | Method::Head) {
                 return Err(HttpError::method(head, "GET, HEAD"));
             }
             let (status, body) = self.ops.probe(head.path());
@@ -103,13 +103,13 @@ impl Web {
             visit.respond(404, &[JSON], &[body]);
             return Ok(());
         };
-        if *head.method() == Method::Options {
+        if head.method == Method::Options {
             visit.respond(204, &preflight(methods, &allowed_headers(head)), &[]);
             return Ok(());
         }
         let allowed = methods
             .split(", ")
-            .any(|method| method == head.method().as_str());
+            .any(|method| method == head.method.as_str());
         if let (Some(document), true) = (document, allowed) {
             visit.respond(200, &[JSON, ("Cache-Control", "max-age=3600")], &[document]);
             return Ok(());
@@ -140,9 +140,9 @@ impl Web {
 
     /// The answer to a caller at `ip` that is not admitted.
     fn refused(&self, ip: IpAddr, refusal: AccessError, pass: Option<&Pass>) -> HttpError {
-        let (status, detail) = (refusal.status(), refusal.detail());
+        let ((status, label), detail) = (refusal.status(), refusal.detail());
         log::info!("{ip}: answered {status}: {detail}");
-        metrics::CALLERS_REFUSED.add([refusal.label()], 1);
+        metrics::CALLERS_REFUSED.add([label], 1);
         let kind = match status {
             403 => Kind::Forbidden,
             _ => Kind::InvalidRequest,
@@ -198,7 +198,7 @@ impl HttpError {
 
     /// Only the methods `allow` are served here.
     pub(super) fn method(head: &Head, allow: &str) -> HttpError {
-        let method = head.method();
+        let method = &head.method;
         let detail = format!("This path does not accept {method} here: use {allow}.");
         HttpError::new(405, detail).with("Allow", Some(allow.to_owned()))
     }
@@ -259,7 +259,7 @@ pub(super) struct Visit<'a> {
 impl<'a> Visit<'a> {
     /// The request's head.
     pub(super) fn head(&self) -> &'a Head {
-        self.exchange.head()
+        self.exchange.head
     }
 
     /// Checks the `Content-Type` of a message.
