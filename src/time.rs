@@ -3,6 +3,7 @@
 //! The time of day is for what is stored, shown or said by others: it outlives the process, and may jump. Everything
 //! measured within the process uses the monotonic clock.
 
+use std::fmt::Write;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +13,7 @@ const LAST: u64 = 253_402_300_799_999;
 
 /// Now, like `2026-07-28T12:00:00Z`.
 pub(crate) fn now() -> String {
-    format!("{}Z", date_time(milliseconds_now()))
+    date_time(milliseconds_now()) + "Z"
 }
 
 /// So many milliseconds since 1970, like `2026-07-28T12:00:00.000Z`; at most the end of the year 9999.
@@ -25,7 +26,13 @@ fn date_time(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;
     let (year, month, day) = date(seconds / DAY);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
+    // Room for what follows. Writing to a String cannot fail.
+    let mut text = String::with_capacity(24);
+    let _ = write!(
+        text,
+        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
+    );
+    text
 }
 
 /// Seconds since 1970 at the first call, which is at the start of the process.

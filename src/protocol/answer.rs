@@ -2,6 +2,7 @@
 //!
 //! In scope: `resultType`, serverInfo, cache hints, `_meta`, error `data`. Not in scope: the content of results.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -56,19 +57,21 @@ impl ResultWriter {
     pub(crate) fn new(id: &Id, revision: Revision) -> ResultWriter {
         let mut out = jsonrpc::begin_result(id);
         out.push(b'{');
-        ResultWriter {
-            out,
-            ..ResultWriter::body(revision)
-        }
+        ResultWriter::begun(out, revision)
     }
 
     /// Begins only the result object, for results that are cached.
     pub(crate) fn body(revision: Revision) -> ResultWriter {
+        ResultWriter::begun(vec![b'{'], revision)
+    }
+
+    fn begun(out: Vec<u8>, revision: Revision) -> ResultWriter {
         ResultWriter {
-            out: vec![b'{'],
+            out,
             revision,
             kind: "complete",
-            meta: Vec::new(),
+            // Room for what most results have.
+            meta: Vec::with_capacity(512),
             empty: true,
             memory: None,
         }
@@ -125,8 +128,10 @@ impl ResultWriter {
     /// Ends the object with `_meta`, unless it is empty.
     pub(crate) fn end_body(mut self) -> Vec<u8> {
         if self.revision.knows(Feature::Stateless) {
-            let info = server_info(self.revision);
-            self.meta("io.modelcontextprotocol/serverInfo", &info);
+            // The same in all these revisions, which know each of its members.
+            static INFO: OnceLock<Value> = OnceLock::new();
+            let info = INFO.get_or_init(|| server_info(self.revision));
+            self.meta("io.modelcontextprotocol/serverInfo", info);
         }
         let meta = std::mem::take(&mut self.meta);
         if !meta.is_empty() {

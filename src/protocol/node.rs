@@ -258,8 +258,12 @@ impl<'de> Visitor<'de> for Reader<'_> {
     }
 }
 
-/// Has an object a member twice?
+/// Has an object a member twice? Few are compared with each other, which needs no memory.
 pub(super) fn has_doubles(members: &[(Cow<'_, str>, Node<'_>)]) -> bool {
+    if members.len() <= 16 {
+        let mut rest = members.iter().enumerate();
+        return rest.any(|(at, (name, _))| members[..at].iter().any(|(before, _)| before == name));
+    }
     let mut seen = HashSet::with_capacity(members.len());
     !members.iter().all(|(name, _)| seen.insert(name))
 }

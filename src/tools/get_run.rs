@@ -149,7 +149,8 @@ pub(super) fn shown(
     // More may come meanwhile.
     let most = max_chars.min(total_chars.saturating_sub(offset));
     let outcome = run_result::output(run, &record, offset, most, memory, idle_timeout)?;
-    let next_offset = Some(offset + most).filter(|end| *end < total_chars);
+    let end = offset + most;
+    let next_offset = Some(end).filter(|end| *end < total_chars);
     let error = run_result::error(&record);
     let is_working = record.state == RunState::Working;
     let state = match &error {
@@ -159,7 +160,9 @@ pub(super) fn shown(
         )),
         Some(error) => Some(format!("The run failed. {}", error.detail)),
         None => is_working.then(|| {
-            "The run is still working: call fabric_get_run again for the rest.".to_owned()
+            format!(
+                "The run is still working: call fabric_get_run again with offset {end} for the rest."
+            )
         }),
     };
     let more = next_offset.filter(|_| !is_working).map(|next| {

@@ -212,12 +212,15 @@ pub(crate) fn write(
     let structured = result.revision.knows(Feature::StructuredContent);
     let text = outcome.text.as_ref().map(|(_, text)| text.as_str());
     let mut memory = account.open(Resource::Memory);
+    let cached = outcome.patterns.as_ref();
+    let cached = cached.map_or(0, |patterns| patterns.json()[0].len());
     let mut json = Vec::new();
     let fits = match text {
         Some(_) => Ok(()),
-        None => memory.grow(outcome.members.len()),
+        None => memory.grow(outcome.members.len() + cached),
     };
     if text.is_none() && fits.is_ok() {
+        json.reserve(outcome.members.len() + cached + FRAME);
         outcome.write(&mut json);
     }
     let copies = if structured { 2 } else { 1 };

@@ -135,9 +135,11 @@ pub(crate) fn result(
     let omitted_chars = all.saturating_sub(max_chars as u64);
     let id = record.id;
     if record.state == RunState::Working {
+        let text = outcome.text.as_ref();
+        let end = text.map_or(0, |(_, text)| text.chars().count());
         outcome.warnings.push(format!(
-            "The run is still working, and this is its output so far. Call fabric_get_run with run_id {id} for the rest; \
-             calling fabric_run_pattern again would start, and charge for, another run."
+            "The run is still working, and this is its output so far. Call fabric_get_run with run_id {id} and offset \
+             {end} for the rest; calling fabric_run_pattern again would start, and charge for, another run."
         ));
     } else if omitted_chars > 0 {
         let how = match told {

@@ -24,7 +24,11 @@ pub(super) enum InputSource {
 impl InputSource {
     /// The argument `input_from`.
     pub(super) fn read(arguments: &mut Arguments<'_>) -> Result<InputSource, Error> {
-        let video = arguments.parsed("youtube", "Address of a video.", VideoId::parse);
+        let video = arguments.parsed(
+            "youtube",
+            "Address at youtube.com or youtu.be.",
+            VideoId::parse,
+        );
         let style = TranscriptStyle::read(arguments);
         let run_id = arguments.string("run_id", "A completed run.");
         match (video, run_id) {
@@ -33,7 +37,7 @@ impl InputSource {
                 Ok(InputSource::Run(run_id))
             }
             _ => Err(refused(
-                "`input_from` must have one of youtube, to which language and timestamps belong, and run_id.",
+                "`input_from` takes either youtube, perhaps with language and timestamps, or run_id.",
             )),
         }
     }

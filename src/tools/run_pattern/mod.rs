@@ -98,7 +98,11 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
                 "off, low, medium, high, or a number of tokens as a string",
             )
             .unwrap_or_default(),
-        search: arguments.flag("search", false, "Let the model search the web."),
+        search: arguments.flag(
+            "search",
+            false,
+            "Let the model search the web, if its vendor can.",
+        ),
         search_location: arguments
             .valid(
                 "search_location",
@@ -131,8 +135,8 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         "then",
         MAX_CHAIN_STEPS,
         "Further patterns, each run on the output before it, such as \
-         [{\"pattern_name\":\"translate\",\"variables\":{\"lang_code\":\"de\"}}]; the name alone, as a string, is a \
-         step too. All are checked before any is run.",
+         [{\"pattern_name\":\"translate\",\"variables\":{\"lang_code\":\"de\"}}]. All are \
+         checked before any is run.",
         step,
     );
     let mut steps = vec![first];
@@ -279,9 +283,9 @@ mod tests {
 "then":[5] => `then[0]` must be a pattern's name or an object
 "then":[""] => `then[0].pattern_name` is missing
 "then":[{"pattern_name":"y","input_from":{"run_id":"x"}}] => `then[0].input_from` is not an argument
-"input_from":{} => `input_from` must have one of
-"input_from":{"youtube":"https://youtu.be/abc-DEF_123","run_id":"x"} => `input_from` must have one of
-"input_from":{"run_id":"x","language":"de"} => `input_from` must have one of
+"input_from":{} => `input_from` takes either youtube
+"input_from":{"youtube":"https://youtu.be/abc-DEF_123","run_id":"x"} => `input_from` takes either youtube
+"input_from":{"run_id":"x","language":"de"} => `input_from` takes either youtube
 "input_from":{"youtube":"https://example.org"} => `input_from.youtube` is not at
 "input_from":{"run_id":5} => `input_from.run_id` must be a string
 "input_from":{"url":"x"} => `input_from.url` is not an argument

@@ -125,6 +125,9 @@ impl RunPattern {
                 more.join(", ")
             )
         });
+        let then = (self.steps.len() > 1).then(|| {
+            "The prompts of `then` are not shown: each works on the output before it.".to_owned()
+        });
         let most = self.max_chars.unwrap_or(MAX_RUN_OUTPUT);
         let part = Part::of(&text, (0, most));
         let cut = part.next_offset.zip(part.total_chars).map(|(most, all)| {
@@ -132,7 +135,7 @@ impl RunPattern {
         });
         Ok(Outcome::text("output_text", part.text.to_owned())
             .member("output_format", DEFAULT_FORMAT)
-            .warn(begins.into_iter().chain(adds).chain(cut)))
+            .warn(begins.into_iter().chain(adds).chain(then).chain(cut)))
     }
 
     /// Runs all steps; `checks` are the warnings of the checks before them.
