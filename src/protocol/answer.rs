@@ -2,7 +2,6 @@
 //!
 //! In scope: `resultType`, serverInfo, cache hints, `_meta`, error `data`. Not in scope: the content of results.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -128,10 +127,8 @@ impl ResultWriter {
     /// Ends the object with `_meta`, unless it is empty.
     pub(crate) fn end_body(mut self) -> Vec<u8> {
         if self.revision.knows(Feature::Stateless) {
-            // The same in all these revisions, which know each of its members.
-            static INFO: OnceLock<Value> = OnceLock::new();
-            let info = INFO.get_or_init(|| server_info(self.revision));
-            self.meta("io.modelcontextprotocol/serverInfo", info);
+            let info = server_info(self.revision);
+            self.meta("io.modelcontextprotocol/serverInfo", &info);
         }
         let meta = std::mem::take(&mut self.meta);
         if !meta.is_empty() {
