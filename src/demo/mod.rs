@@ -431,6 +431,9 @@ POST /youtube/transcript {"url":"https://www.youtube.com/watch?v=x"} => 200 {"de
             ] {
                 assert!(text.contains(part), "{name} has no {part}");
             }
+            // Its description is this sentence, and one that is wrapped would be cut off.
+            let purpose = text.lines().nth(2).unwrap_or_default();
+            assert!(purpose.ends_with('.'), "{name}: {purpose}");
         }
     }
 }
