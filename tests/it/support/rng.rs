@@ -50,7 +50,7 @@ impl Rng {
     /// One of the words of `text`, which have single blanks between them.
     pub(crate) fn word<'a>(&mut self, text: &'a str) -> &'a str {
         let words: Vec<_> = text.split(' ').collect();
-        *self.pick(&words)
+        self.pick::<&str>(&words)
     }
 
     /// Random text with a length in `length`, in characters: mostly plain, with some that breaks parsers.
