@@ -326,6 +326,11 @@ impl Logger {
     fn add(&self, level: Level, target: &str, mut line: Line) {
         line.optional("caller", Scope::current(&CALLER));
         self.push(LogEntry::new(level, target, line));
+        self.begin_writing();
+    }
+
+    /// Starts the thread that writes, unless it has begun.
+    fn begin_writing(&self) {
         if lock(&self.queue).is_some() {
             // If it fails, the lines wait, as stderr must not be written from here. The next one tries again.
             let _ = thread::Builder::new().name("log".to_owned()).spawn(|| {
@@ -359,6 +364,7 @@ impl Logger {
         let until = Instant::now() + limit;
         let (done, over) = mpsc::channel();
         let mut flush = Queued::Flush(done);
+        self.begin_writing();
         self.report_dropped();
         while let Err(TrySendError::Full(again)) = self.sender.try_send(flush) {
             if Instant::now() >= until {
@@ -668,6 +674,7 @@ mod tests {
     #[ignore = "the other tests' child process"]
     fn child() {
         match std::env::var("FABRIC_MCP_TEST_LOGGING").unwrap().as_str() {
+            "nothing" => assert!(flush(Duration::from_secs(60))),
             "levels" => {
                 install_panic_hook();
                 start(LogLevel::Info, LogFormat::Logfmt);
@@ -703,6 +710,12 @@ mod tests {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         command
+    }
+
+    #[test]
+    fn the_end_waits_for_no_line_where_there_was_none() {
+        let status = command("nothing").status().unwrap();
+        assert_eq!(status.code(), Some(42));
     }
 
     #[test]

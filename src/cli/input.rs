@@ -166,7 +166,8 @@ impl<'a> FlagsAndEnv<'a> {
     }
 
     pub(super) fn is_given(&self, long: &str) -> bool {
-        self.has(long) || self.variable(&self.name(long)).is_some()
+        let values = self.values(flags::get(long));
+        values.is_ok_and(|values| !values.is_empty())
     }
 
     /// The values given for a flag, more than one only if it takes many. A variable separates several values by commas.

@@ -2,11 +2,10 @@
 //!
 //! In scope: `resultType`, serverInfo, cache hints, `_meta`, error `data`. Not in scope: the content of results.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::jsonrpc::{self, Id};
 use super::revision::{Feature, Revision};
@@ -128,10 +127,8 @@ impl ResultWriter {
     /// Ends the object with `_meta`, unless it is empty.
     pub(crate) fn end_body(mut self) -> Vec<u8> {
         if self.revision.knows(Feature::Stateless) {
-            // The same in all these revisions, which know each of its members.
-            static INFO: OnceLock<Value> = OnceLock::new();
-            let info = INFO.get_or_init(|| server_info(self.revision));
-            self.meta("io.modelcontextprotocol/serverInfo", info);
+            let info = server_info(self.revision);
+            self.meta("io.modelcontextprotocol/serverInfo", &info);
         }
         let meta = std::mem::take(&mut self.meta);
         if !meta.is_empty() {
@@ -167,18 +164,24 @@ pub(crate) fn stored(id: &Id, result: &[u8]) -> Answer {
 }
 
 /// `serverInfo`, with the fields that `revision` has.
-pub(crate) fn server_info(revision: Revision) -> Value {
-    let mut info = json!({
-        "name": env!("CARGO_PKG_NAME"),
-        "version": env!("CARGO_PKG_VERSION"),
-    });
-    if revision.knows(Feature::Title) {
-        info["title"] = "Fabric".into();
+pub(crate) fn server_info(revision: Revision) -> impl Serialize {
+    // No map: this is part of every result, and maps are slow to allocate in the static program.
+    #[derive(Serialize)]
+    struct ServerInfo {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        description: Option<&'static str>,
+        name: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        title: Option<&'static str>,
+        version: &'static str,
     }
-    if revision.knows(Feature::ServerDescription) {
-        info["description"] = env!("CARGO_PKG_DESCRIPTION").into();
+    let known = |feature, text| revision.knows(feature).then_some(text);
+    ServerInfo {
+        description: known(Feature::ServerDescription, env!("CARGO_PKG_DESCRIPTION")),
+        name: env!("CARGO_PKG_NAME"),
+        title: known(Feature::Title, "Fabric"),
+        version: env!("CARGO_PKG_VERSION"),
     }
-    info
 }
 
 /// A protocol-level failure: a JSON-RPC error.

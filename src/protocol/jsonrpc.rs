@@ -298,10 +298,18 @@ pub(crate) fn error(id: Option<&Id>, code: i32, message: &str, data: &impl Seria
 
 /// Writes a notification.
 pub(crate) fn notification(method: &str, params: &impl Serialize) -> Vec<u8> {
-    let mut out = br#"{"jsonrpc":"2.0""#.to_vec();
-    write_json(write_name(&mut out, "method"), method);
-    write_json(write_name(&mut out, "params"), params);
+    let mut out = begin_notification(method);
+    write_json(&mut out, params);
     out.push(b'}');
+    out
+}
+
+/// A notification up to its params, which the caller appends, and `}`.
+pub(crate) fn begin_notification(method: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    out.extend_from_slice(br#"{"jsonrpc":"2.0""#);
+    write_json(write_name(&mut out, "method"), method);
+    write_name(&mut out, "params");
     out
 }
 

@@ -104,10 +104,11 @@ impl<'m> Meta<'m> {
         request: &RequestMessage<'_>,
         mirror: Option<&Mirror<'_>>,
     ) -> Result<RequestContext, Refusal> {
+        let declared = self.version().and_then(Revision::named);
+        let revision = declared.unwrap_or(Revision::NEWEST).name();
         let missing = |name: &str, what: &str| {
             Refusal::params(format!(
-                "params._meta[\"{name}\"] must be {what}: every request of {} carries it.",
-                Revision::NEWEST.name()
+                "params._meta[\"{name}\"] must be {what}: every request of {revision} carries it."
             ))
         };
         let Some(version) = self.version() else {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::fabric::names::in_quotes;
 use crate::fabric::{Entry, Name, Snapshot, not_found, not_runnable};
@@ -34,36 +34,51 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                 && backend.fabric.why_raw(&entry.name, text).is_none()
         };
         let offered: Vec<&Entry> = snapshot.patterns.iter().filter(is_offered).collect();
-        let entry = |entry: &&Entry| define(&snapshot, entry, revision);
-        cursor.write(result, "prompts", offered.len(), |at| entry(&offered[at]))?;
+        let entry = |at: usize| define(&snapshot, offered[at], revision);
+        cursor.write(result, "prompts", offered.len(), entry)?;
         result.cache(while_fresh(&snapshot));
         Ok(())
     }))
 }
 
-fn argument(name: &str, description: &str, required: bool) -> Value {
-    json!({ "description": description, "name": name, "required": required })
+/// A prompt in a list, of which there may be thousands: as a `Value` each would take twice as long.
+#[derive(Serialize)]
+struct PromptEntry<'a> {
+    arguments: Vec<PromptArgument<'a>>,
+    description: &'a str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
 }
 
-/// A prompt in a list.
-fn define(snapshot: &Snapshot, entry: &Entry, revision: Revision) -> Value {
+#[derive(Serialize)]
+struct PromptArgument<'a> {
+    description: String,
+    name: &'a str,
+    required: bool,
+}
+
+fn define<'a>(snapshot: &'a Snapshot, entry: &'a Entry, revision: Revision) -> PromptEntry<'a> {
+    let argument = |name, description: String, required| PromptArgument {
+        description,
+        name,
+        required,
+    };
     let description = "The text that the pattern works on.";
-    let mut arguments = vec![argument(INPUT, description, false)];
+    let mut arguments = vec![argument(INPUT, description.to_owned(), false)];
     for name in own_variables(entry) {
         let description = format!("Value of the pattern's variable {name}.");
-        arguments.push(argument(name, &description, true));
+        arguments.push(argument(name, description, true));
     }
     let description = "A prompting strategy to put before the pattern.";
-    arguments.push(argument(STRATEGY, description, false));
-    let mut prompt = json!({
-        "arguments": arguments,
-        "description": snapshot.description(&entry.name),
-        "name": entry.name,
-    });
-    if revision.knows(Feature::Title) {
-        prompt["title"] = humanised(&entry.name).into();
+    arguments.push(argument(STRATEGY, description.to_owned(), false));
+    let has_title = revision.knows(Feature::Title);
+    PromptEntry {
+        arguments,
+        description: snapshot.description(&entry.name),
+        name: &entry.name,
+        title: has_title.then(|| humanised(&entry.name)),
     }
-    prompt
 }
 
 /// The variables with arguments of their own. A variable named like one of our arguments gets that argument's value.

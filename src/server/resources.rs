@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::account::Full;
 use crate::fabric::{Cause, Entry, Error, Kind, Name, no_room};
@@ -24,14 +23,19 @@ const MARKDOWN: &str = "text/markdown";
 /// Resource not found, before 2026-07-28 made it an error of the params.
 const RESOURCE_NOT_FOUND: i32 = -32002;
 
-/// A resource or template in a list; `uri` is its `uri` or `uriTemplate`.
-fn define(uri: (&str, &str), name: &str, description: &str, title: Option<String>) -> Value {
-    let mut entry =
-        json!({ "description": description, "mimeType": MARKDOWN, "name": name, uri.0: uri.1 });
-    if let Some(title) = title {
-        entry["title"] = title.into();
-    }
-    entry
+/// A resource in a list, with a `uri`, or a template, with a `uri_template`.
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ResourceEntry<'a> {
+    description: &'a str,
+    mime_type: &'static str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uri: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uri_template: Option<&'static str>,
 }
 
 /// Answers `resources/templates/list`.
@@ -52,8 +56,14 @@ pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refu
     ];
     let entry = |at: usize| {
         let (template, name, description) = all[at];
-        let title = has_titles.then(|| format!("Fabric {name}"));
-        define(("uriTemplate", template), name, description, title)
+        ResourceEntry {
+            description,
+            mime_type: MARKDOWN,
+            name,
+            title: has_titles.then(|| format!("Fabric {name}")),
+            uri_template: Some(template),
+            ..ResourceEntry::default()
+        }
     };
     let mut result = request.result();
     cursor.write(&mut result, "resourceTemplates", all.len(), entry)?;
@@ -77,9 +87,14 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                     (STRATEGY_TEMPLATE, &strategy.name, description)
                 }
             };
-            let uri = template.replace("{name}", &percent_encode(name));
-            let title = has_titles.then(|| humanised(name));
-            define(("uri", &uri), name, description, title)
+            ResourceEntry {
+                description,
+                mime_type: MARKDOWN,
+                name,
+                title: has_titles.then(|| humanised(name)),
+                uri: Some(template.replace("{name}", &percent_encode(name))),
+                ..ResourceEntry::default()
+            }
         };
         let total = patterns.len() + strategies.len();
         cursor.write(result, "resources", total, entry)?;

@@ -231,7 +231,10 @@ impl Subscriptions {
     /// Adds a listener, until the registration is dropped.
     pub(crate) fn add(self: &Arc<Subscriptions>, listener: Listener) -> Registration {
         let listener = Arc::new(listener);
-        lock(&self.listeners).push(Arc::downgrade(&listener));
+        let mut listeners = lock(&self.listeners);
+        listeners.retain(|other| other.strong_count() > 0);
+        listeners.push(Arc::downgrade(&listener));
+        drop(listeners);
         self.poller.call_once(|| {
             let subscriptions = self.clone();
             start("poller", move || subscriptions.poll());
@@ -311,6 +314,17 @@ mod tests {
             task_ids: Vec::new(),
             tasks: Vec::new(),
         }
+    }
+
+    #[test]
+    fn those_that_have_left_take_no_memory() {
+        let server = Server::without_fabric();
+        let all = &server.subscriptions;
+        for _ in 0..3 {
+            let account = server.backend.accounts.of("");
+            drop(all.add(listen(true).listener(account, |_: &[u8]| true)));
+        }
+        assert!(lock(&all.listeners).len() <= 1);
     }
 
     #[test]

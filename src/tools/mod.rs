@@ -335,7 +335,7 @@ mod tests {
             json!({"name": tool.name, "description": tool.description, "inputSchema": schema})
         };
         let bytes = Value::from_iter(TOOLS.iter().map(tool)).to_string().len();
-        assert!(bytes <= 7500, "{bytes} bytes");
+        assert!(bytes <= 7500, "{bytes} bytes: shorten a description");
     }
 
     #[test]

@@ -328,7 +328,10 @@ fn a_program_at_a_path_that_no_client_can_have_is_refused() {
 
     let folder = TempFolder::new("not-utf-8");
     let program = folder.0.join(std::ffi::OsStr::from_bytes(b"\xff"));
-    fs::copy(env!("CARGO_BIN_EXE_fabric-mcp"), &program).unwrap();
+    // By another process: a test that starts one meanwhile would hand on this one's open file, and it could not be run.
+    let mut copy = std::process::Command::new("cp");
+    copy.arg(env!("CARGO_BIN_EXE_fabric-mcp")).arg(&program);
+    assert!(copy.status().unwrap().success());
     let printed = std::process::Command::new(&program)
         .args(["--generate", "client-config", "cursor"])
         .output()

@@ -57,7 +57,8 @@ fn each_default_in_the_table_is_the_true_one() {
         ("Http", "/mcp", 512),
         ("Sse", "/sse", 512),
     ] {
-        let config = config_with(&format!("--transport {transport}"), &[]);
+        let blank = [("FABRIC_MCP_PATH", " "), ("FABRIC_MCP_MAX_RUNS", " ")];
+        let config = config_with(&format!("--transport {transport}"), &blank);
         assert_eq!(
             (
                 format!("{:?}", config.transport).as_str(),

@@ -60,7 +60,7 @@ impl Sse {
     fn get(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
         let detail = "This path answers with a stream: accept text/event-stream.";
         HttpError::unless(visit.accepts.events, 406, detail)?;
-        visit.stay(guest, false)?;
+        visit.stay(guest)?;
         let id = random::id();
         let channel = guest.web.streams.open(visit);
         let (server, session) = (guest.web.server.clone(), Session::default());

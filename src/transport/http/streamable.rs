@@ -179,17 +179,16 @@ impl Streamable {
         let live = self.session(visit.head(), guest, None)?;
         let detail = "A session's stream is text/event-stream: accept that.";
         HttpError::unless(visit.accepts.events, 406, detail)?;
-        let replaces = lock(&live.stream).is_some();
-        visit.stay(guest, replaces)?;
-        // Register before the head is sent: the client's next GET must find it.
+        // Registered before the head is sent: the client's next GET must find it. A new stream takes the place of the old
+        // one: nothing is sent on both.
         let mut place = lock(&live.stream);
-        let channel = guest.web.streams.open(visit);
-        let before = place.replace((channel.clone(), None));
-        drop(place);
-        // A new stream replaces the old one: nothing is sent on both.
-        if let Some((before, _)) = before {
+        if let Some((before, _)) = place.take() {
             before.reply.end();
         }
+        visit.stay(guest)?;
+        let channel = guest.web.streams.open(visit);
+        *place = Some((channel.clone(), None));
+        drop(place);
         follow(&live, guest);
         channel.carry(guest, |is_revoked| {
             if is_revoked {
@@ -215,7 +214,7 @@ fn run(
     call: Call,
     live: Option<Arc<LiveSession>>,
 ) -> Result<(), HttpError> {
-    visit.stay(guest, false)?;
+    visit.stay(guest)?;
     if call.is_run()
         && let Err(refusal) = guest.pass.require(Role::Run)
     {
@@ -245,7 +244,7 @@ fn batch(
     live: &Arc<LiveSession>,
     actions: Vec<Action>,
 ) -> Result<(), HttpError> {
-    visit.stay(guest, false)?;
+    visit.stay(guest)?;
     let Some((batch, calls)) = Batch::begin(actions, &live.inflight, guest.account) else {
         visit.respond(202, &[], &[]);
         return Ok(());
@@ -269,7 +268,7 @@ fn batch(
 fn listen(visit: &mut Visit<'_>, guest: Guest<'_>, mut listen: Listen) -> Result<(), HttpError> {
     let detail = "A subscription is answered with a stream: accept text/event-stream.";
     HttpError::unless(visit.accepts.events, 406, detail)?;
-    visit.stay(guest, false)?;
+    visit.stay(guest)?;
     listen.admit(&guest.web.server, &guest.pass.identity);
     let channel = guest.web.streams.open(visit);
     // The acknowledgement comes first: only then can anything be told.

@@ -279,18 +279,16 @@ impl<'a> Visit<'a> {
         Ok(body)
     }
 
-    /// Holds its connection for an answer that may take long, as one of those that this caller may hold; `replaces` says
-    /// that another one ends for it.
+    /// Holds its connection for an answer that may take long, as one of those that this caller may hold.
     ///
     /// # Errors
     /// There is no place left.
-    pub(super) fn stay(&mut self, guest: Guest<'_>, replaces: bool) -> Result<(), HttpError> {
+    pub(super) fn stay(&mut self, guest: Guest<'_>) -> Result<(), HttpError> {
         self.share = guest.account.take(Resource::Streams, 1).ok();
-        let has_place = self.share.is_some() || replaces;
-        if !has_place && !guest.account.is_alone() {
+        if self.share.is_none() && !guest.account.is_alone() {
             return Err(HttpError::overloaded(429, HAS_ITS_SHARE));
         }
-        if has_place && self.exchange.hold() {
+        if self.share.is_some() && self.exchange.hold() {
             return Ok(());
         }
         Err(HttpError::overloaded(503, IS_FULL))

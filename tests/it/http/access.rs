@@ -246,6 +246,9 @@ fn one_caller_leaves_connections_to_the_others() {
     bobs.expect_status(200);
     // A stream of a session replaces the one before, which its client may have lost.
     let second = session.get();
+    // It takes the other's place, and gives none away.
+    let refused = listen('a').send(&mut spare, &server.path);
+    refused.expect_status(429);
     drop((listen('b').stream(&server), first, second, hers));
 }
 
