@@ -408,20 +408,13 @@ mod tests {
 
     #[test]
     fn wrong_words_are_told_with_what_to_type() {
-        for (tool, message) in [
-            (
-                "fabric_list_patern",
-                "--call: there is no tool \"fabric_list_patern\"; did you mean fabric_list_patterns?",
-            ),
-            (
-                "list_models",
-                "--call: there is no tool \"list_models\"; did you mean fabric_list_models?",
-            ),
+        for (tool, meant) in [
+            ("fabric_list_patern", "fabric_list_patterns"),
+            ("list_models", "fabric_list_models"),
         ] {
-            assert_eq!(
-                check_name("--call", tool, &Policy::default()),
-                Err(ExitReason::usage(message))
-            );
+            let message = format!("--call: there is no tool \"{tool}\"; did you mean {meant}?");
+            let found = check_name("--call", tool, &Policy::default());
+            assert_eq!(found, Err(ExitReason::usage(message)));
         }
         let unknown = check_name("--call", "x\u{1b}", &Policy::default())
             .unwrap_err()
@@ -430,22 +423,14 @@ mod tests {
             unknown.starts_with("--call: there is no tool \"x\\u{1b}\"; the tools are fabric_"),
             "{unknown}"
         );
-        for (arguments, what) in [
-            ("5", "is no JSON object"),
-            (
-                "{",
-                "is not JSON: EOF while parsing an object at line 1 column 1",
-            ),
-            (
-                "{\"a\":1,}",
-                "is not JSON: trailing comma at line 1 column 8",
-            ),
-            (
-                "{pattern_name:x}",
-                "is not JSON: key must be a string at line 1 column 2",
-            ),
-            ("'{}'", "is not JSON: expected value at line 1 column 1"),
+        for case in [
+            "5 => is no JSON object",
+            "{ => is not JSON: EOF while parsing an object at line 1 column 1",
+            "{\"a\":1,} => is not JSON: trailing comma at line 1 column 8",
+            "{pattern_name:x} => is not JSON: key must be a string at line 1 column 2",
+            "'{}' => is not JSON: expected value at line 1 column 1",
         ] {
+            let (arguments, what) = case.split_once(" => ").unwrap();
             let message = parsed(Some(arguments)).unwrap_err().reason;
             let told = format!(
                 "--call: the arguments came as {arguments}, which {what}; give an object: sh takes"

@@ -339,6 +339,10 @@ mod tests {
         let name = "a name has 1 to 64 letters, digits, dots, hyphens, underscores and @";
         let role = "the role, the second word, is none of run, read and metrics";
         let short = "the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one";
+        let ascii = "line 1: the token holds other characters than visible ASCII";
+        let large = "line 1: the token is longer than 4096 characters";
+        let taken = "this token stands on line 1 too; give each line its own";
+        let (long, twice) = ("n".repeat(65), |next| format!("alice run {A}{next} {A}"));
         for (text, expected) in [
             (A.to_owned(), format!("line 1: {shape}")),
             (format!("alice {A}"), format!("line 1: {shape}")),
@@ -346,38 +350,17 @@ mod tests {
             (format!("alice run {A} {B}"), format!("line 1: {shape}")),
             (format!("\n# x\nal:ice run {A}"), format!("line 3: {name}")),
             (format!("älice run {A}"), format!("line 1: {name}")),
-            (
-                format!("{} run {A}", "n".repeat(65)),
-                format!("line 1: {name}"),
-            ),
+            (format!("{long} run {A}"), format!("line 1: {name}")),
             (format!("alice Run {A}"), format!("line 1: {role}")),
             (format!("alice {A} run"), format!("line 1: {role}")),
             (format!("{A} run alice"), format!("line 1: {short}")),
             (format!("alice run {}", &A[1..]), format!("line 1: {short}")),
-            (
-                format!("alice run {A}é"),
-                "line 1: the token holds other characters than visible ASCII".into(),
-            ),
-            (
-                format!("alice run {A}\u{a0}x"),
-                "line 1: the token holds other characters than visible ASCII".into(),
-            ),
-            (
-                format!("alice run {A}\0"),
-                "line 1: the token holds other characters than visible ASCII".into(),
-            ),
-            (
-                format!("alice run {}", "x".repeat(4097)),
-                "line 1: the token is longer than 4096 characters".into(),
-            ),
-            (
-                format!("alice run {A}\r\n\r\nbob read {A}"),
-                "line 3: this token stands on line 1 too; give each line its own".into(),
-            ),
-            (
-                format!("alice run {A}\nalice run {A}"),
-                "line 2: this token stands on line 1 too; give each line its own".into(),
-            ),
+            (format!("alice run {A}é"), ascii.into()),
+            (format!("alice run {A}\u{a0}x"), ascii.into()),
+            (format!("alice run {A}\0"), ascii.into()),
+            (format!("alice run {}", "x".repeat(4097)), large.into()),
+            (twice("\r\n\r\nbob read"), format!("line 3: {taken}")),
+            (twice("\nalice run"), format!("line 2: {taken}")),
             (
                 format!("alice run {A}\nbob run {B}\nalice read {A}3"),
                 "line 3: this name has the role read here and run on line 1; give it one role"

@@ -276,33 +276,18 @@ mod tests {
             prices(text),
             Ok(known.map(|(model, both)| (model.to_owned(), both)).into())
         );
+        let line =
+            "a line is MODEL INPUT OUTPUT, what a million tokens cost, such as gpt-4o 2.50 10";
+        let twice = "line 2: A has a price already; give each model one line";
         for (text, why) in [
-            (
-                "gpt-4o 2.50",
-                "line 1: a line is MODEL INPUT OUTPUT, what a million tokens cost, such as gpt-4o 2.50 10",
-            ),
-            (
-                "#\n1 2",
-                "line 2: a line is MODEL INPUT OUTPUT, what a million tokens cost, such as gpt-4o 2.50 10",
-            ),
-            (
-                "\na $2 10",
-                "line 2: a line is MODEL INPUT OUTPUT, what a million tokens cost, such as gpt-4o 2.50 10",
-            ),
-            (
-                "a 2 inf",
-                "line 1: a line is MODEL INPUT OUTPUT, what a million tokens cost, such as gpt-4o 2.50 10",
-            ),
-            (
-                "a 2 .",
-                "line 1: a line is MODEL INPUT OUTPUT, what a million tokens cost, such as gpt-4o 2.50 10",
-            ),
-            (
-                "a 1 2\nA 1 2",
-                "line 2: A has a price already; give each model one line",
-            ),
+            ("gpt-4o 2.50", format!("line 1: {line}")),
+            ("#\n1 2", format!("line 2: {line}")),
+            ("\na $2 10", format!("line 2: {line}")),
+            ("a 2 inf", format!("line 1: {line}")),
+            ("a 2 .", format!("line 1: {line}")),
+            ("a 1 2\nA 1 2", twice.to_owned()),
         ] {
-            assert_eq!(prices(text), Err(why.to_owned()), "{text}");
+            assert_eq!(prices(text), Err(why), "{text}");
         }
     }
 

@@ -250,28 +250,20 @@ mod tests {
         let claude = "${FABRIC_API_KEY}";
         let code = "${env:FABRIC_API_KEY}";
         let stdio = "\"type\": \"stdio\",\n      ";
+        let zed = "\"source\": \"custom\",\n      ";
+        let copilot = "\"type\": \"local\",\n      ";
         for (name, servers, kind, key) in [
             ("claude-desktop", "mcpServers", "", ""),
             ("claude-code", "mcpServers", stdio, claude),
             ("vscode", "servers", stdio, code),
             ("cursor", "mcpServers", "", code),
-            (
-                "zed",
-                "context_servers",
-                "\"source\": \"custom\",\n      ",
-                "",
-            ),
+            ("zed", "context_servers", zed, ""),
             ("windsurf", "mcpServers", "", code),
             ("cline", "mcpServers", "", code),
             ("continue", "mcpServers", "", ""),
             ("gemini-cli", "mcpServers", "", claude),
             ("jetbrains", "mcpServers", "", ""),
-            (
-                "copilot-cli",
-                "mcpServers",
-                "\"type\": \"local\",\n      ",
-                claude,
-            ),
+            ("copilot-cli", "mcpServers", copilot, claude),
             ("roo-code", "mcpServers", "", code),
             ("kiro", "mcpServers", "", claude),
             ("amp", "amp.mcpServers", "", claude),
@@ -279,22 +271,17 @@ mod tests {
             ("warp", "mcpServers", "", ""),
         ] {
             let head = format!("{{\n  \"{servers}\": {{\n    \"fabric\": {{\n      {kind}");
-            assert_eq!(
-                client(name).config("/opt/f", &program(None)),
-                format!("{head}{}", rest(key)),
-                "{name}"
-            );
-            assert_eq!(
-                client(name).config("/opt/f", &program(Some(""))),
-                format!("{head}{}", rest("")),
-                "{name}"
-            );
+            for (set, key) in [(None, key), (Some(""), "")] {
+                let found = client(name).config("/opt/f", &program(set));
+                assert_eq!(found, format!("{head}{}", rest(key)), "{name}");
+            }
         }
     }
 
     #[test]
     fn over_http_each_has_its_own_keys_and_refers_to_the_token() {
         let (claude, code) = ("${FABRIC_MCP_AUTH_TOKEN}", "${env:FABRIC_MCP_AUTH_TOKEN}");
+        let open = "{env:FABRIC_MCP_AUTH_TOKEN}";
         for (name, head, token) in [
             ("claude-code", r#""type": "http", "url""#, claude),
             ("vscode", r#""type": "http", "url""#, code),
@@ -306,11 +293,7 @@ mod tests {
             ("gemini-cli", r#""httpUrl""#, claude),
             ("jetbrains", r#""url""#, "YOUR_TOKEN"),
             ("copilot-cli", r#""type": "http", "url""#, claude),
-            (
-                "opencode",
-                r#""type": "remote", "url""#,
-                "{env:FABRIC_MCP_AUTH_TOKEN}",
-            ),
+            ("opencode", r#""type": "remote", "url""#, open),
             ("roo-code", r#""type": "streamable-http", "url""#, code),
             ("kiro", r#""url""#, claude),
             ("amp", r#""url""#, claude),
@@ -350,12 +333,9 @@ mod tests {
 
     #[test]
     fn opencode_gets_one_list_of_words() {
+        let entry = client("opencode").entry("/opt/f", &program(None));
         assert_eq!(
-            text(
-                &client("opencode").entry("/opt/f", &program(None)),
-                None,
-                ""
-            ),
+            text(&entry, None, ""),
             "{\"type\": \"local\", \"command\": [\"/opt/f\", \"--max-runs\", \"3\"], \"environment\": \
              {\"FABRIC_BASE_URL\": \"http://f:1\", \"FABRIC_API_KEY\": \"{env:FABRIC_API_KEY}\"}}"
         );
@@ -445,20 +425,12 @@ mod tests {
             assert_eq!(on(name, &url).as_deref(), Ok(by_url));
         }
         let sse = at("https://m/sse", true);
-        for (name, expected) in [
-            (
-                "claude-code",
-                "claude mcp add --transport sse --scope user fabric https://m/sse --header ",
-            ),
-            (
-                "vscode",
-                "code --add-mcp '{\"name\": \"fabric\", \"type\": \"sse\", \"url\": \"https://m/sse\"",
-            ),
-            (
-                "gemini-cli",
-                "gemini mcp add --scope user --transport sse --header ",
-            ),
+        for case in [
+            "claude-code => claude mcp add --transport sse --scope user fabric https://m/sse --header ",
+            r#"vscode => code --add-mcp '{"name": "fabric", "type": "sse", "url": "https://m/sse""#,
+            "gemini-cli => gemini mcp add --scope user --transport sse --header ",
         ] {
+            let (name, expected) = case.split_once(" => ").unwrap();
             let command = on(name, &sse).unwrap();
             assert!(command.starts_with(expected), "{command}");
         }

@@ -440,44 +440,21 @@ mod tests {
             path.display().to_string().replace('\\', "/")
         };
         let library = "/home/ann/Library/Application Support";
-        for (name, mac, windows) in [
-            ("claude-code", ".mcp.json", ".mcp.json"),
-            (
-                "vscode",
-                "LIBRARY/Code/User/mcp.json",
-                "C:/Roaming/Code/User/mcp.json",
-            ),
-            (
-                "zed",
-                "HOME/.config/zed/settings.json",
-                "C:/Roaming/Zed/settings.json",
-            ),
-            (
-                "cursor",
-                "HOME/.cursor/mcp.json",
-                "C:/Users/ann/.cursor/mcp.json",
-            ),
-            (
-                "codex",
-                "HOME/.codex/config.toml",
-                "C:/Users/ann/.codex/config.toml",
-            ),
-            (
-                "copilot-cli",
-                "HOME/.copilot/mcp-config.json",
-                "C:/Users/ann/.copilot/mcp-config.json",
-            ),
-            (
-                "opencode",
-                "HOME/.config/opencode/opencode.json",
-                "C:/Users/ann/.config/opencode/opencode.json",
-            ),
-            (
-                "roo-code",
-                "LIBRARY/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
-                "C:/Roaming/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
-            ),
+        for line in [
+            "claude-code .mcp.json .mcp.json",
+            "vscode LIBRARY/Code/User/mcp.json C:/Roaming/Code/User/mcp.json",
+            "zed HOME/.config/zed/settings.json C:/Roaming/Zed/settings.json",
+            "cursor HOME/.cursor/mcp.json C:/Users/ann/.cursor/mcp.json",
+            "codex HOME/.codex/config.toml C:/Users/ann/.codex/config.toml",
+            "copilot-cli HOME/.copilot/mcp-config.json C:/Users/ann/.copilot/mcp-config.json",
+            "opencode HOME/.config/opencode/opencode.json C:/Users/ann/.config/opencode/opencode.json",
+            "roo-code LIBRARY/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json \
+             C:/Roaming/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
         ] {
+            let words: Vec<_> = line.split(' ').collect();
+            let [name, mac, windows] = words[..] else {
+                panic!("{line}")
+            };
             let mac = mac.replace("LIBRARY", library).replace("HOME", "/home/ann");
             assert_eq!(path(name, "macos"), mac);
             assert_eq!(path(name, "windows"), windows);

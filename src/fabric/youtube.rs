@@ -213,6 +213,8 @@ mod tests {
         const HOST: &str = "is not at youtube.com or youtu.be";
         const PLAYLIST: &str = "names a playlist and no video";
         const VIDEO: &str = "does not name one video";
+        const SERIES: &str = "https://www.youtube.com/embed/videoseries?list=PL1";
+        const REDIRECT: &str = "https://www.youtube.com/redirect?q=https://youtu.be/ID";
         for (url, why) in [
             (" https://youtu.be/ID", CHARACTERS),
             ("https://evil.org\\@youtu.be/ID", CHARACTERS),
@@ -232,10 +234,7 @@ mod tests {
             ("https://www.youtube-nocookie.com/embed/ID", HOST),
             ("https://www.youtube.com/playlist?list=PL1", PLAYLIST),
             ("https://www.youtube.com/watch?list=PL1", PLAYLIST),
-            (
-                "https://www.youtube.com/embed/videoseries?list=PL1",
-                PLAYLIST,
-            ),
+            (SERIES, PLAYLIST),
             ("https://www.youtube.com/embed/live_stream?channel=x", VIDEO),
             ("https://www.youtube.com", VIDEO),
             ("https://youtu.be/", VIDEO),
@@ -245,25 +244,17 @@ mod tests {
             ("https://www.youtube.com/watch?v=", VIDEO),
             ("https://www.youtube.com/watch?v=ID&v=ID", VIDEO),
             ("https://www.youtube.com/watch#?v=ID", VIDEO),
-            (
-                "https://www.youtube.com/redirect?q=https://youtu.be/ID",
-                VIDEO,
-            ),
+            (REDIRECT, VIDEO),
         ] {
             let error = VideoId::parse("url", &url.replace("ID", ID)).unwrap_err();
-            assert_eq!(
-                (error.kind, error.detail),
-                (Kind::InvalidRequest, format!("`url` {why}: {GIVE}")),
-                "{url:?}"
-            );
+            assert_eq!(error.kind, Kind::InvalidRequest, "{url:?}");
+            assert_eq!(error.detail, format!("`url` {why}: {GIVE}"), "{url:?}");
         }
     }
 
     fn explained(status: u16, body: &str) -> (Kind, String) {
-        let error = explain(
-            Error::new(Kind::from_status(status), "generic").after_status(status),
-            body.as_bytes(),
-        );
+        let error = Error::new(Kind::from_status(status), "generic").after_status(status);
+        let error = explain(error, body.as_bytes());
         assert_eq!(error.status, Some(status));
         (error.kind, error.detail)
     }
@@ -276,7 +267,7 @@ mod tests {
             "no YouTube API key that works",
         );
         let (busy, robot) = ("takes no more requests", "wants Fabric's host to sign in");
-        let quoted = "Its reason: ";
+        let (quoted, masked) = ("Its reason: ", "mkdir [path]: permission");
         let (internal, api) = (Kind::FabricInternal, Kind::ApiError);
         for (said, kind, words) in [
             ("yt-dlp not found in PATH. Please", internal, no_tool),
@@ -288,11 +279,7 @@ mod tests {
             ("YouTube API erforderlich 'fabric --setup'", internal, key),
             ("googleapi: Error 400: API key not valid.", internal, key),
             ("yt-dlp failed with 'en': no VTT in PATH", api, quoted),
-            (
-                "mkdir /tmp/x: permission denied",
-                api,
-                "mkdir [path]: permission",
-            ),
+            ("mkdir /tmp/x: permission denied", api, masked),
         ] {
             let (got, detail) = explained(500, &serde_json::json!({ "error": said }).to_string());
             assert!(

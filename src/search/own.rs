@@ -161,24 +161,16 @@ mod tests {
 
     #[test]
     fn the_first_sentence_that_says_what_is_done_is_taken() {
+        let expert = "# IDENTITY\n\nYou are an expert at extracting **jokes** from `texts`.";
+        let developer = "You are a developer.\n\n# GOAL\n\nWrite a note about a diff!";
+        let cook = "You are a cook.\n\n# STEPS\n\n- Read it.\n\nYour task is to find recipes: all.";
+        let duke = "Take a deep breath.\n```\nYou code.\n```\nYou are Duke.";
         for (text, expected) in [
             ("You extract jokes. You are funny.", "Extract jokes."),
-            (
-                "# IDENTITY\n\nYou are an expert at extracting **jokes** from `texts`.",
-                "Extracting jokes from texts.",
-            ),
-            (
-                "You are a developer.\n\n# GOAL\n\nWrite a note about a diff!",
-                "Write a note about a diff!",
-            ),
-            (
-                "You are a cook.\n\n# STEPS\n\n- Read it.\n\nYour task is to find recipes: all.",
-                "Find recipes: all.",
-            ),
-            (
-                "Take a deep breath.\n```\nYou code.\n```\nYou are Duke.",
-                "You are Duke.",
-            ),
+            (expert, "Extracting jokes from texts."),
+            (developer, "Write a note about a diff!"),
+            (cook, "Find recipes: all."),
+            (duke, "You are Duke."),
             ("漢字を書きます。検索", "漢字を書きます。"),
             ("You split\u{7} lines.", "Split  lines."),
             ("# GOAL\n", "My name."),
@@ -186,16 +178,10 @@ mod tests {
         ] {
             assert_eq!(sentence("my_name", text), expected, "{text:?}");
         }
-        let long = sentence(
-            "x",
-            &format!("You list {}.", "many different things, ".repeat(20)),
-        );
-        assert!(
-            long.chars().count() <= LONGEST
-                && long.ends_with("….")
-                && long.starts_with("List many"),
-            "{long}"
-        );
+        let long = format!("You list {}.", "many different things, ".repeat(20));
+        let long = sentence("x", &long);
+        let is_cut = long.ends_with("….") && long.chars().count() <= LONGEST;
+        assert!(is_cut && long.starts_with("List many"), "{long}");
     }
 
     #[test]

@@ -237,28 +237,17 @@ mod tests {
 
     #[test]
     fn the_id_of_a_long_request_is_found_wherever_it_is() {
-        let pad = "x".repeat(MAX_MESSAGE);
+        let (pad, b) = ("x".repeat(MAX_MESSAGE), Some("\"b\""));
         for (line, id) in [
-            (
-                format!(r#"{{"id":7,"method":"a","params":["{pad}"]}}"#),
-                Some("7"),
-            ),
-            (
-                format!(r#"{{"method":"a","params":{{"id":1,"x":"{pad}"}},"id":"b"}}"#),
-                Some("\"b\""),
-            ),
-            (
-                format!(r#"{{"method":"a","params":["{pad}\",\"id\":1"]}}"#),
-                None,
-            ),
-            (format!(r#"{{"id":7,"result":"{pad}"}}"#), None),
-            (format!(r#"{{"id":7,"method":"a","params":["{pad}"]"#), None),
-            (format!(r#"{{"id":"{pad}","method":"a"}}"#), None),
-            (
-                format!(r#"[{{"id":7,"method":"a","params":["{pad}"]}}]"#),
-                None,
-            ),
+            (r#"{"id":7,"method":"a","params":["PAD"]}"#, Some("7")),
+            (r#"{"method":"a","params":{"id":1,"x":"PAD"},"id":"b"}"#, b),
+            (r#"{"method":"a","params":["PAD\",\"id\":1"]}"#, None),
+            (r#"{"id":7,"result":"PAD"}"#, None),
+            (r#"{"id":7,"method":"a","params":["PAD"]"#, None),
+            (r#"{"id":"PAD","method":"a"}"#, None),
+            (r#"[{"id":7,"method":"a","params":["PAD"]}]"#, None),
         ] {
+            let line = line.replace("PAD", &pad);
             let found = sizes(format!("{line}\r\nnext").as_bytes());
             let [(LineSize::TooLong(found), _), (LineSize::Fits, 4)] = &found[..] else {
                 panic!("{}", found.len())
@@ -281,17 +270,9 @@ mod tests {
     fn a_line_may_be_as_long_as_a_message_and_a_longer_one_is_skipped() {
         let line = |n: usize| [vec![b'x'; n], b"\nnext\n".to_vec()].concat();
         assert_eq!(lines(&line(MAX_MESSAGE)), [(true, MAX_MESSAGE), (true, 4)]);
-        assert!(matches!(
-            lines(&line(MAX_MESSAGE + 1))[..],
-            [(false, _), (true, 4)]
-        ));
-        assert!(matches!(
-            lines(&line(MAX_MESSAGE + 2))[..],
-            [(false, _), (true, 4)]
-        ));
-        assert!(matches!(
-            lines(&line(MAX_MESSAGE * 2))[..],
-            [(false, _), (true, 4)]
-        ));
+        for length in [MAX_MESSAGE + 1, MAX_MESSAGE + 2, MAX_MESSAGE * 2] {
+            let found = lines(&line(length));
+            assert!(matches!(found[..], [(false, _), (true, 4)]), "{found:?}");
+        }
     }
 }

@@ -16,10 +16,8 @@ const RUN: &str = "fabric_run_pattern";
 const SUMMARIZE: &str = r#"{"pattern_name":"summarize"}"#;
 
 fn call<const N: usize>(fabric: &FakeFabric, args: [&str; N]) -> Program {
-    args.iter()
-        .fold(Program::with(fabric).arg("--call"), |program, arg| {
-            program.arg(arg)
-        })
+    let program = Program::with(fabric).arg("--call");
+    args.iter().fold(program, |program, arg| program.arg(arg))
 }
 
 /// Runs the program with `input` on its stdin.
@@ -40,10 +38,7 @@ fn piped(program: Program, input: &[u8]) -> Finished {
 #[test]
 fn only_text_goes_to_stdout() {
     let fabric = FakeFabric::start();
-    fabric.on(
-        "POST /chat",
-        Reply::sse().content("one ").content("two").complete(),
-    );
+    fabric.on_run(Reply::run(&["one ", "two"]));
     let finished = piped(call(&fabric, [RUN, SUMMARIZE]), b"the input\n");
     finished.expect_code(0);
     assert_eq!(
@@ -53,11 +48,8 @@ fn only_text_goes_to_stdout() {
     assert_eq!(fabric.chats()[0]["prompts"][0]["userInput"], "the input\n");
     // An argument takes precedence over stdin, which may then stay open.
     fabric.forget();
-    let program = call(
-        &fabric,
-        [RUN, r#"{"pattern_name":"summarize","input_text":"given"}"#],
-    );
-    let mut process = program.start();
+    let given = r#"{"pattern_name":"summarize","input_text":"given"}"#;
+    let mut process = call(&fabric, [RUN, given]).start();
     let status = process.wait_exit(DEADLINE);
     assert!(status.success(), "{}", process.stderr());
     assert_eq!(fabric.chats()[0]["prompts"][0]["userInput"], "given");
@@ -102,19 +94,8 @@ fn text_is_written_during_the_run() {
 fn a_run_is_waited_for_to_its_end() {
     let fabric = FakeFabric::start();
     fabric.on_run(Reply::gated(&["first ", "last"]));
-    let mut process = call(
-        &fabric,
-        [
-            RUN,
-            SUMMARIZE,
-            "--json",
-            "--answer-within",
-            "1",
-            "--task-after",
-            "1",
-        ],
-    )
-    .start();
+    let program = call(&fabric, [RUN, SUMMARIZE]).flags("--json --answer-within 1 --task-after 1");
+    let mut process = program.start();
     drop(process.stdin.take());
     let ended = poll(Duration::from_millis(1500), || {
         process.child.try_wait().unwrap()

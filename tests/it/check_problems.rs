@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::support::DEADLINE;
-use crate::support::expect::includes;
+use crate::support::expect::{contains, includes};
 use crate::support::fabric::{FakeFabric, closed_port};
-use crate::support::process::{Finished, Program};
+use crate::support::process::Program;
 use crate::support::reply::Reply;
 
 const NAMES: &str = "GET /patterns/names";
@@ -60,47 +60,28 @@ fn scripts_get_stable_keys() {
 
 #[test]
 fn every_wrong_address_has_its_diagnosis() {
-    let page = Reply::new(
-        200,
-        "text/html; charset=utf-8",
-        "<!doctype html><title>Sign in</title>",
-    );
-    let redirect = Reply::new(302, "text/plain", "").header("Location", "https://login.example/");
+    let text = |status, body| Reply::new(status, "text/plain", body);
+    let html = |status, body| Reply::new(status, "text/html", body);
+    let redirect = text(302, "").header("Location", "https://login.example/");
+    let nginx = "<center>The plain HTTP request was sent to HTTPS port</center>";
+    // As Go says it, without a length.
+    let go = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+    let unreadable = Reply::failure(500, json!("could not read the directory"));
+    let page = html(200, "<!doctype html><title>Sign in</title>");
+    let page = page.header("Content-Type", "text/html; charset=utf-8");
     let rows = [
         ("web-page", page),
         ("redirect", redirect),
         ("not-http", Reply::raw("SSH-2.0-OpenSSH_9.9\r\n")),
         ("not-http", Reply::closes()),
         ("not-fabric", Reply::json(json!({"hello": "world"}))),
-        ("not-fabric", Reply::new(200, "text/plain", "hello")),
-        (
-            "not-found",
-            Reply::new(404, "text/plain", "404 page not found"),
-        ),
-        (
-            "wants-tls",
-            Reply::new(
-                400,
-                "text/html",
-                "<center>The plain HTTP request was sent to HTTPS port</center>",
-            ),
-        ),
-        // As Go says it, without a length.
-        (
-            "wants-tls",
-            Reply::raw(
-                "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n",
-            ),
-        ),
-        ("fabric-api-error", Reply::new(400, "text/plain", "no")),
-        (
-            "bad-gateway",
-            Reply::new(502, "text/html", "<h1>502 Bad Gateway</h1>"),
-        ),
-        (
-            "fabric-internal-error",
-            Reply::failure(500, json!("could not read the directory")),
-        ),
+        ("not-fabric", text(200, "hello")),
+        ("not-found", text(404, "404 page not found")),
+        ("wants-tls", html(400, nginx)),
+        ("wants-tls", Reply::raw(go)),
+        ("fabric-api-error", text(400, "no")),
+        ("bad-gateway", html(502, "<h1>502 Bad Gateway</h1>")),
+        ("fabric-internal-error", unreadable),
     ];
     for (code, reply) in rows {
         let fabric = FakeFabric::start();
@@ -173,18 +154,12 @@ fn tls_where_none_is_spoken() {
 fn an_empty_fabric_is_an_error_and_an_old_one_a_warning() {
     let fabric = FakeFabric::start();
     fabric.on(NAMES, Reply::json(Value::Null));
-    fabric.on(
-        "GET /models/names",
-        Reply::json(json!({"models": null, "vendors": {}})),
-    );
-    fabric.on(
-        "GET /strategies",
-        Reply::failure(500, json!({"error": "Failed to read strategies directory"})),
-    );
-    fabric.on(
-        "GET /config",
-        Reply::json(json!({"openai": "", "anthropic_use_oauth_login": ""})),
-    );
+    let nothing = json!({"models": null, "vendors": {}});
+    fabric.on("GET /models/names", Reply::json(nothing));
+    let unreadable = json!({"error": "Failed to read strategies directory"});
+    fabric.on("GET /strategies", Reply::failure(500, unreadable));
+    let old = json!({"openai": "", "anthropic_use_oauth_login": ""});
+    fabric.on("GET /config", Reply::json(old));
     let report = report(Program::with(&fabric), 1);
     includes(&report["problems"][0], json!({"severity": "error"}));
     assert_eq!(
@@ -192,29 +167,14 @@ fn an_empty_fabric_is_an_error_and_an_old_one_a_warning() {
         ["no-patterns", "no-models", "no-strategies", "old-fabric"],
         "{report}"
     );
-    let folder = report["problems"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|problem| problem["code"] == "no-strategies")
-        .unwrap();
-    assert_eq!(
-        (&folder["severity"], &report["fabric"]["strategies"]),
-        (&json!("warning"), &json!(0)),
-        "{report}"
+    let folder = &report["problems"][2];
+    includes(folder, json!({"severity": "warning"}));
+    contains(&folder["what"], ["cannot read their folder"]);
+    contains(&folder["fix"], ["fabric --setup"]);
+    includes(
+        &report["fabric"],
+        json!({"strategies": 0, "looks_old": true}),
     );
-    assert!(
-        folder["what"]
-            .as_str()
-            .unwrap()
-            .contains("cannot read their folder"),
-        "{report}"
-    );
-    assert!(
-        folder["fix"].as_str().unwrap().contains("fabric --setup"),
-        "{report}"
-    );
-    assert_eq!(report["fabric"]["looks_old"], true);
 }
 
 #[test]
@@ -235,18 +195,14 @@ fn only_a_pattern_that_is_there_is_proposed() {
 
 #[test]
 fn problems_are_printed_with_the_fix_on_its_own_line() {
-    let finished: Finished = Program::new(["--check"])
-        .env(
-            "FABRIC_BASE_URL",
-            &format!("http://127.0.0.1:{}", closed_port()),
-        )
-        .run(DEADLINE);
-    finished
+    let url = format!("http://127.0.0.1:{}", closed_port());
+    let program = Program::new(["--check"]).env("FABRIC_BASE_URL", &url);
+    program
+        .run(DEADLINE)
         .expect_code(1)
         .expect_stdout("Problem: Nothing listens at http://127.0.0.1:")
-        .expect_stdout("\n    Fix: ");
-    // Checks that do not need Fabric are done nevertheless.
-    finished
+        .expect_stdout("\n    Fix: ")
+        // Checks that do not need Fabric are done nevertheless.
         .expect_stdout("ok  tools ")
         .expect_stdout("Not everything works.");
 }
@@ -268,36 +224,21 @@ fn a_fabric_without_a_vendor_and_doubtful_settings_are_reported() {
     let fabric = FakeFabric::start();
     // As in a new Fabric: its age is tested elsewhere.
     fabric.on("GET /config", Reply::json(json!({"openai": ""})));
-    fabric.on(
-        "GET /models/names",
-        Reply::failure(
-            500,
-            json!({"error": "no AI vendors configured, at /home/x"}),
-        ),
-    );
+    let models = |reply| fabric.on("GET /models/names", reply);
+    let words = "no AI vendors configured, at /home/x";
+    models(Reply::failure(500, json!({"error": words})));
     let report = report(Program::with(&fabric), 1);
     assert_eq!(codes(&report), ["no-vendor"], "{report}");
     assert!(!report.to_string().contains("/home/x"), "{report}");
 
-    fabric.on(
-        "GET /models/names",
-        Reply::failure(429, json!({"error": "later"})),
-    );
+    models(Reply::failure(429, json!({"error": "later"})));
     assert_eq!(codes(&self::report(Program::with(&fabric), 1)).len(), 1);
 
-    fabric.on(
-        "GET /models/names",
-        Reply::json(json!({"models": ["m"], "vendors": {"V": ["m"]}})),
-    );
-    let settings = [
-        ("FABRIC_MCP_AUTH_TOKEN", "short"),
-        ("FABRIC_MCP_TRANSPORT", "http"),
-    ];
-    let program = settings
-        .iter()
-        .fold(Program::with(&fabric), |program, (name, value)| {
-            program.env(name, value)
-        });
+    let known = json!({"models": ["m"], "vendors": {"V": ["m"]}});
+    models(Reply::json(known));
+    let program = Program::with(&fabric)
+        .env("FABRIC_MCP_AUTH_TOKEN", "short")
+        .env("FABRIC_MCP_TRANSPORT", "http");
     let report = self::report(program, 0);
     assert_eq!(codes(&report), ["settings"], "{report}");
     assert_eq!(

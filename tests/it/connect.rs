@@ -253,43 +253,27 @@ fn what_goes_wrong_is_told_with_what_to_do_and_sent_once() {
     };
     let page = |status| Reply::new(status, "text/html", "<html>");
     let cut = "fabric_get_run before you start it again";
-    let long = Reply::new(
-        200,
-        "application/json",
-        format!("[{}]", " ".repeat(9 << 20)),
-    );
+    let json = |text: &str| Reply::new(200, "application/json", text);
+    let long = json(&format!("[{}]", " ".repeat(9 << 20)));
+    let away = |status| page(status).header("Location", &other);
+    let slow = "Try again in a moment. It says: Slow.";
+    let add = "Add --allowed-host x.";
+    let short = json("{\"js").framing(Framing::Claim(99)).cut();
     for (reply, said) in [
-        (
-            page(302).header("Location", &other),
-            "Give --connect the URL that it leads to",
-        ),
-        (page(307).header("Location", &other), "is not followed"),
+        (away(302), "Give --connect the URL that it leads to"),
+        (away(307), "is not followed"),
         (refused(401, "No."), "HTTP 401: the server at http"),
-        (
-            refused(403, "Add --allowed-host x."),
-            "It says: Add --allowed-host x.",
-        ),
+        (refused(403, add), "It says: Add --allowed-host x."),
         (page(404), "that of fabric-mcp is /mcp"),
-        (
-            refused(429, "Slow."),
-            "Try again in a moment. It says: Slow.",
-        ),
+        (refused(429, "Slow."), slow),
         (page(503), "Try again in a moment"),
         (page(502), cut),
         (page(500), "Its own log tells why"),
         (page(200), "does not answer as an MCP server"),
-        (
-            Reply::new(200, "application/json", "{\"no\": 1}"),
-            "does not answer as an MCP server",
-        ),
+        (json("{\"no\": 1}"), "does not answer as an MCP server"),
         (Reply::closes(), cut),
         (Reply::resets(), cut),
-        (
-            Reply::new(200, "application/json", "{\"js")
-                .framing(Framing::Claim(99))
-                .cut(),
-            cut,
-        ),
+        (short, cut),
         (events().event(note(1)).cut(), cut),
         // It ends properly, but without an answer.
         (events().event(note(1)), cut),

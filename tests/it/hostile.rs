@@ -17,24 +17,10 @@ use crate::support::stdio::{Stdio, with_meta};
 use crate::support::web::{Streamable, messages};
 use crate::support::{DEADLINE, Era, LEGACY};
 
-const METHODS: [&str; 16] = [
-    "ping",
-    "tools/list",
-    "tools/call",
-    "prompts/list",
-    "prompts/get",
-    "resources/list",
-    "resources/templates/list",
-    "resources/read",
-    "resources/subscribe",
-    "completion/complete",
-    "logging/setLevel",
-    "server/discover",
-    "notifications/initialized",
-    "sampling/createMessage",
-    "tasks/get",
-    "",
-];
+/// The last one is empty.
+const METHODS: &str = "ping tools/list tools/call prompts/list prompts/get resources/list \
+    resources/templates/list resources/read resources/subscribe completion/complete logging/setLevel \
+    server/discover notifications/initialized sampling/createMessage tasks/get ";
 
 /// How a message must be answered.
 enum Due {
@@ -51,7 +37,7 @@ fn request(rng: &mut Rng) -> (String, Value) {
     let method = if rng.one_in(8) {
         rng.text(0..30)
     } else {
-        (*rng.pick(&METHODS)).to_owned()
+        rng.word(METHODS).to_owned()
     };
     let params = match rng.within(0..7) {
         0 => json!({"name": "fabric_list_patterns", "arguments": {}}),

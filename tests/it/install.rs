@@ -29,6 +29,18 @@ impl TempFolder {
         names
     }
 
+    /// The binary in this home, where every file is in the place that it has on Linux.
+    fn binary(&self) -> Program {
+        let config = self.path(".config");
+        Program::new([])
+            .env("HOME", self.text())
+            .env("XDG_CONFIG_HOME", config.to_str().unwrap())
+    }
+
+    fn install(&self, client: &str) -> Finished {
+        self.run(["--install", client, "--yes"])
+    }
+
     fn run<const N: usize>(&self, args: [&str; N]) -> Finished {
         let mut program = Program::new(args).env("HOME", self.text());
         if cfg!(target_os = "macos") {
@@ -38,45 +50,32 @@ impl TempFolder {
     }
 }
 
-/// Clients whose file is in the home on every Unix, the key of their servers, and a typical file.
-const FILES: [(&str, &str, &str, &str); 6] = [
-    (
-        "cursor",
-        ".cursor/mcp.json",
-        "mcpServers",
+/// Clients whose file is in the home on every Unix: name, path, the key of their servers, and a typical file.
+const FILES: [[&str; 2]; 6] = [
+    [
+        "cursor .cursor/mcp.json mcpServers",
         "{\n  \"mcpServers\": {\n    \"other\": { \"command\": \"npx\" }\n  }\n}\n",
-    ),
-    (
-        "zed",
-        ".config/zed/settings.json",
-        "context_servers",
+    ],
+    [
+        "zed .config/zed/settings.json context_servers",
         "// Zed settings\n//\n// see the docs\n{\n  \"theme\": \"One Dark\", // dark\n  \"vim_mode\": true,\n}\n",
-    ),
-    (
-        "windsurf",
-        ".codeium/windsurf/mcp_config.json",
-        "mcpServers",
+    ],
+    [
+        "windsurf .codeium/windsurf/mcp_config.json mcpServers",
         "{\r\n\t\"mcpServers\": {\r\n\t\t\"github\": {\r\n\t\t\t\"command\": \"npx\",\r\n\t\t\t\"env\": {\"TOKEN\": \"x\"}\r\n\t\t}\r\n\t}\r\n}",
-    ),
-    (
-        "cline",
-        ".cline/data/settings/cline_mcp_settings.json",
-        "mcpServers",
+    ],
+    [
+        "cline .cline/data/settings/cline_mcp_settings.json mcpServers",
         "\u{feff}{\"mcpServers\":{}}",
-    ),
-    (
-        "continue",
-        ".continue/mcpServers/fabric.json",
-        "mcpServers",
-        "{}",
-    ),
-    (
-        "gemini-cli",
-        ".gemini/settings.json",
-        "mcpServers",
+    ],
+    ["continue .continue/mcpServers/fabric.json mcpServers", "{}"],
+    [
+        "gemini-cli .gemini/settings.json mcpServers",
         "{\n    /* kept */\n    \"ui\": {\"theme\": \"GitHub\"},\n    \"mcpServers\": {\n        \"a\": {\"httpUrl\": \"https://a/mcp\"},\n        \"b\": {\"command\": \"b\"}\n    }\n}\n",
-    ),
+    ],
 ];
+
+const URL: &str = "http://127.0.0.1:8000/mcp";
 
 /// The file as a client reads it: without comments, trailing commas and byte order mark. For these files only.
 fn parsed(text: &str) -> Value {
@@ -95,7 +94,11 @@ fn parsed(text: &str) -> Value {
 #[test]
 fn files_of_real_clients_take_the_entry_and_give_it_back() {
     let home = TempFolder::new("home-clients");
-    for (client, file, key, before) in FILES {
+    for [place, before] in FILES {
+        let words: Vec<_> = place.split(' ').collect();
+        let [client, file, key] = words[..] else {
+            panic!("{place}")
+        };
         let path = home.write(file, before);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let finished = home.run(["--demo", "--install", client, "--yes"]);
@@ -113,20 +116,12 @@ fn files_of_real_clients_take_the_entry_and_give_it_back() {
         }
         assert_eq!(old, new, "{client}: {after}");
         // Every original line is still there, but for a comma.
-        for line in before
-            .lines()
-            .filter(|line| line.trim().len() > 1 && !line.contains("{}"))
-        {
-            assert!(
-                after.contains(line.trim_end()),
-                "{client}: {line:?} in {after}"
-            );
+        let lines = before.lines().map(str::trim_end);
+        for line in lines.filter(|line| line.trim().len() > 1 && !line.contains("{}")) {
+            assert!(after.contains(line), "{client}: {line:?} in {after}");
         }
-        assert_eq!(
-            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-            0o640,
-            "{client}"
-        );
+        let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o640, "{client}");
         assert_eq!(home.read(&format!("{file}.backup")), before, "{client}");
         // A second time changes nothing.
         home.run(["--demo", "--install", client])
@@ -141,11 +136,8 @@ fn files_of_real_clients_take_the_entry_and_give_it_back() {
         if old.get(key).is_some() {
             assert_eq!(left, before, "{client}");
         } else {
-            assert_eq!(
-                parsed(&left)[key],
-                serde_json::json!({}),
-                "{client}: {left}"
-            );
+            let servers = &parsed(&left)[key];
+            assert_eq!(*servers, serde_json::json!({}), "{client}: {left}");
         }
         home.run(["--uninstall", client])
             .expect_code(0)
@@ -157,13 +149,7 @@ fn files_of_real_clients_take_the_entry_and_give_it_back() {
 #[test]
 fn a_missing_file_is_created_and_reported() {
     let home = TempFolder::new("home-fresh");
-    let finished = home.run([
-        "--install",
-        "cursor",
-        "--yes",
-        "--url",
-        "http://127.0.0.1:8000/mcp",
-    ]);
+    let finished = home.run(["--install", "cursor", "--yes", "--url", URL]);
     finished
         .expect_code(0)
         .expect_stdout("will be created, and its folder")
@@ -180,7 +166,7 @@ fn a_missing_file_is_created_and_reported() {
     );
     // If the folder exists, only the file is created.
     fs::create_dir_all(home.path(".codeium/windsurf")).unwrap();
-    let finished = home.run(["--install", "windsurf", "--yes"]);
+    let finished = home.install("windsurf");
     finished.expect_code(0).expect_stdout("  will be created\n");
     // Uninstalling from nothing creates nothing.
     home.run(["--uninstall", "cline", "--yes"])
@@ -205,7 +191,7 @@ fn nobody_to_ask_means_no() {
         assert_eq!(home.read(".cursor/mcp.json"), before);
     }
     assert_eq!(home.names(".cursor"), ["mcp.json"]);
-    let finished = home.run(["--install", "cursor", "--yes"]);
+    let finished = home.install("cursor");
     finished.expect_code(0);
     assert!(home.read(".cursor/mcp.json").contains("FABRIC_BASE_URL"));
     assert_eq!(home.read(".cursor/mcp.json.backup"), before);
@@ -217,7 +203,7 @@ fn links_are_followed_and_stay_links() {
     let real = home.write("dotfiles/mcp.json", "{}");
     fs::create_dir_all(home.path(".cursor")).unwrap();
     symlink("../dotfiles/mcp.json", home.path(".cursor/mcp.json")).unwrap();
-    let finished = home.run(["--install", "cursor", "--yes"]);
+    let finished = home.install("cursor");
     finished
         .expect_code(0)
         .expect_stdout("is a link to")
@@ -229,7 +215,7 @@ fn links_are_followed_and_stay_links() {
     home.write("\u{1b}c/mcp_config.json", "{}");
     fs::create_dir_all(home.path(".codeium")).unwrap();
     symlink("../\u{1b}c", home.path(".codeium/windsurf")).unwrap();
-    let finished = home.run(["--install", "windsurf", "--yes"]);
+    let finished = home.install("windsurf");
     finished
         .expect_code(0)
         .expect_stdout("/\u{fffd}c/mcp_config.json");
@@ -237,10 +223,8 @@ fn links_are_followed_and_stay_links() {
     symlink("/nowhere/at/all", home.path(".cursor/gone")).unwrap();
     fs::create_dir_all(home.path(".gemini")).unwrap();
     symlink("/nowhere/at/all", home.path(".gemini/settings.json")).unwrap();
-    refused(
-        &home.run(["--install", "gemini-cli", "--yes"]),
-        "link to a file that is not there",
-    );
+    let dangling = "link to a file that is not there";
+    refused(&home.install("gemini-cli"), dangling);
 }
 
 #[track_caller]
@@ -273,42 +257,30 @@ fn files_that_cannot_be_edited_are_reported_and_unchanged() {
         ),
         (b"[]", "it does not hold an object"),
         (
-            b"{\"mcpServers\": []}",
+            br#"{"mcpServers": []}"#,
             "its \"mcpServers\" is not an object",
         ),
-        (
-            b"{\"mcpServers\": {}, \"mcpServers\": {}}",
-            "is there twice",
-        ),
+        (br#"{"mcpServers": {}, "mcpServers": {}}"#, "is there twice"),
         (b"\xff\xfe{\0}\0", "it is not UTF-8"),
         (huge.as_bytes(), "it is larger than 8 MiB"),
     ];
     for (before, why) in rows {
         home.write(file, before);
-        for args in [
-            ["--install", "cursor", "--yes"],
-            ["--uninstall", "cursor", "--yes"],
-        ] {
-            refused(&home.run(args), why);
+        for action in ["--install", "--uninstall"] {
+            refused(&home.run([action, "cursor", "--yes"]), why);
             assert!(fs::read(home.path(file)).unwrap() == before, "{why}");
             assert_eq!(home.names(".cursor"), ["mcp.json"], "{why}");
         }
     }
     let path = home.write(file, "{}");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
-    refused(
-        &home.run(["--install", "cursor", "--yes"]),
-        "it is read-only",
-    );
+    refused(&home.install("cursor"), "it is read-only");
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    refused(
-        &home.run(["--install", "cursor", "--yes"]),
-        "it is not a plain file",
-    );
+    refused(&home.install("cursor"), "it is not a plain file");
     fs::remove_dir_all(home.path(".cursor")).unwrap();
     home.write(".cursor", "a file in the folder's place");
-    let finished = home.run(["--install", "cursor", "--yes"]);
+    let finished = home.install("cursor");
     finished.expect_code(1).expect_stderr("Nothing was changed");
     // Without a home there is no file.
     let finished = Program::new(["--install", "cursor", "--yes"]).run(DEADLINE);
@@ -323,7 +295,7 @@ fn clients_without_json_get_their_command_or_the_text() {
         ("goose", "extensions:"),
         ("jetbrains", "\"mcpServers\": {"),
     ] {
-        let finished = home.run(["--install", client, "--yes"]);
+        let finished = home.install(client);
         finished
             .expect_code(1)
             .expect_stdout(said)
@@ -384,39 +356,21 @@ fn a_key_or_token_that_was_filled_in_stays() {
         ),
         (
             ".config/zed/settings.json",
-            &[
-                "--install",
-                "zed",
-                "--yes",
-                "--url",
-                "http://127.0.0.1:8000/mcp",
-            ],
+            &["--install", "zed", "--yes", "--url", URL],
             "Bearer YOUR_TOKEN",
             "Bearer canary-token",
         ),
         (
             ".config/Claude/claude_desktop_config.json",
-            &[
-                "--install",
-                "claude-desktop",
-                "--yes",
-                "--url",
-                "http://127.0.0.1:8000/mcp",
-            ],
+            &["--install", "claude-desktop", "--yes", "--url", URL],
             "\"FABRIC_MCP_AUTH_TOKEN\": \"\"",
             "\"FABRIC_MCP_AUTH_TOKEN\": \"canary-token\"",
         ),
     ] {
         let run = |more: &[&str]| {
-            let program = args
-                .iter()
-                .chain(more)
-                .fold(Program::new([]), |program, arg| program.arg(arg));
-            let home = home.text();
-            program
-                .env("HOME", home)
-                .env("XDG_CONFIG_HOME", &format!("{home}/.config"))
-                .run(DEADLINE)
+            let args = args.iter().chain(more);
+            let program = args.fold(home.binary(), |program, arg| program.arg(arg));
+            program.run(DEADLINE)
         };
         run(&[]).expect_code(0);
         let text = home.read(file);
@@ -442,7 +396,7 @@ fn a_key_or_token_that_was_filled_in_stays() {
 #[test]
 fn what_the_user_added_to_the_entry_stays() {
     let home = TempFolder::new("home-added");
-    home.run(["--install", "cursor", "--yes"]).expect_code(0);
+    home.install("cursor").expect_code(0);
     let added = "\"fabric\": {\n      \"disabled\": true,\n      \"autoApprove\": [\"a\", 1],";
     home.write(
         ".cursor/mcp.json",
@@ -452,14 +406,8 @@ fn what_the_user_added_to_the_entry_stays() {
     home.run(["--install", "cursor"])
         .expect_code(0)
         .expect_stdout("nothing to do");
-    home.run([
-        "--install",
-        "cursor",
-        "--yes",
-        "--url",
-        "http://127.0.0.1:8000/mcp",
-    ])
-    .expect_code(0);
+    home.run(["--install", "cursor", "--yes", "--url", URL])
+        .expect_code(0);
     let file: Value = serde_json::from_str(&home.read(".cursor/mcp.json")).unwrap();
     let mut entry = file["mcpServers"]["fabric"].clone();
     entry["headers"].take();
@@ -472,18 +420,10 @@ fn what_the_user_added_to_the_entry_stays() {
 fn the_remaining_step_for_the_secret_is_printed() {
     let home = TempFolder::new("home-secret");
     let said = |key: &str, args: &[&str]| {
-        let program = args
-            .iter()
-            .fold(Program::new([]), |program, arg| program.arg(arg));
-        let folder = home.0.to_str().unwrap();
-        let program = program
-            .env("HOME", folder)
-            .env("XDG_CONFIG_HOME", &format!("{folder}/.config"));
-        program
-            .env("FABRIC_API_KEY", key)
-            .arg("--yes")
-            .run(DEADLINE)
-            .stdout
+        let program = home.binary().env("FABRIC_API_KEY", key).arg("--yes");
+        let args = args.iter();
+        let program = args.fold(program, |program, arg| program.arg(arg));
+        program.run(DEADLINE).stdout
     };
     let empty = "First, if your Fabric asks for a key: put it into the empty FABRIC_API_KEY of that file.\nNext: ";
     let refers = "First: quit Cursor, and start it with `cursor .` from a shell where FABRIC_API_KEY is set: the file only \
@@ -577,7 +517,7 @@ fn no_mode_but_the_file_s_own_changes_through_a_link() {
             let _ = fs::remove_file(&backup);
             fs::write(&file, "{}").unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-            home.run(["--install", "cursor", "--yes"]).expect_code(0);
+            home.install("cursor").expect_code(0);
         }
         ended.store(true, Ordering::Relaxed);
     });

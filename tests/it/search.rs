@@ -46,7 +46,7 @@ fn a_search_asks_fabric_nothing_while_the_list_is_fresh() {
 #[test]
 fn without_texts_names_are_searched_and_a_warning_says_so() {
     let fabric = FakeFabric::start();
-    for (name, _) in crate::support::fixtures::PATTERNS {
+    for (name, _) in crate::support::fixtures::patterns() {
         let path = name.replace('ü', "%C3%BC").replace(' ', "%20");
         let broken = Reply::failure(500, json!("broken"));
         fabric.on(&format!("GET /patterns/{path}"), broken);

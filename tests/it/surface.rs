@@ -14,24 +14,17 @@ const RUN: &str = "fabric_run_pattern";
 #[test]
 fn what_is_not_offered_is_neither_listed_nor_called() {
     for wire in [Wire::Stdio, Wire::Streamable] {
-        for (flags, hidden, count) in [
-            (
-                "--tool fabric_list_patterns --tool fabric_run_pattern",
-                "fabric_list_models",
-                2,
-            ),
-            (
-                "--read-only --tool fabric_list_patterns --tool fabric_list_models",
-                RUN,
-                2,
-            ),
+        for (flags, hidden) in [
+            ("--tool fabric_run_pattern", "fabric_list_models"),
+            ("--read-only --tool fabric_list_models", RUN),
         ] {
+            let flags = &format!("--tool fabric_list_patterns {flags}");
             let fabric = FakeFabric::start();
             let program = Program::with(&fabric).flags(flags);
             let mut client = transports::open(wire, Era::Modern, program, None);
             let list = client.ask("tools/list", knowing(json!({})))["result"]["tools"].take();
             let offered = names(&list);
-            assert_eq!(offered.len(), count, "{flags}: {offered:?}");
+            assert_eq!(offered.len(), 2, "{flags}: {offered:?}");
             assert!(!offered.contains(&hidden), "{flags}: {offered:?}");
             let told = client.ask("server/discover", knowing(json!({})));
             let told = told["result"]["instructions"].as_str().unwrap().to_owned();
@@ -125,26 +118,21 @@ fn the_shell_has_the_same_tools() {
         finished.expect_code(0);
         let mut lines = finished.stdout.lines();
         assert!(lines.all(|line| line.len() <= 80), "{finished:?}");
-        let names = finished
-            .stdout
-            .lines()
-            .filter(|line| !line.starts_with(' '));
-        names.map(str::to_owned).collect::<Vec<_>>()
+        let lines = finished.stdout.lines().map(str::to_owned);
+        lines
+            .filter(|line| !line.starts_with(' '))
+            .collect::<Vec<_>>()
     };
     let contracts = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/contracts/tools");
     let contracts = std::fs::read_dir(contracts).unwrap().count();
     assert_eq!(listed("--list-tools").len(), contracts);
-    assert_eq!(
-        listed("--list-tools --tool fabric_get_run"),
-        ["fabric_get_run"]
-    );
+    let one = listed("--list-tools --tool fabric_get_run");
+    assert_eq!(one, ["fabric_get_run"]);
     let finished = Program::new(["--list-tools", "--json"]).run(DEADLINE);
     let list: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(names(&list["tools"]), listed("--list-tools"));
-    assert_eq!(
-        list["tools"][1]["inputSchema"]["required"],
-        json!(["pattern_name"])
-    );
+    let required = &list["tools"][1]["inputSchema"]["required"];
+    assert_eq!(*required, json!(["pattern_name"]));
     let call = ["--tool", "fabric_get_run", "--call", RUN];
     let refused = Program::new(call).run(DEADLINE);
     refused
@@ -154,20 +142,12 @@ fn the_shell_has_the_same_tools() {
 
 #[test]
 fn unknown_names_fail_at_the_start() {
-    for (flags, said) in [
-        (
-            "--check --tool fabric_list_model",
-            "--tool: there is no tool \"fabric_list_model\"; did you mean fabric_list_models?",
-        ),
-        (
-            "--tool list_models --list-tools",
-            "--tool: there is no tool \"list_models\"; did you mean fabric_list_models?",
-        ),
-        (
-            "--prompt nine",
-            "--prompt: \"nine\" is none of the choices; give all or none",
-        ),
+    for case in [
+        r#"--check --tool fabric_list_model => --tool: there is no tool "fabric_list_model"; did you mean fabric_list_models?"#,
+        r#"--tool list_models --list-tools => --tool: there is no tool "list_models"; did you mean fabric_list_models?"#,
+        r#"--prompt nine => --prompt: "nine" is none of the choices; give all or none"#,
     ] {
+        let (flags, said) = case.split_once(" => ").unwrap();
         let finished = Program::new([]).flags(flags).run(DEADLINE);
         finished.expect_code(2).expect_stderr(said);
     }

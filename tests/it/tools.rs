@@ -38,10 +38,8 @@ fn every_tool_answers_in_every_revision() {
                 serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
             assert_eq!(text, data, "the text is the same JSON: {era:?} {tool}");
         }
-        let result = client.call(
-            "fabric_run_pattern",
-            json!({"pattern_name": "ai", "input_text": "x"}),
-        );
+        let run = json!({"pattern_name": "ai", "input_text": "x"});
+        let result = client.call("fabric_run_pattern", run);
         expect::success(era, &result);
         assert_eq!(result["content"][0]["text"], "Ran ai on: x");
     }
@@ -87,25 +85,18 @@ fn details_have_the_purpose_and_variables_of_a_pattern() {
     let (_fabric, mut client) = ready();
     let summarize = json!({"name": "summarize", "description": "Summarize any text: one sentence, ten main points, five takeaways.",
         "system_prompt": fixtures::text("summarize"), "user_prompt_template": "", "tags": [], "variables": []});
+    let letter = json!({"variables": [" recipient ", "sender"]});
+    let says = |description| json!({"description": description});
     for (name, expected) in [
         ("summarize", summarize),
         // `input` is not a variable, nor are plugins and extensions.
         ("translate", json!({"variables": ["lang_code"]})),
         ("plugins", json!({"variables": []})),
         // Fabric looks a variable up by everything between the braces, including blanks.
-        (
-            "write_letter",
-            json!({"variables": [" recipient ", "sender"]}),
-        ),
-        (
-            "create_diagram",
-            json!({"description": "Draw a graph of what you read."}),
-        ),
+        ("write_letter", letter),
+        ("create_diagram", says("Draw a graph of what you read.")),
         ("empty", json!({"system_prompt": ""})),
-        (
-            "überblick für alle",
-            json!({"description": "Du gibst einen Überblick."}),
-        ),
+        ("überblick für alle", says("Du gibst einen Überblick.")),
     ] {
         let arguments = json!({"pattern_name": name});
         let details = client.success("fabric_get_pattern_details", arguments);
@@ -299,10 +290,8 @@ fn a_long_prompt_comes_in_parts_unless_all_is_asked_for() {
     let warning = start["warnings"][0].as_str().unwrap();
     assert!(warning.contains("again with offset 8000"), "{warning}");
     let rest = details(json!({"offset": 8000}));
-    expect::includes(
-        &rest,
-        json!({"system_prompt": "the rest", "total_chars": 8008}),
-    );
+    let end = json!({"system_prompt": "the rest", "total_chars": 8008});
+    expect::includes(&rest, end);
     let whole = details(json!({"max_chars": 9000}));
     assert_eq!(whole["system_prompt"], text);
     for (part, name) in [
@@ -325,12 +314,9 @@ fn a_long_prompt_comes_in_parts_unless_all_is_asked_for() {
 #[test]
 fn arguments_of_another_type_are_refused_before_fabric_is_asked() {
     let (fabric, mut client) = ready();
+    let object = "an object of strings, not a list";
     for (argument, value, must) in [
-        (
-            "variables",
-            json!(["a"]),
-            "an object of strings, not a list",
-        ),
+        ("variables", json!(["a"]), object),
         ("temperature", json!("0.5"), "not a string"),
         ("stream", json!("yes"), "true or false, not a string"),
         ("input_text", json!({}), "a string, not an object"),

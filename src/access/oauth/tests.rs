@@ -55,6 +55,12 @@ fn down(seconds: u64) -> Option<AccessError> {
 }
 
 const DISCOVERY: &str = "GET /.well-known/oauth-authorization-server/as";
+/// Where metadata is looked for, in this order.
+const PLACES: [&str; 3] = [
+    DISCOVERY,
+    "GET /.well-known/openid-configuration/as",
+    "GET /as/.well-known/openid-configuration",
+];
 const QUESTION: &str = "POST /introspect";
 
 #[test]
@@ -87,11 +93,9 @@ fn a_token_is_asked_about_once_as_the_rfc_has_it() {
         seen[1].body,
         "token=a.B-1_~%2B%2F%3D%3D&token_type_hint=access_token"
     );
+    let basic = "Basic ZmFicmljJTIwbWNwOnMzY3JldCUzQSUyQg==";
     for (name, value) in [
-        (
-            "authorization",
-            "Basic ZmFicmljJTIwbWNwOnMzY3JldCUzQSUyQg==",
-        ),
+        ("authorization", basic),
         ("content-type", "application/x-www-form-urlencoded"),
         ("accept", "application/json"),
     ] {
@@ -109,15 +113,8 @@ fn a_token_is_asked_about_once_as_the_rfc_has_it() {
 fn what_is_no_token_and_what_is_ours_is_not_asked_about() {
     let fake = Fake::new(good);
     let (oauth, _) = oauth(&fake);
-    for token in [
-        "=",
-        "a b",
-        "a=b",
-        "a,b",
-        "tök",
-        "a\"",
-        &"x".repeat((8 << 10) + 1),
-    ] {
+    let long = "x".repeat((8 << 10) + 1);
+    for token in ["=", "a b", "a=b", "a,b", "tök", "a\"", &long] {
         assert_eq!(refusal(&oauth, token), bad(Flaw::MALFORMED), "{token}");
     }
     assert_eq!(refusal(&oauth, "fmcp_0123"), bad(Flaw::UNKNOWN));
@@ -127,11 +124,7 @@ fn what_is_no_token_and_what_is_ours_is_not_asked_about() {
 
 #[test]
 fn metadata_is_found_wherever_it_may_be() {
-    for place in [
-        DISCOVERY,
-        "GET /.well-known/openid-configuration/as",
-        "GET /as/.well-known/openid-configuration",
-    ] {
+    for place in PLACES {
         let fake = Fake::bare();
         let metadata = fake.metadata();
         fake.script(move |seen| match seen.line.as_str() {
@@ -144,13 +137,9 @@ fn metadata_is_found_wherever_it_may_be() {
             _ => FakeReply::Answer(500, "no".into()),
         });
         assert_eq!(refusal(&oauth(&fake).0, "t"), None, "{place}");
-        let lines = fake.lines();
-        assert_eq!(
-            (
-                lines[lines.len() - 2].as_str(),
-                lines[lines.len() - 1].as_str()
-            ),
-            (place, QUESTION)
+        assert!(
+            fake.lines()
+                .ends_with(&[place, QUESTION].map(str::to_owned))
         );
     }
 }
@@ -207,13 +196,8 @@ fn redirects_are_not_followed() {
             _ => FakeReply::Answer(404, String::new()),
         });
         assert_eq!(refusal(&oauth(&fake).0, "t"), down(1));
-        assert!(
-            !fake
-                .lines()
-                .iter()
-                .any(|line| line.ends_with(" /introspect")),
-            "{status}"
-        );
+        let lines = fake.lines().join("\n");
+        assert!(!lines.contains(" /introspect"), "{status}: {lines}");
 
         let asked = AtomicU64::new(0);
         let fake = Fake::new(move |seen| match asked.fetch_add(1, Ordering::Relaxed) {
@@ -227,13 +211,10 @@ fn redirects_are_not_followed() {
 
 #[test]
 fn bad_answers_are_refused_by_their_reason_and_kept_for_a_while() {
+    let powerless = Some(AccessError::Forbidden(Role::Read));
     for (name, value, expected) in [
         ("active", json!(false), bad(Flaw::INACTIVE)),
-        (
-            "scope",
-            json!("openid"),
-            Some(AccessError::Forbidden(Role::Read)),
-        ),
+        ("scope", json!("openid"), powerless),
     ] {
         let fake = Fake::new(move |_| with(name, value.clone()));
         let (oauth, hand) = oauth(&fake);
@@ -357,62 +338,35 @@ fn what_an_issuer_lacks_is_told_before_anybody_comes() {
         oauth(&nothing).0.probe(),
         Err(format!("the OAuth issuer {}/as {why}", nothing.url))
     );
-    assert_eq!(
-        nothing.lines(),
-        [
-            DISCOVERY,
-            "GET /.well-known/openid-configuration/as",
-            "GET /as/.well-known/openid-configuration"
-        ]
-    );
+    assert_eq!(nothing.lines(), PLACES);
     let refused = |error: &str| Some(FakeReply::Answer(400, json!({"error": error}).to_string()));
     let token = || Some(FakeReply::json(&json!({"access_token": "t"})));
     let claims = || FakeReply::json(&claims());
+    let refuses = "the OAuth issuer URL/as refuses this server itself (HTTP 401): check FABRIC_MCP_OAUTH_CLIENT_ID and \
+                   FABRIC_MCP_OAUTH_CLIENT_SECRET, and that this client may introspect";
+    let untested = |why: &str| format!("introspection works; the audience was not tested ({why})");
+    let elsewhere = "the OAuth issuer URL/as issues tokens for another audience: have it put http://localhost:8000/mcp \
+                     into those with the scopes fabric:read fabric:run";
+    let inactive = "the OAuth issuer URL/as calls a token inactive that it has just issued: have it put \
+                    FABRIC_MCP_OAUTH_CLIENT_ID into the audience too, or let this client introspect the tokens of others";
+    let powerless = "the OAuth issuer URL/as issues tokens that are refused: This token may not do that: it takes the role \
+                     read, or the OAuth scope fabric:read.";
+    let fits = "introspection works, and the audience fits";
+    let unauthorized = FakeReply::Answer(401, "{}".into());
+    let (client, escape) = ("unauthorized_client", "\u{1b}[31m");
     for (claims, token, said) in [
-        (
-            FakeReply::Answer(401, "{}".into()),
-            token(),
-            "the OAuth issuer URL/as refuses this server itself (HTTP 401): check FABRIC_MCP_OAUTH_CLIENT_ID and \
-             FABRIC_MCP_OAUTH_CLIENT_SECRET, and that this client may introspect",
-        ),
-        (
-            claims(),
-            None,
-            "introspection works; the audience was not tested (no token endpoint)",
-        ),
-        (
-            claims(),
-            refused("unauthorized_client"),
-            "introspection works; the audience was not tested (unauthorized_client)",
-        ),
-        (
-            claims(),
-            refused("\u{1b}[31m"),
-            "introspection works; the audience was not tested (HTTP 400)",
-        ),
-        (
-            with("aud", json!("account")),
-            token(),
-            "the OAuth issuer URL/as issues tokens for another audience: have it put http://localhost:8000/mcp into those \
-             with the scopes fabric:read fabric:run",
-        ),
-        (
-            with("active", json!(false)),
-            token(),
-            "the OAuth issuer URL/as calls a token inactive that it has just issued: have it put \
-             FABRIC_MCP_OAUTH_CLIENT_ID into the audience too, or let this client introspect the tokens of others",
-        ),
+        (unauthorized, token(), refuses.to_owned()),
+        (claims(), None, untested("no token endpoint")),
+        (claims(), refused(client), untested(client)),
+        (claims(), refused(escape), untested("HTTP 400")),
+        (with("aud", json!("account")), token(), elsewhere.to_owned()),
+        (with("active", json!(false)), token(), inactive.to_owned()),
         (
             with("scope", json!("openid")),
             token(),
-            "the OAuth issuer URL/as issues tokens that are refused: This token may not do that: it takes the role read, or \
-             the OAuth scope fabric:read.",
+            powerless.to_owned(),
         ),
-        (
-            claims(),
-            token(),
-            "introspection works, and the audience fits",
-        ),
+        (claims(), token(), fits.to_owned()),
     ] {
         assert_eq!(probed(claims, token), said);
     }
@@ -464,13 +418,8 @@ fn metadata_is_looked_for_by_one_for_all() {
         assert!(all.into_iter().all(|one| one.join().unwrap().is_none()));
     });
     let lines = fake.lines();
-    assert_eq!(
-        (
-            lines.len(),
-            lines.iter().filter(|line| *line == DISCOVERY).count()
-        ),
-        (17, 1)
-    );
+    let discoveries = lines.iter().filter(|line| *line == DISCOVERY).count();
+    assert_eq!((lines.len(), discoveries), (17, 1));
 }
 
 #[test]
@@ -577,19 +526,12 @@ fn nobody_waits_for_an_issuer_that_has_failed() {
 
 #[test]
 fn what_has_begun_ends_when_its_token_is_revoked_or_is_another_one() {
+    let inactive = Err(AccessError::BadToken(Flaw::INACTIVE));
     for (name, value, said) in [
-        (
-            "active",
-            json!(false),
-            Err(AccessError::BadToken(Flaw::INACTIVE)),
-        ),
+        ("active", json!(false), inactive),
         ("scope", json!("fabric:read"), Ok(Role::Read)),
         ("scope", json!(""), Err(AccessError::Forbidden(Role::Read))),
-        (
-            "sub",
-            json!("bob"),
-            Err(AccessError::BadToken(Flaw::INACTIVE)),
-        ),
+        ("sub", json!("bob"), inactive),
     ] {
         let fake = Fake::new(good);
         let (oauth, hand) = oauth(&fake);
@@ -670,20 +612,10 @@ fn a_good_token_says_whose_it_is_and_for_what() {
     ] {
         assert_eq!(judge(&same), Ok(read.clone()), "{same}");
     }
-    assert_eq!(
-        judge(&json!({"exp": null})),
-        Ok(Grant {
-            expires: None,
-            ..read.clone()
-        })
-    );
-    assert_eq!(
-        judge(&json!({"exp": 1e300})),
-        Ok(Grant {
-            expires: Some(i64::MAX),
-            ..read
-        })
-    );
+    for (exp, expires) in [(json!(null), None), (json!(1e300), Some(i64::MAX))] {
+        let read = read.clone();
+        assert_eq!(judge(&json!({"exp": exp})), Ok(Grant { expires, ..read }));
+    }
 }
 
 #[test]

@@ -54,6 +54,11 @@ fn failed_run(fixture: &Fixture) -> Error {
     error
 }
 
+/// The kind of the error in place of the list of names.
+fn no_names(client: &Client) -> Kind {
+    client.names(None, &no_wait()).unwrap_err().kind
+}
+
 fn stream(events: &[String]) -> String {
     format!("{STREAM}{}{END}", events.concat())
 }
@@ -78,10 +83,8 @@ fn no_headers_in_time_is_a_silent_run_and_for_anything_else_unavailable() {
         ..settings(&fixture.url)
     };
     let error = run(&quick(&idle)).2.unwrap_err();
-    assert_eq!(
-        (error.kind, error.cause, error.status),
-        (Kind::Timeout, Some(Cause::RunSilent), None)
-    );
+    let found = (error.kind, error.cause, error.status);
+    assert_eq!(found, (Kind::Timeout, Some(Cause::RunSilent), None));
     assert_eq!(
         error.detail,
         format!(
@@ -117,12 +120,8 @@ fn retry_after_is_passed_on() {
     ] {
         let answer =
             format!("HTTP/1.1 {status} X\r\nRetry-After: {value}\r\nContent-Length: 0\r\n\r\n");
-        let error = failed_run(&Fixture::always(answer));
-        assert_eq!(
-            error.retry_after,
-            expected.map(Duration::from_secs),
-            "{value}"
-        );
+        let found = failed_run(&Fixture::always(answer)).retry_after;
+        assert_eq!(found, expected.map(Duration::from_secs), "{value}");
     }
 }
 
@@ -138,16 +137,11 @@ fn the_body_of_an_error_is_not_waited_for() {
     let begun = Instant::now();
     let (_, _, ended) = run(&client);
     assert_eq!(ended.unwrap_err().kind, Kind::FabricInternal);
-    assert_eq!(
-        client.configuration(&no_wait()).unwrap_err().kind,
-        Kind::FabricInternal
-    );
+    let error = client.configuration(&no_wait()).unwrap_err();
+    assert_eq!(error.kind, Kind::FabricInternal);
     // Each limit is 20 s.
-    assert!(
-        begun.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        begun.elapsed()
-    );
+    let elapsed = begun.elapsed();
+    assert!(elapsed < Duration::from_secs(10), "{elapsed:?}");
 }
 
 #[test]
@@ -161,10 +155,7 @@ fn a_redirect_is_an_error_and_the_key_stays_here() {
     let error = failed_run(&fixture);
     assert_eq!(error.kind, Kind::ApiError);
     assert!(error.detail.contains("redirect"), "{error}");
-    assert_eq!(
-        fixture.client().names(None, &no_wait()).unwrap_err().kind,
-        Kind::ApiError
-    );
+    assert_eq!(no_names(&fixture.client()), Kind::ApiError);
     assert_eq!(fixture.count(NAMES), 1);
     assert!(elsewhere.requests().is_empty());
 }
@@ -216,10 +207,8 @@ fn a_trickle_is_not_silence_but_ends_at_the_run_limit() {
         ..settings(&fixture.url)
     };
     let error = run(&quick(&limits)).2.unwrap_err();
-    assert!(
-        error.kind == Kind::StreamInterrupted && error.detail.contains("--run-timeout"),
-        "{error}"
-    );
+    assert_eq!(error.kind, Kind::StreamInterrupted);
+    assert!(error.detail.contains("--run-timeout"), "{error}");
     // A caller can also leave during silence.
     let wait = Leaves::after(1);
     let started = Instant::now();
@@ -247,28 +236,18 @@ fn limits_on_sizes_hold() {
     for response in [json("[\"1234567\"]"), chunked] {
         let mut client = Fixture::always(response).client();
         client.max_body = 11;
-        assert_eq!(
-            *client.names(None, &no_wait()).unwrap(),
-            ["1234567"].into_iter().collect()
-        );
+        let names = client.names(None, &no_wait()).unwrap();
+        assert_eq!(*names, ["1234567"].into_iter().collect());
         client.max_body = 10;
-        assert_eq!(
-            client.names(None, &no_wait()).unwrap_err().kind,
-            Kind::ResponseTooLarge
-        );
+        assert_eq!(no_names(&client), Kind::ResponseTooLarge);
     }
     // Refused by its Content-Length, before any of the body arrives.
     let client =
         Fixture::always("HTTP/1.1 200 OK\r\nContent-Length: 200000000000\r\n\r\n").client();
-    assert_eq!(
-        client.names(None, &no_wait()).unwrap_err().kind,
-        Kind::ResponseTooLarge
-    );
+    assert_eq!(no_names(&client), Kind::ResponseTooLarge);
     let headers = format!("HTTP/1.1 200 OK\r\nX-Long: {}\r\n\r\n", "x".repeat(100_000));
-    assert_eq!(
-        failed_run(&Fixture::cut_after(headers)).kind,
-        Kind::ResponseTooLarge
-    );
+    let error = failed_run(&Fixture::cut_after(headers));
+    assert_eq!(error.kind, Kind::ResponseTooLarge);
 }
 
 #[test]
@@ -304,10 +283,8 @@ fn a_pattern_that_is_not_listed_is_not_found() {
     assert_eq!(error.kind, Kind::PatternNotFound);
     assert_eq!(fixture.count("POST /patterns/nope/apply"), 1);
     // If the pattern is listed, the failure has another cause.
-    assert_eq!(
-        client.pattern(&name("zz"), &no_wait()).unwrap_err().kind,
-        Kind::FabricInternal
-    );
+    let error = client.pattern(&name("zz"), &no_wait()).unwrap_err();
+    assert_eq!(error.kind, Kind::FabricInternal);
 
     let explain = |kind| {
         client

@@ -26,54 +26,39 @@ fn an_array_is_refused_outside_of_2025_03_26() {
 fn each_item_is_handled_like_a_single_message() {
     let pipe = TestClient::speaking(Revision::R2025_03_26);
     let modern = request_in(Revision::R2026_07_28, "tools/list", "");
+    let no_object = error("\"id\":null,", -32600, "A message is a JSON object.");
+    let words = "\"id\" must be a string of at most 1024 bytes or a 64-bit integer.";
+    let bad_id = error("\"id\":null,", -32600, words);
+    let words = "There is no method \"no/such\" here.";
+    let unknown = error("\"id\":4,", -32601, words);
+    let refused = |id: u8| error(&format!("\"id\":{id},"), -32600, NOT_HERE);
+    let message = |fields: &str| format!(r#"{{"jsonrpc":"2.0",{fields}}}"#);
     let items = [
         (
-            r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#,
-            r#"{"jsonrpc":"2.0","id":2,"result":{}}"#.to_string(),
+            r#""id":2,"method":"ping""#,
+            message(r#""id":2,"result":{}"#),
         ),
+        (r#""method":"notifications/initialized""#, "-".to_owned()),
         (
-            r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
-            "-".into(),
-        ),
-        (
-            r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"fabric_list_models"}}"#,
+            r#""id":3,"method":"tools/call","params":{"name":"fabric_list_models"}"#,
             "call 3".into(),
         ),
         (
-            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#,
+            r#""method":"notifications/cancelled","params":{"requestId":3}"#,
             "cancel 3".into(),
         ),
-        (r#"{"jsonrpc":"2.0","id":"x","result":{}}"#, "-".into()),
+        (r#""id":"x","result":{}"#, "-".into()),
+        (r#""id":{},"method":"ping""#, bad_id),
+        (r#""id":4,"method":"no/such""#, unknown),
         (
-            "7",
-            error("\"id\":null,", -32600, "A message is a JSON object."),
+            r#""id":5,"method":"initialize","params":{"protocolVersion":"2024-11-05"}"#,
+            refused(5),
         ),
-        (
-            "[]",
-            error("\"id\":null,", -32600, "A message is a JSON object."),
-        ),
-        (
-            r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#,
-            error(
-                "\"id\":null,",
-                -32600,
-                "\"id\" must be a string of at most 1024 bytes or a 64-bit integer.",
-            ),
-        ),
-        (
-            r#"{"jsonrpc":"2.0","id":4,"method":"no/such"}"#,
-            error("\"id\":4,", -32601, "There is no method \"no/such\" here."),
-        ),
-        (
-            r#"{"jsonrpc":"2.0","id":5,"method":"initialize","params":{"protocolVersion":"2024-11-05"}}"#,
-            error("\"id\":5,", -32600, NOT_HERE),
-        ),
-        (&modern, error(ID, -32600, NOT_HERE)),
-        (
-            r#"{"jsonrpc":"2.0","id":6,"method":"server/discover"}"#,
-            error("\"id\":6,", -32600, NOT_HERE),
-        ),
+        (r#""id":6,"method":"server/discover""#, refused(6)),
     ];
+    let mut items: Vec<_> = items.map(|(fields, shown)| (message(fields), shown)).into();
+    items.push((modern, refused(1)));
+    items.extend(["7", "[]"].map(|item| (item.to_owned(), no_object.clone())));
     let (said, shown): (Vec<_>, Vec<_>) = items.iter().cloned().unzip();
     let batch = format!("[{}]", said.join(", "));
     let expected = format!("[{}]", shown.join(" | "));

@@ -28,33 +28,23 @@ fn the_envelope_is_checked_whatever_the_pipe_speaks() {
         let capabilities = missing("clientCapabilities", "an object");
         let version = missing("protocolVersion", "a string");
         let level = missing("logLevel", levels);
+        let no_object = r#"VERSION:"2026-07-28",CAPABILITIES:[]"#;
         // The version comes first; a version of any type makes the request modern. Wrong `_meta` before a wrong version
         // before an unknown method.
         for (expected, method, meta) in [
             (&capabilities, "tools/list", r#"VERSION:"2026-07-28""#),
-            (
-                &capabilities,
-                "tools/list",
-                r#"VERSION:"2026-07-28",CAPABILITIES:[]"#,
-            ),
+            (&capabilities, "tools/list", no_object),
             (&version, "tools/list", "VERSION:null,CAPABILITIES:{}"),
             (&version, "server/discover", ""),
             (&version, "server/discover", "CAPABILITIES:{}"),
             (&capabilities, "no/such", r#"VERSION:"2099-01-01""#),
-            (
-                &level,
-                "tools/list",
-                r#"GOOD,"io.modelcontextprotocol/logLevel":"loud""#,
-            ),
-            (
-                &level,
-                "tools/list",
-                r#"GOOD,"io.modelcontextprotocol/logLevel":3"#,
-            ),
+            (&level, "tools/list", r#"GOOD,LEVEL:"loud""#),
+            (&level, "tools/list", "GOOD,LEVEL:3"),
         ] {
             let meta = meta
                 .replace("VERSION", &format!("\"{VERSION}\""))
                 .replace("CAPABILITIES", &format!("\"{CAPABILITIES}\""))
+                .replace("LEVEL", r#""io.modelcontextprotocol/logLevel""#)
                 .replace("GOOD", &good);
             let found = pipe.say(&with_meta(method, &meta));
             assert_eq!(found, *expected, "{method} {meta}");
@@ -157,25 +147,19 @@ fn the_header_decides_the_era_without_an_envelope() {
         pipe.post(initialize, true, &mirror)
             .contains(r#""protocolVersion":"2025-06-18""#)
     );
+    let list = &*request("tools/list");
+    let discover = &*request("server/discover");
+    let inside = &*request_in(Revision::R2026_07_28, "initialize", "");
+    let initialized = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
     for (line, header, modern, opens) in [
-        (request("tools/list"), false, false, false),
-        (request("tools/list"), true, true, false),
-        (request("server/discover"), false, true, false),
-        (initialize.to_string(), true, false, true),
-        (
-            request_in(Revision::R2026_07_28, "initialize", ""),
-            false,
-            true,
-            false,
-        ),
-        (
-            r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_string(),
-            true,
-            true,
-            false,
-        ),
-        ("{".to_string(), true, true, false),
-        ("{".to_string(), false, false, false),
+        (list, false, false, false),
+        (list, true, true, false),
+        (discover, false, true, false),
+        (initialize, true, false, true),
+        (inside, false, true, false),
+        (initialized, true, true, false),
+        ("{", true, true, false),
+        ("{", false, false, false),
     ] {
         let inbound = Inbound::read(line.as_bytes(), header);
         assert_eq!(

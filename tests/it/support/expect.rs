@@ -39,9 +39,7 @@ pub(crate) fn includes(found: &Value, members: Value) {
 pub(crate) fn success(era: Era, result: &Value) -> Value {
     assert_ne!(result["isError"], true, "a failure: {result}");
     assert_eq!(result["content"][0]["type"], "text", "{result}");
-    let text = result["content"][0]["text"]
-        .as_str()
-        .unwrap_or_else(|| panic!("no text: {result}"));
+    let text = first_text(result);
     envelope(era, result);
     if era.from("2025-06-18") {
         let data = result["structuredContent"].clone();
@@ -54,6 +52,12 @@ pub(crate) fn success(era: Era, result: &Value) -> Value {
         );
         serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
     }
+}
+
+#[track_caller]
+fn first_text(result: &Value) -> &str {
+    let text = result["content"][0]["text"].as_str();
+    text.unwrap_or_else(|| panic!("no text: {result}"))
 }
 
 /// Checks a tool's failure: a readable paragraph with the URN at its end, the error object, no path of Fabric's host.
@@ -70,9 +74,7 @@ pub(crate) fn failure(era: Era, result: &Value, kind: &str) -> String {
     let urn = format!("{URN}{kind}");
     assert_eq!(error["type"], urn.as_str(), "{result}");
     error_object(error);
-    let text = result["content"][0]["text"]
-        .as_str()
-        .unwrap_or_else(|| panic!("no text: {result}"));
+    let text = first_text(result);
     let end = text.trim_end_matches(['.', ')', ']', '>', ' ', '\n']);
     assert!(
         end.ends_with(&urn),
@@ -142,21 +144,12 @@ pub(crate) fn no_leak(text: &str) {
 
 /// Checks `2026-01-02T03:04:05Z`, with or without a fraction.
 fn is_rfc3339_utc(text: &str) -> bool {
-    let Some(text) = text
-        .strip_suffix('Z')
-        .or_else(|| text.strip_suffix("+00:00"))
-    else {
-        return false;
-    };
-    let shape: String = text
-        .chars()
-        .map(|c| if c.is_ascii_digit() { '0' } else { c })
-        .collect();
+    let zoneless = text.strip_suffix('Z').or(text.strip_suffix("+00:00"));
+    let shape = zoneless.map(|text| text.replace(|c: char| c.is_ascii_digit(), "0"));
+    let shape = shape.as_deref().unwrap_or_default();
     let Some(rest) = shape.strip_prefix("0000-00-00T00:00:00") else {
         return false;
     };
-    rest.is_empty()
-        || rest
-            .strip_prefix('.')
-            .is_some_and(|f| !f.is_empty() && f.chars().all(|c| c == '0'))
+    let fraction = |text: &str| !text.is_empty() && text.chars().all(|c| c == '0');
+    rest.is_empty() || rest.strip_prefix('.').is_some_and(fraction)
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::http::header_of;
 use super::reply::{End, Framing, Reply, Step};
 use super::{DEADLINE, default_answers};
 
@@ -38,10 +39,7 @@ impl Request {
 
     /// A header's value; the name is case-insensitive.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value.as_str())
+        header_of(&self.headers, name)
     }
 
     /// The body as JSON.
@@ -211,13 +209,16 @@ impl FakeFabric {
         self.shared.change(|inner| inner.open_gates = true);
     }
 
+    /// Waits until `done`; false after the deadline.
+    fn reaches(&self, mut done: impl FnMut(&mut Inner) -> bool) -> bool {
+        let reached = |inner: &mut Inner| done(inner).then_some(());
+        self.shared.wait(DEADLINE, reached).is_some()
+    }
+
     /// Waits until this many connections wait at a gate.
     pub(crate) fn wait_held(&self, count: usize) {
-        let reached = self
-            .shared
-            .wait(DEADLINE, |inner| (inner.held >= count).then_some(()));
         assert!(
-            reached.is_some(),
+            self.reaches(|inner| inner.held >= count),
             "only {} connections reached a gate, not {count}",
             self.shared.lock().held
         );
@@ -271,11 +272,8 @@ impl FakeFabric {
                 .filter(|request| matches(route, &request.route()))
                 .count()
         };
-        let reached = self
-            .shared
-            .wait(DEADLINE, |inner| (seen(inner) >= count).then_some(()));
         assert!(
-            reached.is_some(),
+            self.reaches(|inner| seen(inner) >= count),
             "no {count} requests of {route}, only {:?}",
             self.routes()
         );
@@ -323,11 +321,8 @@ impl FakeFabric {
     #[cfg(unix)]
     #[track_caller]
     pub(crate) fn wait_none_open(&self) {
-        let none = self
-            .shared
-            .wait(DEADLINE, |inner| (inner.open == 0).then_some(()));
         assert!(
-            none.is_some(),
+            self.reaches(|inner| inner.open == 0),
             "{} connections to Fabric are still open",
             self.open()
         );
@@ -338,17 +333,12 @@ impl FakeFabric {
     #[cfg(target_os = "linux")]
     #[track_caller]
     pub(crate) fn close_connections(&self) {
-        let none = self.shared.wait(DEADLINE, |inner| {
-            for (_, socket) in &inner.sockets {
-                let _ = socket.shutdown(std::net::Shutdown::Both);
-            }
-            (inner.open == 0).then_some(())
+        let none = self.reaches(|inner| {
+            inner.shut_down();
+            inner.open == 0
         });
-        assert!(
-            none.is_some(),
-            "{} connections to Fabric are still open",
-            self.open()
-        );
+        let open = self.open();
+        assert!(none, "{open} connections to Fabric are still open");
     }
 }
 
@@ -356,9 +346,7 @@ impl Drop for FakeFabric {
     fn drop(&mut self) {
         self.shared.change(|inner| {
             inner.stopping = true;
-            for (_, socket) in &inner.sockets {
-                let _ = socket.shutdown(std::net::Shutdown::Both);
-            }
+            inner.shut_down();
         });
         // Wakes the accept loop, which then stops.
         let _ = TcpStream::connect(self.address);
@@ -690,6 +678,13 @@ fn head(reply: &Reply) -> Vec<u8> {
 }
 
 impl Inner {
+    /// Closes every connection.
+    fn shut_down(&self) {
+        for (_, socket) in &self.sockets {
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
     /// The reply to this request: set by the test, or the default.
     fn reply(&mut self, request: &Request) -> Reply {
         let route = request.route();

@@ -10,76 +10,58 @@ pub(crate) const PATTERN_CANARY: &str = "canary-pattern-text";
 /// A path of Fabric's host, as in its error bodies; must never appear.
 pub(crate) const HOST_PATH: &str = "/home/fabric-host/.config/fabric/patterns";
 
-/// A pattern's name and its system prompt.
-pub(crate) const PATTERNS: [(&str, &str); 13] = [
-    (
-        "write_essay",
-        "# IDENTITY and PURPOSE\n\nYou write a short essay. It has three parts.\n\ncanary-pattern-text\n",
-    ),
-    (
-        "summarize",
-        "# IDENTITY and PURPOSE\n\nYou shorten a text to its main points. You keep names.\n\n# STEPS\n\n- Read it twice.\n\ncanary-pattern-text\n\n# INPUT:\n\nINPUT:\n",
-    ),
-    (
-        "summarize_meeting",
-        "# PURPOSE\n\nYou turn a meeting into decisions.\n\ncanary-pattern-text\n",
-    ),
-    (
-        "translate",
-        "# IDENTITY and PURPOSE\n\nYou translate text into {{lang_code}}.\n\ncanary-pattern-text\n\n{{input}}\n",
-    ),
-    (
-        "write_letter",
-        "# IDENTITY\n\nYou write a letter to {{ recipient }} from {{sender}}.\n\ncanary-pattern-text\n",
-    ),
-    (
-        "plugins",
-        "# IDENTITY\n\nToday is {{plugin:datetime:now}} and {{ext:tool:op}}.\n\ncanary-pattern-text\n{{input}}\n",
-    ),
-    ("ai", "You answer briefly.\n\ncanary-pattern-text\n"),
-    (
-        "extract_wisdom",
-        "# IDENTITY and PURPOSE\n\nYou collect ideas worth keeping.\n\ncanary-pattern-text\n",
-    ),
-    (
-        "create_coding_feature",
-        "# IDENTITY and PURPOSE\n\nYou change files in a project.\n\ncanary-pattern-text\n",
-    ),
-    (
-        "analyze_claims",
-        "# IDENTITY and PURPOSE\n\nYou weigh claims against evidence.\n\ncanary-pattern-text\n",
-    ),
-    (
-        "create_diagram",
-        "# IDENTITY and PURPOSE\n\nYou draw a graph of what you read.\n\ncanary-pattern-text\n",
-    ),
-    ("empty", ""),
-    (
-        "überblick für alle",
-        "# IDENTITY and PURPOSE\n\nDu gibst einen Überblick.\n\ncanary-pattern-text\n",
-    ),
+/// Each pattern's name and system prompt.
+const PATTERNS: [&str; 13] = [
+    "write_essay => # IDENTITY and PURPOSE\n\nYou write a short essay. It has three \
+     parts.\n\ncanary-pattern-text\n",
+    "summarize => # IDENTITY and PURPOSE\n\nYou shorten a text to its main points. You keep \
+     names.\n\n# STEPS\n\n- Read it twice.\n\ncanary-pattern-text\n\n# INPUT:\n\nINPUT:\n",
+    "summarize_meeting => # PURPOSE\n\nYou turn a meeting into decisions.\n\ncanary-pattern-text\n",
+    "translate => # IDENTITY and PURPOSE\n\nYou translate text into \
+     {{lang_code}}.\n\ncanary-pattern-text\n\n{{input}}\n",
+    "write_letter => # IDENTITY\n\nYou write a letter to {{ recipient }} from \
+     {{sender}}.\n\ncanary-pattern-text\n",
+    "plugins => # IDENTITY\n\nToday is {{plugin:datetime:now}} and \
+     {{ext:tool:op}}.\n\ncanary-pattern-text\n{{input}}\n",
+    "ai => You answer briefly.\n\ncanary-pattern-text\n",
+    "extract_wisdom => # IDENTITY and PURPOSE\n\nYou collect ideas worth \
+     keeping.\n\ncanary-pattern-text\n",
+    "create_coding_feature => # IDENTITY and PURPOSE\n\nYou change files in a \
+     project.\n\ncanary-pattern-text\n",
+    "analyze_claims => # IDENTITY and PURPOSE\n\nYou weigh claims against \
+     evidence.\n\ncanary-pattern-text\n",
+    "create_diagram => # IDENTITY and PURPOSE\n\nYou draw a graph of what you \
+     read.\n\ncanary-pattern-text\n",
+    "empty => ",
+    "überblick für alle => # IDENTITY and PURPOSE\n\nDu gibst einen \
+     Überblick.\n\ncanary-pattern-text\n",
 ];
+
+/// The names and system prompts of the patterns.
+pub(crate) fn patterns() -> impl Iterator<Item = (&'static str, &'static str)> {
+    PATTERNS.iter().filter_map(|line| line.split_once(" => "))
+}
 
 /// The names in the order that the tool must return.
 pub(crate) fn sorted_names() -> Vec<&'static str> {
-    let mut names: Vec<_> = PATTERNS.iter().map(|(name, _)| *name).collect();
+    let mut names: Vec<_> = patterns().map(|(name, _)| name).collect();
     names.sort_unstable();
     names
 }
 
 /// `GET /patterns/names`: unsorted, as Fabric may give them.
 pub(crate) fn names() -> Value {
-    PATTERNS.iter().map(|(name, _)| *name).collect()
+    patterns().map(|(name, _)| name).collect()
 }
 
 /// A pattern's system prompt.
 pub(crate) fn text(name: &str) -> &'static str {
-    PATTERNS.iter().find(|(known, _)| *known == name).unwrap().1
+    patterns().find(|(known, _)| *known == name).unwrap().1
 }
 
 /// `GET /patterns/:name`; `None` for an unknown pattern.
 pub(crate) fn pattern(name: &str) -> Option<Value> {
-    let (name, text) = PATTERNS.iter().find(|(known, _)| *known == name)?;
+    let (name, text) = patterns().find(|(known, _)| *known == name)?;
     Some(json!({"Name": name, "Description": "", "Pattern": text}))
 }
 

@@ -115,10 +115,7 @@ pub(crate) struct Answer {
 impl Answer {
     /// A header's value; the name is case-insensitive.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value.as_str())
+        header_of(&self.headers, name)
     }
 
     /// The body as JSON.
@@ -140,6 +137,13 @@ impl Answer {
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
+}
+
+/// The value of a header; its name is case-insensitive.
+pub(crate) fn header_of<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    let mut headers = headers.iter();
+    let found = headers.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+    Some(&found.1)
 }
 
 /// One event of an event stream.
@@ -273,10 +277,7 @@ impl Http {
             let status = read_line(&mut self.reader)?;
             let code = status.split(' ').nth(1).and_then(|code| code.parse().ok());
             let Some(code) = code.filter(|_| status.starts_with("HTTP/1.")) else {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    format!("no status line: {status:?}"),
-                ));
+                return Err(invalid(format!("no status line: {status:?}")));
             };
             let mut headers = Vec::new();
             loop {
@@ -285,10 +286,7 @@ impl Http {
                     break;
                 }
                 let Some((name, value)) = line.split_once(':') else {
-                    return Err(io::Error::new(
-                        io::ErrorKind::InvalidData,
-                        format!("no header: {line:?}"),
-                    ));
+                    return Err(invalid(format!("no header: {line:?}")));
                 };
                 headers.push((name.to_owned(), value.trim().to_owned()));
             }
@@ -351,42 +349,22 @@ impl Body {
             Body::Done => Ok(0),
             Body::UntilClose => from.read(to),
             Body::Length(0) => Ok(0),
-            Body::Length(left) => {
-                let most = to.len().min(*left);
-                let read = from.read(&mut to[..most])?;
-                if read == 0 {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                *left -= read;
-                Ok(read)
-            }
+            Body::Length(left) => read_some(from, to, left),
             Body::Chunked(left) => {
                 if *left == 0 {
                     let line = read_line(from)?;
                     let size = line.split(';').next().unwrap_or("").trim();
-                    *left = usize::from_str_radix(size, 16).map_err(|_| {
-                        io::Error::new(
-                            io::ErrorKind::InvalidData,
-                            format!("no chunk size: {line:?}"),
-                        )
-                    })?;
+                    *left = usize::from_str_radix(size, 16)
+                        .map_err(|_| invalid(format!("no chunk size: {line:?}")))?;
                     if *left == 0 {
                         while !read_line(from)?.is_empty() {}
                         *self = Body::Done;
                         return Ok(0);
                     }
                 }
-                let most = to.len().min(*left);
-                let read = from.read(&mut to[..most])?;
-                if read == 0 {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                *left -= read;
+                let read = read_some(from, to, left)?;
                 if *left == 0 && !read_line(from)?.is_empty() {
-                    return Err(io::Error::new(
-                        io::ErrorKind::InvalidData,
-                        "a chunk is longer than it says",
-                    ));
+                    return Err(invalid("a chunk is longer than it says".to_owned()));
                 }
                 Ok(read)
             }
@@ -405,6 +383,22 @@ impl Body {
     }
 }
 
+/// The error of an answer that is not HTTP.
+fn invalid(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+/// Reads some of the `left` bytes, of which there must be more.
+fn read_some(from: &mut impl BufRead, to: &mut [u8], left: &mut usize) -> io::Result<usize> {
+    let most = to.len().min(*left);
+    let read = from.read(&mut to[..most])?;
+    if read == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    *left -= read;
+    Ok(read)
+}
+
 /// A line that must end in CRLF, without it.
 fn read_line(from: &mut impl BufRead) -> io::Result<String> {
     let mut line = Vec::new();
@@ -412,10 +406,7 @@ fn read_line(from: &mut impl BufRead) -> io::Result<String> {
     match line.strip_suffix(b"\r\n") {
         Some(text) => Ok(String::from_utf8_lossy(text).into_owned()),
         None if line.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
-        None => Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("no CRLF: {line:?}"),
-        )),
+        None => Err(invalid(format!("no CRLF: {line:?}"))),
     }
 }
 

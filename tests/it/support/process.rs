@@ -151,36 +151,28 @@ impl Program {
             .command()
             .spawn()
             .unwrap_or_else(|e| panic!("cannot start {BINARY}: {e}"));
-        let (stdin, stdout, stderr) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let stdout = stdout.filter(|_| self.stdout != Output::Closed);
-        let stderr = stderr.filter(|_| self.stderr != Output::Closed);
-        drop(starting);
-        let log = Log::default();
-        let mut kept = None;
-        match self.stderr {
-            Output::Read => log.collect(stderr.expect("stderr is piped")),
-            Output::Unread => kept = stderr,
-            Output::Closed => {}
+        let stdin = child.stdin.take();
+        if self.stdout == Output::Closed {
+            child.stdout = None;
         }
-        let mut unread = None;
-        let stdout = match self.stdout {
-            Output::Read => stdout,
-            Output::Unread => {
-                unread = stdout;
-                None
-            }
-            Output::Closed => None,
-        };
-        let said = Transcript::default();
+        if self.stderr == Output::Closed {
+            child.stderr = None;
+        }
+        drop(starting);
+        // An unread pipe stays open in `child`.
+        let is_read = self.stdout == Output::Read;
+        let stdout = is_read.then(|| child.stdout.take().expect("stdout is piped"));
+        let log = Log::default();
+        if self.stderr == Output::Read {
+            log.collect(child.stderr.take().expect("stderr is piped"));
+        }
         Process {
             program: self.clone(),
             child,
             stdin,
             stdout,
             log,
-            said,
-            _unread: (unread, kept),
+            said: Transcript::default(),
         }
     }
 
@@ -304,14 +296,7 @@ impl Log {
 
     /// Waits for the end of stderr, so that the child's last output is included.
     pub(crate) fn wait_end(&self, limit: Duration) {
-        let end = Instant::now() + limit;
-        let mut said = self.0.said.lock().unwrap();
-        while !said.1 {
-            let Some(rest) = end.checked_duration_since(Instant::now()) else {
-                return;
-            };
-            said = self.0.changed.wait_timeout(said, rest).unwrap().0;
-        }
+        self.wait(limit, |_| None::<()>);
     }
 }
 
@@ -341,7 +326,6 @@ pub(crate) struct Process {
     pub(crate) stdout: Option<ChildStdout>,
     pub(crate) log: Log,
     pub(crate) said: Transcript,
-    _unread: (Option<ChildStdout>, Option<ChildStderr>),
 }
 
 impl Process {

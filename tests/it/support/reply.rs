@@ -74,7 +74,7 @@ impl Reply {
 
     /// 200 with a JSON value, as Fabric sends it.
     pub(crate) fn json(value: Value) -> Reply {
-        Reply::new(200, "application/json; charset=utf-8", value.to_string())
+        Reply::failure(200, value)
     }
 
     /// A failure with a JSON value as body.
@@ -137,29 +137,17 @@ impl Reply {
 
     /// No head; the connection stays open.
     pub(crate) fn silence() -> Reply {
-        Reply {
-            end: End::Hang,
-            steps: Vec::new(),
-            ..Reply::raw("")
-        }
+        Reply::raw("").hang()
     }
 
     /// A reset instead of a head.
     pub(crate) fn resets() -> Reply {
-        Reply {
-            end: End::Reset,
-            steps: Vec::new(),
-            ..Reply::raw("")
-        }
+        Reply::raw("").ending(End::Reset)
     }
 
     /// A close instead of a head.
     pub(crate) fn closes() -> Reply {
-        Reply {
-            end: End::Cut,
-            steps: Vec::new(),
-            ..Reply::raw("")
-        }
+        Reply::raw("")
     }
 
     /// Adds or replaces a header.

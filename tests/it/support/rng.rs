@@ -47,6 +47,12 @@ impl Rng {
         &items[self.within(0..items.len())]
     }
 
+    /// One of the words of `text`, which have single blanks between them.
+    pub(crate) fn word<'a>(&mut self, text: &'a str) -> &'a str {
+        let words: Vec<_> = text.split(' ').collect();
+        self.pick::<&str>(&words)
+    }
+
     /// Random text with a length in `length`, in characters: mostly plain, with some that breaks parsers.
     pub(crate) fn text(&mut self, length: Range<usize>) -> String {
         const NASTY: [char; 16] = [
@@ -66,33 +72,15 @@ impl Rng {
 
     /// Any JSON, at most `depth` levels deep; names and texts are often those that the protocol knows.
     pub(crate) fn json(&mut self, depth: usize) -> Value {
-        const TEXTS: [&str; 6] = [
-            "fabric_list_patterns",
-            "summarize",
-            "page-1",
-            "debug",
-            "2025-03-26",
-            "__proto__",
-        ];
-        const NAMES: [&str; 10] = [
-            "name",
-            "uri",
-            "cursor",
-            "arguments",
-            "_meta",
-            "level",
-            "ref",
-            "argument",
-            "type",
-            "requestId",
-        ];
+        const TEXTS: &str = "fabric_list_patterns summarize page-1 debug 2025-03-26 __proto__";
+        const NAMES: &str = "name uri cursor arguments _meta level ref argument type requestId";
         match self.within(0..if depth == 0 { 6 } else { 8 }) {
             0 => Value::Null,
             1 => json!(self.one_in(2)),
             2 => json!(self.next() as i64),
             3 => json!(self.next() as f64 / 1e7),
             4 => json!(self.text(0..40)),
-            5 => json!(*self.pick(&TEXTS)),
+            5 => json!(self.word(TEXTS)),
             6 => (0..self.within(0..4))
                 .map(|_| self.json(depth - 1))
                 .collect(),
@@ -102,7 +90,7 @@ impl Rng {
                     let name = if self.one_in(4) {
                         self.text(0..9)
                     } else {
-                        (*self.pick(&NAMES)).to_owned()
+                        self.word(NAMES).to_owned()
                     };
                     object[name] = self.json(depth - 1);
                 }

@@ -213,21 +213,20 @@ impl Stdio {
     /// The same, and the answer must be a result.
     #[track_caller]
     pub(crate) fn result(&mut self, method: &str, params: Value) -> Value {
-        let mut answer = self.request(method, params);
-        match answer.get_mut("result") {
-            Some(result) => result.take(),
-            None => self
-                .process
-                .fail(&format!("{method} was answered with {answer}")),
-        }
+        self.member("result", method, params)
     }
 
     /// The same, and the answer must be an error.
     #[track_caller]
     pub(crate) fn error(&mut self, method: &str, params: Value) -> Value {
+        self.member("error", method, params)
+    }
+
+    #[track_caller]
+    fn member(&mut self, name: &str, method: &str, params: Value) -> Value {
         let mut answer = self.request(method, params);
-        match answer.get_mut("error") {
-            Some(error) => error.take(),
+        match answer.get_mut(name) {
+            Some(value) => value.take(),
             None => self
                 .process
                 .fail(&format!("{method} was answered with {answer}")),
