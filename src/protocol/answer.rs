@@ -2,6 +2,7 @@
 //!
 //! In scope: `resultType`, serverInfo, cache hints, `_meta`, error `data`. Not in scope: the content of results.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -17,6 +18,9 @@ use crate::error::{Error, Kind};
 pub(crate) struct Answer {
     /// The message: one line without its newline.
     pub(crate) body: Vec<u8>,
+    /// Follows `body`, and then comes [`jsonrpc::END`]. Shared: a copy of the list of tools for each answer would make the
+    /// static program map and unmap memory.
+    stored: Option<Arc<[u8]>>,
     /// The HTTP status, where the answer is no stream.
     pub(crate) status: u16,
     /// What `body` holds of memory, if it was charged.
@@ -24,6 +28,14 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// The parts of the message; some may be empty.
+    pub(crate) fn parts(&self) -> [&[u8]; 3] {
+        match &self.stored {
+            Some(stored) => [&self.body, stored, jsonrpc::END],
+            None => [&self.body, &[], &[]],
+        }
+    }
+
     /// Charges the body to `account`, as far as it was not before writing.
     ///
     /// # Errors
@@ -148,6 +160,7 @@ impl ResultWriter {
         body.extend_from_slice(jsonrpc::END);
         Answer {
             body,
+            stored: None,
             status: 200,
             memory,
         }
@@ -155,9 +168,10 @@ impl ResultWriter {
 }
 
 /// Answers `id` with a cached result of [`ResultWriter::body`].
-pub(crate) fn stored(id: &Id, result: &[u8]) -> Answer {
+pub(crate) fn stored(id: &Id, result: Arc<[u8]>) -> Answer {
     Answer {
-        body: [&jsonrpc::begin_result(id), result, jsonrpc::END].concat(),
+        body: jsonrpc::begin_result(id),
+        stored: Some(result),
         status: 200,
         memory: None,
     }
@@ -247,6 +261,7 @@ impl Refusal {
         };
         Answer {
             body,
+            stored: None,
             status,
             memory: None,
         }

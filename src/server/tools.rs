@@ -24,15 +24,15 @@ const MAX_RESULT_CHARS: u32 = 500_000;
 
 /// `tools/list` per revision: written once, because it never changes.
 #[derive(Default)]
-pub(super) struct Lists([OnceLock<Vec<u8>>; Revision::ALL.len()]);
+pub(super) struct Lists([OnceLock<Arc<[u8]>>; Revision::ALL.len()]);
 
 /// Answers `tools/list`.
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     pages::cursor(request.params)?.page(server.backend.policy.tools().count())?;
     let revision = request.context.revision;
-    let list =
-        server.tools.0[revision as usize].get_or_init(|| write_list(&server.backend, revision));
-    Ok(Action::Answer(stored(&request.id, list)))
+    let list = server.tools.0[revision as usize]
+        .get_or_init(|| write_list(&server.backend, revision).into());
+    Ok(Action::Answer(stored(&request.id, list.clone())))
 }
 
 fn write_list(backend: &Backend, revision: Revision) -> Vec<u8> {

@@ -82,8 +82,7 @@ impl Batch {
     pub(super) fn send(&self, send: impl FnOnce(&[&[u8]])) -> bool {
         let answers = std::mem::take(&mut lock(&self.state).answers);
         if !answers.is_empty() {
-            let bodies = answers.iter().map(|answer| &answer.body[..]);
-            send(&jsonrpc::array(bodies));
+            send(&jsonrpc::array(answers.iter().map(Answer::parts)));
         }
         !answers.is_empty()
     }

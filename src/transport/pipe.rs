@@ -83,7 +83,7 @@ impl Pipe {
     pub(crate) fn act(&self, action: Action, pass: &Arc<Pass>) {
         match action {
             Action::Nothing => {}
-            Action::Answer(answer) => self.line.send(&[&answer.body]),
+            Action::Answer(answer) => self.line.send(&answer.parts()),
             Action::Cancel(id) => self.inflight.cancel(&id),
             Action::Call(call) => {
                 let cancel = self.inflight.begin(&call.head.id);

@@ -145,7 +145,7 @@ fn show(action: Action) -> String {
     match action {
         Action::Nothing => "-".into(),
         Action::Answer(answer) => {
-            let text = String::from_utf8(answer.body).unwrap();
+            let text = String::from_utf8(answer.parts().concat()).unwrap();
             assert!(!text.contains('\n'), "an answer is one line: {text}");
             serde_json::from_str::<serde::de::IgnoredAny>(&text).unwrap();
             ["request_id", "instructions", "generated_at"]

@@ -107,7 +107,7 @@ impl Streamable {
             (Action::Answer(answer), _) => {
                 let status = if is_one { answer.status } else { 400 };
                 let id = opened.as_deref().map(|id| (SESSION_ID, id));
-                visit.defer().answer(status, id.as_slice(), &[&answer.body]);
+                visit.defer().answer(status, id.as_slice(), &answer.parts());
                 Ok(())
             }
             (Action::Call(call), live) => run(visit, guest, *call, live),
