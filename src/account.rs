@@ -105,6 +105,8 @@ struct Ledger {
     holders: HashMap<String, Arc<Holder>>,
     /// The highest use of memory since some was given back to the system.
     peak: usize,
+    /// Threads that wait for a change: telling nobody is a system call too.
+    waiting: usize,
 }
 
 /// The account of one caller.
@@ -128,6 +130,7 @@ impl Accounts {
                 used: [0; Resource::COUNT],
                 holders: HashMap::new(),
                 peak: 0,
+                waiting: 0,
             }),
             changed: Condvar::new(),
             closed: AtomicBool::new(false),
@@ -206,7 +209,11 @@ impl Accounts {
             let open = ledger.used[Resource::Open as usize];
             open + ledger.used[Resource::Runs as usize] > 0
         };
-        wait_while(&self.0.changed, lock(&self.0.ledger), limit, busy).1
+        let mut ledger = lock(&self.0.ledger);
+        ledger.waiting += 1;
+        let (mut ledger, is_idle) = wait_while(&self.0.changed, ledger, limit, busy);
+        ledger.waiting -= 1;
+        is_idle
     }
 }
 
@@ -255,8 +262,10 @@ impl Account {
             }
             let bank = &self.0.bank;
             // Given back meanwhile: then this wait is one slice too long at most.
-            let waited = bank.changed.wait_timeout(lock(&bank.ledger), SLICE);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            let mut ledger = lock(&bank.ledger);
+            ledger.waiting += 1;
+            let waited = bank.changed.wait_timeout(ledger, SLICE);
+            waited.unwrap_or_else(PoisonError::into_inner).0.waiting -= 1;
         }
     }
 
@@ -361,8 +370,11 @@ impl Account {
         lock(&self.0.held)[what as usize] -= amount;
         ledger.used[what as usize] -= amount;
         if what != Resource::Memory {
+            let is_awaited = ledger.waiting > 0;
             drop(ledger);
-            bank.changed.notify_all();
+            if is_awaited {
+                bank.changed.notify_all();
+            }
         } else if ledger.peak - ledger.used[what as usize] >= MUCH {
             ledger.peak = ledger.used[what as usize];
             drop(ledger);

@@ -38,6 +38,7 @@ impl Connector for PlainConnector {
                     socket.set_nodelay(true)?;
                     return Ok(Some(PlainConnection {
                         socket,
+                        read_timeout: None,
                         buffer: SharedBuffer {
                             least: self.input,
                             ..SharedBuffer::default()
@@ -55,6 +56,8 @@ impl Connector for PlainConnector {
 #[derive(Debug)]
 pub(super) struct PlainConnection {
     socket: TcpStream,
+    /// The socket's current read timeout, to avoid redundant system calls.
+    read_timeout: Option<Duration>,
     buffer: SharedBuffer,
 }
 
@@ -73,8 +76,11 @@ impl Transport for PlainConnection {
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
         let timeout = timeout.for_read();
-        self.socket
-            .set_read_timeout(Some(socket_timeout(timeout)))?;
+        let after = Some(socket_timeout(timeout));
+        if self.read_timeout != after {
+            self.socket.set_read_timeout(after)?;
+            self.read_timeout = after;
+        }
         let read = self.socket.read(self.buffer.input_append_buf());
         let count = read.map_err(|error| failed(error, timeout))?;
         self.buffer.input_appended(count);
