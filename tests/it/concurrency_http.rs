@@ -84,7 +84,7 @@ fn two_hundred_runs_over_http_are_with_fabric_at_once() {
     const RUNS: usize = 200;
     allow_many_files();
     let fabric = FakeFabric::start();
-    let mut client = Streamable::ready(&fabric, Era::Modern);
+    let mut client = Streamable::ready(&fabric, Era::MODERN);
     fabric.on_run(Reply::sse().content("x").gate().complete());
     let message = client.message("tools/call", run("same id for all"));
     let mut open: Vec<Events> = (0..RUNS).map(|_| client.stream(&message)).collect();

@@ -11,7 +11,7 @@ use crate::support::{DEADLINE, ERAS, Era, LEGACY, poll};
 
 const TOKEN: &str = "token-of-thirty-two-characters-a";
 const ROUTE: &str = "POST /mcp";
-const ENDS: [Era; 2] = [Era::Legacy(LEGACY[3]), Era::Modern];
+const ENDS: [Era; 2] = [Era::Legacy(LEGACY[3]), Era::MODERN];
 
 /// The relay to this endpoint, with a token.
 fn to(url: &str) -> Program {
@@ -115,7 +115,7 @@ fn what_a_cancellation_closed_is_not_used_again() {
     let endless = events().framing(Framing::UntilClose).event(note(1));
     server.once(ROUTE, endless.hang());
     server.on(ROUTE, result(2, json!({})));
-    let mut client = Stdio::speaking(Era::Modern, to_fake(&server));
+    let mut client = Stdio::speaking(Era::MODERN, to_fake(&server));
     let id = client.begin("tools/list", json!({}));
     client.next_note();
     client.cancel(&id);
@@ -156,7 +156,7 @@ fn what_is_in_flight_at_the_end_of_input_is_answered() {
     for era in ENDS {
         let mut client = Stdio::speaking(era, relay.clone());
         let listen = json!({"notifications": {"toolsListChanged": true}});
-        if era == Era::Modern {
+        if era == Era::MODERN {
             client.begin_as(&json!("listen"), "subscriptions/listen", listen);
             client.next_note();
         }
@@ -280,7 +280,7 @@ fn what_goes_wrong_is_told_with_what_to_do_and_sent_once() {
         (long, "fabric_get_run with max_chars"),
     ] {
         server.once(ROUTE, reply);
-        let mut client = Stdio::speaking(Era::Modern, to_fake(&server).flags("--log-level debug"));
+        let mut client = Stdio::speaking(Era::MODERN, to_fake(&server).flags("--log-level debug"));
         let error = client.error("tools/call", run());
         let message = error["message"].as_str().unwrap();
         assert!(message.contains(said), "{said}: {error}");
@@ -292,7 +292,7 @@ fn what_goes_wrong_is_told_with_what_to_do_and_sent_once() {
     }
     assert!(elsewhere.requests().is_empty(), "{:?}", elsewhere.routes());
     let nowhere = to(&format!("http://127.0.0.1:{}/mcp", closed_port()));
-    let error = Stdio::speaking(Era::Modern, nowhere).error("tools/list", json!({}));
+    let error = Stdio::speaking(Era::MODERN, nowhere).error("tools/list", json!({}));
     assert!(
         error["message"]
             .as_str()
@@ -327,7 +327,7 @@ fn a_session_that_the_server_has_ended_is_told() {
 fn too_much_is_refused_at_once() {
     let server = FakeFabric::start();
     server.on(ROUTE, Reply::silence());
-    let mut client = Stdio::speaking(Era::Modern, to_fake(&server));
+    let mut client = Stdio::speaking(Era::MODERN, to_fake(&server));
     let first = client.begin("tools/list", json!({}));
     let twice = with_meta(json!({}));
     client.send(&json!({"jsonrpc": "2.0", "id": first, "method": "tools/list", "params": twice}));

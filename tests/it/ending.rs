@@ -18,7 +18,7 @@ fn run() -> Value {
 
 #[track_caller]
 fn is_stopped(answer: &Value) {
-    let said = expect::failure(Era::Modern, &answer["result"], "cancelled");
+    let said = expect::failure(Era::MODERN, &answer["result"], "cancelled");
     expect::contains(said, ["The server was stopped"]);
 }
 
@@ -33,7 +33,7 @@ fn busy(fabric: &FakeFabric, drain: &str) -> (Stdio, Value, Value) {
     let program = Program::with(fabric)
         .env("FABRIC_MCP_MAX_RUNS", "1")
         .env("FABRIC_MCP_DRAIN_TIMEOUT", drain);
-    let mut client = Stdio::speaking(Era::Modern, program);
+    let mut client = Stdio::speaking(Era::MODERN, program);
     let listening = listen(&mut client);
     client.next_note();
     let running = client.begin("tools/call", run());
@@ -97,7 +97,7 @@ fn a_signal_on_http_and_sse_ends_subscriptions_at_once_and_tells_whom_it_cuts() 
     fabric.on_run(Reply::sse().content("x").gate().complete());
     let program = Program::with(&fabric).flags("--drain-timeout 0.5");
     let server = serve(Wire::Sse, program);
-    let mut client = Sse::to(&server, Era::Modern, None);
+    let mut client = Sse::to(&server, Era::MODERN, None);
     let filter = json!({"notifications": {"promptsListChanged": true}});
     let listening = client.begin("subscriptions/listen", filter);
     let running = client.begin("tools/call", with_meta(run()));

@@ -20,7 +20,7 @@ fn run() -> Value {
 fn fabric_may_come_up_later_and_go_down_again() {
     let port = closed_port();
     let program = Program::new([]).env("FABRIC_BASE_URL", &format!("http://127.0.0.1:{port}"));
-    let mut client = Stdio::speaking(Era::Modern, program);
+    let mut client = Stdio::speaking(Era::MODERN, program);
     client.failure("fabric_list_strategies", json!({}), UNAVAILABLE);
     let fabric = FakeFabric::start_at(port).expect("the port given up a moment ago");
     client.success("fabric_list_strategies", json!({}));
@@ -35,7 +35,7 @@ fn a_fabric_behind_a_path_is_reached() {
         fabric.prefix("/behind/proxy");
         let url = format!("{}/behind/proxy{slash}", fabric.url());
         let mut client =
-            Stdio::speaking(Era::Modern, Program::new([]).env("FABRIC_BASE_URL", &url));
+            Stdio::speaking(Era::MODERN, Program::new([]).env("FABRIC_BASE_URL", &url));
         includes(
             &client.call("fabric_run_pattern", run())["content"][0],
             json!({"text": "Ran summarize on: input"}),
@@ -53,7 +53,7 @@ fn a_proxy_in_the_environment_is_not_used_for_loopback() {
     for name in "http_proxy HTTP_PROXY https_proxy HTTPS_PROXY all_proxy ALL_PROXY".split(' ') {
         program = program.env(name, &proxy.url());
     }
-    let mut client = Stdio::speaking(Era::Modern, program);
+    let mut client = Stdio::speaking(Era::MODERN, program);
     client.success("fabric_list_patterns", json!({}));
     client.success("fabric_run_pattern", run());
     assert_eq!(proxy.accepted(), 0);

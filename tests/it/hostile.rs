@@ -198,7 +198,7 @@ fn hostile_lines_are_answered_once_each_and_never_end_the_pipe() {
 #[test]
 fn hostile_bodies_are_answered_once_each_and_never_end_the_connection() {
     let fabric = FakeFabric::start();
-    let mut modern = Streamable::ready(&fabric, Era::Modern);
+    let mut modern = Streamable::ready(&fabric, Era::MODERN);
     let mut legacy = Streamable::to(&modern.server, Era::Legacy(LEGACY[3]), None);
     let mut http = modern.server.connect();
     cases(1500, |rng, n| {

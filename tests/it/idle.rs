@@ -129,7 +129,7 @@ fn a_subscription_wakes_the_server_once_a_second_at_most() {
     let listen =
         || json!({"notifications": {"promptsListChanged": true, "resourcesListChanged": true}});
     let fabric = FakeFabric::start();
-    let mut client = Stdio::speaking(Era::Modern, Program::with(&fabric));
+    let mut client = Stdio::speaking(Era::MODERN, Program::with(&fabric));
     client.process.wait_stderr("onnected to Fabric API");
     client.begin("subscriptions/listen", listen());
     assert_eq!(client.next_note()["method"], ACKNOWLEDGED);
@@ -137,7 +137,7 @@ fn a_subscription_wakes_the_server_once_a_second_at_most() {
 
     let server = Arc::new(HttpServer::start(Program::with(&fabric)));
     server.process.wait_stderr("onnected to Fabric API");
-    let mut client = Streamable::to(&server, Era::Modern, None);
+    let mut client = Streamable::to(&server, Era::MODERN, None);
     let message = client.message("subscriptions/listen", listen());
     let mut events = client.stream(&message);
     assert_eq!(events.next_json()["method"], ACKNOWLEDGED);

@@ -146,7 +146,7 @@ fn the_output_of_somebody_elses_run_is_unknown() {
     let file = File::new("inputs", &lines.each_ref().map(String::as_str));
     let server = transports::serve(Wire::Streamable, file.program(&fabric));
     let [mut alice, mut bob] =
-        tokens.map(|(_, token)| Streamable::to(&server, Era::Modern, Some(&token)));
+        tokens.map(|(_, token)| Streamable::to(&server, Era::MODERN, Some(&token)));
     let id = alice.success(RUN, json!({"pattern_name": "ai", "input_text": "x"}))["run_id"].take();
     let run = json!({"pattern_name": "summarize", "input_from": {"run_id": id}});
     fabric.forget();

@@ -110,7 +110,7 @@ fn sixteen_runs_at_once_sixty_four_queued_and_the_next_is_refused() {
 #[test]
 fn subscriptions_are_as_many_as_connections_may_be() {
     let fabric = FakeFabric::start();
-    let mut client = Stdio::speaking(Era::Modern, Program::with(&fabric));
+    let mut client = Stdio::speaking(Era::MODERN, Program::with(&fabric));
     let listen = || json!({"notifications": {"promptsListChanged": true}});
     let ids: Vec<Value> = (0..512)
         .map(|_| client.begin("subscriptions/listen", listen()))

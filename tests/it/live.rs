@@ -59,7 +59,7 @@ fn live_check_finds_nothing_wrong() {
 #[test]
 #[ignore = "needs a real Fabric"]
 fn live_tools_that_read() {
-    let mut client = ready(Era::Modern);
+    let mut client = ready(Era::MODERN);
     let listed = data(&mut client, "fabric_list_patterns", json!({}));
     let all = names(&listed["patterns"]);
     assert!(
@@ -112,7 +112,7 @@ fn live_tools_that_read() {
 #[test]
 #[ignore = "needs a real Fabric"]
 fn live_every_pattern_can_be_described() {
-    let mut client = ready(Era::Modern);
+    let mut client = ready(Era::MODERN);
     let listed = data(&mut client, "fabric_list_patterns", json!({}));
     for name in names(&listed["patterns"]) {
         let details = data(
@@ -145,12 +145,12 @@ fn live_run_in_every_revision() {
 #[test]
 #[ignore = "needs a real Fabric"]
 fn live_streamed_run() {
-    let mut client = ready(Era::Modern);
+    let mut client = ready(Era::MODERN);
     let arguments =
         json!({"pattern_name": pattern(), "input_text": "Two and two are four.", "stream": true});
     let id = client.begin_call("fabric_run_pattern", arguments, Some(json!("live")));
     let answer = client.answer(&id);
-    let run = expect::success(Era::Modern, &answer["result"]);
+    let run = expect::success(Era::MODERN, &answer["result"]);
     let whole = run["output_text"].as_str().unwrap().to_owned();
     let notes = client.notes();
     let streamed: String = notes
@@ -232,7 +232,7 @@ fn live_templates_run_nothing_of_the_callers() {
     std::fs::create_dir_all(&folder).unwrap();
     let serve = |text: &str| std::fs::write(folder.join("system.md"), text).unwrap();
     serve("");
-    let mut client = ready(Era::Modern);
+    let mut client = ready(Era::MODERN);
     let mut run = |text: &str, variables: &Value, input: &str| {
         serve(text);
         let run = json!({"pattern_name": NAME, "input_text": input, "variables": variables});
@@ -240,7 +240,7 @@ fn live_templates_run_nothing_of_the_callers() {
     };
     let attacks = super::templates::attacks();
     for (text, variables, input, named) in &attacks {
-        let said = expect::failure(Era::Modern, &run(text, variables, input), "invalid-request");
+        let said = expect::failure(Era::MODERN, &run(text, variables, input), "invalid-request");
         assert!(said.contains(named), "{text}: {said}");
     }
     let json = r#"{"a": {"b": {} } }"#;
@@ -259,7 +259,7 @@ fn live_templates_run_nothing_of_the_callers() {
         ("{{{input}}}", json!({}), "{a}"),
     ] {
         let output =
-            expect::success(Era::Modern, &run(text, &variables, input))["output_text"].to_string();
+            expect::success(Era::MODERN, &run(text, &variables, input))["output_text"].to_string();
         // The model echoes its prompt, which must contain the input unchanged.
         assert!(
             output.contains(json!(input).to_string().trim_matches('"')),

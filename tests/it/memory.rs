@@ -55,7 +55,7 @@ fn unfinished(server: &HttpServer, path: &str, size: usize) -> Http {
 fn small_requests_are_served_while_large_ones_fill_the_budget() {
     let fabric = FakeFabric::start();
     for (wire, era) in [
-        (Wire::Streamable, Era::Modern),
+        (Wire::Streamable, Era::MODERN),
         (Wire::Sse, Era::Legacy("2024-11-05")),
     ] {
         // Whoever sends the large ones is another caller.
@@ -87,7 +87,7 @@ fn a_skill_is_held_until_it_is_read() {
     fabric.names(json!(["long"]));
     fabric.text("long", &"x".repeat(11 * MIB));
     let server = Arc::new(HttpServer::start(small(&fabric)));
-    let mut client = Streamable::to(&server, Era::Modern, None);
+    let mut client = Streamable::to(&server, Era::MODERN, None);
     client.request("skills/list", json!({}));
     let read = json!({"uri": "skill://fabric/long/SKILL.md"});
     let message = client.message("resources/read", read);
@@ -108,7 +108,7 @@ fn the_values_of_an_answer_count_and_not_only_its_bytes() {
     let lists = vec![json!([]); 200_000];
     fabric.on("GET /config", Reply::json(json!({ "lists": lists })));
     let server = Arc::new(HttpServer::start(small(&fabric)));
-    let mut client = Streamable::to(&server, Era::Modern, None);
+    let mut client = Streamable::to(&server, Era::MODERN, None);
     let call = json!({"name": "fabric_get_configuration", "arguments": {}});
     let result = client.request("tools/call", call)["result"].take();
     assert_eq!(result["_meta"]["error"]["type"], TOO_LARGE);
@@ -119,7 +119,7 @@ fn a_body_is_released_once_it_is_read() {
     let fabric = FakeFabric::start();
     fabric.on_run(Reply::sse().content("x").gate().complete());
     let server = Arc::new(HttpServer::start(small(&fabric)));
-    let mut client = Streamable::to(&server, Era::Modern, None);
+    let mut client = Streamable::to(&server, Era::MODERN, None);
     let filter = json!({"notifications": {"promptsListChanged": true}});
     let listen = client.message("subscriptions/listen", filter);
     let mut padded = listen.to_string().into_bytes();
@@ -184,7 +184,7 @@ fn an_output_beyond_the_budget_ends_with_its_partial_text() {
     for pieces in [600, 200] {
         let reply = Reply::sse().step(Step::Repeat(piece.clone(), pieces));
         fabric.on_run(reply.complete());
-        let mut client = Streamable::to(&server, Era::Modern, None);
+        let mut client = Streamable::to(&server, Era::MODERN, None);
         let result = client.request("tools/call", run("in"))["result"].take();
         let said = &result["content"][0];
         assert_eq!(result["_meta"]["error"]["type"], TOO_LARGE, "{said}");
@@ -287,7 +287,7 @@ fn without_memory_for_a_thread_it_says_so_and_ends() {
 #[test]
 fn a_small_address_space_is_enough() {
     let program = Program::new(["--demo", "--log-level", "warning"]).after("ulimit -v 65536");
-    let mut client = Stdio::speaking(Era::Modern, program);
+    let mut client = Stdio::speaking(Era::MODERN, program);
     for query in ["commit", "summary", "code"] {
         // On several threads at once, each of which may get its own arena.
         let ids: Vec<Value> = (0..8)
@@ -297,7 +297,7 @@ fn a_small_address_space_is_enough() {
             })
             .collect();
         for id in ids {
-            expect::success(Era::Modern, &client.answer(&id)["result"]);
+            expect::success(Era::MODERN, &client.answer(&id)["result"]);
         }
     }
     client.close_stdin();

@@ -107,13 +107,13 @@ fn everything_but_what_needs_a_fabric_works_in_every_era() {
         check(&mut Stdio::speaking(era, program(&folder)));
     }
     let server = Arc::new(HttpServer::start(program(&folder)));
-    check(&mut Streamable::to(&server, Era::Modern, None));
+    check(&mut Streamable::to(&server, Era::MODERN, None));
 }
 
 #[test]
 fn skills_do_not_tell_to_run_what_cannot_be_run() {
     let folder = folder("patterns-dir-skills");
-    let mut client = Stdio::speaking(Era::Modern, program(&folder));
+    let mut client = Stdio::speaking(Era::MODERN, program(&folder));
     let code = format!("is code that Fabric would replace.\n\n{DATED}");
     for (name, end) in [
         ("plain", "on the user's input.\n\nSum it up.\n"),
@@ -135,7 +135,7 @@ fn the_first_folder_that_has_a_name_wins() {
     folder.write("two/only/system.md", "from two");
     let dirs = ["one", "two"].map(|dir| folder.path(dir).to_str().unwrap().to_owned());
     let program = Program::new(["--patterns-dir", &dirs[0], "--patterns-dir", &dirs[1]]);
-    let mut client = Stdio::speaking(Era::Modern, program);
+    let mut client = Stdio::speaking(Era::MODERN, program);
     for (name, text) in [("both", "from one"), ("only", "from two")] {
         let arguments = json!({"pattern_name": name});
         let details = client.success("fabric_get_pattern_details", arguments);
@@ -183,7 +183,7 @@ fn links_out_pipes_huge_and_broken_files_are_left_out_with_a_warning() {
     symlink("patterns", folder.path("link")).unwrap();
     let link = folder.path("link");
     let program = Program::new(["--patterns-dir", link.to_str().unwrap()]);
-    let mut client = Stdio::speaking(Era::Modern, program);
+    let mut client = Stdio::speaking(Era::MODERN, program);
     let list = client.result("prompts/list", json!({}));
     let expected = ["good", "just_right", "link_inside", "résumé 2"];
     assert_eq!(names(&list["prompts"]), expected);
@@ -237,7 +237,7 @@ fn changes_are_noticed() {
 #[test]
 fn a_missing_variable_is_named_in_the_words_for_any_fabric() {
     let folder = folder("patterns-dir-lacking");
-    let mut client = Stdio::speaking(Era::Modern, program(&folder));
+    let mut client = Stdio::speaking(Era::MODERN, program(&folder));
     let lacking = json!({"pattern_name": "translate", "dry_run": true});
     let said = client.failure("fabric_run_pattern", lacking, "invalid-request");
     assert!(said.contains("`variables` lacks \"lang\""), "{said}");
@@ -246,7 +246,7 @@ fn a_missing_variable_is_named_in_the_words_for_any_fabric() {
 #[test]
 fn a_folder_that_goes_away_is_an_error_without_its_path() {
     let folder = folder("patterns-dir-gone");
-    let mut client = Stdio::speaking(Era::Modern, program(&folder));
+    let mut client = Stdio::speaking(Era::MODERN, program(&folder));
     client.result("prompts/list", json!({}));
     std::fs::rename(folder.path("patterns"), folder.path("elsewhere")).unwrap();
     for (tool, arguments) in [

@@ -66,7 +66,7 @@ fn no_file_descriptors_left_costs_connections_and_not_the_server() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).after("ulimit -n 40");
     let server = Arc::new(HttpServer::start(program));
-    let mut client = Streamable::to(&server, Era::Modern, None);
+    let mut client = Streamable::to(&server, Era::MODERN, None);
     fabric.once_run(Reply::gated(&["one ", "two"]));
     let message = client.message("tools/call", run());
     let running = client.stream(&message);
@@ -95,7 +95,7 @@ fn no_file_descriptors_left_costs_connections_and_not_the_server() {
         (count.lines().next()?.parse::<usize>().ok()? <= 4).then_some(())
     });
     assert!(recovered.is_some(), "connections that were left stay open");
-    let mut again = Streamable::to(&server, Era::Modern, None);
+    let mut again = Streamable::to(&server, Era::MODERN, None);
     again.success("fabric_run_pattern", run()["arguments"].clone());
     let log = server.process.stderr();
     assert_eq!(log.matches("cannot accept connections").count(), 1);
@@ -175,7 +175,7 @@ fn no_memory_for_a_thread_is_an_error_and_not_the_end() {
 fn no_memory_for_a_connections_thread_costs_that_connection() {
     let fabric = FakeFabric::start();
     let server = Arc::new(HttpServer::start(Program::with(&fabric)));
-    let mut client = Streamable::to(&server, Era::Modern, None);
+    let mut client = Streamable::to(&server, Era::MODERN, None);
     client.success("fabric_list_strategies", json!({}));
     if !starve(&server.process) {
         return;
@@ -185,6 +185,6 @@ fn no_memory_for_a_connections_thread_costs_that_connection() {
     drop(others);
     client.success("fabric_list_strategies", json!({}));
     server.process.limit("--as=unlimited:");
-    let mut again = Streamable::to(&server, Era::Modern, None);
+    let mut again = Streamable::to(&server, Era::MODERN, None);
     again.success("fabric_run_pattern", run()["arguments"].clone());
 }

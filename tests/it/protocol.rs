@@ -22,7 +22,7 @@ fn small() -> FakeFabric {
 #[track_caller]
 fn expect(client: &mut Stdio, method: &str, params: Value, mut expected: Value) {
     let result = client.result(method, params);
-    if client.era() == Era::Modern {
+    if client.era() == Era::MODERN {
         expected["resultType"] = json!("complete");
         if method.ends_with("/list") || method.ends_with("/read") {
             // A cached value's time-to-live is what remains of it.
@@ -133,7 +133,7 @@ fn resources_are_patterns_and_strategies_as_markdown() {
             let expected = json!({"contents": contents});
             expect(&mut client, "resources/read", json!({"uri": uri}), expected);
         }
-        let code = if era == Era::Modern { -32602 } else { -32002 };
+        let code = if era == Era::MODERN { -32602 } else { -32002 };
         // What else is no resource is in `src/server/resources.rs`.
         for uri in ["fabric://pattern/nope", "fabric://strategy/nope"] {
             let params = json!({"uri": uri});
@@ -240,7 +240,7 @@ fn watched(fabric: &FakeFabric, era: Era) -> Stdio {
 
 #[test]
 fn a_legacy_client_that_has_listed_is_notified_of_changed_lists() {
-    for era in ERAS.into_iter().filter(|era| *era != Era::Modern) {
+    for era in ERAS.into_iter().filter(|era| *era != Era::MODERN) {
         for method in ["prompts/list", "resources/list"] {
             let fabric = small();
             let mut client = watched(&fabric, era);
@@ -261,7 +261,7 @@ fn a_legacy_client_that_has_listed_is_notified_of_changed_lists() {
 #[test]
 fn modern_subscriptions_are_acknowledged_tagged_filtered_and_ended() {
     let fabric = small();
-    let mut client = watched(&fabric, Era::Modern);
+    let mut client = watched(&fabric, Era::MODERN);
     client.result("prompts/list", Value::Null);
     let key = "io.modelcontextprotocol/subscriptionId";
     let (prompts, resources, gone) = (json!("p"), json!(0), json!("gone"));
@@ -327,7 +327,7 @@ fn chunks_are_log_messages_for_those_who_ask_for_them() {
     for era in ERAS {
         // Before a legacy client sets a level, the server chooses.
         for (level, hears) in [
-            (None, era != Era::Modern),
+            (None, era != Era::MODERN),
             (Some("debug"), true),
             (Some("info"), true),
             (Some("notice"), false),
@@ -338,7 +338,7 @@ fn chunks_are_log_messages_for_those_who_ask_for_them() {
             let mut params = json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "stream": true}});
             if let Some(level) = level {
                 match era {
-                    Era::Modern => {
+                    Era::MODERN => {
                         params["_meta"]["io.modelcontextprotocol/logLevel"] = json!(level)
                     }
                     _ => drop(client.result("logging/setLevel", json!({"level": level}))),

@@ -244,7 +244,7 @@ fn runs_that_outlive_their_calls_still_count_and_block_nothing_else() {
 fn a_run_is_its_owners_and_over_http_without_a_login_the_id_is_the_key() {
     let fabric = FakeFabric::start();
     let server = transports::serve(Wire::Streamable, Program::with(&fabric));
-    let mut client = Streamable::to(&server, Era::Modern, None);
+    let mut client = Streamable::to(&server, Era::MODERN, None);
     let run_id = id(&client.call(RUN, run(json!({}))));
     let mut other = Streamable::to(&server, NEWEST, None);
     let text = "Ran summarize on: s3cret input";

@@ -436,7 +436,7 @@ fn batch(s: &mut Checked) {
 
 /// Waits for the notifications of changed lists, then ends the session.
 fn lists_change(s: &mut Checked, fabric: &FakeFabric) {
-    let listen = (s.era == Era::Modern).then(|| {
+    let listen = (s.era == Era::MODERN).then(|| {
         let wanted = json!({"promptsListChanged": true, "resourcesListChanged": true, "toolsListChanged": true});
         let id = s.client.begin("subscriptions/listen", json!({"notifications": wanted}));
         let note = s.client.next_note();

@@ -180,8 +180,8 @@ fn no_canary_is_found_over_any_transport_at_any_level() {
     let rows: Vec<(Wire, Era, &str)> = EACH
         .into_iter()
         .chain([
-            (Wire::Streamable, Era::Modern),
-            (Wire::Sse, Era::Modern),
+            (Wire::Streamable, Era::MODERN),
+            (Wire::Sse, Era::MODERN),
             (Wire::Stdio, Era::Legacy(LEGACY[2])),
         ])
         .flat_map(|(wire, era)| ["debug", "info", "error"].map(|level| (wire, era, level)))

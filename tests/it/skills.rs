@@ -14,7 +14,7 @@ use crate::support::stdio::Stdio;
 use crate::support::{Caller, ERAS, Era};
 
 fn client(fabric: &FakeFabric) -> Stdio {
-    Stdio::speaking(Era::Modern, Program::with(fabric))
+    Stdio::speaking(Era::MODERN, Program::with(fabric))
 }
 
 /// By an independent program, if there is one.
@@ -114,7 +114,7 @@ fn documents_match_the_snapshot_of_their_manifest() {
 fn denied_and_unknown_patterns_are_not_skills() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).flags("--deny-pattern Summarize");
-    let mut client = Stdio::speaking(Era::Modern, program);
+    let mut client = Stdio::speaking(Era::MODERN, program);
     let list = client.result("skills/list", json!({})).to_string();
     assert!(!list.contains("skill://fabric/summarize/"), "{list}");
     let all = "skill://fabric/summarize/SKILL.md skill://fabric/create-coding-feature/SKILL.md \
@@ -145,7 +145,7 @@ fn denied_and_unknown_patterns_are_not_skills() {
 
 #[test]
 fn only_the_revision_that_knows_skills_has_them() {
-    for era in ERAS.into_iter().filter(|era| *era != Era::Modern) {
+    for era in ERAS.into_iter().filter(|era| *era != Era::MODERN) {
         let fabric = FakeFabric::start();
         let mut client = Stdio::speaking(era, Program::with(&fabric));
         let uri = json!({"uri": "skill://fabric/ai/SKILL.md"});

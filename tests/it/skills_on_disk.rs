@@ -42,7 +42,7 @@ fn the_files_are_the_skills_of_the_server_with_origin_and_digest() {
         (format!("--fabric-url {}", fabric.url()), fabric.url()),
         (flag, format!("{}/patterns", folder.text())),
     ] {
-        let mut client = Stdio::speaking(Era::Modern, Program::new([]).flags(&from));
+        let mut client = Stdio::speaking(Era::MODERN, Program::new([]).flags(&from));
         let list = client.result("skills/list", json!({}));
         let skills = list["skills"].as_array().unwrap();
         let into = TempFolder::new("skills-same-into");

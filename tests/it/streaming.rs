@@ -70,7 +70,7 @@ fn a_legacy_client_that_set_nothing_gets_the_text_once_and_as_it_comes() {
             let fabric = FakeFabric::start();
             let mut client = Stdio::speaking(era, Program::with(&fabric));
             // A modern client gets only what it has requested.
-            let hears = token.is_some() || era != Era::Modern;
+            let hears = token.is_some() || era != Era::MODERN;
             let gated = Reply::gated(&["one ", "two"]);
             let whole = Reply::run(&["one ", "two"]);
             fabric.on_run(if hears { gated } else { whole });

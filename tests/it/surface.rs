@@ -21,7 +21,7 @@ fn what_is_not_offered_is_neither_listed_nor_called() {
             let flags = &format!("--tool fabric_list_patterns {flags}");
             let fabric = FakeFabric::start();
             let program = Program::with(&fabric).flags(flags);
-            let mut client = transports::open(wire, Era::Modern, program, None);
+            let mut client = transports::open(wire, Era::MODERN, program, None);
             let list = client.ask("tools/list", knowing(json!({})))["result"]["tools"].take();
             let offered = names(&list);
             assert_eq!(offered.len(), 2, "{flags}: {offered:?}");
@@ -59,7 +59,7 @@ fn a_read_only_server_shows_the_prompts_of_runs_and_makes_none() {
     for wire in [Wire::Stdio, Wire::Streamable] {
         let fabric = FakeFabric::start();
         let program = Program::with(&fabric).flags("--read-only");
-        let mut client = transports::open(wire, Era::Modern, program, None);
+        let mut client = transports::open(wire, Era::MODERN, program, None);
         let list = client.ask("tools/list", knowing(json!({})))["result"]["tools"].take();
         let mut tools = list.as_array().unwrap().iter();
         let tool = tools.find(|tool| tool["name"] == RUN).unwrap();
@@ -87,7 +87,7 @@ fn without_prompts_none_is_listed_completed_or_rendered() {
     for wire in [Wire::Stdio, Wire::Streamable] {
         let fabric = FakeFabric::start();
         let program = Program::with(&fabric).flags("--prompt none");
-        let mut client = transports::open(wire, Era::Modern, program, None);
+        let mut client = transports::open(wire, Era::MODERN, program, None);
         let told = client.ask("server/discover", knowing(json!({})));
         let capabilities = &told["result"]["capabilities"];
         assert!(

@@ -65,7 +65,7 @@ fn a_modern_caller_that_supports_tasks_gets_one() {
         let fabric = FakeFabric::start();
         fabric.on_run(Reply::gated(&["part ", "rest"]));
         let program = Program::with(&fabric).flags("--task-after 0.3");
-        let mut client = transports::open(wire, Era::Modern, program, None);
+        let mut client = transports::open(wire, Era::MODERN, program, None);
         let created = client.ask("tools/call", knowing(run(json!({}))))["result"].take();
         assert_eq!(created["resultType"], "task", "{wire:?} {created}");
         let working = "summarize: working, 5 characters so far";
@@ -94,7 +94,7 @@ fn a_modern_caller_that_supports_tasks_gets_one() {
 #[test]
 fn a_modern_task_can_be_stopped_and_a_failed_run_is_a_completed_task() {
     let fabric = FakeFabric::start();
-    let mut client = Stdio::speaking(Era::Modern, Program::with(&fabric).flags("--task-after 0"));
+    let mut client = Stdio::speaking(Era::MODERN, Program::with(&fabric).flags("--task-after 0"));
     fabric.on_run(Reply::sse().content("part").gate().complete());
     let created = client.ask("tools/call", knowing(run(json!({}))))["result"].take();
     let about = knowing(json!({"taskId": created["taskId"]}));
@@ -112,7 +112,7 @@ fn a_modern_task_can_be_stopped_and_a_failed_run_is_a_completed_task() {
     let about = knowing(json!({"taskId": created["taskId"]}));
     let got = ended(&mut client, &about);
     assert_eq!(got["status"], "completed", "{got}");
-    expect::failure(Era::Modern, &got["result"], "fabric-api-error");
+    expect::failure(Era::MODERN, &got["result"], "fabric-api-error");
     assert_eq!(expect::partial(&got["result"]), "half", "{got}");
 }
 
@@ -120,7 +120,7 @@ fn a_modern_task_can_be_stopped_and_a_failed_run_is_a_completed_task() {
 fn a_subscriber_is_notified_of_the_end_of_its_tasks() {
     let fabric = FakeFabric::start();
     fabric.on_run(Reply::gated(&["part ", "rest"]));
-    let mut client = Stdio::speaking(Era::Modern, Program::with(&fabric).flags("--task-after 0"));
+    let mut client = Stdio::speaking(Era::MODERN, Program::with(&fabric).flags("--task-after 0"));
     let created = client.ask("tools/call", knowing(run(json!({}))))["result"].take();
     let id = created["taskId"].as_str().unwrap();
     let unknown = "run_00000000000000000000000000000000";
@@ -146,7 +146,7 @@ fn who_has_not_declared_tasks_gets_none_and_may_not_ask_for_them() {
     fabric.on_run(Reply::run(&["whole"]));
     let program = Program::with(&fabric).flags("--task-after 0");
     let server = transports::serve(Wire::Streamable, program);
-    let mut client = Streamable::to(&server, Era::Modern, None);
+    let mut client = Streamable::to(&server, Era::MODERN, None);
     // A member of legacy tasks is ignored.
     let result = client.request("tools/call", run(json!({"task": {"ttl": 5}})))["result"].take();
     assert_eq!(result["resultType"], "complete", "{result}");

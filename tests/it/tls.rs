@@ -17,7 +17,7 @@ use crate::support::process::Program;
 use crate::support::stdio::Stdio;
 use crate::support::{Caller, DEADLINE, Era, poll};
 
-const ERA: Era = Era::Modern;
+const ERA: Era = Era::MODERN;
 
 /// Runs openssl in `folder`; on failure prints the reason and returns false.
 fn openssl(folder: &Path, command: &str) -> bool {

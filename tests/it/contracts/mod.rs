@@ -162,7 +162,7 @@ fn handshakes_keep_what_they_offer() {
         let mut client = Stdio::start(Program::with(&fabric));
         let mut result = match era {
             Era::Legacy(revision) => client.initialize(revision),
-            Era::Modern => client.modern("server/discover", json!({}))["result"].clone(),
+            Era::Modern(_) => client.modern("server/discover", json!({}))["result"].clone(),
         };
         redact(&mut result);
         hold(

@@ -105,7 +105,7 @@ fn each_role_may_do_what_it_says() {
     fabric.expect_chats(1);
     let refused = send(&server, 'r', paid());
     let result = &refused.expect_status(200).json()["result"];
-    let text = expect::failure(Era::Modern, result, "forbidden");
+    let text = expect::failure(Era::MODERN, result, "forbidden");
     let why = "it takes the role run, or the OAuth scope fabric:run";
     contains(text, [why]);
     // Of a batch, only the parts that cost money are refused.

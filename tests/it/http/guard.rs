@@ -169,14 +169,14 @@ fn runs_are_limited_by_rate_and_nothing_else_counts() {
     let chain = json!({"pattern_name": "ai", "input_text": "x", "then": ["gone"]});
     let chain = json!({"name": "fabric_run_pattern", "arguments": chain});
     for _ in 0..3 {
-        expect::failure(Era::Modern, &call(chain.clone()), "pattern-not-found");
+        expect::failure(Era::MODERN, &call(chain.clone()), "pattern-not-found");
         assert_eq!(call(list_patterns())["isError"], false);
     }
     for _ in 0..2 {
         assert_eq!(call(run(json!(0)))["isError"], false);
     }
     let refused = call(run(json!(0)));
-    expect::failure(Era::Modern, &refused, "too-many-requests");
+    expect::failure(Era::MODERN, &refused, "too-many-requests");
     let wait = refused["_meta"]["error"]["retry_after_ms"].as_u64();
     assert!(wait.is_some_and(|wait| (1..=30_000).contains(&wait)));
     assert_eq!(call(list_patterns())["isError"], false);

@@ -114,7 +114,7 @@ fn envelope(era: Era, result: &Value) {
 #[track_caller]
 fn modern_result(era: Era, result: &Value) {
     let info = "io.modelcontextprotocol/serverInfo";
-    if era == Era::Modern {
+    if era == Era::MODERN {
         assert_eq!(result["resultType"], "complete", "{result}");
         assert_eq!(result["_meta"][info]["name"], "fabric-mcp", "{result}");
     } else {

@@ -44,23 +44,25 @@ pub(crate) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged"
 pub(crate) enum Era {
     /// After an `initialize` with this revision.
     Legacy(&'static str),
-    /// With everything in each request's `_meta`.
-    Modern,
+    /// With everything in each request's `_meta`, as this revision has it.
+    Modern(&'static str),
 }
 
 impl Era {
+    /// The newest stateless revision.
+    pub(crate) const MODERN: Era = Era::Modern(MODERN);
+
     /// The revision's name.
     pub(crate) fn revision(self) -> &'static str {
         match self {
-            Era::Legacy(revision) => revision,
-            Era::Modern => MODERN,
+            Era::Legacy(revision) | Era::Modern(revision) => revision,
         }
     }
 
     /// A request as this era sends it.
     pub(crate) fn request(self, id: &Value, method: &str, params: Value) -> Value {
         let params = match self {
-            Era::Modern => stdio::with_meta(params),
+            Era::Modern(revision) => stdio::with_meta_of(revision, params),
             Era::Legacy(_) => params,
         };
         let mut message = json!({"jsonrpc": "2.0", "id": id, "method": method});
@@ -82,7 +84,7 @@ pub(crate) const ERAS: [Era; 5] = [
     Era::Legacy(LEGACY[1]),
     Era::Legacy(LEGACY[2]),
     Era::Legacy(LEGACY[3]),
-    Era::Modern,
+    Era::MODERN,
 ];
 
 /// A client of any transport, for tests that are the same on all of them.

@@ -236,7 +236,7 @@ impl Stdio {
     /// A modern request in any era; returns the complete answer.
     #[track_caller]
     pub(crate) fn modern(&mut self, method: &str, params: Value) -> Value {
-        let era = self.era.replace(Era::Modern);
+        let era = self.era.replace(Era::MODERN);
         let id = self.begin(method, params);
         self.era = era;
         self.answer(&id)
@@ -372,9 +372,9 @@ pub(crate) fn initialize_params(revision: &str) -> Value {
 }
 
 /// The `_meta` that every modern request needs.
-pub(crate) fn modern_meta() -> Value {
+pub(crate) fn modern_meta(revision: &str) -> Value {
     let mut meta = Map::new();
-    meta.insert(format!("{META}protocolVersion"), json!(MODERN));
+    meta.insert(format!("{META}protocolVersion"), json!(revision));
     meta.insert(format!("{META}clientCapabilities"), json!({}));
     meta.insert(
         format!("{META}clientInfo"),
@@ -385,10 +385,15 @@ pub(crate) fn modern_meta() -> Value {
 
 /// `params` with the modern `_meta` added to theirs; `null` counts as none.
 pub(crate) fn with_meta(params: Value) -> Value {
+    with_meta_of(MODERN, params)
+}
+
+/// The same, as this revision has it.
+pub(crate) fn with_meta_of(revision: &str, params: Value) -> Value {
     let mut params = if params.is_null() { json!({}) } else { params };
     if let Value::Object(members) = &mut params {
         let meta = members.entry("_meta").or_insert_with(|| json!({}));
-        if let (Value::Object(meta), Value::Object(modern)) = (meta, modern_meta()) {
+        if let (Value::Object(meta), Value::Object(modern)) = (meta, modern_meta(revision)) {
             for (name, value) in modern {
                 meta.entry(name).or_insert(value);
             }

@@ -26,14 +26,14 @@ pub(crate) fn all() -> Vec<(Wire, Era)> {
     all.extend([
         (Wire::Sse, Era::Legacy(LEGACY[0])),
         (Wire::Sse, Era::Legacy(LEGACY[3])),
-        (Wire::Sse, Era::Modern),
+        (Wire::Sse, Era::MODERN),
     ]);
     all
 }
 
 /// Each transport once, in its newest revision.
 pub(crate) const EACH: [(Wire, Era); 3] = [
-    (Wire::Stdio, Era::Modern),
+    (Wire::Stdio, Era::MODERN),
     (Wire::Streamable, Era::Legacy(LEGACY[3])),
     (Wire::Sse, Era::Legacy(LEGACY[0])),
 ];

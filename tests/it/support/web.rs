@@ -77,10 +77,10 @@ impl Streamable {
         if let Some(session) = &self.session {
             headers.push(("Mcp-Session-Id", session.clone()));
         }
-        if self.era.from("2025-06-18") && (self.session.is_some() || self.era == Era::Modern) {
+        if self.era.from("2025-06-18") && (self.session.is_some() || self.era == Era::MODERN) {
             headers.push(("MCP-Protocol-Version", self.era.revision().to_owned()));
         }
-        if self.era == Era::Modern && message.get("id").is_some() {
+        if self.era == Era::MODERN && message.get("id").is_some() {
             headers.push((
                 "Mcp-Method",
                 message["method"].as_str().unwrap_or("").to_owned(),
