@@ -115,7 +115,8 @@ impl<'a> FlagsAndEnv<'a> {
     }
 
     fn all(&self, long: &str) -> impl Iterator<Item = &str> {
-        let long = flags::get(long).long;
+        // Only in debug builds: looked up for each flag, this took a fifth of the instructions of a start.
+        debug_assert!(flags::by_long(long).is_some(), "{long}");
         let given = self.given.iter().filter(move |(flag, _)| flag.long == long);
         given.map(|(_, value)| value.as_str())
     }

@@ -135,6 +135,7 @@ pub(crate) struct Context {
 /// How far a call has come.
 #[derive(Default)]
 pub(crate) struct ContextState {
+    /// Locked by the call's thread only, so that it may be held over a write.
     notes: Mutex<Notes>,
     /// Its place among the calls that may work.
     place: Mutex<Option<Guard>>,
