@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::table;
-use crate::heap;
+use crate::os::heap;
 use crate::sync::{lock, wait_while};
 
 /// Amounts of bytes are taken in multiples of this, so that small pieces of output rarely touch the shared counters.

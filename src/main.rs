@@ -24,7 +24,7 @@
 //!    [`runs`] keeps what a run made, so that it outlives the call.
 //! 6. [`protocol`] writes the result as its revision has it, and the transport sends it.
 //!
-//! With `--connect` the messages of stdin go another way: [`connect`] passes them on to such a server over HTTP.
+//! With `--connect` the messages of stdin go another way: [`transport::connect`] passes them on to such a server over HTTP.
 //!
 //! Reading a message never blocks on Fabric; calls do. There is no async runtime: each connection and each call has a
 //! thread, and everything is bounded. This file wires the parts together and maps results to exit codes: 0 for success,
@@ -33,30 +33,24 @@
 mod access;
 mod account;
 mod agent;
-mod base64;
 mod call;
 mod check;
 mod cli;
 mod clients;
 mod config;
-mod connect;
 mod demo;
+mod encoding;
 mod error;
 mod fabric;
-mod files;
 mod generate;
-mod heap;
 mod http;
 mod logging;
 mod metrics;
+mod os;
 mod protocol;
-mod random;
 mod runs;
 mod search;
 mod server;
-mod service;
-mod sha256;
-mod signals;
 mod sync;
 mod text;
 mod time;
@@ -76,16 +70,17 @@ use check::Look;
 use cli::{Command, ExitReason, Generate};
 use clients::install;
 use config::{Config, Connect, MAX_QUEUED_RUNS, Transport};
-use connect::Relay;
 use demo::Folders;
 use fabric::{Catalog, Client};
 use http::HttpServer;
 use log::Level;
 use logging::Line;
+use os::signals::Signal;
+use os::{heap, service, signals};
 use runs::{Folder, Runs};
 use server::Server;
-use signals::Signal;
 use tools::{Backend, Policy};
+use transport::connect::Relay;
 use transport::http::Listening;
 use transport::stdio::Stdio;
 
@@ -190,7 +185,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             called
         }
         Command::Connect { is_check, settings } => match is_check {
-            true => connect::check(&settings)
+            true => transport::connect::check(&settings)
                 .map_err(ExitReason::failed)
                 .and_then(|report| print(&report)),
             false => relay(&settings).map(|()| true),

@@ -4,7 +4,7 @@ use std::array;
 use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
 use std::sync::LazyLock;
 
-use crate::random;
+use crate::os::random;
 
 /// The digest of a token: two runs of std's SipHash under independent secret keys. Without the keys nobody can guess one
 /// (but with probability 2^-128), make two tokens collide, or learn anything from the duration of a lookup.

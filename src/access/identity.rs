@@ -4,9 +4,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::encoding::percent::percent_encode_but;
 use crate::error::table;
 use crate::logging::{self, Scope};
-use crate::text::percent_encode_but;
 use crate::url::network;
 
 table! {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use super::digest::{Digest, digest};
 use super::identity::{Identity, Role};
 use crate::config::{MAX_SECRET, Secret};
-use crate::random;
+use crate::os::random;
 use crate::sync::{lock, try_lock};
 use crate::text::{counted, unusable};
 use crate::time::{self, Clock, SystemClock};

@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::iter;
 use std::path::{Path, PathBuf};
 
-use crate::files::open_plain;
+use crate::os::files::open_plain;
 
 /// Largest file that is edited, in bytes.
 const MAX_FILE: u64 = 8 << 20;

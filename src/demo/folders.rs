@@ -14,7 +14,7 @@ use std::sync::Mutex;
 
 use super::Library;
 use crate::fabric::{Error, Kind, Name, Strategy};
-use crate::files::open_plain;
+use crate::os::files::open_plain;
 use crate::sync::lock;
 use crate::text::unusable;
 

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 
 use crate::account::Accounts;
 use crate::config::{DEFAULT_MEMORY, HttpLimits};
+use crate::encoding::percent::percent_decode;
 use crate::fabric::{BuiltInFabric, Cause, Error, Kind, Strategy, template};
 use crate::http::{Exchange, Handler, HttpServer};
-use crate::text::percent_decode;
 
 pub(crate) use folders::Folders;
 

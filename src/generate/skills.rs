@@ -8,11 +8,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
+use crate::encoding::sha256::sha256_hex;
 use crate::fabric::{Cause, Error, Kind, Name, Names, not_found};
-use crate::files::open_plain;
+use crate::os::files::open_plain;
 use crate::search::kebab;
 use crate::server::Server;
-use crate::sha256::sha256_hex;
 use crate::text::{counted, unusable};
 
 /// What was asked for, in errors.

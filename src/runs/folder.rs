@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::files::{is_same, open_plain};
+use crate::os::files::{is_same, open_plain};
 use crate::sync::lock;
 use crate::text::unusable;
 use crate::time::milliseconds;

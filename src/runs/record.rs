@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::random;
+use crate::os::random;
 use crate::time::milliseconds_now;
 
 /// The id of a run: `run_` and 32 lower-case hex digits that nobody can guess.

@@ -9,11 +9,12 @@ use crate::account::{Full, Guard, Resource};
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Error, no_room};
 use crate::logging::Line;
+use crate::os::random;
 use crate::protocol::{Answer, Id, Refusal, ResultWriter, Revision};
 use crate::tools::{
     self, Backend, CallHead, Caller, Context, ContextState, Failure, Place, ToolCall,
 };
-use crate::{logging, metrics, random};
+use crate::{logging, metrics};
 
 use super::Server;
 

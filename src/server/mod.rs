@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 use crate::access::{Identity, Pass};
 use crate::account::{Account, Full, Guard, Resource};
 use crate::fabric::{Snapshot, too_many};
+use crate::os::random;
 use crate::protocol::inbound::{cancelled, is_modern};
 use crate::protocol::jsonrpc::{self, Invalid, Message};
 use crate::protocol::pages::{self, Cursor};
@@ -37,7 +38,6 @@ use crate::protocol::{
     Answer, Id, Inbound, Meta, Mirror, Node, Refusal, RequestContext, ResultWriter, Revision,
     Session, without_handshake,
 };
-use crate::random;
 use crate::runs::Owner;
 use crate::sync::lock;
 use crate::text::shown;

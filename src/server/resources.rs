@@ -6,11 +6,12 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::account::Full;
+use crate::encoding::percent::{percent_decode, percent_encode};
 use crate::fabric::{Cause, Entry, Error, Kind, Name, no_room};
 use crate::protocol::pages;
 use crate::protocol::{Feature, Params, Refusal, Revision, jsonrpc};
 use crate::search::humanised;
-use crate::text::{percent_decode, percent_encode, shown};
+use crate::text::shown;
 use crate::tools::Context;
 
 use super::{Action, Request, Server, skills, while_fresh};

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use crate::access::Role;
 use crate::account::Full;
+use crate::encoding::sha256::sha256_hex;
 use crate::fabric::{Error, Kind, NoWait, Snapshot, Wait, no_room};
 use crate::protocol::pages;
 use crate::protocol::{Params, Refusal};
 use crate::search::skill_names;
-use crate::sha256::sha256_hex;
 use crate::text::shown;
 use crate::tools::{Backend, Context};
 

@@ -8,10 +8,10 @@ use serde_json::json;
 use crate::access::Role;
 use crate::account::Resource;
 use crate::fabric::Error;
+use crate::os::random;
 use crate::protocol::{
     Answer, Feature, Node, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored,
 };
-use crate::random;
 use crate::text::shown;
 use crate::tools::{self, Backend, Context, Policy, Tool, ToolCall};
 

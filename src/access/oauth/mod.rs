@@ -28,10 +28,10 @@ use super::error::{AccessError, Flaw};
 use super::identity::{Identity, Role};
 use super::tokens;
 use crate::agent::{self, Lookups};
-use crate::base64;
 use crate::config::{OAuthSettings, Secret};
+use crate::encoding::base64;
+use crate::encoding::percent::percent_encode;
 use crate::sync::{lock, wait_while};
-use crate::text::percent_encode;
 use crate::time::{Clock, SystemClock};
 use crate::url::WebUrl;
 

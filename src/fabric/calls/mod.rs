@@ -14,8 +14,9 @@ use serde_json::{Map, Value, json};
 
 use crate::account::Full;
 use crate::config::{MAX_NAME, MAX_VARIABLES};
+use crate::encoding::percent::percent_encode;
 use crate::search::Index;
-use crate::text::{self, percent_encode};
+use crate::text;
 
 use super::client::{FabricResponse, Limit, pause};
 use super::events::{self, Decoder, Each};

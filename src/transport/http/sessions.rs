@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::access::Identity;
 use crate::config::MAX_SESSIONS;
+use crate::os::random;
 use crate::protocol::{Revision, Session};
-use crate::random;
 use crate::server::Registration;
 use crate::sync::lock;
 

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 use crate::access::Identity;
 use crate::account::Resource;
 use crate::http::Method;
+use crate::os::random;
 use crate::protocol::Session;
-use crate::random;
 use crate::server::Action;
 use crate::sync::lock;
 

@@ -15,10 +15,11 @@ use crate::account::{Account, Guard as Share, Resource};
 use crate::config::MAX_MESSAGE;
 use crate::fabric::{Error, Kind};
 use crate::http::{Body, Deferred, Exchange, Handler, Head, Method, Rejection};
+use crate::metrics;
+use crate::os::random;
 use crate::protocol::jsonrpc::INVALID_REQUEST;
 use crate::protocol::{Answer, Refusal};
 use crate::server::Server;
-use crate::{metrics, random};
 
 use super::guard::{RequestGuard, allowed_headers, cors, preflight};
 use super::ops::{Ops, PROBES};

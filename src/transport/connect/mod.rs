@@ -21,15 +21,15 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use ureq::Agent;
 
-use crate::base64;
 use crate::config::{Connect, MAX_MESSAGE};
+use crate::encoding::base64;
 use crate::error::{Error, Kind};
+use crate::os::random;
 use crate::protocol::inbound::cancelled;
 use crate::protocol::jsonrpc::{
     self, INTERNAL_ERROR, INVALID_REQUEST, Message, RequestMessage, is_blank,
 };
 use crate::protocol::{ID_IN_USE, Id, Inbound, Meta, Refusal, mirrored};
-use crate::random;
 use crate::sync::{lock, wait_while};
 use crate::transport::stdio::{BUFFER, LineSize, STDIO_DRAIN, Writer, read_line, within};
 use crate::transport::{Outlet, start};
