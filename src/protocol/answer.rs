@@ -122,7 +122,7 @@ impl ResultWriter {
 
     /// Adds a member of `_meta`.
     pub(crate) fn meta<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) {
-        jsonrpc::write_json(jsonrpc::write_name(&mut self.meta, name), value);
+        jsonrpc::write_member(&mut self.meta, name, value);
     }
 
     /// Appends how long a client may cache the result (0: not at all) and for whom, in revisions that have that: 2026-07-28,

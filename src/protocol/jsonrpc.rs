@@ -286,12 +286,12 @@ pub(crate) fn array<'a>(answers: impl Iterator<Item = [&'a [u8]; 3]>) -> Vec<&'a
 pub(crate) fn error(id: Option<&Id>, code: i32, message: &str, data: &impl Serialize) -> Vec<u8> {
     let mut out = br#"{"jsonrpc":"2.0""#.to_vec();
     if let Some(id) = id {
-        write_json(write_name(&mut out, "id"), id);
+        write_member(&mut out, "id", id);
     }
     write_name(&mut out, "error").push(b'{');
-    write_json(write_name(&mut out, "code"), &code);
-    write_json(write_name(&mut out, "message"), message);
-    write_json(write_name(&mut out, "data"), data);
+    write_member(&mut out, "code", &code);
+    write_member(&mut out, "message", message);
+    write_member(&mut out, "data", data);
     out.extend_from_slice(b"}}");
     out
 }
@@ -308,7 +308,7 @@ pub(crate) fn notification(method: &str, params: &impl Serialize) -> Vec<u8> {
 pub(crate) fn begin_notification(method: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     out.extend_from_slice(br#"{"jsonrpc":"2.0""#);
-    write_json(write_name(&mut out, "method"), method);
+    write_member(&mut out, "method", method);
     write_name(&mut out, "params");
     out
 }
@@ -327,6 +327,11 @@ pub(crate) fn write_name<'o>(out: &'o mut Vec<u8>, name: &str) -> &'o mut Vec<u8
     write_json(out, name);
     out.push(b':');
     out
+}
+
+/// Appends a member to the object that is open in `out`.
+pub(crate) fn write_member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value: &T) {
+    write_json(write_name(out, name), value);
 }
 
 /// The length of `text` as a JSON string, in bytes.

@@ -56,6 +56,8 @@ struct LiveState {
     memory: Guard,
     /// There is room to keep it: it is written.
     is_kept: bool,
+    /// Threads that wait for news of it.
+    waiting: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -91,6 +93,7 @@ impl LiveRun {
                 rest: 0,
                 memory: account.open(Resource::Memory),
                 is_kept: false,
+                waiting: 0,
             }),
         }
     }
@@ -108,8 +111,10 @@ impl LiveRun {
             record.bytes += piece.len() as u64;
             record.chars = record.chars.map(|before| before + chars);
             record.updated = milliseconds_now();
-            drop(state);
-            self.changed.notify_all();
+            // Waking nobody is a system call too, for each piece of each run.
+            if state.waiting > 0 {
+                self.changed.notify_all();
+            }
         }
     }
 
@@ -337,7 +342,11 @@ impl LiveRun {
     ) -> Option<Waited> {
         let news = |state: &LiveState| news(state.record.bytes, state.record.state);
         let nothing = |state: &mut LiveState| news(state).is_none();
-        news(&wait_while(&self.changed, self.state(), limit, nothing).0)
+        let mut state = self.state();
+        state.waiting += 1;
+        state = wait_while(&self.changed, state, limit, nothing).0;
+        state.waiting -= 1;
+        news(&state)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, OnceLock};
 
-use serde::Serialize;
 use serde_json::json;
 
 use crate::access::Role;
@@ -62,13 +61,10 @@ fn define_all(out: &mut Vec<u8>, policy: &Policy, revision: Revision, tasks: boo
 
 /// Writes a tool in a list. Its schemas are text: a parsed map would lose the order of their properties.
 fn define(out: &mut Vec<u8>, tool: &Tool, revision: Revision, tasks: bool, read_only: bool) {
-    fn member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value: &T) {
-        jsonrpc::write_json(jsonrpc::write_name(out, name), value);
-    }
     out.push(b'{');
     if revision.knows(Feature::ItemMeta) {
         let meta = json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS });
-        member(out, "_meta", &meta);
+        jsonrpc::write_member(out, "_meta", &meta);
     }
     if revision.knows(Feature::ToolAnnotations) {
         let annotations = json!({
@@ -78,24 +74,24 @@ fn define(out: &mut Vec<u8>, tool: &Tool, revision: Revision, tasks: bool, read_
             "idempotentHint": tool.read_only,
             "openWorldHint": true,
         });
-        member(out, "annotations", &annotations);
+        jsonrpc::write_member(out, "annotations", &annotations);
     }
     let is_only_dry = read_only && tool.role == Role::Run;
     let description = match is_only_dry {
         true => format!("{} On this server only with dry_run.", tool.description),
         false => tool.description.to_owned(),
     };
-    member(out, "description", &description);
+    jsonrpc::write_member(out, "description", &description);
     if tasks && may_be_task(tool) && !is_only_dry {
-        member(out, "execution", &json!({ "taskSupport": "optional" }));
+        jsonrpc::write_member(out, "execution", &json!({ "taskSupport": "optional" }));
     }
     jsonrpc::write_name(out, "inputSchema").extend(tool.input_schema().bytes());
-    member(out, "name", tool.name);
+    jsonrpc::write_member(out, "name", tool.name);
     if revision.knows(Feature::StructuredContent) {
         jsonrpc::write_name(out, "outputSchema").extend(tool.output_schema().bytes());
     }
     if revision.knows(Feature::Title) {
-        member(out, "title", tool.title);
+        jsonrpc::write_member(out, "title", tool.title);
     }
     out.push(b'}');
 }

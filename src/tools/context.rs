@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use serde_json::json;
 
 use crate::access::{Pass, Role};
@@ -417,7 +416,7 @@ impl Context {
         params(&mut message);
         if let Some(writer) = self.task() {
             let meta = json!({ RELATED_TASK: { "taskId": writer.run().id() } });
-            member(&mut message, "_meta", &meta);
+            jsonrpc::write_member(&mut message, "_meta", &meta);
         }
         message.extend_from_slice(b"}}");
         self.notify(&message);
@@ -475,10 +474,10 @@ impl Context {
         notes.last = Some(Instant::now());
         let text = text.filter(|_| self.head.request.revision.knows(Feature::ProgressMessage));
         self.send("notifications/progress", |params| {
-            member(params, "progressToken", progress_token);
-            member(params, "progress", &notes.progress);
+            jsonrpc::write_member(params, "progressToken", progress_token);
+            jsonrpc::write_member(params, "progress", &notes.progress);
             text.into_iter()
-                .for_each(|text| member(params, "message", text));
+                .for_each(|text| jsonrpc::write_member(params, "message", text));
         });
     }
 
@@ -490,31 +489,29 @@ impl Context {
         let ours = request.revision.is_legacy() && request.progress_token.is_none();
         if notes.stream_text && request.level.map_or(ours, |least| CHUNK_LEVEL >= least) {
             self.send("notifications/message", |params| {
-                member(params, "level", CHUNK_LEVEL.name());
-                member(params, "logger", "fabric_run_pattern");
+                jsonrpc::write_member(params, "level", CHUNK_LEVEL.name());
+                jsonrpc::write_member(params, "logger", "fabric_run_pattern");
                 let data = jsonrpc::write_name(params, "data");
                 data.push(b'{');
-                member(data, "type", kind);
-                member(data, "format", format);
-                member(data, "content", content);
+                jsonrpc::write_member(data, "type", kind);
+                jsonrpc::write_member(data, "format", format);
+                jsonrpc::write_member(data, "content", content);
                 data.push(b'}');
             });
         }
     }
 
     fn flush_pending(&self, notes: &mut Notes) {
-        let text = std::mem::take(&mut notes.pending);
+        let mut text = std::mem::take(&mut notes.pending);
         if !text.is_empty() {
             let said = Some(text.as_str()).filter(|_| notes.stream_text);
             self.progress(notes, text.chars().count() as u64, said);
             self.log_chunk(notes, "content", &notes.format, &text);
+            // The buffer serves the next piece.
+            text.clear();
+            notes.pending = text;
         }
     }
-}
-
-/// Appends a member to the object that is open in `out`.
-fn member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value: &T) {
-    jsonrpc::write_json(jsonrpc::write_name(out, name), value);
 }
 
 impl Wait for Context {

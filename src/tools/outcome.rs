@@ -135,7 +135,7 @@ impl Outcome {
     fn write(&self, out: &mut Vec<u8>) {
         out.push(b'{');
         if let Some((name, text)) = &self.text {
-            jsonrpc::write_json(jsonrpc::write_name(out, name), text);
+            jsonrpc::write_member(out, name, text);
         }
         // Without the first comma where it would be the first character.
         let from = usize::from(self.text.is_none());
@@ -145,7 +145,7 @@ impl Outcome {
             jsonrpc::write_name(out, "patterns").extend_from_slice(json.as_bytes());
         }
         if !self.warnings.is_empty() {
-            jsonrpc::write_json(jsonrpc::write_name(out, "warnings"), &self.warnings);
+            jsonrpc::write_member(out, "warnings", &self.warnings);
         }
         out.push(b'}');
     }
