@@ -52,7 +52,7 @@ const OWNED: [(&str, &str); 6] = [
     ),
     ("simple_logger::", "src/logging"),
     ("lexopt::", "src/cli"),
-    ("(unsafe_code", "src/os/signals src/http/server src/os/heap"),
+    ("(unsafe_code", "src/os src/http/server"),
     ("SystemTime", "src/time src/http/response"),
 ];
 
