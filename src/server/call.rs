@@ -96,10 +96,6 @@ impl Call {
             head.fail(bug)
         });
         context.leave();
-        let answer = match context.is_aborted() {
-            true => head.fail(Error::stopped()),
-            false => answer,
-        };
         context.answer(answer);
     }
 }

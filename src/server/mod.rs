@@ -252,10 +252,10 @@ impl Receiver<'_> {
         }
         let context = self.context(request, &meta)?;
         let revision = context.revision;
-        let is_meant = |method: &&Method| {
-            method.name == request.method && method.revisions.contains(&revision)
+        let is_meant = |(name, revisions, _): &&Method| {
+            *name == request.method && revisions.contains(&revision)
         };
-        let method = METHODS.iter().find(is_meant).ok_or_else(|| {
+        let (method, _, read) = METHODS.iter().find(is_meant).ok_or_else(|| {
             let name = shown(&request.method, 64);
             let detail = format!("There is no method \"{name}\" here.");
             Refusal::new(jsonrpc::METHOD_NOT_FOUND, detail)
@@ -265,13 +265,13 @@ impl Receiver<'_> {
         let memory = memory.map_err(|Full| too_many())?;
         let request = Request {
             id: request.id.clone(),
-            method: method.name,
+            method,
             params,
             context,
             session: self.session,
             memory,
         };
-        (method.read)(self.server, request)
+        read(self.server, request)
     }
 
     /// The request's context, after all checks of the envelope.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::access::Role;
 use crate::account::Full;
 use crate::encoding::sha256::sha256_hex;
 use crate::fabric::{Error, Kind, NoWait, Snapshot, Wait, no_room};
@@ -16,7 +15,7 @@ use crate::protocol::pages;
 use crate::protocol::{Params, Refusal};
 use crate::search::skill_names;
 use crate::text::shown;
-use crate::tools::{Backend, Context};
+use crate::tools::{Backend, Context, Tool};
 
 use super::{Action, Request, Server, while_fresh};
 
@@ -50,7 +49,7 @@ impl Skills {
         let entry = self.snapshot.pattern(self.patterns.get(name)?)?;
         let text = entry.text.as_deref()?;
         let (policy, fabric) = (&self.backend.policy, &self.backend.fabric);
-        let has_run = !policy.read_only && policy.tools().any(|tool| tool.role == Role::Run);
+        let has_run = !policy.read_only && policy.tools().any(Tool::is_run);
         let can_run = fabric.has_fabric() && has_run;
         let (name, pattern) = (quoted(name), quoted(&entry.name));
         let mut document = format!(

@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::access::Role;
 use crate::account::Resource;
 use crate::fabric::Error;
 use crate::os::random;
@@ -23,14 +22,13 @@ use super::{Action, Request, Server, tasks};
 const MAX_RESULT_CHARS: u32 = 500_000;
 
 /// `tools/list` per revision: written once, because it never changes.
-#[derive(Default)]
-pub(super) struct Lists([OnceLock<Arc<[u8]>>; Revision::ALL.len()]);
+pub(super) type Lists = [OnceLock<Arc<[u8]>>; Revision::ALL.len()];
 
 /// Answers `tools/list`.
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     pages::cursor(request.params)?.page(server.backend.policy.tools().count())?;
     let revision = request.context.revision;
-    let list = server.tools.0[revision as usize]
+    let list = server.tools[revision as usize]
         .get_or_init(|| write_list(&server.backend, revision).into());
     Ok(Action::Answer(stored(&request.id, list.clone())))
 }
@@ -80,13 +78,14 @@ fn define(out: &mut Vec<u8>, tool: &Tool, revision: Revision, tasks: bool, read_
         });
         member(out, "annotations", &annotations);
     }
-    let is_only_dry = read_only && tool.role == Role::Run;
+    let is_only_dry = read_only && tool.is_run();
     let description = match is_only_dry {
         true => format!("{} On this server only with dry_run.", tool.description),
         false => tool.description.to_owned(),
     };
     member(out, "description", &description);
-    if tasks && may_be_task(tool) && !is_only_dry {
+    // Only runs take long enough.
+    if tasks && tool.is_run() && !is_only_dry {
         member(out, "execution", &json!({ "taskSupport": "optional" }));
     }
     jsonrpc::write_name(out, "inputSchema").extend(tool.input_schema().bytes());
@@ -98,11 +97,6 @@ fn define(out: &mut Vec<u8>, tool: &Tool, revision: Revision, tasks: bool, read_
         member(out, "title", tool.title);
     }
     out.push(b'}');
-}
-
-/// Only runs take long enough.
-fn may_be_task(tool: &Tool) -> bool {
-    tool.role == Role::Run
 }
 
 /// Reads `tools/call`: finds the tool and checks the arguments.
@@ -137,7 +131,7 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
         .get("task")
         .filter(|_| tasks::are_asked_for(backend, revision))
     {
-        Some(_) if !may_be_task(tool) => {
+        Some(_) if !tool.is_run() => {
             let detail = format!("{name} cannot be a task: call it without params.task.");
             return Err(Refusal::new(jsonrpc::METHOD_NOT_FOUND, detail));
         }

@@ -140,8 +140,6 @@ pub(crate) struct ContextState {
     /// Its place among the calls that may work.
     place: Mutex<Option<Guard>>,
     answered: AtomicBool,
-    /// It had to stop because the process ends.
-    aborted: AtomicBool,
     /// The run, if it makes one.
     run: OnceLock<RunWriter>,
     /// When to answer if the run has not ended by then.
@@ -235,15 +233,13 @@ impl Context {
         let (begun, account) = (Instant::now(), &self.caller.account);
         let patience = self.tool().and_then(|called| called.patience);
         if guard.what != what {
-            let mut left = false;
+            let mut waiting = Ok(());
             let turn = account.wait_for(what, &mut || {
-                left = self.still_waiting().is_err();
-                !left && patience.is_none_or(|patience| begun.elapsed() < patience)
+                waiting = self.still_waiting();
+                waiting.is_ok() && patience.is_none_or(|patience| begun.elapsed() < patience)
             });
-            guard = turn.ok_or_else(|| match left {
-                true => Error::cancelled(),
-                false => busy(account, what),
-            })?;
+            waiting?;
+            guard = turn.ok_or_else(|| busy(account, what))?;
         }
         *lock(&self.state.place) = Some(guard);
         Ok(())
@@ -385,11 +381,6 @@ impl Context {
         self.state.answered.load(Ordering::Acquire)
     }
 
-    /// Did the call have to stop because the process ends?
-    pub(crate) fn is_aborted(&self) -> bool {
-        self.state.aborted.load(Ordering::Relaxed)
-    }
-
     /// The run, if it was asked for as a task (2025-11-25): notifications then go on after the answer and name it, and
     /// leaving no longer cancels it.
     pub(super) fn task(&self) -> Option<&RunWriter> {
@@ -528,9 +519,10 @@ impl Wait for Context {
         }
         self.answer_early();
         if !self.is_answered() {
-            let is_aborting = self.caller.account.is_aborting();
-            self.state.aborted.store(is_aborting, Ordering::Relaxed);
-            if is_aborting || self.caller.peer.stopped() {
+            if self.caller.account.is_aborting() {
+                return Err(Error::stopped());
+            }
+            if self.caller.peer.stopped() {
                 return Err(Error::cancelled());
             }
             let run = self.run().map(RunWriter::run);

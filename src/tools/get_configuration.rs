@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::access::Role;
 use crate::url::{self, Authority, Host};
 
 use super::{Context, Failure, Outcome, Prepared, Tool};
@@ -19,7 +18,6 @@ pub(super) const TOOL: Tool = Tool {
                   read [REDACTED_BY_MCP_SERVER]; an empty value is not set.",
     output: OUTPUT,
     read_only: true,
-    role: Role::Read,
     prepare: |_, _| Ok(Prepared::new(configuration)),
 };
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::access::Role;
 use crate::config::MAX_ROWS;
 use crate::fabric::{Cause, Error, not_runnable};
 use crate::text::counted;
@@ -20,7 +19,6 @@ pub(super) const TOOL: Tool = Tool {
                   the variables that they need; if none of them does the task, no pattern does. Without: all names.",
     output: include_str!("results/list_patterns.json"),
     read_only: true,
-    role: Role::Read,
     prepare,
 };
 

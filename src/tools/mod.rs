@@ -29,7 +29,6 @@ use std::time::{Duration, Instant};
 
 use log::Level;
 
-use crate::access::Role;
 use crate::account::Resource;
 pub(crate) use crate::config::Policy;
 use crate::config::RunSettings;
@@ -76,8 +75,6 @@ pub(crate) struct Tool {
     output: &'static str,
     /// Changes nothing, and may be repeated without harm.
     pub(crate) read_only: bool,
-    /// What a caller must be allowed to do to call it.
-    pub(crate) role: Role,
     /// Asks for all arguments, the required ones first, then checks what they are together, and returns the work. No I/O.
     prepare: fn(&mut Arguments<'_>, &Policy) -> Result<Prepared, Error>,
 }
@@ -126,6 +123,11 @@ impl Prepared {
 }
 
 impl Tool {
+    /// Does it run patterns, unless a dry run is asked for?
+    pub(crate) fn is_run(&self) -> bool {
+        self.name == run_pattern::TOOL.name
+    }
+
     /// Checks `arguments` and prepares the call.
     ///
     /// # Errors
