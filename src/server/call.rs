@@ -12,7 +12,7 @@ use crate::logging::Line;
 use crate::os::random;
 use crate::protocol::{Answer, Id, Refusal, ResultWriter, Revision};
 use crate::tools::{
-    self, Backend, CallHead, Caller, Context, ContextState, Failure, Place, ToolCall,
+    self, Backend, CallHead, Caller, Context, ContextState, Failure, ToolCall, places,
 };
 use crate::{logging, metrics};
 
@@ -52,20 +52,21 @@ impl Call {
     ) {
         let (head, peer) = (self.head.clone(), caller.peer.clone());
         let backend = server.backend.clone();
-        // Before it gets a thread.
-        let place = match self.is_run() && caller.account.is_closed() {
+        let places = match self.is_run() && caller.account.is_closed() {
             true => Err(Error::stopped()),
-            false => Place::take(&caller.account, self.place),
+            false => places(&caller.account, self.place),
         };
-        let begun =
-            place.and_then(|place| start(Box::new(move || self.run(backend, caller, place))));
+        let begun = places.and_then(|(place, open)| {
+            start(Box::new(move || self.run(backend, caller, place, open)))
+        });
         if let Err(error) = begun {
             peer.answer(head.fail(error));
         }
     }
 
-    /// Blocks until all is done, within the configured timeouts. A panic costs this call only.
-    fn run(self, backend: Arc<Backend>, caller: Caller, place: Place) {
+    /// Blocks until all is done, within the configured timeouts. A panic costs this call only. Whoever ends the process
+    /// waits until `_open` is dropped.
+    fn run(self, backend: Arc<Backend>, caller: Caller, place: Guard, _open: Guard) {
         let (head, work) = (self.head, self.work);
         let _scopes = (
             caller.pass.identity.log_scope(),
@@ -78,10 +79,8 @@ impl Call {
             memory: Mutex::new(self.memory),
             state: ContextState::default(),
         });
-        // Whoever ends the process waits until this is dropped.
-        let _open = place.open;
         let done = catch_unwind(AssertUnwindSafe(|| {
-            match context.enter(place.guard, self.place) {
+            match context.enter(place, self.place) {
                 Ok(()) => head.work(&context, work),
                 Err(error) => head.fail(error),
             }

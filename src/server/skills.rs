@@ -8,27 +8,26 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::account::Full;
 use crate::encoding::sha256::sha256_hex;
-use crate::fabric::{Error, Kind, NoWait, Snapshot, Wait, no_room};
+use crate::fabric::{Error, Kind, NoWait, Snapshot, Wait};
 use crate::protocol::pages;
 use crate::protocol::{Params, Refusal};
 use crate::search::skill_names;
 use crate::text::shown;
-use crate::tools::{Backend, Context, Tool};
+use crate::tools::{Backend, Tool};
 
 use super::{Action, Request, Server, while_fresh};
 
 /// All skills of one snapshot. Their text is generated on each read, deterministically.
-struct Skills {
-    snapshot: Arc<Snapshot>,
+pub(super) struct Skills {
+    pub(super) snapshot: Arc<Snapshot>,
     backend: Arc<Backend>,
     /// The pattern of each, by the skill's name.
     patterns: BTreeMap<String, String>,
 }
 
 impl Skills {
-    fn read(backend: &Arc<Backend>, wait: &Arc<dyn Wait>) -> Result<Skills, Error> {
+    pub(super) fn read(backend: &Arc<Backend>, wait: &Arc<dyn Wait>) -> Result<Skills, Error> {
         let snapshot = backend.catalog.snapshot(wait)?;
         let names = skill_names(snapshot.patterns.iter().map(|entry| entry.name.as_str()));
         let usable = snapshot.patterns.iter();
@@ -45,7 +44,7 @@ impl Skills {
     }
 
     /// The whole `SKILL.md`; `None` if there is no such skill.
-    fn document(&self, name: &str) -> Option<String> {
+    pub(super) fn document(&self, name: &str) -> Option<String> {
         let entry = self.snapshot.pattern(self.patterns.get(name)?)?;
         let text = entry.text.as_deref()?;
         let (policy, fabric) = (&self.backend.policy, &self.backend.fabric);
@@ -68,16 +67,12 @@ impl Skills {
             false => " Fabric itself cannot run them: what stands between their double braces is code.\n\n".to_owned(),
         });
         if !entry.variables.is_empty() && entry.is_runnable() {
-            let run = if can_run {
-                " (in a run: `variables`)"
-            } else {
-                ""
+            let run = match can_run {
+                true => " (in a run: `variables`)",
+                false => "",
             };
-            let variables: Vec<String> = entry
-                .variables
-                .iter()
-                .map(|name| format!("`{{{{{name}}}}}`"))
-                .collect();
+            let in_braces = |name: &String| format!("`{{{{{name}}}}}`");
+            let variables: Vec<String> = entry.variables.iter().map(in_braces).collect();
             document.push_str(&format!(
                 "Variables, for which the user gives values{run}: {}.\n\n",
                 variables.join(", ")
@@ -118,18 +113,17 @@ pub(super) fn named(uri: &str) -> Option<&str> {
 
 /// A double-quoted string that is valid YAML and JSON.
 fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            // Not printable in YAML, or a line break there.
-            _ if c.is_control() || "\u{2028}\u{2029}\u{feff}\u{fffe}\u{ffff}".contains(c) => {
-                quoted.push_str(&format!("\\u{:04x}", u32::from(c)));
-            }
-            c => quoted.push(c),
+    let json = Value::from(text).to_string();
+    let mut quoted = String::with_capacity(json.len());
+    for c in json.chars() {
+        // Not printable in YAML, or a line break there.
+        if c.is_control() || "\u{2028}\u{2029}\u{feff}\u{fffe}\u{ffff}".contains(c) {
+            quoted.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            quoted.push(c);
         }
     }
-    quoted + "\""
+    quoted
 }
 
 /// A skill, to be saved.
@@ -156,20 +150,6 @@ impl Server {
         });
         Ok(documents.collect())
     }
-}
-
-/// The `SKILL.md` of the skill of this name, if it exists.
-pub(super) fn read(
-    context: &Arc<Context>,
-    name: &str,
-) -> Result<Option<(String, Arc<Snapshot>)>, Refusal> {
-    let wait = context.wait();
-    let skills = Skills::read(&context.backend, &wait)?;
-    let Some(text) = skills.document(name) else {
-        return Ok(None);
-    };
-    wait.hold(text.len()).map_err(|Full| no_room())?;
-    Ok(Some((text, skills.snapshot)))
 }
 
 /// Parses `skills/list`.

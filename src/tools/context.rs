@@ -148,28 +148,16 @@ pub(crate) struct ContextState {
     usage: Mutex<Option<Usage>>,
 }
 
-/// The place of a call among those that may work at once. Taken before it gets a thread.
-pub(crate) struct Place {
-    /// The place itself, or one in the queue.
-    pub(crate) guard: Guard,
-    /// Until its answer is written: its thread may wait for a reader long after its work is done.
-    pub(crate) open: Guard,
-}
-
-impl Place {
-    /// A place in `account`.
-    ///
-    /// # Errors
-    /// `too-many-requests`: all are taken, and the queue is full.
-    pub(crate) fn take(account: &Account, what: Resource) -> Result<Place, Error> {
-        let guard = account.take(what, 1);
-        let guard = guard.or_else(|Full| account.take(Resource::Queue, 1));
-        let open = account.take(Resource::Open, 1);
-        match (guard, open) {
-            (Ok(guard), Ok(open)) => Ok(Place { guard, open }),
-            _ => Err(busy(account, what)),
-        }
-    }
+/// A place for a call among those that may work at once, or one in the queue, and one until its answer is written: its
+/// thread may wait for a reader long after its work is done. Taken before it gets a thread.
+///
+/// # Errors
+/// `too-many-requests`: all are taken, and the queue is full.
+pub(crate) fn places(account: &Account, what: Resource) -> Result<(Guard, Guard), Error> {
+    let place = account.take(what, 1);
+    let place = place.or_else(|Full| account.take(Resource::Queue, 1));
+    let both = place.and_then(|place| Ok((place, account.take(Resource::Open, 1)?)));
+    both.map_err(|Full| busy(account, what))
 }
 
 /// There is no place for another call.
@@ -563,12 +551,12 @@ mod tests {
             several: false,
         })
         .of("");
-        let Place { guard, open } = Place::take(&account, Resource::Calls).unwrap();
-        drop(guard);
+        let (place, open) = places(&account, Resource::Calls).unwrap();
+        drop(place);
         assert_eq!(account.held(Resource::Calls), 0);
-        let refused = Place::take(&account, Resource::Runs).err().unwrap();
+        let refused = places(&account, Resource::Runs).err().unwrap();
         assert_eq!(refused.kind, Kind::TooManyRequests);
         drop(open);
-        assert!(Place::take(&account, Resource::Calls).is_ok());
+        assert!(places(&account, Resource::Calls).is_ok());
     }
 }

@@ -42,7 +42,7 @@ use crate::{logging, metrics};
 use arguments::Arguments;
 pub(crate) use cancel_run::cancel;
 pub(crate) use context::{
-    Backend, CallHead, Caller, Context, ContextState, Peer, Place, RELATED_TASK, ToolCall,
+    Backend, CallHead, Caller, Context, ContextState, Peer, RELATED_TASK, ToolCall, places,
 };
 pub(crate) use outcome::{Failure, Outcome, write, write_failure};
 pub(crate) use prompt::prompt;
