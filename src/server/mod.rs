@@ -190,9 +190,7 @@ impl Server {
         let is_batch = inbound.is_batch;
         if is_batch && (inbound.modern || !session.revision().is_some_and(Revision::has_batches)) {
             let reason = "Arrays of messages exist only in 2025-03-26: send one message at a time.";
-            return Action::Answer(
-                receiver.refuse(Refusal::new(jsonrpc::INVALID_REQUEST, reason), None),
-            );
+            return receiver.refuse(Refusal::new(jsonrpc::INVALID_REQUEST, reason), None);
         }
         let messages = inbound.messages.iter();
         let mut actions = messages.map(|message| receiver.message(message, is_batch));
@@ -216,7 +214,7 @@ impl Receiver<'_> {
     fn message(&self, message: &Result<Message<'_>, Invalid>, is_batch: bool) -> Action {
         match message {
             Err(Invalid { id, code, reason }) => {
-                Action::Answer(self.refuse(Refusal::new(*code, *reason), id.as_ref()))
+                self.refuse(Refusal::new(*code, *reason), id.as_ref())
             }
             Ok(Message::Response) => Action::Nothing,
             Ok(Message::Notification { method, params }) => {
@@ -227,19 +225,18 @@ impl Receiver<'_> {
             {
                 let reason = "This request cannot be part of a batch: send it by itself.";
                 let refusal = Refusal::new(jsonrpc::INVALID_REQUEST, reason);
-                Action::Answer(self.refuse(refusal, Some(&request.id)))
+                self.refuse(refusal, Some(&request.id))
             }
             Ok(Message::Request(request)) => {
                 let refused = |refusal| self.refuse(refusal, Some(&request.id));
-                let mut answer = match self.request(request) {
-                    Ok(Action::Answer(answer)) => answer,
-                    Ok(action) => return action,
-                    Err(refusal) => refused(refusal),
-                };
-                if answer.body.len() > UNCOUNTED && answer.charge(self.account).is_err() {
-                    answer = refused(too_many().into());
+                let mut action = self.request(request).unwrap_or_else(refused);
+                if let Action::Answer(answer) = &mut action
+                    && answer.body.len() > UNCOUNTED
+                    && answer.charge(self.account).is_err()
+                {
+                    action = refused(too_many().into());
                 }
-                Action::Answer(answer)
+                action
             }
         }
     }
@@ -299,9 +296,9 @@ impl Receiver<'_> {
         })
     }
 
-    fn refuse(&self, refusal: Refusal, id: Option<&Id>) -> Answer {
+    fn refuse(&self, refusal: Refusal, id: Option<&Id>) -> Action {
         let no_id = self.session.no_id();
-        refuse(refusal, id.or(no_id.as_ref()), self.modern)
+        Action::Answer(refuse(refusal, id.or(no_id.as_ref()), self.modern))
     }
 }
 

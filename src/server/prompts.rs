@@ -1,6 +1,7 @@
 //! `prompts/list` and `prompts/get`: every allowed pattern is a prompt, rendered by Fabric, so that the client's own
 //! model sees what Fabric's model gets.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use serde::Serialize;
 
 use crate::fabric::names::in_quotes;
 use crate::fabric::{Entry, Name, Snapshot, not_found, not_runnable};
-use crate::protocol::{Feature, Node, Params, Refusal, ResultWriter, Revision, jsonrpc};
+use crate::protocol::{Feature, Params, Refusal, ResultWriter, Revision, jsonrpc};
 use crate::search::humanised;
 use crate::text::shown;
 use crate::tools::{Context, prompt};
@@ -53,38 +54,35 @@ struct PromptEntry<'a> {
 
 #[derive(Serialize)]
 struct PromptArgument<'a> {
-    description: String,
+    description: Cow<'static, str>,
     name: &'a str,
     required: bool,
 }
 
 fn define<'a>(snapshot: &'a Snapshot, entry: &'a Entry, revision: Revision) -> PromptEntry<'a> {
-    let argument = |name, description: String, required| PromptArgument {
-        description,
+    let arguments = names(entry).map(|name| PromptArgument {
+        description: match name {
+            INPUT => "The text that the pattern works on.".into(),
+            STRATEGY => "A prompting strategy to put before the pattern.".into(),
+            name => format!("Value of the pattern's variable {name}.").into(),
+        },
         name,
-        required,
-    };
-    let description = "The text that the pattern works on.";
-    let mut arguments = vec![argument(INPUT, description.to_owned(), false)];
-    for name in own_variables(entry) {
-        let description = format!("Value of the pattern's variable {name}.");
-        arguments.push(argument(name, description, true));
-    }
-    let description = "A prompting strategy to put before the pattern.";
-    arguments.push(argument(STRATEGY, description.to_owned(), false));
+        required: ![INPUT, STRATEGY].contains(&name),
+    });
     let has_title = revision.knows(Feature::Title);
     PromptEntry {
-        arguments,
+        arguments: arguments.collect(),
         description: snapshot.description(&entry.name),
         name: &entry.name,
         title: has_title.then(|| humanised(&entry.name)),
     }
 }
 
-/// The variables with arguments of their own. A variable named like one of our arguments gets that argument's value.
-fn own_variables(entry: &Entry) -> impl Iterator<Item = &str> {
-    let all = entry.variables.iter().map(String::as_str);
-    all.filter(|name| ![INPUT, STRATEGY].contains(name))
+/// The names of a prompt's arguments. A variable named like one of ours gets that argument's value.
+fn names(entry: &Entry) -> impl Iterator<Item = &str> {
+    let own = entry.variables.iter().map(String::as_str);
+    let own = own.filter(|name| ![INPUT, STRATEGY].contains(name));
+    [INPUT].into_iter().chain(own).chain([STRATEGY])
 }
 
 /// Parses `prompts/get`.
@@ -96,15 +94,9 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
     let params = Params::new(request.params, usage);
     let name = params.text("name")?;
     let mut arguments = BTreeMap::new();
-    match params.get("arguments") {
-        None => {}
-        Some(Node::Object(members)) => {
-            for (name, value) in members {
-                let value = value.text().ok_or_else(|| params.refusal())?;
-                arguments.insert(name.to_string(), value.to_owned());
-            }
-        }
-        Some(_) => return Err(params.refusal()),
+    for (name, value) in params.members("arguments")? {
+        let value = value.text().ok_or_else(|| params.refusal())?;
+        arguments.insert(name.to_string(), value.to_owned());
     }
     let name = Name::parse("name", name)?;
     server.backend.policy.check_prompt("name", &name)?;
@@ -132,11 +124,7 @@ fn render(
     if !entry.is_runnable() {
         return Err(not_runnable("name", name).into());
     }
-    let takes: Vec<&str> = [INPUT]
-        .into_iter()
-        .chain(own_variables(entry))
-        .chain([STRATEGY])
-        .collect();
+    let takes: Vec<&str> = names(entry).collect();
     if let Some(other) = arguments.keys().find(|key| !takes.contains(&key.as_str())) {
         let shown = shown(other, 64);
         return Err(Refusal::params(format!(
@@ -144,9 +132,9 @@ fn render(
             takes.join(", ")
         )));
     }
-    let missing: Vec<&str> = own_variables(entry)
-        .filter(|variable| !arguments.contains_key(*variable))
-        .collect();
+    let is_missing = |name: &&str| !arguments.contains_key(*name);
+    let own = &takes[1..takes.len() - 1];
+    let missing: Vec<&str> = own.iter().copied().filter(is_missing).collect();
     if !missing.is_empty() {
         return Err(Refusal::params(format!(
             "`arguments` lacks {}, which the prompt {name} needs.",

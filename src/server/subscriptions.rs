@@ -178,14 +178,9 @@ impl Listener {
     }
 
     /// Sends the result of each of its tasks once it ends, until all have or the listener is gone.
-    fn watch(listener: &Weak<Listener>, keep: Duration) {
-        let mut working = listener
-            .upgrade()
-            .map_or_else(Vec::new, |listener| listener.tasks.clone());
+    fn watch(listener: &Weak<Listener>, mut working: Vec<Run>, keep: Duration) {
         while let Some(listener) = listener.upgrade() {
-            let is_working = |run: &mut Run| run.bare().state == RunState::Working;
-            let ended: Vec<Run> = working.extract_if(.., |run| !is_working(run)).collect();
-            for run in ended {
+            for run in working.extract_if(.., |run| run.bare().state != RunState::Working) {
                 let (meta, revision) = (&listener.params["_meta"], listener.revision);
                 let message = tasks::changed(&run, keep, meta, revision, &listener.account);
                 if message.is_some_and(|message| !(listener.sink)(&message)) {
@@ -196,16 +191,6 @@ impl Listener {
             drop(listener);
             let Some(run) = working.first() else { return };
             run.wait(None, LOOK, &mut || true);
-        }
-    }
-
-    fn tell(&self) {
-        let methods = [
-            ("notifications/prompts/list_changed", self.prompts),
-            ("notifications/resources/list_changed", self.resources),
-        ];
-        for (method, _) in methods.into_iter().filter(|(_, wanted)| *wanted) {
-            (self.sink)(&jsonrpc::notification(method, &self.params));
         }
     }
 }
@@ -231,17 +216,17 @@ impl Subscriptions {
     /// Adds a listener, until the registration is dropped.
     pub(crate) fn add(self: &Arc<Subscriptions>, listener: Listener) -> Registration {
         let listener = Arc::new(listener);
-        let mut listeners = lock(&self.listeners);
-        listeners.retain(|other| other.strong_count() > 0);
-        listeners.push(Arc::downgrade(&listener));
-        drop(listeners);
+        // Forgets those that have left.
+        drop(self.registered());
+        lock(&self.listeners).push(Arc::downgrade(&listener));
         self.poller.call_once(|| {
             let subscriptions = self.clone();
             start("poller", move || subscriptions.poll());
         });
         if !listener.tasks.is_empty() {
             let (weak, keep) = (Arc::downgrade(&listener), self.backend.settings.keep);
-            start("tasks", move || Listener::watch(&weak, keep));
+            let tasks = listener.tasks.clone();
+            start("tasks", move || Listener::watch(&weak, tasks, keep));
         }
         listener
     }
@@ -271,7 +256,14 @@ impl Subscriptions {
 
     /// Notifies all listeners of changed lists. The lock is not held while sending.
     pub(crate) fn lists_changed(&self) {
-        self.registered().iter().for_each(|one| one.tell());
+        for one in self.registered() {
+            for (list, is_followed) in [("prompts", one.prompts), ("resources", one.resources)] {
+                if is_followed {
+                    let method = format!("notifications/{list}/list_changed");
+                    (one.sink)(&jsonrpc::notification(&method, &one.params));
+                }
+            }
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::account::Resource;
 use crate::fabric::Error;
 use crate::os::random;
 use crate::protocol::{
-    Answer, Feature, Node, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored,
+    Answer, Feature, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored,
 };
 use crate::text::shown;
 use crate::tools::{self, Backend, Context, Policy, Tool, ToolCall};
@@ -107,16 +107,9 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
     let usage = "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.";
     let params = Params::new(request.params, usage);
     let name = params.text("name")?;
-    let arguments = match params.get("arguments") {
-        None => &[][..],
-        Some(Node::Object(arguments)) => arguments,
-        // In every revision a malformed request: the error is not in a tool's argument, so a model cannot correct it.
-        Some(_) => {
-            return Err(Refusal::params(
-                "params.arguments of tools/call must be an object.",
-            ));
-        }
-    };
+    // In every revision a malformed request: the error is not in a tool's argument, so a model cannot correct it.
+    let no_object = "params.arguments of tools/call must be an object.";
+    let arguments = Params::new(request.params, no_object).members("arguments")?;
     let offered = || server.backend.policy.tools();
     let Some(tool) = offered().find(|tool| tool.name == name) else {
         let shown = shown(name, 64);
@@ -127,23 +120,19 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
         )));
     };
     let (backend, revision) = (&server.backend, request.context.revision);
-    let ttl = match params
-        .get("task")
-        .filter(|_| tasks::are_asked_for(backend, revision))
-    {
-        Some(_) if !tool.is_run() => {
-            let detail = format!("{name} cannot be a task: call it without params.task.");
-            return Err(Refusal::new(jsonrpc::METHOD_NOT_FOUND, detail));
-        }
-        Some(_) => Some(tasks::requested(request.params, &backend.settings)?),
-        None => None,
-    };
+    let is_task = params.get("task").is_some() && tasks::are_asked_for(backend, revision);
+    if is_task && !tool.is_run() {
+        let detail = format!("{name} cannot be a task: call it without params.task.");
+        return Err(Refusal::new(jsonrpc::METHOD_NOT_FOUND, detail));
+    }
+    let ttl = is_task.then(|| tasks::requested(request.params, &backend.settings));
+    let ttl = ttl.transpose()?;
     let prepared = match tool.prepare(arguments, &backend.policy) {
         Ok(prepared) => prepared,
         Err(error) => return Ok(Action::Answer(wrong_arguments(tool, error, &request))),
     };
     let is_run = prepared.place == Resource::Runs;
-    if ttl.is_some() && !is_run {
+    if is_task && !is_run {
         return Err(Refusal::params(
             "A dry run cannot be a task: call it without params.task.",
         ));

@@ -188,9 +188,10 @@ fn rate_is_used_up(account: &Account, steps: u32, after: Option<Duration>) -> Er
              Make several calls of it."
         ),
     };
-    let mut error = Error::new(Kind::TooManyRequests, detail);
-    error.retry_after = after;
-    error
+    Error {
+        retry_after: after,
+        ..Error::new(Kind::TooManyRequests, detail)
+    }
 }
 
 /// What is still to be said.
