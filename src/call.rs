@@ -260,10 +260,9 @@ impl Screen {
             return;
         }
         let mut out = io::stdout().lock();
-        let shown = if out.is_terminal() {
-            for_terminal(text)
-        } else {
-            Cow::Borrowed(text)
+        let shown = match out.is_terminal() {
+            true => for_terminal(text),
+            false => Cow::Borrowed(text),
         };
         if let Err(error) = out.write_all(shown.as_bytes()).and_then(|()| out.flush()) {
             // The reader has gone: cancel, since the rest would cost money.
@@ -347,13 +346,10 @@ fn tell(state: &mut CallState) {
 impl Peer for Screen {
     fn notify(&self, message: &[u8]) {
         let message: Value = serde_json::from_slice(message).unwrap_or_default();
-        let (method, params) = (
-            message["method"].as_str().unwrap_or_default(),
-            &message["params"],
-        );
+        let params = &message["params"];
         let mut state = lock(&self.state);
-        match method {
-            "notifications/progress" => {
+        match message["method"].as_str() {
+            Some("notifications/progress") => {
                 tell(&mut state);
                 state.news = params["message"].as_str().map(str::to_owned);
                 // Shows after some silence that the call still runs.
@@ -366,7 +362,7 @@ impl Peer for Screen {
                     say("waiting for Fabric; Ctrl-C cancels");
                 }
             }
-            "notifications/message" if params["data"]["type"] == "content" => {
+            Some("notifications/message") if params["data"]["type"] == "content" => {
                 let text = params["data"]["content"].as_str().unwrap_or_default();
                 if state.news.as_deref() == Some(text) {
                     state.news = None;

@@ -131,12 +131,8 @@ impl CallHead {
     fn refuse(&self, refusal: Refusal) -> Answer {
         let mut line = Line::default();
         line.field("method", self.method);
-        log_refusal(
-            logging::level(&refusal.error),
-            line,
-            &refusal,
-            &self.request_id,
-        );
+        let level = logging::level(&refusal.error);
+        log_refusal(level, line, &refusal, &self.request_id);
         let is_modern = !self.request.revision.is_legacy();
         refusal.answer(Some(&self.id), is_modern, &self.request_id)
     }

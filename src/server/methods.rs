@@ -82,12 +82,8 @@ fn capabilities(server: &Server, revision: Revision) -> Value {
 
 /// What models are told, and if a tool is not offered, which ones are.
 fn instructions(server: &Server) -> String {
-    let offered: Vec<&str> = server
-        .backend
-        .policy
-        .tools()
-        .map(|tool| tool.name)
-        .collect();
+    let offered = server.backend.policy.tools();
+    let offered: Vec<&str> = offered.map(|tool| tool.name).collect();
     if offered.len() == TOOLS.len() {
         return INSTRUCTIONS.to_owned();
     }

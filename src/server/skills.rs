@@ -19,23 +19,22 @@ use crate::tools::{Backend, Tool};
 use super::{Action, Request, Server, while_fresh};
 
 /// All skills of one snapshot. Their text is generated on each read, deterministically.
-pub(super) struct Skills {
+pub(crate) struct Skills {
     pub(super) snapshot: Arc<Snapshot>,
     backend: Arc<Backend>,
     /// The pattern of each, by the skill's name.
-    patterns: BTreeMap<String, String>,
+    pub(crate) patterns: BTreeMap<String, String>,
 }
 
 impl Skills {
     pub(super) fn read(backend: &Arc<Backend>, wait: &Arc<dyn Wait>) -> Result<Skills, Error> {
         let snapshot = backend.catalog.snapshot(wait)?;
         let names = skill_names(snapshot.patterns.iter().map(|entry| entry.name.as_str()));
-        let usable = snapshot.patterns.iter();
-        let usable = usable
-            .filter(|entry| entry.text.is_some() && backend.policy.allows(&entry.name))
-            .filter_map(|entry| {
-                Some((names.get(entry.name.as_str())?.clone(), entry.name.clone()))
-            });
+        let usable = snapshot.patterns.iter().filter_map(|entry| {
+            let is_usable = entry.text.is_some() && backend.policy.allows(&entry.name);
+            let name = names.get(entry.name.as_str()).filter(|_| is_usable)?;
+            Some((name.clone(), entry.name.clone()))
+        });
         Ok(Skills {
             patterns: usable.collect(),
             snapshot,
@@ -44,7 +43,7 @@ impl Skills {
     }
 
     /// The whole `SKILL.md`; `None` if there is no such skill.
-    pub(super) fn document(&self, name: &str) -> Option<String> {
+    pub(crate) fn document(&self, name: &str) -> Option<String> {
         let entry = self.snapshot.pattern(self.patterns.get(name)?)?;
         let text = entry.text.as_deref()?;
         let (policy, fabric) = (&self.backend.policy, &self.backend.fabric);
@@ -126,29 +125,11 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// A skill, to be saved.
-pub(crate) struct SkillDocument {
-    /// Its name.
-    pub(crate) name: String,
-    /// The name of its pattern.
-    pub(crate) pattern: String,
-    /// The whole `SKILL.md`.
-    pub(crate) text: String,
-}
-
 impl Server {
     /// All skills. Blocks until they are read.
-    pub(crate) fn skill_documents(&self) -> Result<Vec<SkillDocument>, Error> {
+    pub(crate) fn skills(&self) -> Result<Skills, Error> {
         let wait: Arc<dyn Wait> = Arc::new(NoWait);
-        let skills = Skills::read(&self.backend, &wait)?;
-        let documents = skills.patterns.iter().filter_map(|(name, pattern)| {
-            Some(SkillDocument {
-                name: name.clone(),
-                pattern: pattern.clone(),
-                text: skills.document(name)?,
-            })
-        });
-        Ok(documents.collect())
+        Skills::read(&self.backend, &wait)
     }
 }
 

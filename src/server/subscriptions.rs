@@ -79,11 +79,8 @@ impl Listen {
         // Each once, however often it was named.
         self.task_ids.sort_unstable();
         self.task_ids.dedup();
-        self.tasks = self
-            .task_ids
-            .iter()
-            .filter_map(|id| server.backend.runs.find(id, &owner))
-            .collect();
+        let find = |id: &String| server.backend.runs.find(id, &owner);
+        self.tasks = self.task_ids.iter().filter_map(find).collect();
     }
 
     /// The first message: what was accepted.

@@ -335,6 +335,7 @@ impl Context {
         };
         self.flush();
         let (Backend { runs, settings, .. }, account) = (&*self.backend, &self.caller.account);
+        let idle_timeout = self.backend.fabric.settings.idle_timeout;
         let run = writer.run();
         let is_task = self.task().is_some()
             || self.head.request.tasks && runs.promise(&run, settings.keep).is_ok();
@@ -347,12 +348,7 @@ impl Context {
             result.kind = "task";
             write_task(&run.record(), settings.keep, &mut result);
         } else {
-            let so_far = so_far(
-                &run,
-                true,
-                self.backend.fabric.settings.idle_timeout,
-                account,
-            );
+            let so_far = so_far(&run, true, idle_timeout, account);
             write(&so_far, account, &self.head.request_id, &mut result);
         }
         self.answer(result.end());

@@ -80,16 +80,14 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, 
         ));
     }
     let found = snapshot.index().search(query, usize::MAX);
-    let mut denied = Vec::new();
-    let is_allowed = |name: &&str| {
-        let is_allowed = backend.policy.allows(name);
-        if !is_allowed {
-            denied.push((*name).to_owned());
+    let (mut names, mut denied) = (Vec::new(), Vec::new());
+    for name in found.hits.iter().map(|card| card.name.as_str()) {
+        match backend.policy.allows(name) {
+            _ if names.len() == limit => break,
+            true => names.push(name),
+            false => denied.push(name),
         }
-        is_allowed
-    };
-    let names = found.hits.iter().map(|card| card.name.as_str());
-    let names: Vec<&str> = names.filter(is_allowed).take(limit).collect();
+    }
     if !denied.is_empty() {
         warnings.push(format!(
             "Left out, because they may not be run on this server: {}.",
