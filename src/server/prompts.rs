@@ -3,16 +3,15 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::fabric::names::in_quotes;
 use crate::fabric::{Entry, Name, Snapshot, not_found, not_runnable};
-use crate::protocol::{Feature, Params, Refusal, ResultWriter, Revision, jsonrpc};
+use crate::protocol::{Feature, Params, Refusal, Revision, jsonrpc};
 use crate::search::humanised;
 use crate::text::shown;
-use crate::tools::{Context, prompt};
+use crate::tools::prompt;
 
 use super::{Action, Request, Server, while_fresh};
 
@@ -88,7 +87,8 @@ fn names(entry: &Entry) -> impl Iterator<Item = &str> {
 /// Parses `prompts/get`.
 ///
 /// # Errors
-/// -32602 that names what is wrong, or for a pattern that is not allowed here.
+/// -32602 that names what is wrong, for a pattern that is not allowed here, and later for an unknown prompt, an unknown
+/// argument, a missing variable, or an unknown strategy.
 pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.";
     let params = Params::new(request.params, usage);
@@ -98,68 +98,51 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
         let value = value.text().ok_or_else(|| params.refusal())?;
         arguments.insert(name.to_string(), value.to_owned());
     }
-    let name = Name::parse("name", name)?;
-    server.backend.policy.check_prompt("name", &name)?;
-    Ok(request.call(move |context, result| render(&name, &arguments, context, result)))
-}
-
-/// Renders a prompt.
-///
-/// # Errors
-/// -32602 for an unknown prompt, an unknown argument, a missing variable, or an unknown strategy.
-fn render(
-    pattern: &Name,
-    arguments: &BTreeMap<String, String>,
-    context: &Arc<Context>,
-    result: &mut ResultWriter,
-) -> Result<(), Refusal> {
-    let backend = &context.backend;
-    let snapshot = backend.catalog.snapshot(&context.wait())?;
-    let name = pattern.as_str();
-    let Some(entry) = snapshot.pattern(name) else {
-        let names = snapshot.patterns.iter().map(|entry| entry.name.as_str());
-        let names = names.filter(|name| backend.policy.allows(name)).collect();
-        return Err(not_found(pattern, &names).into());
-    };
-    if !entry.is_runnable() {
-        return Err(not_runnable("name", name).into());
-    }
-    let takes: Vec<&str> = names(entry).collect();
-    if let Some(other) = arguments.keys().find(|key| !takes.contains(&key.as_str())) {
-        let shown = shown(other, 64);
-        return Err(Refusal::params(format!(
-            "`{shown}` is not an argument of the prompt {name}: it takes {}.",
-            takes.join(", ")
-        )));
-    }
-    let is_missing = |name: &&str| !arguments.contains_key(*name);
-    let own = &takes[1..takes.len() - 1];
-    let missing: Vec<&str> = own.iter().copied().filter(is_missing).collect();
-    if !missing.is_empty() {
-        return Err(Refusal::params(format!(
-            "`arguments` lacks {}, which the prompt {name} needs.",
-            in_quotes(missing, "and")
-        )));
-    }
-    let argument = |name: &str| arguments.get(name).map_or("", String::as_str);
-    // Without the input, which may be large.
-    let variables = arguments
-        .iter()
-        .filter(|(name, _)| entry.variables.contains(name))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    let text = prompt(
-        context,
-        pattern,
-        argument(INPUT),
-        &variables,
-        argument(STRATEGY),
-    )?;
-    let out = result
-        .field("description", snapshot.description(name))
-        .key("messages");
-    out.extend_from_slice(br#"[{"content":{"text":"#);
-    jsonrpc::write_json(out, &text);
-    out.extend_from_slice(br#","type":"text"},"role":"user"}]"#);
-    Ok(())
+    let pattern = Name::parse("name", name)?;
+    server.backend.policy.check_prompt("name", &pattern)?;
+    Ok(request.call(move |context, result| {
+        let backend = &context.backend;
+        let snapshot = backend.catalog.snapshot(&context.wait())?;
+        let name = pattern.as_str();
+        let Some(entry) = snapshot.pattern(name) else {
+            let names = snapshot.patterns.iter().map(|entry| entry.name.as_str());
+            let names = names.filter(|name| backend.policy.allows(name)).collect();
+            return Err(not_found(&pattern, &names).into());
+        };
+        if !entry.is_runnable() {
+            return Err(not_runnable("name", name).into());
+        }
+        let takes: Vec<&str> = names(entry).collect();
+        if let Some(other) = arguments.keys().find(|key| !takes.contains(&key.as_str())) {
+            let shown = shown(other, 64);
+            return Err(Refusal::params(format!(
+                "`{shown}` is not an argument of the prompt {name}: it takes {}.",
+                takes.join(", ")
+            )));
+        }
+        let own = takes[1..takes.len() - 1].iter().copied();
+        let missing: Vec<&str> = own.filter(|name| !arguments.contains_key(*name)).collect();
+        if !missing.is_empty() {
+            return Err(Refusal::params(format!(
+                "`arguments` lacks {}, which the prompt {name} needs.",
+                in_quotes(missing, "and")
+            )));
+        }
+        let argument = |name: &str| arguments.get(name).map_or("", String::as_str);
+        // Without the input, which may be large.
+        let own = arguments
+            .iter()
+            .filter(|(name, _)| entry.variables.contains(name));
+        let variables = own
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        let (input, strategy) = (argument(INPUT), argument(STRATEGY));
+        let text = prompt(context, &pattern, input, &variables, strategy)?;
+        let description = snapshot.description(name);
+        let out = result.field("description", description).key("messages");
+        out.extend_from_slice(br#"[{"content":{"text":"#);
+        jsonrpc::write_json(out, &text);
+        out.extend_from_slice(br#","type":"text"},"role":"user"}]"#);
+        Ok(())
+    }))
 }

@@ -83,7 +83,8 @@ impl Skills {
 
     /// A skill in a list; `None` if there is none of this name.
     fn entry(&self, name: &str) -> Option<Value> {
-        let (uri, pattern) = (uri(name), self.patterns.get(name)?);
+        let uri = format!("skill://fabric/{name}/SKILL.md");
+        let pattern = self.patterns.get(name)?;
         let document = self.document(name)?;
         let digest = format!("sha256:{}", sha256_hex(document.as_bytes()));
         Some(json!({
@@ -96,10 +97,6 @@ impl Skills {
             "uri": uri,
         }))
     }
-}
-
-fn uri(name: &str) -> String {
-    format!("skill://fabric/{name}/SKILL.md")
 }
 
 /// The name of the skill in the URI of a `SKILL.md`; `None` for other URIs.

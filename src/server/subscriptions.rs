@@ -48,6 +48,11 @@ pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Re
                  with true or false as values.";
     let filter = Params::new(request.params, usage).object("notifications")?;
     let keeps = server.backend.runs.keeps();
+    let too_many = || {
+        Refusal::params(format!(
+            "taskIds must be a list of up to {MAX_TASKS} strings."
+        ))
+    };
     let task_ids = match filter.get("taskIds").filter(|_| keeps) {
         None => Vec::new(),
         Some(_) if !request.context.tasks => return Err(tasks::undeclared()),
@@ -272,12 +277,6 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) {
     if let Err(error) = thread.spawn(work) {
         log::warn!("changes cannot be told to subscribers: {error}");
     }
-}
-
-fn too_many() -> Refusal {
-    Refusal::params(format!(
-        "taskIds must be a list of up to {MAX_TASKS} strings."
-    ))
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, OnceLock};
 
-use serde::Serialize;
 use serde_json::json;
 
 use crate::account::Resource;
@@ -12,7 +11,7 @@ use crate::protocol::{
     Answer, Feature, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored,
 };
 use crate::text::shown;
-use crate::tools::{self, Backend, Context, Policy, Tool, ToolCall};
+use crate::tools::{self, Context, Policy, Tool, ToolCall};
 
 use super::call::failed_tool;
 use super::{Action, Request, Server, tasks};
@@ -26,77 +25,67 @@ pub(super) type Lists = [OnceLock<Arc<[u8]>>; Revision::ALL.len()];
 
 /// Answers `tools/list`.
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    pages::cursor(request.params)?.page(server.backend.policy.tools().count())?;
-    let revision = request.context.revision;
-    let list = server.tools[revision as usize]
-        .get_or_init(|| write_list(&server.backend, revision).into());
+    let (backend, revision) = (&server.backend, request.context.revision);
+    pages::cursor(request.params)?.page(backend.policy.tools().count())?;
+    let list = server.tools[revision as usize].get_or_init(|| {
+        let tasks = tasks::are_asked_for(backend, revision);
+        let mut result = ResultWriter::body(revision);
+        let tools = define_all(&backend.policy, revision, tasks);
+        result.key("tools").extend(tools.bytes());
+        result.cache(None);
+        result.end_body().into()
+    });
     Ok(Action::Answer(stored(&request.id, list.clone())))
-}
-
-fn write_list(backend: &Backend, revision: Revision) -> Vec<u8> {
-    let tasks = tasks::are_asked_for(backend, revision);
-    let mut result = ResultWriter::body(revision);
-    define_all(result.key("tools"), &backend.policy, revision, tasks);
-    result.cache(None);
-    result.end_body()
 }
 
 /// The tools as the newest revision lists them, for `--list-tools --json`.
 pub(crate) fn tools_json(policy: &Policy) -> String {
-    let mut out = b"{\"tools\":".to_vec();
-    define_all(&mut out, policy, Revision::NEWEST, false);
-    out.extend_from_slice(b"}\n");
-    String::from_utf8_lossy(&out).into_owned()
+    let tools = define_all(policy, Revision::NEWEST, false);
+    format!("{{\"tools\":{tools}}}\n")
 }
 
-fn define_all(out: &mut Vec<u8>, policy: &Policy, revision: Revision, tasks: bool) {
-    out.push(b'[');
-    for (at, tool) in policy.tools().enumerate() {
-        out.extend_from_slice(if at == 0 { b"" } else { b"," });
-        define(out, tool, revision, tasks, policy.read_only);
-    }
-    out.push(b']');
+fn define_all(policy: &Policy, revision: Revision, tasks: bool) -> String {
+    let define = |tool| define(tool, revision, tasks, policy.read_only);
+    let tools: Vec<String> = policy.tools().map(define).collect();
+    format!("[{}]", tools.join(","))
 }
 
-/// Writes a tool in a list. Its schemas are text: a parsed map would lose the order of their properties.
-fn define(out: &mut Vec<u8>, tool: &Tool, revision: Revision, tasks: bool, read_only: bool) {
-    fn member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value: &T) {
-        jsonrpc::write_json(jsonrpc::write_name(out, name), value);
-    }
-    out.push(b'{');
-    if revision.knows(Feature::ItemMeta) {
-        let meta = json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS });
-        member(out, "_meta", &meta);
-    }
-    if revision.knows(Feature::ToolAnnotations) {
-        let annotations = json!({
-            "title": tool.title,
-            "readOnlyHint": tool.read_only,
-            "destructiveHint": false,
-            "idempotentHint": tool.read_only,
-            "openWorldHint": true,
-        });
-        member(out, "annotations", &annotations);
-    }
+/// A tool in a list. Its schemas are text: a parsed map would lose the order of their properties.
+fn define(tool: &Tool, revision: Revision, tasks: bool, read_only: bool) -> String {
+    let annotations = json!({
+        "title": tool.title,
+        "readOnlyHint": tool.read_only,
+        "destructiveHint": false,
+        "idempotentHint": tool.read_only,
+        "openWorldHint": true,
+    });
+    let meta = json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS });
     let is_only_dry = read_only && tool.is_run();
-    let description = match is_only_dry {
-        true => format!("{} On this server only with dry_run.", tool.description),
-        false => tool.description.to_owned(),
+    let only_dry = match is_only_dry {
+        true => " On this server only with dry_run.",
+        false => "",
     };
-    member(out, "description", &description);
+    let description = json!([tool.description, only_dry].concat());
+    let execution = json!({ "taskSupport": "optional" });
     // Only runs take long enough.
-    if tasks && tool.is_run() && !is_only_dry {
-        member(out, "execution", &json!({ "taskSupport": "optional" }));
-    }
-    jsonrpc::write_name(out, "inputSchema").extend(tool.input_schema().bytes());
-    member(out, "name", tool.name);
-    if revision.knows(Feature::StructuredContent) {
-        jsonrpc::write_name(out, "outputSchema").extend(tool.output_schema().bytes());
-    }
-    if revision.knows(Feature::Title) {
-        member(out, "title", tool.title);
-    }
-    out.push(b'}');
+    let may_be_task = tasks && tool.is_run() && !is_only_dry;
+    let has_annotations = revision.knows(Feature::ToolAnnotations);
+    let has_output = revision.knows(Feature::StructuredContent);
+    let knows = |feature| revision.knows(feature);
+    let title = json!(tool.title).to_string();
+    let members = [
+        (knows(Feature::ItemMeta), "_meta", meta.to_string()),
+        (has_annotations, "annotations", annotations.to_string()),
+        (true, "description", description.to_string()),
+        (may_be_task, "execution", execution.to_string()),
+        (true, "inputSchema", tool.input_schema()),
+        (true, "name", json!(tool.name).to_string()),
+        (has_output, "outputSchema", tool.output_schema()),
+        (knows(Feature::Title), "title", title),
+    ];
+    let members = members.into_iter().filter(|(is_known, ..)| *is_known);
+    let members = members.map(|(_, name, json)| format!("\"{name}\":{json}"));
+    format!("{{{}}}", Vec::from_iter(members).join(","))
 }
 
 /// Reads `tools/call`: finds the tool and checks the arguments.

@@ -33,8 +33,7 @@ pub(super) struct Arguments<'a> {
     tool: &'static str,
     /// Prefix of names in refusals: empty, or the place in a list, such as `then[0].`.
     place: String,
-    /// Those not asked for yet.
-    given: Vec<(&'a str, &'a Node<'a>)>,
+    given: &'a [(Cow<'a, str>, Node<'a>)],
     /// What was asked for so far, in this order.
     pub(super) asked: Vec<Argument>,
     /// The first refusal.
@@ -55,7 +54,7 @@ impl<'a> Arguments<'a> {
     ) -> Result<T, Error> {
         let mut arguments = Arguments {
             place,
-            given: given.iter().map(|(name, node)| (&**name, node)).collect(),
+            given,
             ..Arguments::none(tool)
         };
         let value = read(&mut arguments);
@@ -68,7 +67,7 @@ impl<'a> Arguments<'a> {
         Arguments {
             tool,
             place: String::new(),
-            given: Vec::new(),
+            given: &[],
             asked: Vec::new(),
             refusal: None,
         }
@@ -371,12 +370,13 @@ impl<'a> Arguments<'a> {
 
     /// Returns the first refusal, if there is one, and refuses what was not asked for.
     fn end(self) -> Result<(), Error> {
+        let known: Vec<&str> = self.asked.iter().map(|argument| argument.name).collect();
+        let unknown = self.given.iter().map(|(name, _)| &**name);
         // The same one however they are ordered.
-        let Some((name, _)) = self.given.iter().min_by_key(|(name, _)| name) else {
+        let Some(name) = unknown.filter(|name| !known.contains(name)).min() else {
             return self.refusal.map_or(Ok(()), Err);
         };
         let (path, tool) = (self.path(&shown(name, 64)), self.tool);
-        let known: Vec<&str> = self.asked.iter().map(|argument| argument.name).collect();
         let meant = closest(name, known.iter().copied());
         let hint = match (meant.as_slice(), self.refusal) {
             ([], Some(refusal)) => return Err(refusal),
@@ -408,8 +408,7 @@ impl<'a> Arguments<'a> {
             description,
             required: false,
         });
-        let at = self.given.iter().position(|(given, _)| *given == name)?;
-        let (_, node) = self.given.swap_remove(at);
+        let (_, node) = self.given.iter().find(|(given, _)| given == name)?;
         if *node == Node::Null {
             return None;
         }

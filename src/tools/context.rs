@@ -174,26 +174,6 @@ fn busy(account: &Account, what: Resource) -> Error {
     Error::new(Kind::TooManyRequests, detail)
 }
 
-/// The caller's rate has no room for so many steps; `after` is when it has.
-fn rate_is_used_up(account: &Account, steps: u32, after: Option<Duration>) -> Error {
-    let per_minute = account.per_minute();
-    let detail = match after {
-        Some(after) => format!(
-            "This server takes at most {} a minute from one caller. Try again in {} s.",
-            counted(per_minute, "run"),
-            after.as_secs() + 1
-        ),
-        None => format!(
-            "This call counts as {steps} runs, and this server takes at most {per_minute} a minute from one caller. \
-             Make several calls of it."
-        ),
-    };
-    Error {
-        retry_after: after,
-        ..Error::new(Kind::TooManyRequests, detail)
-    }
-}
-
 /// What is still to be said.
 #[derive(Default)]
 struct Notes {
@@ -267,13 +247,9 @@ impl Context {
         if !self.is_answered() && caller.peer.stopped() {
             return Err(Error::cancelled());
         }
-        caller
-            .pass
-            .require(Role::Run)
-            .map_err(|refusal| Error::new(Kind::Forbidden, refusal.detail()))?;
-        account
-            .rate_at(steps, Instant::now(), false)
-            .map_err(|after| rate_is_used_up(account, steps, after))
+        let allowed = caller.pass.require(Role::Run);
+        allowed.map_err(|refusal| Error::new(Kind::Forbidden, refusal.detail()))?;
+        self.rate(steps, false)
     }
 
     /// Counts a step of a run, or a transcript, against the caller's rate.
@@ -281,10 +257,30 @@ impl Context {
     /// # Errors
     /// `too-many-requests`, with when to try again.
     pub(crate) fn count(&self) -> Result<(), Error> {
+        self.rate(1, true)
+    }
+
+    fn rate(&self, steps: u32, counts: bool) -> Result<(), Error> {
         let account = &self.caller.account;
-        account
-            .rate_at(1, Instant::now(), true)
-            .map_err(|after| rate_is_used_up(account, 1, after))
+        let Err(retry_after) = account.rate_at(steps, Instant::now(), counts) else {
+            return Ok(());
+        };
+        let per_minute = account.per_minute();
+        let detail = match retry_after {
+            Some(after) => format!(
+                "This server takes at most {} a minute from one caller. Try again in {} s.",
+                counted(per_minute, "run"),
+                after.as_secs() + 1
+            ),
+            None => format!(
+                "This call counts as {steps} runs, and this server takes at most {per_minute} a minute from one caller. \
+                 Make several calls of it."
+            ),
+        };
+        Err(Error {
+            retry_after,
+            ..Error::new(Kind::TooManyRequests, detail)
+        })
     }
 
     /// The tool that is called.
