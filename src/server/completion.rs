@@ -22,10 +22,9 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
     let (reference, argument) = (params.object("ref")?, params.object("argument")?);
     let (kind, uri) = (reference.text("type")?, reference.optional_text("uri")?);
     let (argument, value) = (argument.text("name")?, argument.text("value")?.to_owned());
-    let prompt = reference
-        .optional_text("name")?
-        .map(|name| Name::parse("ref.name", name))
-        .transpose()?;
+    let name = reference.optional_text("name")?;
+    let prompt = name.map(|name| Name::parse("ref.name", name));
+    let prompt = prompt.transpose()?;
     // Whether names of strategies or of patterns complete it; `None` if the argument takes any text.
     let (prompt, by_strategies) = match (kind, prompt, uri) {
         ("ref/prompt", Some(prompt), _) => {

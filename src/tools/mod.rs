@@ -144,9 +144,7 @@ impl Tool {
 
     /// What it asks for when nothing is given.
     fn arguments(&self) -> Arguments<'static> {
-        let mut arguments = Arguments::none(self.name);
-        let _ = (self.prepare)(&mut arguments, &Policy::default());
-        arguments
+        Arguments::none(self.name, |all| (self.prepare)(all, &Policy::default()))
     }
 
     /// JSON Schema of its arguments.
