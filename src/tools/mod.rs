@@ -377,12 +377,12 @@ mod tests {
 
     #[test]
     fn schemas_are_exactly_these_bytes() {
-        let none = Arguments::none("tool");
+        let none = Arguments::default();
         assert_eq!(
             none.schema(),
             r#"{"type":"object","properties":{},"additionalProperties":false}"#
         );
-        let mut all = Arguments::none("tool");
+        let mut all = Arguments::default();
         let _ = all.required("z", "Say \"z\".", |_, text| Ok(text.to_owned()));
         all.flag("f", false, "F.");
         all.number("n", (-2.0, 2.0), 0.0, "N.");
