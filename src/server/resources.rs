@@ -39,17 +39,13 @@ pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refu
     let cursor = pages::cursor(request.params)?;
     let has_titles = request.context.revision.knows(Feature::Title);
     let all = [
-        (
-            PATTERN_TEMPLATE,
-            "pattern",
-            "system prompt of a Fabric pattern",
-        ),
-        (STRATEGY_TEMPLATE, "strategy", "prompt of a Fabric strategy"),
+        (PATTERN_TEMPLATE, "pattern", "system prompt"),
+        (STRATEGY_TEMPLATE, "strategy", "prompt"),
     ];
     let entry = |at: usize| {
         let (template, name, what) = all[at];
         let mut entry = json!({
-            "description": format!("The {what}."),
+            "description": format!("The {what} of a Fabric {name}."),
             "mimeType": MARKDOWN,
             "name": name,
             "uriTemplate": template,

@@ -119,10 +119,8 @@ impl Listen {
 
     /// What is sent after the end where no stream of its own closes: the specification has servers send a cancellation.
     pub(crate) fn cancelled(&self) -> Vec<u8> {
-        jsonrpc::notification(
-            "notifications/cancelled",
-            &json!({ "requestId": self.id, "reason": "The server is shutting down." }),
-        )
+        let params = json!({ "requestId": self.id, "reason": "The server is shutting down." });
+        jsonrpc::notification("notifications/cancelled", &params)
     }
 
     /// A listener that sends its notifications to `sink`.

@@ -71,14 +71,14 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, 
     if snapshot.patterns.is_empty() {
         return all(context, limit);
     }
-    let mut warnings = Vec::new();
-    if snapshot.unread() > 0 {
-        let (unread, all) = (snapshot.unread(), snapshot.patterns.len());
-        warnings.push(format!(
-            "{unread} of {} could not be read: of those only the names were searched.",
-            counted(all, "pattern")
-        ));
-    }
+    let (unread, all) = (
+        snapshot.unread(),
+        counted(snapshot.patterns.len(), "pattern"),
+    );
+    let unread = (unread > 0).then(|| {
+        format!("{unread} of {all} could not be read: of those only the names were searched.")
+    });
+    let mut warnings = Vec::from_iter(unread);
     let found = snapshot.index().search(query, usize::MAX);
     let (mut names, mut denied) = (Vec::new(), Vec::new());
     for name in found.hits.iter().map(|card| card.name.as_str()) {

@@ -180,10 +180,8 @@ pub(crate) fn call(work: Work, is_run: bool, context: &Arc<Context>, result: &mu
     context.leave();
     if context.task().is_some() {
         let status = task(&run.record(), Revision::R2025_11_25, backend.settings.keep);
-        context.notify(&jsonrpc::notification(
-            "notifications/tasks/status",
-            &status,
-        ));
+        let message = jsonrpc::notification("notifications/tasks/status", &status);
+        context.notify(&message);
     }
     if !context.is_answered() {
         let idle_timeout = backend.fabric.settings.idle_timeout;
@@ -227,10 +225,8 @@ pub(crate) fn report(
     line.optional("input_tokens", usage.map(|usage| usage.input_tokens))
         .optional("output_tokens", usage.map(|usage| usage.output_tokens))
         .field("request_id", request_id);
-    line.log(
-        error.map_or(Level::Info, logging::level),
-        "fabric_mcp::tools",
-    );
+    let level = error.map_or(Level::Info, logging::level);
+    line.log(level, "fabric_mcp::tools");
 }
 
 fn log_failure(line: &mut Line, Failure { error, logged, .. }: &Failure) {
@@ -250,10 +246,8 @@ pub(crate) fn catalogue(policy: &Policy) -> String {
         text.push_str(&format!("{}\n    {}\n", tool.name, wrapped(first, 4)));
         for argument in tool.arguments().asked {
             let needed = if argument.required { " (required)" } else { "" };
-            let line = format!(
-                "{}: {}{needed}. {}",
-                argument.name, argument.json_type, argument.description
-            );
+            let (name, kind) = (argument.name, argument.json_type);
+            let line = format!("{name}: {kind}{needed}. {}", argument.description);
             text.push_str(&format!("      {}\n", wrapped(&line, 8)));
         }
     }
