@@ -12,7 +12,7 @@ use crate::logging::Line;
 use crate::os::random;
 use crate::protocol::{Answer, Id, Refusal, ResultWriter, Revision};
 use crate::tools::{
-    self, Backend, CallHead, Caller, Context, ContextState, Failure, ToolCall, places,
+    self, Backend, CallHead, Caller, Context, ContextState, Failure, MethodWork, ToolCall, places,
 };
 use crate::{logging, metrics};
 
@@ -27,19 +27,13 @@ pub(crate) struct Call {
     pub(crate) head: Arc<CallHead>,
     /// What its params hold of memory.
     pub(super) memory: Guard,
-    /// What it needs a place of while it works.
-    pub(super) place: Resource,
     pub(super) work: MethodWork,
 }
-
-/// Does a call and writes the members of its result.
-pub(super) type MethodWork =
-    Box<dyn FnOnce(&Arc<Context>, &mut ResultWriter) -> Result<(), Refusal> + Send>;
 
 impl Call {
     /// Does it run a pattern? Such a call may be answered before its end.
     pub(crate) fn is_run(&self) -> bool {
-        self.place == Resource::Runs
+        self.head.place == Resource::Runs
     }
 
     /// Does it for `caller`, on a thread that `start` gets it, and sends its answer: when it is done, or for a run when its
@@ -54,7 +48,7 @@ impl Call {
         let backend = server.backend.clone();
         let places = match self.is_run() && caller.account.is_closed() {
             true => Err(Error::stopped()),
-            false => places(&caller.account, self.place),
+            false => places(&caller.account, self.head.place),
         };
         let begun = places.and_then(|(place, open)| {
             start(Box::new(move || self.run(backend, caller, place, open)))
@@ -79,11 +73,9 @@ impl Call {
             memory: Mutex::new(self.memory),
             state: ContextState::default(),
         });
-        let done = catch_unwind(AssertUnwindSafe(|| {
-            match context.enter(place, self.place) {
-                Ok(()) => head.work(&context, work),
-                Err(error) => head.fail(error),
-            }
+        let done = catch_unwind(AssertUnwindSafe(|| match context.enter(place) {
+            Ok(()) => head.work(&context, work),
+            Err(error) => head.fail(error),
         }));
         // The panic hook has logged where it was.
         let answer = done.unwrap_or_else(|_panic| {

@@ -41,13 +41,12 @@ use crate::protocol::{
 use crate::runs::Owner;
 use crate::sync::lock;
 use crate::text::shown;
-use crate::tools::{Backend, CallHead, Caller, Context, Peer, ToolCall};
+use crate::tools::{Backend, CallHead, Caller, Context, MethodWork, Peer, ToolCall};
 
 pub(crate) use call::{Call, refuse};
 pub(crate) use subscriptions::{Listen, Listener, Registration};
 pub(crate) use tools::tools_json;
 
-use call::MethodWork;
 use methods::{METHODS, Method};
 use subscriptions::Subscriptions;
 
@@ -123,10 +122,10 @@ impl Request<'_> {
                 method: self.method,
                 request: self.context,
                 request_id: random::request_id(),
+                place,
                 tool,
             }),
             memory: self.memory,
-            place,
             work,
         }))
     }

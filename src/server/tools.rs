@@ -11,7 +11,7 @@ use crate::protocol::{
     Answer, Feature, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored,
 };
 use crate::text::shown;
-use crate::tools::{self, Context, Policy, Tool, ToolCall};
+use crate::tools::{self, Policy, Tool, ToolCall};
 
 use super::call::failed_tool;
 use super::{Action, Request, Server, tasks};
@@ -120,8 +120,7 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
         Ok(prepared) => prepared,
         Err(error) => return Ok(Action::Answer(wrong_arguments(tool, error, &request))),
     };
-    let is_run = prepared.place == Resource::Runs;
-    if is_task && !is_run {
+    if is_task && prepared.place != Resource::Runs {
         return Err(Refusal::params(
             "A dry run cannot be a task: call it without params.task.",
         ));
@@ -132,11 +131,7 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
         fields: prepared.fields,
         ttl,
     };
-    let work = move |context: &Arc<Context>, result: &mut ResultWriter| {
-        tools::call(prepared.work, is_run, context, result);
-        Ok(())
-    };
-    Ok(request.call_in(prepared.place, Some(called), Box::new(work)))
+    Ok(request.call_in(prepared.place, Some(called), prepared.work))
 }
 
 /// The answer to a call with wrong arguments: a result where the revision allows it, so that the model sees what is wrong

@@ -22,7 +22,7 @@ use crate::access::{Pass, Role};
 use crate::account::{Account, Accounts, Full, Guard, Resource};
 use crate::config::{Policy, RunSettings};
 use crate::fabric::{Catalog, Client, Error, Kind, Usage, Wait};
-use crate::protocol::{Answer, Feature, Id, Level, RequestContext, ResultWriter, jsonrpc};
+use crate::protocol::{Answer, Feature, Id, Level, Refusal, RequestContext, ResultWriter, jsonrpc};
 use crate::runs::{Owner, Record, RunWriter, Runs};
 use crate::sync::lock;
 use crate::text::{counted, prefix};
@@ -102,9 +102,15 @@ pub(crate) struct CallHead {
     pub(crate) request: RequestContext,
     /// Correlates the answer with its log line.
     pub(crate) request_id: String,
+    /// What it needs a place of while it works.
+    pub(crate) place: Resource,
     /// The tool, whose failures are results.
     pub(crate) tool: Option<ToolCall>,
 }
+
+/// Does a call and writes the members of its result.
+pub(crate) type MethodWork =
+    Box<dyn FnOnce(&Arc<Context>, &mut ResultWriter) -> Result<(), Refusal> + Send>;
 
 /// A tool that is called.
 pub(crate) struct ToolCall {
@@ -194,12 +200,12 @@ impl Context {
         self.clone()
     }
 
-    /// Takes the place that the call came with, or waits for `what` as long as its caller has patience.
+    /// Takes the place that the call came with, or waits for the right one as long as its caller has patience.
     ///
     /// # Errors
     /// `too-many-requests`, or `cancelled` if the caller left while it waited.
-    pub(crate) fn enter(&self, mut guard: Guard, what: Resource) -> Result<(), Error> {
-        let (begun, account) = (Instant::now(), &self.caller.account);
+    pub(crate) fn enter(&self, mut guard: Guard) -> Result<(), Error> {
+        let (begun, account, what) = (Instant::now(), &self.caller.account, self.head.place);
         let patience = self.tool().and_then(|called| called.patience);
         if guard.what != what {
             let mut waiting = Ok(());

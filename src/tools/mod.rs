@@ -42,7 +42,8 @@ use crate::{logging, metrics};
 use arguments::Arguments;
 pub(crate) use cancel_run::cancel;
 pub(crate) use context::{
-    Backend, CallHead, Caller, Context, ContextState, Peer, RELATED_TASK, ToolCall, places,
+    Backend, CallHead, Caller, Context, ContextState, MethodWork, Peer, RELATED_TASK, ToolCall,
+    places,
 };
 pub(crate) use outcome::{Failure, Outcome, write, write_failure};
 pub(crate) use prompt::prompt;
@@ -81,8 +82,8 @@ pub(crate) struct Tool {
 
 /// A call with checked arguments.
 pub(crate) struct Prepared {
-    /// Does it. Runs once, on a thread that may block.
-    pub(crate) work: Work,
+    /// Does it and writes its result. Runs once, on a thread that may block.
+    pub(crate) work: MethodWork,
     /// Further fields of the log line, such as the pattern and the model.
     pub(crate) fields: Vec<(&'static str, String)>,
     /// What it needs a place of while it works.
@@ -91,16 +92,17 @@ pub(crate) struct Prepared {
     pub(crate) wait: Option<Duration>,
 }
 
-/// See [`Prepared::work`].
-pub(crate) type Work = Box<dyn FnOnce(&Arc<Context>) -> Result<Outcome, Failure> + Send>;
-
 impl Prepared {
     /// A call without cost, log fields or a wait.
     fn new(
         work: impl FnOnce(&Arc<Context>) -> Result<Outcome, Failure> + Send + 'static,
     ) -> Prepared {
         Prepared {
-            work: Box::new(work),
+            work: Box::new(move |context, result| {
+                let begun = Instant::now();
+                finish(work(context), begun, context, result);
+                Ok(())
+            }),
             fields: Vec::new(),
             place: Resource::Calls,
             wait: None,
@@ -158,15 +160,18 @@ impl Tool {
     }
 }
 
-/// Does the work of a call, logs it, and writes its result, unless it was answered before. What a run has come to is stored
-/// first.
-pub(crate) fn call(work: Work, is_run: bool, context: &Arc<Context>, result: &mut ResultWriter) {
-    let begun = Instant::now();
-    let outcome = work(context);
+/// Logs a call that has `begun` then and came to `outcome`, and writes its result, unless it was answered before. What a
+/// run has come to is stored first.
+fn finish(
+    outcome: Result<Outcome, Failure>,
+    begun: Instant,
+    context: &Context,
+    result: &mut ResultWriter,
+) {
     let request_id = &context.head.request_id;
     if let Some(ToolCall { tool, fields, .. }) = context.tool() {
         // A run that was not begun took no time.
-        let has_begun = !is_run || context.run().is_some();
+        let has_begun = context.head.place != Resource::Runs || context.run().is_some();
         let took = has_begun.then(|| begun.elapsed());
         report(tool, fields, took, &outcome, context.usage(), request_id);
     }
