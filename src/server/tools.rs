@@ -127,8 +127,8 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
     }
     let called = ToolCall {
         tool,
-        patience: prepared.patience(&backend.settings, &request.context),
         fields: prepared.fields,
+        wait: prepared.wait,
         ttl,
     };
     Ok(request.call_in(prepared.place, Some(called), prepared.work))

@@ -118,8 +118,8 @@ pub(crate) struct ToolCall {
     pub(crate) tool: &'static Tool,
     /// Further fields of its log line.
     pub(crate) fields: Vec<(&'static str, String)>,
-    /// How long its caller waits for a place, and for its run; `None`: until it ends.
-    pub(crate) patience: Option<Duration>,
+    /// How long its caller wants to wait for its run.
+    pub(crate) wait: Option<Duration>,
     /// How long its run is kept at least, if it was asked for as a task (2025-11-25).
     pub(crate) ttl: Option<Duration>,
 }
@@ -206,7 +206,7 @@ impl Context {
     /// `too-many-requests`, or `cancelled` if the caller left while it waited.
     pub(crate) fn enter(&self, mut guard: Guard) -> Result<(), Error> {
         let (begun, account, what) = (Instant::now(), &self.caller.account, self.head.place);
-        let patience = self.tool().and_then(|called| called.patience);
+        let patience = self.patience();
         if guard.what != what {
             let mut waiting = Ok(());
             let turn = account.wait_for(what, &mut || {
@@ -294,6 +294,17 @@ impl Context {
         self.head.tool.as_ref()
     }
 
+    /// How long the caller waits for a place, and for its run; `None`: until it ends.
+    fn patience(&self) -> Option<Duration> {
+        let (settings, request) = (&self.backend.settings, &self.head.request);
+        let within = Some(settings.answer_within).filter(|within| !within.is_zero());
+        // With a progress token, the caller wants output as it arrives, which tasks do not send.
+        let as_task = request.tasks && request.progress_token.is_none();
+        let task_after = as_task.then_some(settings.task_after);
+        let usual = task_after.into_iter().chain(within).min();
+        self.tool()?.wait.or(usual)
+    }
+
     /// The call makes a run with this record from now on. If its caller's patience ends first, the call gets an answer with
     /// the text so far, and the run goes on.
     ///
@@ -301,9 +312,8 @@ impl Context {
     /// `too-many-requests`: there is no room for a task.
     pub(super) fn begin_run(&self, record: Record) -> Result<(), Error> {
         let (runs, account) = (&self.backend.runs, &self.caller.account);
-        let called = self.tool();
-        let mut limit = called.and_then(|called| called.patience);
-        let writer = match called.and_then(|called| called.ttl) {
+        let mut limit = self.patience();
+        let writer = match self.tool().and_then(|called| called.ttl) {
             None => runs.begin(record, account),
             Some(ttl) => {
                 limit = Some(Duration::ZERO);

@@ -31,11 +31,10 @@ use log::Level;
 
 use crate::account::Resource;
 pub(crate) use crate::config::Policy;
-use crate::config::RunSettings;
 use crate::fabric::names::did_you_mean;
 use crate::fabric::{Error, Kind, Names, Usage};
 use crate::logging::Line;
-use crate::protocol::{Node, RequestContext, ResultWriter, Revision, jsonrpc};
+use crate::protocol::{Node, ResultWriter, Revision, jsonrpc};
 use crate::text::{shown, wrapped};
 use crate::{logging, metrics};
 
@@ -107,20 +106,6 @@ impl Prepared {
             place: Resource::Calls,
             wait: None,
         }
-    }
-
-    /// How long the caller waits for its run; `None`: until it ends.
-    pub(crate) fn patience(
-        &self,
-        settings: &RunSettings,
-        request: &RequestContext,
-    ) -> Option<Duration> {
-        let within = Some(settings.answer_within).filter(|within| !within.is_zero());
-        // With a progress token, the caller wants output as it arrives, which tasks do not send.
-        let task_after =
-            (request.tasks && request.progress_token.is_none()).then_some(settings.task_after);
-        self.wait
-            .or_else(|| task_after.into_iter().chain(within).min())
     }
 }
 
