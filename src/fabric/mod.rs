@@ -20,7 +20,7 @@ mod wait;
 mod youtube;
 
 pub(crate) use cached::Cached;
-pub(crate) use calls::{json_len, lacks_nothing, no_room, not_found, not_runnable, too_many};
+pub(crate) use calls::{lacks_nothing, no_room, not_found, not_runnable, too_many};
 pub(crate) use catalog::{Catalog, Entry, Snapshot};
 pub(crate) use client::{BuiltInFabric, Client};
 pub(crate) use events::{Event, Usage};

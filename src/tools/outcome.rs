@@ -1,12 +1,13 @@
 //! The result of a call, or its failure, and how they are written.
 
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::account::{Account, Guard, Resource};
+use crate::account::{Account, Full, Guard, Resource};
 use crate::config::MAX_PARTIAL_TEXT;
-use crate::fabric::{Error, Names, json_len, no_room};
+use crate::fabric::{Error, Names, no_room};
 use crate::protocol::{Feature, ResultWriter, error_object, jsonrpc};
 use crate::runs::End;
 use crate::text::prefix;
@@ -43,6 +44,31 @@ pub(crate) struct Outcome {
     pub(super) is_cut: bool,
 }
 
+/// JSON that is charged as it is written, since nobody knows its length before: it may be of a long list.
+struct ChargedJson<'a> {
+    bytes: &'a mut Vec<u8>,
+    memory: &'a mut Option<Guard>,
+}
+
+impl Write for ChargedJson<'_> {
+    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
+        if let Some(memory) = self.memory
+            && self.bytes.capacity() - self.bytes.len() < more.len()
+        {
+            let step = more.len().max(self.bytes.len()).max(FRAME);
+            let grown = memory.grow(step);
+            grown.map_err(|Full| io::ErrorKind::OutOfMemory)?;
+            self.bytes.reserve_exact(step);
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(more.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 impl Outcome {
     /// A list or map of `rows` entries.
     pub(super) fn rows(rows: usize) -> Outcome {
@@ -71,19 +97,11 @@ impl Outcome {
 
     /// Adds a member.
     pub(super) fn member(mut self, name: &str, value: impl Serialize) -> Outcome {
-        let members = &mut self.members;
-        if let Some(memory) = &mut self.memory {
-            let room = json_len(name) + json_len(&value) + 2;
-            if members.capacity() - members.len() < room {
-                let step = room.max(members.len()).max(FRAME);
-                if memory.grow(step).is_err() {
-                    self.is_cut = true;
-                    return self;
-                }
-                members.reserve_exact(step);
-            }
-        }
-        jsonrpc::write_json(jsonrpc::write_name(members, name), &value);
+        let out = ChargedJson {
+            bytes: jsonrpc::write_name(&mut self.members, name),
+            memory: &mut self.memory,
+        };
+        self.is_cut |= serde_json::to_writer(out, &value).is_err();
         self
     }
 
@@ -260,31 +278,39 @@ fn envelope(result: &mut ResultWriter) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use serde::Serializer;
 
     use super::*;
     use crate::account::Accounts;
     use crate::protocol::{Id, Revision};
 
-    /// A list of 16 MB.
-    struct LongList;
+    /// A list of 16 MB, which counts how much of it is written.
+    struct LongList(Arc<AtomicUsize>);
 
     impl Serialize for LongList {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            serializer.collect_map((0..1 << 20).map(|n| (n, "0123456789")))
+            let texts = (0..1 << 20).map(|n| {
+                self.0.fetch_add(1, Ordering::Relaxed);
+                (n, "0123456789")
+            });
+            serializer.collect_map(texts)
         }
     }
 
     #[test]
-    fn a_long_list_is_not_written_where_there_is_no_room_for_it() {
+    fn a_long_list_is_written_only_as_far_as_there_is_room_for_it() {
         let account = Accounts::alone(1 << 20).of("");
-        let outcome = Outcome::rows(1).charged(&account).member("list", LongList);
-        assert!(outcome.members.is_empty());
-        let outcome = Ok(outcome);
+        let written = Arc::new(AtomicUsize::new(0));
+        let outcome = Outcome::rows(1).charged(&account);
+        let outcome = Ok(outcome.member("list", LongList(written.clone())));
         let mut result = ResultWriter::new(&Id::Number(1.into()), Revision::NEWEST_LEGACY);
         write(&outcome, &account, "1", &mut result);
         let answer = String::from_utf8(result.end().body).unwrap();
         assert!(answer.contains("response-too-large"), "{answer}");
+        assert!(written.load(Ordering::Relaxed) < 1 << 16);
         drop(outcome);
         assert_eq!(account.held(Resource::Memory), 0);
     }

@@ -392,19 +392,13 @@ fn members(body: &[u8]) -> Option<Map<String, Value>> {
 
 /// Encodes a request, charged to `wait` until it is sent.
 fn encode(body: &impl Serialize, wait: &Arc<dyn Wait>) -> Result<Vec<u8>, Error> {
-    let length = json_len(body);
-    wait.hold(length).map_err(|Full| too_many())?;
-    let mut json = Vec::with_capacity(length);
-    let _ = serde_json::to_writer(&mut json, body);
-    Ok(json)
-}
-
-/// The length of a value as JSON, in bytes, so that it can be charged before it is written.
-pub(crate) fn json_len(value: &(impl Serialize + ?Sized)) -> usize {
     let mut length = Length(0);
     // Cannot fail: there are only texts and numbers in it, with texts as keys.
-    let _ = serde_json::to_writer(&mut length, value);
-    length.0
+    let _ = serde_json::to_writer(&mut length, body);
+    wait.hold(length.0).map_err(|Full| too_many())?;
+    let mut json = Vec::with_capacity(length.0);
+    let _ = serde_json::to_writer(&mut json, body);
+    Ok(json)
 }
 
 /// Counts the bytes written to it.
