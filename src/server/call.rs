@@ -73,9 +73,20 @@ impl Call {
             memory: Mutex::new(self.memory),
             state: ContextState::default(),
         });
-        let done = catch_unwind(AssertUnwindSafe(|| match context.enter(place) {
-            Ok(()) => head.work(&context, work),
-            Err(error) => head.fail(error),
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            if let Err(error) = context.enter(place) {
+                return head.fail(error);
+            }
+            let mut result = ResultWriter::new(&head.id, head.request.revision);
+            if let Err(refusal) = work(&context, &mut result) {
+                metrics::failure(&refusal.error);
+                return head.refuse(refusal);
+            }
+            let mut answer = result.end();
+            match answer.charge(&context.caller.account) {
+                Err(Full) if answer.body.len() > ALWAYS_SENT => head.fail(no_room()),
+                Ok(()) | Err(Full) => answer,
+            }
         }));
         // The panic hook has logged where it was.
         let answer = done.unwrap_or_else(|_panic| {
@@ -92,23 +103,6 @@ impl Call {
 }
 
 impl CallHead {
-    fn work(&self, context: &Arc<Context>, work: MethodWork) -> Answer {
-        let mut result = ResultWriter::new(&self.id, self.request.revision);
-        match work(context, &mut result) {
-            Ok(()) => {
-                let mut answer = result.end();
-                match answer.charge(&context.caller.account) {
-                    Err(Full) if answer.body.len() > ALWAYS_SENT => self.fail(no_room()),
-                    Ok(()) | Err(Full) => answer,
-                }
-            }
-            Err(refusal) => {
-                metrics::failure(&refusal.error);
-                self.refuse(refusal)
-            }
-        }
-    }
-
     /// The answer of a call that could not run or did not finish: no free place, a panic, or cancelled when an answer is
     /// required all the same.
     pub(crate) fn fail(&self, error: Error) -> Answer {
