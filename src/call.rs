@@ -16,7 +16,7 @@ use crate::access::Pass;
 use crate::cli::ExitReason;
 use crate::config::{MAX_FABRIC_BODY, MAX_MESSAGE};
 use crate::os::signals;
-use crate::protocol::{Answer, Inbound, Revision, Session};
+use crate::protocol::{Answer, Inbound, Level, Revision, Session};
 use crate::server::{Action, Server};
 use crate::sync::lock;
 use crate::text::{for_terminal, hint, shown};
@@ -196,25 +196,22 @@ fn called(
 ) -> Value {
     let session = Arc::new(Session::of(Revision::NEWEST_LEGACY));
     // The text comes as log messages; progress only counts.
-    let ask = |method: &str, params: Value| {
-        json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string()
-    };
-    let level = ask("logging/setLevel", json!({"level": "info"}));
+    *lock(&session.level) = Some(Level::INFO);
     let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}});
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    let request = request.to_string();
     let pass = Arc::new(Pass::local());
     let account = server.account(&pass.identity);
-    for request in [level, ask("tools/call", params)] {
-        let inbound = Inbound::read(request.as_bytes(), false);
-        match server.receive(&session, inbound, None, &account) {
-            Action::Call(call) => {
-                call.serve(server, server.caller(&pass, screen.clone()), |work| {
-                    work();
-                    Ok(())
-                });
-            }
-            Action::Answer(answer) => screen.answer(answer),
-            _ => {}
+    let inbound = Inbound::read(request.as_bytes(), false);
+    match server.receive(&session, inbound, None, &account) {
+        Action::Call(call) => {
+            call.serve(server, server.caller(&pass, screen.clone()), |work| {
+                work();
+                Ok(())
+            });
         }
+        Action::Answer(answer) => screen.answer(answer),
+        _ => {}
     }
     std::mem::take(&mut lock(&screen.state).answer)
 }
@@ -263,10 +260,9 @@ impl Screen {
             return;
         }
         let mut out = io::stdout().lock();
-        let shown = if out.is_terminal() {
-            for_terminal(text)
-        } else {
-            Cow::Borrowed(text)
+        let shown = match out.is_terminal() {
+            true => for_terminal(text),
+            false => Cow::Borrowed(text),
         };
         if let Err(error) = out.write_all(shown.as_bytes()).and_then(|()| out.flush()) {
             // The reader has gone: cancel, since the rest would cost money.
@@ -281,19 +277,16 @@ impl Screen {
         let mut state = lock(&self.state);
         tell(&mut state);
         let result = &answer["result"];
-        let content = result["content"].as_array();
-        let texts = content.into_iter().flatten();
-        let mut texts = texts.map(|item| item["text"].as_str().unwrap_or_default());
         let good = result.is_object() && result["isError"] != true;
-        let first = match answer["error"]["message"].as_str() {
-            Some(refused) => refused,
-            None => texts.next().unwrap_or_default(),
-        };
-        let rest: Vec<&str> = texts.collect();
+        let texts = result["content"].as_array().into_iter().flatten();
+        let texts = texts.filter_map(|item| item["text"].as_str());
+        let refused = answer["error"]["message"].as_str();
+        let texts: Vec<&str> = refused.into_iter().chain(texts).collect();
+        let (&first, rest) = texts.split_first().unwrap_or((&"", &[]));
         if json {
             let shown = match good {
                 true => result["structuredContent"].clone(),
-                false => failure(answer, &rest),
+                false => failure(answer, rest),
             };
             self.print(&mut state, &format!("{shown:#}\n"));
         } else if state.printed.is_none() {
@@ -315,8 +308,8 @@ impl Screen {
         }
         if state.lost.is_none() {
             // The note was said before the output.
-            let warnings = rest.into_iter().filter(|text| Some(*text) != note);
-            warnings.for_each(say);
+            let warnings = rest.iter().filter(|text| Some(**text) != note);
+            warnings.for_each(|text| say(text));
         }
         None
     }
@@ -353,13 +346,10 @@ fn tell(state: &mut CallState) {
 impl Peer for Screen {
     fn notify(&self, message: &[u8]) {
         let message: Value = serde_json::from_slice(message).unwrap_or_default();
-        let (method, params) = (
-            message["method"].as_str().unwrap_or_default(),
-            &message["params"],
-        );
+        let params = &message["params"];
         let mut state = lock(&self.state);
-        match method {
-            "notifications/progress" => {
+        match message["method"].as_str() {
+            Some("notifications/progress") => {
                 tell(&mut state);
                 state.news = params["message"].as_str().map(str::to_owned);
                 // Shows after some silence that the call still runs.
@@ -372,7 +362,7 @@ impl Peer for Screen {
                     say("waiting for Fabric; Ctrl-C cancels");
                 }
             }
-            "notifications/message" if params["data"]["type"] == "content" => {
+            Some("notifications/message") if params["data"]["type"] == "content" => {
                 let text = params["data"]["content"].as_str().unwrap_or_default();
                 if state.news.as_deref() == Some(text) {
                     state.news = None;

@@ -35,8 +35,8 @@ pub(crate) fn write(
     names: &[String],
     origin: &str,
 ) -> Result<(String, bool), Error> {
-    let mut skills = server.skill_documents()?;
-    let known: Names = skills.iter().map(|skill| skill.pattern.as_str()).collect();
+    let all = server.skills()?;
+    let known: Names = all.patterns.values().map(String::as_str).collect();
     for name in names {
         let name = Name::parse(FLAG, name)?;
         server.backend.policy.check(FLAG, &name)?;
@@ -44,7 +44,8 @@ pub(crate) fn write(
             return Err(not_found(&name, &known));
         }
     }
-    skills.retain(|skill| names.is_empty() || names.contains(&skill.pattern));
+    let mut skills = all.patterns.clone();
+    skills.retain(|_, pattern| names.is_empty() || names.contains(pattern));
     if known.is_empty() {
         return Err(Error::of(Kind::PatternNotFound, Cause::NoPatterns, &[]));
     }
@@ -59,15 +60,15 @@ pub(crate) fn write(
     let dir: PathBuf = dir.components().collect();
     own_folder(&dir).map_err(refused)?;
     let mut claims: BTreeMap<String, usize> = BTreeMap::new();
-    for skill in &skills {
-        *claims.entry(kebab(&skill.pattern)).or_default() += 1;
+    for pattern in skills.values() {
+        *claims.entry(kebab(pattern)).or_default() += 1;
     }
     let (mut report, mut good) = (String::new(), true);
     let (mut written, mut same) = (0, 0);
-    for skill in &skills {
-        let (name, pattern) = (&skill.name, &skill.pattern);
+    for (name, pattern) in &skills {
+        let text = all.document(name).unwrap_or_default();
         let outcome = match claims[&kebab(pattern)] {
-            1 => write_one(&dir.join(name), &signed(&skill.text, origin)),
+            1 => write_one(&dir.join(name), &signed(&text, origin)),
             _ => Err(io::Error::other(
                 "another has the same name in kebab case; give only one of them",
             )),

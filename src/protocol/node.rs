@@ -129,6 +129,18 @@ impl<'p> Params<'p> {
         }
     }
 
+    /// The members of an object; none if it is missing.
+    ///
+    /// # Errors
+    /// -32602.
+    pub(crate) fn members(&self, name: &str) -> Result<&'p [(Cow<'p, str>, Node<'p>)], Refusal> {
+        match self.get(name) {
+            None => Ok(&[]),
+            Some(Node::Object(members)) => Ok(members),
+            Some(_) => Err(self.refusal()),
+        }
+    }
+
     /// The error for params that are not what the method takes.
     pub(crate) fn refusal(&self) -> Refusal {
         Refusal::params(self.usage)

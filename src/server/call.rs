@@ -12,7 +12,7 @@ use crate::logging::Line;
 use crate::os::random;
 use crate::protocol::{Answer, Id, Refusal, ResultWriter, Revision};
 use crate::tools::{
-    self, Backend, CallHead, Caller, Context, ContextState, Failure, Place, ToolCall,
+    self, Backend, CallHead, Caller, Context, ContextState, Failure, MethodWork, ToolCall, places,
 };
 use crate::{logging, metrics};
 
@@ -27,19 +27,13 @@ pub(crate) struct Call {
     pub(crate) head: Arc<CallHead>,
     /// What its params hold of memory.
     pub(super) memory: Guard,
-    /// What it needs a place of while it works.
-    pub(super) place: Resource,
     pub(super) work: MethodWork,
 }
-
-/// Does a call and writes the members of its result.
-pub(super) type MethodWork =
-    Box<dyn FnOnce(&Arc<Context>, &mut ResultWriter) -> Result<(), Refusal> + Send>;
 
 impl Call {
     /// Does it run a pattern? Such a call may be answered before its end.
     pub(crate) fn is_run(&self) -> bool {
-        self.place == Resource::Runs
+        self.head.place == Resource::Runs
     }
 
     /// Does it for `caller`, on a thread that `start` gets it, and sends its answer: when it is done, or for a run when its
@@ -52,20 +46,21 @@ impl Call {
     ) {
         let (head, peer) = (self.head.clone(), caller.peer.clone());
         let backend = server.backend.clone();
-        // Before it gets a thread.
-        let place = match self.is_run() && caller.account.is_closed() {
+        let places = match self.is_run() && caller.account.is_closed() {
             true => Err(Error::stopped()),
-            false => Place::take(&caller.account, self.place),
+            false => places(&caller.account, self.head.place),
         };
-        let begun =
-            place.and_then(|place| start(Box::new(move || self.run(backend, caller, place))));
+        let begun = places.and_then(|(place, open)| {
+            start(Box::new(move || self.run(backend, caller, place, open)))
+        });
         if let Err(error) = begun {
             peer.answer(head.fail(error));
         }
     }
 
-    /// Blocks until all is done, within the configured timeouts. A panic costs this call only.
-    fn run(self, backend: Arc<Backend>, caller: Caller, place: Place) {
+    /// Blocks until all is done, within the configured timeouts. A panic costs this call only. Whoever ends the process
+    /// waits until `_open` is dropped.
+    fn run(self, backend: Arc<Backend>, caller: Caller, place: Guard, _open: Guard) {
         let (head, work) = (self.head, self.work);
         let _scopes = (
             caller.pass.identity.log_scope(),
@@ -78,12 +73,19 @@ impl Call {
             memory: Mutex::new(self.memory),
             state: ContextState::default(),
         });
-        // Whoever ends the process waits until this is dropped.
-        let _open = place.open;
         let done = catch_unwind(AssertUnwindSafe(|| {
-            match context.enter(place.guard, self.place) {
-                Ok(()) => head.work(&context, work),
-                Err(error) => head.fail(error),
+            if let Err(error) = context.enter(place) {
+                return head.fail(error);
+            }
+            let mut result = ResultWriter::new(&head.id, head.request.revision);
+            if let Err(refusal) = work(&context, &mut result) {
+                metrics::failure(&refusal.error);
+                return head.refuse(refusal);
+            }
+            let mut answer = result.end();
+            match answer.charge(&context.caller.account) {
+                Err(Full) if answer.body.len() > ALWAYS_SENT => head.fail(no_room()),
+                Ok(()) | Err(Full) => answer,
             }
         }));
         // The panic hook has logged where it was.
@@ -96,32 +98,11 @@ impl Call {
             head.fail(bug)
         });
         context.leave();
-        let answer = match context.is_aborted() {
-            true => head.fail(Error::stopped()),
-            false => answer,
-        };
         context.answer(answer);
     }
 }
 
 impl CallHead {
-    fn work(&self, context: &Arc<Context>, work: MethodWork) -> Answer {
-        let mut result = ResultWriter::new(&self.id, self.request.revision);
-        match work(context, &mut result) {
-            Ok(()) => {
-                let mut answer = result.end();
-                match answer.charge(&context.caller.account) {
-                    Err(Full) if answer.body.len() > ALWAYS_SENT => self.fail(no_room()),
-                    Ok(()) | Err(Full) => answer,
-                }
-            }
-            Err(refusal) => {
-                metrics::failure(&refusal.error);
-                self.refuse(refusal)
-            }
-        }
-    }
-
     /// The answer of a call that could not run or did not finish: no free place, a panic, or cancelled when an answer is
     /// required all the same.
     pub(crate) fn fail(&self, error: Error) -> Answer {
@@ -136,12 +117,8 @@ impl CallHead {
     fn refuse(&self, refusal: Refusal) -> Answer {
         let mut line = Line::default();
         line.field("method", self.method);
-        log_refusal(
-            logging::level(&refusal.error),
-            line,
-            &refusal,
-            &self.request_id,
-        );
+        let level = logging::level(&refusal.error);
+        log_refusal(level, line, &refusal, &self.request_id);
         let is_modern = !self.request.revision.is_legacy();
         refusal.answer(Some(&self.id), is_modern, &self.request_id)
     }

@@ -22,24 +22,23 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
     let (reference, argument) = (params.object("ref")?, params.object("argument")?);
     let (kind, uri) = (reference.text("type")?, reference.optional_text("uri")?);
     let (argument, value) = (argument.text("name")?, argument.text("value")?.to_owned());
-    let prompt = reference
-        .optional_text("name")?
-        .map(|name| Name::parse("ref.name", name))
-        .transpose()?;
-    // The template whose names complete it; none if the argument takes any text.
-    let (prompt, names_of) = match (kind, prompt, uri) {
+    let name = reference.optional_text("name")?;
+    let prompt = name.map(|name| Name::parse("ref.name", name));
+    let prompt = prompt.transpose()?;
+    // Whether names of strategies or of patterns complete it; `None` if the argument takes any text.
+    let (prompt, by_strategies) = match (kind, prompt, uri) {
         ("ref/prompt", Some(prompt), _) => {
             server.backend.policy.check_prompt("ref.name", &prompt)?;
             let is_strategy = argument == prompts::STRATEGY;
-            (Some(prompt), is_strategy.then_some(STRATEGY_TEMPLATE))
+            (Some(prompt), is_strategy.then_some(true))
         }
         ("ref/resource", _, Some(PATTERN_TEMPLATE | STRATEGY_TEMPLATE)) if argument != "name" => {
             return Err(Refusal::params(
                 "The templates have one argument: \"name\".",
             ));
         }
-        ("ref/resource", _, Some(PATTERN_TEMPLATE)) => (None, Some(PATTERN_TEMPLATE)),
-        ("ref/resource", _, Some(STRATEGY_TEMPLATE)) => (None, Some(STRATEGY_TEMPLATE)),
+        ("ref/resource", _, Some(PATTERN_TEMPLATE)) => (None, Some(false)),
+        ("ref/resource", _, Some(STRATEGY_TEMPLATE)) => (None, Some(true)),
         _ => {
             return Err(Refusal::params(format!(
                 "params.ref must name a prompt (ref/prompt) or one of the templates {PATTERN_TEMPLATE} and \
@@ -55,10 +54,10 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
                 return Err(not_found(&prompt, &names).into());
             }
         }
-        let ranked = match names_of {
+        let ranked = match by_strategies {
             None => Vec::new(),
-            Some(PATTERN_TEMPLATE) => rank(&value, catalog.names(catalog.ttl, wait)?.as_ref()),
-            Some(_) => {
+            Some(false) => rank(&value, catalog.names(catalog.ttl, wait)?.as_ref()),
+            Some(true) => {
                 let snapshot = catalog.snapshot(wait)?;
                 let names = snapshot.strategies.iter().map(|s| s.name.as_str());
                 rank(&value, &names.collect())
@@ -78,24 +77,19 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
 /// the rest; each group in the given order.
 fn rank(value: &str, names: &Names) -> Vec<String> {
     let value = value.to_lowercase();
-    let mut groups = [const { Vec::new() }; 3];
-    for original in names.iter() {
-        let name = original.to_lowercase();
-        let group = if name.starts_with(&value) {
-            0
-        } else if name
-            .split(|c: char| !c.is_alphanumeric())
-            .any(|word| word.starts_with(&value))
-        {
-            1
-        } else if name.contains(&value) {
-            2
-        } else {
-            continue;
-        };
-        groups[group].push(original.to_owned());
-    }
-    groups.concat()
+    let group = |name: &str| {
+        let name = name.to_lowercase();
+        let mut words = name.split(|c: char| !c.is_alphanumeric());
+        let is_word = words.any(|word| word.starts_with(&value));
+        let groups = [name.starts_with(&value), is_word, name.contains(&value)];
+        groups.iter().position(|is_in| *is_in)
+    };
+    let mut found: Vec<_> = names
+        .iter()
+        .filter_map(|name| Some((group(name)?, name)))
+        .collect();
+    found.sort_by_key(|(group, _)| *group);
+    found.into_iter().map(|(_, name)| name.to_owned()).collect()
 }
 
 #[cfg(test)]

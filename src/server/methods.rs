@@ -24,14 +24,8 @@ no files, so get their text first (a YouTube video can be input_from). A run cal
 seconds to minutes and may cost money: run a pattern once, and do not repeat a run to see its output again. If its \
 status is working, fabric_get_run gets the rest.";
 
-/// One method.
-pub(super) struct Method {
-    pub(super) name: &'static str,
-    /// The revisions with this method.
-    pub(super) revisions: RangeInclusive<Revision>,
-    /// Parses the params and returns the action.
-    pub(super) read: Read,
-}
+/// One method: its name, the revisions that have it, and what parses its params and returns the action.
+pub(super) type Method = (&'static str, RangeInclusive<Revision>, Read);
 
 type Read = fn(&Server, Request<'_>) -> Result<Action, Refusal>;
 
@@ -42,37 +36,27 @@ const TASKS: RangeInclusive<Revision> = Revision::R2025_11_25..=Revision::NEWEST
 const CORE_TASKS: RangeInclusive<Revision> = Revision::R2025_11_25..=Revision::R2025_11_25;
 
 pub(super) static METHODS: &[Method] = &[
-    Method::new("initialize", LEGACY, initialize),
-    Method::new("ping", LEGACY, ping),
-    Method::new("logging/setLevel", LEGACY, set_level),
-    Method::new("server/discover", MODERN, discover),
-    Method::new("subscriptions/listen", MODERN, subscriptions::listen),
-    Method::new("tools/list", ALL, tools::list),
-    Method::new("tools/call", ALL, tools::call),
-    Method::new("prompts/list", ALL, prompts::list),
-    Method::new("prompts/get", ALL, prompts::get),
-    Method::new("resources/list", ALL, resources::list),
-    Method::new("resources/templates/list", ALL, resources::templates),
-    Method::new("resources/read", ALL, resources::read),
-    Method::new("completion/complete", ALL, completion::complete),
-    Method::new("skills/list", MODERN, skills::list),
-    Method::new("skills/get", MODERN, skills::get),
-    Method::new("tasks/get", TASKS, tasks::get),
-    Method::new("tasks/cancel", TASKS, tasks::cancel),
-    Method::new("tasks/update", MODERN, tasks::update),
-    Method::new("tasks/result", CORE_TASKS, tasks::result),
-    Method::new("tasks/list", CORE_TASKS, tasks::list),
+    ("initialize", LEGACY, initialize),
+    ("ping", LEGACY, ping),
+    ("logging/setLevel", LEGACY, set_level),
+    ("server/discover", MODERN, discover),
+    ("subscriptions/listen", MODERN, subscriptions::listen),
+    ("tools/list", ALL, tools::list),
+    ("tools/call", ALL, tools::call),
+    ("prompts/list", ALL, prompts::list),
+    ("prompts/get", ALL, prompts::get),
+    ("resources/list", ALL, resources::list),
+    ("resources/templates/list", ALL, resources::templates),
+    ("resources/read", ALL, resources::read),
+    ("completion/complete", ALL, completion::complete),
+    ("skills/list", MODERN, skills::list),
+    ("skills/get", MODERN, skills::get),
+    ("tasks/get", TASKS, tasks::get),
+    ("tasks/cancel", TASKS, tasks::cancel),
+    ("tasks/update", MODERN, tasks::update),
+    ("tasks/result", CORE_TASKS, tasks::result),
+    ("tasks/list", CORE_TASKS, tasks::list),
 ];
-
-impl Method {
-    const fn new(name: &'static str, revisions: RangeInclusive<Revision>, read: Read) -> Method {
-        Method {
-            name,
-            revisions,
-            read,
-        }
-    }
-}
 
 /// What clients of `revision` are offered. Tools never change while the program runs.
 fn capabilities(server: &Server, revision: Revision) -> Value {
@@ -98,12 +82,8 @@ fn capabilities(server: &Server, revision: Revision) -> Value {
 
 /// What models are told, and if a tool is not offered, which ones are.
 fn instructions(server: &Server) -> String {
-    let offered: Vec<&str> = server
-        .backend
-        .policy
-        .tools()
-        .map(|tool| tool.name)
-        .collect();
+    let offered = server.backend.policy.tools();
+    let offered: Vec<&str> = offered.map(|tool| tool.name).collect();
     if offered.len() == TOOLS.len() {
         return INSTRUCTIONS.to_owned();
     }

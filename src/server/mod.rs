@@ -41,13 +41,12 @@ use crate::protocol::{
 use crate::runs::Owner;
 use crate::sync::lock;
 use crate::text::shown;
-use crate::tools::{Backend, CallHead, Caller, Context, Peer, ToolCall};
+use crate::tools::{Backend, CallHead, Caller, Context, MethodWork, Peer, ToolCall};
 
 pub(crate) use call::{Call, refuse};
 pub(crate) use subscriptions::{Listen, Listener, Registration};
 pub(crate) use tools::tools_json;
 
-use call::MethodWork;
 use methods::{METHODS, Method};
 use subscriptions::Subscriptions;
 
@@ -123,10 +122,10 @@ impl Request<'_> {
                 method: self.method,
                 request: self.context,
                 request_id: random::request_id(),
+                place,
                 tool,
             }),
             memory: self.memory,
-            place,
             work,
         }))
     }
@@ -190,9 +189,7 @@ impl Server {
         let is_batch = inbound.is_batch;
         if is_batch && (inbound.modern || !session.revision().is_some_and(Revision::has_batches)) {
             let reason = "Arrays of messages exist only in 2025-03-26: send one message at a time.";
-            return Action::Answer(
-                receiver.refuse(Refusal::new(jsonrpc::INVALID_REQUEST, reason), None),
-            );
+            return receiver.refuse(Refusal::new(jsonrpc::INVALID_REQUEST, reason), None);
         }
         let messages = inbound.messages.iter();
         let mut actions = messages.map(|message| receiver.message(message, is_batch));
@@ -216,7 +213,7 @@ impl Receiver<'_> {
     fn message(&self, message: &Result<Message<'_>, Invalid>, is_batch: bool) -> Action {
         match message {
             Err(Invalid { id, code, reason }) => {
-                Action::Answer(self.refuse(Refusal::new(*code, *reason), id.as_ref()))
+                self.refuse(Refusal::new(*code, *reason), id.as_ref())
             }
             Ok(Message::Response) => Action::Nothing,
             Ok(Message::Notification { method, params }) => {
@@ -227,19 +224,18 @@ impl Receiver<'_> {
             {
                 let reason = "This request cannot be part of a batch: send it by itself.";
                 let refusal = Refusal::new(jsonrpc::INVALID_REQUEST, reason);
-                Action::Answer(self.refuse(refusal, Some(&request.id)))
+                self.refuse(refusal, Some(&request.id))
             }
             Ok(Message::Request(request)) => {
                 let refused = |refusal| self.refuse(refusal, Some(&request.id));
-                let mut answer = match self.request(request) {
-                    Ok(Action::Answer(answer)) => answer,
-                    Ok(action) => return action,
-                    Err(refusal) => refused(refusal),
-                };
-                if answer.body.len() > UNCOUNTED && answer.charge(self.account).is_err() {
-                    answer = refused(too_many().into());
+                let mut action = self.request(request).unwrap_or_else(refused);
+                if let Action::Answer(answer) = &mut action
+                    && answer.body.len() > UNCOUNTED
+                    && answer.charge(self.account).is_err()
+                {
+                    action = refused(too_many().into());
                 }
-                Action::Answer(answer)
+                action
             }
         }
     }
@@ -252,10 +248,10 @@ impl Receiver<'_> {
         }
         let context = self.context(request, &meta)?;
         let revision = context.revision;
-        let is_meant = |method: &&Method| {
-            method.name == request.method && method.revisions.contains(&revision)
+        let is_meant = |(name, revisions, _): &&Method| {
+            *name == request.method && revisions.contains(&revision)
         };
-        let method = METHODS.iter().find(is_meant).ok_or_else(|| {
+        let (method, _, read) = METHODS.iter().find(is_meant).ok_or_else(|| {
             let name = shown(&request.method, 64);
             let detail = format!("There is no method \"{name}\" here.");
             Refusal::new(jsonrpc::METHOD_NOT_FOUND, detail)
@@ -265,13 +261,13 @@ impl Receiver<'_> {
         let memory = memory.map_err(|Full| too_many())?;
         let request = Request {
             id: request.id.clone(),
-            method: method.name,
+            method,
             params,
             context,
             session: self.session,
             memory,
         };
-        (method.read)(self.server, request)
+        read(self.server, request)
     }
 
     /// The request's context, after all checks of the envelope.
@@ -299,9 +295,9 @@ impl Receiver<'_> {
         })
     }
 
-    fn refuse(&self, refusal: Refusal, id: Option<&Id>) -> Answer {
+    fn refuse(&self, refusal: Refusal, id: Option<&Id>) -> Action {
         let no_id = self.session.no_id();
-        refuse(refusal, id.or(no_id.as_ref()), self.modern)
+        Action::Answer(refuse(refusal, id.or(no_id.as_ref()), self.modern))
     }
 }
 

@@ -1,17 +1,17 @@
 //! `prompts/list` and `prompts/get`: every allowed pattern is a prompt, rendered by Fabric, so that the client's own
 //! model sees what Fabric's model gets.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::fabric::names::in_quotes;
 use crate::fabric::{Entry, Name, Snapshot, not_found, not_runnable};
-use crate::protocol::{Feature, Node, Params, Refusal, ResultWriter, Revision, jsonrpc};
+use crate::protocol::{Feature, Params, Refusal, Revision, jsonrpc};
 use crate::search::humanised;
 use crate::text::shown;
-use crate::tools::{Context, prompt};
+use crate::tools::prompt;
 
 use super::{Action, Request, Server, while_fresh};
 
@@ -53,125 +53,96 @@ struct PromptEntry<'a> {
 
 #[derive(Serialize)]
 struct PromptArgument<'a> {
-    description: String,
+    description: Cow<'static, str>,
     name: &'a str,
     required: bool,
 }
 
 fn define<'a>(snapshot: &'a Snapshot, entry: &'a Entry, revision: Revision) -> PromptEntry<'a> {
-    let argument = |name, description: String, required| PromptArgument {
-        description,
+    let arguments = names(entry).map(|name| PromptArgument {
+        description: match name {
+            INPUT => "The text that the pattern works on.".into(),
+            STRATEGY => "A prompting strategy to put before the pattern.".into(),
+            name => format!("Value of the pattern's variable {name}.").into(),
+        },
         name,
-        required,
-    };
-    let description = "The text that the pattern works on.";
-    let mut arguments = vec![argument(INPUT, description.to_owned(), false)];
-    for name in own_variables(entry) {
-        let description = format!("Value of the pattern's variable {name}.");
-        arguments.push(argument(name, description, true));
-    }
-    let description = "A prompting strategy to put before the pattern.";
-    arguments.push(argument(STRATEGY, description.to_owned(), false));
+        required: ![INPUT, STRATEGY].contains(&name),
+    });
     let has_title = revision.knows(Feature::Title);
     PromptEntry {
-        arguments,
+        arguments: arguments.collect(),
         description: snapshot.description(&entry.name),
         name: &entry.name,
         title: has_title.then(|| humanised(&entry.name)),
     }
 }
 
-/// The variables with arguments of their own. A variable named like one of our arguments gets that argument's value.
-fn own_variables(entry: &Entry) -> impl Iterator<Item = &str> {
-    let all = entry.variables.iter().map(String::as_str);
-    all.filter(|name| ![INPUT, STRATEGY].contains(name))
+/// The names of a prompt's arguments. A variable named like one of ours gets that argument's value.
+fn names(entry: &Entry) -> impl Iterator<Item = &str> {
+    let own = entry.variables.iter().map(String::as_str);
+    let own = own.filter(|name| ![INPUT, STRATEGY].contains(name));
+    [INPUT].into_iter().chain(own).chain([STRATEGY])
 }
 
 /// Parses `prompts/get`.
 ///
 /// # Errors
-/// -32602 that names what is wrong, or for a pattern that is not allowed here.
+/// -32602 that names what is wrong, for a pattern that is not allowed here, and later for an unknown prompt, an unknown
+/// argument, a missing variable, or an unknown strategy.
 pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.";
     let params = Params::new(request.params, usage);
     let name = params.text("name")?;
     let mut arguments = BTreeMap::new();
-    match params.get("arguments") {
-        None => {}
-        Some(Node::Object(members)) => {
-            for (name, value) in members {
-                let value = value.text().ok_or_else(|| params.refusal())?;
-                arguments.insert(name.to_string(), value.to_owned());
-            }
+    for (name, value) in params.members("arguments")? {
+        let value = value.text().ok_or_else(|| params.refusal())?;
+        arguments.insert(name.to_string(), value.to_owned());
+    }
+    let pattern = Name::parse("name", name)?;
+    server.backend.policy.check_prompt("name", &pattern)?;
+    Ok(request.call(move |context, result| {
+        let backend = &context.backend;
+        let snapshot = backend.catalog.snapshot(&context.wait())?;
+        let name = pattern.as_str();
+        let Some(entry) = snapshot.pattern(name) else {
+            let names = snapshot.patterns.iter().map(|entry| entry.name.as_str());
+            let names = names.filter(|name| backend.policy.allows(name)).collect();
+            return Err(not_found(&pattern, &names).into());
+        };
+        if !entry.is_runnable() {
+            return Err(not_runnable("name", name).into());
         }
-        Some(_) => return Err(params.refusal()),
-    }
-    let name = Name::parse("name", name)?;
-    server.backend.policy.check_prompt("name", &name)?;
-    Ok(request.call(move |context, result| render(&name, &arguments, context, result)))
-}
-
-/// Renders a prompt.
-///
-/// # Errors
-/// -32602 for an unknown prompt, an unknown argument, a missing variable, or an unknown strategy.
-fn render(
-    pattern: &Name,
-    arguments: &BTreeMap<String, String>,
-    context: &Arc<Context>,
-    result: &mut ResultWriter,
-) -> Result<(), Refusal> {
-    let backend = &context.backend;
-    let snapshot = backend.catalog.snapshot(&context.wait())?;
-    let name = pattern.as_str();
-    let Some(entry) = snapshot.pattern(name) else {
-        let names = snapshot.patterns.iter().map(|entry| entry.name.as_str());
-        let names = names.filter(|name| backend.policy.allows(name)).collect();
-        return Err(not_found(pattern, &names).into());
-    };
-    if !entry.is_runnable() {
-        return Err(not_runnable("name", name).into());
-    }
-    let takes: Vec<&str> = [INPUT]
-        .into_iter()
-        .chain(own_variables(entry))
-        .chain([STRATEGY])
-        .collect();
-    if let Some(other) = arguments.keys().find(|key| !takes.contains(&key.as_str())) {
-        let shown = shown(other, 64);
-        return Err(Refusal::params(format!(
-            "`{shown}` is not an argument of the prompt {name}: it takes {}.",
-            takes.join(", ")
-        )));
-    }
-    let missing: Vec<&str> = own_variables(entry)
-        .filter(|variable| !arguments.contains_key(*variable))
-        .collect();
-    if !missing.is_empty() {
-        return Err(Refusal::params(format!(
-            "`arguments` lacks {}, which the prompt {name} needs.",
-            in_quotes(missing, "and")
-        )));
-    }
-    let argument = |name: &str| arguments.get(name).map_or("", String::as_str);
-    // Without the input, which may be large.
-    let variables = arguments
-        .iter()
-        .filter(|(name, _)| entry.variables.contains(name))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    let text = prompt(
-        context,
-        pattern,
-        argument(INPUT),
-        &variables,
-        argument(STRATEGY),
-    )?;
-    let out = result
-        .field("description", snapshot.description(name))
-        .key("messages");
-    out.extend_from_slice(br#"[{"content":{"text":"#);
-    jsonrpc::write_json(out, &text);
-    out.extend_from_slice(br#","type":"text"},"role":"user"}]"#);
-    Ok(())
+        let takes: Vec<&str> = names(entry).collect();
+        if let Some(other) = arguments.keys().find(|key| !takes.contains(&key.as_str())) {
+            let shown = shown(other, 64);
+            return Err(Refusal::params(format!(
+                "`{shown}` is not an argument of the prompt {name}: it takes {}.",
+                takes.join(", ")
+            )));
+        }
+        let own = takes[1..takes.len() - 1].iter().copied();
+        let missing: Vec<&str> = own.filter(|name| !arguments.contains_key(*name)).collect();
+        if !missing.is_empty() {
+            return Err(Refusal::params(format!(
+                "`arguments` lacks {}, which the prompt {name} needs.",
+                in_quotes(missing, "and")
+            )));
+        }
+        let argument = |name: &str| arguments.get(name).map_or("", String::as_str);
+        // Without the input, which may be large.
+        let own = arguments
+            .iter()
+            .filter(|(name, _)| entry.variables.contains(name));
+        let variables = own
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        let (input, strategy) = (argument(INPUT), argument(STRATEGY));
+        let text = prompt(context, &pattern, input, &variables, strategy)?;
+        let description = snapshot.description(name);
+        let out = result.field("description", description).key("messages");
+        out.extend_from_slice(br#"[{"content":{"text":"#);
+        jsonrpc::write_json(out, &text);
+        out.extend_from_slice(br#","type":"text"},"role":"user"}]"#);
+        Ok(())
+    }))
 }

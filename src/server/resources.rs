@@ -1,9 +1,7 @@
 //! `resources/list`, `resources/templates/list`, `resources/read`: patterns and strategies as Markdown.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use serde::Serialize;
+use serde_json::json;
 
 use crate::account::Full;
 use crate::encoding::percent::{percent_decode, percent_encode};
@@ -12,9 +10,9 @@ use crate::protocol::pages;
 use crate::protocol::{Feature, Params, Refusal, Revision, jsonrpc};
 use crate::search::humanised;
 use crate::text::shown;
-use crate::tools::Context;
 
-use super::{Action, Request, Server, skills, while_fresh};
+use super::skills::{self, Skills};
+use super::{Action, Request, Server, while_fresh};
 
 /// The two templates; `{name}` is percent-encoded.
 pub(super) const PATTERN_TEMPLATE: &str = "fabric://pattern/{name}";
@@ -24,8 +22,8 @@ const MARKDOWN: &str = "text/markdown";
 /// Resource not found, before 2026-07-28 made it an error of the params.
 const RESOURCE_NOT_FOUND: i32 = -32002;
 
-/// A resource in a list, with a `uri`, or a template, with a `uri_template`.
-#[derive(Default, Serialize)]
+/// A resource in a list, of which there may be thousands: as a `Value` each would take twice as long.
+#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ResourceEntry<'a> {
     description: &'a str,
@@ -33,10 +31,7 @@ struct ResourceEntry<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uri: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uri_template: Option<&'static str>,
+    uri: String,
 }
 
 /// Answers `resources/templates/list`.
@@ -44,27 +39,21 @@ pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refu
     let cursor = pages::cursor(request.params)?;
     let has_titles = request.context.revision.knows(Feature::Title);
     let all = [
-        (
-            PATTERN_TEMPLATE,
-            "pattern",
-            "The system prompt of a Fabric pattern.",
-        ),
-        (
-            STRATEGY_TEMPLATE,
-            "strategy",
-            "The prompt of a Fabric strategy.",
-        ),
+        (PATTERN_TEMPLATE, "pattern", "system prompt"),
+        (STRATEGY_TEMPLATE, "strategy", "prompt"),
     ];
     let entry = |at: usize| {
-        let (template, name, description) = all[at];
-        ResourceEntry {
-            description,
-            mime_type: MARKDOWN,
-            name,
-            title: has_titles.then(|| format!("Fabric {name}")),
-            uri_template: Some(template),
-            ..ResourceEntry::default()
+        let (template, name, what) = all[at];
+        let mut entry = json!({
+            "description": format!("The {what} of a Fabric {name}."),
+            "mimeType": MARKDOWN,
+            "name": name,
+            "uriTemplate": template,
+        });
+        if has_titles {
+            entry["title"] = format!("Fabric {name}").into();
         }
+        entry
     };
     let mut result = request.result();
     cursor.write(&mut result, "resourceTemplates", all.len(), entry)?;
@@ -93,8 +82,7 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                 mime_type: MARKDOWN,
                 name,
                 title: has_titles.then(|| humanised(name)),
-                uri: Some(template.replace("{name}", &percent_encode(name))),
-                ..ResourceEntry::default()
+                uri: template.replace("{name}", &percent_encode(name)),
             }
         };
         let total = patterns.len() + strategies.len();
@@ -115,71 +103,23 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     let exists = |target: &ResourceTarget| {
         !revision.is_legacy() || !matches!(target, ResourceTarget::Skill(_))
     };
-    let target = target(&uri).filter(exists).ok_or_else(|| {
-        not_found(
-            &uri,
-            revision,
-            "Resources are fabric://pattern/{name} and fabric://strategy/{name}.",
-        )
-    })?;
+    let why = "Resources are fabric://pattern/{name} and fabric://strategy/{name}.";
+    let target = target(&uri)
+        .filter(exists)
+        .ok_or_else(|| not_found(&uri, revision, why))?;
     Ok(request.call(move |context, result| {
-        let (text, ttl) = target.read(&uri, revision, context)?;
-        result
-            .reserve(&context.caller.account, jsonrpc::string_len(&text))
-            .map_err(|Full| no_room())?;
-        let contents = ResourceContents {
-            mime_type: MARKDOWN,
-            text: &text,
-            uri: &uri,
-        };
-        result.field("contents", &[contents]).cache(ttl);
-        Ok(())
-    }))
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ResourceContents<'a> {
-    mime_type: &'a str,
-    text: &'a str,
-    uri: &'a str,
-}
-
-enum ResourceTarget {
-    Pattern(Name),
-    Strategy(Name),
-    /// The skill of this name.
-    Skill(String),
-}
-
-impl ResourceTarget {
-    /// The text, and how long clients may cache it.
-    ///
-    /// # Errors
-    /// Not found, with this revision's code and the `uri` in `data`; otherwise the code for Fabric's failure.
-    fn read(
-        &self,
-        uri: &str,
-        revision: Revision,
-        context: &Arc<Context>,
-    ) -> Result<(String, Option<Duration>), Refusal> {
         let (fabric, wait) = (&context.backend.fabric, &context.wait());
-        let missing = |why: &str| not_found(uri, revision, why);
-        let text = match self {
-            ResourceTarget::Skill(name) => {
-                let (text, snapshot) = skills::read(context, name)?
-                    .ok_or_else(|| missing("skills/list has all skills."))?;
-                return Ok((text, while_fresh(&snapshot)));
+        let missing = |why: &str| not_found(&uri, revision, why);
+        let mut ttl = Some(context.backend.catalog.ttl);
+        let text = match &target {
+            ResourceTarget::Pattern(name) => {
+                let read = fabric.pattern(name, wait);
+                read.map_err(|error| match error.kind {
+                    Kind::PatternNotFound => missing(&error.detail),
+                    _ => error.into(),
+                })?
+                .system_prompt
             }
-            ResourceTarget::Pattern(name) => match fabric.pattern(name, wait) {
-                Ok(pattern) => pattern.system_prompt,
-                Err(Error {
-                    kind: Kind::PatternNotFound,
-                    detail,
-                    ..
-                }) => return Err(missing(&detail)),
-                Err(error) => return Err(error.into()),
-            },
             ResourceTarget::Strategy(name) => {
                 let strategies = fabric.strategies(wait)?;
                 let strategies =
@@ -188,9 +128,33 @@ impl ResourceTarget {
                 let why = "Fabric has no such strategy: resources/list has them all.";
                 strategies.next().ok_or_else(|| missing(why))?.prompt
             }
+            ResourceTarget::Skill(name) => {
+                let skills = Skills::read(&context.backend, wait)?;
+                ttl = while_fresh(&skills.snapshot);
+                let text = skills.document(name);
+                let text = text.ok_or_else(|| missing("skills/list has all skills."))?;
+                wait.hold(text.len()).map_err(|Full| no_room())?;
+                text
+            }
         };
-        Ok((text, Some(context.backend.catalog.ttl)))
-    }
+        result
+            .reserve(&context.caller.account, jsonrpc::string_len(&text))
+            .map_err(|Full| no_room())?;
+        let out = result.key("contents");
+        out.extend_from_slice(br#"[{"mimeType":"text/markdown","text":"#);
+        jsonrpc::write_json(out, &text);
+        jsonrpc::write_json(jsonrpc::write_name(out, "uri"), &uri);
+        out.extend_from_slice(b"}]");
+        result.cache(ttl);
+        Ok(())
+    }))
+}
+
+enum ResourceTarget {
+    Pattern(Name),
+    Strategy(Name),
+    /// The skill of this name.
+    Skill(String),
 }
 
 fn target(uri: &str) -> Option<ResourceTarget> {
@@ -207,10 +171,9 @@ fn target(uri: &str) -> Option<ResourceTarget> {
 }
 
 fn not_found(uri: &str, revision: Revision, why: &str) -> Refusal {
-    let code = if revision.is_legacy() {
-        RESOURCE_NOT_FOUND
-    } else {
-        jsonrpc::INVALID_PARAMS
+    let code = match revision.is_legacy() {
+        true => RESOURCE_NOT_FOUND,
+        false => jsonrpc::INVALID_PARAMS,
     };
     let error = Error::new(
         Kind::PatternNotFound,

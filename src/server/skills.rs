@@ -8,36 +8,33 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::access::Role;
-use crate::account::Full;
 use crate::encoding::sha256::sha256_hex;
-use crate::fabric::{Error, Kind, NoWait, Snapshot, Wait, no_room};
+use crate::fabric::{Error, Kind, NoWait, Snapshot, Wait};
 use crate::protocol::pages;
 use crate::protocol::{Params, Refusal};
 use crate::search::skill_names;
 use crate::text::shown;
-use crate::tools::{Backend, Context};
+use crate::tools::{Backend, Tool};
 
 use super::{Action, Request, Server, while_fresh};
 
 /// All skills of one snapshot. Their text is generated on each read, deterministically.
-struct Skills {
-    snapshot: Arc<Snapshot>,
+pub(crate) struct Skills {
+    pub(super) snapshot: Arc<Snapshot>,
     backend: Arc<Backend>,
     /// The pattern of each, by the skill's name.
-    patterns: BTreeMap<String, String>,
+    pub(crate) patterns: BTreeMap<String, String>,
 }
 
 impl Skills {
-    fn read(backend: &Arc<Backend>, wait: &Arc<dyn Wait>) -> Result<Skills, Error> {
+    pub(super) fn read(backend: &Arc<Backend>, wait: &Arc<dyn Wait>) -> Result<Skills, Error> {
         let snapshot = backend.catalog.snapshot(wait)?;
         let names = skill_names(snapshot.patterns.iter().map(|entry| entry.name.as_str()));
-        let usable = snapshot.patterns.iter();
-        let usable = usable
-            .filter(|entry| entry.text.is_some() && backend.policy.allows(&entry.name))
-            .filter_map(|entry| {
-                Some((names.get(entry.name.as_str())?.clone(), entry.name.clone()))
-            });
+        let usable = snapshot.patterns.iter().filter_map(|entry| {
+            let is_usable = entry.text.is_some() && backend.policy.allows(&entry.name);
+            let name = names.get(entry.name.as_str()).filter(|_| is_usable)?;
+            Some((name.clone(), entry.name.clone()))
+        });
         Ok(Skills {
             patterns: usable.collect(),
             snapshot,
@@ -46,11 +43,11 @@ impl Skills {
     }
 
     /// The whole `SKILL.md`; `None` if there is no such skill.
-    fn document(&self, name: &str) -> Option<String> {
+    pub(crate) fn document(&self, name: &str) -> Option<String> {
         let entry = self.snapshot.pattern(self.patterns.get(name)?)?;
         let text = entry.text.as_deref()?;
         let (policy, fabric) = (&self.backend.policy, &self.backend.fabric);
-        let has_run = !policy.read_only && policy.tools().any(|tool| tool.role == Role::Run);
+        let has_run = !policy.read_only && policy.tools().any(Tool::is_run);
         let can_run = fabric.has_fabric() && has_run;
         let (name, pattern) = (quoted(name), quoted(&entry.name));
         let mut document = format!(
@@ -69,16 +66,12 @@ impl Skills {
             false => " Fabric itself cannot run them: what stands between their double braces is code.\n\n".to_owned(),
         });
         if !entry.variables.is_empty() && entry.is_runnable() {
-            let run = if can_run {
-                " (in a run: `variables`)"
-            } else {
-                ""
+            let run = match can_run {
+                true => " (in a run: `variables`)",
+                false => "",
             };
-            let variables: Vec<String> = entry
-                .variables
-                .iter()
-                .map(|name| format!("`{{{{{name}}}}}`"))
-                .collect();
+            let in_braces = |name: &String| format!("`{{{{{name}}}}}`");
+            let variables: Vec<String> = entry.variables.iter().map(in_braces).collect();
             document.push_str(&format!(
                 "Variables, for which the user gives values{run}: {}.\n\n",
                 variables.join(", ")
@@ -90,7 +83,8 @@ impl Skills {
 
     /// A skill in a list; `None` if there is none of this name.
     fn entry(&self, name: &str) -> Option<Value> {
-        let (uri, pattern) = (uri(name), self.patterns.get(name)?);
+        let uri = format!("skill://fabric/{name}/SKILL.md");
+        let pattern = self.patterns.get(name)?;
         let document = self.document(name)?;
         let digest = format!("sha256:{}", sha256_hex(document.as_bytes()));
         Some(json!({
@@ -105,10 +99,6 @@ impl Skills {
     }
 }
 
-fn uri(name: &str) -> String {
-    format!("skill://fabric/{name}/SKILL.md")
-}
-
 /// The name of the skill in the URI of a `SKILL.md`; `None` for other URIs.
 pub(super) fn named(uri: &str) -> Option<&str> {
     let name = uri
@@ -119,58 +109,25 @@ pub(super) fn named(uri: &str) -> Option<&str> {
 
 /// A double-quoted string that is valid YAML and JSON.
 fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            // Not printable in YAML, or a line break there.
-            _ if c.is_control() || "\u{2028}\u{2029}\u{feff}\u{fffe}\u{ffff}".contains(c) => {
-                quoted.push_str(&format!("\\u{:04x}", u32::from(c)));
-            }
-            c => quoted.push(c),
+    let json = Value::from(text).to_string();
+    let mut quoted = String::with_capacity(json.len());
+    for c in json.chars() {
+        // Not printable in YAML, or a line break there.
+        if c.is_control() || "\u{2028}\u{2029}\u{feff}\u{fffe}\u{ffff}".contains(c) {
+            quoted.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            quoted.push(c);
         }
     }
-    quoted + "\""
-}
-
-/// A skill, to be saved.
-pub(crate) struct SkillDocument {
-    /// Its name.
-    pub(crate) name: String,
-    /// The name of its pattern.
-    pub(crate) pattern: String,
-    /// The whole `SKILL.md`.
-    pub(crate) text: String,
+    quoted
 }
 
 impl Server {
     /// All skills. Blocks until they are read.
-    pub(crate) fn skill_documents(&self) -> Result<Vec<SkillDocument>, Error> {
+    pub(crate) fn skills(&self) -> Result<Skills, Error> {
         let wait: Arc<dyn Wait> = Arc::new(NoWait);
-        let skills = Skills::read(&self.backend, &wait)?;
-        let documents = skills.patterns.iter().filter_map(|(name, pattern)| {
-            Some(SkillDocument {
-                name: name.clone(),
-                pattern: pattern.clone(),
-                text: skills.document(name)?,
-            })
-        });
-        Ok(documents.collect())
+        Skills::read(&self.backend, &wait)
     }
-}
-
-/// The `SKILL.md` of the skill of this name, if it exists.
-pub(super) fn read(
-    context: &Arc<Context>,
-    name: &str,
-) -> Result<Option<(String, Arc<Snapshot>)>, Refusal> {
-    let wait = context.wait();
-    let skills = Skills::read(&context.backend, &wait)?;
-    let Some(text) = skills.document(name) else {
-        return Ok(None);
-    };
-    wait.hold(text.len()).map_err(|Full| no_room())?;
-    Ok(Some((text, skills.snapshot)))
 }
 
 /// Parses `skills/list`.

@@ -48,6 +48,11 @@ pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Re
                  with true or false as values.";
     let filter = Params::new(request.params, usage).object("notifications")?;
     let keeps = server.backend.runs.keeps();
+    let too_many = || {
+        Refusal::params(format!(
+            "taskIds must be a list of up to {MAX_TASKS} strings."
+        ))
+    };
     let task_ids = match filter.get("taskIds").filter(|_| keeps) {
         None => Vec::new(),
         Some(_) if !request.context.tasks => return Err(tasks::undeclared()),
@@ -79,11 +84,8 @@ impl Listen {
         // Each once, however often it was named.
         self.task_ids.sort_unstable();
         self.task_ids.dedup();
-        self.tasks = self
-            .task_ids
-            .iter()
-            .filter_map(|id| server.backend.runs.find(id, &owner))
-            .collect();
+        let find = |id: &String| server.backend.runs.find(id, &owner);
+        self.tasks = self.task_ids.iter().filter_map(find).collect();
     }
 
     /// The first message: what was accepted.
@@ -117,10 +119,8 @@ impl Listen {
 
     /// What is sent after the end where no stream of its own closes: the specification has servers send a cancellation.
     pub(crate) fn cancelled(&self) -> Vec<u8> {
-        jsonrpc::notification(
-            "notifications/cancelled",
-            &json!({ "requestId": self.id, "reason": "The server is shutting down." }),
-        )
+        let params = json!({ "requestId": self.id, "reason": "The server is shutting down." });
+        jsonrpc::notification("notifications/cancelled", &params)
     }
 
     /// A listener that sends its notifications to `sink`.
@@ -178,14 +178,9 @@ impl Listener {
     }
 
     /// Sends the result of each of its tasks once it ends, until all have or the listener is gone.
-    fn watch(listener: &Weak<Listener>, keep: Duration) {
-        let mut working = listener
-            .upgrade()
-            .map_or_else(Vec::new, |listener| listener.tasks.clone());
+    fn watch(listener: &Weak<Listener>, mut working: Vec<Run>, keep: Duration) {
         while let Some(listener) = listener.upgrade() {
-            let is_working = |run: &mut Run| run.bare().state == RunState::Working;
-            let ended: Vec<Run> = working.extract_if(.., |run| !is_working(run)).collect();
-            for run in ended {
+            for run in working.extract_if(.., |run| run.bare().state != RunState::Working) {
                 let (meta, revision) = (&listener.params["_meta"], listener.revision);
                 let message = tasks::changed(&run, keep, meta, revision, &listener.account);
                 if message.is_some_and(|message| !(listener.sink)(&message)) {
@@ -196,16 +191,6 @@ impl Listener {
             drop(listener);
             let Some(run) = working.first() else { return };
             run.wait(None, LOOK, &mut || true);
-        }
-    }
-
-    fn tell(&self) {
-        let methods = [
-            ("notifications/prompts/list_changed", self.prompts),
-            ("notifications/resources/list_changed", self.resources),
-        ];
-        for (method, _) in methods.into_iter().filter(|(_, wanted)| *wanted) {
-            (self.sink)(&jsonrpc::notification(method, &self.params));
         }
     }
 }
@@ -231,17 +216,17 @@ impl Subscriptions {
     /// Adds a listener, until the registration is dropped.
     pub(crate) fn add(self: &Arc<Subscriptions>, listener: Listener) -> Registration {
         let listener = Arc::new(listener);
-        let mut listeners = lock(&self.listeners);
-        listeners.retain(|other| other.strong_count() > 0);
-        listeners.push(Arc::downgrade(&listener));
-        drop(listeners);
+        // Forgets those that have left.
+        drop(self.registered());
+        lock(&self.listeners).push(Arc::downgrade(&listener));
         self.poller.call_once(|| {
             let subscriptions = self.clone();
             start("poller", move || subscriptions.poll());
         });
         if !listener.tasks.is_empty() {
             let (weak, keep) = (Arc::downgrade(&listener), self.backend.settings.keep);
-            start("tasks", move || Listener::watch(&weak, keep));
+            let tasks = listener.tasks.clone();
+            start("tasks", move || Listener::watch(&weak, tasks, keep));
         }
         listener
     }
@@ -271,7 +256,14 @@ impl Subscriptions {
 
     /// Notifies all listeners of changed lists. The lock is not held while sending.
     pub(crate) fn lists_changed(&self) {
-        self.registered().iter().for_each(|one| one.tell());
+        for one in self.registered() {
+            for (list, is_followed) in [("prompts", one.prompts), ("resources", one.resources)] {
+                if is_followed {
+                    let method = format!("notifications/{list}/list_changed");
+                    (one.sink)(&jsonrpc::notification(&method, &one.params));
+                }
+            }
+        }
     }
 }
 
@@ -283,12 +275,6 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) {
     if let Err(error) = thread.spawn(work) {
         log::warn!("changes cannot be told to subscribers: {error}");
     }
-}
-
-fn too_many() -> Refusal {
-    Refusal::params(format!(
-        "taskIds must be a list of up to {MAX_TASKS} strings."
-    ))
 }
 
 #[cfg(test)]

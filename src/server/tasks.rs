@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::account::{Account, Full, Resource};
 use crate::config;
-use crate::fabric::{Error, Wait, no_room};
+use crate::fabric::{Wait, no_room};
 use crate::protocol::jsonrpc::{self, METHOD_NOT_FOUND};
 use crate::protocol::pages;
 use crate::protocol::{Node, Params, Refusal, ResultWriter, Revision, TASKS as EXTENSION};
@@ -163,7 +163,7 @@ pub(super) fn result(server: &Server, request: Request<'_>) -> Result<Action, Re
     one(server, request, Resource::Waits, |run, context, result| {
         let mut still_waiting = || context.still_waiting().is_ok();
         if run.wait(None, Duration::MAX, &mut still_waiting) == Waited::Stopped {
-            return Err(Error::cancelled().into());
+            context.still_waiting()?;
         }
         write_result(run, &run.record(), &context.caller.account, result);
         result.meta(RELATED_TASK, &json!({ "taskId": run.id() }));

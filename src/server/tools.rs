@@ -4,15 +4,14 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::json;
 
-use crate::access::Role;
 use crate::account::Resource;
 use crate::fabric::Error;
 use crate::os::random;
 use crate::protocol::{
-    Answer, Feature, Node, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored,
+    Answer, Feature, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored,
 };
 use crate::text::shown;
-use crate::tools::{self, Backend, Context, Policy, Tool, ToolCall};
+use crate::tools::{self, Policy, Tool, ToolCall};
 
 use super::call::failed_tool;
 use super::{Action, Request, Server, tasks};
@@ -22,83 +21,71 @@ use super::{Action, Request, Server, tasks};
 const MAX_RESULT_CHARS: u32 = 500_000;
 
 /// `tools/list` per revision: written once, because it never changes.
-#[derive(Default)]
-pub(super) struct Lists([OnceLock<Arc<[u8]>>; Revision::ALL.len()]);
+pub(super) type Lists = [OnceLock<Arc<[u8]>>; Revision::ALL.len()];
 
 /// Answers `tools/list`.
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    pages::cursor(request.params)?.page(server.backend.policy.tools().count())?;
-    let revision = request.context.revision;
-    let list = server.tools.0[revision as usize]
-        .get_or_init(|| write_list(&server.backend, revision).into());
+    let (backend, revision) = (&server.backend, request.context.revision);
+    pages::cursor(request.params)?.page(backend.policy.tools().count())?;
+    let list = server.tools[revision as usize].get_or_init(|| {
+        let tasks = tasks::are_asked_for(backend, revision);
+        let mut result = ResultWriter::body(revision);
+        let tools = define_all(&backend.policy, revision, tasks);
+        result.key("tools").extend(tools.bytes());
+        result.cache(None);
+        result.end_body().into()
+    });
     Ok(Action::Answer(stored(&request.id, list.clone())))
-}
-
-fn write_list(backend: &Backend, revision: Revision) -> Vec<u8> {
-    let tasks = tasks::are_asked_for(backend, revision);
-    let mut result = ResultWriter::body(revision);
-    define_all(result.key("tools"), &backend.policy, revision, tasks);
-    result.cache(None);
-    result.end_body()
 }
 
 /// The tools as the newest revision lists them, for `--list-tools --json`.
 pub(crate) fn tools_json(policy: &Policy) -> String {
-    let mut out = b"{\"tools\":".to_vec();
-    define_all(&mut out, policy, Revision::NEWEST, false);
-    out.extend_from_slice(b"}\n");
-    String::from_utf8_lossy(&out).into_owned()
+    let tools = define_all(policy, Revision::NEWEST, false);
+    format!("{{\"tools\":{tools}}}\n")
 }
 
-fn define_all(out: &mut Vec<u8>, policy: &Policy, revision: Revision, tasks: bool) {
-    out.push(b'[');
-    for (at, tool) in policy.tools().enumerate() {
-        out.extend_from_slice(if at == 0 { b"" } else { b"," });
-        define(out, tool, revision, tasks, policy.read_only);
-    }
-    out.push(b']');
+fn define_all(policy: &Policy, revision: Revision, tasks: bool) -> String {
+    let define = |tool| define(tool, revision, tasks, policy.read_only);
+    let tools: Vec<String> = policy.tools().map(define).collect();
+    format!("[{}]", tools.join(","))
 }
 
-/// Writes a tool in a list. Its schemas are text: a parsed map would lose the order of their properties.
-fn define(out: &mut Vec<u8>, tool: &Tool, revision: Revision, tasks: bool, read_only: bool) {
-    out.push(b'{');
-    if revision.knows(Feature::ItemMeta) {
-        let meta = json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS });
-        jsonrpc::write_member(out, "_meta", &meta);
-    }
-    if revision.knows(Feature::ToolAnnotations) {
-        let annotations = json!({
-            "title": tool.title,
-            "readOnlyHint": tool.read_only,
-            "destructiveHint": false,
-            "idempotentHint": tool.read_only,
-            "openWorldHint": true,
-        });
-        jsonrpc::write_member(out, "annotations", &annotations);
-    }
-    let is_only_dry = read_only && tool.role == Role::Run;
-    let description = match is_only_dry {
-        true => format!("{} On this server only with dry_run.", tool.description),
-        false => tool.description.to_owned(),
+/// A tool in a list. Its schemas are text: a parsed map would lose the order of their properties.
+fn define(tool: &Tool, revision: Revision, tasks: bool, read_only: bool) -> String {
+    let annotations = json!({
+        "title": tool.title,
+        "readOnlyHint": tool.read_only,
+        "destructiveHint": false,
+        "idempotentHint": tool.read_only,
+        "openWorldHint": true,
+    });
+    let meta = json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS });
+    let is_only_dry = read_only && tool.is_run();
+    let only_dry = match is_only_dry {
+        true => " On this server only with dry_run.",
+        false => "",
     };
-    jsonrpc::write_member(out, "description", &description);
-    if tasks && may_be_task(tool) && !is_only_dry {
-        jsonrpc::write_member(out, "execution", &json!({ "taskSupport": "optional" }));
-    }
-    jsonrpc::write_name(out, "inputSchema").extend(tool.input_schema().bytes());
-    jsonrpc::write_member(out, "name", tool.name);
-    if revision.knows(Feature::StructuredContent) {
-        jsonrpc::write_name(out, "outputSchema").extend(tool.output_schema().bytes());
-    }
-    if revision.knows(Feature::Title) {
-        jsonrpc::write_member(out, "title", tool.title);
-    }
-    out.push(b'}');
-}
-
-/// Only runs take long enough.
-fn may_be_task(tool: &Tool) -> bool {
-    tool.role == Role::Run
+    let description = json!([tool.description, only_dry].concat());
+    let execution = json!({ "taskSupport": "optional" });
+    // Only runs take long enough.
+    let may_be_task = tasks && tool.is_run() && !is_only_dry;
+    let has_annotations = revision.knows(Feature::ToolAnnotations);
+    let has_output = revision.knows(Feature::StructuredContent);
+    let knows = |feature| revision.knows(feature);
+    let title = json!(tool.title).to_string();
+    let members = [
+        (knows(Feature::ItemMeta), "_meta", meta.to_string()),
+        (has_annotations, "annotations", annotations.to_string()),
+        (true, "description", description.to_string()),
+        (may_be_task, "execution", execution.to_string()),
+        (true, "inputSchema", tool.input_schema()),
+        (true, "name", json!(tool.name).to_string()),
+        (has_output, "outputSchema", tool.output_schema()),
+        (knows(Feature::Title), "title", title),
+    ];
+    let members = members.into_iter().filter(|(is_known, ..)| *is_known);
+    let members = members.map(|(_, name, json)| format!("\"{name}\":{json}"));
+    format!("{{{}}}", Vec::from_iter(members).join(","))
 }
 
 /// Reads `tools/call`: finds the tool and checks the arguments.
@@ -109,16 +96,9 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
     let usage = "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.";
     let params = Params::new(request.params, usage);
     let name = params.text("name")?;
-    let arguments = match params.get("arguments") {
-        None => &[][..],
-        Some(Node::Object(arguments)) => arguments,
-        // In every revision a malformed request: the error is not in a tool's argument, so a model cannot correct it.
-        Some(_) => {
-            return Err(Refusal::params(
-                "params.arguments of tools/call must be an object.",
-            ));
-        }
-    };
+    // In every revision a malformed request: the error is not in a tool's argument, so a model cannot correct it.
+    let no_object = "params.arguments of tools/call must be an object.";
+    let arguments = Params::new(request.params, no_object).members("arguments")?;
     let offered = || server.backend.policy.tools();
     let Some(tool) = offered().find(|tool| tool.name == name) else {
         let shown = shown(name, 64);
@@ -129,38 +109,29 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
         )));
     };
     let (backend, revision) = (&server.backend, request.context.revision);
-    let ttl = match params
-        .get("task")
-        .filter(|_| tasks::are_asked_for(backend, revision))
-    {
-        Some(_) if !may_be_task(tool) => {
-            let detail = format!("{name} cannot be a task: call it without params.task.");
-            return Err(Refusal::new(jsonrpc::METHOD_NOT_FOUND, detail));
-        }
-        Some(_) => Some(tasks::requested(request.params, &backend.settings)?),
-        None => None,
-    };
+    let is_task = params.get("task").is_some() && tasks::are_asked_for(backend, revision);
+    if is_task && !tool.is_run() {
+        let detail = format!("{name} cannot be a task: call it without params.task.");
+        return Err(Refusal::new(jsonrpc::METHOD_NOT_FOUND, detail));
+    }
+    let ttl = is_task.then(|| tasks::requested(request.params, &backend.settings));
+    let ttl = ttl.transpose()?;
     let prepared = match tool.prepare(arguments, &backend.policy) {
         Ok(prepared) => prepared,
         Err(error) => return Ok(Action::Answer(wrong_arguments(tool, error, &request))),
     };
-    let is_run = prepared.place == Resource::Runs;
-    if ttl.is_some() && !is_run {
+    if is_task && prepared.place != Resource::Runs {
         return Err(Refusal::params(
             "A dry run cannot be a task: call it without params.task.",
         ));
     }
     let called = ToolCall {
         tool,
-        patience: prepared.patience(&backend.settings, &request.context),
         fields: prepared.fields,
+        wait: prepared.wait,
         ttl,
     };
-    let work = move |context: &Arc<Context>, result: &mut ResultWriter| {
-        tools::call(prepared.work, is_run, context, result);
-        Ok(())
-    };
-    Ok(request.call_in(prepared.place, Some(called), Box::new(work)))
+    Ok(request.call_in(prepared.place, Some(called), prepared.work))
 }
 
 /// The answer to a call with wrong arguments: a result where the revision allows it, so that the model sees what is wrong

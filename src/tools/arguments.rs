@@ -29,12 +29,12 @@ pub(super) struct Argument {
 }
 
 /// The arguments of a call, or of a step in one.
+#[derive(Default)]
 pub(super) struct Arguments<'a> {
     tool: &'static str,
     /// Prefix of names in refusals: empty, or the place in a list, such as `then[0].`.
     place: String,
-    /// Those not asked for yet.
-    given: Vec<(&'a str, &'a Node<'a>)>,
+    given: &'a [(Cow<'a, str>, Node<'a>)],
     /// What was asked for so far, in this order.
     pub(super) asked: Vec<Argument>,
     /// The first refusal.
@@ -54,24 +54,27 @@ impl<'a> Arguments<'a> {
         read: impl FnOnce(&mut Arguments<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut arguments = Arguments {
+            tool,
             place,
-            given: given.iter().map(|(name, node)| (&**name, node)).collect(),
-            ..Arguments::none(tool)
+            given,
+            ..Arguments::default()
         };
         let value = read(&mut arguments);
         arguments.end()?;
         value
     }
 
-    /// No arguments.
-    pub(super) fn none(tool: &'static str) -> Arguments<'a> {
-        Arguments {
+    /// What `read` asks for when nothing is given.
+    pub(super) fn none<T>(
+        tool: &'static str,
+        read: impl FnOnce(&mut Arguments<'static>) -> Result<T, Error>,
+    ) -> Arguments<'static> {
+        let mut arguments = Arguments {
             tool,
-            place: String::new(),
-            given: Vec::new(),
-            asked: Vec::new(),
-            refusal: None,
-        }
+            ..Arguments::default()
+        };
+        let _ = read(&mut arguments);
+        arguments
     }
 
     /// The JSON Schema of what was asked for: plain, for picky clients, and in this order. Text, as a parsed map would
@@ -109,9 +112,7 @@ impl<'a> Arguments<'a> {
         read: fn(&mut Arguments<'_>) -> Result<T, Error>,
     ) -> Option<T> {
         let tool = self.tool;
-        let mut unset = Arguments::none(tool);
-        let _ = read(&mut unset);
-        let constraints = unset.properties() + ",";
+        let constraints = Arguments::none(tool, read).properties() + ",";
         let read = |path: &str, node: &'a Node<'a>| match node {
             Node::Object(given) => Arguments::read(tool, format!("{path}."), given, read),
             other => Err(wrong_type(path, "an object", other)),
@@ -337,9 +338,7 @@ impl<'a> Arguments<'a> {
                 other => Err(wrong_type(path, "a pattern's name or an object", other)),
             }
         };
-        let mut unset = Arguments::none(tool);
-        let _ = step(&mut unset);
-        let schema = unset.schema();
+        let schema = Arguments::none(tool, step).schema();
         self.list(name, (most, "a list of steps"), &schema, description, read)
     }
 
@@ -371,12 +370,13 @@ impl<'a> Arguments<'a> {
 
     /// Returns the first refusal, if there is one, and refuses what was not asked for.
     fn end(self) -> Result<(), Error> {
+        let known: Vec<&str> = self.asked.iter().map(|argument| argument.name).collect();
+        let unknown = self.given.iter().map(|(name, _)| &**name);
         // The same one however they are ordered.
-        let Some((name, _)) = self.given.iter().min_by_key(|(name, _)| name) else {
+        let Some(name) = unknown.filter(|name| !known.contains(name)).min() else {
             return self.refusal.map_or(Ok(()), Err);
         };
         let (path, tool) = (self.path(&shown(name, 64)), self.tool);
-        let known: Vec<&str> = self.asked.iter().map(|argument| argument.name).collect();
         let meant = closest(name, known.iter().copied());
         let hint = match (meant.as_slice(), self.refusal) {
             ([], Some(refusal)) => return Err(refusal),
@@ -408,8 +408,7 @@ impl<'a> Arguments<'a> {
             description,
             required: false,
         });
-        let at = self.given.iter().position(|(given, _)| *given == name)?;
-        let (_, node) = self.given.swap_remove(at);
+        let (_, node) = self.given.iter().find(|(given, _)| given == name)?;
         if *node == Node::Null {
             return None;
         }
@@ -430,10 +429,8 @@ impl<'a> Arguments<'a> {
 }
 
 fn string<'a>(path: &str, node: &'a Node<'_>) -> Result<&'a str, Error> {
-    match node {
-        Node::Text(text) => Ok(text),
-        other => Err(wrong_type(path, "a string", other)),
-    }
+    node.text()
+        .ok_or_else(|| wrong_type(path, "a string", node))
 }
 
 /// A string of at most [`MAX_STRING`] bytes.

@@ -1,6 +1,5 @@
 //! `fabric_cancel_run`: stops a run whose call was answered before its end.
 
-use crate::access::Role;
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{Error, Kind};
 use crate::runs::Run;
@@ -14,7 +13,6 @@ pub(super) const TOOL: Tool = Tool {
     description: "Stop a run; returns its output so far.",
     output: include_str!("results/cancel_run.json"),
     read_only: false,
-    role: Role::Read,
     prepare,
 };
 

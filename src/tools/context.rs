@@ -21,7 +21,7 @@ use crate::access::{Pass, Role};
 use crate::account::{Account, Accounts, Full, Guard, Resource};
 use crate::config::{Policy, RunSettings};
 use crate::fabric::{Catalog, Client, Error, Kind, Usage, Wait};
-use crate::protocol::{Answer, Feature, Id, Level, RequestContext, ResultWriter, jsonrpc};
+use crate::protocol::{Answer, Feature, Id, Level, Refusal, RequestContext, ResultWriter, jsonrpc};
 use crate::runs::{Owner, Record, RunWriter, Runs};
 use crate::sync::lock;
 use crate::text::{counted, prefix};
@@ -101,9 +101,15 @@ pub(crate) struct CallHead {
     pub(crate) request: RequestContext,
     /// Correlates the answer with its log line.
     pub(crate) request_id: String,
+    /// What it needs a place of while it works.
+    pub(crate) place: Resource,
     /// The tool, whose failures are results.
     pub(crate) tool: Option<ToolCall>,
 }
+
+/// Does a call and writes the members of its result.
+pub(crate) type MethodWork =
+    Box<dyn FnOnce(&Arc<Context>, &mut ResultWriter) -> Result<(), Refusal> + Send>;
 
 /// A tool that is called.
 pub(crate) struct ToolCall {
@@ -111,8 +117,8 @@ pub(crate) struct ToolCall {
     pub(crate) tool: &'static Tool,
     /// Further fields of its log line.
     pub(crate) fields: Vec<(&'static str, String)>,
-    /// How long its caller waits for a place, and for its run; `None`: until it ends.
-    pub(crate) patience: Option<Duration>,
+    /// How long its caller wants to wait for its run.
+    pub(crate) wait: Option<Duration>,
     /// How long its run is kept at least, if it was asked for as a task (2025-11-25).
     pub(crate) ttl: Option<Duration>,
 }
@@ -139,8 +145,6 @@ pub(crate) struct ContextState {
     /// Its place among the calls that may work.
     place: Mutex<Option<Guard>>,
     answered: AtomicBool,
-    /// It had to stop because the process ends.
-    aborted: AtomicBool,
     /// The run, if it makes one.
     run: OnceLock<RunWriter>,
     /// When to answer if the run has not ended by then.
@@ -149,28 +153,16 @@ pub(crate) struct ContextState {
     usage: Mutex<Option<Usage>>,
 }
 
-/// The place of a call among those that may work at once. Taken before it gets a thread.
-pub(crate) struct Place {
-    /// The place itself, or one in the queue.
-    pub(crate) guard: Guard,
-    /// Until its answer is written: its thread may wait for a reader long after its work is done.
-    pub(crate) open: Guard,
-}
-
-impl Place {
-    /// A place in `account`.
-    ///
-    /// # Errors
-    /// `too-many-requests`: all are taken, and the queue is full.
-    pub(crate) fn take(account: &Account, what: Resource) -> Result<Place, Error> {
-        let guard = account.take(what, 1);
-        let guard = guard.or_else(|Full| account.take(Resource::Queue, 1));
-        let open = account.take(Resource::Open, 1);
-        match (guard, open) {
-            (Ok(guard), Ok(open)) => Ok(Place { guard, open }),
-            _ => Err(busy(account, what)),
-        }
-    }
+/// A place for a call among those that may work at once, or one in the queue, and one until its answer is written: its
+/// thread may wait for a reader long after its work is done. Taken before it gets a thread.
+///
+/// # Errors
+/// `too-many-requests`: all are taken, and the queue is full.
+pub(crate) fn places(account: &Account, what: Resource) -> Result<(Guard, Guard), Error> {
+    let place = account.take(what, 1);
+    let place = place.or_else(|Full| account.take(Resource::Queue, 1));
+    let both = place.and_then(|place| Ok((place, account.take(Resource::Open, 1)?)));
+    both.map_err(|Full| busy(account, what))
 }
 
 /// There is no place for another call.
@@ -185,25 +177,6 @@ fn busy(account: &Account, what: Resource) -> Error {
     };
     let detail = format!("{why} Wait for one to end, then try again.");
     Error::new(Kind::TooManyRequests, detail)
-}
-
-/// The caller's rate has no room for so many steps; `after` is when it has.
-fn rate_is_used_up(account: &Account, steps: u32, after: Option<Duration>) -> Error {
-    let per_minute = account.per_minute();
-    let detail = match after {
-        Some(after) => format!(
-            "This server takes at most {} a minute from one caller. Try again in {} s.",
-            counted(per_minute, "run"),
-            after.as_secs() + 1
-        ),
-        None => format!(
-            "This call counts as {steps} runs, and this server takes at most {per_minute} a minute from one caller. \
-             Make several calls of it."
-        ),
-    };
-    let mut error = Error::new(Kind::TooManyRequests, detail);
-    error.retry_after = after;
-    error
 }
 
 /// What is still to be said.
@@ -226,23 +199,21 @@ impl Context {
         self.clone()
     }
 
-    /// Takes the place that the call came with, or waits for `what` as long as its caller has patience.
+    /// Takes the place that the call came with, or waits for the right one as long as its caller has patience.
     ///
     /// # Errors
     /// `too-many-requests`, or `cancelled` if the caller left while it waited.
-    pub(crate) fn enter(&self, mut guard: Guard, what: Resource) -> Result<(), Error> {
-        let (begun, account) = (Instant::now(), &self.caller.account);
-        let patience = self.tool().and_then(|called| called.patience);
+    pub(crate) fn enter(&self, mut guard: Guard) -> Result<(), Error> {
+        let (begun, account, what) = (Instant::now(), &self.caller.account, self.head.place);
+        let patience = self.patience();
         if guard.what != what {
-            let mut left = false;
+            let mut waiting = Ok(());
             let turn = account.wait_for(what, &mut || {
-                left = self.still_waiting().is_err();
-                !left && patience.is_none_or(|patience| begun.elapsed() < patience)
+                waiting = self.still_waiting();
+                waiting.is_ok() && patience.is_none_or(|patience| begun.elapsed() < patience)
             });
-            guard = turn.ok_or_else(|| match left {
-                true => Error::cancelled(),
-                false => busy(account, what),
-            })?;
+            waiting?;
+            guard = turn.ok_or_else(|| busy(account, what))?;
         }
         *lock(&self.state.place) = Some(guard);
         Ok(())
@@ -281,13 +252,9 @@ impl Context {
         if !self.is_answered() && caller.peer.stopped() {
             return Err(Error::cancelled());
         }
-        caller
-            .pass
-            .require(Role::Run)
-            .map_err(|refusal| Error::new(Kind::Forbidden, refusal.detail()))?;
-        account
-            .rate_at(steps, Instant::now(), false)
-            .map_err(|after| rate_is_used_up(account, steps, after))
+        let allowed = caller.pass.require(Role::Run);
+        allowed.map_err(|refusal| Error::new(Kind::Forbidden, refusal.detail()))?;
+        self.rate(steps, false)
     }
 
     /// Counts a step of a run, or a transcript, against the caller's rate.
@@ -295,15 +262,46 @@ impl Context {
     /// # Errors
     /// `too-many-requests`, with when to try again.
     pub(crate) fn count(&self) -> Result<(), Error> {
+        self.rate(1, true)
+    }
+
+    fn rate(&self, steps: u32, counts: bool) -> Result<(), Error> {
         let account = &self.caller.account;
-        account
-            .rate_at(1, Instant::now(), true)
-            .map_err(|after| rate_is_used_up(account, 1, after))
+        let Err(retry_after) = account.rate_at(steps, Instant::now(), counts) else {
+            return Ok(());
+        };
+        let per_minute = account.per_minute();
+        let detail = match retry_after {
+            Some(after) => format!(
+                "This server takes at most {} a minute from one caller. Try again in {} s.",
+                counted(per_minute, "run"),
+                after.as_secs() + 1
+            ),
+            None => format!(
+                "This call counts as {steps} runs, and this server takes at most {per_minute} a minute from one caller. \
+                 Make several calls of it."
+            ),
+        };
+        Err(Error {
+            retry_after,
+            ..Error::new(Kind::TooManyRequests, detail)
+        })
     }
 
     /// The tool that is called.
     pub(super) fn tool(&self) -> Option<&ToolCall> {
         self.head.tool.as_ref()
+    }
+
+    /// How long the caller waits for a place, and for its run; `None`: until it ends.
+    fn patience(&self) -> Option<Duration> {
+        let (settings, request) = (&self.backend.settings, &self.head.request);
+        let within = Some(settings.answer_within).filter(|within| !within.is_zero());
+        // With a progress token, the caller wants output as it arrives, which tasks do not send.
+        let as_task = request.tasks && request.progress_token.is_none();
+        let task_after = as_task.then_some(settings.task_after);
+        let usual = task_after.into_iter().chain(within).min();
+        self.tool()?.wait.or(usual)
     }
 
     /// The call makes a run with this record from now on. If its caller's patience ends first, the call gets an answer with
@@ -313,9 +311,8 @@ impl Context {
     /// `too-many-requests`: there is no room for a task.
     pub(super) fn begin_run(&self, record: Record) -> Result<(), Error> {
         let (runs, account) = (&self.backend.runs, &self.caller.account);
-        let called = self.tool();
-        let mut limit = called.and_then(|called| called.patience);
-        let writer = match called.and_then(|called| called.ttl) {
+        let mut limit = self.patience();
+        let writer = match self.tool().and_then(|called| called.ttl) {
             None => runs.begin(record, account),
             Some(ttl) => {
                 limit = Some(Duration::ZERO);
@@ -349,6 +346,7 @@ impl Context {
         };
         self.flush();
         let (Backend { runs, settings, .. }, account) = (&*self.backend, &self.caller.account);
+        let idle_timeout = self.backend.fabric.settings.idle_timeout;
         let run = writer.run();
         let is_task = self.task().is_some()
             || self.head.request.tasks && runs.promise(&run, settings.keep).is_ok();
@@ -361,12 +359,7 @@ impl Context {
             result.kind = "task";
             write_task(&run.record(), settings.keep, &mut result);
         } else {
-            let so_far = so_far(
-                &run,
-                true,
-                self.backend.fabric.settings.idle_timeout,
-                account,
-            );
+            let so_far = so_far(&run, true, idle_timeout, account);
             write(&so_far, account, &self.head.request_id, &mut result);
         }
         self.answer(result.end());
@@ -382,11 +375,6 @@ impl Context {
     /// Was the call answered?
     pub(crate) fn is_answered(&self) -> bool {
         self.state.answered.load(Ordering::Acquire)
-    }
-
-    /// Did the call have to stop because the process ends?
-    pub(crate) fn is_aborted(&self) -> bool {
-        self.state.aborted.load(Ordering::Relaxed)
     }
 
     /// The run, if it was asked for as a task (2025-11-25): notifications then go on after the answer and name it, and
@@ -525,9 +513,10 @@ impl Wait for Context {
         }
         self.answer_early();
         if !self.is_answered() {
-            let is_aborting = self.caller.account.is_aborting();
-            self.state.aborted.store(is_aborting, Ordering::Relaxed);
-            if is_aborting || self.caller.peer.stopped() {
+            if self.caller.account.is_aborting() {
+                return Err(Error::stopped());
+            }
+            if self.caller.peer.stopped() {
                 return Err(Error::cancelled());
             }
             let run = self.run().map(RunWriter::run);
@@ -568,12 +557,12 @@ mod tests {
             several: false,
         })
         .of("");
-        let Place { guard, open } = Place::take(&account, Resource::Calls).unwrap();
-        drop(guard);
+        let (place, open) = places(&account, Resource::Calls).unwrap();
+        drop(place);
         assert_eq!(account.held(Resource::Calls), 0);
-        let refused = Place::take(&account, Resource::Runs).err().unwrap();
+        let refused = places(&account, Resource::Runs).err().unwrap();
         assert_eq!(refused.kind, Kind::TooManyRequests);
         drop(open);
-        assert!(Place::take(&account, Resource::Calls).is_ok());
+        assert!(places(&account, Resource::Calls).is_ok());
     }
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::access::Role;
 use crate::url::{self, Authority, Host};
 
 use super::{Context, Failure, Outcome, Prepared, Tool};
@@ -17,16 +16,13 @@ pub(super) const TOOL: Tool = Tool {
     title: "Get Fabric's configuration",
     description: "Get Fabric's configuration, to see which vendors and services are set up. Values that may be secret \
                   read [REDACTED_BY_MCP_SERVER]; an empty value is not set.",
-    output: OUTPUT,
+    output: r#"{"type":"object","properties":{},"additionalProperties":true}"#,
     read_only: true,
-    role: Role::Read,
     prepare: |_, _| Ok(Prepared::new(configuration)),
 };
 
 /// Replaces a value that may be secret.
 const REDACTED: &str = "[REDACTED_BY_MCP_SERVER]";
-
-const OUTPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":true}"#;
 
 fn configuration(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let mut configuration = context.backend.fabric.configuration(&context.wait())?;
@@ -42,17 +38,15 @@ fn redact(value: &mut Value) {
     match value {
         Value::Null | Value::Bool(_) => {}
         Value::Number(_) => *value = REDACTED.into(),
-        Value::String(text) => *text = redact_text(text),
+        Value::String(text) => {
+            let trimmed = text.trim();
+            *text = match trimmed.to_ascii_lowercase().as_str() {
+                "" | "true" | "false" => trimmed.to_owned(),
+                _ => origin(trimmed).unwrap_or_else(|| REDACTED.to_owned()),
+            };
+        }
         Value::Array(items) => items.iter_mut().for_each(redact),
         Value::Object(map) => map.values_mut().for_each(redact),
-    }
-}
-
-fn redact_text(text: &str) -> String {
-    let trimmed = text.trim();
-    match trimmed.to_ascii_lowercase().as_str() {
-        "" | "true" | "false" => trimmed.to_owned(),
-        _ => origin(trimmed).unwrap_or_else(|| REDACTED.to_owned()),
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::access::Role;
 use crate::config::MAX_FABRIC_BODY;
 use crate::fabric::{Error, Name, is_runnable, not_runnable};
 use crate::search::card;
@@ -17,7 +16,6 @@ pub(super) const TOOL: Tool = Tool {
                   between patterns, or to follow one yourself.",
     output: include_str!("results/get_pattern_details.json"),
     read_only: true,
-    role: Role::Read,
     prepare,
 };
 

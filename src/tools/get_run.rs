@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::access::Role;
 use crate::account::Resource;
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{Error, Kind, Wait};
@@ -23,7 +22,6 @@ pub(super) const TOOL: Tool = Tool {
                   run_id: your latest runs.",
     output: include_str!("results/get_run.json"),
     read_only: true,
-    role: Role::Read,
     prepare,
 };
 
@@ -127,12 +125,10 @@ fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result
                     context.flush();
                 }
             }
-            Waited::Stopped => return Err(Error::cancelled()),
+            Waited::Stopped => {}
             Waited::Ended | Waited::TimedOut => return Ok(()),
         }
-        if context.still_waiting().is_err() {
-            return Err(Error::cancelled());
-        }
+        context.still_waiting()?;
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::access::Role;
 use crate::account::{Full, Resource};
 use crate::config::MAX_FABRIC_BODY;
 use crate::fabric::{Error, Kind, Transcript, VideoId};
@@ -17,7 +16,6 @@ pub(super) const TOOL: Tool = Tool {
                   To run a pattern on it, fabric_run_pattern takes the video itself.",
     output: include_str!("results/get_transcript.json"),
     read_only: true,
-    role: Role::Read,
     prepare,
 };
 

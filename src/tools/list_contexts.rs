@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::access::Role;
-
 use super::{Context, Failure, Outcome, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
@@ -12,7 +10,6 @@ pub(super) const TOOL: Tool = Tool {
     description: "List the contexts and sessions stored in Fabric, for context_name and session_name.",
     output: include_str!("results/list_contexts.json"),
     read_only: true,
-    role: Role::Read,
     prepare: |_, _| Ok(Prepared::new(contexts)),
 };
 

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::access::Role;
-
 use super::{Context, Failure, Outcome, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
@@ -13,7 +11,6 @@ pub(super) const TOOL: Tool = Tool {
                   another model than Fabric's default.",
     output: include_str!("results/list_models.json"),
     read_only: true,
-    role: Role::Read,
     prepare: |_, _| Ok(Prepared::new(models)),
 };
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::access::Role;
 use crate::config::MAX_ROWS;
 use crate::fabric::{Cause, Error, not_runnable};
 use crate::text::counted;
@@ -20,7 +19,6 @@ pub(super) const TOOL: Tool = Tool {
                   the variables that they need; if none of them does the task, no pattern does. Without: all names.",
     output: include_str!("results/list_patterns.json"),
     read_only: true,
-    role: Role::Read,
     prepare,
 };
 
@@ -73,25 +71,23 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, 
     if snapshot.patterns.is_empty() {
         return all(context, limit);
     }
-    let mut warnings = Vec::new();
-    if snapshot.unread() > 0 {
-        let (unread, all) = (snapshot.unread(), snapshot.patterns.len());
-        warnings.push(format!(
-            "{unread} of {} could not be read: of those only the names were searched.",
-            counted(all, "pattern")
-        ));
-    }
+    let (unread, all) = (
+        snapshot.unread(),
+        counted(snapshot.patterns.len(), "pattern"),
+    );
+    let unread = (unread > 0).then(|| {
+        format!("{unread} of {all} could not be read: of those only the names were searched.")
+    });
+    let mut warnings = Vec::from_iter(unread);
     let found = snapshot.index().search(query, usize::MAX);
-    let mut denied = Vec::new();
-    let is_allowed = |name: &&str| {
-        let is_allowed = backend.policy.allows(name);
-        if !is_allowed {
-            denied.push((*name).to_owned());
+    let (mut names, mut denied) = (Vec::new(), Vec::new());
+    for name in found.hits.iter().map(|card| card.name.as_str()) {
+        match backend.policy.allows(name) {
+            _ if names.len() == limit => break,
+            true => names.push(name),
+            false => denied.push(name),
         }
-        is_allowed
-    };
-    let names = found.hits.iter().map(|card| card.name.as_str());
-    let names: Vec<&str> = names.filter(is_allowed).take(limit).collect();
+    }
     if !denied.is_empty() {
         warnings.push(format!(
             "Left out, because they may not be run on this server: {}.",

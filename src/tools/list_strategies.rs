@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::access::Role;
 use crate::fabric::Cause;
 
 use super::{Context, Failure, Outcome, Prepared, Tool};
@@ -13,7 +12,6 @@ pub(super) const TOOL: Tool = Tool {
     description: "List Fabric's prompting strategies (chain of thought and the like) with what they do, for strategy_name.",
     output: include_str!("results/list_strategies.json"),
     read_only: true,
-    role: Role::Read,
     prepare: |_, _| Ok(Prepared::new(strategies)),
 };
 

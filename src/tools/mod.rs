@@ -29,21 +29,20 @@ use std::time::{Duration, Instant};
 
 use log::Level;
 
-use crate::access::Role;
 use crate::account::Resource;
 pub(crate) use crate::config::Policy;
-use crate::config::RunSettings;
 use crate::fabric::names::did_you_mean;
 use crate::fabric::{Error, Kind, Names, Usage};
 use crate::logging::Line;
-use crate::protocol::{Node, RequestContext, ResultWriter, Revision, jsonrpc};
+use crate::protocol::{Node, ResultWriter, Revision, jsonrpc};
 use crate::text::{shown, wrapped};
 use crate::{logging, metrics};
 
 use arguments::Arguments;
 pub(crate) use cancel_run::cancel;
 pub(crate) use context::{
-    Backend, CallHead, Caller, Context, ContextState, Peer, Place, RELATED_TASK, ToolCall,
+    Backend, CallHead, Caller, Context, ContextState, MethodWork, Peer, RELATED_TASK, ToolCall,
+    places,
 };
 pub(crate) use outcome::{Failure, Outcome, write, write_failure};
 pub(crate) use prompt::prompt;
@@ -76,16 +75,14 @@ pub(crate) struct Tool {
     output: &'static str,
     /// Changes nothing, and may be repeated without harm.
     pub(crate) read_only: bool,
-    /// What a caller must be allowed to do to call it.
-    pub(crate) role: Role,
     /// Asks for all arguments, the required ones first, then checks what they are together, and returns the work. No I/O.
     prepare: fn(&mut Arguments<'_>, &Policy) -> Result<Prepared, Error>,
 }
 
 /// A call with checked arguments.
 pub(crate) struct Prepared {
-    /// Does it. Runs once, on a thread that may block.
-    pub(crate) work: Work,
+    /// Does it and writes its result. Runs once, on a thread that may block.
+    pub(crate) work: MethodWork,
     /// Further fields of the log line, such as the pattern and the model.
     pub(crate) fields: Vec<(&'static str, String)>,
     /// What it needs a place of while it works.
@@ -94,38 +91,30 @@ pub(crate) struct Prepared {
     pub(crate) wait: Option<Duration>,
 }
 
-/// See [`Prepared::work`].
-pub(crate) type Work = Box<dyn FnOnce(&Arc<Context>) -> Result<Outcome, Failure> + Send>;
-
 impl Prepared {
     /// A call without cost, log fields or a wait.
     fn new(
         work: impl FnOnce(&Arc<Context>) -> Result<Outcome, Failure> + Send + 'static,
     ) -> Prepared {
         Prepared {
-            work: Box::new(work),
+            work: Box::new(move |context, result| {
+                let begun = Instant::now();
+                finish(work(context), begun, context, result);
+                Ok(())
+            }),
             fields: Vec::new(),
             place: Resource::Calls,
             wait: None,
         }
     }
-
-    /// How long the caller waits for its run; `None`: until it ends.
-    pub(crate) fn patience(
-        &self,
-        settings: &RunSettings,
-        request: &RequestContext,
-    ) -> Option<Duration> {
-        let within = Some(settings.answer_within).filter(|within| !within.is_zero());
-        // With a progress token, the caller wants output as it arrives, which tasks do not send.
-        let task_after =
-            (request.tasks && request.progress_token.is_none()).then_some(settings.task_after);
-        self.wait
-            .or_else(|| task_after.into_iter().chain(within).min())
-    }
 }
 
 impl Tool {
+    /// Does it run patterns, unless a dry run is asked for?
+    pub(crate) fn is_run(&self) -> bool {
+        self.name == run_pattern::TOOL.name
+    }
+
     /// Checks `arguments` and prepares the call.
     ///
     /// # Errors
@@ -142,9 +131,7 @@ impl Tool {
 
     /// What it asks for when nothing is given.
     fn arguments(&self) -> Arguments<'static> {
-        let mut arguments = Arguments::none(self.name);
-        let _ = (self.prepare)(&mut arguments, &Policy::default());
-        arguments
+        Arguments::none(self.name, |all| (self.prepare)(all, &Policy::default()))
     }
 
     /// JSON Schema of its arguments.
@@ -158,15 +145,18 @@ impl Tool {
     }
 }
 
-/// Does the work of a call, logs it, and writes its result, unless it was answered before. What a run has come to is stored
-/// first.
-pub(crate) fn call(work: Work, is_run: bool, context: &Arc<Context>, result: &mut ResultWriter) {
-    let begun = Instant::now();
-    let outcome = work(context);
+/// Logs a call that has `begun` then and came to `outcome`, and writes its result, unless it was answered before. What a
+/// run has come to is stored first.
+fn finish(
+    outcome: Result<Outcome, Failure>,
+    begun: Instant,
+    context: &Context,
+    result: &mut ResultWriter,
+) {
     let request_id = &context.head.request_id;
     if let Some(ToolCall { tool, fields, .. }) = context.tool() {
         // A run that was not begun took no time.
-        let has_begun = !is_run || context.run().is_some();
+        let has_begun = context.head.place != Resource::Runs || context.run().is_some();
         let took = has_begun.then(|| begun.elapsed());
         report(tool, fields, took, &outcome, context.usage(), request_id);
     }
@@ -180,10 +170,8 @@ pub(crate) fn call(work: Work, is_run: bool, context: &Arc<Context>, result: &mu
     context.leave();
     if context.task().is_some() {
         let status = task(&run.record(), Revision::R2025_11_25, backend.settings.keep);
-        context.notify(&jsonrpc::notification(
-            "notifications/tasks/status",
-            &status,
-        ));
+        let message = jsonrpc::notification("notifications/tasks/status", &status);
+        context.notify(&message);
     }
     if !context.is_answered() {
         let idle_timeout = backend.fabric.settings.idle_timeout;
@@ -227,10 +215,8 @@ pub(crate) fn report(
     line.optional("input_tokens", usage.map(|usage| usage.input_tokens))
         .optional("output_tokens", usage.map(|usage| usage.output_tokens))
         .field("request_id", request_id);
-    line.log(
-        error.map_or(Level::Info, logging::level),
-        "fabric_mcp::tools",
-    );
+    let level = error.map_or(Level::Info, logging::level);
+    line.log(level, "fabric_mcp::tools");
 }
 
 fn log_failure(line: &mut Line, Failure { error, logged, .. }: &Failure) {
@@ -250,10 +236,8 @@ pub(crate) fn catalogue(policy: &Policy) -> String {
         text.push_str(&format!("{}\n    {}\n", tool.name, wrapped(first, 4)));
         for argument in tool.arguments().asked {
             let needed = if argument.required { " (required)" } else { "" };
-            let line = format!(
-                "{}: {}{needed}. {}",
-                argument.name, argument.json_type, argument.description
-            );
+            let (name, kind) = (argument.name, argument.json_type);
+            let line = format!("{name}: {kind}{needed}. {}", argument.description);
             text.push_str(&format!("      {}\n", wrapped(&line, 8)));
         }
     }
@@ -377,12 +361,12 @@ mod tests {
 
     #[test]
     fn schemas_are_exactly_these_bytes() {
-        let none = Arguments::none("tool");
+        let none = Arguments::default();
         assert_eq!(
             none.schema(),
             r#"{"type":"object","properties":{},"additionalProperties":false}"#
         );
-        let mut all = Arguments::none("tool");
+        let mut all = Arguments::default();
         let _ = all.required("z", "Say \"z\".", |_, text| Ok(text.to_owned()));
         all.flag("f", false, "F.");
         all.number("n", (-2.0, 2.0), 0.0, "N.");

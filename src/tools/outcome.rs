@@ -211,22 +211,22 @@ pub(crate) fn write(
     };
     let structured = result.revision.knows(Feature::StructuredContent);
     let text = outcome.text.as_ref().map(|(_, text)| text.as_str());
-    let mut memory = account.open(Resource::Memory);
-    let cached = outcome.patterns.as_ref();
-    let cached = cached.map_or(0, |patterns| patterns.json()[0].len());
-    let mut json = Vec::new();
-    let fits = match text {
-        Some(_) => Ok(()),
-        None => memory.grow(outcome.members.len() + cached),
-    };
-    if text.is_none() && fits.is_ok() {
-        json.reserve(outcome.members.len() + cached + FRAME);
-        outcome.write(&mut json);
+    let (mut memory, mut json) = (account.open(Resource::Memory), Vec::new());
+    let mut fits = !outcome.is_cut;
+    if text.is_none() {
+        let cached = outcome.patterns.as_ref();
+        let cached = cached.map_or(0, |patterns| patterns.json()[0].len());
+        let length = outcome.members.len() + cached + FRAME;
+        fits = fits && memory.grow(length).is_ok();
+        if fits {
+            json.reserve(length);
+            outcome.write(&mut json);
+        }
     }
     let copies = if structured { 2 } else { 1 };
     let needed = text.map_or(json.len() + json.len() / 4, jsonrpc::string_len) * copies + FRAME;
     // Charged before it is written: JSON may be several times as long as its text.
-    if outcome.is_cut || fits.and_then(|()| result.reserve(account, needed)).is_err() {
+    if !fits || result.reserve(account, needed).is_err() {
         let partial = text.map(|text| prefix(text, MAX_PARTIAL_TEXT).to_owned());
         let failure = Failure {
             partial: partial.into_iter().collect(),
@@ -260,12 +260,8 @@ pub(crate) fn write(
 pub(crate) fn write_failure(failure: &Failure, request_id: &str, result: &mut ResultWriter) {
     envelope(result);
     let error = &failure.error;
-    let said = format!(
-        "{}. {} {}",
-        error.kind.title(),
-        error.detail,
-        error.kind.urn()
-    );
+    let (title, urn) = (error.kind.title(), error.kind.urn());
+    let said = format!("{title}. {} {urn}", error.detail);
     let partial = failure.partial.iter().map(String::as_str);
     let out = result.key("content");
     out.push(b'[');

@@ -12,7 +12,6 @@ mod thinking;
 
 use std::time::Duration;
 
-use crate::access::Role;
 use crate::account::Resource;
 use crate::config::{MAX_ATTACHMENTS, MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error, Kind};
@@ -29,7 +28,6 @@ pub(super) const TOOL: Tool = Tool {
                   input_text, or input_from: other links and files are not opened. Takes seconds to minutes and may cost money.",
     output: include_str!("../results/run_pattern.json"),
     read_only: false,
-    role: Role::Run,
     prepare,
 };
 
