@@ -15,7 +15,7 @@ impl McpClient {
         match self.format {
             Format::Json(key) | Format::Dialog(key, _) => {
                 let file = json!({key: {NAME: self.entry(program, launch)}});
-                format!("{}\n", text(&file, Some("  "), ""))
+                format!("{}\n", text(&file, Some("  "), "\n"))
             }
             Format::Toml => toml(program, launch),
             Format::Yaml => self.yaml(program, launch),

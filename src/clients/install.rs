@@ -158,7 +158,7 @@ fn change(
     }
     for (mark, entry) in [('-', before), ('+', after)] {
         let Some(entry) = entry else { continue };
-        let entry = member(NAME, &json::text(entry, Some("  "), ""));
+        let entry = member(NAME, &json::text(entry, Some("  "), "\n"));
         for line in entry.lines() {
             text.push_str(&format!("  {mark} {line}\n"));
         }
