@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 #[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::sync::Mutex;
 
 use super::Library;
 use crate::fabric::{Error, Kind, Name, Strategy};
-use crate::os::files::open_plain;
+use crate::os::files::{self, open_plain, unreadable};
 use crate::sync::lock;
 use crate::text::unusable;
 
@@ -147,7 +147,6 @@ impl Folders {
 /// # Errors
 /// Why it cannot be used.
 fn read(root: &Path, file: &Path) -> Result<Option<String>, String> {
-    let unreadable = |error: io::Error| format!("it cannot be read: {error}");
     let path = root.join(file);
     let is_missing =
         |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
@@ -163,12 +162,8 @@ fn read(root: &Path, file: &Path) -> Result<Option<String>, String> {
     if !is_below(root, &file) {
         return Err(LEADS_OUT.to_owned());
     }
-    let mut bytes = Vec::new();
-    let limited = file.take(MAX_FILE + 1).read_to_end(&mut bytes);
-    if limited.map_err(unreadable)? as u64 > MAX_FILE {
-        return Err(format!("it has more than {} MiB", MAX_FILE >> 20));
-    }
-    let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
+    let text = files::text(file, MAX_FILE)?;
+    let text = text.ok_or_else(|| format!("it has more than {} MiB", MAX_FILE >> 20))?;
     Ok(Some(text))
 }
 

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use crate::encoding::sha256::sha256_hex;
 use crate::fabric::{Cause, Error, Kind, Name, Names, not_found};
-use crate::os::files::open_plain;
+use crate::os::files::{self, open_plain};
 use crate::search::kebab;
 use crate::server::Server;
 use crate::text::{counted, unusable};
@@ -123,16 +123,11 @@ fn write_one(folder: &Path, text: &str) -> io::Result<SkillFile> {
             let why = format!("its SKILL.md cannot be read: {error}; move it away");
             return Err(io::Error::other(why));
         }
-        Ok(file) => {
-            let mut found = Vec::new();
-            file.take(MAX_FILE).read_to_end(&mut found)?;
-            if found == text.as_bytes() {
-                return Ok(SkillFile::Same);
-            }
-            if !str::from_utf8(&found).is_ok_and(is_ours) {
-                return Ok(SkillFile::Foreign);
-            }
-        }
+        Ok(file) => match files::text(file, MAX_FILE) {
+            Ok(Some(found)) if found == text => return Ok(SkillFile::Same),
+            Ok(Some(found)) if is_ours(&found) => {}
+            _ => return Ok(SkillFile::Foreign),
+        },
     }
     let new = folder.join(format!(".SKILL.md.{}", std::process::id()));
     // Follows no link.
