@@ -129,31 +129,26 @@ impl McpClient {
                 "has a command that adds servers, but it cannot pass on {name}"
             ));
         }
-        let mut words: Vec<String> = Vec::new();
-        for word in template.split(' ') {
-            match (word, launch) {
-                ("PROGRAM", _) => words.push(program.to_owned()),
-                ("ARGS", Launch::Program { args, .. }) => words.extend_from_slice(args),
-                ("ENV", Launch::Program { env, .. }) => {
-                    // An empty place for the key cannot be filled in later.
-                    let env = self.variables(env).filter(|(_, value)| !value.is_empty());
-                    let pairs = env.map(|(name, value)| format!("{name}={value}"));
-                    words.extend(pairs.flat_map(|pair| ["--env".to_owned(), pair]));
-                }
-                ("URL", Launch::Url { url, .. }) => words.push(url.clone()),
-                ("TRANSPORT", Launch::Url { is_sse, .. }) => {
-                    words.push(if *is_sse { "sse" } else { "http" }.to_owned());
-                }
-                ("HEADER", _) => words.push(format!("Authorization: {}", self.authorization())),
-                ("JSON", _) => {
-                    let entry = text(&self.entry(program, launch), None, "");
-                    let name = format!("{{\"name\": \"{NAME}\", ");
-                    words.push(entry.replacen('{', &name, 1));
-                }
-                (word, _) => words.push(word.to_owned()),
+        let words = template.split(' ').flat_map(|word| match (word, launch) {
+            ("PROGRAM", _) => vec![program.to_owned()],
+            ("ARGS", Launch::Program { args, .. }) => args.clone(),
+            ("ENV", Launch::Program { env, .. }) => {
+                // An empty place for the key cannot be filled in later.
+                let env = self.variables(env).filter(|(_, value)| !value.is_empty());
+                env.flat_map(|(name, value)| ["--env".to_owned(), format!("{name}={value}")])
+                    .collect()
             }
-        }
-        let words: Vec<String> = words.iter().map(|word| shell(word, system)).collect();
+            ("URL", Launch::Url { url, .. }) => vec![url.clone()],
+            ("TRANSPORT", Launch::Url { is_sse: true, .. }) => vec!["sse".to_owned()],
+            ("TRANSPORT", _) => vec!["http".to_owned()],
+            ("HEADER", _) => vec![format!("Authorization: {}", self.authorization())],
+            ("JSON", _) => {
+                let entry = text(&self.entry(program, launch), None, "");
+                vec![entry.replacen('{', &format!("{{\"name\": \"{NAME}\", "), 1)]
+            }
+            _ => vec![word.to_owned()],
+        });
+        let words: Vec<String> = words.map(|word| shell(&word, system)).collect();
         Ok(words.join(" "))
     }
 }
