@@ -27,11 +27,10 @@ impl McpClient {
         match launch {
             Launch::Program { args, env } => {
                 let env: BTreeMap<_, _> = self.variables(env).collect();
-                let mut entry = match self.members {
-                    (Some(name), variables) => {
-                        json!({"command": program, name: args, variables: env})
-                    }
-                    (None, variables) => {
+                let (name, variables) = self.members;
+                let mut entry = match name {
+                    Some(name) => json!({"command": program, name: args, variables: env}),
+                    None => {
                         let words = [&[program.to_owned()], args.as_slice()].concat();
                         json!({"command": words, variables: env})
                     }
@@ -43,11 +42,8 @@ impl McpClient {
             }
             Launch::Url { url, is_sse } => {
                 // `cli` refuses what the client does not speak.
-                let (kind, name) = self
-                    .urls
-                    .get(usize::from(*is_sse))
-                    .copied()
-                    .unwrap_or_default();
+                let names = self.urls.get(usize::from(*is_sse));
+                let (kind, name) = names.copied().unwrap_or_default();
                 let mut entry =
                     json!({name: url, "headers": {"Authorization": self.authorization()}});
                 if !kind.is_empty() {
@@ -83,11 +79,10 @@ impl McpClient {
 
     /// For Goose's `config.yaml`.
     fn yaml(&self, program: &str, launch: &Launch) -> String {
-        let timeout = self.limit;
         match launch {
             Launch::Url { url, .. } => format!(
                 include_str!("goose-url.yaml"),
-                timeout = timeout,
+                timeout = self.limit,
                 url = quoted(url),
                 token = quoted(AUTH_TOKEN),
                 authorization = quoted(&self.authorization()),
@@ -98,7 +93,7 @@ impl McpClient {
                 let lines: String = lines.collect();
                 format!(
                     include_str!("goose.yaml"),
-                    timeout = timeout,
+                    timeout = self.limit,
                     program = quoted(program),
                     args = list(args),
                     forwarded = list(&forwarded(env)),

@@ -34,10 +34,7 @@ pub(super) struct ClientFile {
 pub(super) fn find(path: &Path) -> Result<ClientFile, String> {
     let is_link = path.is_symlink();
     let (path, text) = match fs::canonicalize(path) {
-        Ok(path) => {
-            let (text, _) = read(&path)?;
-            (path, Some(text))
-        }
+        Ok(path) => (path.clone(), Some(read(&path)?.0)),
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unreadable(error)),
         Err(_) if is_link => return Err("it is a link to a file that is not there".into()),
         Err(_) => (path.to_owned(), None),

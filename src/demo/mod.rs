@@ -199,14 +199,14 @@ fn chat(mut exchange: Exchange<'_>, chat: &Value) {
 
 /// The same for every video.
 fn transcript(asked: &Value) -> Value {
-    let sentences = TRANSCRIPT.lines().filter_map(|line| line.split_once("] "));
-    let text = match asked["timestamps"] == true {
-        true => TRANSCRIPT.trim_end().to_owned(),
-        false => sentences
-            .map(|(_, text)| text)
-            .collect::<Vec<_>>()
-            .join(" "),
-    };
+    let has_times = asked["timestamps"] == true;
+    let lines = TRANSCRIPT.lines().map(|line| match line.split_once("] ") {
+        Some((_, sentence)) if !has_times => sentence,
+        _ => line,
+    });
+    let text = lines
+        .collect::<Vec<_>>()
+        .join(if has_times { "\n" } else { " " });
     json!({
         "transcript": text,
         "title": "What broke on Friday",
@@ -256,14 +256,9 @@ fn prompt_text(prompt: &Value, language: &str) -> Result<String, String> {
         .ok_or_else(|| not_found(name))
         .and_then(|(text, _)| render(name, &text, prompt, field(prompt, "userInput")))
         .map_err(|e| format!("could not get pattern {name}: {}", e.detail))?;
-    let mut text = String::new();
-    if let Some(known) = Included
-        .strategies()
-        .iter()
-        .find(|known| known.name == strategy)
-    {
-        text += &format!("{}\n", known.prompt);
-    }
+    let mut strategies = Included.strategies().into_iter();
+    let strategy = strategies.find(|known| known.name == strategy);
+    let mut text = strategy.map_or(String::new(), |known| format!("{}\n", known.prompt));
     if context == CONTEXT[0] {
         text += &format!("{}\n", CONTEXT[1]);
     }
