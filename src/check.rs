@@ -59,21 +59,17 @@ pub(crate) enum Look {
 
 /// Logs whether Fabric answers.
 pub(crate) fn log_connection(client: &Client) {
+    let url = &client.settings.url;
     match client.names(None, &no_wait()) {
         Ok(names) if !client.has_fabric() => {
             let patterns = counted(names.len(), "pattern");
             log::info!("Reading {patterns} from --patterns-dir, without any Fabric.");
         }
         Ok(names) if names.is_empty() => log::warn!("{}", Cause::NoPatterns),
-        Ok(_) => log::info!(
-            "Successfully connected to Fabric API at {}.",
-            client.settings.url
-        ),
-        Err(error) => log::error!(
-            "Failed to connect to Fabric API at {}. Details: {}",
-            client.settings.url,
-            error.detail
-        ),
+        Ok(_) => log::info!("Successfully connected to Fabric API at {url}."),
+        Err(Error { detail, .. }) => {
+            log::error!("Failed to connect to Fabric API at {url}. Details: {detail}");
+        }
     }
 }
 

@@ -227,14 +227,9 @@ fn parts(text: &str) -> Result<Vec<[&str; 2]>, String> {
         let (length, is_token) = match first {
             '"' => {
                 let mut strings = Deserializer::from_str(rest).into_iter::<IgnoredAny>();
-                let is_whole = strings.next().is_some_and(|string| string.is_ok());
                 // A string without an end is no JSON, as is seen later.
-                let length = if is_whole {
-                    strings.byte_offset()
-                } else {
-                    rest.len()
-                };
-                (length, true)
+                let whole = strings.next().filter(Result::is_ok);
+                (whole.map_or(rest.len(), |_| strings.byte_offset()), true)
             }
             '/' if rest.starts_with("//") => (rest.find(['\n', '\r']).unwrap_or(rest.len()), false),
             '/' if rest.starts_with("/*") => {

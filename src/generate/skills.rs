@@ -50,10 +50,8 @@ pub(crate) fn write(
     }
     let refused = |error| {
         let why = unusable("folder", dir, &error);
-        Error::new(
-            Kind::Internal,
-            format!("{FLAG}: {why}; give one that you may write to"),
-        )
+        let detail = format!("{FLAG}: {why}; give one that you may write to");
+        Error::new(Kind::Internal, detail)
     };
     // A final slash would hide a link.
     let dir: PathBuf = dir.components().collect();
