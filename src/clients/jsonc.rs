@@ -59,14 +59,12 @@ impl<'a> Document<'a> {
             object(&parts, servers.start + 2, &otherwise)
         });
         let servers = servers.transpose()?;
-        // An absent object of servers equals an empty one.
-        let own = match &mut rest[key] {
-            Value::Object(servers) => servers.remove(NAME),
-            absent => {
-                *absent = json!({});
-                None
-            }
-        };
+        if servers.is_none() {
+            // It equals an empty object.
+            rest[key] = json!({});
+        }
+        let members = rest[key].as_object_mut();
+        let own = members.and_then(|servers| servers.remove(NAME));
         Ok(Document {
             parts,
             key,
