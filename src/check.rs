@@ -215,8 +215,11 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) {
             report.fabric("looks_old", true);
             report.found(Cause::OldFabric, &[]);
         }
-        Ok(_) => {}
-        Err(error) if error.cause == Some(Cause::NeedsFabric) => {}
+        Ok(_)
+        | Err(Error {
+            cause: Some(Cause::NeedsFabric),
+            ..
+        }) => {}
         Err(error) => report.found_behind(Cause::NoConfiguration, &error),
     }
 }

@@ -118,14 +118,13 @@ impl Folders {
         })
     }
 
-    /// The strategy in a file, by name.
-    fn strategy(&self, folder: &Path, file: &str) -> Option<(String, Strategy)> {
+    /// The strategy in a file.
+    fn strategy(&self, folder: &Path, file: &str) -> Option<Strategy> {
         let name = file.strip_suffix(".json")?.to_owned();
         let text = self.text(folder, Path::new(file))?;
         let read = serde_json::from_str::<Strategy>(&text);
         let read = read.inspect_err(|_| self.warn(&folder.join(file), "it is no strategy in JSON"));
-        let strategy = read.ok()?;
-        Some((name.clone(), Strategy { name, ..strategy }))
+        Some(Strategy { name, ..read.ok()? })
     }
 
     fn warn(&self, path: &Path, why: &str) {
@@ -212,10 +211,9 @@ impl Library for Folders {
             let within = within.filter(|folder| folder.starts_with(&root));
             let beside = root.with_file_name("strategies").canonicalize();
             for folder in within.into_iter().chain(beside) {
-                for file in self.entries(&folder).unwrap_or_default() {
-                    if let Some((name, strategy)) = self.strategy(&folder, &file) {
-                        found.entry(name).or_insert(strategy);
-                    }
+                let files = self.entries(&folder).unwrap_or_default();
+                for strategy in files.iter().filter_map(|file| self.strategy(&folder, file)) {
+                    found.entry(strategy.name.clone()).or_insert(strategy);
                 }
             }
         }
