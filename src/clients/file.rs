@@ -19,7 +19,7 @@ const MAX_BACKUPS: u32 = 1000;
 /// A client's file as it was read.
 #[derive(Debug)]
 pub(super) struct ClientFile {
-    /// The file itself, links followed.
+    /// The absolute path of the file itself, links followed.
     pub(super) path: PathBuf,
     /// Whether a link leads to it.
     pub(super) is_link: bool,
@@ -37,7 +37,7 @@ pub(super) fn find(path: &Path) -> Result<ClientFile, String> {
         Ok(path) => (path.clone(), Some(read(&path)?.0)),
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unreadable(error)),
         Err(_) if is_link => return Err("it is a link to a file that is not there".into()),
-        Err(_) => (path.to_owned(), None),
+        Err(_) => (std::path::absolute(path).map_err(unreadable)?, None),
     };
     Ok(ClientFile {
         path,
@@ -61,8 +61,7 @@ fn read(path: &Path) -> Result<(String, Metadata), String> {
 impl ClientFile {
     /// Its folder, if that does not exist.
     pub(super) fn missing_folder(&self) -> Option<&Path> {
-        let folder = self.path.parent()?;
-        (!folder.as_os_str().is_empty() && !folder.is_dir()).then_some(folder)
+        self.path.parent().filter(|folder| !folder.is_dir())
     }
 
     /// Writes `text` to the file, or creates it. A file that others could read is private from then on if `is_secret`.
@@ -72,11 +71,9 @@ impl ClientFile {
     /// Why that failed; the file is unchanged.
     pub(super) fn replace(&self, text: &str, is_secret: bool) -> Result<Option<PathBuf>, String> {
         let folder = self.path.parent().unwrap_or(&self.path);
-        if !folder.as_os_str().is_empty() {
-            fs::create_dir_all(folder)
-                .and_then(|()| std::env::set_current_dir(folder))
-                .map_err(|error| format!("its folder cannot be made or entered: {error}"))?;
-        }
+        fs::create_dir_all(folder)
+            .and_then(|()| std::env::set_current_dir(folder))
+            .map_err(|error| format!("its folder cannot be made or entered: {error}"))?;
         let unwritable = |error| format!("it cannot be written: {error}");
         let file = Path::new(self.path.file_name().unwrap_or_default());
         let Some(before) = &self.text else {

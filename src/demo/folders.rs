@@ -48,8 +48,7 @@ impl Folders {
         };
         for dir in given {
             let mut names = BTreeSet::new();
-            let listed = folders.list(dir, &mut names, &mut { MAX_LISTING });
-            let why = match listed {
+            let why = match folders.list(dir, &mut names, &mut { MAX_LISTING }) {
                 Err(error) => unusable("folder", dir, &error),
                 Ok(()) if names.is_empty() => format!("{dir:?} has no pattern"),
                 Ok(()) => continue,
