@@ -371,9 +371,8 @@ impl<'a> Report<'a> {
             pattern: "NAME",
             written: Ok(()),
         };
-        report.write(&format!(
-            "fabric-mcp {version}: checking Fabric at {url}{kind}\n\n"
-        ));
+        let head = format!("fabric-mcp {version}: checking Fabric at {url}{kind}");
+        report.write(&format!("{head}\n\n"));
         report
     }
 
@@ -463,10 +462,8 @@ impl<'a> Report<'a> {
             (true, true) => (GREEN, "Everything works.", self.next),
         };
         let verdict = self.coloured(colour, verdict);
-        self.write(&format!(
-            "\n{verdict}\n{}",
-            next.replace("NAME", self.pattern)
-        ));
+        let next = next.replace("NAME", self.pattern);
+        self.write(&format!("\n{verdict}\n{next}"));
         if self.look == Look::Json {
             self.json["ok"] = good.into();
             self.json["problems"] = problems.into();

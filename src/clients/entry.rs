@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::config::AUTH_TOKEN;
 
 use super::json::{quoted, text};
-use super::{Format, Launch, McpClient, NAME, TOKEN_PLACEHOLDER};
+use super::{Format, Launch, McpClient, NAME, TOKEN_PLACEHOLDER, Variable};
 
 impl McpClient {
     /// The whole text that the client's file or dialog takes, ended by a newline.
@@ -55,10 +55,7 @@ impl McpClient {
     }
 
     /// The variables of an entry; a secret is a reference, or empty to be filled in.
-    fn variables(
-        &self,
-        env: &[(String, Option<String>)],
-    ) -> impl Iterator<Item = (String, String)> {
+    fn variables(&self, env: &[Variable]) -> impl Iterator<Item = (String, String)> {
         env.iter().map(|(name, value)| {
             let value = value.clone().or_else(|| self.reference(name));
             (name.clone(), value.unwrap_or_default())
@@ -174,13 +171,13 @@ fn toml(program: &str, launch: &Launch) -> String {
 }
 
 /// The variables that TOML and YAML have the client pass on.
-fn forwarded(env: &[(String, Option<String>)]) -> Vec<String> {
+fn forwarded(env: &[Variable]) -> Vec<String> {
     let secrets = env.iter().filter(|(_, value)| value.is_none());
     secrets.map(|(name, _)| name.clone()).collect()
 }
 
 /// The variables that TOML and YAML have with their values.
-fn written(env: &[(String, Option<String>)]) -> impl Iterator<Item = (&str, String)> {
+fn written(env: &[Variable]) -> impl Iterator<Item = (&str, String)> {
     let values = env.iter();
     values.filter_map(|(name, value)| Some((name.as_str(), quoted(value.as_ref()?))))
 }

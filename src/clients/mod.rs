@@ -13,6 +13,7 @@ pub(crate) mod install;
 mod json;
 mod jsonc;
 
+use std::fmt;
 use std::path::PathBuf;
 
 use crate::config::Env;
@@ -26,7 +27,7 @@ pub(crate) const NAME: &str = "fabric";
 pub(crate) const TOKEN_PLACEHOLDER: &str = "YOUR_TOKEN";
 
 /// A client whose configuration is known.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(crate) struct McpClient {
     /// The name on the command line.
     pub(crate) name: &'static str,
@@ -334,14 +335,17 @@ pub(crate) fn names() -> Vec<&'static str> {
     CLIENTS.iter().map(|client| client.name).collect()
 }
 
+/// The name and value of a variable. `None` for a secret that is set here and never written down: a reference to the
+/// variable will do, where the client has such.
+pub(crate) type Variable = (String, Option<String>);
+
 /// How a client reaches the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Launch {
     Program {
         args: Vec<String>,
-        /// In this order. `None` for a secret that is set here and never written down: a reference to the variable will do,
-        /// where the client has such.
-        env: Vec<(String, Option<String>)>,
+        /// In this order.
+        env: Vec<Variable>,
     },
     /// Connect to a server at this URL.
     Url {
@@ -349,6 +353,12 @@ pub(crate) enum Launch {
         /// Whether it speaks HTTP+SSE instead of Streamable HTTP.
         is_sse: bool,
     },
+}
+
+impl fmt::Debug for McpClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
 }
 
 impl McpClient {
