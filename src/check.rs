@@ -59,21 +59,17 @@ pub(crate) enum Look {
 
 /// Logs whether Fabric answers.
 pub(crate) fn log_connection(client: &Client) {
+    let url = &client.settings.url;
     match client.names(None, &no_wait()) {
         Ok(names) if !client.has_fabric() => {
             let patterns = counted(names.len(), "pattern");
             log::info!("Reading {patterns} from --patterns-dir, without any Fabric.");
         }
         Ok(names) if names.is_empty() => log::warn!("{}", Cause::NoPatterns),
-        Ok(_) => log::info!(
-            "Successfully connected to Fabric API at {}.",
-            client.settings.url
-        ),
-        Err(error) => log::error!(
-            "Failed to connect to Fabric API at {}. Details: {}",
-            client.settings.url,
-            error.detail
-        ),
+        Ok(_) => log::info!("Successfully connected to Fabric API at {url}."),
+        Err(Error { detail, .. }) => {
+            log::error!("Failed to connect to Fabric API at {url}. Details: {detail}");
+        }
     }
 }
 
@@ -145,8 +141,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
     if key == UNUSED {
         report.found(Cause::KeyNotAskedFor, &[]);
     }
-    report.fabric("patterns", names.len());
-    report.line(!names.is_empty(), "patterns", &names.len().to_string());
+    report.count("patterns", names.len(), !names.is_empty());
     if names.contains("summarize") {
         report.pattern = "summarize";
     }
@@ -204,8 +199,7 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) {
     match report.wait_for("Fabric's strategies", || client.strategies(&wait)) {
         Ok(strategies) => {
             let count = strategies.as_ref().map_or(0, Vec::len);
-            report.fabric("strategies", count);
-            report.line(true, "strategies", &count.to_string());
+            report.count("strategies", count, true);
             if strategies.is_none() {
                 report.found(Cause::NoStrategies, &[]);
             }
@@ -221,8 +215,11 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) {
             report.fabric("looks_old", true);
             report.found(Cause::OldFabric, &[]);
         }
-        Ok(_) => {}
-        Err(error) if error.cause == Some(Cause::NeedsFabric) => {}
+        Ok(_)
+        | Err(Error {
+            cause: Some(Cause::NeedsFabric),
+            ..
+        }) => {}
         Err(error) => report.found_behind(Cause::NoConfiguration, &error),
     }
 }
@@ -258,10 +255,8 @@ fn run_demo(client: &Client, report: &mut Report<'_>) {
                 begins = line.ends_with('\n');
             }
         }
-        match report.written {
-            Ok(()) => Ok(()),
-            Err(_) => Err(Error::cancelled()),
-        }
+        let is_read = report.written.is_ok();
+        is_read.then_some(()).ok_or_else(Error::cancelled)
     };
     let ended = Name::parse("pattern_name", DEMO_PATTERN).and_then(|pattern| {
         let chat = Box::new(Chat::new(pattern, DEMO_INPUT.to_owned()));
@@ -376,9 +371,8 @@ impl<'a> Report<'a> {
             pattern: "NAME",
             written: Ok(()),
         };
-        report.write(&format!(
-            "fabric-mcp {version}: checking Fabric at {url}{kind}\n\n"
-        ));
+        let head = format!("fabric-mcp {version}: checking Fabric at {url}{kind}");
+        report.write(&format!("{head}\n\n"));
         report
     }
 
@@ -393,6 +387,11 @@ impl<'a> Report<'a> {
     /// Notes a fact about Fabric.
     fn fabric(&mut self, key: &str, value: impl Into<Value>) {
         self.json["fabric"][key] = value.into();
+    }
+
+    fn count(&mut self, key: &str, count: usize, good: bool) {
+        self.fabric(key, count);
+        self.line(good, key, &count.to_string());
     }
 
     fn address(&mut self, text: &str) {
@@ -442,34 +441,20 @@ impl<'a> Report<'a> {
 
     /// Writes the problems and the verdict. True without errors.
     fn end(mut self) -> io::Result<bool> {
-        let is_error = |error: &Error| error.cause.is_none_or(Cause::is_error);
-        let good = !self.problems.iter().any(is_error);
-        let problems = std::mem::take(&mut self.problems);
-        if self.look == Look::Json {
-            self.json["ok"] = good.into();
-            self.json["problems"] = problems
-                .iter()
-                .map(|error| {
-                    let severity = if is_error(error) { "error" } else { "warning" };
-                    json!({"code": error.code(), "severity": severity, "what": error.what(), "fix": error.fix()})
-                })
-                .collect();
-            writeln!(self.out, "{:#}", self.json)?;
-            self.out.flush()?;
-            return Ok(good);
-        }
-        for error in &problems {
-            let (colour, severity) = match is_error(error) {
-                true => (RED, "Problem"),
-                false => (YELLOW, "Warning"),
+        let (mut good, mut problems) = (true, Vec::new());
+        for error in std::mem::take(&mut self.problems) {
+            let is_error = error.cause.is_none_or(Cause::is_error);
+            good &= !is_error;
+            let (colour, word, severity) = match is_error {
+                true => (RED, "Problem", "error"),
+                false => (YELLOW, "Warning", "warning"),
             };
-            let what = wrapped(
-                &format!("{severity}: {} [{}]", error.what(), error.code()),
-                0,
-            );
-            let what = what.replacen(severity, &self.coloured(colour, severity), 1);
-            let fix = wrapped(&format!("Fix: {}", error.fix()), 4);
-            self.write(&format!("\n{what}\n    {fix}\n"));
+            let (code, what, fix) = (error.code(), error.what(), error.fix());
+            let text = wrapped(&format!("{word}: {what} [{code}]"), 0);
+            let text = text.replacen(word, &self.coloured(colour, word), 1);
+            let remedy = wrapped(&format!("Fix: {fix}"), 4);
+            self.write(&format!("\n{text}\n    {remedy}\n"));
+            problems.push(json!({"code": code, "severity": severity, "what": what, "fix": fix}));
         }
         let (colour, verdict, next) = match (good, problems.is_empty()) {
             (false, _) => (RED, "Not everything works.", MEND),
@@ -477,10 +462,13 @@ impl<'a> Report<'a> {
             (true, true) => (GREEN, "Everything works.", self.next),
         };
         let verdict = self.coloured(colour, verdict);
-        self.write(&format!(
-            "\n{verdict}\n{}",
-            next.replace("NAME", self.pattern)
-        ));
+        let next = next.replace("NAME", self.pattern);
+        self.write(&format!("\n{verdict}\n{next}"));
+        if self.look == Look::Json {
+            self.json["ok"] = good.into();
+            self.json["problems"] = problems.into();
+            self.written = writeln!(self.out, "{:#}", self.json).and_then(|()| self.out.flush());
+        }
         self.written.map(|()| good)
     }
 

@@ -1,7 +1,7 @@
 //! How a client that is being set up will reach the server: by starting this program with the settings it was started with
 //! itself, or by a URL.
 
-use crate::clients::{Launch, McpClient};
+use crate::clients::{Launch, McpClient, Variable};
 use crate::config::Transport;
 
 use super::flags::{self, API_KEY, AUTH_TOKEN, CERT_FILE, FLAGS};
@@ -40,10 +40,7 @@ pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<L
 }
 
 /// The variable of the certificates to trust, where there may be such at this URL.
-fn certificates(
-    settings: &FlagsAndEnv<'_>,
-    url: &str,
-) -> Result<Option<(String, Option<String>)>, ExitReason> {
+fn certificates(settings: &FlagsAndEnv<'_>, url: &str) -> Result<Option<Variable>, ExitReason> {
     let file = settings.text(CERT_FILE)?;
     let file = file.filter(|_| url.starts_with("https://"));
     Ok(file.map(|file| (CERT_FILE.to_owned(), Some(absolute(file)))))

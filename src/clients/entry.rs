@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::config::AUTH_TOKEN;
 
 use super::json::{quoted, text};
-use super::{Format, Launch, McpClient, NAME, TOKEN_PLACEHOLDER};
+use super::{Format, Launch, McpClient, NAME, TOKEN_PLACEHOLDER, Variable};
 
 impl McpClient {
     /// The whole text that the client's file or dialog takes, ended by a newline.
@@ -15,7 +15,7 @@ impl McpClient {
         match self.format {
             Format::Json(key) | Format::Dialog(key, _) => {
                 let file = json!({key: {NAME: self.entry(program, launch)}});
-                format!("{}\n", text(&file, Some("  "), ""))
+                format!("{}\n", text(&file, Some("  "), "\n"))
             }
             Format::Toml => toml(program, launch),
             Format::Yaml => self.yaml(program, launch),
@@ -27,11 +27,10 @@ impl McpClient {
         match launch {
             Launch::Program { args, env } => {
                 let env: BTreeMap<_, _> = self.variables(env).collect();
-                let mut entry = match self.members {
-                    (Some(name), variables) => {
-                        json!({"command": program, name: args, variables: env})
-                    }
-                    (None, variables) => {
+                let (name, variables) = self.members;
+                let mut entry = match name {
+                    Some(name) => json!({"command": program, name: args, variables: env}),
+                    None => {
                         let words = [&[program.to_owned()], args.as_slice()].concat();
                         json!({"command": words, variables: env})
                     }
@@ -43,11 +42,8 @@ impl McpClient {
             }
             Launch::Url { url, is_sse } => {
                 // `cli` refuses what the client does not speak.
-                let (kind, name) = self
-                    .urls
-                    .get(usize::from(*is_sse))
-                    .copied()
-                    .unwrap_or_default();
+                let names = self.urls.get(usize::from(*is_sse));
+                let (kind, name) = names.copied().unwrap_or_default();
                 let mut entry =
                     json!({name: url, "headers": {"Authorization": self.authorization()}});
                 if !kind.is_empty() {
@@ -59,10 +55,7 @@ impl McpClient {
     }
 
     /// The variables of an entry; a secret is a reference, or empty to be filled in.
-    fn variables(
-        &self,
-        env: &[(String, Option<String>)],
-    ) -> impl Iterator<Item = (String, String)> {
+    fn variables(&self, env: &[Variable]) -> impl Iterator<Item = (String, String)> {
         env.iter().map(|(name, value)| {
             let value = value.clone().or_else(|| self.reference(name));
             (name.clone(), value.unwrap_or_default())
@@ -83,11 +76,10 @@ impl McpClient {
 
     /// For Goose's `config.yaml`.
     fn yaml(&self, program: &str, launch: &Launch) -> String {
-        let timeout = self.limit;
         match launch {
             Launch::Url { url, .. } => format!(
                 include_str!("goose-url.yaml"),
-                timeout = timeout,
+                timeout = self.limit,
                 url = quoted(url),
                 token = quoted(AUTH_TOKEN),
                 authorization = quoted(&self.authorization()),
@@ -98,7 +90,7 @@ impl McpClient {
                 let lines: String = lines.collect();
                 format!(
                     include_str!("goose.yaml"),
-                    timeout = timeout,
+                    timeout = self.limit,
                     program = quoted(program),
                     args = list(args),
                     forwarded = list(&forwarded(env)),
@@ -129,31 +121,26 @@ impl McpClient {
                 "has a command that adds servers, but it cannot pass on {name}"
             ));
         }
-        let mut words: Vec<String> = Vec::new();
-        for word in template.split(' ') {
-            match (word, launch) {
-                ("PROGRAM", _) => words.push(program.to_owned()),
-                ("ARGS", Launch::Program { args, .. }) => words.extend_from_slice(args),
-                ("ENV", Launch::Program { env, .. }) => {
-                    // An empty place for the key cannot be filled in later.
-                    let env = self.variables(env).filter(|(_, value)| !value.is_empty());
-                    let pairs = env.map(|(name, value)| format!("{name}={value}"));
-                    words.extend(pairs.flat_map(|pair| ["--env".to_owned(), pair]));
-                }
-                ("URL", Launch::Url { url, .. }) => words.push(url.clone()),
-                ("TRANSPORT", Launch::Url { is_sse, .. }) => {
-                    words.push(if *is_sse { "sse" } else { "http" }.to_owned());
-                }
-                ("HEADER", _) => words.push(format!("Authorization: {}", self.authorization())),
-                ("JSON", _) => {
-                    let entry = text(&self.entry(program, launch), None, "");
-                    let name = format!("{{\"name\": \"{NAME}\", ");
-                    words.push(entry.replacen('{', &name, 1));
-                }
-                (word, _) => words.push(word.to_owned()),
+        let words = template.split(' ').flat_map(|word| match (word, launch) {
+            ("PROGRAM", _) => vec![program.to_owned()],
+            ("ARGS", Launch::Program { args, .. }) => args.clone(),
+            ("ENV", Launch::Program { env, .. }) => {
+                // An empty place for the key cannot be filled in later.
+                let env = self.variables(env).filter(|(_, value)| !value.is_empty());
+                env.flat_map(|(name, value)| ["--env".to_owned(), format!("{name}={value}")])
+                    .collect()
             }
-        }
-        let words: Vec<String> = words.iter().map(|word| shell(word, system)).collect();
+            ("URL", Launch::Url { url, .. }) => vec![url.clone()],
+            ("TRANSPORT", Launch::Url { is_sse: true, .. }) => vec!["sse".to_owned()],
+            ("TRANSPORT", _) => vec!["http".to_owned()],
+            ("HEADER", _) => vec![format!("Authorization: {}", self.authorization())],
+            ("JSON", _) => {
+                let entry = text(&self.entry(program, launch), None, "");
+                vec![entry.replacen('{', &format!("{{\"name\": \"{NAME}\", "), 1)]
+            }
+            _ => vec![word.to_owned()],
+        });
+        let words: Vec<String> = words.map(|word| shell(&word, system)).collect();
         Ok(words.join(" "))
     }
 }
@@ -184,13 +171,13 @@ fn toml(program: &str, launch: &Launch) -> String {
 }
 
 /// The variables that TOML and YAML have the client pass on.
-fn forwarded(env: &[(String, Option<String>)]) -> Vec<String> {
+fn forwarded(env: &[Variable]) -> Vec<String> {
     let secrets = env.iter().filter(|(_, value)| value.is_none());
     secrets.map(|(name, _)| name.clone()).collect()
 }
 
 /// The variables that TOML and YAML have with their values.
-fn written(env: &[(String, Option<String>)]) -> impl Iterator<Item = (&str, String)> {
+fn written(env: &[Variable]) -> impl Iterator<Item = (&str, String)> {
     let values = env.iter();
     values.filter_map(|(name, value)| Some((name.as_str(), quoted(value.as_ref()?))))
 }

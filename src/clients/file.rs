@@ -4,11 +4,10 @@
 //! through the opened file, new files are never another's, and the folder is entered once and not looked up again.
 
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, Read, Write};
-use std::iter;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::os::files::open_plain;
+use crate::os::files::{create_private, open_plain, text, unreadable};
 
 /// Largest file that is edited, in bytes.
 const MAX_FILE: u64 = 8 << 20;
@@ -20,7 +19,7 @@ const MAX_BACKUPS: u32 = 1000;
 /// A client's file as it was read.
 #[derive(Debug)]
 pub(super) struct ClientFile {
-    /// The file itself, links followed.
+    /// The absolute path of the file itself, links followed.
     pub(super) path: PathBuf,
     /// Whether a link leads to it.
     pub(super) is_link: bool,
@@ -35,18 +34,10 @@ pub(super) struct ClientFile {
 pub(super) fn find(path: &Path) -> Result<ClientFile, String> {
     let is_link = path.is_symlink();
     let (path, text) = match fs::canonicalize(path) {
-        Ok(path) => {
-            let (text, _) = read(&path)?;
-            (path, Some(text))
-        }
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return unreadable(error),
-        Err(_) if is_link => {
-            return Err(
-                "it is a link to a file that is not there; make that file or remove the link"
-                    .into(),
-            );
-        }
-        Err(_) => (path.to_owned(), None),
+        Ok(path) => (path.clone(), Some(read(&path)?.0)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unreadable(error)),
+        Err(_) if is_link => return Err("it is a link to a file that is not there".into()),
+        Err(_) => (std::path::absolute(path).map_err(unreadable)?, None),
     };
     Ok(ClientFile {
         path,
@@ -55,34 +46,22 @@ pub(super) fn find(path: &Path) -> Result<ClientFile, String> {
     })
 }
 
-fn unreadable<T>(error: io::Error) -> Result<T, String> {
-    Err(format!("it cannot be read: {error}"))
-}
-
 /// The text of a plain file, and what the opened file is.
 fn read(path: &Path) -> Result<(String, Metadata), String> {
-    let file = open_plain(path, OpenOptions::new().read(true)).or_else(unreadable)?;
-    let facts = file.metadata().or_else(unreadable)?;
+    let file = open_plain(path, OpenOptions::new().read(true)).map_err(unreadable)?;
+    let facts = file.metadata().map_err(unreadable)?;
     if facts.permissions().readonly() {
-        return Err("it is read-only; make it writable first".into());
+        return Err("it is read-only".into());
     }
-    let mut bytes = Vec::new();
-    let limited = file.take(MAX_FILE + 1).read_to_end(&mut bytes);
-    if limited.or_else(unreadable)? as u64 > MAX_FILE {
-        let limit = MAX_FILE >> 20;
-        return Err(format!(
-            "it is larger than {limit} MiB; add the entry by hand"
-        ));
-    }
-    let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8; save it as UTF-8 first")?;
+    let text = text(file, MAX_FILE)?;
+    let text = text.ok_or_else(|| format!("it is larger than {} MiB", MAX_FILE >> 20))?;
     Ok((text, facts))
 }
 
 impl ClientFile {
     /// Its folder, if that does not exist.
     pub(super) fn missing_folder(&self) -> Option<&Path> {
-        let folder = self.path.parent()?;
-        (!folder.as_os_str().is_empty() && !folder.is_dir()).then_some(folder)
+        self.path.parent().filter(|folder| !folder.is_dir())
     }
 
     /// Writes `text` to the file, or creates it. A file that others could read is private from then on if `is_secret`.
@@ -92,16 +71,16 @@ impl ClientFile {
     /// Why that failed; the file is unchanged.
     pub(super) fn replace(&self, text: &str, is_secret: bool) -> Result<Option<PathBuf>, String> {
         let folder = self.path.parent().unwrap_or(&self.path);
-        if !folder.as_os_str().is_empty() {
-            fs::create_dir_all(folder)
-                .and_then(|()| std::env::set_current_dir(folder))
-                .map_err(|error| format!("its folder cannot be made or entered: {error}"))?;
-        }
+        fs::create_dir_all(folder)
+            .and_then(|()| std::env::set_current_dir(folder))
+            .map_err(|error| format!("its folder cannot be made or entered: {error}"))?;
         let unwritable = |error| format!("it cannot be written: {error}");
         let file = Path::new(self.path.file_name().unwrap_or_default());
         let Some(before) = &self.text else {
             // Root makes it for the folder's owner.
-            let written = fs::metadata(".").and_then(|folder| create(file, text, &folder, PRIVATE));
+            let written = fs::metadata(".").and_then(|folder| {
+                create_private(file, text, |new| take_after(new, &folder, PRIVATE))
+            });
             return written.map(|()| None).map_err(unwritable);
         };
         let (now, old) = read(file)?;
@@ -113,11 +92,9 @@ impl ClientFile {
             .map_err(|error| format!("no backup can be made of it: {error}"))?;
         let new = beside(file, &format!(".{}.new", std::process::id()));
         let mask = if is_secret { PRIVATE } else { 0o777 };
-        let written = create(&new, text, &old, mask).and_then(|()| {
-            fs::rename(&new, file).inspect_err(|_| {
-                let _ = fs::remove_file(&new);
-            })
-        });
+        let written = create_private(&new, text, |new| take_after(new, &old, mask));
+        let written = written
+            .and_then(|()| fs::rename(&new, file).inspect_err(|_| drop(fs::remove_file(&new))));
         if let Err(error) = written {
             let _ = fs::remove_file(&backup);
             return Err(unwritable(error));
@@ -128,10 +105,12 @@ impl ClientFile {
 
 /// Writes a backup beside a file. It has another extension: some clients read every file of a folder.
 fn back_up(file: &Path, text: &str, old: &Metadata) -> io::Result<PathBuf> {
-    let numbered = (2..=MAX_BACKUPS).map(|number| format!(".backup-{number}"));
-    for more in iter::once(".backup".to_owned()).chain(numbered) {
-        let backup = beside(file, &more);
-        match create(&backup, text, old, PRIVATE) {
+    for number in 1..=MAX_BACKUPS {
+        let backup = match number {
+            1 => beside(file, ".backup"),
+            _ => beside(file, &format!(".backup-{number}")),
+        };
+        match create_private(&backup, text, |new| take_after(new, old, PRIVATE)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             other => return other.map(|()| backup),
         }
@@ -143,22 +122,6 @@ fn beside(file: &Path, more: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(more);
     name.into()
-}
-
-/// Creates a file that only its owner can read, gives it owner, group and mode of `like`, and writes it. Removes it if
-/// that fails.
-fn create(path: &Path, text: &str, like: &Metadata, mask: u32) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, PRIVATE);
-    // Follows no link.
-    let mut file = options.write(true).create_new(true).open(path)?;
-    take_after(&file, like, mask)
-        .and_then(|()| file.write_all(text.as_bytes()))
-        .and_then(|()| file.sync_all())
-        .inspect_err(|_| {
-            let _ = fs::remove_file(path);
-        })
 }
 
 /// Gives a new file the owner, the group and those bits of the mode of another.

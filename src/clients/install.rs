@@ -39,7 +39,7 @@ pub(crate) fn run(
     let shown_path = path.display();
     let about = |reason: String| format!("{shown_path}: {reason}. Nothing was changed");
     let uneditable = |reason| about(format!("{reason}; fix it, or add the entry by hand"));
-    let found = file::find(&path).map_err(about)?;
+    let found = file::find(&path).map_err(uneditable)?;
     let text = found.text.as_deref().unwrap_or_default();
     let document = Document::read(text, key).map_err(uneditable)?;
     let made = launch.map(|launch| client.entry(program, launch));
@@ -62,12 +62,9 @@ pub(crate) fn run(
     }
     // What is not shown is secret.
     let backup = found.replace(&new, entry != after).map_err(about)?;
-    let mut said = format!("Written: {shown_path}\n");
-    if let Some(backup) = backup {
-        said.push_str(&format!("Backup:  {}\n", backup.display()));
-    }
-    said.push_str(&next(client, entry.as_ref()));
-    say(&said)?;
+    let backup = backup.map(|backup| format!("Backup:  {}\n", backup.display()));
+    let (backup, next) = (backup.unwrap_or_default(), next(client, entry.as_ref()));
+    say(&format!("Written: {shown_path}\n{backup}{next}"))?;
     Ok(true)
 }
 
@@ -144,23 +141,20 @@ fn change(
     let mut text = format!("{} ({title})\n", path.display());
     if found.is_link {
         let target = found.path.display();
-        text.push_str(&format!(
-            "  is a link to {target}, which is what is changed\n"
-        ));
+        text += &format!("  is a link to {target}, which is what is changed\n");
     }
-    if let Some(folder) = found.missing_folder() {
-        let folder = folder.display();
-        text.push_str(&format!(
-            "  will be created, and its folder {folder} as well: is {title} installed?\n"
-        ));
-    } else if found.text.is_none() {
-        text.push_str("  will be created\n");
-    }
+    text += &match (found.missing_folder().map(Path::display), &found.text) {
+        (Some(folder), _) => {
+            format!("  will be created, and its folder {folder} as well: is {title} installed?\n")
+        }
+        (None, None) => "  will be created\n".to_owned(),
+        (None, Some(_)) => String::new(),
+    };
     for (mark, entry) in [('-', before), ('+', after)] {
         let Some(entry) = entry else { continue };
-        let entry = member(NAME, &json::text(entry, Some("  "), ""));
+        let entry = member(NAME, &json::text(entry, Some("  "), "\n"));
         for line in entry.lines() {
-            text.push_str(&format!("  {mark} {line}\n"));
+            text += &format!("  {mark} {line}\n");
         }
     }
     text

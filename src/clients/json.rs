@@ -19,9 +19,9 @@ pub(super) const KEYS: [&str; 13] = [
     "FABRIC_API_KEY",
 ];
 
-/// The text, each level indented by `unit`, or all on one line without it. `indent` stands before the line that the text
-/// begins on.
-pub(super) fn text(value: &Value, unit: Option<&str>, indent: &str) -> String {
+/// The text, each level indented by `unit`, or all on one line without it. `line` is the line break and the indentation
+/// before the line that the text begins on.
+pub(super) fn text(value: &Value, unit: Option<&str>, line: &str) -> String {
     let members = match value {
         Value::Array(items) => {
             let items: Vec<String> = items.iter().map(written).collect();
@@ -33,17 +33,13 @@ pub(super) fn text(value: &Value, unit: Option<&str>, indent: &str) -> String {
     let place = |key: &str| KEYS.iter().position(|known| *known == key);
     let mut members: Vec<_> = members.iter().collect();
     members.sort_by_key(|(key, _)| place(key).unwrap_or(KEYS.len()));
-    let inner = format!("{indent}{}", unit.unwrap_or_default());
+    let inner = unit.map(|unit| format!("{line}{unit}"));
+    let (inner, line) = (inner.as_deref(), inner.as_ref().map_or("", |_| line));
     let members = members.into_iter();
-    let members = members.map(|(key, value)| member(key, &text(value, unit, &inner)));
-    let members: Vec<String> = members.collect();
-    match unit {
-        None => format!("{{{}}}", members.join(", ")),
-        Some(_) => {
-            let members = members.join(&format!(",\n{inner}"));
-            format!("{{\n{inner}{members}\n{indent}}}")
-        }
-    }
+    let members = members.map(|(key, value)| member(key, &text(value, unit, inner.unwrap_or(""))));
+    let between = format!(",{}", inner.unwrap_or(" "));
+    let members = members.collect::<Vec<_>>().join(&between);
+    format!("{{{}{members}{line}}}", inner.unwrap_or(""))
 }
 
 /// A member of an object, its value written already.
@@ -76,7 +72,7 @@ mod tests {
             "also": 1
         });
         assert_eq!(
-            text(&entry, Some("\t"), "\t"),
+            text(&entry, Some("\t"), "\n\t"),
             "{\n\t\t\"type\": \"stdio\",\n\t\t\"args\": [\"--a\", \"b \\\"c\\\"\"],\n\t\t\"env\": \
              {\n\t\t\t\"FABRIC_BASE_URL\": \"1\",\n\t\t\t\"FABRIC_API_KEY\": \"2\"\n\t\t},\n\t\t\"also\": 1,\n\t\t\"none\": \
              {}\n\t}"

@@ -1,12 +1,11 @@
 //! Adds a server to a JSON text, or takes it out, without changing any other byte: comments, trailing commas and layout
 //! stay as they are.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ops::Range;
 
-use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::{Value, json};
+use serde_json::{Deserializer, Value, json};
 
 use super::NAME;
 use super::json::{self, member};
@@ -16,10 +15,10 @@ const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 
 /// A text with an object of servers.
 #[derive(Debug)]
-pub(super) struct Document {
-    text: String,
-    /// The text with comments and a byte order mark as spaces. Positions are the same.
-    bare: String,
+pub(super) struct Document<'a> {
+    /// All of the text: each token after the gap before it, white space and comments. A string is one token, and so is
+    /// each other character; that of the last gap is empty.
+    parts: Vec<[&'a str; 2]>,
     /// The key of the object of servers.
     key: &'static str,
     root: Object,
@@ -30,63 +29,47 @@ pub(super) struct Document {
     pub(super) own: Option<Value>,
 }
 
-/// The positions of an object's brackets and members.
+/// An object, as numbers of parts.
 #[derive(Debug)]
 struct Object {
     open: usize,
     close: usize,
-    members: Vec<Member>,
+    /// Each from its key to the comma or bracket after it.
+    members: HashMap<String, Range<usize>>,
 }
 
-#[derive(Debug)]
-struct Member {
-    key: String,
-    /// Position of the key's opening quote.
-    start: usize,
-    value: Range<usize>,
-}
-
-impl Object {
-    fn member(&self, key: &str) -> Option<&Member> {
-        self.members.iter().find(|member| member.key == key)
-    }
-}
-
-impl Document {
+impl<'a> Document<'a> {
     /// Reads a text whose servers are under `key`.
     ///
     /// # Errors
     /// Why the text cannot be edited.
-    pub(super) fn read(text: &str, key: &'static str) -> Result<Document, String> {
-        let (bare, json) = strict(text)?;
-        if json.trim_matches(BLANKS).is_empty() {
-            let between = match text.is_empty() || text.ends_with(['\n', '\u{feff}']) {
-                true => "",
-                false => "\n",
-            };
-            return Document::read(&format!("{text}{between}{{}}\n"), key);
+    pub(super) fn read(text: &'a str, key: &'static str) -> Result<Document<'a>, String> {
+        let mut parts = parts(text)?;
+        let is_empty = parts.len() == 1;
+        if is_empty {
+            let is_line = text.is_empty() || text.ends_with(['\n', '\u{feff}']);
+            let end = if is_line { "" } else { "\n" };
+            parts = vec![[text, end], ["", "{"], ["", "}"], ["\n", ""]];
         }
-        let mut rest: Value =
-            serde_json::from_str(&json).map_err(|error| format!("it is not JSON: {error}"))?;
-        let root = object(&json, skip(&json, 0), "it does not hold an object")?;
-        let servers = root.member(key).map(|servers| {
+        let mut rest: Value = serde_json::from_str(&strict(&parts))
+            .map_err(|error| format!("it is not JSON: {error}"))?;
+        let root = object(&parts, usize::from(is_empty), "it does not hold an object")?;
+        let servers = root.members.get(key).map(|servers| {
             let otherwise = format!("its \"{key}\" is not an object");
-            object(&json, servers.value.start, &otherwise)
+            object(&parts, servers.start + 2, &otherwise)
         });
-        // An absent object of servers equals an empty one.
-        let own = match &mut rest[key] {
-            Value::Object(servers) => servers.remove(NAME),
-            absent => {
-                *absent = json!({});
-                None
-            }
-        };
+        let servers = servers.transpose()?;
+        if servers.is_none() {
+            // It equals an empty object.
+            rest[key] = json!({});
+        }
+        let members = rest[key].as_object_mut();
+        let own = members.and_then(|servers| servers.remove(NAME));
         Ok(Document {
-            text: text.to_owned(),
-            bare,
+            parts,
             key,
-            servers: servers.transpose()?,
             root,
+            servers,
             rest,
             own,
         })
@@ -101,7 +84,7 @@ impl Document {
             return Ok(None);
         }
         let servers = self.servers.as_ref();
-        let own = servers.and_then(|servers| servers.member(NAME));
+        let own = servers.and_then(|servers| servers.members.get(NAME));
         let text = match entry {
             Some(entry) => self.put(entry, own),
             None => own.map(|own| self.take(own)).unwrap_or_default(),
@@ -112,190 +95,173 @@ impl Document {
         }
     }
 
-    fn put(&self, entry: &Value, own: Option<&Member>) -> String {
-        let (text, root) = (&self.text, &self.root);
+    fn put(&self, entry: &Value, own: Option<&Range<usize>>) -> String {
+        let within = &self.parts[self.root.open + 1..=self.root.close];
+        let is_empty = self.root.members.is_empty();
         // As the first member is indented; `None` is for a text on one line.
-        let unit = match root.members.first() {
-            Some(_) if !text[root.open..root.close].contains('\n') => None,
-            first => first
-                .and_then(|first| own_indent(text, first.start))
-                .filter(|own| !own.is_empty())
-                .or(Some("  ")),
-        };
+        let unit = line_start(within[0]).map(|start| start.trim_start_matches(['\r', '\n']));
+        let unit = unit.filter(|unit| !is_empty && !unit.is_empty());
+        let has_lines = is_empty || within.iter().any(|[gap, _]| gap.contains('\n'));
+        let unit = has_lines.then_some(unit.unwrap_or("  "));
         match (&self.servers, own) {
-            (None, _) => self.insert(root, self.key, &json!({NAME: entry}), unit),
+            (None, _) => self.insert(&self.root, self.key, &json!({NAME: entry}), unit),
             (Some(servers), None) => self.insert(servers, NAME, entry, unit),
             (_, Some(own)) => {
-                let value = self.lines(&json::text(entry, unit, indent(text, own.start)));
-                spliced(text, own.value.clone(), &value)
+                let [gap, _] = self.parts[own.start + 2];
+                let value = json::text(entry, unit, self.indent(own.start));
+                self.spliced(own.start + 2..own.end, &[gap, &value])
             }
-        }
-    }
-
-    /// New text with the line ends of this one.
-    fn lines(&self, new: &str) -> String {
-        match self.text.contains("\r\n") {
-            true => new.replace('\n', "\r\n"),
-            false => new.to_owned(),
         }
     }
 
     /// Adds a member at the end of an object.
     fn insert(&self, object: &Object, name: &str, value: &Value, unit: Option<&str>) -> String {
-        let (text, close) = (&self.text, object.close);
-        let outer = indent(text, object.open);
-        let first = object.members.first();
-        let inner = match first.and_then(|first| own_indent(text, first.start)) {
-            Some(indent) => indent.to_owned(),
-            None => format!("{outer}{}", unit.unwrap_or_default()),
+        let (parts, outer) = (&self.parts, self.indent(object.open));
+        let is_empty = object.members.is_empty();
+        let inner = match (line_start(parts[object.open + 1]), unit) {
+            (Some(start), _) if !is_empty => start.to_owned(),
+            (_, Some(unit)) => format!("{outer}{unit}"),
+            (_, None) if is_empty => String::new(),
+            (_, None) => " ".to_owned(),
         };
-        let before = match (unit, first) {
-            (Some(_), _) => format!("\n{inner}"),
-            (None, first) => first.map(|_| " ".to_owned()).unwrap_or_default(),
-        };
-        let last = self.bare[..close].trim_end_matches(BLANKS);
-        let (comma, trailing) = match last.chars().next_back() {
-            Some(',') => ("", ","),
-            Some('{') => ("", ""),
+        let (comma, trailing) = match parts[object.close - 1] {
+            [_, ","] => ("", ","),
+            _ if is_empty => ("", ""),
             _ => (",", ""),
         };
+        let [gap, bracket] = parts[object.close];
+        let comments = gap.trim_end_matches(BLANKS);
         // A bracket on its own line stays there.
-        let end = text[..close].trim_end_matches(BLANKS).len();
-        let closing = match unit {
-            Some(_) if own_indent(text, close).is_none() => self.lines(&format!("\n{outer}")),
-            _ => text[end..close].to_owned(),
+        let end = match unit {
+            Some(_) if line_start([gap, bracket]).is_none() => outer,
+            _ => &gap[comments.len()..],
         };
         let new = member(name, &json::text(value, unit, &inner));
-        let new = self.lines(&format!("{before}{new}{trailing}"));
-        let text = spliced(text, end..close, &format!("{new}{closing}"));
-        spliced(&text, last.len()..last.len(), comma)
+        let new = [comma, comments, &inner, &new, trailing, end, bracket];
+        self.spliced(object.close..object.close + 1, &new)
     }
 
     /// Removes our server with its line and the comma that would be left over.
-    fn take(&self, own: &Member) -> String {
-        let before = self.text[..own.start].trim_end_matches([' ', '\t']);
-        let line = before.strip_suffix("\r\n").or(before.strip_suffix('\n'));
-        let start = line.unwrap_or(before).len();
-        let after = self.bare[own.value.end..].trim_start_matches(BLANKS);
-        let comma = after.strip_prefix(',');
-        let end = comma.map_or(own.value.end, |rest| self.text.len() - rest.len());
-        let text = spliced(&self.text, start..end, "");
-        let previous = self.bare[..own.start].trim_end_matches(BLANKS);
-        if comma.is_none() && previous.ends_with(',') {
-            return spliced(&text, previous.len() - 1..previous.len(), "");
+    fn take(&self, own: &Range<usize>) -> String {
+        let ([before, previous], [gap, _]) = (self.parts[own.start - 1], self.parts[own.start]);
+        let gap = match line_start([gap, ""]) {
+            Some(line) => &gap[..gap.len() - line.len()],
+            None => gap.trim_end_matches([' ', '\t']),
+        };
+        let has_comma = self.parts[own.end][1] == ",";
+        let end = own.end + usize::from(has_comma);
+        let [after, next] = self.parts[end];
+        let is_blank = |gap: &str| gap.trim_matches(BLANKS).is_empty();
+        match [previous, next] {
+            // Empty again, as before anything was added.
+            ["{", "}"] if is_blank(gap) && is_blank(after) => {
+                self.spliced(own.start - 1..end + 1, &[before, "{}"])
+            }
+            [",", _] if !has_comma => self.spliced(own.start - 1..end, &[before, gap]),
+            _ => self.spliced(own.start..end, &[gap]),
         }
-        // Empty again, as before anything was added.
-        let open = text[..start].trim_end_matches(BLANKS);
-        let close = text[start..].trim_start_matches(BLANKS);
-        match open.ends_with('{') && close.starts_with('}') {
-            true => format!("{open}{close}"),
-            false => text,
-        }
+    }
+
+    /// The text with something else in the place of some parts.
+    fn spliced(&self, place: Range<usize>, new: &[&str]) -> String {
+        let [before, after] = [&self.parts[..place.start], &self.parts[place.end..]];
+        [before.as_flattened(), new, after.as_flattened()]
+            .concat()
+            .concat()
+    }
+
+    /// The beginning of the line of a part: a line break and the indentation.
+    fn indent(&self, at: usize) -> &'a str {
+        let lines = self.parts[..=at].iter().rev();
+        let has_cr = self.parts.iter().any(|[gap, _]| gap.contains("\r\n"));
+        let first = if has_cr { "\r\n" } else { "\n" };
+        lines.copied().find_map(line_start).unwrap_or(first)
     }
 }
 
-/// The object that begins at `open` of strict JSON; if that is another value, this error.
-fn object(json: &str, open: usize, otherwise: &str) -> Result<Object, String> {
-    if !json[open..].starts_with('{') {
+/// The line break and indentation before a token, if nothing else precedes it in its line.
+fn line_start([gap, _]: [&str; 2]) -> Option<&str> {
+    let line = gap.trim_end_matches([' ', '\t']).strip_suffix('\n')?;
+    Some(&gap[line.strip_suffix('\r').unwrap_or(line).len()..])
+}
+
+/// The object that begins with this part of valid JSON; if that is another value, this error.
+fn object(parts: &[[&str; 2]], open: usize, otherwise: &str) -> Result<Object, String> {
+    if parts[open][1] != "{" {
         return Err(otherwise.to_owned());
     }
-    let (mut members, mut keys) = (Vec::new(), HashSet::new());
-    let mut at = skip(json, open + 1);
-    while let Some((key, length)) = value::<String>(&json[at..]) {
-        if !keys.insert(key.clone()) {
-            return Err(format!("the name {key:?} is there twice"));
+    let (mut members, mut depth) = (HashMap::new(), 0);
+    let mut start = open + 1;
+    for (close, [_, token]) in parts.iter().enumerate().skip(open) {
+        match *token {
+            "{" | "[" => depth += 1,
+            "}" | "]" => depth -= 1,
+            _ => {}
         }
-        let first = skip(json, skip(json, at + length) + 1);
-        let length = value::<IgnoredAny>(&json[first..]).map_or(0, |(_, length)| length);
-        members.push(Member {
-            key,
-            start: at,
-            value: first..first + length,
-        });
-        at = skip(json, first + length);
-        if json[at..].starts_with(',') {
-            at = skip(json, at + 1);
+        // Nothing follows a trailing comma.
+        if start < close && (depth == 0 || depth == 1 && *token == ",") {
+            let key: String = serde_json::from_str(parts[start][1]).unwrap_or_default();
+            if members.insert(key.clone(), start..close).is_some() {
+                return Err(format!("the name {key:?} is there twice"));
+            }
+            start = close + 1;
+        }
+        if depth == 0 {
+            return Ok(Object {
+                open,
+                close,
+                members,
+            });
         }
     }
-    Ok(Object {
-        open,
-        close: at,
-        members,
-    })
+    Err(otherwise.to_owned())
 }
 
-/// The position of the next byte that is not white space.
-fn skip(json: &str, at: usize) -> usize {
-    json.len() - json[at..].trim_start_matches(BLANKS).len()
-}
-
-/// The value that a text begins with, and its length.
-fn value<T: for<'de> Deserialize<'de>>(text: &str) -> Option<(T, usize)> {
-    let mut values = serde_json::Deserializer::from_str(text).into_iter::<T>();
-    let value = values.next()?.ok()?;
-    Some((value, values.byte_offset()))
-}
-
-/// The text with comments and a byte order mark as spaces, and the same with trailing commas as spaces too. Positions stay
-/// the same.
-fn strict(text: &str) -> Result<(String, String), String> {
-    let mut bare = String::with_capacity(text.len());
-    let (mut trailing, mut comma) = (Vec::new(), None);
-    while let Some(first) = text[bare.len()..].chars().next() {
-        let (at, rest) = (bare.len(), &text[bare.len()..]);
-        let (length, is_blank) = match first {
-            // A string without an end is no JSON, as is seen later.
-            '"' => (
-                value::<IgnoredAny>(rest).map_or(rest.len(), |(_, length)| length),
-                false,
-            ),
-            '/' if rest.starts_with("//") => (rest.find(['\n', '\r']).unwrap_or(rest.len()), true),
+/// Splits a text: see [`Document`].
+fn parts(text: &str) -> Result<Vec<[&str; 2]>, String> {
+    let (mut parts, mut gap, mut at) = (Vec::new(), 0, 0);
+    while let Some(first) = text[at..].chars().next() {
+        let rest = &text[at..];
+        let (length, is_token) = match first {
+            '"' => {
+                let mut strings = Deserializer::from_str(rest).into_iter::<IgnoredAny>();
+                // A string without an end is no JSON, as is seen later.
+                let whole = strings.next().filter(Result::is_ok);
+                (whole.map_or(rest.len(), |_| strings.byte_offset()), true)
+            }
+            '/' if rest.starts_with("//") => (rest.find(['\n', '\r']).unwrap_or(rest.len()), false),
             '/' if rest.starts_with("/*") => {
                 let end = rest[2..].find("*/").ok_or_else(|| {
-                    let line = bare.matches('\n').count() + 1;
+                    let line = text[..at].matches('\n').count() + 1;
                     format!("line {line}: a comment has no end")
                 })?;
-                (end + 4, true)
+                (end + 4, false)
             }
-            '\u{feff}' if at == 0 => (first.len_utf8(), true),
-            _ => (first.len_utf8(), BLANKS.contains(&first)),
+            '\u{feff}' if at == 0 => (first.len_utf8(), false),
+            _ => (first.len_utf8(), !BLANKS.contains(&first)),
         };
-        let part = &rest[..length];
-        match is_blank {
-            // Line ends stay, since errors name lines.
-            true => bare.extend(part.bytes().map(|b| if b == b'\n' { '\n' } else { ' ' })),
-            false => bare.push_str(part),
+        if is_token {
+            parts.push([&text[gap..at], &rest[..length]]);
+            gap = at + length;
         }
-        match first {
-            ',' => comma = Some(at),
-            '}' | ']' => trailing.extend(comma.take()),
-            _ if is_blank => {}
-            _ => comma = None,
+        at += length;
+    }
+    parts.push([&text[gap..], ""]);
+    Ok(parts)
+}
+
+/// The text with gaps and trailing commas as spaces.
+fn strict(parts: &[[&str; 2]]) -> String {
+    let mut json = String::new();
+    for (at, [gap, token]) in parts.iter().enumerate() {
+        // Line ends stay, since errors name lines.
+        json.extend(gap.bytes().map(|b| if b == b'\n' { '\n' } else { ' ' }));
+        match (token, parts.get(at + 1)) {
+            (&",", Some([_, "}" | "]"])) => json.push(' '),
+            _ => json.push_str(token),
         }
     }
-    let mut json = bare.clone();
-    for at in trailing {
-        json.replace_range(at..=at, " ");
-    }
-    Ok((bare, json))
-}
-
-fn spliced(text: &str, range: Range<usize>, new: &str) -> String {
-    let mut text = text.to_owned();
-    text.replace_range(range, new);
-    text
-}
-
-/// The indentation of the line of `at`.
-fn indent(text: &str, at: usize) -> &str {
-    let line = text[..at].rsplit('\n').next().unwrap_or_default();
-    &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
-}
-
-/// The indentation of the line of `at`, if nothing else precedes it there.
-fn own_indent(text: &str, at: usize) -> Option<&str> {
-    let (_, line) = text[..at].rsplit_once('\n')?;
-    (line == indent(text, at)).then_some(line)
+    json
 }
 
 #[cfg(test)]
@@ -440,16 +406,15 @@ mod tests {
     fn comments_and_trailing_commas_are_read_over() {
         let text = "\u{feff}// top\r\n/* a \" */ { // b\n \"x\": [1, -2.5e3, /**/ true, null,], /*/ c */\n\t\"y\": \
                     {\"//\": \"/*\\\"\\\\\", \"z\": {},},\n}\n// é";
-        let (bare, json) = strict(text).unwrap();
+        let json = strict(&parts(text).unwrap());
         assert_eq!(
             serde_json::from_str::<Value>(&json).unwrap(),
             json!({"x": [1, -2500.0, true, null], "y": {"//": "/*\"\\", "z": {}}})
         );
-        assert_eq!((json.len(), bare.len()), (text.len(), text.len()));
-        assert_eq!(bare.matches(',').count() - json.matches(',').count(), 3);
+        assert_eq!(json.len(), text.len());
         for end in ["\n", "\r\n", "\r"] {
             let text = format!("// c{end}{{\"a\": 1}}");
-            assert_eq!(strict(&text).unwrap().1.trim(), "{\"a\": 1}");
+            assert_eq!(strict(&parts(&text).unwrap()).trim(), "{\"a\": 1}");
         }
     }
 

@@ -34,7 +34,11 @@ pub(crate) struct McpClient {
     /// The name as its makers write it.
     pub(crate) title: &'static str,
     pub(crate) format: Format,
-    file: (Base, &'static str),
+    /// Its file, or "": in the current folder (`.`), the home (`HOME`), where desktop programs of the system keep their
+    /// settings (`SETTINGS`), or in the folder of a variable.
+    file: &'static str,
+    /// Its file on Windows, if that is another.
+    windows: Option<&'static str>,
     /// The member of an entry that says that a program is started.
     program: Option<(&'static str, &'static str)>,
     /// What an entry calls the arguments, or `None` if they follow the program in one list; and what it calls the
@@ -70,22 +74,13 @@ pub(crate) enum Format {
     Dialog(&'static str, &'static str),
 }
 
-/// The folder that a client's file is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Base {
-    /// The current folder.
-    Project,
-    /// The user's home.
-    Home,
-    /// That of a variable, or else this one in the user's home.
-    Variable(&'static str, &'static str),
-    /// That of `XDG_CONFIG_HOME`; on Windows the whole path, among the settings.
-    Config(&'static str),
-    /// Where desktop programs of the system keep their settings.
-    Settings,
-}
+/// Folders of the user that a variable can move, and where they are in the home folder without it.
+const FOLDERS: [(&str, &str); 3] = [
+    ("CODEX_HOME", ".codex"),
+    ("COPILOT_HOME", ".copilot"),
+    ("XDG_CONFIG_HOME", ".config"),
+];
 
-const CONFIG: Base = Base::Variable("XDG_CONFIG_HOME", ".config");
 /// References to variables, as most clients have them.
 const OF_SHELL: &str = "${NAME}";
 const OF_ENV: &str = "${env:NAME}";
@@ -95,7 +90,8 @@ const USUAL: McpClient = McpClient {
     name: "",
     title: "",
     format: Format::Json("mcpServers"),
-    file: (Base::Home, ""),
+    file: "",
+    windows: None,
     program: None,
     members: (Some("args"), "env"),
     urls: &[("", "url"); 2],
@@ -117,7 +113,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "claude-desktop",
         title: "Claude Desktop",
-        file: (Base::Settings, "Claude/claude_desktop_config.json"),
+        file: "SETTINGS/Claude/claude_desktop_config.json",
         urls: &[],
         limit_words: "60 s, newer versions 4 min",
         then: "quit Claude Desktop and start it again",
@@ -126,7 +122,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "claude-code",
         title: "Claude Code",
-        file: (Base::Project, ".mcp.json"),
+        file: "./.mcp.json",
         reference: Some((OF_SHELL, "claude")),
         commands: &[
             // --env takes all words up to the next flag.
@@ -143,7 +139,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "vscode",
         title: "VS Code",
         format: Format::Json("servers"),
-        file: (Base::Settings, "Code/User/mcp.json"),
+        file: "SETTINGS/Code/User/mcp.json",
         reference: Some((OF_ENV, "code .")),
         commands: &["code --add-mcp JSON"; 2],
         limit: 300,
@@ -154,7 +150,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "cursor",
         title: "Cursor",
-        file: (Base::Home, ".cursor/mcp.json"),
+        file: "HOME/.cursor/mcp.json",
         reference: Some((OF_ENV, "cursor .")),
         then: "see it in Cursor's settings, under MCP",
         ..USUAL
@@ -163,7 +159,8 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "zed",
         title: "Zed",
         format: Format::Json("context_servers"),
-        file: (Base::Config("Zed/settings.json"), "zed/settings.json"),
+        file: "XDG_CONFIG_HOME/zed/settings.json",
+        windows: Some("APPDATA/Zed/settings.json"),
         // Versions of 2025 ask for the source; later ones ignore it.
         program: Some(("source", "custom")),
         urls: &[("", "url")],
@@ -174,7 +171,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "windsurf",
         title: "Windsurf",
-        file: (Base::Home, ".codeium/windsurf/mcp_config.json"),
+        file: "HOME/.codeium/windsurf/mcp_config.json",
         urls: &[("", "serverUrl"); 2],
         reference: Some((OF_ENV, "windsurf .")),
         limit_words: "not known, assumed to be 60 s",
@@ -184,7 +181,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "cline",
         title: "Cline",
-        file: (Base::Home, ".cline/data/settings/cline_mcp_settings.json"),
+        file: "HOME/.cline/data/settings/cline_mcp_settings.json",
         urls: &[("streamableHttp", "url"), ("sse", "url")],
         reference: Some((OF_ENV, "code .")),
         limit_words: "60 s, timeout in its entry",
@@ -194,7 +191,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "continue",
         title: "Continue",
-        file: (Base::Home, ".continue/mcpServers/fabric.json"),
+        file: "HOME/.continue/mcpServers/fabric.json",
         program: None,
         then: "see it in Continue's agent mode, under tools",
         ..TYPED
@@ -203,7 +200,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "codex",
         title: "Codex",
         format: Format::Toml,
-        file: (Base::Variable("CODEX_HOME", ".codex"), "config.toml"),
+        file: "CODEX_HOME/config.toml",
         urls: &[("", "url")],
         commands: &[
             "codex mcp add fabric ENV -- PROGRAM ARGS",
@@ -217,7 +214,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "gemini-cli",
         title: "Gemini CLI",
-        file: (Base::Home, ".gemini/settings.json"),
+        file: "HOME/.gemini/settings.json",
         urls: &[("", "httpUrl"), ("", "url")],
         reference: Some((OF_SHELL, "gemini")),
         commands: &[
@@ -244,10 +241,8 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "goose",
         title: "Goose",
         format: Format::Yaml,
-        file: (
-            Base::Config("Block/goose/config/config.yaml"),
-            "goose/config.yaml",
-        ),
+        file: "XDG_CONFIG_HOME/goose/config.yaml",
+        windows: Some("APPDATA/Block/goose/config/config.yaml"),
         // It had it once.
         urls: &[("", "url")],
         reference: Some(("$NAME", "goose")),
@@ -260,10 +255,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "copilot-cli",
         title: "Copilot CLI",
-        file: (
-            Base::Variable("COPILOT_HOME", ".copilot"),
-            "mcp-config.json",
-        ),
+        file: "COPILOT_HOME/mcp-config.json",
         program: Some(("type", "local")),
         reference: Some((OF_SHELL, "copilot")),
         commands: &[
@@ -279,7 +271,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "opencode",
         title: "OpenCode",
         format: Format::Json("mcp"),
-        file: (CONFIG, "opencode/opencode.json"),
+        file: "XDG_CONFIG_HOME/opencode/opencode.json",
         program: Some(("type", "local")),
         members: (None, "environment"),
         // It tries one after the other.
@@ -292,10 +284,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "roo-code",
         title: "Roo Code",
-        file: (
-            Base::Settings,
-            "Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
-        ),
+        file: "SETTINGS/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
         urls: &[("streamable-http", "url"), ("sse", "url")],
         reference: Some((OF_ENV, "code .")),
         limit_words: "60 s, timeout in its entry",
@@ -305,7 +294,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "kiro",
         title: "Kiro",
-        file: (Base::Home, ".kiro/settings/mcp.json"),
+        file: "HOME/.kiro/settings/mcp.json",
         reference: Some((OF_SHELL, "kiro .")),
         then: "see it in Kiro's panel, under MCP Servers, or with /mcp in its CLI",
         ..USUAL
@@ -314,7 +303,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         name: "amp",
         title: "Amp",
         format: Format::Json("amp.mcpServers"),
-        file: (CONFIG, "amp/settings.json"),
+        file: "XDG_CONFIG_HOME/amp/settings.json",
         reference: Some((OF_SHELL, "amp")),
         limit_words: "not known, assumed to be 60 s",
         then: "see it with amp mcp doctor",
@@ -334,7 +323,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     McpClient {
         name: "warp",
         title: "Warp",
-        file: (Base::Home, ".warp/.mcp.json"),
+        file: "HOME/.warp/.mcp.json",
         limit_words: "not known, assumed to be 60 s",
         then: "see it in Warp's settings, under Agents, MCP servers",
         ..USUAL
@@ -346,14 +335,17 @@ pub(crate) fn names() -> Vec<&'static str> {
     CLIENTS.iter().map(|client| client.name).collect()
 }
 
+/// The name and value of a variable. `None` for a secret that is set here and never written down: a reference to the
+/// variable will do, where the client has such.
+pub(crate) type Variable = (String, Option<String>);
+
 /// How a client reaches the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Launch {
     Program {
         args: Vec<String>,
-        /// In this order. `None` for a secret that is set here and never written down: a reference to the variable will do,
-        /// where the client has such.
-        env: Vec<(String, Option<String>)>,
+        /// In this order.
+        env: Vec<Variable>,
     },
     /// Connect to a server at this URL.
     Url {
@@ -371,33 +363,30 @@ impl fmt::Debug for McpClient {
 
 impl McpClient {
     /// The file it reads its servers from on this `system` (see [`std::env::consts::OS`]), for this user or in the current
-    /// folder. `None` for a dialog, and if the
-    /// variables of the home folder are not set.
+    /// folder. `None` for a dialog, and if the variables of the home folder are not set.
     pub(crate) fn file(&self, system: &str, env: Env<'_>) -> Option<PathBuf> {
-        let folder = |name: &str| {
+        let variable = |name: &str| {
             let value = env(name).filter(|value| !value.is_empty());
             value.map(PathBuf::from)
         };
-        let home = || match system {
-            "windows" => folder("USERPROFILE"),
-            _ => folder("HOME"),
+        let (home, other) = match system {
+            "windows" => ("USERPROFILE", self.windows),
+            _ => ("HOME", None),
         };
-        if let Format::Dialog(..) = self.format {
-            return None;
-        }
-        let variable = |name, inner| folder(name).or_else(|| Some(home()?.join(inner)));
-        let (base, mut rest) = self.file;
+        let (base, rest) = other.unwrap_or(self.file).split_once('/')?;
+        let folder = |name| {
+            variable(name).or_else(|| {
+                let (_, inner) = FOLDERS.iter().find(|(known, _)| *known == name)?;
+                Some(variable(home)?.join(inner))
+            })
+        };
         let base = match (base, system) {
-            (Base::Project, _) => PathBuf::new(),
-            (Base::Config(path), "windows") => {
-                rest = path;
-                folder("APPDATA")?
-            }
-            (Base::Home, _) => home()?,
-            (Base::Variable(name, inner), _) => variable(name, inner)?,
-            (Base::Settings, "windows") => folder("APPDATA")?,
-            (Base::Settings, "macos") => home()?.join("Library/Application Support"),
-            (Base::Config(_) | Base::Settings, _) => variable("XDG_CONFIG_HOME", ".config")?,
+            (".", _) => PathBuf::new(),
+            ("HOME", _) => variable(home)?,
+            ("SETTINGS", "macos") => variable(home)?.join("Library/Application Support"),
+            ("SETTINGS", "windows") => folder("APPDATA")?,
+            ("SETTINGS", _) => folder("XDG_CONFIG_HOME")?,
+            (name, _) => folder(name)?,
         };
         // One separator throughout, also on Windows.
         Some(rest.split('/').fold(base, |path, part| path.join(part)))

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 #[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::sync::Mutex;
 
 use super::Library;
 use crate::fabric::{Error, Kind, Name, Strategy};
-use crate::os::files::open_plain;
+use crate::os::files::{self, open_plain, unreadable};
 use crate::sync::lock;
 use crate::text::unusable;
 
@@ -48,8 +48,7 @@ impl Folders {
         };
         for dir in given {
             let mut names = BTreeSet::new();
-            let listed = folders.list(dir, &mut names, &mut { MAX_LISTING });
-            let why = match listed {
+            let why = match folders.list(dir, &mut names, &mut { MAX_LISTING }) {
                 Err(error) => unusable("folder", dir, &error),
                 Ok(()) if names.is_empty() => format!("{dir:?} has no pattern"),
                 Ok(()) => continue,
@@ -118,14 +117,13 @@ impl Folders {
         })
     }
 
-    /// The strategy in a file, by name.
-    fn strategy(&self, folder: &Path, file: &str) -> Option<(String, Strategy)> {
+    /// The strategy in a file.
+    fn strategy(&self, folder: &Path, file: &str) -> Option<Strategy> {
         let name = file.strip_suffix(".json")?.to_owned();
         let text = self.text(folder, Path::new(file))?;
         let read = serde_json::from_str::<Strategy>(&text);
         let read = read.inspect_err(|_| self.warn(&folder.join(file), "it is no strategy in JSON"));
-        let strategy = read.ok()?;
-        Some((name.clone(), Strategy { name, ..strategy }))
+        Some(Strategy { name, ..read.ok()? })
     }
 
     fn warn(&self, path: &Path, why: &str) {
@@ -147,7 +145,6 @@ impl Folders {
 /// # Errors
 /// Why it cannot be used.
 fn read(root: &Path, file: &Path) -> Result<Option<String>, String> {
-    let unreadable = |error: io::Error| format!("it cannot be read: {error}");
     let path = root.join(file);
     let is_missing =
         |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
@@ -163,12 +160,8 @@ fn read(root: &Path, file: &Path) -> Result<Option<String>, String> {
     if !is_below(root, &file) {
         return Err(LEADS_OUT.to_owned());
     }
-    let mut bytes = Vec::new();
-    let limited = file.take(MAX_FILE + 1).read_to_end(&mut bytes);
-    if limited.map_err(unreadable)? as u64 > MAX_FILE {
-        return Err(format!("it has more than {} MiB", MAX_FILE >> 20));
-    }
-    let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
+    let text = files::text(file, MAX_FILE)?;
+    let text = text.ok_or_else(|| format!("it has more than {} MiB", MAX_FILE >> 20))?;
     Ok(Some(text))
 }
 
@@ -217,10 +210,9 @@ impl Library for Folders {
             let within = within.filter(|folder| folder.starts_with(&root));
             let beside = root.with_file_name("strategies").canonicalize();
             for folder in within.into_iter().chain(beside) {
-                for file in self.entries(&folder).unwrap_or_default() {
-                    if let Some((name, strategy)) = self.strategy(&folder, &file) {
-                        found.entry(name).or_insert(strategy);
-                    }
+                let files = self.entries(&folder).unwrap_or_default();
+                for strategy in files.iter().filter_map(|file| self.strategy(&folder, file)) {
+                    found.entry(strategy.name.clone()).or_insert(strategy);
                 }
             }
         }

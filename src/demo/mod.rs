@@ -148,7 +148,7 @@ impl Handler for Routes {
         let body = body.map_or_else(|_| Vec::new(), |body| body.to_vec());
         let head = exchange.head;
         let answer = match (head.method.as_str(), head.path()) {
-            ("POST", "/chat") => return chat(exchange, &parsed(&body)),
+            ("POST", "/chat") => return drop(chat(exchange, &parsed(&body))),
             ("GET", "/models/names") => {
                 let models = [DRY_RUN, INSTANT];
                 Ok(json!({"models": models, "vendors": {VENDOR: models}}))
@@ -173,8 +173,11 @@ fn parsed(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap_or_default()
 }
 
-/// Runs one prompt.
-fn chat(mut exchange: Exchange<'_>, chat: &Value) {
+/// Runs one prompt: streams its text word by word, then the token counts.
+///
+/// # Errors
+/// The caller disconnected, which like in Fabric ends the run.
+fn chat(mut exchange: Exchange<'_>, chat: &Value) -> io::Result<()> {
     let headers = [("Content-Type", "text/readystream")];
     let mut stream = exchange.defer().stream(&headers);
     let mut send = |event: Value| stream.event(&[event.to_string().as_bytes()]);
@@ -183,30 +186,41 @@ fn chat(mut exchange: Exchange<'_>, chat: &Value) {
         true => Duration::ZERO,
         false => WORD_PAUSE,
     };
-    let sent = match prompt_text(prompt, field(chat, "language")) {
-        Ok(text) => answer(&text, pause, &mut send),
+    match prompt_text(prompt, field(chat, "language")) {
+        Ok(text) => {
+            let mut words = 0;
+            for content in text.split_inclusive([' ', '\n']) {
+                if words > 0 {
+                    std::thread::sleep(pause);
+                }
+                words += 1;
+                send(json!({"type": "content", "format": "markdown", "content": content}))?;
+            }
+            let input = text.split_whitespace().count();
+            let total = input + words;
+            let usage =
+                json!({"input_tokens": input, "output_tokens": words, "total_tokens": total});
+            send(json!({"type": "usage", "usage": usage}))?;
+        }
         Err(message) => {
             let content = format!("Error: {message}");
-            send(json!({"type": "error", "format": "plain", "content": content}))
+            send(json!({"type": "error", "format": "plain", "content": content}))?;
         }
-    };
-    // A failed write means that the caller disconnected; like Fabric, end the run.
-    let sent = sent.and_then(|()| send(json!({"type": "complete", "format": "plain"})));
-    if sent.is_ok() {
-        let _ = stream.finish();
     }
+    send(json!({"type": "complete", "format": "plain"}))?;
+    stream.finish()
 }
 
 /// The same for every video.
 fn transcript(asked: &Value) -> Value {
-    let sentences = TRANSCRIPT.lines().filter_map(|line| line.split_once("] "));
-    let text = match asked["timestamps"] == true {
-        true => TRANSCRIPT.trim_end().to_owned(),
-        false => sentences
-            .map(|(_, text)| text)
-            .collect::<Vec<_>>()
-            .join(" "),
-    };
+    let has_times = asked["timestamps"] == true;
+    let lines = TRANSCRIPT.lines().map(|line| match line.split_once("] ") {
+        Some((_, sentence)) if !has_times => sentence,
+        _ => line,
+    });
+    let text = lines
+        .collect::<Vec<_>>()
+        .join(if has_times { "\n" } else { " " });
     json!({
         "transcript": text,
         "title": "What broke on Friday",
@@ -217,26 +231,6 @@ fn transcript(asked: &Value) -> Value {
 /// A string field; empty if there is none.
 fn field<'a>(object: &'a Value, name: &str) -> &'a str {
     object[name].as_str().unwrap_or_default()
-}
-
-/// Streams `text` word by word, then the token counts.
-fn answer(
-    text: &str,
-    pause: Duration,
-    send: &mut impl FnMut(Value) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut words = 0;
-    for content in text.split_inclusive([' ', '\n']) {
-        if words > 0 {
-            std::thread::sleep(pause);
-        }
-        words += 1;
-        send(json!({"type": "content", "format": "markdown", "content": content}))?;
-    }
-    let input = text.split_whitespace().count();
-    let usage =
-        json!({"input_tokens": input, "output_tokens": words, "total_tokens": input + words});
-    send(json!({"type": "usage", "usage": usage}))
 }
 
 /// What a model would be sent: strategy, context, pattern with input, and the language to answer in. Errors have Fabric's
@@ -256,14 +250,9 @@ fn prompt_text(prompt: &Value, language: &str) -> Result<String, String> {
         .ok_or_else(|| not_found(name))
         .and_then(|(text, _)| render(name, &text, prompt, field(prompt, "userInput")))
         .map_err(|e| format!("could not get pattern {name}: {}", e.detail))?;
-    let mut text = String::new();
-    if let Some(known) = Included
-        .strategies()
-        .iter()
-        .find(|known| known.name == strategy)
-    {
-        text += &format!("{}\n", known.prompt);
-    }
+    let mut strategies = Included.strategies().into_iter();
+    let strategy = strategies.find(|known| known.name == strategy);
+    let mut text = strategy.map_or(String::new(), |known| format!("{}\n", known.prompt));
     if context == CONTEXT[0] {
         text += &format!("{}\n", CONTEXT[1]);
     }

@@ -67,30 +67,22 @@ pub(super) fn fish() -> String {
     let mut text =
         String::from("# fish completion for fabric-mcp: @PLACE@\ncomplete -c fabric-mcp -f\n");
     for flag in FLAGS {
-        text.push_str("complete -c fabric-mcp");
-        if let Some(letter) = flag.short {
-            let _ = write!(text, " -s {letter}");
-        }
-        for name in flag.names() {
-            let _ = write!(text, " -l {name}");
-        }
-        if flag.takes_value() {
-            text.push_str(" -x");
-        }
-        if !flag.values().is_empty() {
-            let _ = write!(text, " -a {}", fish_quoted(&flag.values().join(" ")));
-        }
-        let _ = writeln!(text, " -d {}", fish_quoted(flag.help));
+        let short = flag.short.map(|letter| format!(" -s {letter}"));
+        let short = short.unwrap_or_default();
+        let long: String = flag.names().map(|name| format!(" -l {name}")).collect();
+        let value = match flag.values().as_slice() {
+            _ if !flag.takes_value() => String::new(),
+            [] => " -x".to_owned(),
+            values => format!(" -x -a {}", fish_quoted(&values.join(" "))),
+        };
+        let help = fish_quoted(flag.help);
+        let _ = writeln!(text, "complete -c fabric-mcp{short}{long}{value} -d {help}");
     }
-    for (condition, words) in [
-        (
-            "__fish_seen_subcommand_from client-config client-command",
-            clients::names().join(" "),
-        ),
-        ("__fish_contains_opt -s h help", topic_names(" ")),
-    ] {
-        let _ = writeln!(text, "complete -c fabric-mcp -n '{condition}' -a '{words}'");
-    }
+    let clients = clients::names().join(" ");
+    let after = "__fish_seen_subcommand_from client-config client-command";
+    let _ = writeln!(text, "complete -c fabric-mcp -n '{after}' -a '{clients}'");
+    let (after, topics) = ("__fish_contains_opt -s h help", topic_names(" "));
+    let _ = writeln!(text, "complete -c fabric-mcp -n '{after}' -a '{topics}'");
     text
 }
 

@@ -56,11 +56,8 @@ pub(super) fn page() -> String {
 /// A line of text.
 fn text(text: &str) -> String {
     // roff would read such a line as a request.
-    let guard = if text.starts_with(['.', '\'']) {
-        "\\&"
-    } else {
-        ""
-    };
+    let is_request = text.starts_with(['.', '\'']);
+    let guard = if is_request { "\\&" } else { "" };
     format!("{guard}{}\n", escaped(text))
 }
 

@@ -87,11 +87,11 @@ fn file(name: &str, word: Option<&str>, program: &Path) -> Result<(String, &'sta
             "save as fabric-mcp.fish in ~/.config/fish/completions",
         ),
         "systemd-unit" => (
-            unit::unit(program)?,
+            unit::unit(program, false)?,
             "save as /etc/systemd/system/fabric-mcp.service; its first lines say what else it needs",
         ),
         "systemd-template" => (
-            unit::template(program)?,
+            unit::unit(program, true)?,
             "save as /etc/systemd/system/fabric-mcp@.service; its first lines say what else it needs",
         ),
         "sysusers" => (
@@ -128,17 +128,15 @@ fn place_of_config(client: &McpClient, launch: &Launch, env: Env<'_>) -> String 
     let name = client.name;
     let mut hint = format!("merge into {}", client.place(OS, env));
     if client.command(OS, "fabric-mcp", launch).is_ok() {
-        hint.push_str(&format!(", or see --generate client-command {name}"));
+        hint += &format!(", or see --generate client-command {name}");
     }
     if matches!(client.format, Format::Json(_)) {
-        hint.push_str(&format!(", or let --install {name} do it"));
+        hint += &format!(", or let --install {name} do it");
     }
     if client.config("", launch).contains(TOKEN_PLACEHOLDER) {
-        hint.push_str(&format!(
-            "; put the token in the place of {TOKEN_PLACEHOLDER}"
-        ));
+        hint += &format!("; put the token in the place of {TOKEN_PLACEHOLDER}");
     } else if matches!(launch, Launch::Url { .. }) {
-        hint.push_str("; it takes the token from the variable FABRIC_MCP_AUTH_TOKEN of the client");
+        hint += "; it takes the token from the variable FABRIC_MCP_AUTH_TOKEN of the client";
     }
     hint
 }

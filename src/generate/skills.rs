@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use crate::encoding::sha256::sha256_hex;
 use crate::fabric::{Cause, Error, Kind, Name, Names, not_found};
-use crate::os::files::open_plain;
+use crate::os::files::{self, open_plain};
 use crate::search::kebab;
 use crate::server::Server;
 use crate::text::{counted, unusable};
@@ -51,10 +51,8 @@ pub(crate) fn write(
     }
     let refused = |error| {
         let why = unusable("folder", dir, &error);
-        Error::new(
-            Kind::Internal,
-            format!("{FLAG}: {why}; give one that you may write to"),
-        )
+        let detail = format!("{FLAG}: {why}; give one that you may write to");
+        Error::new(Kind::Internal, detail)
     };
     // A final slash would hide a link.
     let dir: PathBuf = dir.components().collect();
@@ -74,9 +72,9 @@ pub(crate) fn write(
             )),
         };
         match outcome {
-            Ok(SkillFile::Written) => written += 1,
-            Ok(SkillFile::Same) => same += 1,
-            Ok(SkillFile::Foreign) => {
+            Ok(Some(true)) => written += 1,
+            Ok(Some(false)) => same += 1,
+            Ok(None) => {
                 report += &format!(
                     "kept {name}: it was changed, or not written by this program; move it away to get the new one\n"
                 );
@@ -97,25 +95,13 @@ pub(crate) fn write(
 /// Creates a folder, which must not be a link, unless it exists.
 fn own_folder(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)?;
-    match fs::symlink_metadata(path)?.is_dir() {
-        true => Ok(()),
-        false => Err(io::Error::other(
-            "its folder is a link; give or make the folder itself",
-        )),
-    }
+    let is_folder = fs::symlink_metadata(path)?.is_dir();
+    let why = "its folder is a link; give or make the folder itself";
+    is_folder.then_some(()).ok_or_else(|| io::Error::other(why))
 }
 
-/// What became of a file.
-enum SkillFile {
-    Written,
-    /// It was there already.
-    Same,
-    /// Somebody else wrote or changed it.
-    Foreign,
-}
-
-/// Writes one file, in one step, unless somebody else's is there.
-fn write_one(folder: &Path, text: &str) -> io::Result<SkillFile> {
+/// Writes one file, in one step. False if it is there already, `None` if somebody else wrote or changed the one there.
+fn write_one(folder: &Path, text: &str) -> io::Result<Option<bool>> {
     own_folder(folder)?;
     let file = folder.join("SKILL.md");
     match open_plain(&file, OpenOptions::new().read(true)) {
@@ -124,16 +110,11 @@ fn write_one(folder: &Path, text: &str) -> io::Result<SkillFile> {
             let why = format!("its SKILL.md cannot be read: {error}; move it away");
             return Err(io::Error::other(why));
         }
-        Ok(file) => {
-            let mut found = Vec::new();
-            file.take(MAX_FILE).read_to_end(&mut found)?;
-            if found == text.as_bytes() {
-                return Ok(SkillFile::Same);
-            }
-            if !str::from_utf8(&found).is_ok_and(is_ours) {
-                return Ok(SkillFile::Foreign);
-            }
-        }
+        Ok(file) => match files::text(file, MAX_FILE) {
+            Ok(Some(found)) if found == text => return Ok(Some(false)),
+            Ok(Some(found)) if is_ours(&found) => {}
+            _ => return Ok(None),
+        },
     }
     let new = folder.join(format!(".SKILL.md.{}", std::process::id()));
     // Follows no link.
@@ -142,7 +123,7 @@ fn write_one(folder: &Path, text: &str) -> io::Result<SkillFile> {
     written
         .and_then(|()| fs::rename(&new, &file))
         .inspect_err(|_| drop(fs::remove_file(&new)))?;
-    Ok(SkillFile::Written)
+    Ok(Some(true))
 }
 
 /// A `SKILL.md` with its origin and digest.

@@ -17,31 +17,24 @@ const IS_HIDDEN: &str = "\
 # and generate this again with /usr/local/bin/fabric-mcp as its last word.
 ";
 
-/// The unit that starts `program`.
-///
-/// # Errors
-/// A path that systemd refuses.
-pub(super) fn unit(program: &Path) -> Result<String, String> {
-    let about = "# fabric-mcp on http://127.0.0.1:8000/mcp.";
-    text(program, about, ["", "", ""])
-}
-
-/// The template of units, whose instance is the port.
-///
-/// # Errors
-/// A path that systemd refuses.
-pub(super) fn template(program: &Path) -> Result<String, String> {
-    let about =
-        "# fabric-mcp@8001 on http://127.0.0.1:8001/mcp, and so on: the instance is the port.";
-    let settings = "\
+/// What the template has besides.
+const OF_INSTANCE: &str = "\
 # Settings of one instance win over those of all.
 EnvironmentFile=-/etc/fabric-mcp/%i.env
 ";
-    let instance = [" on port %i", " --port %i", settings];
-    text(program, about, instance)
-}
 
-fn text(program: &Path, about: &str, [on, port, settings]: [&str; 3]) -> Result<String, String> {
+/// The unit that starts `program`, or the template of units, whose instance is the port.
+///
+/// # Errors
+/// A path that systemd refuses.
+pub(super) fn unit(program: &Path, is_template: bool) -> Result<String, String> {
+    let (about, [on, port, settings]) = match is_template {
+        false => ("# fabric-mcp on http://127.0.0.1:8000/mcp.", [""; 3]),
+        true => (
+            "# fabric-mcp@8001 on http://127.0.0.1:8001/mcp, and so on: the instance is the port.",
+            [" on port %i", " --port %i", OF_INSTANCE],
+        ),
+    };
     let command = command(program)?;
     let is_hidden = HIDDEN.iter().any(|folder| program.starts_with(folder));
     Ok(filled(
@@ -82,7 +75,7 @@ mod tests {
 
     #[test]
     fn it_is_hardened_and_takes_secrets_from_files() {
-        let unit = unit(Path::new("/usr/bin/fabric-mcp")).unwrap();
+        let unit = unit(Path::new("/usr/bin/fabric-mcp"), false).unwrap();
         let start = "ExecStart=/usr/bin/fabric-mcp --transport http --tokens-file /etc/fabric-mcp/tokens \
                      --state-dir %S/fabric-mcp";
         for line in [start, "DynamicUser=yes", "User=fabric-mcp"] {
@@ -98,8 +91,8 @@ mod tests {
     #[test]
     fn the_template_differs_in_what_each_instance_has_alone() {
         let (unit, template) = (
-            unit(Path::new("/usr/bin/x")).unwrap(),
-            template(Path::new("/usr/bin/x")).unwrap(),
+            unit(Path::new("/usr/bin/x"), false).unwrap(),
+            unit(Path::new("/usr/bin/x"), true).unwrap(),
         );
         let other: Vec<&str> = template
             .lines()
@@ -117,7 +110,7 @@ mod tests {
     #[test]
     fn a_program_in_a_home_is_warned_of() {
         let warned = |folder: &str| {
-            unit(&Path::new(folder).join("fabric-mcp"))
+            unit(&Path::new(folder).join("fabric-mcp"), false)
                 .unwrap()
                 .contains("hides this program")
         };
@@ -133,7 +126,7 @@ mod tests {
             ("/opt/@PORT@/é", "/opt/@PORT@/é"),
         ] {
             let line = format!("\nExecStart={written} --transport http --tokens-file ");
-            let unit = unit(Path::new(path)).unwrap();
+            let unit = unit(Path::new(path), false).unwrap();
             assert!(unit.contains(&line), "{unit}");
         }
         for path in [
@@ -144,9 +137,9 @@ mod tests {
             "/opt/a\\b",
             "/opt/a$b/fabric",
         ] {
-            for make in [unit, template] {
+            for is_template in [false, true] {
                 assert_eq!(
-                    make(Path::new(path)).unwrap_err(),
+                    unit(Path::new(path), is_template).unwrap_err(),
                     format!(
                         "systemd starts no program at {path:?}; move it to where the path has only usual characters, such \
                          as /usr/local/bin"

@@ -1,7 +1,7 @@
-//! Opening files that somebody else may have put in place.
+//! Opening files that somebody else may have put in place, reading them within bounds, and creating private ones.
 
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 
 /// `O_NONBLOCK`, where we know its number; std has no name for it. Opening a pipe waits for its other end without it.
@@ -33,6 +33,42 @@ fn open_found(found: &Metadata, path: &Path, options: &mut OpenOptions) -> io::R
         ErrorKind::InvalidData,
         "it is not a plain file",
     ))
+}
+
+/// The text of an opened file; `None` if it has more than `limit` bytes.
+///
+/// # Errors
+/// Why it cannot be used.
+pub(crate) fn text(file: File, limit: u64) -> Result<Option<String>, String> {
+    let mut bytes = Vec::new();
+    let length = file.take(limit + 1).read_to_end(&mut bytes);
+    if length.map_err(unreadable)? as u64 > limit {
+        return Ok(None);
+    }
+    let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
+    Ok(Some(text))
+}
+
+/// Why a file cannot be used.
+pub(crate) fn unreadable(error: io::Error) -> String {
+    format!("it cannot be read: {error}")
+}
+
+/// Creates a file that only this user can read, prepares it and writes it. Removes it if that fails.
+pub(crate) fn create_private(
+    path: &Path,
+    text: &str,
+    prepare: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    // Follows no link.
+    let mut file = options.write(true).create_new(true).open(path)?;
+    prepare(&file)
+        .and_then(|()| file.write_all(text.as_bytes()))
+        .and_then(|()| file.sync_all())
+        .inspect_err(|_| drop(fs::remove_file(path)))
 }
 
 /// Are these the same file? Unknown outside of Unix.
