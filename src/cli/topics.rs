@@ -162,14 +162,10 @@ fn list(rows: impl IntoIterator<Item = (impl AsRef<str>, impl AsRef<str>)>) -> S
 fn causes() -> String {
     // What stands in a hole differs each time.
     let open = |template: &str| {
-        let mut shown = String::new();
-        for (at, part) in template.replace("{later}", "later").split('{').enumerate() {
-            match part.split_once('}') {
-                Some((_, rest)) if at > 0 => shown.extend(["…", rest]),
-                _ => shown.push_str(part),
-            }
-        }
-        shown
+        let holes = ["url", "request", "status", "limit", "flag", "why", "fix"].into_iter();
+        holes.fold(template.replace("{later}", "later"), |text, hole| {
+            text.replace(&format!("{{{hole}}}"), "…")
+        })
     };
     // The others only quote a reason that stands here too.
     let own = Cause::ALL
