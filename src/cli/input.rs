@@ -273,7 +273,7 @@ fn unknown_short(letter: char) -> ExitReason {
 
 /// Refuses a word that belongs to no flag.
 pub(super) fn unexpected_word(word: &str) -> ExitReason {
-    let hint = match flags::get("transport").choices.contains(&word) {
+    let hint = match flags::get("transport").values().contains(&word) {
         true => Some(format!("did you mean --transport {word}?")),
         false => meant(word),
     };
