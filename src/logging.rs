@@ -28,7 +28,6 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde_json::{Value, json};
 use simple_logger::SimpleLogger;
 
-use crate::config::{LogFormat, LogLevel};
 use crate::error::{Error, Kind};
 use crate::sync::lock;
 use crate::text::{is_unprintable, prefix};
@@ -44,22 +43,16 @@ const CRITICAL: &str = "critical";
 /// The field of a sentence. As the first one, it stands without its key where nothing in it could be taken for a field.
 const MESSAGE: &str = "message";
 
-/// How lines are written; set at the start.
-static FORMAT: OnceLock<LogFormat> = OnceLock::new();
+/// Whether lines are JSON; set at the start.
+static AS_JSON: OnceLock<bool> = OnceLock::new();
 
 static LOGGER: LazyLock<Logger> = LazyLock::new(Logger::default);
 
-/// Starts logging records of `level` and above. The thread starts with the first line, to not delay the first answer.
+/// Starts logging records of `level` and above, or without one only what ends the process. The thread starts with the first line, to not delay the first answer.
 /// Called again, it only changes the level.
-pub(crate) fn start(level: LogLevel, format: LogFormat) {
-    let _ = FORMAT.set(format);
-    log::set_max_level(match level {
-        LogLevel::Debug => LevelFilter::Debug,
-        LogLevel::Info => LevelFilter::Info,
-        LogLevel::Warning => LevelFilter::Warn,
-        LogLevel::Error => LevelFilter::Error,
-        LogLevel::Critical => LevelFilter::Off,
-    });
+pub(crate) fn start(level: Option<Level>, as_json: bool) {
+    let _ = AS_JSON.set(as_json);
+    log::set_max_level(level.map_or(LevelFilter::Off, |level| level.to_level_filter()));
     // Fails if this logger is set already.
     let _ = log::set_logger(&*LOGGER);
 }
@@ -243,7 +236,7 @@ pub(crate) fn install_panic_hook() {
     std::panic::set_hook(Box::new(move |panic| {
         if IS_LOG_THREAD.get() {
             // stderr is closed.
-        } else if FORMAT.get().is_some() {
+        } else if AS_JSON.get().is_some() {
             describe(panic).log(Level::Error, module_path!());
         } else {
             default(panic);
@@ -396,7 +389,7 @@ impl LogEntry {
             Level::Info => "<6>",
             Level::Debug | Level::Trace => "<7>",
         };
-        if FORMAT.get() == Some(&LogFormat::Json) {
+        if AS_JSON.get() == Some(&true) {
             let _ = io::stderr().write_all(format!("{priority}{}\n", self.json()).as_bytes());
             return;
         }
@@ -631,7 +624,7 @@ mod tests {
             "nothing" => assert!(flush(Duration::from_secs(60))),
             "levels" => {
                 install_panic_hook();
-                start(LogLevel::Info, LogFormat::Logfmt);
+                start(Some(Level::Info), false);
                 log::debug!("debug");
                 log::info!("info\nline");
                 log::warn!(target: "ureq", "not ours");
@@ -640,7 +633,7 @@ mod tests {
                     panic!("text of the caller");
                 });
                 assert!(worker.unwrap().join().is_err());
-                start(LogLevel::Critical, LogFormat::Logfmt);
+                start(None, false);
                 log::error!("error");
                 critical("the end");
                 assert!(flush(Duration::from_secs(60)));

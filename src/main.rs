@@ -155,7 +155,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         }
         Command::Skills { dir, names, config } => {
             // Tells what is left out.
-            logging::start(config.log_level, config.log_format);
+            logging::start(config.log_level, config.log_json);
             let (server, config, _demo) = assemble(*config)?;
             let origin = match config.demo {
                 true => "fabric-mcp --demo",
@@ -218,7 +218,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
                 // Fails only if stderr is closed.
                 let _ = io::stderr().write_all(TYPED.as_bytes());
             }
-            logging::start(config.log_level, config.log_format);
+            logging::start(config.log_level, config.log_json);
             logging::install_panic_hook();
             // From here on, only the log writes to stderr, since writing may block.
             if let Err(exit) = start(*config) {
@@ -436,7 +436,7 @@ fn relay(settings: &Connect) -> Result<(), ExitReason> {
     heap::tune();
     let relay = Relay::new(settings, io::stdout(), leave).map_err(ExitReason::usage)?;
     let relay = Arc::new(relay);
-    logging::start(settings.log_level, settings.log_format);
+    logging::start(settings.log_level, settings.log_json);
     logging::install_panic_hook();
     let other = relay.clone();
     let end = move |signal: &str| {

@@ -8,10 +8,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use log::LevelFilter::{Debug, Error, Info, Off, Warn};
+
 use super::values::{self, count};
 use crate::clients;
-use crate::config::LogLevel::{Critical, Debug, Error, Info, Warning};
-use crate::config::{Config, LogFormat, OWN_VARIABLE, Transport};
+use crate::config::{Config, OWN_VARIABLE, Transport};
 use crate::url::base_url;
 
 pub(crate) use crate::config::{API_KEY, AUTH_TOKEN};
@@ -72,11 +73,11 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Path of the MCP endpoint (http and sse)"),
     flag(SERVER, "log-level", "LEVEL", "info")
         .choices("debug info warning error critical warn")
-        .choose(|c, at| c.log_level = [Debug, Info, Warning, Error, Critical, Warning][at])
+        .choose(|c, at| c.log_level = [Debug, Info, Warn, Error, Off, Warn][at].to_level())
         .help("What is logged: debug, info, warning, error or critical"),
     flag(SERVER, "log-format", "FORMAT", "logfmt")
         .choices("logfmt json")
-        .choose(|c, at| c.log_format = [LogFormat::Logfmt, LogFormat::Json][at])
+        .choose(|c, at| c.log_json = at == 1)
         .help("How a line of the log is written: logfmt or json"),
     flag(SERVER, "demo", "", "")
         .one(|c, t| set(&mut c.demo, values::switch(t)))

@@ -113,7 +113,7 @@ pub(super) fn connect(settings: &FlagsAndEnv<'_>, url: String) -> Result<Connect
         token: token(settings, &mut Vec::new())?,
         ca_file: ca_file(settings),
         log_level: config.log_level,
-        log_format: config.log_format,
+        log_json: config.log_json,
     })
 }
 
