@@ -183,22 +183,20 @@ fn contains(text: &[char], part: &[char]) -> bool {
 /// alignment).
 fn edit_distance(a: &[char], b: &[char]) -> usize {
     // Row i: the distances between the first i characters of `a` and each prefix of `b`.
-    let mut rows: [Vec<usize>; 3] = [Vec::new(), Vec::new(), (0..=b.len()).collect()];
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
     for i in 1..=a.len() {
-        rows.rotate_left(1);
-        let [two_before, before, row] = &mut rows;
-        row.clear();
-        row.push(i);
+        let mut row = vec![i];
         for j in 1..=b.len() {
-            let changed = before[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = changed.min(before[j] + 1).min(row[j - 1] + 1);
+            let changed = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = changed.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(two_before[j - 2] + 1);
+                least = least.min(rows[i - 2][j - 2] + 1);
             }
             row.push(least);
         }
+        rows.push(row);
     }
-    rows[2][b.len()]
+    rows[a.len()][b.len()]
 }
 
 /// The first `most` bytes of a text, without a character that is cut.

@@ -13,12 +13,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// matter. Where there is none, from std's `RandomState`: SipHash with keys of the system's random generator.
 pub(crate) fn number() -> u128 {
     // Elsewhere this path may be a file that anybody can create.
-    static DEVICE: LazyLock<Option<File>> = LazyLock::new(|| {
-        if cfg!(unix) {
-            File::open("/dev/urandom").ok()
-        } else {
-            None
-        }
+    static DEVICE: LazyLock<Option<File>> = LazyLock::new(|| match cfg!(unix) {
+        true => File::open("/dev/urandom").ok(),
+        false => None,
     });
     read(DEVICE.as_ref()).unwrap_or_else(hashed)
 }
