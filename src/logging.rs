@@ -211,15 +211,8 @@ pub(crate) struct Scope {
 
 impl Scope {
     fn enter(value: &'static ThreadLocal, now: String) -> Scope {
-        Scope {
-            value,
-            before: value.replace(Some(now)),
-        }
-    }
-
-    /// The value of this thread, if it is in such a scope.
-    fn current(value: &'static ThreadLocal) -> Option<String> {
-        value.with_borrow(Clone::clone)
+        let before = value.replace(Some(now));
+        Scope { value, before }
     }
 }
 
@@ -256,7 +249,7 @@ fn describe(panic: &PanicHookInfo<'_>) -> Line {
         line.field("place", place.to_string());
     }
     line.field("thread", thread::current().name().unwrap_or("unnamed"));
-    line.optional("request_id", Scope::current(&REQUEST));
+    line.optional("request_id", REQUEST.with_borrow(Clone::clone));
     line
 }
 
@@ -301,7 +294,7 @@ impl Log for Logger {
 impl Logger {
     /// Puts a line into the queue, with the caller of this thread, and starts the thread that writes, unless it has begun.
     fn add(&self, level: Level, target: &str, mut line: Line) {
-        line.optional("caller", Scope::current(&CALLER));
+        line.optional("caller", CALLER.with_borrow(Clone::clone));
         self.push(level, target, line);
         if lock(&self.queue).is_some() {
             // If it fails, the lines wait, as stderr must not be written from here. The next one tries again.
@@ -606,7 +599,7 @@ mod tests {
 
     #[test]
     fn scopes_nest() {
-        let current = || Scope::current(&REQUEST);
+        let current = || REQUEST.with_borrow(Clone::clone);
         let outer = request_scope("outer");
         let inner = request_scope("inner");
         assert_eq!(current().as_deref(), Some("inner"));

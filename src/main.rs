@@ -79,6 +79,7 @@ use os::signals::Signal;
 use os::{heap, service, signals};
 use runs::{Folder, Runs};
 use server::Server;
+use sync::spawn;
 use tools::{Backend, Policy};
 use transport::connect::Relay;
 use transport::http::Listening;
@@ -379,18 +380,14 @@ fn bounds(config: &Config) -> Bounds {
 /// Logs whether Fabric answers, in the background, so that no client waits for it.
 fn log_connection(server: &Arc<Server>) {
     let (client, runs) = (server.backend.fabric.clone(), server.backend.runs.clone());
-    spawn("the connection to Fabric is not tested", move || {
-        runs.sweep();
-        check::log_connection(&client);
-    });
-}
-
-/// Does `work` on a thread of its own. `otherwise` is logged if the system has none.
-fn spawn(otherwise: &str, work: impl FnOnce() + Send + 'static) {
-    let thread = thread::Builder::new().name("behind".into());
-    if let Err(error) = thread.spawn(work) {
-        log::warn!("{otherwise}: {error}");
-    }
+    spawn(
+        "behind",
+        "the connection to Fabric is not tested",
+        move || {
+            runs.sweep();
+            check::log_connection(&client);
+        },
+    );
 }
 
 /// Ends the process, as when a client on stdio has disconnected.
@@ -406,7 +403,7 @@ fn serve_stdin(
     end: impl FnOnce(&str) + Send + 'static,
 ) -> Result<(), ExitReason> {
     let mut signals = signals::install(false);
-    spawn("signals are not handled", move || {
+    spawn("behind", "signals are not handled", move || {
         begin();
         end(signals.wait().name());
         leave();

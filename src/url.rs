@@ -70,12 +70,8 @@ impl Host {
     /// Whether our own connections to it stay on this machine: also with a name below localhost (RFC 6761, 6.3), which
     /// other programs may look up elsewhere.
     pub(crate) fn leads_here(&self) -> bool {
-        match self {
-            Host::Name(name) => format!(".{name}")
-                .trim_end_matches('.')
-                .ends_with(".localhost"),
-            Host::Ip(_) => self.is_loopback(),
-        }
+        let name = format!(".{self}");
+        name.trim_end_matches('.').ends_with(".localhost") || self.is_loopback()
     }
 }
 

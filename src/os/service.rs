@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::agent;
+use crate::sync::spawn;
 use crate::url::reachable;
 
 /// Timeout of the watchdog's request to this process, which normally takes a millisecond.
@@ -40,9 +41,7 @@ pub(crate) fn ready(address: SocketAddr) {
             thread::sleep(period);
         }
     };
-    if let Err(error) = thread::Builder::new().name("watchdog".into()).spawn(watch) {
-        log::error!("the watchdog has no thread: {error}");
-    }
+    spawn("watchdog", "the watchdog has no thread", watch);
 }
 
 /// Half of systemd's watchdog interval, at least [`SHORTEST`]; `None` if there is none for this process.
