@@ -48,13 +48,14 @@ static AS_JSON: OnceLock<bool> = OnceLock::new();
 
 static LOGGER: LazyLock<Logger> = LazyLock::new(Logger::default);
 
-/// Starts logging records of `level` and above, or without one only what ends the process. The thread starts with the first line, to not delay the first answer.
-/// Called again, it only changes the level.
+/// Starts logging panics, and records of `level` and above, or without one only what ends the process. The thread starts
+/// with the first line, to not delay the first answer. Called again, it only changes the level.
 pub(crate) fn start(level: Option<Level>, as_json: bool) {
     let _ = AS_JSON.set(as_json);
     log::set_max_level(level.map_or(LevelFilter::Off, |level| level.to_level_filter()));
     // Fails if this logger is set already.
     let _ = log::set_logger(&*LOGGER);
+    std::panic::set_hook(Box::new(log_panic));
 }
 
 /// Logs why the process is about to end, at every level.
@@ -222,35 +223,23 @@ impl Drop for Scope {
     }
 }
 
-/// Logs each panic as one error line with its location, thread and request id, but without its message, which may hold a
-/// caller's text. Before [`start`], panics go to the default hook.
-pub(crate) fn install_panic_hook() {
-    let default = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if IS_LOG_THREAD.get() {
-            // stderr is closed.
-        } else if AS_JSON.get().is_some() {
-            describe(panic).log(Level::Error, module_path!());
-        } else {
-            default(panic);
-        }
-    }));
-}
-
 thread_local! {
     static REQUEST: RefCell<Option<String>> = const { RefCell::new(None) };
     static CALLER: RefCell<Option<String>> = const { RefCell::new(None) };
     static IS_LOG_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-fn describe(panic: &PanicHookInfo<'_>) -> Line {
-    let mut line = Line::sentence("A bug: a thread panicked.");
-    if let Some(place) = panic.location() {
-        line.field("place", place.to_string());
+/// Logs a panic as one error line with its location, thread and request id, but without its message, which may hold a
+/// caller's text.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    // That thread panics because stderr is closed.
+    if !IS_LOG_THREAD.get() {
+        let mut line = Line::sentence("A bug: a thread panicked.");
+        line.optional("place", panic.location().map(ToString::to_string))
+            .field("thread", thread::current().name().unwrap_or("unnamed"))
+            .optional("request_id", REQUEST.with_borrow(Clone::clone));
+        line.log(Level::Error, module_path!());
     }
-    line.field("thread", thread::current().name().unwrap_or("unnamed"));
-    line.optional("request_id", REQUEST.with_borrow(Clone::clone));
-    line
 }
 
 struct Logger {
@@ -616,7 +605,6 @@ mod tests {
         match std::env::var("FABRIC_MCP_TEST_LOGGING").unwrap().as_str() {
             "nothing" => assert!(flush(Duration::from_secs(60))),
             "levels" => {
-                install_panic_hook();
                 start(Some(Level::Info), false);
                 log::debug!("debug");
                 log::info!("info\nline");

@@ -220,7 +220,6 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
                 let _ = io::stderr().write_all(TYPED.as_bytes());
             }
             logging::start(config.log_level, config.log_json);
-            logging::install_panic_hook();
             // From here on, only the log writes to stderr, since writing may block.
             if let Err(exit) = start(*config) {
                 logging::critical(&exit.reason);
@@ -434,7 +433,6 @@ fn relay(settings: &Connect) -> Result<(), ExitReason> {
     let relay = Relay::new(settings, io::stdout(), leave).map_err(ExitReason::usage)?;
     let relay = Arc::new(relay);
     logging::start(settings.log_level, settings.log_json);
-    logging::install_panic_hook();
     let other = relay.clone();
     let end = move |signal: &str| {
         log::info!("{signal}: ending");

@@ -24,8 +24,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// and reports each answer.
 pub(crate) fn ready(address: SocketAddr) {
     tell("READY=1");
-    let variables = ["WATCHDOG_USEC", "WATCHDOG_PID"].map(|name| std::env::var(name).ok());
-    let [time, pid] = variables;
+    let [time, pid] = ["WATCHDOG_USEC", "WATCHDOG_PID"].map(|name| std::env::var(name).ok());
     let Some(period) = period(time, pid, std::process::id()) else {
         return;
     };
@@ -47,11 +46,9 @@ pub(crate) fn ready(address: SocketAddr) {
 /// Half of systemd's watchdog interval, at least [`SHORTEST`]; `None` if there is none for this process.
 fn period(microseconds: Option<String>, for_process: Option<String>, own: u32) -> Option<Duration> {
     let is_ours = for_process.is_none_or(|pid| pid.parse() == Ok(own));
-    let microseconds = microseconds?
-        .parse::<u64>()
-        .ok()
-        .filter(|time| *time > 0 && is_ours)?;
-    Some((Duration::from_micros(microseconds) / 2).max(SHORTEST))
+    let interval = microseconds?.parse().ok();
+    let interval = interval.filter(|time| *time > 0 && is_ours)?;
+    Some((Duration::from_micros(interval) / 2).max(SHORTEST))
 }
 
 /// Asks the server that was started on this machine with this `--host` and `--port` whether it lives, at the loopback
