@@ -97,6 +97,7 @@ struct Bank {
 
 type Reclaim = Box<dyn Fn(&str, usize) -> usize + Send + Sync>;
 
+#[derive(Default)]
 struct Ledger {
     used: [usize; RESOURCES],
     /// By owner; one that holds nothing is forgotten once its rate is whole again.
@@ -124,12 +125,7 @@ impl Accounts {
     pub(crate) fn new(bounds: Bounds) -> Accounts {
         Accounts(Arc::new(Bank {
             bounds,
-            ledger: Mutex::new(Ledger {
-                used: [0; RESOURCES],
-                holders: HashMap::new(),
-                peak: 0,
-                waiting: 0,
-            }),
+            ledger: Mutex::default(),
             changed: Condvar::new(),
             closed: AtomicBool::new(false),
             aborting: AtomicBool::new(false),

@@ -437,7 +437,8 @@ impl<'a> Report<'a> {
 
     /// A problem whose reason is `error`.
     fn found_behind(&mut self, cause: Cause, error: &Error) {
-        self.found(cause, &[("why", error.what()), ("fix", error.fix())]);
+        let (why, fix) = error.parts();
+        self.found(cause, &[("why", why), ("fix", fix)]);
     }
 
     /// Writes the problems and the verdict. True without errors.
@@ -451,7 +452,8 @@ impl<'a> Report<'a> {
                 .iter()
                 .map(|error| {
                     let severity = if is_error(error) { "error" } else { "warning" };
-                    json!({"code": error.code(), "severity": severity, "what": error.what(), "fix": error.fix()})
+                    let (what, fix) = error.parts();
+                    json!({"code": error.code(), "severity": severity, "what": what, "fix": fix})
                 })
                 .collect();
             writeln!(self.out, "{:#}", self.json)?;
@@ -463,12 +465,10 @@ impl<'a> Report<'a> {
                 true => (RED, "Problem"),
                 false => (YELLOW, "Warning"),
             };
-            let what = wrapped(
-                &format!("{severity}: {} [{}]", error.what(), error.code()),
-                0,
-            );
+            let (what, fix) = error.parts();
+            let what = wrapped(&format!("{severity}: {what} [{}]", error.code()), 0);
             let what = what.replacen(severity, &self.coloured(colour, severity), 1);
-            let fix = wrapped(&format!("Fix: {}", error.fix()), 4);
+            let fix = wrapped(&format!("Fix: {fix}"), 4);
             self.write(&format!("\n{what}\n    {fix}\n"));
         }
         let (colour, verdict, next) = match (good, problems.is_empty()) {

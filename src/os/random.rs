@@ -36,10 +36,8 @@ pub(crate) fn request_id() -> String {
     // Truncated on purpose.
     static PROCESS: LazyLock<u32> = LazyLock::new(|| hashed() as u32);
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!(
-        "{:016x}",
-        u64::from(*PROCESS) << 32 | u64::from(NEXT.fetch_add(1, Ordering::Relaxed))
-    )
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{:08x}{next:08x}", *PROCESS)
 }
 
 fn read(device: Option<&File>) -> Option<u128> {
