@@ -169,12 +169,9 @@ impl Accounts {
     }
 
     /// Sets what frees an owner's finished runs before memory is refused to it. It must not take memory itself.
-    pub(crate) fn reclaim_with(
-        &self,
-        reclaim: impl Fn(&str, usize) -> usize + Send + Sync + 'static,
-    ) {
+    pub(crate) fn reclaim_with(&self, reclaim: Reclaim) {
         // Only the first is kept.
-        let _ = self.0.reclaim.set(Box::new(reclaim));
+        let _ = self.0.reclaim.set(reclaim);
     }
 
     /// How much of a resource is held by all together.
@@ -519,14 +516,14 @@ mod tests {
         let kept = Arc::new(Mutex::new(Some(guard)));
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (reclaimed, log) = (kept.clone(), asked.clone());
-        accounts.reclaim_with(move |owner, bytes| {
+        accounts.reclaim_with(Box::new(move |owner, bytes| {
             lock(&log).push((owner.to_owned(), bytes));
             if owner == "a" {
                 lock(&reclaimed).take().map_or(0, |guard| guard.held())
             } else {
                 0
             }
-        });
+        }));
         assert!(
             b.take(Resource::Memory, 3 * step).is_err(),
             "never another's"

@@ -341,11 +341,9 @@ impl Error {
     }
 
     /// The same error with the HTTP status that led to it.
-    pub(crate) fn after_status(self, status: u16) -> Error {
-        Error {
-            status: Some(status),
-            ..self
-        }
+    pub(crate) fn after_status(mut self, status: u16) -> Error {
+        self.status = Some(status);
+        self
     }
 
     /// A panic.
