@@ -98,11 +98,11 @@ pub(crate) fn run(
 
 /// Refuses a name, given with `flag`, that no tool has that `policy` offers.
 pub(crate) fn check_name(flag: &str, tool: &str, policy: &Policy) -> Result<(), ExitReason> {
-    let names = || policy.tools().map(|tool| tool.name);
-    if names().any(|name| name == tool) {
+    let names: Vec<&str> = policy.tools().map(|tool| tool.name).collect();
+    if names.contains(&tool) {
         return Ok(());
     }
-    let hint = hint(tool, names(), "the tools are");
+    let hint = hint(tool, &names, "the tools are");
     let shown: String = tool.chars().take(64).flat_map(char::escape_debug).collect();
     Err(ExitReason::usage(format!(
         "{flag}: there is no tool \"{shown}\"; {hint}"

@@ -122,12 +122,7 @@ pub(crate) fn either(names: &[&str]) -> String {
 }
 
 /// What to give instead of `wanted`: the closest candidates, or `all` of them.
-pub(crate) fn hint<'a>(
-    wanted: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-    all: &str,
-) -> String {
-    let candidates: Vec<&str> = candidates.into_iter().collect();
+pub(crate) fn hint(wanted: &str, candidates: &[&str], all: &str) -> String {
     match closest(wanted, candidates.iter().copied()).as_slice() {
         [] => format!("{all} {}", candidates.join(", ")),
         names => format!("did you mean {}?", either(names)),
@@ -290,8 +285,11 @@ mod tests {
             assert_eq!(closest(wanted, names), expected, "{wanted}");
         }
         assert!(closest(&"x".repeat(100_000), names).is_empty());
-        assert_eq!(hint("vscodd", names, "give"), "did you mean vscode?");
-        assert_eq!(hint("emacs", ["a", "b"], "give one of"), "give one of a, b");
+        assert_eq!(hint("vscodd", &names, "give"), "did you mean vscode?");
+        assert_eq!(
+            hint("emacs", &["a", "b"], "give one of"),
+            "give one of a, b"
+        );
         assert_eq!(either(&["a", "b", "c"]), "a, b or c");
     }
 

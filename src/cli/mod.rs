@@ -266,13 +266,8 @@ fn client(flag: &str, name: &str) -> Result<&'static McpClient, ExitReason> {
 }
 
 /// Why a word that names nothing is refused.
-fn unknown<'a>(
-    flag: &str,
-    word: &str,
-    what: &str,
-    names: impl IntoIterator<Item = &'a str>,
-) -> ExitReason {
-    let hint = hint(word, names, "give one of");
+fn unknown(flag: &str, word: &str, what: &str, names: Vec<&str>) -> ExitReason {
+    let hint = hint(word, &names, "give one of");
     named(flag, values::wrong(word, format_args!("{what}; {hint}")))
 }
 
