@@ -7,7 +7,7 @@ static ROUNDS: LazyLock<[u32; 64]> = LazyLock::new(|| fractions(f64::cbrt));
 
 /// The first 32 bits of the fractional parts of the roots of the first primes.
 fn fractions<const N: usize>(root: fn(f64) -> f64) -> [u32; N] {
-    let is_prime = |number: &u32| (2..*number).all(|factor| number % factor != 0);
+    let is_prime = |number: &u32| (2..*number).all(|factor| !number.is_multiple_of(factor));
     let mut roots = (2..).filter(is_prime).map(|prime| root(prime.into()));
     std::array::from_fn(|_| (roots.next().unwrap_or_default().fract() * 2_f64.powi(32)) as u32)
 }

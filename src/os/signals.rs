@@ -58,7 +58,7 @@ impl Signals {
         let mut number = [0];
         loop {
             let pipe = self.pipe.as_mut();
-            if !pipe.is_some_and(|pipe| pipe.read_exact(&mut number).is_ok()) {
+            if pipe.is_none_or(|pipe| pipe.read_exact(&mut number).is_err()) {
                 // No pipe, or an error, which cannot happen while it is open: no reason to end or to spin.
                 std::thread::park();
             } else if number == [Signal::Hangup as u8] {
