@@ -48,10 +48,8 @@ table! {
     }
 }
 
-impl Resource {
-    /// How many there are.
-    pub(crate) const COUNT: usize = Resource::ALL.len();
-}
+/// How many resources there are.
+pub(crate) const RESOURCES: usize = Resource::ALL.len();
 
 /// Transcripts at once of one of several callers.
 const TRANSCRIPTS_PER_CALLER: usize = 2;
@@ -72,7 +70,7 @@ pub(crate) struct Full;
 #[derive(Clone, Debug)]
 pub(crate) struct Bounds {
     /// How much of each resource there is.
-    pub(crate) totals: [usize; Resource::COUNT],
+    pub(crate) totals: [usize; RESOURCES],
     /// Runs at once of one caller; 0 is no limit: `--max-runs-per-caller`.
     pub(crate) runs_per_caller: usize,
     /// Runs and transcripts a minute of one caller; 0 is no limit: `--max-calls-per-minute`.
@@ -99,8 +97,9 @@ struct Bank {
 
 type Reclaim = Box<dyn Fn(&str, usize) -> usize + Send + Sync>;
 
+#[derive(Default)]
 struct Ledger {
-    used: [usize; Resource::COUNT],
+    used: [usize; RESOURCES],
     /// By owner; one that holds nothing is forgotten once its rate is whole again.
     holders: HashMap<String, Arc<Holder>>,
     /// The highest use of memory since some was given back to the system.
@@ -116,7 +115,7 @@ pub(crate) struct Account(Arc<Holder>);
 struct Holder {
     bank: Arc<Bank>,
     owner: String,
-    held: Mutex<[usize; Resource::COUNT]>,
+    held: Mutex<[usize; RESOURCES]>,
     /// Until when its rate is used up: the theoretical arrival time of GCRA, the generic cell rate algorithm.
     rate: Mutex<Option<Instant>>,
 }
@@ -126,12 +125,7 @@ impl Accounts {
     pub(crate) fn new(bounds: Bounds) -> Accounts {
         Accounts(Arc::new(Bank {
             bounds,
-            ledger: Mutex::new(Ledger {
-                used: [0; Resource::COUNT],
-                holders: HashMap::new(),
-                peak: 0,
-                waiting: 0,
-            }),
+            ledger: Mutex::default(),
             changed: Condvar::new(),
             closed: AtomicBool::new(false),
             aborting: AtomicBool::new(false),
@@ -141,7 +135,7 @@ impl Accounts {
 
     /// One account, with so many bytes of memory and as much as it wants of everything else.
     pub(crate) fn alone(memory: usize) -> Accounts {
-        let mut totals = [usize::MAX / 2; Resource::COUNT];
+        let mut totals = [usize::MAX / 2; RESOURCES];
         totals[Resource::Memory as usize] = memory;
         Accounts::new(Bounds {
             totals,
@@ -175,12 +169,9 @@ impl Accounts {
     }
 
     /// Sets what frees an owner's finished runs before memory is refused to it. It must not take memory itself.
-    pub(crate) fn reclaim_with(
-        &self,
-        reclaim: impl Fn(&str, usize) -> usize + Send + Sync + 'static,
-    ) {
+    pub(crate) fn reclaim_with(&self, reclaim: Reclaim) {
         // Only the first is kept.
-        let _ = self.0.reclaim.set(Box::new(reclaim));
+        let _ = self.0.reclaim.set(reclaim);
     }
 
     /// How much of a resource is held by all together.
@@ -234,7 +225,6 @@ impl Account {
             account: self.clone(),
             what,
             held: 0,
-            charged: 0,
         }
     }
 
@@ -388,10 +378,8 @@ pub(crate) struct Guard {
     account: Account,
     /// Of what it is.
     pub(crate) what: Resource,
-    /// What the holder has.
+    /// What the holder has. Taken for it is so much, rounded up.
     held: usize,
-    /// What was taken for it: `held`, rounded up.
-    charged: usize,
 }
 
 impl Guard {
@@ -424,13 +412,15 @@ impl Guard {
     /// # Errors
     /// [`Full`], and nothing has changed.
     pub(crate) fn set(&mut self, held: usize) -> Result<(), Full> {
-        let charged = held.checked_next_multiple_of(self.what.row()).ok_or(Full)?;
-        if charged > self.charged {
-            self.account.charge(self.what, charged - self.charged)?;
-        } else if charged < self.charged {
-            self.account.give_back(self.what, self.charged - charged);
+        let (step, account) = (self.what.row(), &self.account);
+        let before = self.held.next_multiple_of(step);
+        let charged = held.checked_next_multiple_of(step).ok_or(Full)?;
+        if charged > before {
+            account.charge(self.what, charged - before)?;
+        } else if charged < before {
+            account.give_back(self.what, before - charged);
         }
-        (self.held, self.charged) = (held, charged);
+        self.held = held;
         Ok(())
     }
 
@@ -453,7 +443,7 @@ mod tests {
 
     fn accounts(total: usize, several: bool) -> Accounts {
         Accounts::new(Bounds {
-            totals: [total; Resource::COUNT],
+            totals: [total; RESOURCES],
             runs_per_caller: 0,
             per_minute: 0,
             several,
@@ -526,14 +516,14 @@ mod tests {
         let kept = Arc::new(Mutex::new(Some(guard)));
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (reclaimed, log) = (kept.clone(), asked.clone());
-        accounts.reclaim_with(move |owner, bytes| {
+        accounts.reclaim_with(Box::new(move |owner, bytes| {
             lock(&log).push((owner.to_owned(), bytes));
             if owner == "a" {
                 lock(&reclaimed).take().map_or(0, |guard| guard.held())
             } else {
                 0
             }
-        });
+        }));
         assert!(
             b.take(Resource::Memory, 3 * step).is_err(),
             "never another's"

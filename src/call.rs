@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use std::io::{self, IsTerminal, Read, Write};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -18,7 +17,7 @@ use crate::config::{MAX_FABRIC_BODY, MAX_MESSAGE};
 use crate::os::signals;
 use crate::protocol::{Answer, Inbound, Level, Revision, Session};
 use crate::server::{Action, Server};
-use crate::sync::lock;
+use crate::sync::{lock, spawn};
 use crate::text::{for_terminal, hint, shown};
 use crate::tools::{self, Peer, Policy};
 
@@ -99,11 +98,11 @@ pub(crate) fn run(
 
 /// Refuses a name, given with `flag`, that no tool has that `policy` offers.
 pub(crate) fn check_name(flag: &str, tool: &str, policy: &Policy) -> Result<(), ExitReason> {
-    let names = || policy.tools().map(|tool| tool.name);
-    if names().any(|name| name == tool) {
+    let names: Vec<&str> = policy.tools().map(|tool| tool.name).collect();
+    if names.contains(&tool) {
         return Ok(());
     }
-    let hint = hint(tool, names(), "the tools are");
+    let hint = hint(tool, &names, "the tools are");
     let shown: String = tool.chars().take(64).flat_map(char::escape_debug).collect();
     Err(ExitReason::usage(format!(
         "{flag}: there is no tool \"{shown}\"; {hint}"
@@ -146,8 +145,7 @@ fn refuse_stray_text(given: &'static str) -> Result<(), ExitReason> {
             let _ = sender.send(());
         }
     };
-    // Without this thread, stdin is not looked at.
-    let _ = thread::Builder::new().name("stdin".into()).spawn(look);
+    spawn("stdin", "stdin is not looked at", look);
     match receiver.recv_timeout(STRAY_TEXT) {
         Err(_) => Ok(()),
         Ok(()) => Err(ExitReason::usage(format!(
@@ -178,13 +176,10 @@ fn input(stdin: impl Read) -> Result<String, ExitReason> {
 fn cancel_on_signal(screen: &Arc<Screen>) {
     let mut signals = signals::install(false);
     let screen = screen.clone();
-    // Without this thread, the second Ctrl-C still ends the process.
-    let _ = thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            let code = signals.wait().exit_code();
-            screen.stopped.store(code, Ordering::Release);
-        });
+    spawn("signals", "the first Ctrl-C does nothing", move || {
+        let code = signals.wait().exit_code();
+        screen.stopped.store(code, Ordering::Release);
+    });
 }
 
 /// The server's JSON-RPC response.

@@ -436,7 +436,8 @@ impl<'a> Report<'a> {
 
     /// A problem whose reason is `error`.
     fn found_behind(&mut self, cause: Cause, error: &Error) {
-        self.found(cause, &[("why", error.what()), ("fix", error.fix())]);
+        let (why, fix) = error.parts();
+        self.found(cause, &[("why", why), ("fix", fix)]);
     }
 
     /// Writes the problems and the verdict. True without errors.
@@ -449,7 +450,7 @@ impl<'a> Report<'a> {
                 true => (RED, "Problem", "error"),
                 false => (YELLOW, "Warning", "warning"),
             };
-            let (code, what, fix) = (error.code(), error.what(), error.fix());
+            let (code, (what, fix)) = (error.code(), error.parts());
             let text = wrapped(&format!("{word}: {what} [{code}]"), 0);
             let text = text.replacen(word, &self.coloured(colour, word), 1);
             let remedy = wrapped(&format!("Fix: {fix}"), 4);

@@ -79,6 +79,7 @@ use os::signals::Signal;
 use os::{heap, service, signals};
 use runs::{Folder, Runs};
 use server::Server;
+use sync::spawn;
 use tools::{Backend, Policy};
 use transport::connect::Relay;
 use transport::http::Listening;
@@ -155,7 +156,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         }
         Command::Skills { dir, names, config } => {
             // Tells what is left out.
-            logging::start(config.log_level, config.log_format);
+            logging::start(config.log_level, config.log_json);
             let (server, config, _demo) = assemble(*config)?;
             let origin = match config.demo {
                 true => "fabric-mcp --demo",
@@ -218,8 +219,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
                 // Fails only if stderr is closed.
                 let _ = io::stderr().write_all(TYPED.as_bytes());
             }
-            logging::start(config.log_level, config.log_format);
-            logging::install_panic_hook();
+            logging::start(config.log_level, config.log_json);
             // From here on, only the log writes to stderr, since writing may block.
             if let Err(exit) = start(*config) {
                 logging::critical(&exit.reason);
@@ -379,18 +379,14 @@ fn bounds(config: &Config) -> Bounds {
 /// Logs whether Fabric answers, in the background, so that no client waits for it.
 fn log_connection(server: &Arc<Server>) {
     let (client, runs) = (server.backend.fabric.clone(), server.backend.runs.clone());
-    spawn("the connection to Fabric is not tested", move || {
-        runs.sweep();
-        check::log_connection(&client);
-    });
-}
-
-/// Does `work` on a thread of its own. `otherwise` is logged if the system has none.
-fn spawn(otherwise: &str, work: impl FnOnce() + Send + 'static) {
-    let thread = thread::Builder::new().name("behind".into());
-    if let Err(error) = thread.spawn(work) {
-        log::warn!("{otherwise}: {error}");
-    }
+    spawn(
+        "behind",
+        "the connection to Fabric is not tested",
+        move || {
+            runs.sweep();
+            check::log_connection(&client);
+        },
+    );
 }
 
 /// Ends the process, as when a client on stdio has disconnected.
@@ -406,7 +402,7 @@ fn serve_stdin(
     end: impl FnOnce(&str) + Send + 'static,
 ) -> Result<(), ExitReason> {
     let mut signals = signals::install(false);
-    spawn("signals are not handled", move || {
+    spawn("behind", "signals are not handled", move || {
         begin();
         end(signals.wait().name());
         leave();
@@ -436,8 +432,7 @@ fn relay(settings: &Connect) -> Result<(), ExitReason> {
     heap::tune();
     let relay = Relay::new(settings, io::stdout(), leave).map_err(ExitReason::usage)?;
     let relay = Arc::new(relay);
-    logging::start(settings.log_level, settings.log_format);
-    logging::install_panic_hook();
+    logging::start(settings.log_level, settings.log_json);
     let other = relay.clone();
     let end = move |signal: &str| {
         log::info!("{signal}: ending");

@@ -1,7 +1,18 @@
-//! Locks and condition variables that ignore poisoning.
+//! Threads, and locks and condition variables that ignore poisoning.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::config::WORKER_STACK;
+
+/// Does `work` on a thread of its own. `otherwise` is logged if the system has none.
+pub(crate) fn spawn(name: &str, otherwise: &str, work: impl FnOnce() + Send + 'static) {
+    let thread = thread::Builder::new().name(name.to_owned());
+    if let Err(error) = thread.stack_size(WORKER_STACK).spawn(work) {
+        log::warn!("{otherwise}: {error}");
+    }
+}
 
 /// Locks `mutex` even if it is poisoned: our values are valid between any two statements that change them, and a panic in one
 /// call must not affect others.

@@ -122,12 +122,7 @@ pub(crate) fn either(names: &[&str]) -> String {
 }
 
 /// What to give instead of `wanted`: the closest candidates, or `all` of them.
-pub(crate) fn hint<'a>(
-    wanted: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-    all: &str,
-) -> String {
-    let candidates: Vec<&str> = candidates.into_iter().collect();
+pub(crate) fn hint(wanted: &str, candidates: &[&str], all: &str) -> String {
     match closest(wanted, candidates.iter().copied()).as_slice() {
         [] => format!("{all} {}", candidates.join(", ")),
         names => format!("did you mean {}?", either(names)),
@@ -183,22 +178,20 @@ fn contains(text: &[char], part: &[char]) -> bool {
 /// alignment).
 fn edit_distance(a: &[char], b: &[char]) -> usize {
     // Row i: the distances between the first i characters of `a` and each prefix of `b`.
-    let mut rows: [Vec<usize>; 3] = [Vec::new(), Vec::new(), (0..=b.len()).collect()];
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
     for i in 1..=a.len() {
-        rows.rotate_left(1);
-        let [two_before, before, row] = &mut rows;
-        row.clear();
-        row.push(i);
+        let mut row = vec![i];
         for j in 1..=b.len() {
-            let changed = before[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = changed.min(before[j] + 1).min(row[j - 1] + 1);
+            let changed = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = changed.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(two_before[j - 2] + 1);
+                least = least.min(rows[i - 2][j - 2] + 1);
             }
             row.push(least);
         }
+        rows.push(row);
     }
-    rows[2][b.len()]
+    rows[a.len()][b.len()]
 }
 
 /// The first `most` bytes of a text, without a character that is cut.
@@ -292,8 +285,11 @@ mod tests {
             assert_eq!(closest(wanted, names), expected, "{wanted}");
         }
         assert!(closest(&"x".repeat(100_000), names).is_empty());
-        assert_eq!(hint("vscodd", names, "give"), "did you mean vscode?");
-        assert_eq!(hint("emacs", ["a", "b"], "give one of"), "give one of a, b");
+        assert_eq!(hint("vscodd", &names, "give"), "did you mean vscode?");
+        assert_eq!(
+            hint("emacs", &["a", "b"], "give one of"),
+            "give one of a, b"
+        );
         assert_eq!(either(&["a", "b", "c"]), "a, b or c");
     }
 

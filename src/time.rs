@@ -85,25 +85,17 @@ pub(crate) fn whole(time: Duration) -> u64 {
 }
 
 /// The Gregorian date (year, month 1 to 12, day 1 to 31) of a day counted from 1970-01-01.
-fn date(mut day: u64) -> (u64, u64, u64) {
-    let is_leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let mut year = 1970;
-    while day >= 365 + u64::from(is_leap(year)) {
-        day -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let february = 28 + u64::from(is_leap(year));
-    let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if day < length {
-            break;
-        }
-        day -= length;
-        month += 1;
-    }
-    (year, month, day + 1)
+fn date(day: u64) -> (u64, u64, u64) {
+    // Counted in eras of 400 years from 0000-03-01: a year that begins in March has its leap day at the end.
+    let (era, day) = ((day + 719_468) / 146_097, (day + 719_468) % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    // From March on, five months have 153 days.
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let is_next_year = month >= 10;
+    let month = if is_next_year { month - 9 } else { month + 3 };
+    (400 * era + year + u64::from(is_next_year), month, day)
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ impl Host {
             Ok(address) => Ok(Host::Ip(address.into())),
             Err(_) => match Authority::parse(text)? {
                 Authority { host, port: None } => Ok(host),
-                Authority { port: Some(_), .. } => refuse(PORT),
+                Authority { port: Some(_), .. } => Err(PORT.into()),
             },
         }
     }
@@ -70,12 +70,8 @@ impl Host {
     /// Whether our own connections to it stay on this machine: also with a name below localhost (RFC 6761, 6.3), which
     /// other programs may look up elsewhere.
     pub(crate) fn leads_here(&self) -> bool {
-        match self {
-            Host::Name(name) => format!(".{name}")
-                .trim_end_matches('.')
-                .ends_with(".localhost"),
-            Host::Ip(_) => self.is_loopback(),
-        }
+        let name = format!(".{self}");
+        name.trim_end_matches('.').ends_with(".localhost") || self.is_loopback()
     }
 }
 
@@ -98,10 +94,6 @@ pub(crate) struct Authority {
     pub(crate) port: Option<u16>,
 }
 
-fn refuse<T>(why: &str) -> Result<T, String> {
-    Err(why.to_owned())
-}
-
 impl Authority {
     /// Parses `name`, `1.2.3.4` or `[::1]`, with or without `:port`.
     ///
@@ -117,36 +109,27 @@ impl Authority {
             .and_then(|host| host.strip_suffix(']'));
         let is_good = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
         let host = match bracketed {
-            Some(address) => match address.parse::<Ipv6Addr>() {
-                Ok(address) => Host::Ip(address.into()),
-                Err(_) => return refuse(BRACKETS),
-            },
-            None if host.is_empty() => return refuse(NO_HOST),
-            None if host.contains([':', '[', ']']) => return refuse(BRACKETS),
-            None if !host.bytes().all(is_good) => {
-                return refuse(
-                    "the URL's host may only hold letters, digits, - . and _; write other names in punycode",
-                );
-            }
+            Some(address) => Host::Ip(address.parse::<Ipv6Addr>().map_err(|_| BRACKETS)?.into()),
+            None if host.is_empty() => return Err(NO_HOST.into()),
+            None if host.contains([':', '[', ']']) => return Err(BRACKETS.into()),
+            None if !host.bytes().all(is_good) => return Err(NO_NAME.into()),
             None => host
                 .parse()
                 .map_or_else(|_| Host::Name(host.to_ascii_lowercase()), Host::Ip),
         };
-        let port = port.map(parse_port).transpose()?;
+        // `parse` alone accepts a plus sign.
+        let number = |text: &str| text.parse().ok().filter(|_| !text.starts_with('+'));
+        let port = port.map(|text| number(text).filter(|port| *port > 0).ok_or(PORT));
+        let port = port.transpose()?;
         Ok(Authority { host, port })
     }
 }
 
 const BRACKETS: &str = "the URL's host cannot be read; an IPv6 address, and no other host, goes in brackets, as in http://[::1]:8080";
 const PORT: &str = "the URL's port must be a number from 1 to 65535";
+const NO_NAME: &str =
+    "the URL's host may only hold letters, digits, - . and _; write other names in punycode";
 const NO_HOST: &str = "the URL has no host; write one as in http://127.0.0.1:8080";
-
-fn parse_port(text: &str) -> Result<u16, String> {
-    // `parse` alone accepts a plus sign.
-    let digits = text.bytes().all(|b| b.is_ascii_digit());
-    let port = text.parse().ok().filter(|port| digits && *port > 0);
-    port.map_or_else(|| refuse(PORT), Ok)
-}
 
 impl fmt::Display for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -192,18 +175,18 @@ fn parts<'a>(text: &'a str, user: &str) -> Result<(&'static str, Authority, &'a 
     let (scheme, authority, path) = split(text).unwrap_or_default();
     let mut known = ["http", "https"].into_iter();
     let Some(scheme) = known.find(|known| scheme.eq_ignore_ascii_case(known)) else {
-        return refuse("the URL must begin with http:// or https://");
+        return Err("the URL must begin with http:// or https://".into());
     };
     if authority.contains('@') {
-        return refuse(user);
+        return Err(user.into());
     }
     if path.contains(['?', '#']) {
-        return refuse("the URL must end with the path, without ? or #");
+        return Err("the URL must end with the path, without ? or #".into());
     }
     let is_bad = |c: &char| !c.is_ascii_graphic() || "\\\"<>^`{|}".contains(*c);
     if let Some(bad) = path.chars().find(is_bad) {
         let bad = bad.escape_debug();
-        return refuse(&format!(
+        return Err(format!(
             "the URL's path must not hold {bad}; write it percent-encoded"
         ));
     }
@@ -237,7 +220,7 @@ fn without_scheme(text: &str) -> Result<String, String> {
             "the URL has no scheme; did you mean http://{guess}?"
         ));
     }
-    refuse("the URL must begin with http:// or https://, as in http://127.0.0.1:8080")
+    Err("the URL must begin with http:// or https://, as in http://127.0.0.1:8080".into())
 }
 
 /// A URL that is an identifier, kept and compared byte for byte: https, or http on this machine; no user-info, query or
@@ -257,7 +240,7 @@ impl WebUrl {
     pub(crate) fn parse(text: &str) -> Result<WebUrl, String> {
         const SCHEME: &str = "the URL must begin with https://";
         if !text.starts_with("https://") && !text.starts_with("http://") {
-            return refuse(SCHEME);
+            return Err(SCHEME.into());
         }
         let user = "the URL holds a user name or password; take the part before the @ out";
         let (_, authority, path) = parts(text, user)?;
@@ -371,7 +354,7 @@ mod tests {
             let found = Host::parse(given).map(|host| host.is_loopback());
             assert_eq!(found, Ok(loopback), "{given}");
         }
-        assert_eq!(Host::parse("a:80"), refuse(PORT));
+        assert_eq!(Host::parse("a:80"), Err(PORT.to_owned()));
         let found = Host::parse("[::ffff:10.0.0.1]").unwrap().address();
         assert_eq!(found, "10.0.0.1".parse().ok());
     }

@@ -8,10 +8,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use log::LevelFilter::{Debug, Error, Info, Off, Warn};
+
 use super::values::{self, count};
 use crate::clients;
-use crate::config::LogLevel::{Critical, Debug, Error, Info, Warning};
-use crate::config::{Config, LogFormat, OWN_VARIABLE, Transport};
+use crate::config::{Config, OWN_VARIABLE, Transport};
 use crate::url::base_url;
 
 pub(crate) use crate::config::{API_KEY, AUTH_TOKEN};
@@ -57,197 +58,163 @@ const CONNECTIONS: usize = 65_536;
 
 /// Every flag, in the order of the help.
 pub(crate) const FLAGS: &[Flag] = &[
-    flag(SERVER, "transport", "TRANSPORT")
-        .choices(&["stdio", "http", "sse"])
+    flag(SERVER, "transport", "TRANSPORT", "stdio")
+        .choices("stdio http sse")
         .choose(|c, at| c.transport = [Transport::Stdio, Transport::Http, Transport::Sse][at])
-        .default("stdio")
         .help("How clients reach the server: stdio, http or sse"),
-    flag(SERVER, "host", "ADDRESS")
+    flag(SERVER, "host", "ADDRESS", "127.0.0.1")
         .one(|c, t| set(&mut c.host, values::host(t)))
-        .default("127.0.0.1")
         .help("Address to listen on (http and sse)"),
-    flag(SERVER, "port", "PORT")
+    flag(SERVER, "port", "PORT", "8000")
         .one(|c, t| set(&mut c.port, values::port(t)))
-        .default("8000")
         .help("Port to listen on (http and sse); 0 takes a free one"),
-    flag(SERVER, "path", "PATH")
+    flag(SERVER, "path", "PATH", "/mcp, on sse /sse")
         .one(|c, t| set(&mut c.path, values::path(t)))
-        .default("/mcp, on sse /sse")
         .help("Path of the MCP endpoint (http and sse)"),
-    flag(SERVER, "log-level", "LEVEL")
-        .choices(&["debug", "info", "warning", "error", "critical", "warn"])
-        .choose(|c, at| c.log_level = [Debug, Info, Warning, Error, Critical, Warning][at])
-        .default("info")
+    flag(SERVER, "log-level", "LEVEL", "info")
+        .choices("debug info warning error critical warn")
+        .choose(|c, at| c.log_level = [Debug, Info, Warn, Error, Off, Warn][at].to_level())
         .help("What is logged: debug, info, warning, error or critical"),
-    flag(SERVER, "log-format", "FORMAT")
-        .choices(&["logfmt", "json"])
-        .choose(|c, at| c.log_format = [LogFormat::Logfmt, LogFormat::Json][at])
-        .default("logfmt")
+    flag(SERVER, "log-format", "FORMAT", "logfmt")
+        .choices("logfmt json")
+        .choose(|c, at| c.log_json = at == 1)
         .help("How a line of the log is written: logfmt or json"),
-    flag(SERVER, "demo", "")
+    flag(SERVER, "demo", "", "")
         .one(|c, t| set(&mut c.demo, values::switch(t)))
         .help("Use a small Fabric built into this program, without any model"),
-    flag(FABRIC, "fabric-url", "URL")
+    flag(FABRIC, "fabric-url", "URL", "http://127.0.0.1:8080")
         .one(|c, t| set(&mut c.fabric.url, base_url(t)))
-        .default("http://127.0.0.1:8080")
         .help("Where fabric --serve listens"),
-    flag(FABRIC, "patterns-dir", "DIR")
+    flag(FABRIC, "patterns-dir", "DIR", "")
         .many(|c, t| push(&mut c.patterns_dirs, Ok(PathBuf::from(t))))
         .help("Read patterns from a folder, NAME/system.md each, instead of any Fabric"),
-    time(FABRIC, "connect-timeout", |c| &mut c.fabric.connect_timeout)
-        .default("5")
+    time(FABRIC, "connect-timeout", "5", |c| &mut c.fabric.connect_timeout)
         .help("Longest time to connect to Fabric"),
-    time(FABRIC, "idle-timeout", |c| &mut c.fabric.idle_timeout)
-        .default("300")
+    time(FABRIC, "idle-timeout", "300", |c| &mut c.fabric.idle_timeout)
         .help("Longest silence of Fabric during a run"),
-    time(FABRIC, "run-timeout", |c| &mut c.fabric.run_timeout)
-        .default("3600")
+    time(FABRIC, "run-timeout", "3600", |c| &mut c.fabric.run_timeout)
         .help("Longest run"),
-    time(FABRIC, "request-timeout", |c| &mut c.fabric.request_timeout)
-        .default("30")
+    time(FABRIC, "request-timeout", "30", |c| &mut c.fabric.request_timeout)
         .help("Longest time for any other request"),
-    time(FABRIC, "models-timeout", |c| &mut c.fabric.models_timeout)
-        .default("120")
+    time(FABRIC, "models-timeout", "120", |c| &mut c.fabric.models_timeout)
         .help("Longest time to list the models or get a transcript"),
-    time(FABRIC, "catalog-ttl", |c| &mut c.catalog_ttl)
-        .default("300")
+    time(FABRIC, "catalog-ttl", "300", |c| &mut c.catalog_ttl)
         .help("How long the list of patterns is kept"),
-    flag(RUNS, "allow-pattern", "NAME")
+    flag(RUNS, "allow-pattern", "NAME", "")
         .many(|c, t| push(&mut c.policy.allowed, values::pattern(t)))
         .help("Allow a pattern that is refused by default"),
-    flag(RUNS, "deny-pattern", "NAME")
+    flag(RUNS, "deny-pattern", "NAME", "")
         .many(|c, t| push(&mut c.policy.denied, values::pattern(t)))
         .help("Refuse to run a pattern"),
-    flag(RUNS, "allow-model", "NAME")
+    flag(RUNS, "allow-model", "NAME", "")
         .many(|c, t| push(&mut c.policy.allowed_models, values::model(t)))
         .help("Allow only this model"),
-    flag(RUNS, "default-model", "NAME")
+    flag(RUNS, "default-model", "NAME", "")
         .one(|c, t| set(&mut c.policy.default_model, values::model(t)))
         .help("Model for runs that name none"),
-    flag(RUNS, "default-vendor", "NAME")
+    flag(RUNS, "default-vendor", "NAME", "")
         .one(|c, t| set(&mut c.policy.default_vendor, values::model(t)))
         .help("Vendor of --default-model"),
-    flag(RUNS, "pattern-model", "PATTERN=MODEL")
+    flag(RUNS, "pattern-model", "PATTERN=MODEL", "")
         .many(|c, t| push(&mut c.policy.pattern_models, values::pattern_model(t)))
         .help("Model for one pattern's runs that name none; PATTERN=VENDOR|MODEL sets its vendor too"),
-    flag(RUNS, "default-language", "LANGUAGE")
+    flag(RUNS, "default-language", "LANGUAGE", "")
         .one(|c, t| set(&mut c.policy.default_language, values::language(t)))
         .help("Output language for runs that name none, such as de or pt-BR"),
-    flag(RUNS, "strip-thinking", "")
+    flag(RUNS, "strip-thinking", "", "")
         .one(|c, t| set(&mut c.policy.strip_thinking, values::switch(t)))
         .help("Leave out a <think> or <thinking> block at the beginning of an output"),
-    flag(RUNS, "read-only", "")
+    flag(RUNS, "read-only", "", "")
         .one(|c, t| set(&mut c.policy.read_only, values::switch(t)))
         .help("Offer only what is free: of runs, only dry_run"),
-    flag(RUNS, "tool", "TOOL")
+    flag(RUNS, "tool", "TOOL", "")
         .many(|c, t| push(&mut c.policy.tools, Ok(t.to_owned())))
         .help("Offer only this tool"),
-    flag(RUNS, "prompt", "WHICH")
-        .choices(&["all", "none"])
+    flag(RUNS, "prompt", "WHICH", "all")
+        .choices("all none")
         .choose(|c, at| c.policy.no_prompts = at == 1)
-        .default("all")
         .help("Which prompts are offered: all or none"),
-    flag(RUNS, "max-runs", "COUNT")
+    flag(RUNS, "max-runs", "COUNT", "16, on http and sse 512")
         .one(|c, t| set(&mut c.max_runs, count(t, 1, MAX_MAX_RUNS)))
-        .default("16, on http and sse 512")
         .help("Maximum number of runs at once"),
-    flag(RUNS, "max-memory", "MIB")
+    flag(RUNS, "max-memory", "MIB", "256")
         .one(|c, t| set(&mut c.max_memory, count(t, 32, 65_536).map(|mib| mib << 20)))
-        .default("256")
         .help("Memory limit for all requests, runs and answers together"),
-    pause(RUNS, "answer-within", |c| &mut c.kept.answer_within)
-        .default("50")
+    pause(RUNS, "answer-within", "50", |c| &mut c.kept.answer_within)
         .help("Answer a call with its run's id if the run takes longer; 0 waits for the end"),
-    pause(RUNS, "task-after", |c| &mut c.kept.task_after)
-        .default("5")
+    pause(RUNS, "task-after", "5", |c| &mut c.kept.task_after)
         .help("Answer with an MCP task if the run takes longer, for clients that support tasks; 0 at once"),
-    pause(RUNS, "keep-runs", |c| &mut c.kept.keep)
-        .default("3600")
+    pause(RUNS, "keep-runs", "3600", |c| &mut c.kept.keep)
         .help("How long runs and their output are kept after their end; 0 keeps none"),
-    flag(RUNS, "state-dir", "DIR")
+    flag(RUNS, "state-dir", "DIR", "")
         .one(|c, t| set(&mut c.kept.state_dir, values::state_dir(t)))
         .help("Folder that keeps runs across restarts; several processes can share it"),
-    flag(HTTP, "allowed-host", "HOST")
+    flag(HTTP, "allowed-host", "HOST", "")
         .many(|c, t| push(&mut c.http.allowed_hosts, values::allowed_host(t)))
         .help("Accept requests for this Host, with or without a port"),
-    flag(HTTP, "allowed-origin", "ORIGIN")
+    flag(HTTP, "allowed-origin", "ORIGIN", "")
         .many(|c, t| push(&mut c.http.allowed_origins, values::allowed_origin(t)))
         .help("Accept requests from web pages of this Origin (https://host)"),
-    flag(HTTP, "tokens-file", "FILE")
+    flag(HTTP, "tokens-file", "FILE", "")
         .one(|c, t| set(&mut c.http.tokens_file, Ok(Some(t.into()))))
         .help("File of tokens, one line NAME ROLE TOKEN for each caller; read again when it changes"),
-    flag(HTTP, "prices", "FILE")
+    flag(HTTP, "prices", "FILE", "")
         .help("File of model prices for the metrics, one line MODEL INPUT OUTPUT for each model"),
-    flag(HTTP, "auth-token-file", "FILE")
+    flag(HTTP, "auth-token-file", "FILE", "")
         .help("File that holds the bearer token callers must send, and that --connect sends"),
-    flag(HTTP, "oauth-issuer", "URL").help("Accept OAuth tokens from this issuer"),
-    flag(HTTP, "oauth-resource", "URL")
+    flag(HTTP, "oauth-issuer", "URL", "").help("Accept OAuth tokens from this issuer"),
+    flag(HTTP, "oauth-resource", "URL", "")
         .help("URL of this server's endpoint for OAuth clients: the audience of their tokens"),
-    flag(HTTP, "allow-unauthenticated", "")
+    flag(HTTP, "allow-unauthenticated", "", "")
         .one(|c, t| set(&mut c.http.allow_unauthenticated, values::switch(t)))
         .help("Serve other machines without asking for a token"),
-    flag(HTTP, "trusted-proxy", "ADDRESS")
+    flag(HTTP, "trusted-proxy", "ADDRESS", "")
         .many(|c, t| push(&mut c.http.trusted_proxies, values::address(t)))
         .help("Take the caller's address from X-Forwarded-For of this proxy"),
-    flag(HTTP, "max-calls-per-minute", "COUNT")
+    flag(HTTP, "max-calls-per-minute", "COUNT", "0")
         .one(|c, t| set(&mut c.http.max_calls_per_minute, count(t, 0, 1_000_000)))
-        .default("0")
         .help("Maximum number of runs per minute for each caller, counting each step of a chain; 0 sets no limit"),
-    flag(HTTP, "max-runs-per-caller", "COUNT")
+    flag(HTTP, "max-runs-per-caller", "COUNT", "0")
         .one(|c, t| set(&mut c.http.max_runs_per_caller, count(t, 0, MAX_MAX_RUNS)))
-        .default("0")
         .help("Maximum number of runs at once for each caller; 0 sets no limit"),
-    flag(HTTP, "max-connections", "COUNT")
+    flag(HTTP, "max-connections", "COUNT", "512")
         .one(|c, t| set(&mut c.http.max_connections, count(t, 1, CONNECTIONS)))
-        .default("512")
         .help("Maximum number of connections at once"),
-    time(SERVER, "drain-timeout", |c| &mut c.http.drain_timeout)
-        .default("10")
+    time(SERVER, "drain-timeout", "10", |c| &mut c.http.drain_timeout)
         .help("How long runs may continue after SIGTERM or SIGINT"),
-    flag(COMMAND, "check", "").help("Test the connection to Fabric, report, and exit with 0 or 1"),
-    flag(COMMAND, "connect", "URL").help(
+    flag(COMMAND, "check", "", "").help("Test the connection to Fabric, report, and exit with 0 or 1"),
+    flag(COMMAND, "connect", "URL", "").help(
         "Relay between stdio and the server at this URL, for clients that only start programs; with \
          --check, only test that server",
     ),
-    flag(COMMAND, "call", "TOOL")
+    flag(COMMAND, "call", "TOOL", "")
         .help("Call a tool, with its arguments as JSON after it; what is piped in is input_text"),
-    flag(COMMAND, "json", "").help("With --check, --call and --list-tools: print JSON"),
-    flag(COMMAND, "list-tools", "").help("Print the tools and their arguments"),
-    flag(COMMAND, "healthcheck", "")
+    flag(COMMAND, "json", "", "").help("With --check, --call and --list-tools: print JSON"),
+    flag(COMMAND, "list-tools", "", "").help("Print the tools and their arguments"),
+    flag(COMMAND, "healthcheck", "", "")
         .help("Ask the server on this machine whether it lives, and exit with 0 or 1"),
-    flag(COMMAND, "generate", "WHAT")
-        .choices(&[
-            "man",
-            "complete-bash",
-            "complete-zsh",
-            "complete-fish",
-            "systemd-unit",
-            "systemd-template",
-            "sysusers",
-            "compose",
-            "prometheus",
-            "skills",
-            "client-config",
-            "client-command",
-            "token",
-        ])
+    flag(COMMAND, "generate", "WHAT", "")
+        .choices(
+            "man complete-bash complete-zsh complete-fish systemd-unit systemd-template sysusers \
+             compose prometheus skills client-config client-command token",
+        )
         .help(
             "Print man, complete-bash, complete-zsh, complete-fish, \
              systemd-unit [PROGRAM], systemd-template [PROGRAM], sysusers, compose [SECRETS], \
              prometheus, client-config [CLIENT], client-command CLIENT, token NAME ROLE; \
              write skills DIR NAME…",
         ),
-    flag(COMMAND, "all", "").help("With --generate skills: every pattern"),
-    flag(COMMAND, "install", "CLIENT")
+    flag(COMMAND, "all", "", "").help("With --generate skills: every pattern"),
+    flag(COMMAND, "install", "CLIENT", "")
         .help("Add the server to a client's configuration file, after asking"),
-    flag(COMMAND, "uninstall", "CLIENT").help("Remove it from that file again, after asking"),
-    flag(COMMAND, "url", "URL").help(
+    flag(COMMAND, "uninstall", "CLIENT", "").help("Remove it from that file again, after asking"),
+    flag(COMMAND, "url", "URL", "").help(
         "With --install and --generate client-…: for a server over http, or --transport sse, at \
          this URL",
     ),
-    flag(COMMAND, "yes", "").help("With --install and --uninstall: do not ask"),
-    flag(COMMAND, "version", "").short('V').help("Print the version"),
-    flag(COMMAND, "help", "")
+    flag(COMMAND, "yes", "", "").help("With --install and --uninstall: do not ask"),
+    flag(COMMAND, "version", "", "").short('V').help("Print the version"),
+    flag(COMMAND, "help", "", "")
         .short('h')
         .help("Print help: -h in short, --help in full, --help TOPIC on one thing"),
 ];
@@ -282,41 +249,43 @@ pub(super) const HTTP: &str = "Network (http and sse)";
 /// What is done instead of serving, and what goes with it: no settings.
 pub(super) const COMMAND: &str = "Instead of serving";
 
+type Literal = &'static str;
+
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flag {
     /// Without dashes.
-    pub(crate) long: &'static str,
+    pub(crate) long: Literal,
     pub(crate) short: Option<char>,
     /// What the help calls its value; empty if it takes none.
-    pub(crate) placeholder: &'static str,
+    pub(crate) placeholder: Literal,
     pub(crate) takes: Takes,
-    /// All allowed values, where they are few.
-    pub(crate) choices: &'static [&'static str],
+    /// All allowed values, where they are few, with a blank in between.
+    choices: Literal,
     /// The default as the help shows it, parsed like a given value up to a comma; empty for none.
-    pub(crate) default: &'static str,
+    pub(crate) default: Literal,
     /// What it does, in a line.
-    pub(crate) help: &'static str,
-    pub(crate) section: &'static str,
+    pub(crate) help: Literal,
+    pub(crate) section: Literal,
 }
 
-const fn time(section: &'static str, long: &'static str, field: Field) -> Flag {
-    flag(section, long, "SECONDS").takes(Takes::Time(field, false))
+const fn time(section: Literal, long: Literal, default: Literal, field: Field) -> Flag {
+    flag(section, long, "SECONDS", default).takes(Takes::Time(field, false))
 }
 
 /// A time that may be 0.
-const fn pause(section: &'static str, long: &'static str, field: Field) -> Flag {
-    flag(section, long, "SECONDS").takes(Takes::Time(field, true))
+const fn pause(section: Literal, long: Literal, default: Literal, field: Field) -> Flag {
+    flag(section, long, "SECONDS", default).takes(Takes::Time(field, true))
 }
 
-const fn flag(section: &'static str, long: &'static str, placeholder: &'static str) -> Flag {
+const fn flag(section: Literal, long: Literal, placeholder: Literal, default: Literal) -> Flag {
     Flag {
-        placeholder,
         long,
         short: None,
+        placeholder,
         takes: Takes::Nothing,
-        choices: &[],
-        default: "",
+        choices: "",
+        default,
         help: "",
         section,
     }
@@ -341,7 +310,7 @@ impl Flag {
         self.takes(Takes::Many(set))
     }
 
-    const fn choices(mut self, choices: &'static [&'static str]) -> Flag {
+    const fn choices(mut self, choices: Literal) -> Flag {
         self.choices = choices;
         self
     }
@@ -350,12 +319,7 @@ impl Flag {
         self.takes(Takes::Choice(set))
     }
 
-    const fn default(mut self, default: &'static str) -> Flag {
-        self.default = default;
-        self
-    }
-
-    const fn help(mut self, help: &'static str) -> Flag {
+    const fn help(mut self, help: Literal) -> Flag {
         self.help = help;
         self
     }
@@ -373,7 +337,7 @@ impl Flag {
     pub(super) fn set(&self, config: &mut Config, text: &str) -> Result<(), String> {
         match self.takes {
             Takes::Nothing => {}
-            Takes::Choice(set) => set(config, values::choice(text, self.choices)?),
+            Takes::Choice(set) => set(config, values::choice(text, &self.values())?),
             Takes::One(set) | Takes::Many(set) => set(config, text)?,
             Takes::Time(field, may_be_0) => *field(config) = values::seconds(text, may_be_0)?,
         }
@@ -404,7 +368,7 @@ impl Flag {
     pub(crate) fn values(&self) -> Vec<&'static str> {
         match self.placeholder {
             "CLIENT" => clients::names(),
-            _ => self.choices.to_vec(),
+            _ => self.choices.split_whitespace().collect(),
         }
     }
 
@@ -479,8 +443,9 @@ mod tests {
                 flag.long
             );
             assert!(
-                flag.choices.is_empty()
-                    || flag.choices.iter().all(|choice| flag.help.contains(choice))
+                flag.choices
+                    .split(' ')
+                    .all(|choice| flag.help.contains(choice))
             );
         }
         assert!(

@@ -18,7 +18,7 @@ pub(super) fn help(is_short: bool, topic: Option<&String>) -> Result<String, Exi
     let Some(word) = topic else {
         return Ok(if is_short { short() } else { full() });
     };
-    let names = TOPICS.iter().map(|topic| topic.name);
+    let names = TOPICS.iter().map(|topic| topic.name).collect();
     let found = TOPICS.iter().find(|topic| topic.name == word);
     found
         .map(about)

@@ -178,7 +178,8 @@ impl<'a> FlagsAndEnv<'a> {
         }
         let mut values: Vec<String> = self.all(flag.long).map(str::to_owned).collect();
         if values.is_empty()
-            && let Some(list) = self.text(&self.name(flag.long))?
+            && let Some(variable) = flag.env()
+            && let Some(list) = self.text(&variable)?
         {
             let items = list.split(|c| c == ',' && flag.is_repeated());
             let items = items.map(str::trim_ascii).filter(|item| !item.is_empty());
@@ -273,7 +274,7 @@ fn unknown_short(letter: char) -> ExitReason {
 
 /// Refuses a word that belongs to no flag.
 pub(super) fn unexpected_word(word: &str) -> ExitReason {
-    let hint = match flags::get("transport").choices.contains(&word) {
+    let hint = match flags::get("transport").values().contains(&word) {
         true => Some(format!("did you mean --transport {word}?")),
         false => meant(word),
     };

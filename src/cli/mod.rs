@@ -216,8 +216,8 @@ pub(crate) fn parse(
 
 /// `--generate` of this, with the words that follow.
 fn generate(what: &str, settings: &FlagsAndEnv<'_>) -> Result<Command, ExitReason> {
-    let choices = flags::get("generate").choices.iter().copied();
-    let known = choices.clone().find(|choice| *choice == what);
+    let choices = flags::get("generate").values();
+    let known = choices.iter().copied().find(|choice| *choice == what);
     let what = known.ok_or_else(|| unknown("--generate", what, "is unknown", choices))?;
     let flag = format!("--generate {what}");
     Ok(Command::Generate(match (what, settings.words.as_slice()) {
@@ -266,13 +266,8 @@ fn client(flag: &str, name: &str) -> Result<&'static McpClient, ExitReason> {
 }
 
 /// Why a word that names nothing is refused.
-fn unknown<'a>(
-    flag: &str,
-    word: &str,
-    what: &str,
-    names: impl IntoIterator<Item = &'a str>,
-) -> ExitReason {
-    let hint = hint(word, names, "give one of");
+fn unknown(flag: &str, word: &str, what: &str, names: Vec<&str>) -> ExitReason {
+    let hint = hint(word, &names, "give one of");
     named(flag, values::wrong(word, format_args!("{what}; {hint}")))
 }
 

@@ -3,6 +3,7 @@
 //! In scope: defaults, and rules between settings. Not in scope: single values (`values`), flags against variables
 //! (`input`).
 
+use std::cell::LazyCell;
 use std::path::PathBuf;
 
 use super::flags::{
@@ -81,7 +82,8 @@ fn ca_file(settings: &FlagsAndEnv<'_>) -> Option<PathBuf> {
 fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
     let flags = FLAGS.iter().filter_map(Flag::env);
     let others = VARIABLES.iter().map(|(name, _)| (*name).to_owned());
-    let known: Vec<String> = flags.chain(others).collect();
+    // Most starts have no such variable.
+    let known = LazyCell::new(|| flags.chain(others).collect::<Vec<_>>());
     let given = settings.variables.iter().map(|(name, _)| name);
     let unknown = given.filter(|name| name.starts_with(OWN_VARIABLE) && !known.contains(name));
     let warning = |name: &String| {
@@ -113,7 +115,7 @@ pub(super) fn connect(settings: &FlagsAndEnv<'_>, url: String) -> Result<Connect
         token: token(settings, &mut Vec::new())?,
         ca_file: ca_file(settings),
         log_level: config.log_level,
-        log_format: config.log_format,
+        log_json: config.log_json,
     })
 }
 

@@ -114,6 +114,8 @@ fn terms(paragraph: &str) -> Vec<(String, String)> {
 fn filled(text: &str) -> String {
     let kib = |bytes: usize| format!("{} KiB", bytes >> 10);
     let mib = |bytes: usize| format!("{} MiB", bytes >> 20);
+    let limits = CLIENTS.iter().map(|c| (c.name, c.limit_words));
+    let kinds = Kind::ALL.iter().map(|kind| (kind.name(), kind.help()));
     let holes = [
         ("MAX_MESSAGE", mib(config::MAX_MESSAGE)),
         ("MAX_STRING", kib(config::MAX_STRING)),
@@ -131,14 +133,8 @@ fn filled(text: &str) -> String {
         ("MAX_SESSIONS", config::MAX_SESSIONS.to_string()),
         ("MAX_HEAD", kib(config::MAX_HEAD)),
         ("MAX_HEADERS", config::MAX_HEADERS.to_string()),
-        (
-            "CLIENT_LIMITS",
-            list(CLIENTS.iter().map(|c| (c.name, c.limit_words))),
-        ),
-        (
-            "KINDS",
-            list(Kind::ALL.iter().map(|kind| (kind.name(), kind.help()))),
-        ),
+        ("CLIENT_LIMITS", list(limits)),
+        ("KINDS", list(kinds)),
         ("CAUSES", causes()),
     ];
     let flags = FLAGS.iter();
@@ -162,14 +158,10 @@ fn list(rows: impl IntoIterator<Item = (impl AsRef<str>, impl AsRef<str>)>) -> S
 fn causes() -> String {
     // What stands in a hole differs each time.
     let open = |template: &str| {
-        let mut shown = String::new();
-        for (at, part) in template.replace("{later}", "later").split('{').enumerate() {
-            match part.split_once('}') {
-                Some((_, rest)) if at > 0 => shown.extend(["…", rest]),
-                _ => shown.push_str(part),
-            }
-        }
-        shown
+        let holes = ["url", "request", "status", "limit", "flag", "why", "fix"].into_iter();
+        holes.fold(template.replace("{later}", "later"), |text, hole| {
+            text.replace(&format!("{{{hole}}}"), "…")
+        })
     };
     // The others only quote a reason that stands here too.
     let own = Cause::ALL

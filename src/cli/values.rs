@@ -136,8 +136,7 @@ pub(super) fn count<T: FromStr + PartialOrd + Display>(
     most: T,
 ) -> Result<T, String> {
     // `parse` alone would take a sign.
-    let digits = text.bytes().all(|b| b.is_ascii_digit());
-    let number = text.parse().ok().filter(|_| digits);
+    let number = text.parse().ok().filter(|_| !text.starts_with('+'));
     let number = number.filter(|number| (&least..=&most).contains(&number));
     let rest = format_args!("is not a number from {least} to {most}; give one");
     valid(number, text, rest)

@@ -10,6 +10,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use log::Level;
+
 use crate::url::{Authority, WebUrl};
 
 /// Returns a variable's value, as `std::env::var_os` does.
@@ -102,32 +104,6 @@ pub(crate) enum Transport {
     Sse,
 }
 
-/// The lowest level that is logged: `--log-level`, default info.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum LogLevel {
-    /// Everything from this program; never from libraries.
-    Debug,
-    /// One line per call, and changes of the server's state.
-    #[default]
-    Info,
-    /// What may need attention.
-    Warning,
-    /// Failures.
-    Error,
-    /// Only what ends the process.
-    Critical,
-}
-
-/// Format of log lines: `--log-format`, default logfmt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum LogFormat {
-    /// Time, level, target, and a message of `key=value`.
-    #[default]
-    Logfmt,
-    /// One JSON object.
-    Json,
-}
-
 /// The settings of one run of the server. `Default` is empty: default values are in the table of flags.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Config {
@@ -140,10 +116,10 @@ pub(crate) struct Config {
     /// Path of the MCP endpoint, with its leading slash: `--path`; default `/mcp`, on sse `/sse`.
     pub(crate) path: String,
     pub(crate) fabric: Fabric,
-    /// `--log-level`; default info.
-    pub(crate) log_level: LogLevel,
-    /// `--log-format`; default logfmt.
-    pub(crate) log_format: LogFormat,
+    /// The lowest level that is logged: `--log-level`, default info; `None` logs only what ends the process.
+    pub(crate) log_level: Option<Level>,
+    /// Whether lines of the log are JSON: `--log-format`, default logfmt.
+    pub(crate) log_json: bool,
     pub(crate) policy: Policy,
     /// Time-to-live of the lists of patterns and strategies: `--catalog-ttl`; default 300 s.
     pub(crate) catalog_ttl: Duration,
@@ -171,10 +147,10 @@ pub(crate) struct Connect {
     pub(crate) token: Option<Secret>,
     /// `SSL_CERT_FILE`.
     pub(crate) ca_file: Option<PathBuf>,
-    /// `--log-level`; default info.
-    pub(crate) log_level: LogLevel,
-    /// `--log-format`; default logfmt.
-    pub(crate) log_format: LogFormat,
+    /// As of [`Config`].
+    pub(crate) log_level: Option<Level>,
+    /// As of [`Config`].
+    pub(crate) log_json: bool,
 }
 
 /// What the operator offers and allows, and what runs get that do not say; enforced by `tools` and `server`.

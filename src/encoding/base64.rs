@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 const OPENING: &str = "=?base64?";
 const CLOSING: &str = "?=";
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Decodes a header value.
 ///
@@ -35,7 +36,6 @@ pub(crate) fn to_header(value: &str) -> Cow<'_, str> {
 
 /// Encodes bytes.
 pub(crate) fn encode(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for group in bytes.chunks(3) {
         let byte = |at: usize| u32::from(*group.get(at).unwrap_or(&0));
@@ -50,40 +50,18 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
 
 /// RFC 4648, section 4: the standard alphabet, padded, without anything else in between.
 fn decode(text: &str) -> Option<Vec<u8>> {
-    let text = text.as_bytes();
-    if !text.len().is_multiple_of(4) {
-        return None;
-    }
-    let digits = text
-        .strip_suffix(b"==")
-        .or_else(|| text.strip_suffix(b"="))
-        .unwrap_or(text);
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    for group in digits.chunks(4) {
-        let mut bits = 0;
-        for digit in group {
-            bits = bits << 6 | u32::from(value(*digit)?);
+    for group in text.trim_end_matches('=').as_bytes().chunks(4) {
+        let mut bits: u32 = 0;
+        for at in 0..4 {
+            let digit = group.get(at).unwrap_or(&DIGITS[0]);
+            bits = bits << 6 | DIGITS.iter().position(|other| other == digit)? as u32;
         }
-        // 2, 3 or 4 digits carry 1, 2 or 3 bytes; spare bits must be zero.
-        let missing = 4 - group.len() as u32;
-        let (kept, spare) = (3 - missing, 2 * missing);
-        if group.len() == 1 || bits & ((1 << spare) - 1) != 0 {
-            return None;
-        }
-        bytes.extend_from_slice(&(bits >> spare).to_be_bytes()[4 - kept as usize..]);
+        // 2, 3 or 4 digits carry 1, 2 or 3 bytes.
+        bytes.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);
     }
-    Some(bytes)
-}
-
-fn value(digit: u8) -> Option<u8> {
-    Some(match digit {
-        b'A'..=b'Z' => digit - b'A',
-        b'a'..=b'z' => digit - b'a' + 26,
-        b'0'..=b'9' => digit - b'0' + 52,
-        b'+' => 62,
-        b'/' => 63,
-        _ => return None,
-    })
+    // What has another spelling too has wrong padding, or bits to spare that are not zero.
+    (encode(&bytes) == text).then_some(bytes)
 }
 
 #[cfg(test)]

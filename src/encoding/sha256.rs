@@ -1,25 +1,20 @@
 //! SHA-256 (FIPS 180-4), for digests in manifests. Not for secrets: it is not constant-time.
 
-/// The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
-const ROUNDS: [u32; 64] = [
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
-];
+use std::sync::LazyLock;
 
-/// The initial state: the same of the square roots of the first eight primes.
-const START: [u32; 8] = [
-    0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19,
-];
+/// A constant a round: from the cube roots of the first 64 primes.
+static ROUNDS: LazyLock<[u32; 64]> = LazyLock::new(|| fractions(f64::cbrt));
+
+/// The first 32 bits of the fractional parts of the roots of the first primes.
+fn fractions<const N: usize>(root: fn(f64) -> f64) -> [u32; N] {
+    let is_prime = |number: &u32| (2..*number).all(|factor| !number.is_multiple_of(factor));
+    let mut roots = (2..).filter(is_prime).map(|prime| root(prime.into()));
+    std::array::from_fn(|_| (roots.next().unwrap_or_default().fract() * 2_f64.powi(32)) as u32)
+}
 
 /// The digest of some bytes in lower-case hex.
 pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
-    let mut state = START;
+    let mut state = fractions(f64::sqrt);
     let mut blocks = bytes.chunks_exact(64);
     for block in &mut blocks {
         mix(&mut state, block);
@@ -35,50 +30,33 @@ pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
 }
 
 fn mix(state: &mut [u32; 8], block: &[u8]) {
-    let mut words = [0_u32; 64];
-    words
-        .iter_mut()
-        .zip(block.chunks_exact(4))
-        .for_each(|(word, four)| {
-            *word = four
-                .iter()
-                .fold(0, |word, byte| word << 8 | u32::from(*byte));
-        });
+    let mut words = [0; 64];
+    for (word, four) in words.iter_mut().zip(block.as_chunks().0) {
+        *word = u32::from_be_bytes(*four);
+    }
     for at in 16..64 {
         let (x, y) = (words[at - 15], words[at - 2]);
         let small = x.rotate_right(7) ^ x.rotate_right(18) ^ (x >> 3);
         let large = y.rotate_right(17) ^ y.rotate_right(19) ^ (y >> 10);
-        words[at] = words[at - 16]
-            .wrapping_add(small)
-            .wrapping_add(words[at - 7])
-            .wrapping_add(large);
+        words[at] = sum([words[at - 16], small, words[at - 7], large]);
     }
-    let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *state;
+    let mut letters = *state;
     for (round, word) in ROUNDS.iter().zip(words) {
+        let [a, b, c, d, e, f, g, h] = letters;
         let large = e.rotate_right(6) ^ e.rotate_right(11) ^ e.rotate_right(25);
         let choice = (e & f) ^ (!e & g);
-        let first = h
-            .wrapping_add(large)
-            .wrapping_add(choice)
-            .wrapping_add(*round)
-            .wrapping_add(word);
+        let first = sum([h, large, choice, *round, word]);
         let small = a.rotate_right(2) ^ a.rotate_right(13) ^ a.rotate_right(22);
-        let second = small.wrapping_add((a & b) ^ (a & c) ^ (b & c));
-        (h, g, f, e, d, c, b, a) = (
-            g,
-            f,
-            e,
-            d.wrapping_add(first),
-            c,
-            b,
-            a,
-            first.wrapping_add(second),
-        );
+        let majority = (a & b) ^ (a & c) ^ (b & c);
+        let (a_next, e_next) = (sum([first, small, majority]), sum([d, first]));
+        letters = [a_next, a, b, c, e_next, e, f, g];
     }
-    state
-        .iter_mut()
-        .zip([a, b, c, d, e, f, g, h])
-        .for_each(|(sum, new)| *sum = sum.wrapping_add(new));
+    *state = std::array::from_fn(|at| sum([state[at], letters[at]]));
+}
+
+/// Modulo 2^32.
+fn sum<const N: usize>(words: [u32; N]) -> u32 {
+    words.into_iter().fold(0, u32::wrapping_add)
 }
 
 #[cfg(test)]

@@ -331,32 +331,19 @@ impl Error {
         }
     }
 
-    /// What happened.
-    pub(crate) fn what(&self) -> &str {
-        self.parts().0.trim_end()
-    }
-
-    /// What to do.
-    pub(crate) fn fix(&self) -> &str {
-        match self.parts().1 {
-            "" => "Look into Fabric's own log.",
-            fix => fix,
-        }
-    }
-
-    fn parts(&self) -> (&str, &str) {
+    /// What happened, and what to do.
+    pub(crate) fn parts(&self) -> (&str, &str) {
         let end = self.detail.len().saturating_sub(self.fix);
-        self.detail
-            .split_at_checked(end)
-            .unwrap_or((&self.detail, ""))
+        match self.detail.split_at_checked(end) {
+            Some((what, fix)) if !fix.is_empty() => (what.trim_end(), fix),
+            _ => (self.detail.trim_end(), "Look into Fabric's own log."),
+        }
     }
 
     /// The same error with the HTTP status that led to it.
-    pub(crate) fn after_status(self, status: u16) -> Error {
-        Error {
-            status: Some(status),
-            ..self
-        }
+    pub(crate) fn after_status(mut self, status: u16) -> Error {
+        self.status = Some(status);
+        self
     }
 
     /// A panic.
@@ -439,20 +426,16 @@ mod tests {
             &[("url", "http://f:1"), ("why", "unused")],
         );
         assert_eq!(error.code(), "connection-refused");
-        assert_eq!(error.what(), "Nothing listens at http://f:1.");
-        assert!(error.fix().starts_with("Start `fabric --serve`"), "{error}");
-        assert_eq!(error.detail, format!("{} {}", error.what(), error.fix()));
+        let (what, fix) = error.parts();
+        assert_eq!(what, "Nothing listens at http://f:1.");
+        assert!(fix.starts_with("Start `fabric --serve`"), "{error}");
+        assert_eq!(error.detail, format!("{what} {fix}"));
         let failed = Error::of(Kind::FabricInternal, Cause::Failed, &[]);
         assert_eq!(failed.code(), "fabric-internal-error");
         let other = Error::new(Kind::FabricInternal, "It failed.");
-        assert_eq!(
-            (other.code(), other.what(), other.fix()),
-            (
-                "fabric-internal-error",
-                "It failed.",
-                "Look into Fabric's own log."
-            )
-        );
+        assert_eq!(other.code(), "fabric-internal-error");
+        let parts = ("It failed.", "Look into Fabric's own log.");
+        assert_eq!(other.parts(), parts);
     }
 
     #[test]

@@ -192,9 +192,9 @@ mod tests {
             },
         ];
         let plain = get("generate")
-            .choices
-            .iter()
-            .filter(|name| !name.starts_with("client-") && !["skills", "token"].contains(*name));
+            .values()
+            .into_iter()
+            .filter(|name| !name.starts_with("client-") && !["skills", "token"].contains(name));
         let mut all: Vec<Generate> = plain.map(|name| Generate::File(name, None)).collect();
         all.extend([
             Generate::Token(config::Secret::new("alice run fmcp_0\n")),

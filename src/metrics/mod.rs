@@ -14,7 +14,6 @@ use crate::config::{DEFAULT_MODEL, Prices};
 use crate::error::{Cause, Error};
 use crate::sync::lock;
 use crate::text::number;
-use crate::time;
 
 /// Upper bounds of the histogram's buckets, in seconds: a cached list takes under a millisecond, a run minutes.
 const BUCKETS: [f64; 14] = [
@@ -239,23 +238,6 @@ fn write_cost(tokens: &Family<String, 3>, prices: &Prices, out: &mut String) {
     }
 }
 
-/// A run in flight, counted until it is dropped.
-pub(crate) struct RunInFlight(());
-
-impl RunInFlight {
-    /// Counts one more.
-    pub(crate) fn begin() -> RunInFlight {
-        RUNS_IN_FLIGHT.add([], 1);
-        RunInFlight(())
-    }
-}
-
-impl Drop for RunInFlight {
-    fn drop(&mut self) {
-        *lock(&RUNS_IN_FLIGHT.samples).entry([]).or_insert(1) -= 1;
-    }
-}
-
 /// All metrics in version 0.0.4 of the text format.
 pub(crate) fn text() -> String {
     BUILD_INFO.set([env!("CARGO_PKG_VERSION")], 1);
@@ -264,12 +246,6 @@ pub(crate) fn text() -> String {
     if let Some(prices) = PRICES.get() {
         write_cost(&TOKENS, prices, &mut out);
     }
-    let started = time::started();
-    let _ = write!(
-        out,
-        "# HELP process_start_time_seconds When it started, in seconds since 1970.\n\
-         # TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {started}\n"
-    );
     out.push_str(&process::metrics().unwrap_or_default());
     out
 }

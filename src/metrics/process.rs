@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use crate::time;
+
 /// Clock ticks per second: Linux uses this unit towards programs on every architecture.
 const TICKS: f64 = 100.0;
 
@@ -30,6 +32,7 @@ fn of(stat: &str, status: &str, limits: &str, open_files: usize) -> Option<Strin
     let bytes = |name: &str| Some(value(status, name)?.parse::<u64>().ok()? << 10);
     Some(format!(
         include_str!("process.txt"),
+        started = time::started(),
         cpu = ticks as f64 / TICKS,
         resident = bytes("VmRSS:")?,
         addresses = bytes("VmSize:")?,
@@ -49,7 +52,9 @@ mod tests {
         let status = "Name:\ta\nVmSize:\t   20 kB\nVmRSS:\t    3 kB\nThreads:\t9\n";
         let limits = "Limit   Soft Limit  Hard Limit  Units\nMax open files            1024   4096   files\n";
         let text = of(stat, status, limits, 7).unwrap();
-        let samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        // The first is of the clock.
+        let samples: Vec<_> = samples.skip(1).collect();
         let expected = [
             "process_cpu_seconds_total 3.25",
             "process_resident_memory_bytes 3072",

@@ -13,12 +13,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// matter. Where there is none, from std's `RandomState`: SipHash with keys of the system's random generator.
 pub(crate) fn number() -> u128 {
     // Elsewhere this path may be a file that anybody can create.
-    static DEVICE: LazyLock<Option<File>> = LazyLock::new(|| {
-        if cfg!(unix) {
-            File::open("/dev/urandom").ok()
-        } else {
-            None
-        }
+    static DEVICE: LazyLock<Option<File>> = LazyLock::new(|| match cfg!(unix) {
+        true => File::open("/dev/urandom").ok(),
+        false => None,
     });
     read(DEVICE.as_ref()).unwrap_or_else(hashed)
 }
@@ -39,10 +36,8 @@ pub(crate) fn request_id() -> String {
     // Truncated on purpose.
     static PROCESS: LazyLock<u32> = LazyLock::new(|| hashed() as u32);
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!(
-        "{:016x}",
-        u64::from(*PROCESS) << 32 | u64::from(NEXT.fetch_add(1, Ordering::Relaxed))
-    )
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{:08x}{next:08x}", *PROCESS)
 }
 
 fn read(device: Option<&File>) -> Option<u128> {

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::agent;
+use crate::sync::spawn;
 use crate::url::reachable;
 
 /// Timeout of the watchdog's request to this process, which normally takes a millisecond.
@@ -23,8 +24,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// and reports each answer.
 pub(crate) fn ready(address: SocketAddr) {
     tell("READY=1");
-    let variables = ["WATCHDOG_USEC", "WATCHDOG_PID"].map(|name| std::env::var(name).ok());
-    let [time, pid] = variables;
+    let [time, pid] = ["WATCHDOG_USEC", "WATCHDOG_PID"].map(|name| std::env::var(name).ok());
     let Some(period) = period(time, pid, std::process::id()) else {
         return;
     };
@@ -40,19 +40,15 @@ pub(crate) fn ready(address: SocketAddr) {
             thread::sleep(period);
         }
     };
-    if let Err(error) = thread::Builder::new().name("watchdog".into()).spawn(watch) {
-        log::error!("the watchdog has no thread: {error}");
-    }
+    spawn("watchdog", "the watchdog has no thread", watch);
 }
 
 /// Half of systemd's watchdog interval, at least [`SHORTEST`]; `None` if there is none for this process.
 fn period(microseconds: Option<String>, for_process: Option<String>, own: u32) -> Option<Duration> {
     let is_ours = for_process.is_none_or(|pid| pid.parse() == Ok(own));
-    let microseconds = microseconds?
-        .parse::<u64>()
-        .ok()
-        .filter(|time| *time > 0 && is_ours)?;
-    Some((Duration::from_micros(microseconds) / 2).max(SHORTEST))
+    let interval = microseconds?.parse().ok();
+    let interval = interval.filter(|time| *time > 0 && is_ours)?;
+    Some((Duration::from_micros(interval) / 2).max(SHORTEST))
 }
 
 /// Asks the server that was started on this machine with this `--host` and `--port` whether it lives, at the loopback

@@ -7,14 +7,19 @@
 //! `unsafe`, because std has no signals. The handler does only what is async-signal-safe: it writes a byte to the pipe or
 //! calls `_exit`, and uses nothing but atomics.
 
-#[cfg(not(unix))]
-pub(crate) use elsewhere::install;
+use std::io::{PipeReader, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
+
 #[cfg(unix)]
 pub(crate) use unix::install;
 
+/// Whether a signal that ends the process has arrived before.
+static RECEIVED: AtomicBool = AtomicBool::new(false);
+/// Whether a SIGHUP is still in the pipe, so that many of them cannot fill it.
+static HANGUP: AtomicBool = AtomicBool::new(false);
+
 /// A signal that asks the process to end, or to read its files again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(unix), expect(dead_code, reason = "only Unix has them"))]
 pub(crate) enum Signal {
     /// SIGHUP: read the files again.
     Hangup = 1,
@@ -40,14 +45,55 @@ impl Signal {
     }
 }
 
+/// The signals that have arrived.
+pub(crate) struct Signals {
+    /// `None` outside of Unix, or if the process could have no pipe: then signals do what the system has them do.
+    pipe: Option<PipeReader>,
+}
+
+impl Signals {
+    /// Blocks until a signal arrives. After one that ends the process, the next such ends it with exit code 128 + its
+    /// number.
+    pub(crate) fn wait(&mut self) -> Signal {
+        let mut number = [0];
+        loop {
+            let pipe = self.pipe.as_mut();
+            if pipe.is_none_or(|pipe| pipe.read_exact(&mut number).is_err()) {
+                // No pipe, or an error, which cannot happen while it is open: no reason to end or to spin.
+                std::thread::park();
+            } else if number == [Signal::Hangup as u8] {
+                // Before the files are read: one that comes meanwhile counts again.
+                HANGUP.store(false, Ordering::SeqCst);
+                return Signal::Hangup;
+            } else if number == [Signal::Interrupt as u8] {
+                return Signal::Interrupt;
+            } else {
+                return Signal::Terminate;
+            }
+        }
+    }
+}
+
+impl Drop for Signals {
+    /// Nobody waits any more: the next signal ends the process at once.
+    fn drop(&mut self) {
+        RECEIVED.store(true, Ordering::SeqCst);
+    }
+}
+
+/// There are no such signals here.
+#[cfg(not(unix))]
+pub(crate) fn install(_hangup: bool) -> Signals {
+    Signals { pipe: None }
+}
+
 #[cfg(unix)]
 mod unix {
     use std::ffi::c_int;
-    use std::io::{ErrorKind, PipeReader, Read};
     use std::os::fd::IntoRawFd;
-    use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+    use std::sync::atomic::{AtomicI32, Ordering};
 
-    use super::Signal;
+    use super::{HANGUP, RECEIVED, Signal, Signals};
 
     // POSIX: `signal` with these numbers, and the value of SIG_IGN, are the same on every Unix Rust supports.
     const SIGHUP: c_int = Signal::Hangup as c_int;
@@ -59,10 +105,6 @@ mod unix {
 
     /// The end of the pipe that the handler writes to.
     static PIPE: AtomicI32 = AtomicI32::new(-1);
-    /// Whether a signal that ends the process has arrived before.
-    static RECEIVED: AtomicBool = AtomicBool::new(false);
-    /// Whether a SIGHUP is still in the pipe, so that many of them cannot fill it.
-    static HANGUP: AtomicBool = AtomicBool::new(false);
 
     #[allow(
         unsafe_code,
@@ -72,12 +114,6 @@ mod unix {
         fn signal(number: c_int, handler: usize) -> usize;
         fn write(fd: c_int, bytes: *const u8, count: usize) -> isize;
         fn _exit(code: c_int) -> !;
-    }
-
-    /// The signals that have arrived.
-    pub(crate) struct Signals {
-        /// `None` if the process could have no pipe: then signals do what the system has them do.
-        pipe: Option<PipeReader>,
     }
 
     /// Installs the handlers, once in a process. A SIGINT that the process was started to ignore (`nohup`, a background
@@ -104,39 +140,6 @@ mod unix {
         Signals { pipe: Some(reader) }
     }
 
-    impl Signals {
-        /// Blocks until a signal arrives. After one that ends the process, the next such ends it with exit code 128 + its
-        /// number.
-        pub(crate) fn wait(&mut self) -> Signal {
-            let mut number = [0];
-            loop {
-                let Some(pipe) = &mut self.pipe else {
-                    std::thread::park();
-                    continue;
-                };
-                match pipe.read(&mut number) {
-                    Ok(1) if number[0] == SIGINT as u8 => return Signal::Interrupt,
-                    Ok(1) if number[0] == SIGHUP as u8 => {
-                        // Before the files are read: one that comes meanwhile counts again.
-                        HANGUP.store(false, Ordering::SeqCst);
-                        return Signal::Hangup;
-                    }
-                    Ok(1) => return Signal::Terminate,
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    // Cannot happen while PIPE is open. If it does, sleep: do not end or spin.
-                    Ok(_) | Err(_) => std::thread::sleep(std::time::Duration::from_millis(100)),
-                }
-            }
-        }
-    }
-
-    impl Drop for Signals {
-        /// Nobody waits any more: the next signal ends the process at once.
-        fn drop(&mut self) {
-            RECEIVED.store(true, Ordering::SeqCst);
-        }
-    }
-
     extern "C" fn on_signal(number: c_int) {
         if number == SIGHUP {
             if HANGUP.swap(true, Ordering::SeqCst) {
@@ -158,27 +161,6 @@ mod unix {
         // cannot block: the pipe holds far more than the one byte of each kind. It cannot fail, so errno stays as it was.
         unsafe {
             write(PIPE.load(Ordering::SeqCst), &raw const byte, 1);
-        }
-    }
-}
-
-#[cfg(not(unix))]
-mod elsewhere {
-    use super::Signal;
-
-    /// There are no such signals here.
-    pub(crate) struct Signals;
-
-    pub(crate) fn install(_hangup: bool) -> Signals {
-        Signals
-    }
-
-    impl Signals {
-        /// Blocks for ever.
-        pub(crate) fn wait(&mut self) -> Signal {
-            loop {
-                std::thread::park();
-            }
         }
     }
 }
@@ -224,7 +206,7 @@ mod tests {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "signals::tests::child",
+                "os::signals::tests::child",
                 "--ignored",
                 "--nocapture",
                 "--test-threads=1",

@@ -95,10 +95,10 @@ impl Runs {
             rewriting: Mutex::default(),
         });
         let reclaiming = Arc::downgrade(&table);
-        accounts.reclaim_with(move |owner, bytes| {
+        accounts.reclaim_with(Box::new(move |owner, bytes| {
             let table = reclaiming.upgrade();
             table.map_or(0, |table| Runs(table).reclaim(owner, bytes))
-        });
+        }));
         Runs(table)
     }
 

@@ -9,18 +9,19 @@ use serde_json::{Value, json};
 
 use crate::access::Identity;
 use crate::account::Account;
-use crate::config::WORKER_STACK;
 use crate::fabric::{Error, NoWait, Wait};
 use crate::logging;
 use crate::protocol::{Answer, Id, Node, Params, Refusal, ResultWriter, Revision, jsonrpc};
 use crate::runs::{Run, RunState};
-use crate::sync::lock;
+use crate::sync::{lock, spawn};
 use crate::tools::Backend;
 
 use super::{Action, Request, Server, refuse, tasks};
 
 /// Most tasks of one subscription.
 const MAX_TASKS: usize = 64;
+/// What a thread that cannot be started means.
+const UNTOLD: &str = "changes cannot be told to subscribers";
 /// Interval between checks of a subscription's tasks.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -221,12 +222,12 @@ impl Subscriptions {
         lock(&self.listeners).push(Arc::downgrade(&listener));
         self.poller.call_once(|| {
             let subscriptions = self.clone();
-            start("poller", move || subscriptions.poll());
+            spawn("poller", UNTOLD, move || subscriptions.poll());
         });
         if !listener.tasks.is_empty() {
             let (weak, keep) = (Arc::downgrade(&listener), self.backend.settings.keep);
             let tasks = listener.tasks.clone();
-            start("tasks", move || Listener::watch(&weak, tasks, keep));
+            spawn("tasks", UNTOLD, move || Listener::watch(&weak, tasks, keep));
         }
         listener
     }
@@ -264,16 +265,6 @@ impl Subscriptions {
                 }
             }
         }
-    }
-}
-
-/// Starts a thread for subscribers. If there is none, they are told nothing.
-fn start(name: &str, work: impl FnOnce() + Send + 'static) {
-    let thread = thread::Builder::new()
-        .name(name.to_owned())
-        .stack_size(WORKER_STACK);
-    if let Err(error) = thread.spawn(work) {
-        log::warn!("changes cannot be told to subscribers: {error}");
     }
 }
 

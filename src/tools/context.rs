@@ -548,7 +548,7 @@ mod tests {
 
     #[test]
     fn a_call_that_is_not_over_counts_even_when_it_has_left_its_place() {
-        let mut totals = [8; Resource::COUNT];
+        let mut totals = [8; crate::account::RESOURCES];
         totals[Resource::Open as usize] = 1;
         let account = Accounts::new(Bounds {
             totals,

@@ -5,7 +5,6 @@
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread;
 use std::time::Duration;
 
 use crate::access::Pass;
@@ -13,7 +12,7 @@ use crate::config::{ABORT_GRACE, MAX_MESSAGE};
 use crate::protocol::jsonrpc::{INVALID_REQUEST, is_blank};
 use crate::protocol::{Id, Refusal, Session};
 use crate::server::{Action, Server, refuse};
-use crate::sync::lock;
+use crate::sync::{lock, spawn};
 
 use super::drain;
 use super::pipe::{Outlet, Pipe};
@@ -106,10 +105,8 @@ pub(crate) fn within(limit: Duration, finish: impl FnOnce() + Send + 'static) {
         // The receiver may have timed out.
         let _ = done.send(());
     };
-    match thread::Builder::new().name("stop".into()).spawn(finish) {
-        Ok(_) => drop(over.recv_timeout(limit)),
-        Err(error) => log::warn!("there is no thread to do this in time: {error}"),
-    }
+    spawn("stop", "there is no thread to do this in time", finish);
+    let _ = over.recv_timeout(limit);
 }
 
 /// Of a line that was read.

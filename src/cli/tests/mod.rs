@@ -3,7 +3,8 @@
 use super::flags::FLAGS;
 use super::*;
 use crate::clients;
-use crate::config::{LogLevel, Transport};
+use crate::config::Transport;
+use log::Level;
 use std::time::Duration;
 
 mod commands;
@@ -211,12 +212,12 @@ fn values_become_what_they_mean() {
     assert_eq!(c.http.token.unwrap().expose(), "0123456789abcdef");
     assert!(c.warnings.is_empty());
     for (text, level) in [
-        ("debug", LogLevel::Debug),
-        ("INFO", LogLevel::Info),
-        ("Warning", LogLevel::Warning),
-        ("warn", LogLevel::Warning),
-        ("eRRor", LogLevel::Error),
-        ("critical", LogLevel::Critical),
+        ("debug", Some(Level::Debug)),
+        ("INFO", Some(Level::Info)),
+        ("Warning", Some(Level::Warn)),
+        ("warn", Some(Level::Warn)),
+        ("eRRor", Some(Level::Error)),
+        ("critical", None),
     ] {
         assert_eq!(
             config_with(&format!("--log-level {text}"), &[]).log_level,

@@ -262,7 +262,10 @@ fn a_pattern_that_is_not_listed_is_not_found() {
         "Fabric has no pattern named \"sumarize\". Did you mean \"summarize\"? fabric_list_patterns has them all."
     );
     let none = not_found(&name("qqq"), &Names::default());
-    assert!(none.fix().contains("`fabric --updatepatterns`"), "{none}");
+    assert!(
+        none.parts().1.contains("`fabric --updatepatterns`"),
+        "{none}"
+    );
     // No typing error: what a search for it finds.
     let error = client
         .pattern(&name("shorten_paper"), &no_wait())

@@ -7,7 +7,6 @@ use serde_json::json;
 
 use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error, Kind, Name, Wait};
-use crate::metrics::RunInFlight;
 use crate::runs::Record;
 use crate::text::shown;
 use crate::tools::echo::without_echo;
@@ -50,10 +49,9 @@ impl RunPattern {
         input: InputSource,
         context: &Arc<Context>,
     ) -> Result<Outcome, Failure> {
-        let _running = match self.dry_run {
-            true => None,
-            false => Some(self.begin(&input, context)?),
-        };
+        if !self.dry_run {
+            self.begin(&input, context)?;
+        }
         let short = |text: &str| (text.len() <= MAX_ECHO).then(|| text.to_owned());
         self.echo = short(input.own_text());
         // Before a transcript, which may take a minute; the guard sees the whole input when its step is run.
@@ -75,8 +73,8 @@ impl RunPattern {
             .map(|step| step.pattern.as_str().to_owned())
     }
 
-    /// Begins the run, which counts as one in flight until the returned value is dropped.
-    fn begin(&self, input: &InputSource, context: &Context) -> Result<RunInFlight, Error> {
+    /// Begins the run.
+    fn begin(&self, input: &InputSource, context: &Context) -> Result<(), Error> {
         if !context.backend.runs.keeps() && self.wait.is_some() {
             let detail = "`wait_seconds` cannot be used: this server keeps no runs (--keep-runs 0). Leave it out.";
             return Err(refused(detail).about("wait_seconds"));
@@ -87,8 +85,7 @@ impl RunPattern {
         let mut record = Record::new(owner.clone(), self.patterns().collect(), model.clone());
         // For an answer before the end.
         record.result = self.max_chars.map(|most| json!({ "max_chars": most }));
-        context.begin_run(record)?;
-        Ok(RunInFlight::begin())
+        context.begin_run(record)
     }
 
     fn with_log(&self, failure: Failure) -> Failure {

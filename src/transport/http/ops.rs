@@ -84,6 +84,7 @@ impl Ops {
         metrics::STATE_FAILING.set([], u64::from(self.backend.runs.is_failing()));
         metrics::FABRIC_UP.set([], u64::from(self.unready().is_none()));
         let accounts = &self.backend.accounts;
+        metrics::RUNS_IN_FLIGHT.set([], accounts.used(Resource::Runs) as u64);
         metrics::MEMORY.set([], accounts.used(Resource::Memory) as u64);
         metrics::MEMORY_LIMIT.set([], accounts.total(Resource::Memory) as u64);
         metrics::text()
