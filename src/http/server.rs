@@ -65,7 +65,7 @@ impl HttpServer {
 
     /// The number of connections whose last response is not written.
     pub(crate) fn connections(&self) -> usize {
-        lock(&self.registry.table).open.len()
+        lock(&self.registry.slots).len()
     }
 
     /// Graceful shutdown: stops accepting, closes idle connections, and closes the others once their request is
