@@ -215,7 +215,7 @@ struct Receiver<'a> {
 impl Receiver<'_> {
     fn message(&self, message: &Result<Message<'_>, Invalid>, is_batch: bool) -> Action {
         match message {
-            Err(Invalid { id, code, reason }) => {
+            Err((id, code, reason)) => {
                 Action::Answer(self.refuse(Refusal::new(*code, *reason), id.as_ref()))
             }
             Ok(Message::Response) => Action::Nothing,
