@@ -17,7 +17,7 @@ use crate::account::Accounts;
 use crate::config::{DEFAULT_MEMORY, HttpLimits};
 use crate::encoding::percent::percent_decode;
 use crate::fabric::{BuiltInFabric, Cause, Error, Kind, Strategy, template};
-use crate::http::{Exchange, Handler, HttpServer};
+use crate::http::{Exchange, Handler, HttpServer, listen};
 
 pub(crate) use folders::Folders;
 
@@ -66,9 +66,8 @@ const CONTEXT: [&str; 2] = [
 
 /// Starts the demo on a free loopback port; dropping the server stops it.
 pub(crate) fn start() -> io::Result<HttpServer> {
-    let server = HttpServer::bind((Ipv4Addr::LOCALHOST, 0), HttpLimits::default())?;
-    server.serve(Arc::new(Routes))?;
-    Ok(server)
+    let listener = listen((Ipv4Addr::LOCALHOST, 0))?;
+    HttpServer::start(listener, HttpLimits::default(), Arc::new(Routes))
 }
 
 /// Patterns and strategies.

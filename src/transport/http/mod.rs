@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::access::Access;
 use crate::config::{ABORT_GRACE, Config, HttpLimits, Transport, WORKER_STACK};
-use crate::http::HttpServer;
+use crate::http::{HttpServer, listen};
 use crate::server::Server;
 use crate::url::Host;
 
@@ -33,7 +33,7 @@ use self::web::{Endpoint, Web};
 
 /// A server that listens. Dropping it cuts everything.
 pub(crate) struct Listening {
-    http: Arc<HttpServer>,
+    http: HttpServer,
     web: Arc<Web>,
 }
 
@@ -53,24 +53,24 @@ impl Listening {
         };
         // Calls run on the connections' threads.
         limits.stack_size = limits.stack_size.max(WORKER_STACK);
-        let http = HttpServer::bind((config.host.as_str(), config.port), limits)
+        let (listener, address) = listen((config.host.as_str(), config.port))
+            .and_then(|listener| listener.local_addr().map(|address| (listener, address)))
             .map_err(|error| cannot_listen(config, &error))?;
-        let http = Arc::new(http);
         let endpoint: Box<dyn Endpoint> = if config.transport == Transport::Sse {
             Box::new(Sse::default())
         } else {
             Box::new(Streamable::new())
         };
         let web = Arc::new(Web {
-            guard: RequestGuard::new(&config.http, &config.host, http.address),
+            guard: RequestGuard::new(&config.http, &config.host, address),
             access,
-            ops: Ops::new(server.backend.clone(), Arc::downgrade(&http)),
+            ops: Ops::new(server.backend.clone()),
             server,
             path: config.path.clone(),
             streams: Streams::default(),
             endpoint,
         });
-        http.serve(web.clone())
+        let http = HttpServer::start(listener, limits, web.clone())
             .map_err(|error| format!("cannot serve: no thread can be started: {error}"))?;
         Ok(Listening { http, web })
     }

@@ -126,7 +126,8 @@ impl Web {
             return Err(HttpError::method(head, methods));
         }
         if metrics {
-            let text = self.ops.metrics(self.endpoint.sessions());
+            let connections = visit.exchange.connections();
+            let text = self.ops.metrics(connections, self.endpoint.sessions());
             let media = ("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
             visit.respond(200, &[media], &[text.as_bytes()]);
             return Ok(());
