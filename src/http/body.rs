@@ -17,7 +17,13 @@ const HTTP_MAX_CHUNK_LINE: usize = 1 << 10;
 /// Initial size of a body's buffer, in bytes; it doubles as data arrives.
 const FIRST_STEP: usize = 64 << 10;
 
-const TOO_LARGE: Rejection = Rejection(413, "The body of the request is too large.");
+// An error says this.
+const _: () = assert!(MAX_MESSAGE == 8_388_608);
+
+const TOO_LARGE: Rejection = Rejection(
+    413,
+    "The body of the request is too large. At most 8388608 bytes are taken.",
+);
 const TOO_LATE: Rejection = Rejection(408, "The body of the request did not arrive in time.");
 const MALFORMED: Rejection = Rejection(400, "The body of the request is not properly chunked.");
 const NO_MEMORY: Rejection = Rejection(

@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use crate::access::{Access, AccessError, Pass, Role};
 use crate::account::{Account, Guard as Share, Resource};
-use crate::config::MAX_MESSAGE;
 use crate::fabric::{Error, Kind};
 use crate::http::{Body, Deferred, Exchange, Handler, Head, Method, Rejection};
 use crate::metrics;
@@ -180,9 +179,13 @@ impl HttpError {
         HttpError::answer(status, answer)
     }
 
-    /// The client's mistake.
+    /// The client's mistake, or by its status that there is too much to do.
     pub(super) fn new(status: u16, detail: impl Into<String>) -> HttpError {
-        HttpError::of(status, Error::new(Kind::InvalidRequest, detail))
+        let kind = match status {
+            429 | 503 => Kind::TooManyRequests,
+            _ => Kind::InvalidRequest,
+        };
+        HttpError::of(status, Error::new(kind, detail))
     }
 
     /// The client's mistake, unless `is_good`.
@@ -191,11 +194,6 @@ impl HttpError {
             true => Ok(()),
             false => Err(HttpError::new(status, detail)),
         }
-    }
-
-    /// There is too much to do.
-    fn overloaded(status: u16, detail: &str) -> HttpError {
-        HttpError::of(status, Error::new(Kind::TooManyRequests, detail))
     }
 
     /// Only the methods `allow` are served here.
@@ -214,14 +212,7 @@ impl HttpError {
 
 impl From<Rejection> for HttpError {
     fn from(Rejection(status, detail): Rejection) -> HttpError {
-        match status {
-            503 => HttpError::overloaded(status, detail),
-            413 => {
-                let detail = format!("{detail} At most {MAX_MESSAGE} bytes are taken.");
-                HttpError::new(status, detail)
-            }
-            _ => HttpError::new(status, detail),
-        }
+        HttpError::new(status, detail)
     }
 }
 
@@ -288,12 +279,12 @@ impl<'a> Visit<'a> {
     pub(super) fn stay(&mut self, guest: Guest<'_>) -> Result<(), HttpError> {
         self.share = guest.account.take(Resource::Streams, 1).ok();
         if self.share.is_none() && !guest.account.is_alone() {
-            return Err(HttpError::overloaded(429, HAS_ITS_SHARE));
+            return Err(HttpError::new(429, HAS_ITS_SHARE));
         }
         if self.share.is_some() && self.exchange.hold() {
             return Ok(());
         }
-        Err(HttpError::overloaded(503, IS_FULL))
+        Err(HttpError::new(503, IS_FULL))
     }
 
     /// Answers with a body of known size, in these parts.
