@@ -59,7 +59,7 @@ impl Listening {
         let endpoint: Box<dyn Endpoint> = if config.transport == Transport::Sse {
             Box::new(Sse::default())
         } else {
-            Box::new(Streamable::new())
+            Box::new(Streamable::default())
         };
         let web = Arc::new(Web {
             guard: RequestGuard::new(&config.http, &config.host, address),

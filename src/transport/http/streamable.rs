@@ -40,6 +40,7 @@ const SESSION_ID: &str = "Mcp-Session-Id";
 const SESSION_ENDED: &str = "This session has ended: send initialize to begin another one.";
 
 /// The endpoint.
+#[derive(Default)]
 pub(super) struct Streamable {
     sessions: Sessions,
     /// The state for requests without a session; never changed.
@@ -65,14 +66,6 @@ impl Endpoint for Streamable {
 }
 
 impl Streamable {
-    /// An endpoint without sessions yet.
-    pub(super) fn new() -> Streamable {
-        Streamable {
-            sessions: Sessions::default(),
-            stateless: Arc::new(Session::default()),
-        }
-    }
-
     fn post(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
         visit.require_json()?;
         let accepts_one = visit.accepts.json || visit.accepts.events;
