@@ -28,7 +28,6 @@ use self::guard::RequestGuard;
 use self::ops::Ops;
 use self::sse::Sse;
 use self::streamable::Streamable;
-use self::streams::Streams;
 use self::web::{Endpoint, Web};
 
 /// A server that listens. Dropping it cuts everything.
@@ -67,7 +66,6 @@ impl Listening {
             ops: Ops::new(server.backend.clone()),
             server,
             path: config.path.clone(),
-            streams: Streams::default(),
             endpoint,
         });
         let http = HttpServer::start(listener, limits, web.clone())
@@ -88,7 +86,7 @@ impl Listening {
         backend.accounts.close();
         // Idle connections end now, the others with their answer.
         self.http.drain(Instant::now());
-        self.web.streams.wake();
+        streams::wake();
         drain(backend, limit);
         // What has been answered still has to be written.
         self.http.drain(deadline.max(Instant::now() + ABORT_GRACE));

@@ -21,6 +21,7 @@ use crate::sync::lock;
 use super::super::pipe::{Outlet, Pipe};
 use super::super::read;
 use super::reply::revocation;
+use super::streams::Channel;
 use super::web::{Endpoint, Guest, HttpError, Visit};
 
 /// What stands after the stream's path to make that of the endpoint for messages.
@@ -62,7 +63,7 @@ impl Sse {
         HttpError::unless(visit.accepts.events, 406, detail)?;
         visit.stay(guest)?;
         let id = random::id();
-        let channel = guest.web.streams.open(visit);
+        let channel = Channel::open(visit);
         let (server, session) = (guest.web.server.clone(), Session::default());
         let pipe = Arc::new(Pipe::new(server, session, channel.clone()));
         let owner = guest.pass.identity.clone();

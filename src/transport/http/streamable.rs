@@ -27,6 +27,7 @@ use super::super::read;
 use super::super::threads::start;
 use super::reply::{PostPeer, Reply, revocation, revoked};
 use super::sessions::{LiveSession, Sessions};
+use super::streams::Channel;
 use super::web::{Endpoint, Guest, HttpError, Visit};
 
 /// Allowed methods, with and without sessions.
@@ -179,7 +180,7 @@ impl Streamable {
             before.reply.end();
         }
         visit.stay(guest)?;
-        let channel = guest.web.streams.open(visit);
+        let channel = Channel::open(visit);
         *place = Some((channel.clone(), None));
         drop(place);
         follow(&live, guest);
@@ -263,7 +264,7 @@ fn listen(visit: &mut Visit<'_>, guest: Guest<'_>, mut listen: Listen) -> Result
     HttpError::unless(visit.accepts.events, 406, detail)?;
     visit.stay(guest)?;
     listen.admit(&guest.web.server, &guest.pass.identity);
-    let channel = guest.web.streams.open(visit);
+    let channel = Channel::open(visit);
     // The acknowledgement comes first: only then can anything be told.
     channel.send(&[&listen.acknowledgement()]);
     let listener = listen.listener(guest.account.clone(), sink(channel.clone()));

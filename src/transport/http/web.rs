@@ -23,7 +23,6 @@ use crate::server::Server;
 use super::guard::{RequestGuard, allowed_headers, cors, preflight};
 use super::ops::{Ops, PROBES};
 use super::reply::Accepts;
-use super::streams::Streams;
 
 /// What one transport serves after these checks.
 pub(super) trait Endpoint: Send + Sync {
@@ -48,7 +47,6 @@ pub(super) struct Web {
     /// The path of the MCP endpoint.
     pub(super) path: String,
     pub(super) ops: Ops,
-    pub(super) streams: Streams,
     pub(super) endpoint: Box<dyn Endpoint>,
 }
 
