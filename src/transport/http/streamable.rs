@@ -13,11 +13,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::access::Role;
-use crate::encoding::base64;
 use crate::fabric::{Error, Kind};
 use crate::http::{Head, Method};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
-use crate::protocol::{Inbound, Mirror, Refusal, Revision, Session, without_handshake};
+use crate::protocol::{Inbound, Refusal, Revision, Session, without_handshake};
 use crate::server::{Action, Call, Listen, Listener, refuse};
 use crate::sync::lock;
 
@@ -83,9 +82,12 @@ impl Streamable {
         let is_one = inbound.request().is_some();
         let (mut live, mut opened) = (None, None);
         let action = if inbound.modern || inbound.is_invalid() {
-            let mirror = inbound.is_request().then(|| mirror(head));
-            let mirror = mirror.as_ref();
-            server.receive(&self.stateless, inbound, mirror, guest.account)
+            // One that comes twice equals nothing a body can hold.
+            let headers = |name: &str| {
+                let values = head.headers_named(name).map(Cow::Borrowed);
+                values.reduce(|all, value| all + ", " + value)
+            };
+            server.receive(&self.stateless, inbound, Some(&headers), guest.account)
         } else if inbound.initialize {
             self.initialize(head, inbound, guest, &mut opened)?
         } else {
@@ -306,19 +308,6 @@ fn refused(status: u16, code: i32, reason: &str, inbound: Option<&Inbound<'_>>) 
 fn is_modern_version(version: &str) -> bool {
     let is_date = |b: u8| b.is_ascii_digit() || b == b'-';
     version.len() == 10 && version.bytes().all(is_date) && version >= Revision::R2026_07_28.name()
-}
-
-/// What the headers repeat of a modern request. A header that comes twice equals nothing a body can hold.
-fn mirror(head: &Head) -> Mirror<'_> {
-    let all = |name: &str| {
-        let values = head.headers_named(name).map(Cow::Borrowed);
-        values.reduce(|all, value| all + ", " + value)
-    };
-    Mirror {
-        version: all("mcp-protocol-version"),
-        method: all("mcp-method"),
-        name: all("mcp-name").map(|value| base64::from_header(value)),
-    }
 }
 
 #[cfg(test)]
