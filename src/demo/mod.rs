@@ -144,7 +144,7 @@ impl Handler for Routes {
     fn handle(&self, mut exchange: Exchange<'_>) {
         let account = Accounts::alone(DEFAULT_MEMORY).of("");
         let body = exchange.read_body(&account);
-        let body = body.map_or_else(|_| Vec::new(), |body| body.to_vec());
+        let body = body.map_or_else(|_| Vec::new(), |body| body.bytes);
         let head = exchange.head;
         let answer = match (head.method.as_str(), head.path()) {
             ("POST", "/chat") => return chat(exchange, &parsed(&body)),

@@ -3,7 +3,6 @@
 //! In scope: limits on size, time and the memory of all bodies. Not in scope: what the body means.
 
 use std::io::{self, ErrorKind, IoSlice};
-use std::ops::Deref;
 use std::time::Instant;
 
 use super::request::{Framing, Rejection};
@@ -46,7 +45,7 @@ impl From<io::Error> for Rejection {
 
 /// A body, and what it holds of memory.
 pub(crate) struct Body {
-    bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     memory: Guard,
 }
 
@@ -54,14 +53,6 @@ impl Body {
     fn reserve(&mut self, more: usize) -> Result<(), Rejection> {
         self.memory.grow(more).map_err(|Full| NO_MEMORY)?;
         self.bytes.try_reserve(more).map_err(|_| NO_MEMORY)
-    }
-}
-
-impl Deref for Body {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes
     }
 }
 
@@ -94,10 +85,10 @@ pub(super) fn read_body(
 
 /// Appends exactly `count` bytes. Allocates for received bytes, not for the announced length.
 fn append(connection: &mut Connection, body: &mut Body, count: usize) -> Result<(), Rejection> {
-    let mut filled = body.len();
+    let mut filled = body.bytes.len();
     let end = filled + count;
     while filled < end {
-        if filled == body.len() {
+        if filled == body.bytes.len() {
             let step = (end - filled).min(filled.max(FIRST_STEP));
             body.reserve(step)?;
             body.bytes.resize(filled + step, 0);
@@ -116,7 +107,7 @@ fn read_chunks(connection: &mut Connection, body: &mut Body) -> Result<(), Rejec
         if size == 0 {
             break;
         }
-        if size > (MAX_MESSAGE - body.len()) as u64 {
+        if size > (MAX_MESSAGE - body.bytes.len()) as u64 {
             return Err(TOO_LARGE);
         }
         append(connection, body, size as usize)?;

@@ -20,7 +20,7 @@ fn gated() -> (
         let _ = begun.send(());
         let _ = may_go.lock().unwrap().recv_timeout(PATIENCE);
         match body {
-            Ok(body) => exchange.respond(200, &[], &[&body]),
+            Ok(body) => exchange.respond(200, &[], &[&body.bytes]),
             Err(Rejection(status, _)) => exchange.respond(status, &[], &[b""]),
         }
     };

@@ -49,7 +49,7 @@ pub(super) fn echo(mut exchange: Exchange<'_>) {
         _ => match exchange.read_body(&Accounts::alone(1 << 30).of("")) {
             Ok(body) => {
                 let status = if exchange.hold() { 200 } else { 503 };
-                exchange.respond(status, &[], &[&body]);
+                exchange.respond(status, &[], &[&body.bytes]);
             }
             Err(Rejection(status, text)) => exchange.respond(status, &[], &[text.as_bytes()]),
         },

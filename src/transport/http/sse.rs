@@ -94,7 +94,7 @@ impl Sse {
         let session = session.filter(|(owner, _)| guest.pass.identity.shares_with(owner));
         let (_, pipe) = session.ok_or_else(|| HttpError::new(404, NO_SESSION))?;
         let body = visit.read_body(guest)?;
-        let (parsing, inbound) = read(&body, false, None, guest.account)
+        let (parsing, inbound) = read(&body.bytes, false, None, guest.account)
             .map_err(|answer| HttpError::answer(503, answer))?;
         let is_message = !inbound.is_invalid();
         let action = match pipe.decide(inbound, guest.account) {

@@ -76,7 +76,7 @@ impl Streamable {
         let (head, server) = (visit.head(), &guest.web.server);
         let version = head.header("mcp-protocol-version");
         let modern_header = version.is_some_and(is_modern_version);
-        let (parsing, mut inbound) = read(&body, modern_header, None, guest.account)
+        let (parsing, mut inbound) = read(&body.bytes, modern_header, None, guest.account)
             .map_err(|answer| HttpError::answer(503, answer))?;
         // An array where there are no batches is no request either.
         let is_one = inbound.request().is_some();
@@ -89,7 +89,17 @@ impl Streamable {
             };
             server.receive(&self.stateless, inbound, Some(&headers), guest.account)
         } else if inbound.initialize {
-            self.initialize(head, inbound, guest, &mut opened)?
+            let (who, given) = (&guest.pass.identity, head.header(SESSION_ID));
+            if given.is_some_and(|id| self.sessions.is_live(id, who)) {
+                let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
+                return Err(refused(200, INVALID_REQUEST, reason, Some(&inbound)));
+            }
+            let session = Arc::new(Session::default());
+            let action = server.receive(&session, inbound, None, guest.account);
+            // A refused one has agreed on no revision.
+            let agreed = session.revision();
+            opened = agreed.map(|revision| self.sessions.open(who, revision));
+            action
         } else {
             let live = live.insert(self.session(head, guest, Some(&inbound))?);
             inbound.refuse_ids(|id| live.inflight.contains(id));
@@ -118,29 +128,6 @@ impl Streamable {
                 Ok(())
             }
         }
-    }
-
-    /// Opens a session, whose id is left in `opened`.
-    fn initialize(
-        &self,
-        head: &Head,
-        inbound: Inbound<'_>,
-        guest: Guest<'_>,
-        opened: &mut Option<String>,
-    ) -> Result<Action, HttpError> {
-        let (who, server) = (&guest.pass.identity, &guest.web.server);
-        let given = head.header(SESSION_ID);
-        if given.is_some_and(|id| self.sessions.is_live(id, who)) {
-            let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
-            return Err(refused(200, INVALID_REQUEST, reason, Some(&inbound)));
-        }
-        let session = Arc::new(Session::default());
-        let action = server.receive(&session, inbound, None, guest.account);
-        // A refused one has agreed on no revision.
-        *opened = session
-            .revision()
-            .map(|revision| self.sessions.open(who, revision));
-        Ok(action)
     }
 
     /// The session that a request names; `inbound` is its message, if it has one.
