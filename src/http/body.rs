@@ -49,13 +49,6 @@ pub(crate) struct Body {
     memory: Guard,
 }
 
-impl Body {
-    fn reserve(&mut self, more: usize) -> Result<(), Rejection> {
-        self.memory.grow(more).map_err(|Full| NO_MEMORY)?;
-        self.bytes.try_reserve(more).map_err(|_| NO_MEMORY)
-    }
-}
-
 /// Reads the whole body, whose memory `account` pays. With `expects_continue`, sends `100 Continue` first, unless the body is too large.
 pub(super) fn read_body(
     connection: &mut Connection,
@@ -90,7 +83,8 @@ fn append(connection: &mut Connection, body: &mut Body, count: usize) -> Result<
     while filled < end {
         if filled == body.bytes.len() {
             let step = (end - filled).min(filled.max(FIRST_STEP));
-            body.reserve(step)?;
+            body.memory.grow(step).map_err(|Full| NO_MEMORY)?;
+            body.bytes.try_reserve(step).map_err(|_| NO_MEMORY)?;
             body.bytes.resize(filled + step, 0);
         }
         match connection.read(&mut body.bytes[filled..])? {
