@@ -17,7 +17,7 @@ use crate::account::Accounts;
 use crate::config::{DEFAULT_MEMORY, HttpLimits};
 use crate::encoding::percent::percent_decode;
 use crate::fabric::{BuiltInFabric, Cause, Error, Kind, Strategy, template};
-use crate::http::{Exchange, Handler, HttpServer};
+use crate::http::{Exchange, Handler, HttpServer, listen};
 
 pub(crate) use folders::Folders;
 
@@ -66,9 +66,8 @@ const CONTEXT: [&str; 2] = [
 
 /// Starts the demo on a free loopback port; dropping the server stops it.
 pub(crate) fn start() -> io::Result<HttpServer> {
-    let server = HttpServer::bind((Ipv4Addr::LOCALHOST, 0), HttpLimits::default())?;
-    server.serve(Arc::new(Routes))?;
-    Ok(server)
+    let listener = listen((Ipv4Addr::LOCALHOST, 0))?;
+    HttpServer::start(listener, HttpLimits::default(), Arc::new(Routes))
 }
 
 /// Patterns and strategies.
@@ -145,7 +144,7 @@ impl Handler for Routes {
     fn handle(&self, mut exchange: Exchange<'_>) {
         let account = Accounts::alone(DEFAULT_MEMORY).of("");
         let body = exchange.read_body(&account);
-        let body = body.map_or_else(|_| Vec::new(), |body| body.to_vec());
+        let body = body.map_or_else(|_| Vec::new(), |body| body.bytes);
         let head = exchange.head;
         let answer = match (head.method.as_str(), head.path()) {
             ("POST", "/chat") => return drop(chat(exchange, &parsed(&body))),

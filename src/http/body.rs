@@ -3,7 +3,6 @@
 //! In scope: limits on size, time and the memory of all bodies. Not in scope: what the body means.
 
 use std::io::{self, ErrorKind, IoSlice};
-use std::ops::Deref;
 use std::time::Instant;
 
 use super::request::{Framing, Rejection};
@@ -17,7 +16,13 @@ const HTTP_MAX_CHUNK_LINE: usize = 1 << 10;
 /// Initial size of a body's buffer, in bytes; it doubles as data arrives.
 const FIRST_STEP: usize = 64 << 10;
 
-const TOO_LARGE: Rejection = Rejection(413, "The body of the request is too large.");
+// An error says this.
+const _: () = assert!(MAX_MESSAGE == 8_388_608);
+
+const TOO_LARGE: Rejection = Rejection(
+    413,
+    "The body of the request is too large. At most 8388608 bytes are taken.",
+);
 const TOO_LATE: Rejection = Rejection(408, "The body of the request did not arrive in time.");
 const MALFORMED: Rejection = Rejection(400, "The body of the request is not properly chunked.");
 const NO_MEMORY: Rejection = Rejection(
@@ -40,23 +45,8 @@ impl From<io::Error> for Rejection {
 
 /// A body, and what it holds of memory.
 pub(crate) struct Body {
-    bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     memory: Guard,
-}
-
-impl Body {
-    fn reserve(&mut self, more: usize) -> Result<(), Rejection> {
-        self.memory.grow(more).map_err(|Full| NO_MEMORY)?;
-        self.bytes.try_reserve(more).map_err(|_| NO_MEMORY)
-    }
-}
-
-impl Deref for Body {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes
-    }
 }
 
 /// Reads the whole body, whose memory `account` pays. With `expects_continue`, sends `100 Continue` first, unless the body is too large.
@@ -88,12 +78,13 @@ pub(super) fn read_body(
 
 /// Appends exactly `count` bytes. Allocates for received bytes, not for the announced length.
 fn append(connection: &mut Connection, body: &mut Body, count: usize) -> Result<(), Rejection> {
-    let mut filled = body.len();
+    let mut filled = body.bytes.len();
     let end = filled + count;
     while filled < end {
-        if filled == body.len() {
+        if filled == body.bytes.len() {
             let step = (end - filled).min(filled.max(FIRST_STEP));
-            body.reserve(step)?;
+            body.memory.grow(step).map_err(|Full| NO_MEMORY)?;
+            body.bytes.try_reserve(step).map_err(|_| NO_MEMORY)?;
             body.bytes.resize(filled + step, 0);
         }
         match connection.read(&mut body.bytes[filled..])? {
@@ -110,7 +101,7 @@ fn read_chunks(connection: &mut Connection, body: &mut Body) -> Result<(), Rejec
         if size == 0 {
             break;
         }
-        if size > (MAX_MESSAGE - body.len()) as u64 {
+        if size > (MAX_MESSAGE - body.bytes.len()) as u64 {
             return Err(TOO_LARGE);
         }
         append(connection, body, size as usize)?;

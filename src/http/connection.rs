@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::account::Account;
 use crate::logging;
+use crate::sync::lock;
 
 use super::answer::Deferred;
 use super::body::{self, Body};
@@ -81,6 +82,11 @@ impl<'a> Exchange<'a> {
     /// The peer's address: the client, or a proxy in front of this server.
     pub(crate) fn peer(&self) -> SocketAddr {
         self.connection.slot().peer
+    }
+
+    /// How many connections the server has.
+    pub(crate) fn connections(&self) -> usize {
+        lock(&self.connection.slot().registry.slots).len()
     }
 
     /// Reads the whole body, within its limits of size, time and memory. Sends `100 Continue` only here, so that a

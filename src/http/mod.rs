@@ -51,7 +51,7 @@ pub(crate) use answer::Deferred;
 pub(crate) use body::Body;
 pub(crate) use connection::Exchange;
 pub(crate) use request::{Head, Rejection};
-pub(crate) use server::HttpServer;
+pub(crate) use server::{HttpServer, listen};
 pub(crate) use tiny_http::{HTTPVersion, Method};
 
 /// Answers the requests of an [`HttpServer`]. Called on the connection's own thread, concurrently.

@@ -18,21 +18,16 @@ use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::config::{HTTP_ACCEPT_LOG, HttpLimits};
 use crate::sync::{lock, wait_while};
 use crate::url::network;
 
-/// Most evicted connections whose threads have not ended, before `accept` waits for one of them.
-const HTTP_MAX_ENDING: usize = 64;
 /// Most places beyond `max_connections`, for probes and other short requests; a quarter of it if that is less.
 const HTTP_RESERVE: usize = 32;
-/// Longest wait of `accept` for the threads of evicted connections, which only need CPU time.
-const ENDING_WAIT: Duration = Duration::from_secs(1);
-
-/// Longest pause of `accept` after a local error, to avoid spinning.
+/// Longest pause of `accept` after a local error, and for the thread of an evicted connection, which only needs CPU time.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a connection is doing.
@@ -114,9 +109,20 @@ impl Slot {
     pub(super) fn release(&self) {
         if self.phase() == ConnectionPhase::Over {
             *lock(&self.buffer) = Vec::new();
-            lock(&self.registry.table).open.remove(&self.id);
-            self.registry.changed.notify_all();
+            self.registry.remove(self);
         }
+    }
+
+    /// Evicts the connection, if it is in such a state.
+    fn evict_if(&self, goes: impl Fn(&SlotState) -> bool) -> bool {
+        let mut state = lock(&self.state);
+        let goes = goes(&state);
+        if goes {
+            state.phase = ConnectionPhase::Evicted;
+            // Wakes the thread that reads or writes.
+            let _ = self.socket.shutdown(Shutdown::Both);
+        }
+        goes
     }
 
     /// Ends the response, if one was begun, and the request's admission. Without a next phase, also the socket.
@@ -140,67 +146,8 @@ pub(super) struct Lease(pub(super) Arc<Slot>);
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let slot = &self.0;
-        slot.abort();
-        let mut table = lock(&slot.registry.table);
-        table.open.remove(&slot.id);
-        if slot.phase() == ConnectionPhase::Evicted {
-            table.ending -= 1;
-        }
-        slot.registry.changed.notify_all();
-    }
-}
-
-/// All connections of a server.
-#[derive(Default)]
-pub(super) struct Slots {
-    /// The connections that have a place.
-    pub(super) open: HashMap<u64, Arc<Slot>>,
-    /// How many have been evicted whose thread has not ended.
-    ending: usize,
-    /// When it was logged last that there is no room: under attack, that is so thousands of times per second.
-    logged: Option<Instant>,
-}
-
-impl Slots {
-    /// Closes a connection, if it is in such a state.
-    fn close(&mut self, slot: &Slot, closes: impl Fn(&SlotState) -> bool) -> bool {
-        let mut state = lock(&slot.state);
-        let closes = closes(&state);
-        if closes {
-            state.phase = ConnectionPhase::Evicted;
-            self.open.remove(&slot.id);
-            self.ending += 1;
-            // Wakes the thread that reads or writes.
-            let _ = slot.socket.shutdown(Shutdown::Both);
-        }
-        closes
-    }
-
-    /// Logs this, unless something was logged in the last [`HTTP_ACCEPT_LOG`].
-    fn log(&mut self, level: log::Level, line: fmt::Arguments<'_>) {
-        let is_long_ago = |last: Instant| last.elapsed() >= HTTP_ACCEPT_LOG;
-        if self.logged.is_none_or(is_long_ago) {
-            log::log!(level, "{line}");
-            self.logged = Some(Instant::now());
-        }
-    }
-
-    /// Evicts one connection, unless it has just been admitted. False if none can be evicted.
-    fn evict(&mut self) -> bool {
-        let evictable = self.open.values().filter_map(|slot| {
-            let state = lock(&slot.state);
-            (!state.admitted).then(|| (slot.peer.ip(), state.turn, slot.id))
-        });
-        let slot = first_to_go(evictable).and_then(|id| self.open.get(&id).cloned());
-        if let Some(slot) = &slot
-            && self.close(slot, |state| !state.admitted)
-        {
-            let peer = slot.peer;
-            let line = format_args!("{peer}: closed to make room: all connections are in use");
-            self.log(log::Level::Warn, line);
-        }
-        slot.is_some()
+        self.0.abort();
+        self.0.registry.remove(&self.0);
     }
 }
 
@@ -218,6 +165,9 @@ fn first_to_go(candidates: impl Iterator<Item = (IpAddr, u64, u64)>) -> Option<u
         .map(|(_, (_, id))| id)
 }
 
+/// Connections whose last response is not written, and whose thread has not ended.
+type Slots = HashMap<u64, Arc<Slot>>;
+
 /// Shared state of a server's connections.
 #[derive(Default)]
 pub(super) struct Registry {
@@ -229,19 +179,21 @@ pub(super) struct Registry {
     pub(super) admitted: AtomicUsize,
     /// The next [`SlotState::turn`].
     pub(super) turns: AtomicU64,
-    pub(super) table: Mutex<Slots>,
+    pub(super) slots: Mutex<Slots>,
     pub(super) changed: Condvar,
+    /// When it was logged last that there is no room: under attack, that is so thousands of times per second.
+    pub(super) logged: Mutex<Option<Instant>>,
 }
 
 impl Registry {
     /// Registers a new connection; at the limit, evicts another.
     pub(super) fn admit(self: &Arc<Registry>, socket: TcpStream, peer: SocketAddr) -> Lease {
-        // Keeps a flood from outrunning the threads of those evicted before.
-        let crowded = |table: &mut Slots| table.ending >= HTTP_MAX_ENDING;
-        let (mut table, _) = wait_while(&self.changed, lock(&self.table), ENDING_WAIT, crowded);
         let most = self.limits.max_connections;
         let places = most + (most / 4).clamp(1, HTTP_RESERVE);
-        while table.open.len() >= places && table.evict() {}
+        let mut slots = lock(&self.slots);
+        if slots.len() >= places {
+            slots = self.evict(slots);
+        }
         let turn = self.turns.fetch_add(1, SeqCst);
         let slot = Arc::new(Slot {
             id: turn,
@@ -255,19 +207,54 @@ impl Registry {
                 turn,
             }),
         });
-        table.open.insert(slot.id, Arc::clone(&slot));
+        slots.insert(slot.id, Arc::clone(&slot));
         Lease(slot)
     }
 
-    /// After an error of `accept`, most likely no file descriptors: evicts one connection and waits until it has ended,
-    /// at most for [`ACCEPT_PAUSE`].
+    fn remove(&self, slot: &Slot) {
+        lock(&self.slots).remove(&slot.id);
+        self.changed.notify_all();
+    }
+
+    /// Evicts one connection, if one can be, and waits until one has ended, at most for [`ACCEPT_PAUSE`]: a flood must not
+    /// outrun the threads of those evicted before.
+    fn evict<'r>(&'r self, slots: MutexGuard<'r, Slots>) -> MutexGuard<'r, Slots> {
+        let is_evictable =
+            |state: &SlotState| !state.admitted && state.phase != ConnectionPhase::Evicted;
+        let find = || {
+            first_to_go(slots.values().filter_map(|slot| {
+                let state = lock(&slot.state);
+                is_evictable(&state).then(|| (slot.peer.ip(), state.turn, slot.id))
+            }))
+        };
+        while let Some(slot) = find().and_then(|id| slots.get(&id)) {
+            // It may have been admitted meanwhile.
+            if slot.evict_if(is_evictable) {
+                let peer = slot.peer;
+                let line = format_args!("{peer}: closed to make room: all connections are in use");
+                self.log(log::Level::Warn, line);
+                break;
+            }
+        }
+        let before = slots.len();
+        let crowded = |slots: &mut Slots| slots.len() >= before;
+        wait_while(&self.changed, slots, ACCEPT_PAUSE, crowded).0
+    }
+
+    /// After an error of `accept`, most likely no file descriptors: evicts one connection.
     pub(super) fn make_room(&self, error: &io::Error) {
-        let mut table = lock(&self.table);
         let line = format_args!("cannot accept connections, trying again: {error}");
-        table.log(log::Level::Error, line);
-        let evicted = table.evict();
-        let crowded = |table: &mut Slots| !evicted || table.ending > 0;
-        drop(wait_while(&self.changed, table, ACCEPT_PAUSE, crowded));
+        self.log(log::Level::Error, line);
+        drop(self.evict(lock(&self.slots)));
+    }
+
+    /// Logs this, unless something was logged in the last [`HTTP_ACCEPT_LOG`].
+    fn log(&self, level: log::Level, line: fmt::Arguments<'_>) {
+        let mut logged = lock(&self.logged);
+        if logged.is_none_or(|last| last.elapsed() >= HTTP_ACCEPT_LOG) {
+            log::log!(level, "{line}");
+            *logged = Some(Instant::now());
+        }
     }
 
     /// Whether connections close once their request is answered.
@@ -280,16 +267,15 @@ impl Registry {
     pub(super) fn drain(&self, deadline: Instant) -> usize {
         // Set before the scan: a connection that becomes idle later sees it.
         self.draining.store(true, SeqCst);
-        let mut table = lock(&self.table);
-        let open: Vec<_> = table.open.values().cloned().collect();
+        let slots = lock(&self.slots);
         let at_rest = [ConnectionPhase::Idle, ConnectionPhase::Over];
-        for slot in open {
-            table.close(&slot, |state| at_rest.contains(&state.phase));
+        for slot in slots.values() {
+            slot.evict_if(|state| at_rest.contains(&state.phase));
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        let busy = |table: &mut Slots| !table.open.is_empty();
-        let (table, _) = wait_while(&self.changed, table, left, busy);
-        table.open.len()
+        let busy = |slots: &mut Slots| !slots.is_empty();
+        let (slots, _) = wait_while(&self.changed, slots, left, busy);
+        slots.len()
     }
 }
 

@@ -108,17 +108,14 @@ impl Head {
     }
 
     /// All headers with this name, in order.
-    pub(crate) fn headers_named(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.headers()
-            .filter(move |(field, _)| field.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value)
-    }
-
-    /// Every header as name and value, in order.
-    pub(crate) fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.headers
+    pub(crate) fn headers_named(&self, name: &str) -> impl Iterator<Item = &str> + Clone {
+        let is_named =
+            move |field: &Range<usize>| self.text[field.clone()].eq_ignore_ascii_case(name);
+        let named = self
+            .headers
             .iter()
-            .map(|(name, value)| (&self.text[name.clone()], &self.text[value.clone()]))
+            .filter(move |(field, _)| is_named(field));
+        named.map(|(_, value)| &self.text[value.clone()])
     }
 
     /// `host` or `host:port`: the authority of an absolute target, else the Host header. Only HTTP/1.0 requests may

@@ -25,54 +25,44 @@ pub(crate) struct HttpServer {
     pub(super) registry: Arc<Registry>,
     /// The address it listens on, with the real port.
     pub(crate) address: SocketAddr,
-    listener: Mutex<Option<TcpListener>>,
     acceptor: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl HttpServer {
-    /// Listens on the first available address; port 0 takes any free port. Until [`HttpServer::serve`], connections
-    /// wait in the kernel's backlog.
-    pub(crate) fn bind(
-        addresses: impl ToSocketAddrs,
-        limits: HttpLimits,
-    ) -> io::Result<HttpServer> {
-        let listener = TcpListener::bind(addresses)?;
-        #[cfg(unix)]
-        lengthen_backlog(&listener);
-        Ok(HttpServer {
-            registry: Arc::new(Registry {
-                limits,
-                ..Registry::default()
-            }),
-            address: listener.local_addr()?,
-            listener: Mutex::new(Some(listener)),
-            acceptor: Mutex::default(),
-        })
-    }
+/// Listens on the first available address; port 0 takes any free port. Until a server is started, connections wait in the
+/// kernel's backlog.
+pub(crate) fn listen(addresses: impl ToSocketAddrs) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(addresses)?;
+    #[cfg(unix)]
+    lengthen_backlog(&listener);
+    Ok(listener)
+}
 
-    /// Starts serving on its own threads, once. Fails if no thread can be started.
-    pub(crate) fn serve(&self, handler: Arc<dyn Handler>) -> io::Result<()> {
-        let Some(listener) = lock(&self.listener).take() else {
-            return Ok(());
-        };
-        let registry = Arc::clone(&self.registry);
+impl HttpServer {
+    /// Starts serving on its own threads. Fails if no thread can be started.
+    pub(crate) fn start(
+        listener: TcpListener,
+        limits: HttpLimits,
+        handler: Arc<dyn Handler>,
+    ) -> io::Result<HttpServer> {
+        let registry = Arc::new(Registry {
+            limits,
+            ..Registry::default()
+        });
+        let (shared, address) = (Arc::clone(&registry), listener.local_addr()?);
         let acceptor = thread::Builder::new()
             .name("http-accept".to_owned())
-            .spawn(move || accept_loop(&registry, || listener.accept(), &handler))?;
-        *lock(&self.acceptor) = Some(acceptor);
-        Ok(())
-    }
-
-    /// The number of connections whose last response is not written.
-    pub(crate) fn connections(&self) -> usize {
-        lock(&self.registry.table).open.len()
+            .spawn(move || accept_loop(&shared, || listener.accept(), &handler))?;
+        Ok(HttpServer {
+            registry,
+            address,
+            acceptor: Mutex::new(Some(acceptor)),
+        })
     }
 
     /// Graceful shutdown: stops accepting, closes idle connections, and closes the others once their request is
     /// answered. Streams end when their owners end them. Returns the number of unanswered connections left at
     /// `deadline`, or 0 earlier.
     pub(crate) fn drain(&self, deadline: Instant) -> usize {
-        lock(&self.listener).take();
         self.registry.drain(Instant::now());
         if let Some(acceptor) = lock(&self.acceptor).take() {
             // std cannot interrupt `accept`, so a connection wakes it. If that fails, `accept` is not blocked.

@@ -48,11 +48,7 @@ impl<'a> Inbound<'a> {
             if let Ok(Message::Request(RequestMessage { id, .. })) = message
                 && (in_use(id) || !seen.insert(id.clone()))
             {
-                *message = Err(Invalid {
-                    id: Some(id.clone()),
-                    code: jsonrpc::INVALID_REQUEST,
-                    reason: ID_IN_USE,
-                });
+                *message = Err((Some(id.clone()), jsonrpc::INVALID_REQUEST, ID_IN_USE));
             }
         }
     }
@@ -75,7 +71,7 @@ impl<'a> Inbound<'a> {
         let ids = self.messages.iter().filter_map(|message| match message {
             Ok(Message::Request(request)) => Some(&request.id),
             Ok(_) => None,
-            Err(invalid) => invalid.id.as_ref(),
+            Err((id, ..)) => id.as_ref(),
         });
         ids.cloned().collect()
     }

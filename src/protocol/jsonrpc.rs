@@ -99,16 +99,8 @@ pub(crate) struct RequestMessage<'a> {
     pub(crate) fault: Option<&'static str>,
 }
 
-/// Why a message is invalid.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Invalid {
-    /// The id, if it could be read.
-    pub(crate) id: Option<Id>,
-    /// [`PARSE_ERROR`] or [`INVALID_REQUEST`].
-    pub(crate) code: i32,
-    /// What is wrong and what is expected.
-    pub(crate) reason: &'static str,
-}
+/// What is no message: its id, if that could be read; [`PARSE_ERROR`] or [`INVALID_REQUEST`]; and what is wrong and expected.
+pub(crate) type Invalid = (Option<Id>, i32, &'static str);
 
 /// JSON's white space; Unicode has more.
 const WHITE_SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
@@ -126,7 +118,7 @@ pub(crate) fn is_blank(line: &[u8]) -> bool {
 /// messages.
 pub(super) fn read(bytes: &[u8]) -> (Vec<Result<Message<'_>, Invalid>>, bool) {
     let one = |message| (vec![message], false);
-    let refused = |code, reason| one(Err(invalid(code, reason)));
+    let refused = |code, reason| one(Err((None, code, reason)));
     let Ok(text) = std::str::from_utf8(bytes) else {
         return refused(PARSE_ERROR, "The message is not UTF-8.");
     };
@@ -190,7 +182,7 @@ impl<'de> DeserializeSeed<'de> for MessageReader<'_> {
 /// What a value is as a message; `fault` is what is wrong with its params.
 fn message<'a>(node: Node<'a>, fault: Option<&'static str>) -> Result<Message<'a>, Invalid> {
     let Node::Object(members) = node else {
-        return Err(invalid(INVALID_REQUEST, "A message is a JSON object."));
+        return Err((None, INVALID_REQUEST, "A message is a JSON object."));
     };
     let is_doubled = has_doubles(&members);
     let (mut version, mut id, mut method, mut params) = (None, None, None, None);
@@ -209,10 +201,8 @@ fn message<'a>(node: Node<'a>, fault: Option<&'static str>) -> Result<Message<'a
         }
     }
     let refuse = |reason| {
-        Err(Invalid {
-            id: id.clone().flatten().filter(|_| ids == 1),
-            ..invalid(INVALID_REQUEST, reason)
-        })
+        let id = id.clone().flatten().filter(|_| ids == 1);
+        Err((id, INVALID_REQUEST, reason))
     };
     if is_doubled {
         return refuse("The message has the same field twice.");
@@ -238,25 +228,14 @@ fn message<'a>(node: Node<'a>, fault: Option<&'static str>) -> Result<Message<'a
     }
 }
 
-fn invalid(code: i32, reason: &'static str) -> Invalid {
-    Invalid {
-        id: None,
-        code,
-        reason,
-    }
-}
-
 /// Distinguishes what is not JSON from JSON that is not read: its id is kept.
 fn unreadable(text: &str) -> Invalid {
-    match serde_json::from_str::<IgnoredAny>(text) {
-        Err(_) => invalid(PARSE_ERROR, "The message is not JSON."),
-        Ok(_) => Invalid {
-            id: Id::sought(text.as_bytes()),
-            code: INVALID_REQUEST,
-            reason: "The message is nested more than 127 levels deep, or holds text that is not Unicode or a number \
-                     that is too large.",
-        },
+    if serde_json::from_str::<IgnoredAny>(text).is_err() {
+        return (None, PARSE_ERROR, "The message is not JSON.");
     }
+    let reason = "The message is nested more than 127 levels deep, or holds text that is not Unicode or a number that is \
+                  too large.";
+    (Id::sought(text.as_bytes()), INVALID_REQUEST, reason)
 }
 
 /// Ends an answer of [`begin_result`].

@@ -7,6 +7,7 @@ use super::jsonrpc::{Id, RequestMessage};
 use super::node::Node;
 use super::revision::Revision;
 use super::session::Level;
+use crate::encoding::base64;
 
 /// HTTP headers and body disagree.
 const HEADER_MISMATCH: i32 = -32020;
@@ -21,17 +22,8 @@ const LEVEL: &str = "io.modelcontextprotocol/logLevel";
 /// The extension that a caller declares if it supports tasks.
 pub(crate) const TASKS: &str = "io.modelcontextprotocol/tasks";
 
-/// The HTTP headers that repeat parts of a modern request, for comparison with its body. Values are decoded and
-/// trimmed.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Mirror<'a> {
-    /// `MCP-Protocol-Version`.
-    pub(crate) version: Option<Cow<'a, str>>,
-    /// `Mcp-Method`.
-    pub(crate) method: Option<Cow<'a, str>>,
-    /// `Mcp-Name`, or the error in its encoding.
-    pub(crate) name: Option<Result<Cow<'a, str>, &'static str>>,
-}
+/// The HTTP headers of a request by their names. They repeat parts of a modern one, for comparison with its body.
+pub(crate) type RequestHeaders<'h> = dyn Fn(&str) -> Option<Cow<'h, str>> + 'h;
 
 /// The context of a request, from `_meta` and the session.
 #[derive(Clone, Debug)]
@@ -85,24 +77,20 @@ impl<'m> Meta<'m> {
     }
 
     fn progress_token(self) -> Result<Option<Id>, Refusal> {
-        let token = self
-            .get("progressToken")
-            .filter(|token| **token != Node::Null);
-        let read = |token| {
-            Id::read(token).ok_or_else(|| {
-                Refusal::params(
-                    "\"progressToken\" must be a string of at most 1024 bytes or a 64-bit integer.",
-                )
-            })
-        };
-        token.map(read).transpose()
+        let wrong = "\"progressToken\" must be a string of at most 1024 bytes or a 64-bit integer.";
+        match self.get("progressToken") {
+            None | Some(Node::Null) => Ok(None),
+            Some(token) => Id::read(token)
+                .map(Some)
+                .ok_or_else(|| Refusal::params(wrong)),
+        }
     }
 
-    /// The context of a modern request, after all checks of its envelope. `mirror`: the HTTP headers.
+    /// The context of a modern request, after all checks of its envelope. `headers`: those of HTTP.
     pub(crate) fn modern(
         self,
         request: &RequestMessage<'_>,
-        mirror: Option<&Mirror<'_>>,
+        headers: Option<&RequestHeaders<'_>>,
     ) -> Result<RequestContext, Refusal> {
         let declared = self.version().and_then(Revision::named);
         let revision = declared.unwrap_or(Revision::NEWEST).name();
@@ -124,8 +112,8 @@ impl<'m> Meta<'m> {
         };
         let level = self.get(LEVEL).map(level).transpose()?;
         let progress_token = self.progress_token()?;
-        if let Some(mirror) = mirror {
-            mirror.check(version, request)?;
+        if let Some(headers) = headers {
+            check(headers, version, request)?;
         }
         match Revision::named(version) {
             Some(revision) if !revision.is_legacy() => Ok(RequestContext {
@@ -183,32 +171,28 @@ fn unsupported(version: &str, legacy: bool) -> Refusal {
         .with("requested", version)
 }
 
-impl Mirror<'_> {
-    /// Compares the headers with the body: 2026-07-28, basic/transports/streamable-http.
-    fn check(&self, version: &str, request: &RequestMessage<'_>) -> Result<(), Refusal> {
-        let (header, of_body) = ("MCP-Protocol-Version", "protocol version");
-        same(header, of_body, self.version.as_deref(), Some(version))?;
-        let method = Some(&*request.method);
-        same("Mcp-Method", "method", self.method.as_deref(), method)?;
-        let Some(member) = mirrored(&request.method) else {
-            return Ok(());
-        };
-        let unreadable = |why| {
-            let detail = format!("The header Mcp-Name is not readable: {why}.");
-            Refusal::new(HEADER_MISMATCH, detail)
-        };
-        let name = self.name.as_ref();
-        let name = name.map(|name| name.as_deref().map_err(unreadable));
-        // If the body has no name either, the method reports that better.
-        let params = request.params.as_ref();
-        let value = params.and_then(|params| params.get(member)?.text());
-        same(
-            "Mcp-Name",
-            &format!("params.{member}"),
-            name.transpose()?,
-            value,
-        )
-    }
+/// Compares the headers with the body: 2026-07-28, basic/transports/streamable-http.
+fn check(
+    headers: &RequestHeaders<'_>,
+    version: &str,
+    request: &RequestMessage<'_>,
+) -> Result<(), Refusal> {
+    let (header, of_body) = ("MCP-Protocol-Version", "protocol version");
+    same(header, of_body, headers(header), Some(version))?;
+    let method = Some(&*request.method);
+    same("Mcp-Method", "method", headers("Mcp-Method"), method)?;
+    let Some(member) = mirrored(&request.method) else {
+        return Ok(());
+    };
+    let name = headers("Mcp-Name").map(base64::from_header).transpose();
+    let name = name.map_err(|why| {
+        let detail = format!("The header Mcp-Name is not readable: {why}.");
+        Refusal::new(HEADER_MISMATCH, detail)
+    })?;
+    // If the body has no name either, the method reports that better.
+    let params = request.params.as_ref();
+    let value = params.and_then(|params| params.get(member)?.text());
+    same("Mcp-Name", &format!("params.{member}"), name, value)
 }
 
 /// The member of a method's params that `Mcp-Name` repeats, if any.
@@ -225,11 +209,11 @@ pub(crate) fn mirrored(method: &str) -> Option<&'static str> {
 fn same(
     header: &str,
     of_body: &str,
-    found: Option<&str>,
+    found: Option<Cow<'_, str>>,
     wanted: Option<&str>,
 ) -> Result<(), Refusal> {
     let detail = match found {
-        _ if found == wanted => return Ok(()),
+        _ if found.as_deref() == wanted => return Ok(()),
         None => format!("The header {header} is missing: it must repeat the body's {of_body}."),
         Some(_) => {
             format!("The header {header} differs from the body's {of_body}: both must be the same.")

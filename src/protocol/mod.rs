@@ -18,7 +18,7 @@ mod session;
 pub(crate) use answer::{Answer, Refusal, ResultWriter, error_object, server_info, stored};
 pub(crate) use inbound::{ID_IN_USE, Inbound};
 pub(crate) use jsonrpc::Id;
-pub(crate) use meta::{Meta, Mirror, RequestContext, TASKS, mirrored, without_handshake};
+pub(crate) use meta::{Meta, RequestContext, RequestHeaders, TASKS, mirrored, without_handshake};
 pub(crate) use node::{Node, Params, VALUE};
 pub(crate) use revision::{Feature, Revision};
 pub(crate) use session::{Level, Session};

@@ -35,8 +35,8 @@ use crate::protocol::inbound::{cancelled, is_modern};
 use crate::protocol::jsonrpc::{self, Invalid, Message};
 use crate::protocol::pages::{self, Cursor};
 use crate::protocol::{
-    Answer, Id, Inbound, Meta, Mirror, Node, Refusal, RequestContext, ResultWriter, Revision,
-    Session, without_handshake,
+    Answer, Id, Inbound, Meta, Node, Refusal, RequestContext, RequestHeaders, ResultWriter,
+    Revision, Session, without_handshake,
 };
 use crate::runs::Owner;
 use crate::sync::lock;
@@ -170,20 +170,20 @@ impl Server {
         }
     }
 
-    /// The action for a message on the connection of `session`. `mirror` holds the HTTP headers that repeat parts of a
+    /// The action for a message on the connection of `session`. `headers` are those of HTTP that repeat parts of a
     /// modern request.
     pub(crate) fn receive(
         &self,
         session: &Arc<Session>,
         inbound: Inbound<'_>,
-        mirror: Option<&Mirror<'_>>,
+        headers: Option<&RequestHeaders<'_>>,
         account: &Account,
     ) -> Action {
         let receiver = Receiver {
             server: self,
             session,
             modern: inbound.modern,
-            mirror,
+            headers,
             account,
         };
         let is_batch = inbound.is_batch;
@@ -201,20 +201,18 @@ impl Server {
 }
 
 /// Decides what to do about the messages of one line or body.
-struct Receiver<'a> {
+struct Receiver<'a, 'h> {
     server: &'a Server,
     session: &'a Arc<Session>,
     modern: bool,
-    mirror: Option<&'a Mirror<'a>>,
+    headers: Option<&'a RequestHeaders<'h>>,
     account: &'a Account,
 }
 
-impl Receiver<'_> {
+impl Receiver<'_, '_> {
     fn message(&self, message: &Result<Message<'_>, Invalid>, is_batch: bool) -> Action {
         match message {
-            Err(Invalid { id, code, reason }) => {
-                self.refuse(Refusal::new(*code, *reason), id.as_ref())
-            }
+            Err((id, code, reason)) => self.refuse(Refusal::new(*code, *reason), id.as_ref()),
             Ok(Message::Response) => Action::Nothing,
             Ok(Message::Notification { method, params }) => {
                 cancelled(method, params.as_ref()).map_or(Action::Nothing, Action::Cancel)
@@ -277,7 +275,7 @@ impl Receiver<'_> {
         meta: &Meta<'_>,
     ) -> Result<RequestContext, Refusal> {
         if self.modern {
-            let context = meta.modern(request, self.mirror);
+            let context = meta.modern(request, self.headers);
             return context.map_err(Refusal::of_envelope);
         }
         let begins = matches!(&*request.method, "initialize" | "ping");

@@ -19,9 +19,9 @@ use crate::sync::lock;
 pub(crate) struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Cancels it.
-    pub(crate) fn cancel(&self) {
-        self.0.store(true, Ordering::Release);
+    /// Cancels it. False if that was so already.
+    pub(crate) fn cancel(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
     }
 
     /// Was it cancelled?
@@ -88,7 +88,9 @@ impl Inflight {
     /// Stops everything.
     pub(crate) fn cancel_all(&self) {
         let mut all = lock(&self.0);
-        all.drain().for_each(|(_, (cancel, _))| cancel.cancel());
+        for (_, (cancel, _)) in all.drain() {
+            cancel.cancel();
+        }
     }
 
     /// Ends all subscriptions. Returns what has to be sent for that.

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use super::registry::Registry;
 use super::server::accept_loop;
-use super::{Deferred, Exchange, Handler, HttpServer, Rejection};
+use super::{Deferred, Exchange, Handler, HttpServer, Rejection, listen};
 use crate::account::Accounts;
 use crate::config::HttpLimits;
 use crate::fabric::fixture::need_loopback;
+use crate::sync::lock;
 
 /// Longer than anything takes that happens at all.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -35,9 +36,8 @@ pub(super) fn server(
     handler: impl Fn(Exchange<'_>) + Send + Sync + 'static,
 ) -> HttpServer {
     need_loopback();
-    let server = HttpServer::bind("127.0.0.1:0", limits).unwrap();
-    server.serve(Arc::new(By(handler))).unwrap();
-    server
+    let listener = listen("127.0.0.1:0").unwrap();
+    HttpServer::start(listener, limits, Arc::new(By(handler))).unwrap()
 }
 
 /// Echoes the request's body; `/unread` neither reads it nor admits the request, `/panic` and `/silent` do not answer.
@@ -49,7 +49,7 @@ pub(super) fn echo(mut exchange: Exchange<'_>) {
         _ => match exchange.read_body(&Accounts::alone(1 << 30).of("")) {
             Ok(body) => {
                 let status = if exchange.hold() { 200 } else { 503 };
-                exchange.respond(status, &[], &[&body]);
+                exchange.respond(status, &[], &[&body.bytes]);
             }
             Err(Rejection(status, text)) => exchange.respond(status, &[], &[text.as_bytes()]),
         },
@@ -135,6 +135,10 @@ fn assert_status(answer: &str, status: u16) {
 }
 
 /// The number of admitted requests in progress.
+fn connections(server: &HttpServer) -> usize {
+    lock(&server.registry.slots).len()
+}
+
 fn admitted(server: &HttpServer) -> usize {
     server.registry.admitted.load(Ordering::SeqCst)
 }

@@ -100,7 +100,7 @@ fn a_closing_response_gives_back_the_place_while_the_handler_goes_on() {
         let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
         client.write_all(request.as_bytes()).unwrap();
         is_answered.recv_timeout(PATIENCE).unwrap();
-        assert_eq!((server.connections(), admitted(&server)), (0, 0));
+        assert_eq!((connections(&server), admitted(&server)), (0, 0));
         // What the client sends late does not destroy the answer.
         client.write_all(request.as_bytes()).unwrap();
         let answer = rest(&mut client);

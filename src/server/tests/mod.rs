@@ -17,7 +17,7 @@ use super::{Action, Server};
 use crate::account::{Account, Accounts};
 use crate::config::{Policy, RunSettings};
 use crate::fabric::{Catalog, Client};
-use crate::protocol::{Id, Inbound, Level, Mirror, Revision, Session};
+use crate::protocol::{Id, Inbound, Level, RequestHeaders, Revision, Session};
 use crate::runs::Runs;
 use crate::tools::Backend;
 
@@ -130,11 +130,11 @@ impl TestClient {
     }
 
     /// The same over HTTP, with its headers.
-    fn post(&self, line: &str, modern: bool, mirror: &Mirror<'_>) -> String {
+    fn post(&self, line: &str, modern: bool, headers: &RequestHeaders<'_>) -> String {
         show(self.server.receive(
             &self.session,
             Inbound::read(line.as_bytes(), modern),
-            Some(mirror),
+            Some(headers),
             &self.account,
         ))
     }

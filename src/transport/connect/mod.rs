@@ -13,7 +13,7 @@
 mod remote;
 
 use std::io::{self, BufReader, Read, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,15 +26,14 @@ use crate::encoding::base64;
 use crate::error::{Error, Kind};
 use crate::os::random;
 use crate::protocol::inbound::cancelled;
-use crate::protocol::jsonrpc::{
-    self, INTERNAL_ERROR, INVALID_REQUEST, Message, RequestMessage, is_blank,
-};
+use crate::protocol::jsonrpc::{self, INTERNAL_ERROR, INVALID_REQUEST, Message, is_blank};
 use crate::protocol::{ID_IN_USE, Id, Inbound, Meta, Refusal, mirrored};
 use crate::sync::{lock, wait_while};
-use crate::transport::stdio::{BUFFER, LineSize, STDIO_DRAIN, Writer, read_line, within};
+use crate::transport::inflight::Cancel;
+use crate::transport::stdio::{BUFFER, LineSize, STDIO_DRAIN, Writer, read_line};
 use crate::transport::{Outlet, start};
 
-use remote::{Headers, Remote, RemoteSession, VERSION};
+use remote::{Headers, Remote, RemoteReply, RemoteSession, VERSION};
 
 /// Requests at once, each with a thread and a connection. Further ones are refused and do not wait: the reader would wait
 /// with them, and then could not read the cancellation that makes room.
@@ -83,35 +82,18 @@ pub(crate) struct Relay {
     done: Condvar,
 }
 
-/// A line that is waiting for its answer.
+/// A line that was sent. What has no answer is waited for, too: it must arrive before the next line.
 struct PendingRequest {
-    /// Several for a batch; none if the line is not readable.
+    /// Several for a batch; none if the line is not readable or a notification.
     ids: Vec<Id>,
+    is_notification: bool,
     /// Closing its response cancels it.
     is_modern: bool,
     /// It ends when the client does.
     is_subscription: bool,
     agent: Agent,
     /// It was answered or cancelled: nothing more is written for it.
-    is_over: AtomicBool,
-}
-
-impl PendingRequest {
-    fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Acquire)
-    }
-
-    /// Lets nothing more be written for it. False if that was so already.
-    fn end(&self) -> bool {
-        !self.is_over.swap(true, Ordering::AcqRel)
-    }
-
-    /// Closes its response, if that cancels it; else the server has to be told.
-    fn cancel(&self) {
-        if self.end() && self.is_modern {
-            self.agent.clone().shutdown();
-        }
-    }
+    over: Cancel,
 }
 
 impl Relay {
@@ -146,12 +128,11 @@ impl Relay {
     pub(crate) fn serve(self: &Arc<Self>, input: impl Read) -> io::Result<()> {
         log::info!("passing messages on to {}", self.remote.settings.url);
         let read = self.read(input);
+        let is_awaited = |pending: &mut Vec<Arc<PendingRequest>>| {
+            pending.iter().any(|request| !request.is_subscription)
+        };
         let pending = lock(&self.pending);
-        let subscriptions = pending.iter().filter(|request| request.is_subscription);
-        subscriptions.for_each(|request| request.cancel());
-        drop(wait_while(&self.done, pending, STDIO_DRAIN, |pending| {
-            !pending.is_empty()
-        }));
+        drop(wait_while(&self.done, pending, STDIO_DRAIN, is_awaited));
         self.leave();
         read
     }
@@ -179,132 +160,117 @@ impl Relay {
     fn pass_on(self: &Arc<Self>, line: Vec<u8>) {
         let inbound = Inbound::read(&line, false);
         let session = self.remote.session();
-        if !inbound.is_request() {
-            return self.notify(&inbound, session.as_deref(), &line);
+        let (is_notification, is_initialize) = (!inbound.is_request(), inbound.initialize);
+        // Without a session a notification is dropped: what is stateless has nothing to be told.
+        if self.cancels(&inbound) || (is_notification && session.is_none()) {
+            return;
         }
-        let headers = headers(&inbound, session.as_deref());
-        let is_initialize = inbound.initialize;
+        let (headers, single) = (headers(&inbound, session.as_deref()), inbound.request());
         let request = Arc::new(PendingRequest {
             ids: inbound.ids(),
+            is_notification,
             is_modern: inbound.modern,
-            is_subscription: inbound
-                .request()
-                .is_some_and(|request| request.method == "subscriptions/listen"),
+            is_subscription: single.is_some_and(|one| one.method == "subscriptions/listen"),
             agent: self.remote.agent(),
-            is_over: AtomicBool::new(false),
+            over: Cancel::default(),
         });
         drop(inbound);
+        if let Err(refusal) = self.admit(&request) {
+            return self.refuse(&request.ids, &refusal);
+        }
+        let (relay, sent, (done, ends)) = (self.clone(), request.clone(), channel::<()>());
+        let work = move || {
+            let reply = relay.remote.send(&sent.agent, "POST", headers, line);
+            relay.finish(&sent, reply.and_then(|reply| relay.pass_back(&sent, reply)));
+            drop(done);
+        };
+        if let Err(error) = start(work) {
+            self.finish(&request, Err(error));
+        }
+        // Whatever follows belongs to the session that it opens, or must not overtake it.
+        if is_initialize || is_notification {
+            let _ = ends.recv_timeout(PATIENCE);
+        }
+    }
+
+    /// Takes a request on, unless its ids are in use or there are too many.
+    fn admit(&self, request: &Arc<PendingRequest>) -> Result<(), Refusal> {
         let mut pending = lock(&self.pending);
-        let is_in_use = request.ids.iter().any(|id| find(&pending, id).is_some());
-        if is_in_use || pending.len() >= MAX_PENDING {
-            drop(pending);
+        if request.ids.iter().any(|id| find(&pending, id).is_some()) {
+            return Err(Refusal::new(INVALID_REQUEST, ID_IN_USE));
+        }
+        if pending.len() >= MAX_PENDING && !request.is_notification {
             let full = format!(
                 "{MAX_PENDING} requests are waiting for their answers, the limit of --connect: this one was not sent. \
                  Cancel one, or try again once one is answered."
             );
-            let refusal = match is_in_use {
-                true => Refusal::new(INVALID_REQUEST, ID_IN_USE),
-                false => Refusal::of(INTERNAL_ERROR, Error::new(Kind::TooManyRequests, full)),
-            };
-            return self.refuse(&request.ids, &refusal);
+            let error = Error::new(Kind::TooManyRequests, full);
+            return Err(Refusal::of(INTERNAL_ERROR, error));
         }
         pending.push(request.clone());
-        drop(pending);
-        let (relay, sent) = (self.clone(), request.clone());
-        let work = move || relay.finish(&sent, relay.exchange(&sent, headers, line));
-        if let Err(error) = start(work) {
-            self.finish(&request, Err(error));
-        }
-        // Whatever follows belongs to the session that it opens.
-        if is_initialize {
-            drop(wait_while(
-                &self.done,
-                lock(&self.pending),
-                PATIENCE,
-                |pending| pending.iter().any(|other| Arc::ptr_eq(other, &request)),
-            ));
-        }
+        Ok(())
     }
 
-    /// Passes on what has no answer, before the next line is read. Without a session it is dropped: what is stateless
-    /// has nothing to be told.
-    fn notify(&self, inbound: &Inbound<'_>, session: Option<&RemoteSession>, line: &[u8]) {
-        if let [Ok(Message::Notification { method, params })] = &inbound.messages[..]
-            && let Some(id) = cancelled(method, params.as_ref())
-            && let Some(request) = find(&lock(&self.pending), &id)
-            && request.ids.len() == 1
-        {
-            request.cancel();
-            if request.is_modern {
-                return;
-            }
+    /// Lets nothing more be written for a request that is cancelled by this. True if closing its response has told the
+    /// server.
+    fn cancels(&self, inbound: &Inbound<'_>) -> bool {
+        let [Ok(Message::Notification { method, params })] = &inbound.messages[..] else {
+            return false;
+        };
+        let id = cancelled(method, params.as_ref());
+        let request = id.and_then(|id| find(&lock(&self.pending), &id));
+        let Some(request) = request.filter(|request| request.ids.len() == 1) else {
+            return false;
+        };
+        request.over.cancel();
+        if request.is_modern {
+            request.agent.clone().shutdown();
         }
-        if let Some(session) = session {
-            self.tell(session, line);
-        }
+        request.is_modern
     }
 
-    fn tell(&self, session: &RemoteSession, notification: &[u8]) {
-        let (remote, headers) = (self.remote.clone(), session.headers.clone());
-        let notification = notification.to_vec();
-        within(PATIENCE, move || {
-            let agent = remote.agent();
-            let sent = remote.send(&agent, "POST", headers, &notification[..]);
-            let ended = sent.and_then(|mut reply| reply.next(&mut Vec::new()));
-            match ended {
-                Ok(_) => remote.keep(agent),
-                Err(error) => log::warn!("a notification was not passed on: {error}"),
-            }
-        });
-    }
-
-    /// Sends a line and passes on all messages of its answer.
-    fn exchange(
+    /// Passes on all messages of an answer.
+    fn pass_back(
         self: &Arc<Self>,
         request: &PendingRequest,
-        headers: Headers,
-        line: Vec<u8>,
+        mut reply: RemoteReply<'_>,
     ) -> Result<(), Error> {
-        let mut reply = self
-            .remote
-            .send(&request.agent, "POST", headers, &line[..])?;
-        // The answer may take an hour.
-        drop(line);
         // Its cancellation may have overtaken it, on another connection.
-        if request.is_over()
+        if request.over.is_cancelled()
             && !request.is_modern
             && let (Some(session), [id]) = (self.remote.session(), &request.ids[..])
         {
             let params = json!({"requestId": id});
             let cancelled = jsonrpc::notification("notifications/cancelled", &params);
-            self.tell(&session, &cancelled);
-        }
-        let (mut message, mut is_answered) = (Vec::new(), false);
-        while reply.next(&mut message)? {
-            let inbound = Inbound::read(&message, false);
-            match &inbound.messages[..] {
-                [Err(_)] if !inbound.is_batch => return Err(self.remote.not_mcp()),
-                [Ok(Message::Request(_) | Message::Notification { .. })] if !inbound.is_batch => {
-                    let wanted = || !request.is_over();
-                    self.writer.send_if(&[&message], &wanted);
-                }
-                _ => {
-                    if let Some(id) = reply.session.take() {
-                        let (session, relay) = (self.remote.enter(id, &message), self.clone());
-                        if let Err(error) = start(move || relay.follow(&session)) {
-                            log::warn!("the session has no stream: {error}");
-                        }
-                    }
-                    if request.end() {
-                        is_answered = true;
-                        self.writer.send(&[&message]);
-                    }
-                }
-            }
+            let (agent, headers) = (self.remote.agent(), session.headers.clone());
+            self.remote.send(&agent, "POST", headers, cancelled)?;
         }
         // A batch of which all was cancelled has no answer. That of another request which was cancelled may look whole,
         // although its agent was shut down.
-        match is_answered || request.ids.len() > 1 {
+        let mut is_complete = request.is_notification || request.ids.len() > 1;
+        let mut message = Vec::new();
+        while reply.next(&mut message)? {
+            let inbound = Inbound::read(&message, false);
+            if inbound.is_invalid() {
+                return Err(self.remote.not_mcp());
+            }
+            if !matches!(inbound.messages[..], [Ok(Message::Response), ..]) {
+                let wanted = || !request.over.is_cancelled();
+                self.writer.send_if(&[&message], &wanted);
+                continue;
+            }
+            if let Some(id) = reply.session.take() {
+                let (session, relay) = (self.remote.enter(id, &message), self.clone());
+                if let Err(error) = start(move || relay.follow(&session)) {
+                    log::warn!("the session has no stream: {error}");
+                }
+            }
+            if request.over.cancel() {
+                is_complete = true;
+                self.writer.send(&[&message]);
+            }
+        }
+        match is_complete {
             true => Ok(()),
             false => Err(self.remote.cut()),
         }
@@ -336,7 +302,10 @@ impl Relay {
     fn finish(&self, request: &Arc<PendingRequest>, result: Result<(), Error>) {
         match result {
             Ok(()) => self.remote.keep(request.agent.clone()),
-            Err(error) if request.end() => {
+            Err(error) if request.is_notification => {
+                log::warn!("a notification was not passed on: {error}");
+            }
+            Err(error) if request.over.cancel() => {
                 let refusal = Refusal::of(INTERNAL_ERROR, error);
                 self.refuse(&request.ids, &refusal);
             }
@@ -364,21 +333,16 @@ impl Relay {
 /// The request with this id that is neither answered nor cancelled.
 fn find(pending: &[Arc<PendingRequest>], id: &Id) -> Option<Arc<PendingRequest>> {
     let mut pending = pending.iter();
-    let found = pending.find(|request| request.ids.contains(id) && !request.is_over());
+    let found = pending.find(|request| request.ids.contains(id) && !request.over.is_cancelled());
     found.cloned()
 }
 
-/// The headers that a request needs: those of its session, or those that repeat parts of a modern one.
+/// The headers that a request needs: those that repeat parts of a modern one, or those of its session.
 fn headers(inbound: &Inbound<'_>, session: Option<&RemoteSession>) -> Headers {
-    match (inbound.request(), session) {
-        (Some(request), _) if inbound.modern => repeated(request),
-        (_, Some(session)) if !inbound.initialize => session.headers.clone(),
-        _ => Headers::new(),
-    }
-}
-
-/// The headers that repeat parts of a modern request.
-fn repeated(request: &RequestMessage<'_>) -> Headers {
+    let Some(request) = inbound.request().filter(|_| inbound.modern) else {
+        let session = session.filter(|_| !inbound.initialize);
+        return session.map_or_else(Headers::new, |session| session.headers.clone());
+    };
     let params = request.params.as_ref();
     let name = mirrored(&request.method).and_then(|member| params?.get(member)?.text());
     [

@@ -3,7 +3,7 @@
 //! Every request has an [`Agent`], with its one connection, to itself: another thread can only interrupt an agent as a
 //! whole. Idle agents are kept for the next request.
 
-use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
+use std::io::{BufRead, BufReader, Cursor, ErrorKind, Read};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,7 +15,6 @@ use ureq::{Agent, AsSendBody, Timeout};
 use crate::agent::{self, Lookups};
 use crate::config::{Connect, MAX_MESSAGE, SSE_COMMENT};
 use crate::error::{Error, Kind};
-use crate::logging;
 use crate::protocol::jsonrpc::is_blank;
 use crate::sync::lock;
 use crate::text::shown;
@@ -125,11 +124,8 @@ impl Remote {
         session.stream.clone().shutdown();
         let remote = self.clone();
         within(LEAVE, move || {
-            let ended = remote.send(&remote.agent(), "DELETE", session.headers.clone(), ());
-            if let Err(error) = ended {
-                let message = format!("the session was not ended: {error}");
-                logging::debug(module_path!(), message);
-            }
+            // If that fails, the server will forget it.
+            let _ = remote.send(&remote.agent(), "DELETE", session.headers.clone(), ());
         });
     }
 
@@ -166,15 +162,15 @@ impl Remote {
         let is_json = media.eq_ignore_ascii_case("application/json");
         let is_stream = media.eq_ignore_ascii_case("text/event-stream");
         let body = body.into_with_config().limit(u64::MAX).reader();
-        let mut reply = RemoteReply {
+        let session = value(SESSION_ID).map(str::to_owned);
+        let reply = |input| RemoteReply {
             remote: self,
-            session: value(SESSION_ID).map(str::to_owned),
+            session,
             is_stream,
-            input: Box::new(io::empty()),
+            input,
         };
         if matches!(status, 202 | 204) || (status == 200 && (is_stream || is_json)) {
-            reply.input = Box::new(BufReader::new(body));
-            return Ok(reply);
+            return Ok(reply(Box::new(BufReader::new(body))));
         }
         let mut text = Vec::new();
         // What is cut off says nothing, which is no second error.
@@ -182,8 +178,7 @@ impl Remote {
         let said: Value = serde_json::from_slice(&text).unwrap_or_default();
         let is_lost = status == 404 && is_in_session;
         if is_json && !is_lost && !said["id"].is_null() {
-            reply.input = Box::new(Cursor::new(said.to_string()));
-            return Ok(reply);
+            return Ok(reply(Box::new(Cursor::new(said.to_string()))));
         }
         let words = said["error"]["message"].as_str().unwrap_or_default();
         Err(self.refused(status, is_lost, &shown(words, QUOTED)))
@@ -239,23 +234,21 @@ impl Remote {
     /// The error for a request without an answer.
     fn failed(&self, error: ureq::Error) -> Error {
         use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-        match &error {
-            ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => {}
+        let check = "Check the URL of --connect, the network, and that the server runs.";
+        let fix = match &error {
+            ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => check,
             ureq::Error::Timeout(_) => return self.cut(),
             ureq::Error::Io(error) => match error.kind() {
                 BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof => {
                     return self.cut();
                 }
-                _ => {}
+                ErrorKind::InvalidData => {
+                    "If an authority of your own made its certificate, set SSL_CERT_FILE to a PEM file with that \
+                     authority's. A self-signed certificate works too, if it says CA:FALSE."
+                }
+                _ => check,
             },
-            _ => {}
-        }
-        let fix = match &error {
-            ureq::Error::Io(error) if error.kind() == ErrorKind::InvalidData => {
-                "If an authority of your own made its certificate, set SSL_CERT_FILE to a PEM file with that authority's. \
-                 A self-signed certificate works too, if it says CA:FALSE."
-            }
-            _ => "Check the URL of --connect, the network, and that the server runs.",
+            _ => check,
         };
         let why = agent::explain(error, CONNECT_TIMEOUT);
         let detail = format!("The server at {} {why}. {fix}", self.settings.url);

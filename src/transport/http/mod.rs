@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::access::Access;
 use crate::config::{ABORT_GRACE, Config, HttpLimits, Transport, WORKER_STACK};
-use crate::http::HttpServer;
+use crate::http::{HttpServer, listen};
 use crate::server::Server;
 use crate::url::Host;
 
@@ -28,12 +28,11 @@ use self::guard::RequestGuard;
 use self::ops::Ops;
 use self::sse::Sse;
 use self::streamable::Streamable;
-use self::streams::Streams;
 use self::web::{Endpoint, Web};
 
 /// A server that listens. Dropping it cuts everything.
 pub(crate) struct Listening {
-    http: Arc<HttpServer>,
+    http: HttpServer,
     web: Arc<Web>,
 }
 
@@ -53,24 +52,23 @@ impl Listening {
         };
         // Calls run on the connections' threads.
         limits.stack_size = limits.stack_size.max(WORKER_STACK);
-        let http = HttpServer::bind((config.host.as_str(), config.port), limits)
+        let (listener, address) = listen((config.host.as_str(), config.port))
+            .and_then(|listener| listener.local_addr().map(|address| (listener, address)))
             .map_err(|error| cannot_listen(config, &error))?;
-        let http = Arc::new(http);
         let endpoint: Box<dyn Endpoint> = if config.transport == Transport::Sse {
             Box::new(Sse::default())
         } else {
-            Box::new(Streamable::new())
+            Box::new(Streamable::default())
         };
         let web = Arc::new(Web {
-            guard: RequestGuard::new(&config.http, &config.host, http.address),
+            guard: RequestGuard::new(&config.http, &config.host, address),
             access,
-            ops: Ops::new(server.backend.clone(), Arc::downgrade(&http)),
+            ops: Ops::new(server.backend.clone()),
             server,
             path: config.path.clone(),
-            streams: Streams::default(),
             endpoint,
         });
-        http.serve(web.clone())
+        let http = HttpServer::start(listener, limits, web.clone())
             .map_err(|error| format!("cannot serve: no thread can be started: {error}"))?;
         Ok(Listening { http, web })
     }
@@ -88,7 +86,7 @@ impl Listening {
         backend.accounts.close();
         // Idle connections end now, the others with their answer.
         self.http.drain(Instant::now());
-        self.web.streams.wake();
+        streams::wake();
         drain(backend, limit);
         // What has been answered still has to be written.
         self.http.drain(deadline.max(Instant::now() + ABORT_GRACE));

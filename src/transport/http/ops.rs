@@ -3,8 +3,8 @@
 //! In scope: their responses. Not in scope: access (`web`) and counters (`metrics`).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::account::Resource;
 use crate::fabric::{Cached, Error, Kind, NoWait, Until, Wait};
 use crate::tools::Backend;
-use crate::{http, metrics, time};
+use crate::{metrics, time};
 
 use super::super::start;
 
@@ -26,8 +26,6 @@ const READY_TTL: Duration = Duration::from_secs(1);
 /// The endpoints for operators.
 pub(super) struct Ops {
     ready: Ready,
-    /// Weak, because the server owns this.
-    connections: Weak<http::HttpServer>,
     backend: Arc<Backend>,
     /// A thread lists the models.
     lists_models: Arc<AtomicBool>,
@@ -39,11 +37,10 @@ const READY: &str = "/readyz";
 
 impl Ops {
     /// Endpoints of a server with this backend.
-    pub(super) fn new(backend: Arc<Backend>, connections: Weak<http::HttpServer>) -> Ops {
+    pub(super) fn new(backend: Arc<Backend>) -> Ops {
         time::started();
         Ops {
             ready: Ready::new(),
-            connections,
             backend,
             lists_models: Arc::default(),
         }
@@ -72,12 +69,8 @@ impl Ops {
     }
 
     /// The text of `/metrics`.
-    pub(super) fn metrics(&self, sessions: usize) -> String {
+    pub(super) fn metrics(&self, connections: usize, sessions: usize) -> String {
         self.label_tokens();
-        let connections = self
-            .connections
-            .upgrade()
-            .map_or(0, |server| server.connections());
         metrics::CONNECTIONS.set([], connections as u64);
         metrics::SESSIONS.set([], sessions as u64);
         metrics::RUNS_KEPT.set([], self.backend.runs.kept() as u64);

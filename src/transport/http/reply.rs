@@ -39,24 +39,17 @@ pub(super) struct Accepts {
 impl Accepts {
     /// Reads the values of `Accept`. Without any, everything is accepted. Weights are ignored: what MCP's clients name, they
     /// accept.
-    pub(super) fn of<'v>(values: impl Iterator<Item = &'v str>) -> Accepts {
-        let mut ranges = values
-            .flat_map(|value| value.split([',', ';']))
-            .map(str::trim)
-            .filter(|media| !media.is_empty())
-            .peekable();
-        let everything = ranges.peek().is_none();
-        let mut accepts = Accepts {
-            json: everything,
-            events: everything,
+    pub(super) fn of<'v>(values: impl Iterator<Item = &'v str> + Clone) -> Accepts {
+        let media = values.flat_map(|value| value.split([',', ';']));
+        let media = media.map(str::trim).filter(|media| !media.is_empty());
+        let accepts = |types: [&str; 3]| {
+            let is_one = |media: &str| types.iter().any(|known| known.eq_ignore_ascii_case(media));
+            media.clone().next().is_none() || media.clone().any(is_one)
         };
-        for media in ranges {
-            let is_one_of =
-                |types: [&str; 3]| types.iter().any(|known| known.eq_ignore_ascii_case(media));
-            accepts.json |= is_one_of(["application/json", "application/*", "*/*"]);
-            accepts.events |= is_one_of(["text/event-stream", "text/*", "*/*"]);
+        Accepts {
+            json: accepts(["application/json", "application/*", "*/*"]),
+            events: accepts(["text/event-stream", "text/*", "*/*"]),
         }
-        accepts
     }
 }
 

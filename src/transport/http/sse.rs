@@ -21,6 +21,7 @@ use crate::sync::lock;
 use super::super::pipe::{Outlet, Pipe};
 use super::super::read;
 use super::reply::revocation;
+use super::streams::Channel;
 use super::web::{Endpoint, Guest, HttpError, Visit};
 
 /// What stands after the stream's path to make that of the endpoint for messages.
@@ -62,7 +63,7 @@ impl Sse {
         HttpError::unless(visit.accepts.events, 406, detail)?;
         visit.stay(guest)?;
         let id = random::id();
-        let channel = guest.web.streams.open(visit);
+        let channel = Channel::open(visit);
         let (server, session) = (guest.web.server.clone(), Session::default());
         let pipe = Arc::new(Pipe::new(server, session, channel.clone()));
         let owner = guest.pass.identity.clone();
@@ -93,7 +94,7 @@ impl Sse {
         let session = session.filter(|(owner, _)| guest.pass.identity.shares_with(owner));
         let (_, pipe) = session.ok_or_else(|| HttpError::new(404, NO_SESSION))?;
         let body = visit.read_body(guest)?;
-        let (parsing, inbound) = read(&body, false, None, guest.account)
+        let (parsing, inbound) = read(&body.bytes, false, None, guest.account)
             .map_err(|answer| HttpError::answer(503, answer))?;
         let is_message = !inbound.is_invalid();
         let action = match pipe.decide(inbound, guest.account) {

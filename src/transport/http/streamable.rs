@@ -13,11 +13,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::access::Role;
-use crate::encoding::base64;
 use crate::fabric::{Error, Kind};
 use crate::http::{Head, Method};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
-use crate::protocol::{Inbound, Mirror, Refusal, Revision, Session, without_handshake};
+use crate::protocol::{Inbound, Refusal, Revision, Session, without_handshake};
 use crate::server::{Action, Call, Listen, Listener, refuse};
 use crate::sync::lock;
 
@@ -27,6 +26,7 @@ use super::super::read;
 use super::super::threads::start;
 use super::reply::{PostPeer, Reply, revocation, revoked};
 use super::sessions::{LiveSession, Sessions};
+use super::streams::Channel;
 use super::web::{Endpoint, Guest, HttpError, Visit};
 
 /// Allowed methods, with and without sessions.
@@ -40,6 +40,7 @@ const SESSION_ID: &str = "Mcp-Session-Id";
 const SESSION_ENDED: &str = "This session has ended: send initialize to begin another one.";
 
 /// The endpoint.
+#[derive(Default)]
 pub(super) struct Streamable {
     sessions: Sessions,
     /// The state for requests without a session; never changed.
@@ -65,14 +66,6 @@ impl Endpoint for Streamable {
 }
 
 impl Streamable {
-    /// An endpoint without sessions yet.
-    pub(super) fn new() -> Streamable {
-        Streamable {
-            sessions: Sessions::default(),
-            stateless: Arc::new(Session::default()),
-        }
-    }
-
     fn post(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
         visit.require_json()?;
         let accepts_one = visit.accepts.json || visit.accepts.events;
@@ -83,17 +76,30 @@ impl Streamable {
         let (head, server) = (visit.head(), &guest.web.server);
         let version = head.header("mcp-protocol-version");
         let modern_header = version.is_some_and(is_modern_version);
-        let (parsing, mut inbound) = read(&body, modern_header, None, guest.account)
+        let (parsing, mut inbound) = read(&body.bytes, modern_header, None, guest.account)
             .map_err(|answer| HttpError::answer(503, answer))?;
         // An array where there are no batches is no request either.
         let is_one = inbound.request().is_some();
         let (mut live, mut opened) = (None, None);
         let action = if inbound.modern || inbound.is_invalid() {
-            let mirror = inbound.is_request().then(|| mirror(head));
-            let mirror = mirror.as_ref();
-            server.receive(&self.stateless, inbound, mirror, guest.account)
+            // One that comes twice equals nothing a body can hold.
+            let headers = |name: &str| {
+                let values = head.headers_named(name).map(Cow::Borrowed);
+                values.reduce(|all, value| all + ", " + value)
+            };
+            server.receive(&self.stateless, inbound, Some(&headers), guest.account)
         } else if inbound.initialize {
-            self.initialize(head, inbound, guest, &mut opened)?
+            let (who, given) = (&guest.pass.identity, head.header(SESSION_ID));
+            if given.is_some_and(|id| self.sessions.is_live(id, who)) {
+                let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
+                return Err(refused(200, INVALID_REQUEST, reason, Some(&inbound)));
+            }
+            let session = Arc::new(Session::default());
+            let action = server.receive(&session, inbound, None, guest.account);
+            // A refused one has agreed on no revision.
+            let agreed = session.revision();
+            opened = agreed.map(|revision| self.sessions.open(who, revision));
+            action
         } else {
             let live = live.insert(self.session(head, guest, Some(&inbound))?);
             inbound.refuse_ids(|id| live.inflight.contains(id));
@@ -122,29 +128,6 @@ impl Streamable {
                 Ok(())
             }
         }
-    }
-
-    /// Opens a session, whose id is left in `opened`.
-    fn initialize(
-        &self,
-        head: &Head,
-        inbound: Inbound<'_>,
-        guest: Guest<'_>,
-        opened: &mut Option<String>,
-    ) -> Result<Action, HttpError> {
-        let (who, server) = (&guest.pass.identity, &guest.web.server);
-        let given = head.header(SESSION_ID);
-        if given.is_some_and(|id| self.sessions.is_live(id, who)) {
-            let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
-            return Err(refused(200, INVALID_REQUEST, reason, Some(&inbound)));
-        }
-        let session = Arc::new(Session::default());
-        let action = server.receive(&session, inbound, None, guest.account);
-        // A refused one has agreed on no revision.
-        *opened = session
-            .revision()
-            .map(|revision| self.sessions.open(who, revision));
-        Ok(action)
     }
 
     /// The session that a request names; `inbound` is its message, if it has one.
@@ -186,7 +169,7 @@ impl Streamable {
             before.reply.end();
         }
         visit.stay(guest)?;
-        let channel = guest.web.streams.open(visit);
+        let channel = Channel::open(visit);
         *place = Some((channel.clone(), None));
         drop(place);
         follow(&live, guest);
@@ -270,7 +253,7 @@ fn listen(visit: &mut Visit<'_>, guest: Guest<'_>, mut listen: Listen) -> Result
     HttpError::unless(visit.accepts.events, 406, detail)?;
     visit.stay(guest)?;
     listen.admit(&guest.web.server, &guest.pass.identity);
-    let channel = guest.web.streams.open(visit);
+    let channel = Channel::open(visit);
     // The acknowledgement comes first: only then can anything be told.
     channel.send(&[&listen.acknowledgement()]);
     let listener = listen.listener(guest.account.clone(), sink(channel.clone()));
@@ -312,19 +295,6 @@ fn refused(status: u16, code: i32, reason: &str, inbound: Option<&Inbound<'_>>) 
 fn is_modern_version(version: &str) -> bool {
     let is_date = |b: u8| b.is_ascii_digit() || b == b'-';
     version.len() == 10 && version.bytes().all(is_date) && version >= Revision::R2026_07_28.name()
-}
-
-/// What the headers repeat of a modern request. A header that comes twice equals nothing a body can hold.
-fn mirror(head: &Head) -> Mirror<'_> {
-    let all = |name: &str| {
-        let values = head.headers_named(name).map(Cow::Borrowed);
-        values.reduce(|all, value| all + ", " + value)
-    };
-    Mirror {
-        version: all("mcp-protocol-version"),
-        method: all("mcp-method"),
-        name: all("mcp-name").map(|value| base64::from_header(value)),
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! notifications of calls are written by the caller's thread; notifications of changed lists, which one thread sends to all
 //! streams, go through a short queue to the stream's own thread.
 
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use crate::sync::{lock, wait_while};
@@ -30,22 +30,40 @@ pub(super) struct Channel {
     pub(super) reply: Reply,
     /// Notifications of changed lists to send.
     changes: Mutex<Vec<Vec<u8>>>,
-    wake: Condvar,
+}
+
+/// Wakes all streams: changes of lists are for all of them, and rare.
+static WAKE: Condvar = Condvar::new();
+static WAKE_LOCK: Mutex<()> = Mutex::new(());
+
+/// Makes all streams look at once whether there is something to send or the server stops.
+pub(super) fn wake() {
+    let _lock = lock(&WAKE_LOCK);
+    WAKE.notify_all();
 }
 
 impl Channel {
+    /// Answers with a stream, which the client accepts.
+    pub(super) fn open(visit: &mut Visit<'_>) -> Arc<Channel> {
+        visit.exchange.free_buffer();
+        let reply = Reply::new(visit, false);
+        reply.open();
+        let changes = Mutex::default();
+        Arc::new(Channel { reply, changes })
+    }
+
     /// Runs the stream on this thread until it ends, at the latest when the caller's token becomes invalid. When that
     /// happens or the server stops, `leave` sends the final messages, and is asked again until it says that nothing else
     /// will be sent; it is told whether the token is to blame.
     pub(super) fn carry(&self, guest: Guest<'_>, leave: impl Fn(bool) -> bool) {
         let mut tick = STREAM_TICK;
         while !self.reply.is_gone() {
-            let nothing = |changes: &mut Vec<_>| {
-                changes.is_empty() && (tick < STREAM_TICK || !guest.account.is_closed())
+            let is_idle = |(): &mut ()| {
+                let goes_on = tick < STREAM_TICK || !guest.account.is_closed();
+                goes_on && lock(&self.changes).is_empty()
             };
-            let (mut changes, _) = wait_while(&self.wake, lock(&self.changes), tick, nothing);
-            let due = std::mem::take(&mut *changes);
-            drop(changes);
+            drop(wait_while(&WAKE, lock(&WAKE_LOCK), tick, is_idle));
+            let due = std::mem::take(&mut *lock(&self.changes));
             for message in due {
                 self.send(&[&message]);
             }
@@ -76,43 +94,12 @@ impl Outlet for Channel {
         let mut changes = lock(&self.changes);
         if changes.len() < MAX_WAITING_CHANGES {
             changes.push(message.to_vec());
-            self.wake.notify_all();
+            drop(changes);
+            wake();
         }
     }
 
     fn is_gone(&self) -> bool {
         self.reply.is_gone()
-    }
-}
-
-/// All open streams, which end when the server stops.
-#[derive(Default)]
-pub(super) struct Streams(Mutex<Vec<Weak<Channel>>>);
-
-impl Streams {
-    /// Answers with a stream, which the client accepts.
-    pub(super) fn open(&self, visit: &mut Visit<'_>) -> Arc<Channel> {
-        visit.exchange.free_buffer();
-        let reply = Reply::new(visit, false);
-        reply.open();
-        let channel = Arc::new(Channel {
-            reply,
-            changes: Mutex::default(),
-            wake: Condvar::new(),
-        });
-        let mut all = lock(&self.0);
-        all.retain(|other| other.strong_count() > 0);
-        all.push(Arc::downgrade(&channel));
-        channel
-    }
-
-    /// Makes all streams see at once that the server stops.
-    pub(super) fn wake(&self) {
-        let all = lock(&self.0);
-        let open = all.iter().filter_map(Weak::upgrade);
-        open.for_each(|channel| {
-            let _changes = lock(&channel.changes);
-            channel.wake.notify_all();
-        });
     }
 }

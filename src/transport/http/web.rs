@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use crate::access::{Access, AccessError, Pass, Role};
 use crate::account::{Account, Guard as Share, Resource};
-use crate::config::MAX_MESSAGE;
 use crate::fabric::{Error, Kind};
 use crate::http::{Body, Deferred, Exchange, Handler, Head, Method, Rejection};
 use crate::metrics;
@@ -24,7 +23,6 @@ use crate::server::Server;
 use super::guard::{RequestGuard, allowed_headers, cors, preflight};
 use super::ops::{Ops, PROBES};
 use super::reply::Accepts;
-use super::streams::Streams;
 
 /// What one transport serves after these checks.
 pub(super) trait Endpoint: Send + Sync {
@@ -49,7 +47,6 @@ pub(super) struct Web {
     /// The path of the MCP endpoint.
     pub(super) path: String,
     pub(super) ops: Ops,
-    pub(super) streams: Streams,
     pub(super) endpoint: Box<dyn Endpoint>,
 }
 
@@ -126,7 +123,8 @@ impl Web {
             return Err(HttpError::method(head, methods));
         }
         if metrics {
-            let text = self.ops.metrics(self.endpoint.sessions());
+            let connections = visit.exchange.connections();
+            let text = self.ops.metrics(connections, self.endpoint.sessions());
             let media = ("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
             visit.respond(200, &[media], &[text.as_bytes()]);
             return Ok(());
@@ -179,9 +177,13 @@ impl HttpError {
         HttpError::answer(status, answer)
     }
 
-    /// The client's mistake.
+    /// The client's mistake, or by its status that there is too much to do.
     pub(super) fn new(status: u16, detail: impl Into<String>) -> HttpError {
-        HttpError::of(status, Error::new(Kind::InvalidRequest, detail))
+        let kind = match status {
+            429 | 503 => Kind::TooManyRequests,
+            _ => Kind::InvalidRequest,
+        };
+        HttpError::of(status, Error::new(kind, detail))
     }
 
     /// The client's mistake, unless `is_good`.
@@ -190,11 +192,6 @@ impl HttpError {
             true => Ok(()),
             false => Err(HttpError::new(status, detail)),
         }
-    }
-
-    /// There is too much to do.
-    fn overloaded(status: u16, detail: &str) -> HttpError {
-        HttpError::of(status, Error::new(Kind::TooManyRequests, detail))
     }
 
     /// Only the methods `allow` are served here.
@@ -213,14 +210,7 @@ impl HttpError {
 
 impl From<Rejection> for HttpError {
     fn from(Rejection(status, detail): Rejection) -> HttpError {
-        match status {
-            503 => HttpError::overloaded(status, detail),
-            413 => {
-                let detail = format!("{detail} At most {MAX_MESSAGE} bytes are taken.");
-                HttpError::new(status, detail)
-            }
-            _ => HttpError::new(status, detail),
-        }
+        HttpError::new(status, detail)
     }
 }
 
@@ -287,12 +277,12 @@ impl<'a> Visit<'a> {
     pub(super) fn stay(&mut self, guest: Guest<'_>) -> Result<(), HttpError> {
         self.share = guest.account.take(Resource::Streams, 1).ok();
         if self.share.is_none() && !guest.account.is_alone() {
-            return Err(HttpError::overloaded(429, HAS_ITS_SHARE));
+            return Err(HttpError::new(429, HAS_ITS_SHARE));
         }
         if self.share.is_some() && self.exchange.hold() {
             return Ok(());
         }
-        Err(HttpError::overloaded(503, IS_FULL))
+        Err(HttpError::new(503, IS_FULL))
     }
 
     /// Answers with a body of known size, in these parts.
