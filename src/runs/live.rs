@@ -19,7 +19,6 @@ use crate::account::{Account, Full, Guard, Resource};
 use crate::sync::{lock, wait_while};
 use crate::time::milliseconds_now;
 
-use super::Waited;
 use super::folder::{CANCEL, Folder};
 use super::record::{End, Record, RunId, RunState};
 use super::text;
@@ -329,15 +328,11 @@ impl LiveRun {
         text::part(&self.state().text, from, most)
     }
 
-    /// Waits until there are `news` in its bytes and state; `None` if there are none in time.
-    pub(super) fn wait(
-        &self,
-        news: impl Fn(u64, RunState) -> Option<Waited>,
-        limit: Duration,
-    ) -> Option<Waited> {
-        let news = |state: &LiveState| news(state.record.bytes, state.record.state);
-        let nothing = |state: &mut LiveState| news(state).is_none();
-        news(&wait_while(&self.changed, self.state(), limit, nothing).0)
+    /// See [`super::Run::wait`].
+    pub(super) fn wait(&self, seen: u64, limit: Duration) -> Record {
+        let has_none = |state: &mut LiveState| !state.record.has_news(seen);
+        let (state, _) = wait_while(&self.changed, self.state(), limit, has_none);
+        state.record.clone()
     }
 }
 

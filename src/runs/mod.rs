@@ -44,21 +44,8 @@ use live::LiveRun;
 
 /// Text is read and searched in pieces of this size. Bytes.
 const PIECE: usize = 16 << 10;
-/// How often a waiting caller is asked whether to go on.
-const SLICE: Duration = Duration::from_millis(100);
-
-/// Why a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waited {
-    /// There is more text.
-    More,
-    /// The run has ended, and all its text had been seen or was not asked for.
-    Ended,
-    /// Time is up.
-    TimedOut,
-    /// The caller no longer waits.
-    Stopped,
-}
+/// How often a caller that waits for a run looks whether to go on.
+pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
 /// A reader's handle to a run, of this process or in the folder. Cheap to clone.
 #[derive(Clone)]
@@ -162,43 +149,16 @@ impl Run {
         out
     }
 
-    /// Waits for the end, or for more than `seen` bytes of text, for at most `limit`. `still_waiting` is asked ten
-    /// times a second, on this thread, whether to go on.
-    pub(crate) fn wait(
-        &self,
-        seen: Option<u64>,
-        limit: Duration,
-        still_waiting: &mut dyn FnMut() -> bool,
-    ) -> Waited {
-        let begun = Instant::now();
-        let news = |bytes: u64, state: RunState| match seen {
-            Some(seen) if bytes > seen => Some(Waited::More),
-            _ => (state != RunState::Working).then_some(Waited::Ended),
-        };
-        loop {
-            let left = limit.saturating_sub(begun.elapsed());
-            let slice = left.min(SLICE);
-            let waited = match &self.0 {
-                RunPlace::Live(live) => live.wait(news, slice),
-                RunPlace::Stored(..) => {
-                    let record = self.bare();
-                    news(record.bytes, record.state)
-                }
-            };
-            if let Some(waited) = waited {
-                return waited;
-            }
-            if let RunPlace::Stored(..) = &self.0 {
-                // It runs in another process, which cannot wake us.
-                std::thread::sleep(slice);
-            }
-            if left <= SLICE {
-                return Waited::TimedOut;
-            }
-            if !still_waiting() {
-                return Waited::Stopped;
-            }
+    /// Waits for more than `seen` bytes of text, or for the end, at most for `limit`. Returns what [`Run::bare`] has then.
+    pub(crate) fn wait(&self, seen: u64, limit: Duration) -> Record {
+        if let RunPlace::Live(live) = &self.0 {
+            return live.wait(seen, limit);
         }
+        if !self.bare().has_news(seen) {
+            // It runs in another process, which cannot wake us.
+            std::thread::sleep(limit);
+        }
+        self.bare()
     }
 
     /// Cancels it. From now on it is shown as cancelled, whatever its worker reports. False if it had ended or was

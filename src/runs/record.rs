@@ -176,6 +176,11 @@ impl Record {
         }
     }
 
+    /// Has it more than `seen` bytes of text, or ended?
+    pub(super) fn has_news(&self, seen: u64) -> bool {
+        self.bytes > seen || self.state != RunState::Working
+    }
+
     /// It ends now.
     pub(super) fn end(&mut self, state: RunState) {
         self.state = state;

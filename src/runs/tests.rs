@@ -117,11 +117,13 @@ fn a_run_is_read_while_it_is_written() {
     let begun = milliseconds_now();
     let writer = bench.begin(&me);
     let run = bench.find(&writer.run(), &me).unwrap();
-    let wait = |seen, limit| run.wait(seen, limit, &mut || true);
-    assert_eq!(wait(Some(0), Duration::ZERO), Waited::TimedOut);
-    assert_eq!(run.wait(None, LONG, &mut || false), Waited::Stopped);
+    let wait = |seen, limit| {
+        let record = run.wait(seen, limit);
+        (record.bytes, record.state)
+    };
+    assert_eq!(wait(0, Duration::ZERO), (0, RunState::Working));
     writer.append("aé漢").unwrap();
-    assert_eq!(wait(Some(0), LONG), Waited::More);
+    assert_eq!(wait(0, LONG), (6, RunState::Working));
     assert_eq!(
         (run.read(0, 99), run.read(1, 2)),
         ("aé漢".into(), "é".into())
@@ -135,8 +137,7 @@ fn a_run_is_read_while_it_is_written() {
         ..completed()
     };
     writer.finish(end);
-    assert_eq!(wait(Some(0), LONG), Waited::More, "before the end");
-    assert_eq!(wait(Some(6), LONG), Waited::Ended);
+    assert_eq!(wait(u64::MAX, LONG), (6, RunState::Completed));
     let record = run.record();
     assert_eq!((record.bytes, record.chars, run.chars()), (6, Some(3), 3));
     assert!(begun <= record.created && record.created <= record.updated);
@@ -166,7 +167,7 @@ fn whoever_waits_is_woken() {
     let run = writer.run();
     let reader = thread::spawn(move || {
         let mut text = String::new();
-        while run.wait(Some(text.len() as u64), LONG, &mut || true) == Waited::More {
+        while run.wait(text.len() as u64, LONG).bytes > text.len() as u64 {
             text.push_str(&run.read(text.len() as u64, 7));
         }
         (text, run.record().state)
@@ -352,7 +353,7 @@ fn cancelled_is_seen_at_once_and_stays() {
     writer.append("so far").unwrap();
     assert!(!writer.is_cancelled());
     assert!(run.cancel().unwrap() && writer.is_cancelled() && !run.cancel().unwrap());
-    assert_eq!(run.wait(None, LONG, &mut || true), Waited::Ended);
+    assert_eq!(run.wait(u64::MAX, LONG).state, RunState::Cancelled);
     writer.append(", and on").unwrap();
     writer.finish(End {
         usage: Some(json!(1)),

@@ -180,12 +180,15 @@ fn processes_answer_for_each_other() {
     let other = at.process();
     let writer = mine.begin(&Owner::Folder);
     let run = find(&other, &writer.run()).unwrap();
-    let wait = |seen, limit| run.wait(seen, limit, &mut || true);
+    let wait = |seen, limit| {
+        let record = run.wait(seen, limit);
+        (record.bytes, record.state)
+    };
     assert_eq!(run.record().state, RunState::Working);
-    assert_eq!(wait(Some(0), Duration::ZERO), Waited::TimedOut);
+    assert_eq!(wait(0, Duration::ZERO), (0, RunState::Working));
     writer.append("aé漢").unwrap();
     tick(&writer);
-    assert_eq!(wait(Some(0), LONG), Waited::More);
+    assert_eq!(wait(0, LONG), (6, RunState::Working));
     assert_eq!(
         (run.read(0, 99), run.read(1, 2)),
         ("aé漢".into(), "é".into())
@@ -201,7 +204,7 @@ fn processes_answer_for_each_other() {
     assert!(!other.has(&run, &named("x")) && other.listed(&named("x")).is_empty());
     writer.append("!").unwrap();
     writer.finish(completed());
-    assert_eq!(wait(None, LONG), Waited::Ended);
+    assert_eq!(wait(u64::MAX, LONG), (7, RunState::Completed));
     assert_eq!(run.record().state, RunState::Completed);
     assert_eq!(find(&mine, &run).unwrap().read(6, 9), "!");
     mine.finished(&Owner::Folder, "");

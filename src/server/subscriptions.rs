@@ -195,7 +195,7 @@ impl Listener {
             // The listener may leave during the wait.
             drop(listener);
             let Some(run) = working.first() else { return };
-            run.wait(None, LOOK, &mut || true);
+            run.wait(u64::MAX, LOOK);
         }
     }
 

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use crate::account::{Account, Full, Resource};
 use crate::config;
-use crate::fabric::{Error, Wait, no_room};
+use crate::fabric::{Wait, no_room};
 use crate::protocol::jsonrpc::{self, METHOD_NOT_FOUND};
 use crate::protocol::pages;
 use crate::protocol::{Node, Params, Refusal, ResultWriter, Revision, TASKS as EXTENSION};
-use crate::runs::{Record, Run, RunState, Waited};
+use crate::runs::{Record, Run, RunState, SLICE};
 use crate::tools::{self, Backend, Context, RELATED_TASK, task, write, write_task};
 
 use super::{Action, Request, Server};
@@ -161,9 +161,8 @@ pub(super) fn update(server: &Server, request: Request<'_>) -> Result<Action, Re
 /// Parses `tasks/result`, which waits for the end.
 pub(super) fn result(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     one(server, request, Resource::Waits, |run, context, result| {
-        let mut still_waiting = || context.still_waiting().is_ok();
-        if run.wait(None, Duration::MAX, &mut still_waiting) == Waited::Stopped {
-            return Err(Error::cancelled().into());
+        while run.wait(u64::MAX, SLICE).state == RunState::Working {
+            context.still_waiting()?;
         }
         write_result(run, &run.record(), &context.caller.account, result);
         result.meta(RELATED_TASK, &json!({ "taskId": run.id() }));

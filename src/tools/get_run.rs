@@ -9,7 +9,7 @@ use crate::access::Role;
 use crate::account::Resource;
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{Error, Kind, Wait};
-use crate::runs::{Run, RunState, Waited};
+use crate::runs::{Run, RunState, SLICE};
 use crate::time;
 
 use super::part::Part;
@@ -112,27 +112,23 @@ fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result
     let mut seen = 0;
     loop {
         let left = wait.saturating_sub(begun.elapsed());
-        let waited = run.wait(Some(seen), left, &mut || context.still_waiting().is_ok());
-        match waited {
-            Waited::More => {
-                let text = run.read(seen, PIECE);
-                if text.is_empty() {
-                    return Ok(());
-                }
-                seen += text.len() as u64;
-                let skip = offset.saturating_sub(chars);
-                chars += text.chars().count();
-                context.content(DEFAULT_FORMAT, Part::of(&text, (skip, PIECE)).text);
-                if run.bare().bytes <= seen {
-                    context.flush();
-                }
+        let record = run.wait(seen, left.min(SLICE));
+        if record.bytes > seen {
+            let text = run.read(seen, PIECE);
+            if text.is_empty() {
+                return Ok(());
             }
-            Waited::Stopped => return Err(Error::cancelled()),
-            Waited::Ended | Waited::TimedOut => return Ok(()),
+            seen += text.len() as u64;
+            let skip = offset.saturating_sub(chars);
+            chars += text.chars().count();
+            context.content(DEFAULT_FORMAT, Part::of(&text, (skip, PIECE)).text);
+            if record.bytes <= seen {
+                context.flush();
+            }
+        } else if record.state != RunState::Working || left.is_zero() {
+            return Ok(());
         }
-        if context.still_waiting().is_err() {
-            return Err(Error::cancelled());
-        }
+        context.still_waiting()?;
     }
 }
 
