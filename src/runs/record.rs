@@ -53,10 +53,9 @@ impl<'de> Deserialize<'de> for RunId {
 pub(crate) enum Owner {
     /// An authenticated caller: the name of a token, or an OAuth subject.
     Named(String),
-    /// The client of this process on stdio. Such runs are never written to a folder.
-    Process,
-    /// Everybody who can open the state folder: stdio with one.
-    Folder,
+    /// The client of this process on stdio, and with a state folder, everybody who can open that.
+    #[serde(rename = "folder")]
+    Local,
     /// Everybody who knows the id: HTTP without authentication. Such runs are not listed.
     Key,
 }
@@ -277,9 +276,8 @@ mod tests {
         let text = r#"{"version":1,"id":"run_00000000000000000000000000000001","owner":{"named":"a"},"patterns":["p"],"model":"m","state":"working","created":5,"updated":5,"ended":null,"ttl":null,"bytes":0,"chars":0,"usage":{"output_tokens":7}}"#;
         assert_eq!(serde_json::to_string(&record).unwrap(), text);
         assert_eq!(serde_json::from_str::<Record>(text).unwrap(), record);
-        let owners = [Owner::Process, Owner::Folder, Owner::Key]
-            .map(|owner| serde_json::to_string(&owner).unwrap());
-        assert_eq!(owners, [r#""process""#, r#""folder""#, r#""key""#]);
+        let owners = [Owner::Local, Owner::Key].map(|owner| serde_json::to_string(&owner).unwrap());
+        assert_eq!(owners, [r#""folder""#, r#""key""#]);
     }
 
     #[test]

@@ -111,11 +111,6 @@ impl Runs {
         self.0.keep > 0
     }
 
-    /// Is there a state folder, which other and later processes can read?
-    pub(crate) fn has_folder(&self) -> bool {
-        self.0.folder.is_some()
-    }
-
     /// Is there a state folder that cannot be written? If it could not be before, it is tried again.
     pub(crate) fn is_failing(&self) -> bool {
         self.0.folder.as_ref().is_some_and(|folder| {
@@ -132,13 +127,15 @@ impl Runs {
         self.entries().values().filter(is_kept).count()
     }
 
-    /// Starts the run of this record, which is kept if there is room in `account`.
-    pub(crate) fn begin(&self, record: Record, account: &Account) -> RunWriter {
+    /// Starts the run of this record, which is kept if there is room in `account`. With a time-to-live it is announced as a
+    /// task: it can be found for at least that long, and is on disk when this returns.
+    ///
+    /// # Errors
+    /// [`Full`]: there is no room for a task; nothing was started.
+    pub(crate) fn begin(&self, record: Record, account: &Account) -> Result<RunWriter, Full> {
         self.tidy(milliseconds_now());
-        // Runs of the process alone are visible to nobody else, and to nobody after its end.
-        let folder = self.0.folder.clone();
-        let folder = folder.filter(|_| record.owner != Owner::Process);
-        let live = Arc::new(LiveRun::new(record.clone(), folder, account));
+        let is_task = record.ttl.is_some();
+        let live = Arc::new(LiveRun::new(record.clone(), self.0.folder.clone(), account));
         let entry = RunEntry {
             record,
             account: account.clone(),
@@ -146,30 +143,13 @@ impl Runs {
             live: Some(live.clone()),
         };
         self.entries().insert(live.id, entry);
-        let runs = self.clone();
-        // Without room it goes on.
-        let _ = runs.charge(&live, runs.keeps());
-        live.write(false);
-        RunWriter { runs, live }
-    }
-
-    /// Starts a run that is announced as a task: it can be found for at least `ttl` from now, and is on disk when this
-    /// returns.
-    ///
-    /// # Errors
-    /// [`Full`]; nothing was started.
-    pub(crate) fn begin_task(
-        &self,
-        record: Record,
-        ttl: Duration,
-        account: &Account,
-    ) -> Result<RunWriter, Full> {
-        let writer = self.begin(record, account);
-        let promised = self.promise(&writer.run(), ttl);
-        if promised.is_err() {
-            self.forget(writer.live.id);
+        if self.charge(&live, self.keeps()).is_err() && is_task {
+            self.forget(live.id);
+            return Err(Full);
         }
-        promised.map(|()| writer)
+        live.write(is_task);
+        let runs = self.clone();
+        Ok(RunWriter { runs, live })
     }
 
     /// Promises to keep a run as a task: it can be found for at least `ttl` from its start, and is on disk when this
@@ -287,7 +267,7 @@ impl Runs {
             .values()
             .filter(|entry| entry.record.ended.is_some());
         let closed = ended.filter_map(|entry| entry.live.clone());
-        let mut unwritten: Vec<_> = closed.filter(|live| live.folder.is_some()).collect();
+        let mut unwritten: Vec<_> = closed.collect();
         drop(entries);
         unwritten.sort_by_cached_key(|live| live.memory());
         let works = works || !unwritten.is_empty();
@@ -431,7 +411,7 @@ impl Runs {
     fn enter(&self, record: Record) {
         let account = self.0.accounts.of(match &record.owner {
             Owner::Named(name) => name,
-            Owner::Process | Owner::Folder | Owner::Key => "",
+            Owner::Local | Owner::Key => "",
         });
         let (id, bytes) = (record.id, record.bytes as usize + record.rest());
         let mut entries = self.entries();

@@ -60,12 +60,17 @@ impl Bench {
     }
 
     pub(super) fn begin(&self, owner: &Owner) -> RunWriter {
-        self.runs.begin(record(owner), &self.account(owner))
+        let account = self.account(owner);
+        self.runs.begin(record(owner), &account).unwrap()
     }
 
     pub(super) fn task(&self, owner: &Owner, ttl: Duration) -> Result<RunWriter, Full> {
-        let account = self.account(owner);
-        self.runs.begin_task(record(owner), ttl, &account)
+        let ttl = Some(ttl.as_millis() as u64);
+        let record = Record {
+            ttl,
+            ..record(owner)
+        };
+        self.runs.begin(record, &self.account(owner))
     }
 
     /// A finished run.
@@ -153,7 +158,7 @@ fn a_run_is_read_while_it_is_written() {
 fn characters_are_found_in_a_long_text() {
     let bench = in_memory();
     let text = "aé漢🎼b".repeat(20_000);
-    let run = bench.finished(&Owner::Process, &text);
+    let run = bench.finished(&Owner::Local, &text);
     for (skip, most) in [(0, 3), (7_000, 20_000), (99_990, 99), (100_000, 1), (4, 0)] {
         let part: String = text.chars().skip(skip).take(most).collect();
         assert_eq!(run.read_chars(skip, most), part, "{skip} {most}");
@@ -163,7 +168,7 @@ fn characters_are_found_in_a_long_text() {
 #[test]
 fn whoever_waits_is_woken() {
     let bench = in_memory();
-    let writer = bench.begin(&Owner::Process);
+    let writer = bench.begin(&Owner::Local);
     let run = writer.run();
     let reader = thread::spawn(move || {
         let mut text = String::new();
@@ -181,13 +186,7 @@ fn whoever_waits_is_woken() {
 #[test]
 fn unknown_and_foreign_runs_are_the_same() {
     let bench = in_memory();
-    let owners = [
-        named("me"),
-        named("you"),
-        Owner::Process,
-        Owner::Folder,
-        Owner::Key,
-    ];
+    let owners = [named("me"), named("you"), Owner::Local, Owner::Key];
     for owner in &owners {
         let id = bench.finished(owner, "x").id().to_string();
         for other in &owners {
@@ -229,7 +228,6 @@ fn nothing_is_kept_where_nothing_shall_be() {
     let runs = Runs::new(Duration::ZERO, None, &accounts);
     let (bench, me) = (Bench { runs, accounts }, named("me"));
     assert!(!bench.runs.keeps());
-    assert!(bench.task(&me, KEEP).is_err());
     let writer = bench.begin(&me);
     writer.append("text").unwrap();
     let run = writer.run();
@@ -348,7 +346,7 @@ fn memory_is_taken_from_ones_own_kept_runs() {
 #[test]
 fn cancelled_is_seen_at_once_and_stays() {
     let bench = in_memory();
-    let writer = bench.begin(&Owner::Process);
+    let writer = bench.begin(&Owner::Local);
     let run = writer.run();
     writer.append("so far").unwrap();
     assert!(!writer.is_cancelled());
@@ -367,7 +365,7 @@ fn cancelled_is_seen_at_once_and_stays() {
     assert_eq!(run.read(0, 99), "so far");
     writer.finish(End::of(RunState::Failed));
     assert_eq!(run.record(), record, "the first end counts");
-    let done = bench.finished(&Owner::Process, "x");
+    let done = bench.finished(&Owner::Local, "x");
     assert!(!done.cancel().unwrap());
     assert_eq!(done.record().state, RunState::Completed);
 }
@@ -375,7 +373,7 @@ fn cancelled_is_seen_at_once_and_stays() {
 #[test]
 fn a_worker_that_goes_leaves_an_interrupted_run() {
     let bench = in_memory();
-    let writer = bench.begin(&Owner::Process);
+    let writer = bench.begin(&Owner::Local);
     writer.append("half").unwrap();
     let run = writer.run();
     drop(writer);
@@ -386,8 +384,8 @@ fn a_worker_that_goes_leaves_an_interrupted_run() {
 #[test]
 fn the_end_of_the_process_interrupts_what_works() {
     let bench = in_memory();
-    let done = bench.finished(&Owner::Process, "x");
-    let writers = [(); 3].map(|()| bench.begin(&Owner::Process));
+    let done = bench.finished(&Owner::Local, "x");
+    let writers = [(); 3].map(|()| bench.begin(&Owner::Local));
     assert!(writers[2].run().cancel().unwrap());
     assert_eq!(bench.runs.kept(), 1);
     bench.runs.interrupt_all();

@@ -26,6 +26,7 @@ use crate::protocol::{Answer, Feature, Id, Level, RequestContext, ResultWriter, 
 use crate::runs::{Owner, Record, RunWriter, Runs};
 use crate::sync::lock;
 use crate::text::{counted, prefix};
+use crate::time::whole;
 
 use super::Tool;
 use super::outcome::write;
@@ -312,20 +313,19 @@ impl Context {
     ///
     /// # Errors
     /// `too-many-requests`: there is no room for a task.
-    pub(super) fn begin_run(&self, record: Record) -> Result<(), Error> {
+    pub(super) fn begin_run(&self, mut record: Record) -> Result<(), Error> {
         let (runs, account) = (&self.backend.runs, &self.caller.account);
         let called = self.tool();
-        let mut limit = called.and_then(|called| called.patience);
-        let writer = match called.and_then(|called| called.ttl) {
-            None => runs.begin(record, account),
-            Some(ttl) => {
-                limit = Some(Duration::ZERO);
-                runs.begin_task(record, ttl, account).map_err(|Full| {
-                    let detail = "There is no room for another task: too many of yours or in all work or must be kept. \
-                                  Try again later, or call without params.task.";
-                    Error::new(Kind::TooManyRequests, detail)
-                })?
-            }
+        let ttl = called.and_then(|called| called.ttl);
+        record.ttl = ttl.map(whole);
+        let writer = runs.begin(record, account).map_err(|Full| {
+            let detail = "There is no room for another task: too many of yours or in all work or must be kept. \
+                          Try again later, or call without params.task.";
+            Error::new(Kind::TooManyRequests, detail)
+        })?;
+        let limit = match ttl {
+            Some(_) => Some(Duration::ZERO),
+            None => called.and_then(|called| called.patience),
         };
         // A call makes one run at most.
         let _ = self.state.run.set(writer);
