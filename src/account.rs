@@ -93,11 +93,11 @@ struct Bank {
     closed: AtomicBool,
     /// Every call is to stop.
     aborting: AtomicBool,
-    /// Frees finished runs of an owner that memory is needed for: gets the owner and bytes, returns the bytes freed.
+    /// Frees the memory of a finished run of this owner; false if there is none.
     reclaim: OnceLock<Reclaim>,
 }
 
-type Reclaim = Box<dyn Fn(&str, usize) -> usize + Send + Sync>;
+type Reclaim = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
 struct Ledger {
     used: [usize; Resource::COUNT],
@@ -174,11 +174,9 @@ impl Accounts {
         Account(holder)
     }
 
-    /// Sets what frees an owner's finished runs before memory is refused to it. It must not take memory itself.
-    pub(crate) fn reclaim_with(
-        &self,
-        reclaim: impl Fn(&str, usize) -> usize + Send + Sync + 'static,
-    ) {
+    /// Sets what frees the memory of one of an owner's finished runs, before memory is refused to it. False if there is
+    /// none. It must not take memory itself.
+    pub(crate) fn reclaim_with(&self, reclaim: impl Fn(&str) -> bool + Send + Sync + 'static) {
         // Only the first is kept.
         let _ = self.0.reclaim.set(Box::new(reclaim));
     }
@@ -400,33 +398,29 @@ impl Guard {
         self.held
     }
 
-    /// Adds `more`. For memory, finished runs of this account's owner are dropped first, if that is needed.
+    /// Adds `more`.
     ///
     /// # Errors
     /// [`Full`], and nothing has changed.
     pub(crate) fn grow(&mut self, more: usize) -> Result<(), Full> {
-        let held = self.held.checked_add(more).ok_or(Full)?;
-        self.set(held).or_else(|Full| {
-            let holder = &self.account.0;
-            match holder.bank.reclaim.get() {
-                Some(reclaim)
-                    if self.what == Resource::Memory && reclaim(&holder.owner, more) > 0 =>
-                {
-                    self.set(held)
-                }
-                _ => Err(Full),
-            }
-        })
+        self.set(self.held.checked_add(more).ok_or(Full)?)
     }
 
-    /// Makes it `held`. Drops no runs: those that keep them may be locked.
+    /// Makes it `held`. For memory, finished runs of this account's owner are dropped first, if that is needed.
     ///
     /// # Errors
     /// [`Full`], and nothing has changed.
     pub(crate) fn set(&mut self, held: usize) -> Result<(), Full> {
         let charged = held.checked_next_multiple_of(self.what.row()).ok_or(Full)?;
         if charged > self.charged {
-            self.account.charge(self.what, charged - self.charged)?;
+            let holder = &self.account.0;
+            while let Err(Full) = self.account.charge(self.what, charged - self.charged) {
+                let reclaim = holder.bank.reclaim.get();
+                let reclaim = reclaim.filter(|_| self.what == Resource::Memory);
+                if !reclaim.is_some_and(|reclaim| reclaim(&holder.owner)) {
+                    return Err(Full);
+                }
+            }
         } else if charged < self.charged {
             self.account.give_back(self.what, self.charged - charged);
         }
@@ -526,23 +520,16 @@ mod tests {
         let kept = Arc::new(Mutex::new(Some(guard)));
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (reclaimed, log) = (kept.clone(), asked.clone());
-        accounts.reclaim_with(move |owner, bytes| {
-            lock(&log).push((owner.to_owned(), bytes));
-            if owner == "a" {
-                lock(&reclaimed).take().map_or(0, |guard| guard.held())
-            } else {
-                0
-            }
+        accounts.reclaim_with(move |owner| {
+            lock(&log).push(owner.to_owned());
+            owner == "a" && lock(&reclaimed).take().is_some()
         });
         assert!(
             b.take(Resource::Memory, 3 * step).is_err(),
             "never another's"
         );
         assert!(a.take(Resource::Memory, 6 * step).is_ok());
-        assert_eq!(
-            *lock(&asked),
-            [("b".to_owned(), 3 * step), ("a".to_owned(), 6 * step)]
-        );
+        assert_eq!(*lock(&asked), ["b", "a"]);
     }
 
     #[test]

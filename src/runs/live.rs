@@ -43,6 +43,8 @@ pub(super) struct LiveRun {
     pub(super) folder: Option<Arc<Folder>>,
     /// Locked before `state`, never after it.
     files: Mutex<Files>,
+    /// What it has of the memory. To make room for more, other runs may be removed meanwhile.
+    memory: Mutex<Guard>,
 }
 
 struct LiveState {
@@ -51,8 +53,6 @@ struct LiveState {
     phase: RunPhase,
     /// Bytes that its end has beside the text.
     rest: usize,
-    /// What it has of the memory.
-    memory: Guard,
     /// There is room to keep it: it is written.
     is_kept: bool,
 }
@@ -88,9 +88,9 @@ impl LiveRun {
                 text: String::new(),
                 phase: RunPhase::Open,
                 rest: 0,
-                memory: account.open(Resource::Memory),
                 is_kept: false,
             }),
+            memory: Mutex::new(account.open(Resource::Memory)),
         }
     }
 
@@ -128,12 +128,8 @@ impl LiveRun {
         state.is_kept = is_kept;
         // Values take about twice the memory of their text.
         let memory = BASE + state.text.capacity() + 2 * state.rest;
-        state.memory.set(memory)
-    }
-
-    /// Bytes of memory.
-    pub(super) fn memory(&self) -> usize {
-        self.state().memory.held()
+        drop(state);
+        lock(&self.memory).set(memory)
     }
 
     /// Once a second: writes new text and checks for a cancellation by another process. Runs on the thread of the
@@ -154,7 +150,7 @@ impl LiveRun {
         let state = self.state();
         // A closing run is written by the thread that closes it.
         let is_due = state.phase == RunPhase::Open && state.is_kept;
-        let record = state.working();
+        let record = state.record.clone();
         drop(state);
         let Some(folder) = self.folder.as_ref().filter(|_| is_due) else {
             return;
@@ -174,7 +170,7 @@ impl LiveRun {
             && !self.is_stopped()
             && folder.is_marked(self.id)
         {
-            self.stop(&mut self.state(), RunState::Cancelled);
+            self.stop(RunState::Cancelled);
         }
     }
 
@@ -185,7 +181,7 @@ impl LiveRun {
             Some(file) => file,
             none => {
                 files.written = 0;
-                none.insert(folder.begin(&self.state().working())?)
+                none.insert(folder.begin(&self.record())?)
             }
         };
         loop {
@@ -208,8 +204,11 @@ impl LiveRun {
 
     /// False if it had ended, or was stopped before.
     pub(super) fn cancel(&self) -> bool {
-        let cancelled = self.stop(&mut self.wait_closing(), RunState::Cancelled);
-        if let (true, Some(folder)) = (cancelled, &self.folder)
+        let cancelled = self.stop(RunState::Cancelled);
+        if !cancelled {
+            // Its end is to be seen by whoever was told that there is one.
+            drop(self.wait_closing());
+        } else if let Some(folder) = &self.folder
             && lock(&self.files).text.is_some()
         {
             // For the other processes, until the worker has noticed: they see it a little later if this fails.
@@ -218,13 +217,9 @@ impl LiveRun {
         cancelled
     }
 
-    /// Marks it as interrupted by the end of the process, and tells the worker to stop.
-    pub(super) fn interrupt(&self) {
-        self.stop(&mut self.state(), RunState::Interrupted);
-    }
-
     /// Sets its final state, which tells the worker to stop. False if it had one before.
-    fn stop(&self, state: &mut LiveState, end: RunState) -> bool {
+    pub(super) fn stop(&self, end: RunState) -> bool {
+        let mut state = self.state();
         let is_working = state.is_working();
         if is_working {
             state.record.end(end);
@@ -340,14 +335,5 @@ impl LiveState {
     /// Does it take text?
     fn is_working(&self) -> bool {
         self.phase == RunPhase::Open && self.record.state == RunState::Working
-    }
-
-    /// Its record as other processes are to see it while it is open.
-    fn working(&self) -> Record {
-        Record {
-            state: RunState::Working,
-            ended: None,
-            ..self.record.clone()
-        }
     }
 }

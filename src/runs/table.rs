@@ -95,9 +95,9 @@ impl Runs {
             rewriting: Mutex::default(),
         });
         let reclaiming = Arc::downgrade(&table);
-        accounts.reclaim_with(move |owner, bytes| {
+        accounts.reclaim_with(move |owner| {
             let table = reclaiming.upgrade();
-            table.map_or(0, |table| Runs(table).reclaim(owner, bytes))
+            table.is_some_and(|table| Runs(table).evict(owner, true))
         });
         Runs(table)
     }
@@ -177,7 +177,7 @@ impl Runs {
     /// Charges what a run has by now, if need be instead of older ones; `anew`: as kept, too, if it is not yet.
     ///
     /// # Errors
-    /// There is no room in memory, or for what was promised or is charged anew. Any other run without room goes on, and is
+    /// There is no room in memory, or for what was promised. Any other run without room goes on, and is
     /// forgotten at its end unless there is some then.
     pub(super) fn charge(&self, live: &LiveRun, anew: bool) -> Result<(), Full> {
         let charged = self.charge_kept(live.id, live.size(), anew);
@@ -187,11 +187,9 @@ impl Runs {
         {
             entry.charge = None;
         }
-        while live.charge(charged.unwrap_or(is_promised)).is_err() {
-            self.evict_for(live.id, true)?;
-        }
+        live.charge(charged.unwrap_or(is_promised))?;
         match charged {
-            Err(Full) if is_promised || anew => Err(Full),
+            Err(Full) if is_promised => Err(Full),
             _ => Ok(()),
         }
     }
@@ -206,16 +204,12 @@ impl Runs {
             if entry.charge(bytes, anew).is_ok() {
                 return Ok(entry.charge.is_some());
             }
+            let account = entry.account.clone();
             drop(entries);
-            self.evict_for(id, false)?;
+            if !self.evict(account.owner(), false) {
+                return Err(Full);
+            }
         }
-    }
-
-    /// Removes the oldest run that may go from the account of this one.
-    fn evict_for(&self, id: RunId, for_memory: bool) -> Result<(), Full> {
-        let account = self.entries().get(&id).map(|entry| entry.account.clone());
-        let evicted = account.and_then(|account| self.evict(account.owner(), for_memory));
-        evicted.map(drop).ok_or(Full)
     }
 
     /// Ends a run, once; the first end counts.
@@ -269,7 +263,7 @@ impl Runs {
         let closed = ended.filter_map(|entry| entry.live.clone());
         let mut unwritten: Vec<_> = closed.collect();
         drop(entries);
-        unwritten.sort_by_cached_key(|live| live.memory());
+        unwritten.sort_by_cached_key(|live| live.size());
         let works = works || !unwritten.is_empty();
         if works && unwritten.iter().all(|live| self.store(live, live.record())) {
             folder.recovered();
@@ -286,38 +280,24 @@ impl Runs {
         }
     }
 
-    /// Removes the oldest run of an account that may go. Returns the bytes of memory that this frees; `None` if there
-    /// is none.
-    fn evict(&self, account: &str, for_memory: bool) -> Option<usize> {
+    /// Removes the oldest run of an account that may go. False if there is none.
+    fn evict(&self, account: &str, for_memory: bool) -> bool {
         let now = milliseconds_now();
         let entries = self.entries();
         let own = entries.iter();
         let own = own.filter(|(_, entry)| entry.account.owner() == account);
         let may_go = own.filter_map(|(id, entry)| Some((entry.may_go(for_memory, now)?, *id)));
-        let (_, oldest) = may_go.min()?;
+        let oldest = may_go.min();
         drop(entries);
-        Some(self.forget(oldest))
+        oldest.inspect(|(_, id)| self.forget(*id)).is_some()
     }
 
-    /// Removes finished runs of an account from memory until `bytes` are freed, or none may go. Returns the bytes freed.
-    fn reclaim(&self, account: &str, bytes: usize) -> usize {
-        let mut freed = 0;
-        while freed < bytes
-            && let Some(more) = self.evict(account, true)
-        {
-            freed += more;
-        }
-        freed
-    }
-
-    /// Removes a run, also its files. Returns the bytes of memory that it had.
-    fn forget(&self, id: RunId) -> usize {
-        let entry = self.entries().remove(&id);
+    /// Removes a run, also its files.
+    fn forget(&self, id: RunId) {
+        self.entries().remove(&id);
         if let Some(folder) = &self.0.folder {
             folder.remove(id, &ALL);
         }
-        let live = entry.and_then(|entry| entry.live);
-        live.map_or(0, |live| live.memory())
     }
 
     /// The caller's run of that id; `None` if it is unknown, expired or another caller's.
@@ -438,7 +418,9 @@ impl Runs {
         drop(entries);
         // All are stopped before any is written: writing takes time, and each token costs money. Most are written by
         // their own workers meanwhile.
-        open.iter().for_each(|live| live.interrupt());
+        for live in &open {
+            live.stop(RunState::Interrupted);
+        }
         for live in open {
             self.close(&live, End::of(RunState::Interrupted));
         }
