@@ -20,7 +20,7 @@ use crate::sync::{lock, wait_while};
 use crate::time::milliseconds_now;
 
 use super::folder::{CANCEL, Folder};
-use super::record::{End, Record, RunId, RunState};
+use super::record::{Record, RunId, RunReport, RunState};
 use super::text;
 
 /// The memory of a run besides its text, in bytes; an estimate.
@@ -230,7 +230,7 @@ impl LiveRun {
 
     /// Begins to close it: no more text is added. Returns the final record, to be written. `None` if another thread
     /// closes it, which is waited for, or has done so.
-    pub(super) fn begin_close(&self, end: End) -> Option<Record> {
+    pub(super) fn begin_close(&self, end: RunState, report: RunReport) -> Option<Record> {
         let mut state = self.state();
         if state.phase != RunPhase::Open {
             drop(state);
@@ -241,11 +241,9 @@ impl LiveRun {
         state.text.shrink_to_fit();
         let mut record = state.record.clone();
         if record.state == RunState::Working {
-            record.end(end.state);
+            record.end(end);
         }
-        record.usage = end.usage;
-        record.error = end.error;
-        record.result = end.result;
+        record.report = report;
         state.rest = record.rest();
         Some(record)
     }

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use folder::Folder;
-pub(crate) use record::{End, Owner, Record, RunId, RunState};
+pub(crate) use record::{Owner, Record, Rest, RunError, RunId, RunReport, RunState};
 pub(crate) use table::{Runs, bounds};
 
 #[cfg(test)]
@@ -217,18 +217,16 @@ impl RunWriter {
         self.live.is_stopped()
     }
 
-    /// Ends the run, which can be found and is on disk when this returns. A cancelled run stays cancelled, with usage,
-    /// error and result of `end`. Only the first end counts.
-    pub(crate) fn finish(&self, end: End) {
-        self.runs.close(&self.live, end);
+    /// Ends the run, which can be found and is on disk when this returns. A cancelled run stays cancelled, with this
+    /// report. Only the first end counts.
+    pub(crate) fn finish(&self, end: RunState, report: RunReport) {
+        self.runs.close(&self.live, end, report);
         self.runs.sweep_sometimes();
     }
 }
 
 impl Drop for RunWriter {
     fn drop(&mut self) {
-        if !self.live.is_closed() {
-            self.finish(End::of(RunState::Interrupted));
-        }
+        self.finish(RunState::Interrupted, RunReport::default());
     }
 }

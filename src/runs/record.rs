@@ -122,15 +122,56 @@ pub(crate) struct Record {
     ///
     /// [`Run::chars`]: super::Run::chars
     pub(crate) chars: Option<u64>,
-    /// What it used, as its worker reported it.
+    /// What its worker reported at its end.
+    #[serde(flatten)]
+    pub(crate) report: RunReport,
+}
+
+/// What the worker of a run reports at its end, beside the text.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunReport {
+    /// What it used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Value>,
-    /// Why it failed, as its worker reported it.
+    /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<Value>,
-    /// Further members of its result, as its worker reported them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) result: Option<Value>,
+    pub(crate) error: Option<RunError>,
+    /// Further members of its result.
+    #[serde(default, skip_serializing_if = "Rest::is_unset")]
+    pub(crate) result: Rest,
+}
+
+/// Why a run failed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunError {
+    /// Name of the kind of failure.
+    pub(crate) kind: String,
+    /// What happened, for people.
+    pub(crate) detail: String,
+    /// When to try again.
+    pub(crate) retry_after_ms: Option<u64>,
+}
+
+/// What is kept of the result of a run beside text, usage and error.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Rest {
+    /// Format of the text.
+    pub(crate) format: Option<String>,
+    /// How many characters of the text its caller wants.
+    pub(crate) max_chars: Option<usize>,
+    /// What its caller is to be told.
+    pub(crate) warnings: Vec<String>,
+    /// Output of the earlier steps of a failed run.
+    pub(crate) partial: Vec<String>,
+    /// The id of the request that a failed run was made for.
+    pub(crate) request_id: Option<String>,
+}
+
+impl Rest {
+    fn is_unset(&self) -> bool {
+        *self == Rest::default()
+    }
 }
 
 impl Record {
@@ -150,9 +191,7 @@ impl Record {
             ttl: None,
             bytes: 0,
             chars: Some(0),
-            usage: None,
-            error: None,
-            result: None,
+            report: RunReport::default(),
         }
     }
 
@@ -168,9 +207,7 @@ impl Record {
     /// The same without what its worker reported.
     pub(super) fn bare(self) -> Record {
         Record {
-            usage: None,
-            error: None,
-            result: None,
+            report: RunReport::default(),
             ..self
         }
     }
@@ -194,8 +231,7 @@ impl Record {
 
     /// Bytes of what its worker reported beside the text, as JSON.
     pub(super) fn rest(&self) -> usize {
-        let json = |value: &Value| serde_json::to_vec(value).map_or(0, |json| json.len());
-        self.error.iter().chain(&self.result).map(json).sum()
+        serde_json::to_vec(&self.report).map_or(0, |json| json.len())
     }
 
     /// When it ended, if it may be removed: not as long as it is promised.
@@ -213,31 +249,6 @@ impl Record {
 
 /// The version of the metadata file that this program writes and reads. Files of other versions are left alone.
 pub(super) const VERSION: u32 = 1;
-
-/// How a run ended, and its results besides the text.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct End {
-    /// Its state: one that is final.
-    pub(crate) state: RunState,
-    /// What it used.
-    pub(crate) usage: Option<Value>,
-    /// Why it failed.
-    pub(crate) error: Option<Value>,
-    /// Further members of its result, which must be small.
-    pub(crate) result: Option<Value>,
-}
-
-impl End {
-    /// An end with nothing to report.
-    pub(crate) const fn of(state: RunState) -> End {
-        End {
-            state,
-            usage: None,
-            error: None,
-            result: None,
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -272,7 +283,7 @@ mod tests {
     fn a_record_is_these_bytes() {
         let mut record = Record::new(Owner::Named("a".into()), vec!["p".into()], "m".into());
         (record.id, record.created, record.updated) = (RunId(1), 5, 5);
-        record.usage = Some(json!({"output_tokens": 7}));
+        record.report.usage = Some(json!({"output_tokens": 7}));
         let text = r#"{"version":1,"id":"run_00000000000000000000000000000001","owner":{"named":"a"},"patterns":["p"],"model":"m","state":"working","created":5,"updated":5,"ended":null,"ttl":null,"bytes":0,"chars":0,"usage":{"output_tokens":7}}"#;
         assert_eq!(serde_json::to_string(&record).unwrap(), text);
         assert_eq!(serde_json::from_str::<Record>(text).unwrap(), record);

@@ -15,7 +15,7 @@ use crate::time::{milliseconds_now, whole};
 
 use super::folder::{ALL, Folder, is_gone};
 use super::live::LiveRun;
-use super::record::{End, Owner, Record, RunId, RunState};
+use super::record::{Owner, Record, RunId, RunReport, RunState};
 use super::{Run, RunPlace, RunWriter};
 
 /// How many runs may be kept, and the bytes of their texts and of what they have beside them.
@@ -213,8 +213,8 @@ impl Runs {
     }
 
     /// Ends a run, once; the first end counts.
-    pub(super) fn close(&self, live: &Arc<LiveRun>, end: End) {
-        if let Some(record) = live.begin_close(end) {
+    pub(super) fn close(&self, live: &Arc<LiveRun>, end: RunState, report: RunReport) {
+        if let Some(record) = live.begin_close(end, report) {
             // Without room it is forgotten.
             let _ = self.charge(live, self.keeps());
             if self.store(live, record)
@@ -422,7 +422,7 @@ impl Runs {
             live.stop(RunState::Interrupted);
         }
         for live in open {
-            self.close(&live, End::of(RunState::Interrupted));
+            self.close(&live, RunState::Interrupted, RunReport::default());
         }
         self.rewrite(false);
     }

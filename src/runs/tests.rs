@@ -12,8 +12,8 @@ use super::*;
 pub(super) const KEEP: Duration = Duration::from_secs(3600);
 pub(super) const LONG: Duration = Duration::from_secs(20);
 
-pub(super) const fn completed() -> End {
-    End::of(RunState::Completed)
+pub(super) fn complete(writer: &RunWriter) {
+    writer.finish(RunState::Completed, RunReport::default());
 }
 
 pub(super) fn named(name: &str) -> Owner {
@@ -77,7 +77,7 @@ impl Bench {
     pub(super) fn finished(&self, owner: &Owner, text: &str) -> Run {
         let writer = self.begin(owner);
         writer.append(text).unwrap();
-        writer.finish(completed());
+        complete(&writer);
         writer.run()
     }
 
@@ -135,23 +135,17 @@ fn a_run_is_read_while_it_is_written() {
     );
     let part = |skip, most| run.read_chars(skip, most);
     assert_eq!([part(1, 1), part(2, 9), part(3, 1)], ["é", "漢", ""]);
-    let (usage, rest) = (json!({"output_tokens": 3}), json!({"format": "markdown"}));
-    let end = End {
-        usage: Some(usage.clone()),
-        result: Some(rest.clone()),
-        ..completed()
+    let report = RunReport {
+        usage: Some(json!({"output_tokens": 3})),
+        ..RunReport::default()
     };
-    writer.finish(end);
+    writer.finish(RunState::Completed, report.clone());
     assert_eq!(wait(u64::MAX, LONG), (6, RunState::Completed));
     let record = run.record();
     assert_eq!((record.bytes, record.chars, run.chars()), (6, Some(3), 3));
     assert!(begun <= record.created && record.created <= record.updated);
     assert_eq!(record.ended, Some(record.updated));
-    assert_eq!((record.usage, record.error), (Some(usage), None));
-    assert_eq!(
-        (record.state, record.result),
-        (RunState::Completed, Some(rest))
-    );
+    assert_eq!((record.state, record.report), (RunState::Completed, report));
 }
 
 #[test]
@@ -178,7 +172,7 @@ fn whoever_waits_is_woken() {
         (text, run.record().state)
     });
     (0..1000).for_each(|n| writer.append(&format!("{n} é")).unwrap());
-    writer.finish(End::of(RunState::Failed));
+    writer.finish(RunState::Failed, RunReport::default());
     let all: String = (0..1000).map(|n| format!("{n} é")).collect();
     assert_eq!(reader.join().unwrap(), (all, RunState::Failed));
 }
@@ -208,7 +202,7 @@ fn a_run_is_kept_for_its_time_and_read_by_who_holds_it() {
     bench.tidy_after(KEEP * 9);
     assert!(bench.has(&writer.run(), &me), "what works has no age");
     writer.append("text").unwrap();
-    writer.finish(completed());
+    complete(&writer);
     let run = writer.run();
     assert!(bench.has_after(&run, &me, KEEP - LONG));
     assert!(!bench.has_after(&run, &me, KEEP));
@@ -233,7 +227,7 @@ fn nothing_is_kept_where_nothing_shall_be() {
     let run = writer.run();
     assert!(bench.has(&run, &me), "while it works it can be cancelled");
     assert_eq!(bench.runs.promise(&run, KEEP), Err(Full));
-    writer.finish(completed());
+    complete(&writer);
     assert!(!bench.has(&run, &me));
     assert_eq!(run.record().state, RunState::Completed);
     assert_eq!(run.read(0, 9), "text");
@@ -258,7 +252,7 @@ fn a_callers_oldest_go_first_and_anothers_never() {
     assert!(!mine.iter().any(|run| bench.has(run, &me)));
     let is_there = |writer: &&RunWriter| bench.has(&writer.run(), &me);
     assert_eq!(working.iter().filter(is_there).count(), 7);
-    working.iter().for_each(|run| run.finish(completed()));
+    working.iter().for_each(complete);
     let found = working.iter().filter(is_there).count();
     assert_eq!(found, 5, "the first gave their places to the last");
     assert!(bench.has(&yours, &you));
@@ -276,7 +270,7 @@ fn bytes_are_charged_as_they_come() {
     writer.append(&"x".repeat(50 << 10)).unwrap();
     assert!(!bench.has(&mine, &me), "it made room");
     writer.append(&"x".repeat(300 << 10)).unwrap();
-    writer.finish(completed());
+    complete(&writer);
     assert!(!bench.has(&writer.run(), &me), "too long to be kept");
     assert_eq!(writer.run().record().bytes, 400 << 10);
     assert!(bench.has(&yours, &you));
@@ -298,7 +292,7 @@ fn what_is_promised_is_reserved_and_stays() {
     tasks[0].append(&"x".repeat(64 << 10)).unwrap();
     assert_eq!(tasks[0].append(&"x".repeat(64 << 10)), Err(Full));
     assert!(bench.task(&you, KEEP).is_ok(), "others have what is left");
-    tasks.iter().for_each(|task| task.finish(completed()));
+    tasks.iter().for_each(complete);
     assert!(bench.task(&me, KEEP).is_ok(), "they were shorter");
     let has = |time| bench.has_after(&tasks[1].run(), &me, time);
     assert!(has(KEEP) && !has(KEEP * 2), "kept by the promise alone");
@@ -311,11 +305,9 @@ fn what_a_failed_run_has_beside_its_text_counts() {
     let bench = Bench::new(accounts(1 << 30, 99, 1 << 30), None);
     let me = named("me");
     let writer = bench.begin(&me);
-    let rest = json!({ "partial": ["x".repeat(100 << 10)] });
-    writer.finish(End {
-        result: Some(rest),
-        ..End::of(RunState::Failed)
-    });
+    let mut report = RunReport::default();
+    report.result.partial = vec!["x".repeat(100 << 10)];
+    writer.finish(RunState::Failed, report);
     assert!(bench.accounts.used(Resource::Stored) > 100 << 10);
     assert!(bench.accounts.used(Resource::Memory) > 200 << 10);
 }
@@ -336,7 +328,7 @@ fn memory_is_taken_from_ones_own_kept_runs() {
     let bytes = writer.run().record().bytes;
     let found = writer.run().read(bytes - 2, 9);
     assert_eq!(found, "xx", "kept, but no more is to come");
-    writer.finish(End::of(RunState::Failed));
+    writer.finish(RunState::Failed, RunReport::default());
     drop(writer);
     let mut greedy = bench.account(&me).open(Resource::Memory);
     assert!(greedy.grow(600 << 10).is_ok() && bench.listed(&me).is_empty());
@@ -353,17 +345,18 @@ fn cancelled_is_seen_at_once_and_stays() {
     assert!(run.cancel().unwrap() && writer.is_cancelled() && !run.cancel().unwrap());
     assert_eq!(run.wait(u64::MAX, LONG).state, RunState::Cancelled);
     writer.append(", and on").unwrap();
-    writer.finish(End {
+    let report = RunReport {
         usage: Some(json!(1)),
-        ..completed()
-    });
+        ..RunReport::default()
+    };
+    writer.finish(RunState::Completed, report);
     let record = run.record();
     assert_eq!(
-        (record.state, &record.usage),
+        (record.state, &record.report.usage),
         (RunState::Cancelled, &Some(json!(1)))
     );
     assert_eq!(run.read(0, 99), "so far");
-    writer.finish(End::of(RunState::Failed));
+    writer.finish(RunState::Failed, RunReport::default());
     assert_eq!(run.record(), record, "the first end counts");
     let done = bench.finished(&Owner::Local, "x");
     assert!(!done.cancel().unwrap());
@@ -391,7 +384,7 @@ fn the_end_of_the_process_interrupts_what_works() {
     bench.runs.interrupt_all();
     assert_eq!(bench.runs.kept(), 4);
     assert!(writers.iter().all(RunWriter::is_cancelled));
-    writers[0].finish(End::of(RunState::Cancelled));
+    writers[0].finish(RunState::Cancelled, RunReport::default());
     let states = writers.each_ref().map(|writer| writer.run().record().state);
     let interrupted = RunState::Interrupted;
     assert_eq!(states, [interrupted, interrupted, RunState::Cancelled]);
@@ -413,7 +406,7 @@ fn many_threads_at_once() {
                         writer.run().cancel().unwrap();
                     }
                     assert!(!bench.runs.list(&me).unwrap().is_empty());
-                    writer.finish(completed());
+                    complete(&writer);
                     assert_eq!(writer.run().chars(), i as u64 + 1);
                 }
             });

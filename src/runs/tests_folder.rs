@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::SystemTime;
 
-use serde_json::json;
-
 use crate::account::{Accounts, Resource};
 
-use super::tests::{Bench, KEEP, LONG, accounts, completed, named, record};
+use super::tests::{Bench, KEEP, LONG, accounts, complete, named, record};
 use super::*;
 
 /// A folder of its own, gone with the test.
@@ -105,15 +103,18 @@ fn a_run_is_two_files_that_only_we_can_read() {
     tick(&writer);
     assert_eq!(fs::read_to_string(at.file(id, "txt")).unwrap(), "aé");
     writer.append("漢").unwrap();
-    writer.finish(End {
-        result: Some(json!({"a": 1})),
-        ..completed()
-    });
+    let mut report = RunReport::default();
+    report.result.warnings = vec!["long".to_owned()];
+    writer.finish(RunState::Completed, report);
     assert_eq!(at.names(), names);
     assert_eq!(fs::read_to_string(at.file(id, "txt")).unwrap(), "aé漢");
     let found = find(&bench, &writer.run()).unwrap();
     assert_eq!(found.record(), writer.run().record());
-    assert_eq!(found.bare().result, None, "many handles may be open");
+    assert_eq!(
+        found.bare().report,
+        RunReport::default(),
+        "many handles may be open"
+    );
     let json = serde_json::to_vec(&found.record()).unwrap();
     assert_eq!(fs::read(at.file(id, "json")).unwrap(), json);
     #[cfg(unix)]
@@ -202,7 +203,7 @@ fn processes_answer_for_each_other() {
     assert_eq!(other.listed(&Owner::Local), [run.id()]);
     assert!(!other.has(&run, &named("x")) && other.listed(&named("x")).is_empty());
     writer.append("!").unwrap();
-    writer.finish(completed());
+    complete(&writer);
     assert_eq!(wait(u64::MAX, LONG), (7, RunState::Completed));
     assert_eq!(run.record().state, RunState::Completed);
     assert_eq!(find(&mine, &run).unwrap().read(6, 9), "!");
@@ -225,14 +226,14 @@ fn another_process_cancels() {
     let found = state(&mine, &run);
     assert_eq!(found, RunState::Cancelled, "looked at when asked");
     assert!(writer.is_cancelled());
-    writer.finish(completed());
+    complete(&writer);
     assert_eq!(run.record().state, RunState::Cancelled);
     assert_eq!(at.names().len(), 2);
     assert!(!find(&other, &run).unwrap().cancel().unwrap());
 
     let late = mine.begin(&Owner::Local);
     assert!(find(&other, &late.run()).unwrap().cancel().unwrap());
-    late.finish(completed());
+    complete(&late);
     let found = state(&other, &late.run());
     assert_eq!(found, RunState::Cancelled, "before the end");
     assert_eq!(late.run().record().state, RunState::Cancelled);
@@ -404,7 +405,7 @@ fn unwritten(at: &Temporary, bench: &Bench, owner: &Owner) -> (Run, PathBuf) {
     writer.append("one ").unwrap();
     tick(&writer);
     writer.append("two").unwrap();
-    writer.finish(completed());
+    complete(&writer);
     (writer.run(), obstacle)
 }
 
@@ -460,7 +461,7 @@ fn a_run_that_began_without_files_gets_them_later() {
     let found = at.seen(&late.run());
     assert_eq!(found, working, "there was room while it worked");
     later.append("one two").unwrap();
-    later.finish(completed());
+    complete(&later);
     assert_eq!(at.seen(&later.run()), whole(), "there was room at its end");
 }
 
@@ -474,10 +475,10 @@ fn a_working_run_outlives_the_removal_of_its_files() {
     }
     fs::remove_dir_all(&at.0).unwrap();
     writers[0].append("two").unwrap();
-    writers[0].finish(completed());
+    complete(&writers[0]);
     fs::create_dir(&at.0).unwrap();
     writers[1].append("two").unwrap();
-    writers[1].finish(completed());
+    complete(&writers[1]);
     assert!(
         writers
             .iter()
@@ -518,7 +519,7 @@ fn the_folder_is_charged_to_the_owners_of_what_is_in_it() {
         .map(|n| first.finished(if n < 2 { &you } else { &me }, "x"))
         .collect();
     let task = first.task(&me, KEEP * 3).unwrap();
-    task.finish(completed());
+    complete(&task);
     let next = at.bounded(accounts(1 << 20, 8, 1 << 30));
     next.runs.sweep();
     assert!(

@@ -109,9 +109,9 @@ pub(super) fn changed(
 
 /// The result that the call returns without a task.
 fn write_result(run: &Run, record: &Record, account: &Account, result: &mut ResultWriter) {
-    let request_id = tools::request_id(record).unwrap_or_default();
+    let request_id = record.report.result.request_id.as_deref();
     let outcome = tools::result(run, true, Duration::MAX, account);
-    write(&outcome, account, &request_id, result);
+    write(&outcome, account, request_id.unwrap_or_default(), result);
 }
 
 /// Parses `tasks/get`.

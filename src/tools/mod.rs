@@ -47,7 +47,7 @@ pub(crate) use context::{
 };
 pub(crate) use outcome::{Failure, Outcome, write, write_failure};
 pub(crate) use prompt::prompt;
-pub(crate) use run_result::{end, request_id, result, silence};
+pub(crate) use run_result::{finish, result, silence};
 pub(crate) use task::{task, write_task};
 
 /// Every tool, in listing order. The first one needs no arguments: clients that try a server out call it with `{}`.
@@ -175,7 +175,7 @@ pub(crate) fn call(work: Work, is_run: bool, context: &Arc<Context>, result: &mu
         return write(&outcome, account, request_id, result);
     };
     let (run, keeps) = (writer.run(), backend.runs.keeps());
-    writer.finish(end(outcome, &run, request_id));
+    finish(writer, outcome, request_id);
     // The end is told once it is stored and the run's place is free.
     context.leave();
     if context.task().is_some() {

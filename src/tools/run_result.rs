@@ -3,13 +3,10 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-
 use crate::account::{Account, Full, Guard, Resource};
 use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
 use crate::fabric::{Error, Kind, no_room};
-use crate::runs::{End, Record, Run, RunState};
+use crate::runs::{Record, Rest, Run, RunError, RunReport, RunState, RunWriter};
 
 use super::{Failure, Outcome};
 
@@ -20,28 +17,6 @@ pub(super) const DEFAULT_FORMAT: &str = "markdown";
 const SILENCE: Duration = Duration::from_secs(30);
 /// A record that is read from its file takes about so many times its length: as values, and their copies.
 const RECORD_FACTOR: usize = 4;
-
-/// What the store keeps of a result beside text and usage.
-#[derive(Default, Deserialize, Serialize)]
-#[serde(default)]
-pub(super) struct Rest {
-    pub(super) format: Option<String>,
-    pub(super) max_chars: Option<usize>,
-    pub(super) warnings: Vec<String>,
-    /// Output of the earlier steps of a failed run.
-    pub(super) partial: Vec<String>,
-    pub(super) request_id: Option<String>,
-}
-
-impl Rest {
-    pub(super) fn of(record: &Record) -> Rest {
-        record
-            .result
-            .as_ref()
-            .and_then(|rest| Rest::deserialize(rest).ok())
-            .unwrap_or_default()
-    }
-}
 
 /// What a caller is told of a run from which nothing has come for so long; `None` if that is usual. `limit` is how long
 /// it may be silent.
@@ -62,50 +37,49 @@ pub(super) fn error(record: &Record) -> Option<Error> {
         RunState::Cancelled => Some(Error::cancelled()),
         RunState::Interrupted => Some(Error::stopped()),
         RunState::Failed => {
-            let kept = record.error.as_ref().unwrap_or(&Value::Null);
-            let kind = kept["kind"].as_str().and_then(Kind::named);
-            let detail = kept["detail"]
-                .as_str()
-                .unwrap_or("The reason was not kept.");
+            let kept = record.report.error.clone().unwrap_or_default();
             Some(Error {
-                retry_after: kept["retry_after_ms"].as_u64().map(Duration::from_millis),
-                ..Error::new(kind.unwrap_or(Kind::Internal), detail)
+                retry_after: kept.retry_after_ms.map(Duration::from_millis),
+                ..Error::new(
+                    Kind::named(&kept.kind).unwrap_or(Kind::Internal),
+                    kept.detail,
+                )
             })
         }
     }
 }
 
-/// What the store keeps of the end of `run`.
-pub(crate) fn end(result: Result<Outcome, Failure>, run: &Run, request_id: &str) -> End {
+/// Stores the end of a run.
+pub(crate) fn finish(run: &RunWriter, result: Result<Outcome, Failure>, request_id: &str) {
     let Failure {
         error, mut partial, ..
     } = match result {
-        Ok(outcome) => return outcome.end.unwrap_or(End::of(RunState::Completed)),
+        Ok(outcome) => return run.finish(RunState::Completed, outcome.report),
         Err(failure) => failure,
     };
     // The text is in the store already.
-    if run.record().bytes > 0 {
+    if run.run().record().bytes > 0 {
         partial.pop();
     }
-    let mut end = End::of(RunState::Cancelled);
-    if error.kind != Kind::Cancelled {
-        let after = error.retry_after.map(|after| after.as_millis() as u64);
-        let kind = error.kind.name();
-        let kept = json!({ "kind": kind, "detail": error.detail, "retry_after_ms": after });
-        (end.state, end.error) = (RunState::Failed, Some(kept));
-    }
-    let rest = Rest {
-        partial,
-        request_id: Some(request_id.to_owned()),
-        ..Rest::default()
+    let end = match error.kind {
+        Kind::Cancelled => RunState::Cancelled,
+        _ => RunState::Failed,
     };
-    end.result = Some(json!(rest));
-    end
-}
-
-/// The id of the request that a run was made for, where it failed.
-pub(crate) fn request_id(record: &Record) -> Option<String> {
-    Rest::of(record).request_id
+    let after = error.retry_after.map(|after| after.as_millis() as u64);
+    let report = RunReport {
+        usage: None,
+        error: Some(RunError {
+            kind: error.kind.name().to_owned(),
+            detail: error.detail,
+            retry_after_ms: after,
+        }),
+        result: Rest {
+            partial,
+            request_id: Some(request_id.to_owned()),
+            ..Rest::default()
+        },
+    };
+    run.finish(end, report);
 }
 
 /// The result of a run, or its text so far. `told`: the caller knows the run's id. `idle_timeout`: after so much silence
@@ -118,7 +92,7 @@ pub(crate) fn result(
 ) -> Result<Outcome, Failure> {
     let partial = || Some(run.read(0, MAX_PARTIAL_TEXT)).filter(|text| !text.is_empty());
     let (record, memory) = record(run, account)?;
-    let rest = Rest::of(&record);
+    let rest = record.report.result.clone();
     if let Some(error) = error(&record) {
         return Err(Failure {
             partial: rest.partial.into_iter().chain(partial()).collect(),
@@ -182,7 +156,7 @@ pub(super) fn output(
     memory
         .grow(max_chars.saturating_mul(4).min(record.bytes as usize))
         .map_err(|Full| no_room())?;
-    let rest = Rest::of(record);
+    let rest = record.report.result.clone();
     let silence = silence(record.silence(), idle_timeout);
     let outcome = Outcome {
         is_silent: silence.is_some(),
@@ -193,7 +167,7 @@ pub(super) fn output(
     Ok(outcome
         .member("output_format", format)
         .member("status", record.state.name())
-        .optional("usage", record.usage.as_ref())
+        .optional("usage", record.report.usage.as_ref())
         .warn(silence)
         .warn(rest.warnings))
 }

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
-
 use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error, Kind, Name, Wait};
 use crate::metrics::RunInFlight;
@@ -86,7 +84,7 @@ impl RunPattern {
         let (owner, model) = (&context.caller.owner, &self.steps[0].model);
         let mut record = Record::new(owner.clone(), self.patterns().collect(), model.clone());
         // For an answer before the end.
-        record.result = self.max_chars.map(|most| json!({ "max_chars": most }));
+        record.report.result.max_chars = self.max_chars;
         context.begin_run(record)?;
         Ok(RunInFlight::begin())
     }
