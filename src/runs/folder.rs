@@ -125,28 +125,24 @@ impl Folder {
     /// Creates the files of a run that works. Returns that of its text, locked.
     pub(super) fn begin(&self, record: &Record) -> io::Result<File> {
         let text = self.create(record.id, TEXT)?;
-        let begun = text.try_lock().map_err(io::Error::from);
-        let begun = begun.and_then(|()| self.write(record, false));
-        if begun.is_err() {
-            self.remove(record.id, &ALL);
-        }
-        begun.map(|()| text)
+        let locked = text.try_lock().map_err(io::Error::from);
+        let begun = locked.and_then(|()| self.write(record, false));
+        let removed = |_: &io::Error| self.remove(record.id, &ALL);
+        begun.map(|()| text).inspect_err(removed)
     }
 
     /// Replaces the record atomically; `durable`: it is synced to disk.
     pub(super) fn write(&self, record: &Record, durable: bool) -> io::Result<()> {
-        let json = serde_json::to_vec(record)?;
+        // What a write that failed may have left.
         self.remove(record.id, &[HALF]);
-        let written = self.create(record.id, HALF).and_then(|mut file| {
-            file.write_all(&json)?;
-            if durable { file.sync_all() } else { Ok(()) }
-        });
-        let [half, whole] = [HALF, RECORD].map(|part| self.file(record.id, part));
-        let written = written.and_then(|()| fs::rename(half, whole));
-        if written.is_err() {
-            self.remove(record.id, &[HALF]);
+        let mut file = self.create(record.id, HALF)?;
+        file.write_all(&serde_json::to_vec(record)?)?;
+        if durable {
+            file.sync_all()?;
         }
-        written.and_then(|()| if durable { self.sync() } else { Ok(()) })
+        let [half, whole] = [HALF, RECORD].map(|part| self.file(record.id, part));
+        fs::rename(half, whole)?;
+        if durable { self.sync() } else { Ok(()) }
     }
 
     /// Makes changed names durable. Only Unix can open a folder.
@@ -189,7 +185,9 @@ impl Folder {
     }
 
     fn read(&self, id: RunId) -> io::Result<Record> {
-        let file = self.open_plain(id, RECORD, OpenOptions::new().read(true))?;
+        let open = || self.open_plain(id, RECORD, OpenOptions::new().read(true));
+        // Another may have been put in its place meanwhile.
+        let file = open().or_else(|_| open())?;
         let length = file.metadata()?.len();
         if length > MAX_RECORD {
             return Err(ErrorKind::InvalidData.into());
@@ -197,23 +195,16 @@ impl Folder {
         let _parsing = lock(&self.parsing);
         let mut json = Vec::new();
         file.take(length).read_to_end(&mut json)?;
-        if let Ok(record) = serde_json::from_slice::<Record>(&json)
-            && record.id == id
-            && record.version == VERSION
-        {
-            return Ok(record);
-        }
-        let other = serde_json::from_slice::<Value>(&json).unwrap_or_default();
-        let version = &other["version"];
-        Err(match version.is_number() && *version != VERSION {
-            true => ErrorKind::Unsupported.into(),
-            false => ErrorKind::InvalidData.into(),
+        let is_ours = |record: &Record| record.id == id && record.version == VERSION;
+        let record = serde_json::from_slice(&json).ok().filter(is_ours);
+        record.ok_or_else(|| {
+            let other = serde_json::from_slice::<Value>(&json).unwrap_or_default();
+            let version = &other["version"];
+            match version.is_number() && *version != VERSION {
+                true => ErrorKind::Unsupported.into(),
+                false => ErrorKind::InvalidData.into(),
+            }
         })
-    }
-
-    /// Bytes of a record.
-    pub(super) fn record_length(&self, id: RunId) -> u64 {
-        self.plain(id, RECORD).map_or(0, |record| record.len())
     }
 
     /// Brings the record of a run that works up to date with what is in its files. Its characters are not counted.
@@ -241,12 +232,9 @@ impl Folder {
             false => RunState::Interrupted,
         });
         self.measure(record);
-        match self.write(record, true) {
-            Ok(()) => self.remove(record.id, &[CANCEL]),
-            Err(error) => {
-                let what = "that it was interrupted could not be written";
-                self.warn(record.id, what, &error);
-            }
+        // If that fails, the next who finds it tries again.
+        if self.write(record, true).is_ok() {
+            self.remove(record.id, &[CANCEL]);
         }
     }
 

@@ -26,7 +26,8 @@ mod record;
 mod table;
 mod text;
 
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
+use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,7 @@ mod tests;
 mod tests_folder;
 
 use crate::account::Full;
+use crate::error::{Error, Kind};
 use live::LiveRun;
 
 /// Text is read and searched in pieces of this size. Bytes.
@@ -76,29 +78,20 @@ impl Run {
             RunPlace::Live(live) => return live.record(),
             RunPlace::Stored(folder, known) => (folder, Record::clone(known)),
         };
-        folder.load(known.id).unwrap_or_else(|error| {
-            let is_lost = known.is_elsewhere() && error.kind() == ErrorKind::NotFound;
-            match is_lost {
-                true => Record {
+        folder
+            .load(known.id)
+            .unwrap_or_else(|error| match error.kind() {
+                ErrorKind::NotFound if known.is_elsewhere() => Record {
                     state: RunState::Interrupted,
                     bytes: 0,
                     chars: Some(0),
                     ..known
                 },
-                false => known,
-            }
-        })
+                _ => known,
+            })
     }
 
-    /// How many bytes [`Run::record`] reads from a file.
-    pub(crate) fn record_length(&self) -> u64 {
-        match &self.0 {
-            RunPlace::Live(_) => 0,
-            RunPlace::Stored(folder, record) => folder.record_length(record.id),
-        }
-    }
-
-    /// The same, perhaps without what its worker reported; reads no file of a run that has ended.
+    /// [`Run::record`], perhaps without what its worker reported; reads no file of a run that has ended.
     pub(crate) fn bare(&self) -> Record {
         match &self.0 {
             RunPlace::Stored(_, known) if !known.is_elsewhere() => Record::clone(known),
@@ -132,21 +125,15 @@ impl Run {
     }
 
     /// At most `most` characters of its text, after the first `skip`.
-    pub(crate) fn read_chars(&self, mut skip: usize, mut most: usize) -> String {
-        let (mut from, mut out) = (0, String::new());
-        while most > 0 {
+    pub(crate) fn read_chars(&self, skip: usize, most: usize) -> String {
+        let mut from = 0;
+        let piece = || {
             let piece = self.read(from, PIECE);
-            if piece.is_empty() {
-                break;
-            }
             from += piece.len() as u64;
-            let chars = piece.chars().count();
-            let part: String = piece.chars().skip(skip).take(most).collect();
-            most -= chars.saturating_sub(skip).min(most);
-            skip = skip.saturating_sub(chars);
-            out += &part;
-        }
-        out
+            (!piece.is_empty()).then(|| piece.chars().collect::<Vec<_>>())
+        };
+        let chars = iter::from_fn(piece).flatten();
+        chars.skip(skip).take(most).collect()
     }
 
     /// Waits for more than `seen` bytes of text, or for the end, at most for `limit`. Returns what [`Run::bare`] has then.
@@ -165,17 +152,20 @@ impl Run {
     /// cancelled before. A worker in another process notices within about a second.
     ///
     /// # Errors
-    /// It works in another process, and the folder cannot be written or read: it goes on. That is logged.
-    pub(crate) fn cancel(&self) -> io::Result<bool> {
-        match &self.0 {
-            RunPlace::Live(live) => Ok(live.cancel()),
-            RunPlace::Stored(folder, record) => folder.cancel(record.id).inspect_err(|error| {
-                log::warn!(
-                    "run {}: another process could not be told to stop it: {error}",
-                    record.id
-                );
-            }),
-        }
+    /// It works in another process, and the folder cannot be written or read: it goes on. Why is logged.
+    pub(crate) fn cancel(&self) -> Result<bool, Error> {
+        let (folder, id) = match &self.0 {
+            RunPlace::Live(live) => return Ok(live.cancel()),
+            RunPlace::Stored(folder, record) => (folder, record.id),
+        };
+        folder.cancel(id).map_err(|error| {
+            log::warn!("run {id}: another process could not be told to stop it: {error}");
+            Error::new(
+                Kind::Internal,
+                "The run goes on: another process works on it and could not be told to stop, as the state folder cannot be \
+                 written or read. Its disk may be full; the server's log says more. Cancel again when that is fixed.",
+            )
+        })
     }
 
     /// Writes it to disk before returning, where there is a folder. Call it before anybody learns its id.

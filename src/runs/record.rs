@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use crate::error::table;
 use crate::os::random;
 use crate::time::milliseconds_now;
 
@@ -60,36 +61,32 @@ pub(crate) enum Owner {
     Key,
 }
 
-/// The state of a run.
-///
-/// ```text
-///   working ──> completed | failed | cancelled | interrupted
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum RunState {
-    /// Text may still come.
-    Working,
-    /// It ended without an error.
-    Completed,
-    /// It ended with an error.
-    Failed,
-    /// Its caller cancelled it.
-    Cancelled,
-    /// Its process ended before it did.
-    Interrupted,
+table! {
+    /// The state of a run, with its name in files and answers.
+    ///
+    /// ```text
+    ///   working ──> completed | failed | cancelled | interrupted
+    /// ```
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    RunState: &'static str {
+        /// Text may still come.
+        Working = "working";
+        /// It ended without an error.
+        Completed = "completed";
+        /// It ended with an error.
+        Failed = "failed";
+        /// Its caller cancelled it.
+        Cancelled = "cancelled";
+        /// Its process ended before it did.
+        Interrupted = "interrupted";
+    }
 }
 
 impl RunState {
     /// The name, as files and answers have it.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            RunState::Working => "working",
-            RunState::Completed => "completed",
-            RunState::Failed => "failed",
-            RunState::Cancelled => "cancelled",
-            RunState::Interrupted => "interrupted",
-        }
+        self.row()
     }
 }
 
@@ -230,7 +227,7 @@ impl Record {
     }
 
     /// Bytes of what its worker reported beside the text, as JSON.
-    pub(super) fn rest(&self) -> usize {
+    pub(crate) fn rest(&self) -> usize {
         serde_json::to_vec(&self.report).map_or(0, |json| json.len())
     }
 
@@ -293,13 +290,7 @@ mod tests {
 
     #[test]
     fn a_state_has_one_name() {
-        for state in [
-            RunState::Working,
-            RunState::Completed,
-            RunState::Failed,
-            RunState::Cancelled,
-            RunState::Interrupted,
-        ] {
+        for state in RunState::ALL {
             assert_eq!(serde_json::to_value(state).unwrap(), state.name());
         }
     }

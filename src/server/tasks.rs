@@ -135,7 +135,7 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
 /// Parses `tasks/cancel`.
 pub(super) fn cancel(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     one(server, request, Resource::Calls, |run, context, result| {
-        let has_stopped = tools::cancel(run)?;
+        let has_stopped = run.cancel()?;
         if result.revision.is_legacy() {
             let record = run.record();
             if !has_stopped {

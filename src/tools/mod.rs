@@ -41,7 +41,6 @@ use crate::text::{shown, wrapped};
 use crate::{logging, metrics};
 
 use arguments::Arguments;
-pub(crate) use cancel_run::cancel;
 pub(crate) use context::{
     Backend, CallHead, Caller, Context, ContextState, Peer, Place, RELATED_TASK, ToolCall,
 };

@@ -15,8 +15,8 @@ pub(super) const DEFAULT_FORMAT: &str = "markdown";
 
 /// Silence of a run that its caller is told of.
 const SILENCE: Duration = Duration::from_secs(30);
-/// A record that is read from its file takes about so many times its length: as values, and their copies.
-const RECORD_FACTOR: usize = 4;
+/// How many copies of what a run's worker reported exist at once, until it is in a result.
+const COPIES: usize = 4;
 
 /// What a caller is told of a run from which nothing has come for so long; `None` if that is usual. `limit` is how long
 /// it may be silent.
@@ -136,10 +136,10 @@ pub(crate) fn result(
 
 /// The record of a run, and what it holds of memory.
 pub(super) fn record(run: &Run, account: &Account) -> Result<(Record, Guard), Error> {
-    let length = run.record_length() as usize;
-    let memory = account.take(Resource::Memory, length.saturating_mul(RECORD_FACTOR));
+    let record = run.record();
+    let memory = account.take(Resource::Memory, record.rest() * COPIES);
     memory
-        .map(|memory| (run.record(), memory))
+        .map(|memory| (record, memory))
         .map_err(|Full| no_room())
 }
 
