@@ -178,7 +178,7 @@ impl Listener {
     }
 
     /// Sends the result of each of its tasks once it ends, until all have or the listener is gone.
-    fn watch(listener: &Weak<Listener>, keep: Duration) {
+    fn watch(listener: &Weak<Listener>, backend: &Backend) {
         let mut working = listener
             .upgrade()
             .map_or_else(Vec::new, |listener| listener.tasks.clone());
@@ -187,7 +187,7 @@ impl Listener {
             let ended: Vec<Run> = working.extract_if(.., |run| !is_working(run)).collect();
             for run in ended {
                 let (meta, revision) = (&listener.params["_meta"], listener.revision);
-                let message = tasks::changed(&run, keep, meta, revision, &listener.account);
+                let message = tasks::changed(&run, backend, meta, revision, &listener.account);
                 if message.is_some_and(|message| !(listener.sink)(&message)) {
                     return;
                 }
@@ -240,8 +240,8 @@ impl Subscriptions {
             start("poller", move || subscriptions.poll());
         });
         if !listener.tasks.is_empty() {
-            let (weak, keep) = (Arc::downgrade(&listener), self.backend.settings.keep);
-            start("tasks", move || Listener::watch(&weak, keep));
+            let (weak, backend) = (Arc::downgrade(&listener), self.backend.clone());
+            start("tasks", move || Listener::watch(&weak, &backend));
         }
         listener
     }

@@ -362,12 +362,7 @@ impl Context {
             result.kind = "task";
             write_task(&run.record(), settings.keep, &mut result);
         } else {
-            let so_far = so_far(
-                &run,
-                true,
-                self.backend.fabric.settings.idle_timeout,
-                account,
-            );
+            let so_far = so_far(&run, &self.backend, account);
             write(&so_far, account, &self.head.request_id, &mut result);
         }
         self.answer(result.end());

@@ -139,12 +139,11 @@ pub(super) fn shown(
     offset: usize,
     max_chars: usize,
 ) -> Result<Outcome, Failure> {
-    let idle_timeout = context.backend.fabric.settings.idle_timeout;
     let (record, memory) = run_result::record(run, &context.caller.account)?;
     let total_chars = run.chars() as usize;
     // More may come meanwhile.
     let most = max_chars.min(total_chars.saturating_sub(offset));
-    let outcome = run_result::output(run, &record, offset, most, memory, idle_timeout)?;
+    let outcome = run_result::output(run, &record, offset, most, memory, &context.backend)?;
     let end = offset + most;
     let next_offset = Some(end).filter(|end| *end < total_chars);
     let error = run_result::error(&record);

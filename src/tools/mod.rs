@@ -173,7 +173,7 @@ pub(crate) fn call(work: Work, is_run: bool, context: &Arc<Context>, result: &mu
     let Some(writer) = context.run() else {
         return write(&outcome, account, request_id, result);
     };
-    let (run, keeps) = (writer.run(), backend.runs.keeps());
+    let run = writer.run();
     finish(writer, outcome, request_id);
     // The end is told once it is stored and the run's place is free.
     context.leave();
@@ -185,10 +185,9 @@ pub(crate) fn call(work: Work, is_run: bool, context: &Arc<Context>, result: &mu
         ));
     }
     if !context.is_answered() {
-        let idle_timeout = backend.fabric.settings.idle_timeout;
-        let outcome = run_result::result(&run, keeps, idle_timeout, account);
+        let outcome = run_result::result(&run, backend, account);
         write(&outcome, account, request_id, result);
-        if outcome.is_err() && keeps {
+        if outcome.is_err() && backend.runs.keeps() {
             // With the id, the caller can read a text that is truncated here.
             result.meta("run_id", &run.id());
         }

@@ -8,7 +8,7 @@ use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
 use crate::fabric::{Error, Kind, no_room};
 use crate::runs::{Record, Rest, Run, RunError, RunReport, RunState, RunWriter};
 
-use super::{Failure, Outcome};
+use super::{Backend, Failure, Outcome};
 
 /// The format of most output.
 pub(super) const DEFAULT_FORMAT: &str = "markdown";
@@ -82,30 +82,24 @@ pub(crate) fn finish(run: &RunWriter, result: Result<Outcome, Failure>, request_
     run.finish(end, report);
 }
 
-/// The result of a run, or its text so far. `told`: the caller knows the run's id. `idle_timeout`: after so much silence
-/// it is given up.
-pub(crate) fn result(
-    run: &Run,
-    told: bool,
-    idle_timeout: Duration,
-    account: &Account,
-) -> Result<Outcome, Failure> {
+/// The result of a run, or its text so far.
+pub(crate) fn result(run: &Run, backend: &Backend, account: &Account) -> Result<Outcome, Failure> {
     let partial = || Some(run.read(0, MAX_PARTIAL_TEXT)).filter(|text| !text.is_empty());
     let (record, memory) = record(run, account)?;
-    let rest = record.report.result.clone();
+    let rest = &record.report.result;
     if let Some(error) = error(&record) {
         return Err(Failure {
-            partial: rest.partial.into_iter().chain(partial()).collect(),
+            partial: rest.partial.iter().cloned().chain(partial()).collect(),
             ..error.into()
         });
     }
     let max_chars = rest.max_chars.unwrap_or(MAX_RUN_OUTPUT);
     let mut outcome =
-        output(run, &record, 0, max_chars, memory, idle_timeout).map_err(|error| Failure {
+        output(run, &record, 0, max_chars, memory, backend).map_err(|error| Failure {
             partial: partial().into_iter().collect(),
             ..error.into()
         })?;
-    let all = run.chars();
+    let (all, keeps) = (run.chars(), backend.runs.keeps());
     let omitted_chars = all.saturating_sub(max_chars as u64);
     let id = record.id;
     if record.state == RunState::Working {
@@ -116,7 +110,7 @@ pub(crate) fn result(
              {end} for the rest; calling fabric_run_pattern again would start, and charge for, another run."
         ));
     } else if omitted_chars > 0 {
-        let how = match told {
+        let how = match keeps {
             true => {
                 format!("Read the rest with fabric_get_run, run_id {id} and offset {max_chars}.")
             }
@@ -131,7 +125,7 @@ pub(crate) fn result(
             "omitted_chars",
             (omitted_chars > 0).then_some(omitted_chars),
         )
-        .optional("run_id", told.then_some(id)))
+        .optional("run_id", keeps.then_some(id)))
 }
 
 /// The record of a run, and what it holds of memory.
@@ -151,13 +145,13 @@ pub(super) fn output(
     offset: usize,
     max_chars: usize,
     mut memory: Guard,
-    idle_timeout: Duration,
+    backend: &Backend,
 ) -> Result<Outcome, Error> {
     memory
         .grow(max_chars.saturating_mul(4).min(record.bytes as usize))
         .map_err(|Full| no_room())?;
-    let rest = record.report.result.clone();
-    let silence = silence(record.silence(), idle_timeout);
+    let rest = &record.report.result;
+    let silence = silence(record.silence(), backend.fabric.settings.idle_timeout);
     let outcome = Outcome {
         is_silent: silence.is_some(),
         memory: Some(memory),
@@ -169,7 +163,7 @@ pub(super) fn output(
         .member("status", record.state.name())
         .optional("usage", record.report.usage.as_ref())
         .warn(silence)
-        .warn(rest.warnings))
+        .warn(rest.warnings.iter().cloned()))
 }
 
 #[cfg(test)]

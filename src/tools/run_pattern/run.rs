@@ -89,9 +89,22 @@ impl RunPattern {
         Ok(RunInFlight::begin())
     }
 
+    /// The failure with what the log may have of it: without what it repeats of the caller's and the model's texts.
     fn with_log(&self, failure: Failure) -> Failure {
+        let detail = &failure.error.detail;
+        let logged = match &self.echo {
+            // The input was not kept, so no text of a vendor may be logged.
+            None if failure.error.kind == Kind::ApiError => "[...]".to_owned(),
+            None => detail.clone(),
+            Some(echo) => {
+                let steps = self.steps.iter();
+                let texts = steps.flat_map(|step| step.variables.values().chain(&step.attachments));
+                let texts = texts.chain(&failure.partial).chain([echo]);
+                without_echo(detail, &Vec::from_iter(texts.map(String::as_str)))
+            }
+        };
         Failure {
-            logged: Some(self.logged(&failure)),
+            logged: Some(logged),
             ..failure
         }
     }
@@ -170,24 +183,6 @@ impl RunPattern {
                 })?;
         }
         Ok(output.into_outcome(self.max_chars, warnings, context))
-    }
-
-    /// Why it failed, as the log may have it: without what it repeats of the caller's and the model's texts.
-    fn logged(&self, failure: &Failure) -> String {
-        let Some(echo) = &self.echo else {
-            // The input was not kept, so no text of a vendor may be logged.
-            return match failure.error.kind {
-                Kind::ApiError => "[...]".to_owned(),
-                _ => failure.error.detail.clone(),
-            };
-        };
-        let mut private = vec![echo.as_str()];
-        for step in &self.steps {
-            private.extend(step.variables.values().map(String::as_str));
-            private.extend(step.attachments.iter().map(String::as_str));
-        }
-        private.extend(failure.partial.iter().map(String::as_str));
-        without_echo(&failure.error.detail, &private)
     }
 
     /// One `POST /chat`. Only the last step's text is streamed: that of the others is not the result.
