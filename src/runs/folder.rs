@@ -424,22 +424,18 @@ mod access {
         let is_trusted = |found: &Metadata| found.uid() == us || found.uid() == 0;
         let (found, shown) = (fs::metadata(folder)?, given.display());
         let is_ours = found.uid() == us;
+        let refused = |why: &str| Ok(Some(why.to_owned()));
         if !is_ours && (us == 0 || found.mode() & WRITABLE_BY_GROUP == 0) {
-            return Ok(Some(
-                "it belongs to somebody else: use a folder of your own".to_owned(),
-            ));
+            return refused("it belongs to somebody else: use a folder of your own");
         }
         let remedy = if is_ours { "700" } else { "o=" };
         if found.mode() & WRITABLE_BY_OTHERS != 0 {
-            return Ok(Some(format!(
-                "others can write to it: chmod {remedy} {shown}"
-            )));
+            return refused(&format!("others can write to it: chmod {remedy} {shown}"));
         }
         if let Some(link) = foreign_link(&std::path::absolute(given)?, &is_trusted)? {
-            return Ok(Some(format!(
-                "the link {} belongs to somebody else: name the folder without it",
-                link.display()
-            )));
+            let link = link.display();
+            let why = "belongs to somebody else: name the folder without it";
+            return refused(&format!("the link {link} {why}"));
         }
         for parent in folder.ancestors().skip(1) {
             let found = fs::metadata(parent)?;
@@ -448,9 +444,8 @@ mod access {
             }
             let parent = parent.display();
             if !is_trusted(&found) {
-                return Ok(Some(format!(
-                    "{parent}, which it is in, belongs to somebody else: use a folder elsewhere"
-                )));
+                let why = "which it is in, belongs to somebody else: use a folder elsewhere";
+                return refused(&format!("{parent}, {why}"));
             }
             if found.mode() & WRITABLE_BY_OTHERS != 0 {
                 log::warn!(

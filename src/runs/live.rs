@@ -298,14 +298,9 @@ impl LiveRun {
         wait_while(&self.changed, self.state(), CLOSING, is_closing).0
     }
 
-    /// Keeps it for at least `ttl` milliseconds from its start. False if it is closing or closed.
-    pub(super) fn promise(&self, ttl: Option<u64>) -> bool {
-        let mut state = self.state();
-        let is_open = state.phase == RunPhase::Open;
-        if is_open {
-            state.record.ttl = ttl;
-        }
-        is_open
+    /// Keeps it for at least `ttl` milliseconds from its start.
+    pub(super) fn set_ttl(&self, ttl: Option<u64>) {
+        self.state().record.ttl = ttl;
     }
 
     pub(super) fn record(&self) -> Record {

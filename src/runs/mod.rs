@@ -42,6 +42,7 @@ mod tests_folder;
 
 use crate::account::Full;
 use crate::error::{Error, Kind};
+use crate::time::whole;
 use live::LiveRun;
 
 /// Text is read and searched in pieces of this size. Bytes.
@@ -197,6 +198,21 @@ impl RunWriter {
         self.live.push(piece);
         let charged = self.runs.charge(&self.live, false);
         self.live.tick(Instant::now());
+        charged
+    }
+
+    /// Promises to keep the run as a task: it can be found for at least `ttl` from its start, and is on disk when this
+    /// returns.
+    ///
+    /// # Errors
+    /// [`Full`]: there is no room for a task; the run goes on.
+    pub(crate) fn promise(&self, ttl: Duration) -> Result<(), Full> {
+        self.live.set_ttl(Some(whole(ttl)));
+        let charged = self.runs.charge(&self.live, true);
+        match charged {
+            Ok(()) => self.live.write(true),
+            Err(Full) => self.live.set_ttl(None),
+        }
         charged
     }
 

@@ -113,10 +113,9 @@ impl Runs {
 
     /// Is there a state folder that cannot be written? If it could not be before, it is tried again.
     pub(crate) fn is_failing(&self) -> bool {
-        self.0.folder.as_ref().is_some_and(|folder| {
-            if folder.is_failing() {
-                self.rewrite(false);
-            }
+        let failing = self.0.folder.as_ref().filter(|folder| folder.is_failing());
+        failing.is_some_and(|folder| {
+            self.rewrite(false);
             folder.is_failing()
         })
     }
@@ -150,28 +149,6 @@ impl Runs {
         live.write(is_task);
         let runs = self.clone();
         Ok(RunWriter { runs, live })
-    }
-
-    /// Promises to keep a run as a task: it can be found for at least `ttl` from its start, and is on disk when this
-    /// returns.
-    ///
-    /// # Errors
-    /// [`Full`], also for a run of another process, and for one that has ended or is ending: then its end is the
-    /// answer.
-    pub(crate) fn promise(&self, run: &Run, ttl: Duration) -> Result<(), Full> {
-        let RunPlace::Live(live) = &run.0 else {
-            return Err(Full);
-        };
-        let before = live.record().ttl;
-        if !self.keeps() || !live.promise(Some(whole(ttl)).max(before)) {
-            return Err(Full);
-        }
-        let charged = self.charge(live, true);
-        match charged {
-            Ok(()) => live.write(true),
-            Err(Full) => _ = live.promise(before),
-        }
-        charged
     }
 
     /// Charges what a run has by now, if need be instead of older ones; `anew`: as kept, too, if it is not yet.

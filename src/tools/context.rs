@@ -349,10 +349,10 @@ impl Context {
             return;
         };
         self.flush();
-        let (Backend { runs, settings, .. }, account) = (&*self.backend, &self.caller.account);
+        let (Backend { settings, .. }, account) = (&*self.backend, &self.caller.account);
         let run = writer.run();
         let is_task = self.task().is_some()
-            || self.head.request.tasks && runs.promise(&run, settings.keep).is_ok();
+            || self.head.request.tasks && writer.promise(settings.keep).is_ok();
         // Before the caller learns of it.
         run.persist();
         let mut result = ResultWriter::new(&self.head.id, self.head.request.revision);

@@ -45,20 +45,23 @@ impl RunPattern {
     /// Runs the steps on the input, which is freed once it is sent; or shows the prompt of the first.
     pub(super) fn run(
         mut self,
-        input: InputSource,
+        mut input: String,
+        from: Option<InputSource>,
         context: &Arc<Context>,
     ) -> Result<Outcome, Failure> {
         let _running = match self.dry_run {
             true => None,
-            false => Some(self.begin(&input, context)?),
+            false => Some(self.begin(from.as_ref(), context)?),
         };
         let short = |text: &str| (text.len() <= MAX_ECHO).then(|| text.to_owned());
-        self.echo = short(input.own_text());
-        // Before a transcript, which may take a minute; the guard sees the whole input when its step is run.
-        let checked = plan::check(&self.steps, input.own_text(), context);
-        let warnings = checked.map_err(|error| self.with_log(error.into()))?;
-        let input = input.text(self.steps[0].search || self.dry_run, context)?;
         self.echo = short(&input);
+        // Before a transcript, which may take a minute; the guard sees the whole input when its step is run.
+        let checked = plan::check(&self.steps, &input, context);
+        let warnings = checked.map_err(|error| self.with_log(error.into()))?;
+        if let Some(from) = from {
+            input = from.text(self.steps[0].search || self.dry_run, context)?;
+            self.echo = short(&input);
+        }
         let done = match self.dry_run {
             true => self.first_prompt(&input, context),
             false => self.steps(input, warnings, context),
@@ -74,12 +77,12 @@ impl RunPattern {
     }
 
     /// Begins the run, which counts as one in flight until the returned value is dropped.
-    fn begin(&self, input: &InputSource, context: &Context) -> Result<RunInFlight, Error> {
+    fn begin(&self, from: Option<&InputSource>, context: &Context) -> Result<RunInFlight, Error> {
         if !context.backend.runs.keeps() && self.wait.is_some() {
             let detail = "`wait_seconds` cannot be used: this server keeps no runs (--keep-runs 0). Leave it out.";
             return Err(refused(detail).about("wait_seconds"));
         }
-        let transcripts = u32::from(matches!(input, InputSource::Video(..)));
+        let transcripts = u32::from(matches!(from, Some(InputSource::Video(..))));
         context.may_begin(self.steps.len() as u32 + transcripts)?;
         let (owner, model) = (&context.caller.owner, &self.steps[0].model);
         let mut record = Record::new(owner.clone(), self.patterns().collect(), model.clone());
