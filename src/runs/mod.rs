@@ -168,13 +168,6 @@ impl Run {
             )
         })
     }
-
-    /// Writes it to disk before returning, where there is a folder. Call it before anybody learns its id.
-    pub(crate) fn persist(&self) {
-        if let RunPlace::Live(live) = &self.0 {
-            live.write(true);
-        }
-    }
 }
 
 /// The worker's handle to a run. Dropped without [`RunWriter::finish`], the run is interrupted.
@@ -201,19 +194,19 @@ impl RunWriter {
         charged
     }
 
-    /// Promises to keep the run as a task: it can be found for at least `ttl` from its start, and is on disk when this
-    /// returns.
+    /// Writes it to disk before returning, where there is a folder. Call it before anybody learns its id.
+    pub(crate) fn persist(&self) {
+        self.live.write(true);
+    }
+
+    /// Promises to keep the run as a task: it can be found for at least `ttl` from its start.
     ///
     /// # Errors
     /// [`Full`]: there is no room for a task; the run goes on.
     pub(crate) fn promise(&self, ttl: Duration) -> Result<(), Full> {
         self.live.set_ttl(Some(whole(ttl)));
         let charged = self.runs.charge(&self.live, true);
-        match charged {
-            Ok(()) => self.live.write(true),
-            Err(Full) => self.live.set_ttl(None),
-        }
-        charged
+        charged.inspect_err(|Full| self.live.set_ttl(None))
     }
 
     /// Must the run stop? Call it several times a second: it also writes text that has waited for a second to disk, and

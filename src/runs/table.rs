@@ -127,7 +127,7 @@ impl Runs {
     }
 
     /// Starts the run of this record, which is kept if there is room in `account`. With a time-to-live it is announced as a
-    /// task: it can be found for at least that long, and is on disk when this returns.
+    /// task: it can be found for at least that long.
     ///
     /// # Errors
     /// [`Full`]: there is no room for a task; nothing was started.
@@ -146,7 +146,7 @@ impl Runs {
             self.forget(live.id);
             return Err(Full);
         }
-        live.write(is_task);
+        live.write(false);
         let runs = self.clone();
         Ok(RunWriter { runs, live })
     }
@@ -233,13 +233,8 @@ impl Runs {
     fn rewrite(&self, works: bool) {
         let _alone = lock(&self.0.rewriting);
         let Some(folder) = &self.0.folder else { return };
-        let entries = self.entries();
-        let ended = entries
-            .values()
-            .filter(|entry| entry.record.ended.is_some());
-        let closed = ended.filter_map(|entry| entry.live.clone());
-        let mut unwritten: Vec<_> = closed.collect();
-        drop(entries);
+        let ended = |entry: &RunEntry| entry.live.clone().filter(|_| entry.record.ended.is_some());
+        let mut unwritten: Vec<_> = self.entries().values().filter_map(ended).collect();
         unwritten.sort_by_cached_key(|live| live.size());
         let works = works || !unwritten.is_empty();
         if works && unwritten.iter().all(|live| self.store(live, live.record())) {
@@ -260,12 +255,11 @@ impl Runs {
     /// Removes the oldest run of an account that may go. False if there is none.
     fn evict(&self, account: &str, for_memory: bool) -> bool {
         let now = milliseconds_now();
-        let entries = self.entries();
-        let own = entries.iter();
-        let own = own.filter(|(_, entry)| entry.account.owner() == account);
-        let may_go = own.filter_map(|(id, entry)| Some((entry.may_go(for_memory, now)?, *id)));
-        let oldest = may_go.min();
-        drop(entries);
+        let may_go = |(id, entry): (&RunId, &RunEntry)| {
+            let ended = entry.may_go(for_memory, now)?;
+            (entry.account.owner() == account).then_some((ended, *id))
+        };
+        let oldest = self.entries().iter().filter_map(may_go).min();
         oldest.inspect(|(_, id)| self.forget(*id)).is_some()
     }
 
@@ -309,13 +303,13 @@ impl Runs {
             return None;
         }
         self.sweep();
+        let id = |entry: &RunEntry| (entry.record.created, entry.record.id);
+        let is_own = |entry: &&RunEntry| entry.record.owner == *caller;
         let entries = self.entries();
-        let records = entries.values().map(|entry| &entry.record);
-        let own = records.filter(|record| record.owner == *caller);
-        let mut found: Vec<_> = own.map(|record| (record.created, record.id)).collect();
+        let mut found: Vec<_> = entries.values().filter(is_own).map(id).collect();
         drop(entries);
-        found.sort_unstable_by(|one, other| other.cmp(one));
-        Some(found.into_iter().map(|(_, id)| id).collect())
+        found.sort_unstable();
+        Some(found.into_iter().rev().map(|(_, id)| id).collect())
     }
 
     /// Reads the folder and removes expired and surplus runs. Call it once in the background after the start, so that
@@ -389,10 +383,8 @@ impl Runs {
     /// Ends all runs of this process as interrupted, keeping their text, and writes them, and the ends that could not be
     /// written before. For the end of the process.
     pub(crate) fn interrupt_all(&self) {
-        let entries = self.entries();
         let open = |entry: &RunEntry| entry.live.clone().filter(|_| entry.record.ended.is_none());
-        let open: Vec<Arc<LiveRun>> = entries.values().filter_map(open).collect();
-        drop(entries);
+        let open: Vec<_> = self.entries().values().filter_map(open).collect();
         // All are stopped before any is written: writing takes time, and each token costs money. Most are written by
         // their own workers meanwhile.
         for live in &open {

@@ -152,11 +152,13 @@ fn nothing_is_written_where_nothing_is_kept() {
 fn what_was_promised_is_on_disk_before_it_is_told() {
     let (at, bench) = one_process();
     let task = bench.task(&Owner::Local, LONG).unwrap();
+    task.persist();
     let other = at.process();
     let ttl = |run: &Run| find(&other, run).unwrap().record().ttl;
     assert_eq!(ttl(&task.run()), Some(20_000));
     let run = bench.begin(&Owner::Local);
     run.promise(2 * LONG).unwrap();
+    run.persist();
     assert_eq!(ttl(&run.run()), Some(40_000));
 }
 

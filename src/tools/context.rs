@@ -354,7 +354,7 @@ impl Context {
         let is_task = self.task().is_some()
             || self.head.request.tasks && writer.promise(settings.keep).is_ok();
         // Before the caller learns of it.
-        run.persist();
+        writer.persist();
         let mut result = ResultWriter::new(&self.head.id, self.head.request.revision);
         if is_task && result.revision.is_legacy() {
             result.field("task", &task(&run.record(), result.revision, settings.keep));
