@@ -148,21 +148,19 @@ pub(super) fn shown(
     let next_offset = Some(end).filter(|end| *end < total_chars);
     let error = run_result::error(&record);
     let is_working = record.state == RunState::Working;
+    let again = "call fabric_get_run again with offset";
     let state = match &error {
         Some(error) if error.kind == Kind::Cancelled => Some(format!(
             "The run was {}: this is what had arrived of its output.",
             record.state.name()
         )),
         Some(error) => Some(format!("The run failed. {}", error.detail)),
-        None => is_working.then(|| {
-            format!(
-                "The run is still working: call fabric_get_run again with offset {end} for the rest."
-            )
-        }),
+        None => {
+            is_working.then(|| format!("The run is still working: {again} {end} for the rest."))
+        }
     };
-    let more = next_offset.filter(|_| !is_working).map(|next| {
-        format!("There is more of the output: call fabric_get_run again with offset {next}.")
-    });
+    let more = next_offset.filter(|_| !is_working);
+    let more = more.map(|next| format!("There is more of the output: {again} {next}."));
     let error =
         error.map(|e| json!({ "type": e.kind.urn(), "title": e.kind.title(), "detail": e.detail }));
     let model = Some(record.model).filter(|model| !model.is_empty());

@@ -38,12 +38,10 @@ pub(super) fn error(record: &Record) -> Option<Error> {
         RunState::Interrupted => Some(Error::stopped()),
         RunState::Failed => {
             let kept = record.report.error.clone().unwrap_or_default();
+            let kind = Kind::named(&kept.kind).unwrap_or(Kind::Internal);
             Some(Error {
                 retry_after: kept.retry_after_ms.map(Duration::from_millis),
-                ..Error::new(
-                    Kind::named(&kept.kind).unwrap_or(Kind::Internal),
-                    kept.detail,
-                )
+                ..Error::new(kind, kept.detail)
             })
         }
     }
@@ -51,30 +49,28 @@ pub(super) fn error(record: &Record) -> Option<Error> {
 
 /// Stores the end of a run.
 pub(crate) fn finish(run: &RunWriter, result: Result<Outcome, Failure>, request_id: &str) {
-    let Failure {
-        error, mut partial, ..
-    } = match result {
+    let mut failure = match result {
         Ok(outcome) => return run.finish(RunState::Completed, outcome.report),
         Err(failure) => failure,
     };
     // The text is in the store already.
     if run.run().record().bytes > 0 {
-        partial.pop();
+        failure.partial.pop();
     }
+    let error = failure.error;
     let end = match error.kind {
         Kind::Cancelled => RunState::Cancelled,
         _ => RunState::Failed,
     };
-    let after = error.retry_after.map(|after| after.as_millis() as u64);
     let report = RunReport {
         usage: None,
         error: Some(RunError {
             kind: error.kind.name().to_owned(),
             detail: error.detail,
-            retry_after_ms: after,
+            retry_after_ms: error.retry_after.map(|after| after.as_millis() as u64),
         }),
         result: Rest {
-            partial,
+            partial: failure.partial,
             request_id: Some(request_id.to_owned()),
             ..Rest::default()
         },
@@ -84,24 +80,22 @@ pub(crate) fn finish(run: &RunWriter, result: Result<Outcome, Failure>, request_
 
 /// The result of a run, or its text so far.
 pub(crate) fn result(run: &Run, backend: &Backend, account: &Account) -> Result<Outcome, Failure> {
-    let partial = || Some(run.read(0, MAX_PARTIAL_TEXT)).filter(|text| !text.is_empty());
     let (record, memory) = record(run, account)?;
-    let rest = &record.report.result;
-    if let Some(error) = error(&record) {
-        return Err(Failure {
-            partial: rest.partial.iter().cloned().chain(partial()).collect(),
+    let (id, rest) = (record.id, &record.report.result);
+    let failed = |error: Error| {
+        let text = Some(run.read(0, MAX_PARTIAL_TEXT)).filter(|text| !text.is_empty());
+        Failure {
+            partial: rest.partial.iter().cloned().chain(text).collect(),
             ..error.into()
-        });
+        }
+    };
+    if let Some(error) = error(&record) {
+        return Err(failed(error));
     }
     let max_chars = rest.max_chars.unwrap_or(MAX_RUN_OUTPUT);
-    let mut outcome =
-        output(run, &record, 0, max_chars, memory, backend).map_err(|error| Failure {
-            partial: partial().into_iter().collect(),
-            ..error.into()
-        })?;
+    let mut outcome = output(run, &record, 0, max_chars, memory, backend).map_err(failed)?;
     let (all, keeps) = (run.chars(), backend.runs.keeps());
-    let omitted_chars = all.saturating_sub(max_chars as u64);
-    let id = record.id;
+    let omitted_chars = Some(all.saturating_sub(max_chars as u64)).filter(|chars| *chars > 0);
     if record.state == RunState::Working {
         let text = outcome.text.as_ref();
         let end = text.map_or(0, |(_, text)| text.chars().count());
@@ -109,22 +103,19 @@ pub(crate) fn result(run: &Run, backend: &Backend, account: &Account) -> Result<
             "The run is still working, and this is its output so far. Call fabric_get_run with run_id {id} and offset \
              {end} for the rest; calling fabric_run_pattern again would start, and charge for, another run."
         ));
-    } else if omitted_chars > 0 {
+    } else if omitted_chars.is_some() {
+        let rest =
+            format!("Read the rest with fabric_get_run, run_id {id} and offset {max_chars}.");
         let how = match keeps {
-            true => {
-                format!("Read the rest with fabric_get_run, run_id {id} and offset {max_chars}.")
-            }
-            false => "Do not run the pattern again only to see the rest.".to_owned(),
+            true => &rest,
+            false => "Do not run the pattern again only to see the rest.",
         };
         outcome.warnings.push(format!(
             "max_chars cut the output to {max_chars} of its {all} characters. {how}"
         ));
     }
     Ok(outcome
-        .optional(
-            "omitted_chars",
-            (omitted_chars > 0).then_some(omitted_chars),
-        )
+        .optional("omitted_chars", omitted_chars)
         .optional("run_id", keeps.then_some(id)))
 }
 
@@ -132,9 +123,7 @@ pub(crate) fn result(run: &Run, backend: &Backend, account: &Account) -> Result<
 pub(super) fn record(run: &Run, account: &Account) -> Result<(Record, Guard), Error> {
     let record = run.record();
     let memory = account.take(Resource::Memory, record.rest() * COPIES);
-    memory
-        .map(|memory| (record, memory))
-        .map_err(|Full| no_room())
+    Ok((record, memory.map_err(|Full| no_room())?))
 }
 
 /// The text of a run from character `offset` on, and what else each result has of it. Text and `record` are charged to
