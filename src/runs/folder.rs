@@ -100,7 +100,7 @@ impl Folder {
     }
 
     fn file(&self, id: RunId, part: &str) -> PathBuf {
-        self.path.join(format!("{id}.{}", part))
+        self.path.join(format!("{id}.{part}"))
     }
 
     /// Creates a file that only this user can read.
@@ -358,10 +358,10 @@ impl Folder {
         let mut names = HashMap::new();
         for entry in fs::read_dir(&self.path)? {
             let name = entry?.file_name();
-            let Some((id, ending)) = name.to_str().and_then(|name| name.split_once('.')) else {
-                continue;
-            };
-            if let Some(id) = RunId::parse(id).filter(|_| ALL.contains(&ending)) {
+            if let Some((id, ending)) = name.to_str().and_then(|name| name.split_once('.'))
+                && let Some(id) = RunId::parse(id)
+                && ALL.contains(&ending)
+            {
                 *names.entry(id).or_insert(false) |= ending == RECORD;
             }
         }

@@ -260,7 +260,7 @@ impl LiveRun {
                 return Err(error);
             }
             // An end that has been shown cannot become a cancellation.
-            let is_shown = self.is_closed();
+            let is_shown = self.state().phase == RunPhase::Closed;
             // A process that left the marker has read `working`, and has reported the run as cancelled. So check again
             // once the end can be read.
             loop {
@@ -305,11 +305,6 @@ impl LiveRun {
 
     pub(super) fn record(&self) -> Record {
         self.state().record.clone()
-    }
-
-    /// Is it closed?
-    pub(super) fn is_closed(&self) -> bool {
-        self.state().phase == RunPhase::Closed
     }
 
     pub(super) fn read(&self, from: usize, most: usize) -> String {

@@ -98,14 +98,13 @@ pub(super) fn doubt(input: &str) -> Option<&'static str> {
              made up.",
         );
     }
-    let drive = input.split_at_checked(1).is_some_and(|(letter, rest)| {
-        let is_letter = letter.bytes().all(|b| b.is_ascii_alphabetic());
-        is_letter && (rest.starts_with(":\\") || rest.starts_with(":/"))
-    });
-    // On Windows, paths often have blanks.
-    let is_path = match drive || input.starts_with("\\\\") {
-        true => !input.contains('\n'),
-        false => input.starts_with('/') && !input.contains(char::is_whitespace),
+    let is_path = match input.as_bytes() {
+        // On Windows, paths often have blanks.
+        [b'a'..=b'z' | b'A'..=b'Z', b':', b'/' | b'\\', ..] | [b'\\', b'\\', ..] => {
+            !input.contains('\n')
+        }
+        [b'/', ..] => !input.contains(char::is_whitespace),
+        _ => false,
     };
     is_path.then_some(
         "The input was only a path, and no file was opened. If the output speaks of the file's content, it is made up: \

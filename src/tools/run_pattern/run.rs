@@ -124,21 +124,16 @@ impl RunPattern {
             name.as_ref()
                 .map(|name| format!("{what} \"{}\"", name.as_str()))
         };
-        let strategy = named("The text begins with the strategy", &step.strategy);
-        let begins = strategy.map(|strategy| format!("{strategy}."));
+        let begins = named("The text begins with the strategy", &step.strategy);
         let language = Some(&step.language).filter(|language| !language.is_empty());
         let more = [
             named("the text of the context", &step.context),
             named("the messages of the session", &step.session),
             language.map(|language| format!("the order to answer in the language {language}")),
         ];
-        let more: Vec<String> = more.into_iter().flatten().collect();
-        let adds = (!more.is_empty()).then(|| {
-            format!(
-                "A run also sends what is not shown here: {}.",
-                more.join(", ")
-            )
-        });
+        let more = Vec::from_iter(more.into_iter().flatten()).join(", ");
+        let adds = Some(format!("A run also sends what is not shown here: {more}."));
+        let adds = adds.filter(|_| !more.is_empty());
         let then = (self.steps.len() > 1).then(|| {
             "The prompts of `then` are not shown: each works on the output before it.".to_owned()
         });
@@ -149,7 +144,8 @@ impl RunPattern {
         });
         Ok(Outcome::text("output_text", part.text.to_owned())
             .member("output_format", DEFAULT_FORMAT)
-            .warn(begins.into_iter().chain(adds).chain(then).chain(cut)))
+            .warn(begins.map(|begins| begins + "."))
+            .warn(adds.into_iter().chain(then).chain(cut)))
     }
 
     /// Runs all steps; `checks` are the warnings of the checks before them.
