@@ -150,14 +150,13 @@ impl LiveRun {
         let state = self.state();
         // A closing run is written by the thread that closes it.
         let is_due = state.phase == RunPhase::Open && state.is_kept;
-        let record = state.record.clone();
         drop(state);
         let Some(folder) = self.folder.as_ref().filter(|_| is_due) else {
             return;
         };
         let mut written = self.write_text(&mut files, folder);
         if with_record {
-            written = written.and_then(|()| folder.write(&record, true));
+            written = written.and_then(|()| folder.write(&self.record(), true));
         }
         if let Err(error) = written {
             folder.warn(self.id, "it could not be written", &error);

@@ -49,14 +49,13 @@ pub(super) fn requested(
 ) -> Result<Duration, Refusal> {
     let usage = "params.task must be an object, with ttl, if any, a whole number of milliseconds.";
     let params = Params::new(params, usage).object("task")?;
-    match params.get("ttl") {
-        None => Ok(settings.keep),
-        Some(Node::Number(ttl)) => {
-            let ttl = ttl.as_u64().ok_or_else(|| params.refusal())?;
-            Ok(Duration::from_millis(ttl).min(settings.keep))
-        }
-        Some(_) => Err(params.refusal()),
-    }
+    let ttl = match params.get("ttl") {
+        None => return Ok(settings.keep),
+        Some(Node::Number(ttl)) => ttl.as_u64(),
+        Some(_) => None,
+    };
+    let ttl = Duration::from_millis(ttl.ok_or_else(|| params.refusal())?);
+    Ok(ttl.min(settings.keep))
 }
 
 /// The error for a caller that has not declared the extension.
