@@ -265,7 +265,8 @@ impl Runs {
 
     /// Removes a run, also its files.
     fn forget(&self, id: RunId) {
-        self.entries().remove(&id);
+        // Dropped without the lock.
+        let _removed = self.entries().remove(&id);
         if let Some(folder) = &self.0.folder {
             folder.remove(id, &ALL);
         }
