@@ -91,11 +91,11 @@ struct Bank {
     closed: AtomicBool,
     /// Every call is to stop.
     aborting: AtomicBool,
-    /// Frees finished runs of an owner that memory is needed for: gets the owner and bytes, returns the bytes freed.
+    /// Frees the memory of a finished run of this owner; false if there is none.
     reclaim: OnceLock<Reclaim>,
 }
 
-type Reclaim = Box<dyn Fn(&str, usize) -> usize + Send + Sync>;
+type Reclaim = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
 #[derive(Default)]
 struct Ledger {
@@ -168,7 +168,8 @@ impl Accounts {
         Account(holder)
     }
 
-    /// Sets what frees an owner's finished runs before memory is refused to it. It must not take memory itself.
+    /// Sets what frees the memory of one of an owner's finished runs, before memory is refused to it. False if there is
+    /// none. It must not take memory itself.
     pub(crate) fn reclaim_with(&self, reclaim: Reclaim) {
         // Only the first is kept.
         let _ = self.0.reclaim.set(reclaim);
@@ -388,26 +389,15 @@ impl Guard {
         self.held
     }
 
-    /// Adds `more`. For memory, finished runs of this account's owner are dropped first, if that is needed.
+    /// Adds `more`.
     ///
     /// # Errors
     /// [`Full`], and nothing has changed.
     pub(crate) fn grow(&mut self, more: usize) -> Result<(), Full> {
-        let held = self.held.checked_add(more).ok_or(Full)?;
-        self.set(held).or_else(|Full| {
-            let holder = &self.account.0;
-            match holder.bank.reclaim.get() {
-                Some(reclaim)
-                    if self.what == Resource::Memory && reclaim(&holder.owner, more) > 0 =>
-                {
-                    self.set(held)
-                }
-                _ => Err(Full),
-            }
-        })
+        self.set(self.held.checked_add(more).ok_or(Full)?)
     }
 
-    /// Makes it `held`. Drops no runs: those that keep them may be locked.
+    /// Makes it `held`. For memory, finished runs of this account's owner are dropped first, if that is needed.
     ///
     /// # Errors
     /// [`Full`], and nothing has changed.
@@ -416,7 +406,14 @@ impl Guard {
         let before = self.held.next_multiple_of(step);
         let charged = held.checked_next_multiple_of(step).ok_or(Full)?;
         if charged > before {
-            account.charge(self.what, charged - before)?;
+            let holder = &account.0;
+            while let Err(Full) = account.charge(self.what, charged - before) {
+                let reclaim = holder.bank.reclaim.get();
+                let reclaim = reclaim.filter(|_| self.what == Resource::Memory);
+                if !reclaim.is_some_and(|reclaim| reclaim(&holder.owner)) {
+                    return Err(Full);
+                }
+            }
         } else if charged < before {
             account.give_back(self.what, before - charged);
         }
@@ -516,23 +513,16 @@ mod tests {
         let kept = Arc::new(Mutex::new(Some(guard)));
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (reclaimed, log) = (kept.clone(), asked.clone());
-        accounts.reclaim_with(Box::new(move |owner, bytes| {
-            lock(&log).push((owner.to_owned(), bytes));
-            if owner == "a" {
-                lock(&reclaimed).take().map_or(0, |guard| guard.held())
-            } else {
-                0
-            }
+        accounts.reclaim_with(Box::new(move |owner| {
+            lock(&log).push(owner.to_owned());
+            owner == "a" && lock(&reclaimed).take().is_some()
         }));
         assert!(
             b.take(Resource::Memory, 3 * step).is_err(),
             "never another's"
         );
         assert!(a.take(Resource::Memory, 6 * step).is_ok());
-        assert_eq!(
-            *lock(&asked),
-            [("b".to_owned(), 3 * step), ("a".to_owned(), 6 * step)]
-        );
+        assert_eq!(*lock(&asked), ["b", "a"]);
     }
 
     #[test]

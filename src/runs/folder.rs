@@ -100,7 +100,7 @@ impl Folder {
     }
 
     fn file(&self, id: RunId, part: &str) -> PathBuf {
-        self.path.join(format!("{id}.{}", part))
+        self.path.join(format!("{id}.{part}"))
     }
 
     /// Creates a file that only this user can read.
@@ -125,28 +125,24 @@ impl Folder {
     /// Creates the files of a run that works. Returns that of its text, locked.
     pub(super) fn begin(&self, record: &Record) -> io::Result<File> {
         let text = self.create(record.id, TEXT)?;
-        let begun = text.try_lock().map_err(io::Error::from);
-        let begun = begun.and_then(|()| self.write(record, false));
-        if begun.is_err() {
-            self.remove(record.id, &ALL);
-        }
-        begun.map(|()| text)
+        let locked = text.try_lock().map_err(io::Error::from);
+        let begun = locked.and_then(|()| self.write(record, false));
+        let removed = |_: &io::Error| self.remove(record.id, &ALL);
+        begun.map(|()| text).inspect_err(removed)
     }
 
     /// Replaces the record atomically; `durable`: it is synced to disk.
     pub(super) fn write(&self, record: &Record, durable: bool) -> io::Result<()> {
-        let json = serde_json::to_vec(record)?;
+        // What a write that failed may have left.
         self.remove(record.id, &[HALF]);
-        let written = self.create(record.id, HALF).and_then(|mut file| {
-            file.write_all(&json)?;
-            if durable { file.sync_all() } else { Ok(()) }
-        });
-        let [half, whole] = [HALF, RECORD].map(|part| self.file(record.id, part));
-        let written = written.and_then(|()| fs::rename(half, whole));
-        if written.is_err() {
-            self.remove(record.id, &[HALF]);
+        let mut file = self.create(record.id, HALF)?;
+        file.write_all(&serde_json::to_vec(record)?)?;
+        if durable {
+            file.sync_all()?;
         }
-        written.and_then(|()| if durable { self.sync() } else { Ok(()) })
+        let [half, whole] = [HALF, RECORD].map(|part| self.file(record.id, part));
+        fs::rename(half, whole)?;
+        if durable { self.sync() } else { Ok(()) }
     }
 
     /// Makes changed names durable. Only Unix can open a folder.
@@ -189,7 +185,9 @@ impl Folder {
     }
 
     fn read(&self, id: RunId) -> io::Result<Record> {
-        let file = self.open_plain(id, RECORD, OpenOptions::new().read(true))?;
+        let open = || self.open_plain(id, RECORD, OpenOptions::new().read(true));
+        // Another may have been put in its place meanwhile.
+        let file = open().or_else(|_| open())?;
         let length = file.metadata()?.len();
         if length > MAX_RECORD {
             return Err(ErrorKind::InvalidData.into());
@@ -197,23 +195,16 @@ impl Folder {
         let _parsing = lock(&self.parsing);
         let mut json = Vec::new();
         file.take(length).read_to_end(&mut json)?;
-        if let Ok(record) = serde_json::from_slice::<Record>(&json)
-            && record.id == id
-            && record.version == VERSION
-        {
-            return Ok(record);
-        }
-        let other = serde_json::from_slice::<Value>(&json).unwrap_or_default();
-        let version = &other["version"];
-        Err(match version.is_number() && *version != VERSION {
-            true => ErrorKind::Unsupported.into(),
-            false => ErrorKind::InvalidData.into(),
+        let is_ours = |record: &Record| record.id == id && record.version == VERSION;
+        let record = serde_json::from_slice(&json).ok().filter(is_ours);
+        record.ok_or_else(|| {
+            let other = serde_json::from_slice::<Value>(&json).unwrap_or_default();
+            let version = &other["version"];
+            match version.is_number() && *version != VERSION {
+                true => ErrorKind::Unsupported.into(),
+                false => ErrorKind::InvalidData.into(),
+            }
         })
-    }
-
-    /// Bytes of a record.
-    pub(super) fn record_length(&self, id: RunId) -> u64 {
-        self.plain(id, RECORD).map_or(0, |record| record.len())
     }
 
     /// Brings the record of a run that works up to date with what is in its files. Its characters are not counted.
@@ -241,12 +232,9 @@ impl Folder {
             false => RunState::Interrupted,
         });
         self.measure(record);
-        match self.write(record, true) {
-            Ok(()) => self.remove(record.id, &[CANCEL]),
-            Err(error) => {
-                let what = "that it was interrupted could not be written";
-                self.warn(record.id, what, &error);
-            }
+        // If that fails, the next who finds it tries again.
+        if self.write(record, true).is_ok() {
+            self.remove(record.id, &[CANCEL]);
         }
     }
 
@@ -370,10 +358,10 @@ impl Folder {
         let mut names = HashMap::new();
         for entry in fs::read_dir(&self.path)? {
             let name = entry?.file_name();
-            let Some((id, ending)) = name.to_str().and_then(|name| name.split_once('.')) else {
-                continue;
-            };
-            if let Some(id) = RunId::parse(id).filter(|_| ALL.contains(&ending)) {
+            if let Some((id, ending)) = name.to_str().and_then(|name| name.split_once('.'))
+                && let Some(id) = RunId::parse(id)
+                && ALL.contains(&ending)
+            {
                 *names.entry(id).or_insert(false) |= ending == RECORD;
             }
         }
@@ -436,22 +424,18 @@ mod access {
         let is_trusted = |found: &Metadata| found.uid() == us || found.uid() == 0;
         let (found, shown) = (fs::metadata(folder)?, given.display());
         let is_ours = found.uid() == us;
+        let refused = |why: &str| Ok(Some(why.to_owned()));
         if !is_ours && (us == 0 || found.mode() & WRITABLE_BY_GROUP == 0) {
-            return Ok(Some(
-                "it belongs to somebody else: use a folder of your own".to_owned(),
-            ));
+            return refused("it belongs to somebody else: use a folder of your own");
         }
         let remedy = if is_ours { "700" } else { "o=" };
         if found.mode() & WRITABLE_BY_OTHERS != 0 {
-            return Ok(Some(format!(
-                "others can write to it: chmod {remedy} {shown}"
-            )));
+            return refused(&format!("others can write to it: chmod {remedy} {shown}"));
         }
         if let Some(link) = foreign_link(&std::path::absolute(given)?, &is_trusted)? {
-            return Ok(Some(format!(
-                "the link {} belongs to somebody else: name the folder without it",
-                link.display()
-            )));
+            let link = link.display();
+            let why = "belongs to somebody else: name the folder without it";
+            return refused(&format!("the link {link} {why}"));
         }
         for parent in folder.ancestors().skip(1) {
             let found = fs::metadata(parent)?;
@@ -460,9 +444,8 @@ mod access {
             }
             let parent = parent.display();
             if !is_trusted(&found) {
-                return Ok(Some(format!(
-                    "{parent}, which it is in, belongs to somebody else: use a folder elsewhere"
-                )));
+                let why = "which it is in, belongs to somebody else: use a folder elsewhere";
+                return refused(&format!("{parent}, {why}"));
             }
             if found.mode() & WRITABLE_BY_OTHERS != 0 {
                 log::warn!(

@@ -19,9 +19,8 @@ use crate::account::{Account, Full, Guard, Resource};
 use crate::sync::{lock, wait_while};
 use crate::time::milliseconds_now;
 
-use super::Waited;
 use super::folder::{CANCEL, Folder};
-use super::record::{End, Record, RunId, RunState};
+use super::record::{Record, RunId, RunReport, RunState};
 use super::text;
 
 /// The memory of a run besides its text, in bytes; an estimate.
@@ -44,6 +43,8 @@ pub(super) struct LiveRun {
     pub(super) folder: Option<Arc<Folder>>,
     /// Locked before `state`, never after it.
     files: Mutex<Files>,
+    /// What it has of the memory. To make room for more, other runs may be removed meanwhile.
+    memory: Mutex<Guard>,
 }
 
 struct LiveState {
@@ -52,8 +53,6 @@ struct LiveState {
     phase: RunPhase,
     /// Bytes that its end has beside the text.
     rest: usize,
-    /// What it has of the memory.
-    memory: Guard,
     /// There is room to keep it: it is written.
     is_kept: bool,
     /// Threads that wait for news of it.
@@ -91,10 +90,10 @@ impl LiveRun {
                 text: String::new(),
                 phase: RunPhase::Open,
                 rest: 0,
-                memory: account.open(Resource::Memory),
                 is_kept: false,
                 waiting: 0,
             }),
+            memory: Mutex::new(account.open(Resource::Memory)),
         }
     }
 
@@ -134,12 +133,8 @@ impl LiveRun {
         state.is_kept = is_kept;
         // Values take about twice the memory of their text.
         let memory = BASE + state.text.capacity() + 2 * state.rest;
-        state.memory.set(memory)
-    }
-
-    /// Bytes of memory.
-    pub(super) fn memory(&self) -> usize {
-        self.state().memory.held()
+        drop(state);
+        lock(&self.memory).set(memory)
     }
 
     /// Once a second: writes new text and checks for a cancellation by another process. Runs on the thread of the
@@ -160,14 +155,13 @@ impl LiveRun {
         let state = self.state();
         // A closing run is written by the thread that closes it.
         let is_due = state.phase == RunPhase::Open && state.is_kept;
-        let record = state.working();
         drop(state);
         let Some(folder) = self.folder.as_ref().filter(|_| is_due) else {
             return;
         };
         let mut written = self.write_text(&mut files, folder);
         if with_record {
-            written = written.and_then(|()| folder.write(&record, true));
+            written = written.and_then(|()| folder.write(&self.record(), true));
         }
         if let Err(error) = written {
             folder.warn(self.id, "it could not be written", &error);
@@ -180,7 +174,7 @@ impl LiveRun {
             && !self.is_stopped()
             && folder.is_marked(self.id)
         {
-            self.stop(&mut self.state(), RunState::Cancelled);
+            self.stop(RunState::Cancelled);
         }
     }
 
@@ -191,7 +185,7 @@ impl LiveRun {
             Some(file) => file,
             none => {
                 files.written = 0;
-                none.insert(folder.begin(&self.state().working())?)
+                none.insert(folder.begin(&self.record())?)
             }
         };
         loop {
@@ -214,8 +208,11 @@ impl LiveRun {
 
     /// False if it had ended, or was stopped before.
     pub(super) fn cancel(&self) -> bool {
-        let cancelled = self.stop(&mut self.wait_closing(), RunState::Cancelled);
-        if let (true, Some(folder)) = (cancelled, &self.folder)
+        let cancelled = self.stop(RunState::Cancelled);
+        if !cancelled {
+            // Its end is to be seen by whoever was told that there is one.
+            drop(self.wait_closing());
+        } else if let Some(folder) = &self.folder
             && lock(&self.files).text.is_some()
         {
             // For the other processes, until the worker has noticed: they see it a little later if this fails.
@@ -224,13 +221,9 @@ impl LiveRun {
         cancelled
     }
 
-    /// Marks it as interrupted by the end of the process, and tells the worker to stop.
-    pub(super) fn interrupt(&self) {
-        self.stop(&mut self.state(), RunState::Interrupted);
-    }
-
     /// Sets its final state, which tells the worker to stop. False if it had one before.
-    fn stop(&self, state: &mut LiveState, end: RunState) -> bool {
+    pub(super) fn stop(&self, end: RunState) -> bool {
+        let mut state = self.state();
         let is_working = state.is_working();
         if is_working {
             state.record.end(end);
@@ -241,7 +234,7 @@ impl LiveRun {
 
     /// Begins to close it: no more text is added. Returns the final record, to be written. `None` if another thread
     /// closes it, which is waited for, or has done so.
-    pub(super) fn begin_close(&self, end: End) -> Option<Record> {
+    pub(super) fn begin_close(&self, end: RunState, report: RunReport) -> Option<Record> {
         let mut state = self.state();
         if state.phase != RunPhase::Open {
             drop(state);
@@ -252,11 +245,9 @@ impl LiveRun {
         state.text.shrink_to_fit();
         let mut record = state.record.clone();
         if record.state == RunState::Working {
-            record.end(end.state);
+            record.end(end);
         }
-        record.usage = end.usage;
-        record.error = end.error;
-        record.result = end.result;
+        record.report = report;
         state.rest = record.rest();
         Some(record)
     }
@@ -273,7 +264,7 @@ impl LiveRun {
                 return Err(error);
             }
             // An end that has been shown cannot become a cancellation.
-            let is_shown = self.is_closed();
+            let is_shown = self.state().phase == RunPhase::Closed;
             // A process that left the marker has read `working`, and has reported the run as cancelled. So check again
             // once the end can be read.
             loop {
@@ -311,42 +302,27 @@ impl LiveRun {
         wait_while(&self.changed, self.state(), CLOSING, is_closing).0
     }
 
-    /// Keeps it for at least `ttl` milliseconds from its start. False if it is closing or closed.
-    pub(super) fn promise(&self, ttl: Option<u64>) -> bool {
-        let mut state = self.state();
-        let is_open = state.phase == RunPhase::Open;
-        if is_open {
-            state.record.ttl = ttl;
-        }
-        is_open
+    /// Keeps it for at least `ttl` milliseconds from its start.
+    pub(super) fn set_ttl(&self, ttl: Option<u64>) {
+        self.state().record.ttl = ttl;
     }
 
     pub(super) fn record(&self) -> Record {
         self.state().record.clone()
     }
 
-    /// Is it closed?
-    pub(super) fn is_closed(&self) -> bool {
-        self.state().phase == RunPhase::Closed
-    }
-
     pub(super) fn read(&self, from: usize, most: usize) -> String {
         text::part(&self.state().text, from, most)
     }
 
-    /// Waits until there are `news` in its bytes and state; `None` if there are none in time.
-    pub(super) fn wait(
-        &self,
-        news: impl Fn(u64, RunState) -> Option<Waited>,
-        limit: Duration,
-    ) -> Option<Waited> {
-        let news = |state: &LiveState| news(state.record.bytes, state.record.state);
-        let nothing = |state: &mut LiveState| news(state).is_none();
+    /// See [`super::Run::wait`].
+    pub(super) fn wait(&self, seen: u64, limit: Duration) -> Record {
+        let has_none = |state: &mut LiveState| !state.record.has_news(seen);
         let mut state = self.state();
         state.waiting += 1;
-        state = wait_while(&self.changed, state, limit, nothing).0;
+        state = wait_while(&self.changed, state, limit, has_none).0;
         state.waiting -= 1;
-        news(&state)
+        state.record.clone()
     }
 }
 
@@ -354,14 +330,5 @@ impl LiveState {
     /// Does it take text?
     fn is_working(&self) -> bool {
         self.phase == RunPhase::Open && self.record.state == RunState::Working
-    }
-
-    /// Its record as other processes are to see it while it is open.
-    fn working(&self) -> Record {
-        Record {
-            state: RunState::Working,
-            ended: None,
-            ..self.record.clone()
-        }
     }
 }

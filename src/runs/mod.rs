@@ -26,12 +26,13 @@ mod record;
 mod table;
 mod text;
 
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
+use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use folder::Folder;
-pub(crate) use record::{End, Owner, Record, RunId, RunState};
+pub(crate) use record::{Owner, Record, Rest, RunError, RunId, RunReport, RunState};
 pub(crate) use table::{Runs, bounds};
 
 #[cfg(test)]
@@ -40,25 +41,14 @@ mod tests;
 mod tests_folder;
 
 use crate::account::Full;
+use crate::error::{Error, Kind};
+use crate::time::whole;
 use live::LiveRun;
 
 /// Text is read and searched in pieces of this size. Bytes.
 const PIECE: usize = 16 << 10;
-/// How often a waiting caller is asked whether to go on.
-const SLICE: Duration = Duration::from_millis(100);
-
-/// Why a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waited {
-    /// There is more text.
-    More,
-    /// The run has ended, and all its text had been seen or was not asked for.
-    Ended,
-    /// Time is up.
-    TimedOut,
-    /// The caller no longer waits.
-    Stopped,
-}
+/// How often a caller that waits for a run looks whether to go on.
+pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
 /// A reader's handle to a run, of this process or in the folder. Cheap to clone.
 #[derive(Clone)]
@@ -89,29 +79,20 @@ impl Run {
             RunPlace::Live(live) => return live.record(),
             RunPlace::Stored(folder, known) => (folder, Record::clone(known)),
         };
-        folder.load(known.id).unwrap_or_else(|error| {
-            let is_lost = known.is_elsewhere() && error.kind() == ErrorKind::NotFound;
-            match is_lost {
-                true => Record {
+        folder
+            .load(known.id)
+            .unwrap_or_else(|error| match error.kind() {
+                ErrorKind::NotFound if known.is_elsewhere() => Record {
                     state: RunState::Interrupted,
                     bytes: 0,
                     chars: Some(0),
                     ..known
                 },
-                false => known,
-            }
-        })
+                _ => known,
+            })
     }
 
-    /// How many bytes [`Run::record`] reads from a file.
-    pub(crate) fn record_length(&self) -> u64 {
-        match &self.0 {
-            RunPlace::Live(_) => 0,
-            RunPlace::Stored(folder, record) => folder.record_length(record.id),
-        }
-    }
-
-    /// The same, perhaps without what its worker reported; reads no file of a run that has ended.
+    /// [`Run::record`], perhaps without what its worker reported; reads no file of a run that has ended.
     pub(crate) fn bare(&self) -> Record {
         match &self.0 {
             RunPlace::Stored(_, known) if !known.is_elsewhere() => Record::clone(known),
@@ -145,84 +126,47 @@ impl Run {
     }
 
     /// At most `most` characters of its text, after the first `skip`.
-    pub(crate) fn read_chars(&self, mut skip: usize, mut most: usize) -> String {
-        let (mut from, mut out) = (0, String::new());
-        while most > 0 {
+    pub(crate) fn read_chars(&self, skip: usize, most: usize) -> String {
+        let mut from = 0;
+        let piece = || {
             let piece = self.read(from, PIECE);
-            if piece.is_empty() {
-                break;
-            }
             from += piece.len() as u64;
-            let chars = piece.chars().count();
-            let part: String = piece.chars().skip(skip).take(most).collect();
-            most -= chars.saturating_sub(skip).min(most);
-            skip = skip.saturating_sub(chars);
-            out += &part;
-        }
-        out
+            (!piece.is_empty()).then(|| piece.chars().collect::<Vec<_>>())
+        };
+        let chars = iter::from_fn(piece).flatten();
+        chars.skip(skip).take(most).collect()
     }
 
-    /// Waits for the end, or for more than `seen` bytes of text, for at most `limit`. `still_waiting` is asked ten
-    /// times a second, on this thread, whether to go on.
-    pub(crate) fn wait(
-        &self,
-        seen: Option<u64>,
-        limit: Duration,
-        still_waiting: &mut dyn FnMut() -> bool,
-    ) -> Waited {
-        let begun = Instant::now();
-        let news = |bytes: u64, state: RunState| match seen {
-            Some(seen) if bytes > seen => Some(Waited::More),
-            _ => (state != RunState::Working).then_some(Waited::Ended),
-        };
-        loop {
-            let left = limit.saturating_sub(begun.elapsed());
-            let slice = left.min(SLICE);
-            let waited = match &self.0 {
-                RunPlace::Live(live) => live.wait(news, slice),
-                RunPlace::Stored(..) => {
-                    let record = self.bare();
-                    news(record.bytes, record.state)
-                }
-            };
-            if let Some(waited) = waited {
-                return waited;
-            }
-            if let RunPlace::Stored(..) = &self.0 {
-                // It runs in another process, which cannot wake us.
-                std::thread::sleep(slice);
-            }
-            if left <= SLICE {
-                return Waited::TimedOut;
-            }
-            if !still_waiting() {
-                return Waited::Stopped;
-            }
+    /// Waits for more than `seen` bytes of text, or for the end, at most for `limit`. Returns what [`Run::bare`] has then.
+    pub(crate) fn wait(&self, seen: u64, limit: Duration) -> Record {
+        if let RunPlace::Live(live) = &self.0 {
+            return live.wait(seen, limit);
         }
+        if !self.bare().has_news(seen) {
+            // It runs in another process, which cannot wake us.
+            std::thread::sleep(limit);
+        }
+        self.bare()
     }
 
     /// Cancels it. From now on it is shown as cancelled, whatever its worker reports. False if it had ended or was
     /// cancelled before. A worker in another process notices within about a second.
     ///
     /// # Errors
-    /// It works in another process, and the folder cannot be written or read: it goes on. That is logged.
-    pub(crate) fn cancel(&self) -> io::Result<bool> {
-        match &self.0 {
-            RunPlace::Live(live) => Ok(live.cancel()),
-            RunPlace::Stored(folder, record) => folder.cancel(record.id).inspect_err(|error| {
-                log::warn!(
-                    "run {}: another process could not be told to stop it: {error}",
-                    record.id
-                );
-            }),
-        }
-    }
-
-    /// Writes it to disk before returning, where there is a folder. Call it before anybody learns its id.
-    pub(crate) fn persist(&self) {
-        if let RunPlace::Live(live) = &self.0 {
-            live.write(true);
-        }
+    /// It works in another process, and the folder cannot be written or read: it goes on. Why is logged.
+    pub(crate) fn cancel(&self) -> Result<bool, Error> {
+        let (folder, id) = match &self.0 {
+            RunPlace::Live(live) => return Ok(live.cancel()),
+            RunPlace::Stored(folder, record) => (folder, record.id),
+        };
+        folder.cancel(id).map_err(|error| {
+            log::warn!("run {id}: another process could not be told to stop it: {error}");
+            Error::new(
+                Kind::Internal,
+                "The run goes on: another process works on it and could not be told to stop, as the state folder cannot be \
+                 written or read. Its disk may be full; the server's log says more. Cancel again when that is fixed.",
+            )
+        })
     }
 }
 
@@ -250,6 +194,21 @@ impl RunWriter {
         charged
     }
 
+    /// Writes it to disk before returning, where there is a folder. Call it before anybody learns its id.
+    pub(crate) fn persist(&self) {
+        self.live.write(true);
+    }
+
+    /// Promises to keep the run as a task: it can be found for at least `ttl` from its start.
+    ///
+    /// # Errors
+    /// [`Full`]: there is no room for a task; the run goes on.
+    pub(crate) fn promise(&self, ttl: Duration) -> Result<(), Full> {
+        self.live.set_ttl(Some(whole(ttl)));
+        let charged = self.runs.charge(&self.live, true);
+        charged.inspect_err(|Full| self.live.set_ttl(None))
+    }
+
     /// Must the run stop? Call it several times a second: it also writes text that has waited for a second to disk, and
     /// notices cancellations by other processes.
     pub(crate) fn is_cancelled(&self) -> bool {
@@ -257,18 +216,16 @@ impl RunWriter {
         self.live.is_stopped()
     }
 
-    /// Ends the run, which can be found and is on disk when this returns. A cancelled run stays cancelled, with usage,
-    /// error and result of `end`. Only the first end counts.
-    pub(crate) fn finish(&self, end: End) {
-        self.runs.close(&self.live, end);
+    /// Ends the run, which can be found and is on disk when this returns. A cancelled run stays cancelled, with this
+    /// report. Only the first end counts.
+    pub(crate) fn finish(&self, end: RunState, report: RunReport) {
+        self.runs.close(&self.live, end, report);
         self.runs.sweep_sometimes();
     }
 }
 
 impl Drop for RunWriter {
     fn drop(&mut self) {
-        if !self.live.is_closed() {
-            self.finish(End::of(RunState::Interrupted));
-        }
+        self.finish(RunState::Interrupted, RunReport::default());
     }
 }

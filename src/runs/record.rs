@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use crate::error::table;
 use crate::os::random;
 use crate::time::milliseconds_now;
 
@@ -53,44 +54,39 @@ impl<'de> Deserialize<'de> for RunId {
 pub(crate) enum Owner {
     /// An authenticated caller: the name of a token, or an OAuth subject.
     Named(String),
-    /// The client of this process on stdio. Such runs are never written to a folder.
-    Process,
-    /// Everybody who can open the state folder: stdio with one.
-    Folder,
+    /// The client of this process on stdio, and with a state folder, everybody who can open that.
+    #[serde(rename = "folder")]
+    Local,
     /// Everybody who knows the id: HTTP without authentication. Such runs are not listed.
     Key,
 }
 
-/// The state of a run.
-///
-/// ```text
-///   working ──> completed | failed | cancelled | interrupted
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum RunState {
-    /// Text may still come.
-    Working,
-    /// It ended without an error.
-    Completed,
-    /// It ended with an error.
-    Failed,
-    /// Its caller cancelled it.
-    Cancelled,
-    /// Its process ended before it did.
-    Interrupted,
+table! {
+    /// The state of a run, with its name in files and answers.
+    ///
+    /// ```text
+    ///   working ──> completed | failed | cancelled | interrupted
+    /// ```
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    RunState: &'static str {
+        /// Text may still come.
+        Working = "working";
+        /// It ended without an error.
+        Completed = "completed";
+        /// It ended with an error.
+        Failed = "failed";
+        /// Its caller cancelled it.
+        Cancelled = "cancelled";
+        /// Its process ended before it did.
+        Interrupted = "interrupted";
+    }
 }
 
 impl RunState {
     /// The name, as files and answers have it.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            RunState::Working => "working",
-            RunState::Completed => "completed",
-            RunState::Failed => "failed",
-            RunState::Cancelled => "cancelled",
-            RunState::Interrupted => "interrupted",
-        }
+        self.row()
     }
 }
 
@@ -123,15 +119,56 @@ pub(crate) struct Record {
     ///
     /// [`Run::chars`]: super::Run::chars
     pub(crate) chars: Option<u64>,
-    /// What it used, as its worker reported it.
+    /// What its worker reported at its end.
+    #[serde(flatten)]
+    pub(crate) report: RunReport,
+}
+
+/// What the worker of a run reports at its end, beside the text.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunReport {
+    /// What it used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Value>,
-    /// Why it failed, as its worker reported it.
+    /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<Value>,
-    /// Further members of its result, as its worker reported them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) result: Option<Value>,
+    pub(crate) error: Option<RunError>,
+    /// Further members of its result.
+    #[serde(default, skip_serializing_if = "Rest::is_unset")]
+    pub(crate) result: Rest,
+}
+
+/// Why a run failed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunError {
+    /// Name of the kind of failure.
+    pub(crate) kind: String,
+    /// What happened, for people.
+    pub(crate) detail: String,
+    /// When to try again.
+    pub(crate) retry_after_ms: Option<u64>,
+}
+
+/// What is kept of the result of a run beside text, usage and error.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Rest {
+    /// Format of the text.
+    pub(crate) format: Option<String>,
+    /// How many characters of the text its caller wants.
+    pub(crate) max_chars: Option<usize>,
+    /// What its caller is to be told.
+    pub(crate) warnings: Vec<String>,
+    /// Output of the earlier steps of a failed run.
+    pub(crate) partial: Vec<String>,
+    /// The id of the request that a failed run was made for.
+    pub(crate) request_id: Option<String>,
+}
+
+impl Rest {
+    fn is_unset(&self) -> bool {
+        *self == Rest::default()
+    }
 }
 
 impl Record {
@@ -151,9 +188,7 @@ impl Record {
             ttl: None,
             bytes: 0,
             chars: Some(0),
-            usage: None,
-            error: None,
-            result: None,
+            report: RunReport::default(),
         }
     }
 
@@ -169,11 +204,14 @@ impl Record {
     /// The same without what its worker reported.
     pub(super) fn bare(self) -> Record {
         Record {
-            usage: None,
-            error: None,
-            result: None,
+            report: RunReport::default(),
             ..self
         }
+    }
+
+    /// Has it more than `seen` bytes of text, or ended?
+    pub(super) fn has_news(&self, seen: u64) -> bool {
+        self.bytes > seen || self.state != RunState::Working
     }
 
     /// It ends now.
@@ -189,9 +227,8 @@ impl Record {
     }
 
     /// Bytes of what its worker reported beside the text, as JSON.
-    pub(super) fn rest(&self) -> usize {
-        let json = |value: &Value| serde_json::to_vec(value).map_or(0, |json| json.len());
-        self.error.iter().chain(&self.result).map(json).sum()
+    pub(crate) fn rest(&self) -> usize {
+        serde_json::to_vec(&self.report).map_or(0, |json| json.len())
     }
 
     /// When it ended, if it may be removed: not as long as it is promised.
@@ -209,31 +246,6 @@ impl Record {
 
 /// The version of the metadata file that this program writes and reads. Files of other versions are left alone.
 pub(super) const VERSION: u32 = 1;
-
-/// How a run ended, and its results besides the text.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct End {
-    /// Its state: one that is final.
-    pub(crate) state: RunState,
-    /// What it used.
-    pub(crate) usage: Option<Value>,
-    /// Why it failed.
-    pub(crate) error: Option<Value>,
-    /// Further members of its result, which must be small.
-    pub(crate) result: Option<Value>,
-}
-
-impl End {
-    /// An end with nothing to report.
-    pub(crate) const fn of(state: RunState) -> End {
-        End {
-            state,
-            usage: None,
-            error: None,
-            result: None,
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -268,24 +280,17 @@ mod tests {
     fn a_record_is_these_bytes() {
         let mut record = Record::new(Owner::Named("a".into()), vec!["p".into()], "m".into());
         (record.id, record.created, record.updated) = (RunId(1), 5, 5);
-        record.usage = Some(json!({"output_tokens": 7}));
+        record.report.usage = Some(json!({"output_tokens": 7}));
         let text = r#"{"version":1,"id":"run_00000000000000000000000000000001","owner":{"named":"a"},"patterns":["p"],"model":"m","state":"working","created":5,"updated":5,"ended":null,"ttl":null,"bytes":0,"chars":0,"usage":{"output_tokens":7}}"#;
         assert_eq!(serde_json::to_string(&record).unwrap(), text);
         assert_eq!(serde_json::from_str::<Record>(text).unwrap(), record);
-        let owners = [Owner::Process, Owner::Folder, Owner::Key]
-            .map(|owner| serde_json::to_string(&owner).unwrap());
-        assert_eq!(owners, [r#""process""#, r#""folder""#, r#""key""#]);
+        let owners = [Owner::Local, Owner::Key].map(|owner| serde_json::to_string(&owner).unwrap());
+        assert_eq!(owners, [r#""folder""#, r#""key""#]);
     }
 
     #[test]
     fn a_state_has_one_name() {
-        for state in [
-            RunState::Working,
-            RunState::Completed,
-            RunState::Failed,
-            RunState::Cancelled,
-            RunState::Interrupted,
-        ] {
+        for state in RunState::ALL {
             assert_eq!(serde_json::to_value(state).unwrap(), state.name());
         }
     }

@@ -15,7 +15,7 @@ use crate::time::{milliseconds_now, whole};
 
 use super::folder::{ALL, Folder, is_gone};
 use super::live::LiveRun;
-use super::record::{End, Owner, Record, RunId, RunState};
+use super::record::{Owner, Record, RunId, RunReport, RunState};
 use super::{Run, RunPlace, RunWriter};
 
 /// How many runs may be kept, and the bytes of their texts and of what they have beside them.
@@ -95,9 +95,9 @@ impl Runs {
             rewriting: Mutex::default(),
         });
         let reclaiming = Arc::downgrade(&table);
-        accounts.reclaim_with(Box::new(move |owner, bytes| {
+        accounts.reclaim_with(Box::new(move |owner| {
             let table = reclaiming.upgrade();
-            table.map_or(0, |table| Runs(table).reclaim(owner, bytes))
+            table.is_some_and(|table| Runs(table).evict(owner, true))
         }));
         Runs(table)
     }
@@ -111,17 +111,11 @@ impl Runs {
         self.0.keep > 0
     }
 
-    /// Is there a state folder, which other and later processes can read?
-    pub(crate) fn has_folder(&self) -> bool {
-        self.0.folder.is_some()
-    }
-
     /// Is there a state folder that cannot be written? If it could not be before, it is tried again.
     pub(crate) fn is_failing(&self) -> bool {
-        self.0.folder.as_ref().is_some_and(|folder| {
-            if folder.is_failing() {
-                self.rewrite(false);
-            }
+        let failing = self.0.folder.as_ref().filter(|folder| folder.is_failing());
+        failing.is_some_and(|folder| {
+            self.rewrite(false);
             folder.is_failing()
         })
     }
@@ -132,13 +126,15 @@ impl Runs {
         self.entries().values().filter(is_kept).count()
     }
 
-    /// Starts the run of this record, which is kept if there is room in `account`.
-    pub(crate) fn begin(&self, record: Record, account: &Account) -> RunWriter {
+    /// Starts the run of this record, which is kept if there is room in `account`. With a time-to-live it is announced as a
+    /// task: it can be found for at least that long.
+    ///
+    /// # Errors
+    /// [`Full`]: there is no room for a task; nothing was started.
+    pub(crate) fn begin(&self, record: Record, account: &Account) -> Result<RunWriter, Full> {
         self.tidy(milliseconds_now());
-        // Runs of the process alone are visible to nobody else, and to nobody after its end.
-        let folder = self.0.folder.clone();
-        let folder = folder.filter(|_| record.owner != Owner::Process);
-        let live = Arc::new(LiveRun::new(record.clone(), folder, account));
+        let is_task = record.ttl.is_some();
+        let live = Arc::new(LiveRun::new(record.clone(), self.0.folder.clone(), account));
         let entry = RunEntry {
             record,
             account: account.clone(),
@@ -146,58 +142,19 @@ impl Runs {
             live: Some(live.clone()),
         };
         self.entries().insert(live.id, entry);
-        let runs = self.clone();
-        // Without room it goes on.
-        let _ = runs.charge(&live, runs.keeps());
+        if self.charge(&live, self.keeps()).is_err() && is_task {
+            self.forget(live.id);
+            return Err(Full);
+        }
         live.write(false);
-        RunWriter { runs, live }
-    }
-
-    /// Starts a run that is announced as a task: it can be found for at least `ttl` from now, and is on disk when this
-    /// returns.
-    ///
-    /// # Errors
-    /// [`Full`]; nothing was started.
-    pub(crate) fn begin_task(
-        &self,
-        record: Record,
-        ttl: Duration,
-        account: &Account,
-    ) -> Result<RunWriter, Full> {
-        let writer = self.begin(record, account);
-        let promised = self.promise(&writer.run(), ttl);
-        if promised.is_err() {
-            self.forget(writer.live.id);
-        }
-        promised.map(|()| writer)
-    }
-
-    /// Promises to keep a run as a task: it can be found for at least `ttl` from its start, and is on disk when this
-    /// returns.
-    ///
-    /// # Errors
-    /// [`Full`], also for a run of another process, and for one that has ended or is ending: then its end is the
-    /// answer.
-    pub(crate) fn promise(&self, run: &Run, ttl: Duration) -> Result<(), Full> {
-        let RunPlace::Live(live) = &run.0 else {
-            return Err(Full);
-        };
-        let before = live.record().ttl;
-        if !self.keeps() || !live.promise(Some(whole(ttl)).max(before)) {
-            return Err(Full);
-        }
-        let charged = self.charge(live, true);
-        match charged {
-            Ok(()) => live.write(true),
-            Err(Full) => _ = live.promise(before),
-        }
-        charged
+        let runs = self.clone();
+        Ok(RunWriter { runs, live })
     }
 
     /// Charges what a run has by now, if need be instead of older ones; `anew`: as kept, too, if it is not yet.
     ///
     /// # Errors
-    /// There is no room in memory, or for what was promised or is charged anew. Any other run without room goes on, and is
+    /// There is no room in memory, or for what was promised. Any other run without room goes on, and is
     /// forgotten at its end unless there is some then.
     pub(super) fn charge(&self, live: &LiveRun, anew: bool) -> Result<(), Full> {
         let charged = self.charge_kept(live.id, live.size(), anew);
@@ -207,11 +164,9 @@ impl Runs {
         {
             entry.charge = None;
         }
-        while live.charge(charged.unwrap_or(is_promised)).is_err() {
-            self.evict_for(live.id, true)?;
-        }
+        live.charge(charged.unwrap_or(is_promised))?;
         match charged {
-            Err(Full) if is_promised || anew => Err(Full),
+            Err(Full) if is_promised => Err(Full),
             _ => Ok(()),
         }
     }
@@ -226,21 +181,17 @@ impl Runs {
             if entry.charge(bytes, anew).is_ok() {
                 return Ok(entry.charge.is_some());
             }
+            let account = entry.account.clone();
             drop(entries);
-            self.evict_for(id, false)?;
+            if !self.evict(account.owner(), false) {
+                return Err(Full);
+            }
         }
     }
 
-    /// Removes the oldest run that may go from the account of this one.
-    fn evict_for(&self, id: RunId, for_memory: bool) -> Result<(), Full> {
-        let account = self.entries().get(&id).map(|entry| entry.account.clone());
-        let evicted = account.and_then(|account| self.evict(account.owner(), for_memory));
-        evicted.map(drop).ok_or(Full)
-    }
-
     /// Ends a run, once; the first end counts.
-    pub(super) fn close(&self, live: &Arc<LiveRun>, end: End) {
-        if let Some(record) = live.begin_close(end) {
+    pub(super) fn close(&self, live: &Arc<LiveRun>, end: RunState, report: RunReport) {
+        if let Some(record) = live.begin_close(end, report) {
             // Without room it is forgotten.
             let _ = self.charge(live, self.keeps());
             if self.store(live, record)
@@ -282,14 +233,9 @@ impl Runs {
     fn rewrite(&self, works: bool) {
         let _alone = lock(&self.0.rewriting);
         let Some(folder) = &self.0.folder else { return };
-        let entries = self.entries();
-        let ended = entries
-            .values()
-            .filter(|entry| entry.record.ended.is_some());
-        let closed = ended.filter_map(|entry| entry.live.clone());
-        let mut unwritten: Vec<_> = closed.filter(|live| live.folder.is_some()).collect();
-        drop(entries);
-        unwritten.sort_by_cached_key(|live| live.memory());
+        let ended = |entry: &RunEntry| entry.live.clone().filter(|_| entry.record.ended.is_some());
+        let mut unwritten: Vec<_> = self.entries().values().filter_map(ended).collect();
+        unwritten.sort_by_cached_key(|live| live.size());
         let works = works || !unwritten.is_empty();
         if works && unwritten.iter().all(|live| self.store(live, live.record())) {
             folder.recovered();
@@ -306,38 +252,24 @@ impl Runs {
         }
     }
 
-    /// Removes the oldest run of an account that may go. Returns the bytes of memory that this frees; `None` if there
-    /// is none.
-    fn evict(&self, account: &str, for_memory: bool) -> Option<usize> {
+    /// Removes the oldest run of an account that may go. False if there is none.
+    fn evict(&self, account: &str, for_memory: bool) -> bool {
         let now = milliseconds_now();
-        let entries = self.entries();
-        let own = entries.iter();
-        let own = own.filter(|(_, entry)| entry.account.owner() == account);
-        let may_go = own.filter_map(|(id, entry)| Some((entry.may_go(for_memory, now)?, *id)));
-        let (_, oldest) = may_go.min()?;
-        drop(entries);
-        Some(self.forget(oldest))
+        let may_go = |(id, entry): (&RunId, &RunEntry)| {
+            let ended = entry.may_go(for_memory, now)?;
+            (entry.account.owner() == account).then_some((ended, *id))
+        };
+        let oldest = self.entries().iter().filter_map(may_go).min();
+        oldest.inspect(|(_, id)| self.forget(*id)).is_some()
     }
 
-    /// Removes finished runs of an account from memory until `bytes` are freed, or none may go. Returns the bytes freed.
-    fn reclaim(&self, account: &str, bytes: usize) -> usize {
-        let mut freed = 0;
-        while freed < bytes
-            && let Some(more) = self.evict(account, true)
-        {
-            freed += more;
-        }
-        freed
-    }
-
-    /// Removes a run, also its files. Returns the bytes of memory that it had.
-    fn forget(&self, id: RunId) -> usize {
-        let entry = self.entries().remove(&id);
+    /// Removes a run, also its files.
+    fn forget(&self, id: RunId) {
+        // Dropped without the lock.
+        let _removed = self.entries().remove(&id);
         if let Some(folder) = &self.0.folder {
             folder.remove(id, &ALL);
         }
-        let live = entry.and_then(|entry| entry.live);
-        live.map_or(0, |live| live.memory())
     }
 
     /// The caller's run of that id; `None` if it is unknown, expired or another caller's.
@@ -372,13 +304,13 @@ impl Runs {
             return None;
         }
         self.sweep();
+        let id = |entry: &RunEntry| (entry.record.created, entry.record.id);
+        let is_own = |entry: &&RunEntry| entry.record.owner == *caller;
         let entries = self.entries();
-        let records = entries.values().map(|entry| &entry.record);
-        let own = records.filter(|record| record.owner == *caller);
-        let mut found: Vec<_> = own.map(|record| (record.created, record.id)).collect();
+        let mut found: Vec<_> = entries.values().filter(is_own).map(id).collect();
         drop(entries);
-        found.sort_unstable_by(|one, other| other.cmp(one));
-        Some(found.into_iter().map(|(_, id)| id).collect())
+        found.sort_unstable();
+        Some(found.into_iter().rev().map(|(_, id)| id).collect())
     }
 
     /// Reads the folder and removes expired and surplus runs. Call it once in the background after the start, so that
@@ -431,7 +363,7 @@ impl Runs {
     fn enter(&self, record: Record) {
         let account = self.0.accounts.of(match &record.owner {
             Owner::Named(name) => name,
-            Owner::Process | Owner::Folder | Owner::Key => "",
+            Owner::Local | Owner::Key => "",
         });
         let (id, bytes) = (record.id, record.bytes as usize + record.rest());
         let mut entries = self.entries();
@@ -452,15 +384,15 @@ impl Runs {
     /// Ends all runs of this process as interrupted, keeping their text, and writes them, and the ends that could not be
     /// written before. For the end of the process.
     pub(crate) fn interrupt_all(&self) {
-        let entries = self.entries();
         let open = |entry: &RunEntry| entry.live.clone().filter(|_| entry.record.ended.is_none());
-        let open: Vec<Arc<LiveRun>> = entries.values().filter_map(open).collect();
-        drop(entries);
+        let open: Vec<_> = self.entries().values().filter_map(open).collect();
         // All are stopped before any is written: writing takes time, and each token costs money. Most are written by
         // their own workers meanwhile.
-        open.iter().for_each(|live| live.interrupt());
+        for live in &open {
+            live.stop(RunState::Interrupted);
+        }
         for live in open {
-            self.close(&live, End::of(RunState::Interrupted));
+            self.close(&live, RunState::Interrupted, RunReport::default());
         }
         self.rewrite(false);
     }

@@ -12,8 +12,8 @@ use super::*;
 pub(super) const KEEP: Duration = Duration::from_secs(3600);
 pub(super) const LONG: Duration = Duration::from_secs(20);
 
-pub(super) const fn completed() -> End {
-    End::of(RunState::Completed)
+pub(super) fn complete(writer: &RunWriter) {
+    writer.finish(RunState::Completed, RunReport::default());
 }
 
 pub(super) fn named(name: &str) -> Owner {
@@ -60,19 +60,24 @@ impl Bench {
     }
 
     pub(super) fn begin(&self, owner: &Owner) -> RunWriter {
-        self.runs.begin(record(owner), &self.account(owner))
+        let account = self.account(owner);
+        self.runs.begin(record(owner), &account).unwrap()
     }
 
     pub(super) fn task(&self, owner: &Owner, ttl: Duration) -> Result<RunWriter, Full> {
-        let account = self.account(owner);
-        self.runs.begin_task(record(owner), ttl, &account)
+        let ttl = Some(ttl.as_millis() as u64);
+        let record = Record {
+            ttl,
+            ..record(owner)
+        };
+        self.runs.begin(record, &self.account(owner))
     }
 
     /// A finished run.
     pub(super) fn finished(&self, owner: &Owner, text: &str) -> Run {
         let writer = self.begin(owner);
         writer.append(text).unwrap();
-        writer.finish(completed());
+        complete(&writer);
         writer.run()
     }
 
@@ -117,42 +122,37 @@ fn a_run_is_read_while_it_is_written() {
     let begun = milliseconds_now();
     let writer = bench.begin(&me);
     let run = bench.find(&writer.run(), &me).unwrap();
-    let wait = |seen, limit| run.wait(seen, limit, &mut || true);
-    assert_eq!(wait(Some(0), Duration::ZERO), Waited::TimedOut);
-    assert_eq!(run.wait(None, LONG, &mut || false), Waited::Stopped);
+    let wait = |seen, limit| {
+        let record = run.wait(seen, limit);
+        (record.bytes, record.state)
+    };
+    assert_eq!(wait(0, Duration::ZERO), (0, RunState::Working));
     writer.append("aé漢").unwrap();
-    assert_eq!(wait(Some(0), LONG), Waited::More);
+    assert_eq!(wait(0, LONG), (6, RunState::Working));
     assert_eq!(
         (run.read(0, 99), run.read(1, 2)),
         ("aé漢".into(), "é".into())
     );
     let part = |skip, most| run.read_chars(skip, most);
     assert_eq!([part(1, 1), part(2, 9), part(3, 1)], ["é", "漢", ""]);
-    let (usage, rest) = (json!({"output_tokens": 3}), json!({"format": "markdown"}));
-    let end = End {
-        usage: Some(usage.clone()),
-        result: Some(rest.clone()),
-        ..completed()
+    let report = RunReport {
+        usage: Some(json!({"output_tokens": 3})),
+        ..RunReport::default()
     };
-    writer.finish(end);
-    assert_eq!(wait(Some(0), LONG), Waited::More, "before the end");
-    assert_eq!(wait(Some(6), LONG), Waited::Ended);
+    writer.finish(RunState::Completed, report.clone());
+    assert_eq!(wait(u64::MAX, LONG), (6, RunState::Completed));
     let record = run.record();
     assert_eq!((record.bytes, record.chars, run.chars()), (6, Some(3), 3));
     assert!(begun <= record.created && record.created <= record.updated);
     assert_eq!(record.ended, Some(record.updated));
-    assert_eq!((record.usage, record.error), (Some(usage), None));
-    assert_eq!(
-        (record.state, record.result),
-        (RunState::Completed, Some(rest))
-    );
+    assert_eq!((record.state, record.report), (RunState::Completed, report));
 }
 
 #[test]
 fn characters_are_found_in_a_long_text() {
     let bench = in_memory();
     let text = "aé漢🎼b".repeat(20_000);
-    let run = bench.finished(&Owner::Process, &text);
+    let run = bench.finished(&Owner::Local, &text);
     for (skip, most) in [(0, 3), (7_000, 20_000), (99_990, 99), (100_000, 1), (4, 0)] {
         let part: String = text.chars().skip(skip).take(most).collect();
         assert_eq!(run.read_chars(skip, most), part, "{skip} {most}");
@@ -162,17 +162,17 @@ fn characters_are_found_in_a_long_text() {
 #[test]
 fn whoever_waits_is_woken() {
     let bench = in_memory();
-    let writer = bench.begin(&Owner::Process);
+    let writer = bench.begin(&Owner::Local);
     let run = writer.run();
     let reader = thread::spawn(move || {
         let mut text = String::new();
-        while run.wait(Some(text.len() as u64), LONG, &mut || true) == Waited::More {
+        while run.wait(text.len() as u64, LONG).bytes > text.len() as u64 {
             text.push_str(&run.read(text.len() as u64, 7));
         }
         (text, run.record().state)
     });
     (0..1000).for_each(|n| writer.append(&format!("{n} é")).unwrap());
-    writer.finish(End::of(RunState::Failed));
+    writer.finish(RunState::Failed, RunReport::default());
     let all: String = (0..1000).map(|n| format!("{n} é")).collect();
     assert_eq!(reader.join().unwrap(), (all, RunState::Failed));
 }
@@ -180,13 +180,7 @@ fn whoever_waits_is_woken() {
 #[test]
 fn unknown_and_foreign_runs_are_the_same() {
     let bench = in_memory();
-    let owners = [
-        named("me"),
-        named("you"),
-        Owner::Process,
-        Owner::Folder,
-        Owner::Key,
-    ];
+    let owners = [named("me"), named("you"), Owner::Local, Owner::Key];
     for owner in &owners {
         let id = bench.finished(owner, "x").id().to_string();
         for other in &owners {
@@ -208,7 +202,7 @@ fn a_run_is_kept_for_its_time_and_read_by_who_holds_it() {
     bench.tidy_after(KEEP * 9);
     assert!(bench.has(&writer.run(), &me), "what works has no age");
     writer.append("text").unwrap();
-    writer.finish(completed());
+    complete(&writer);
     let run = writer.run();
     assert!(bench.has_after(&run, &me, KEEP - LONG));
     assert!(!bench.has_after(&run, &me, KEEP));
@@ -228,13 +222,11 @@ fn nothing_is_kept_where_nothing_shall_be() {
     let runs = Runs::new(Duration::ZERO, None, &accounts);
     let (bench, me) = (Bench { runs, accounts }, named("me"));
     assert!(!bench.runs.keeps());
-    assert!(bench.task(&me, KEEP).is_err());
     let writer = bench.begin(&me);
     writer.append("text").unwrap();
     let run = writer.run();
     assert!(bench.has(&run, &me), "while it works it can be cancelled");
-    assert_eq!(bench.runs.promise(&run, KEEP), Err(Full));
-    writer.finish(completed());
+    complete(&writer);
     assert!(!bench.has(&run, &me));
     assert_eq!(run.record().state, RunState::Completed);
     assert_eq!(run.read(0, 9), "text");
@@ -259,7 +251,7 @@ fn a_callers_oldest_go_first_and_anothers_never() {
     assert!(!mine.iter().any(|run| bench.has(run, &me)));
     let is_there = |writer: &&RunWriter| bench.has(&writer.run(), &me);
     assert_eq!(working.iter().filter(is_there).count(), 7);
-    working.iter().for_each(|run| run.finish(completed()));
+    working.iter().for_each(complete);
     let found = working.iter().filter(is_there).count();
     assert_eq!(found, 5, "the first gave their places to the last");
     assert!(bench.has(&yours, &you));
@@ -277,7 +269,7 @@ fn bytes_are_charged_as_they_come() {
     writer.append(&"x".repeat(50 << 10)).unwrap();
     assert!(!bench.has(&mine, &me), "it made room");
     writer.append(&"x".repeat(300 << 10)).unwrap();
-    writer.finish(completed());
+    complete(&writer);
     assert!(!bench.has(&writer.run(), &me), "too long to be kept");
     assert_eq!(writer.run().record().bytes, 400 << 10);
     assert!(bench.has(&yours, &you));
@@ -294,17 +286,15 @@ fn what_is_promised_is_reserved_and_stays() {
     assert_eq!(tasks.len(), 7, "64 KiB each, about three quarters");
     assert_eq!(tasks[0].run().record().ttl, Some(7_200_000));
     let ordinary = bench.begin(&me);
-    assert_eq!(bench.runs.promise(&ordinary.run(), KEEP), Err(Full));
+    assert_eq!(ordinary.promise(KEEP), Err(Full));
     assert_eq!(ordinary.run().record().ttl, None);
     tasks[0].append(&"x".repeat(64 << 10)).unwrap();
     assert_eq!(tasks[0].append(&"x".repeat(64 << 10)), Err(Full));
     assert!(bench.task(&you, KEEP).is_ok(), "others have what is left");
-    tasks.iter().for_each(|task| task.finish(completed()));
+    tasks.iter().for_each(complete);
     assert!(bench.task(&me, KEEP).is_ok(), "they were shorter");
     let has = |time| bench.has_after(&tasks[1].run(), &me, time);
     assert!(has(KEEP) && !has(KEEP * 2), "kept by the promise alone");
-    let found = bench.runs.promise(&tasks[1].run(), KEEP);
-    assert_eq!(found, Err(Full), "it has ended");
 }
 
 #[test]
@@ -312,11 +302,9 @@ fn what_a_failed_run_has_beside_its_text_counts() {
     let bench = Bench::new(accounts(1 << 30, 99, 1 << 30), None);
     let me = named("me");
     let writer = bench.begin(&me);
-    let rest = json!({ "partial": ["x".repeat(100 << 10)] });
-    writer.finish(End {
-        result: Some(rest),
-        ..End::of(RunState::Failed)
-    });
+    let mut report = RunReport::default();
+    report.result.partial = vec!["x".repeat(100 << 10)];
+    writer.finish(RunState::Failed, report);
     assert!(bench.accounts.used(Resource::Stored) > 100 << 10);
     assert!(bench.accounts.used(Resource::Memory) > 200 << 10);
 }
@@ -337,7 +325,7 @@ fn memory_is_taken_from_ones_own_kept_runs() {
     let bytes = writer.run().record().bytes;
     let found = writer.run().read(bytes - 2, 9);
     assert_eq!(found, "xx", "kept, but no more is to come");
-    writer.finish(End::of(RunState::Failed));
+    writer.finish(RunState::Failed, RunReport::default());
     drop(writer);
     let mut greedy = bench.account(&me).open(Resource::Memory);
     assert!(greedy.grow(600 << 10).is_ok() && bench.listed(&me).is_empty());
@@ -347,26 +335,27 @@ fn memory_is_taken_from_ones_own_kept_runs() {
 #[test]
 fn cancelled_is_seen_at_once_and_stays() {
     let bench = in_memory();
-    let writer = bench.begin(&Owner::Process);
+    let writer = bench.begin(&Owner::Local);
     let run = writer.run();
     writer.append("so far").unwrap();
     assert!(!writer.is_cancelled());
     assert!(run.cancel().unwrap() && writer.is_cancelled() && !run.cancel().unwrap());
-    assert_eq!(run.wait(None, LONG, &mut || true), Waited::Ended);
+    assert_eq!(run.wait(u64::MAX, LONG).state, RunState::Cancelled);
     writer.append(", and on").unwrap();
-    writer.finish(End {
+    let report = RunReport {
         usage: Some(json!(1)),
-        ..completed()
-    });
+        ..RunReport::default()
+    };
+    writer.finish(RunState::Completed, report);
     let record = run.record();
     assert_eq!(
-        (record.state, &record.usage),
+        (record.state, &record.report.usage),
         (RunState::Cancelled, &Some(json!(1)))
     );
     assert_eq!(run.read(0, 99), "so far");
-    writer.finish(End::of(RunState::Failed));
+    writer.finish(RunState::Failed, RunReport::default());
     assert_eq!(run.record(), record, "the first end counts");
-    let done = bench.finished(&Owner::Process, "x");
+    let done = bench.finished(&Owner::Local, "x");
     assert!(!done.cancel().unwrap());
     assert_eq!(done.record().state, RunState::Completed);
 }
@@ -374,7 +363,7 @@ fn cancelled_is_seen_at_once_and_stays() {
 #[test]
 fn a_worker_that_goes_leaves_an_interrupted_run() {
     let bench = in_memory();
-    let writer = bench.begin(&Owner::Process);
+    let writer = bench.begin(&Owner::Local);
     writer.append("half").unwrap();
     let run = writer.run();
     drop(writer);
@@ -385,14 +374,14 @@ fn a_worker_that_goes_leaves_an_interrupted_run() {
 #[test]
 fn the_end_of_the_process_interrupts_what_works() {
     let bench = in_memory();
-    let done = bench.finished(&Owner::Process, "x");
-    let writers = [(); 3].map(|()| bench.begin(&Owner::Process));
+    let done = bench.finished(&Owner::Local, "x");
+    let writers = [(); 3].map(|()| bench.begin(&Owner::Local));
     assert!(writers[2].run().cancel().unwrap());
     assert_eq!(bench.runs.kept(), 1);
     bench.runs.interrupt_all();
     assert_eq!(bench.runs.kept(), 4);
     assert!(writers.iter().all(RunWriter::is_cancelled));
-    writers[0].finish(End::of(RunState::Cancelled));
+    writers[0].finish(RunState::Cancelled, RunReport::default());
     let states = writers.each_ref().map(|writer| writer.run().record().state);
     let interrupted = RunState::Interrupted;
     assert_eq!(states, [interrupted, interrupted, RunState::Cancelled]);
@@ -414,7 +403,7 @@ fn many_threads_at_once() {
                         writer.run().cancel().unwrap();
                     }
                     assert!(!bench.runs.list(&me).unwrap().is_empty());
-                    writer.finish(completed());
+                    complete(&writer);
                     assert_eq!(writer.run().chars(), i as u64 + 1);
                 }
             });

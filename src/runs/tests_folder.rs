@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::SystemTime;
 
-use serde_json::json;
-
 use crate::account::{Accounts, Resource};
 
-use super::tests::{Bench, KEEP, LONG, accounts, completed, named, record};
+use super::tests::{Bench, KEEP, LONG, accounts, complete, named, record};
 use super::*;
 
 /// A folder of its own, gone with the test.
@@ -69,12 +67,12 @@ fn one_process() -> (Temporary, Bench) {
 }
 
 fn find(bench: &Bench, run: &Run) -> Option<Run> {
-    bench.find(run, &Owner::Folder)
+    bench.find(run, &Owner::Local)
 }
 
 /// A run whose process has died.
 fn dead(at: &Temporary) -> Record {
-    let mut record = record(&Owner::Folder);
+    let mut record = record(&Owner::Local);
     (record.created, record.updated) = (1_000_000, 1_000_000);
     at.leave(&record);
     fs::write(at.file(record.id, "txt"), "").unwrap();
@@ -97,7 +95,7 @@ fn tick(writer: &RunWriter) {
 #[test]
 fn a_run_is_two_files_that_only_we_can_read() {
     let (at, bench) = one_process();
-    let writer = bench.begin(&Owner::Folder);
+    let writer = bench.begin(&Owner::Local);
     let id = writer.run().id();
     let names = ["json", "txt"].map(|ending| format!("{id}.{ending}"));
     assert_eq!(at.names(), names);
@@ -105,15 +103,18 @@ fn a_run_is_two_files_that_only_we_can_read() {
     tick(&writer);
     assert_eq!(fs::read_to_string(at.file(id, "txt")).unwrap(), "aé");
     writer.append("漢").unwrap();
-    writer.finish(End {
-        result: Some(json!({"a": 1})),
-        ..completed()
-    });
+    let mut report = RunReport::default();
+    report.result.warnings = vec!["long".to_owned()];
+    writer.finish(RunState::Completed, report);
     assert_eq!(at.names(), names);
     assert_eq!(fs::read_to_string(at.file(id, "txt")).unwrap(), "aé漢");
     let found = find(&bench, &writer.run()).unwrap();
     assert_eq!(found.record(), writer.run().record());
-    assert_eq!(found.bare().result, None, "many handles may be open");
+    assert_eq!(
+        found.bare().report,
+        RunReport::default(),
+        "many handles may be open"
+    );
     let json = serde_json::to_vec(&found.record()).unwrap();
     assert_eq!(fs::read(at.file(id, "json")).unwrap(), json);
     #[cfg(unix)]
@@ -127,12 +128,10 @@ fn a_run_is_two_files_that_only_we_can_read() {
 }
 
 #[test]
-fn a_record_has_its_length_and_is_no_longer_than_any_of_ours() {
+fn a_record_is_no_longer_than_any_of_ours() {
     let (at, bench) = one_process();
-    let run = bench.finished(&Owner::Folder, "x");
-    let found = find(&bench, &run).unwrap();
+    let run = bench.finished(&Owner::Local, "x");
     let json = fs::read(at.file(run.id(), "json")).unwrap();
-    assert_eq!(found.record_length(), json.len() as u64);
     let spaces = |length| [json.clone(), vec![b' '; length - json.len()]].concat();
     fs::write(at.file(run.id(), "json"), spaces(6 << 20)).unwrap();
     assert!(find(&bench, &run).is_some());
@@ -141,33 +140,32 @@ fn a_record_has_its_length_and_is_no_longer_than_any_of_ours() {
 }
 
 #[test]
-fn nothing_is_written_for_the_process_alone_or_where_nothing_is_kept() {
-    let (at, bench) = one_process();
-    bench.finished(&Owner::Process, "x");
+fn nothing_is_written_where_nothing_is_kept() {
+    let at = Temporary::new();
     let (folder, accounts) = (Folder::open(&at.0).unwrap(), Accounts::alone(1 << 30));
     let runs = Runs::new(Duration::ZERO, Some(folder), &accounts);
-    Bench { runs, accounts }.finished(&Owner::Folder, "x");
+    Bench { runs, accounts }.finished(&Owner::Local, "x");
     assert_eq!(at.names(), Vec::<String>::new());
 }
 
 #[test]
 fn what_was_promised_is_on_disk_before_it_is_told() {
     let (at, bench) = one_process();
-    let task = bench.task(&Owner::Folder, LONG).unwrap();
+    let task = bench.task(&Owner::Local, LONG).unwrap();
+    task.persist();
     let other = at.process();
     let ttl = |run: &Run| find(&other, run).unwrap().record().ttl;
     assert_eq!(ttl(&task.run()), Some(20_000));
-    let run = bench.begin(&Owner::Folder);
-    bench.runs.promise(&run.run(), 2 * LONG).unwrap();
+    let run = bench.begin(&Owner::Local);
+    run.promise(2 * LONG).unwrap();
+    run.persist();
     assert_eq!(ttl(&run.run()), Some(40_000));
-    let others = find(&other, &run.run()).unwrap();
-    assert_eq!(other.runs.promise(&others, LONG), Err(Full));
 }
 
 #[test]
 fn text_is_on_disk_before_it_is_told() {
     let (at, bench) = one_process();
-    let writer = bench.begin(&Owner::Folder);
+    let writer = bench.begin(&Owner::Local);
     writer.append("told").unwrap();
     assert_eq!(writer.run().read(0, 99), "told");
     let file = at.file(writer.run().id(), "txt");
@@ -178,14 +176,17 @@ fn text_is_on_disk_before_it_is_told() {
 fn processes_answer_for_each_other() {
     let (at, mine) = one_process();
     let other = at.process();
-    let writer = mine.begin(&Owner::Folder);
+    let writer = mine.begin(&Owner::Local);
     let run = find(&other, &writer.run()).unwrap();
-    let wait = |seen, limit| run.wait(seen, limit, &mut || true);
+    let wait = |seen, limit| {
+        let record = run.wait(seen, limit);
+        (record.bytes, record.state)
+    };
     assert_eq!(run.record().state, RunState::Working);
-    assert_eq!(wait(Some(0), Duration::ZERO), Waited::TimedOut);
+    assert_eq!(wait(0, Duration::ZERO), (0, RunState::Working));
     writer.append("aé漢").unwrap();
     tick(&writer);
-    assert_eq!(wait(Some(0), LONG), Waited::More);
+    assert_eq!(wait(0, LONG), (6, RunState::Working));
     assert_eq!(
         (run.read(0, 99), run.read(1, 2)),
         ("aé漢".into(), "é".into())
@@ -197,15 +198,15 @@ fn processes_answer_for_each_other() {
         (6, None, 3),
         "not read to look"
     );
-    assert_eq!(other.listed(&Owner::Folder), [run.id()]);
+    assert_eq!(other.listed(&Owner::Local), [run.id()]);
     assert!(!other.has(&run, &named("x")) && other.listed(&named("x")).is_empty());
     writer.append("!").unwrap();
-    writer.finish(completed());
-    assert_eq!(wait(None, LONG), Waited::Ended);
+    complete(&writer);
+    assert_eq!(wait(u64::MAX, LONG), (7, RunState::Completed));
     assert_eq!(run.record().state, RunState::Completed);
     assert_eq!(find(&mine, &run).unwrap().read(6, 9), "!");
-    mine.finished(&Owner::Folder, "");
-    assert_eq!(other.listed(&Owner::Folder).len(), 2);
+    mine.finished(&Owner::Local, "");
+    assert_eq!(other.listed(&Owner::Local).len(), 2);
 }
 
 #[test]
@@ -213,7 +214,7 @@ fn another_process_cancels() {
     let (at, mine) = one_process();
     let (other, third) = (at.process(), at.process());
     let state = |bench: &Bench, run: &Run| find(bench, run).unwrap().record().state;
-    let writer = mine.begin(&Owner::Folder);
+    let writer = mine.begin(&Owner::Local);
     let run = find(&other, &writer.run()).unwrap();
     assert!(run.cancel().unwrap() && !run.cancel().unwrap());
     let found = run.record().state;
@@ -223,18 +224,18 @@ fn another_process_cancels() {
     let found = state(&mine, &run);
     assert_eq!(found, RunState::Cancelled, "looked at when asked");
     assert!(writer.is_cancelled());
-    writer.finish(completed());
+    complete(&writer);
     assert_eq!(run.record().state, RunState::Cancelled);
     assert_eq!(at.names().len(), 2);
     assert!(!find(&other, &run).unwrap().cancel().unwrap());
 
-    let late = mine.begin(&Owner::Folder);
+    let late = mine.begin(&Owner::Local);
     assert!(find(&other, &late.run()).unwrap().cancel().unwrap());
-    late.finish(completed());
+    complete(&late);
     let found = state(&other, &late.run());
     assert_eq!(found, RunState::Cancelled, "before the end");
     assert_eq!(late.run().record().state, RunState::Cancelled);
-    let own = mine.begin(&Owner::Folder);
+    let own = mine.begin(&Owner::Local);
     assert!(own.run().cancel().unwrap());
     let found = state(&other, &own.run());
     assert_eq!(found, RunState::Cancelled, "before its worker knows");
@@ -243,7 +244,7 @@ fn another_process_cancels() {
 #[test]
 fn reading_does_not_put_off_a_cancellation_by_another_process() {
     let (at, mine) = one_process();
-    let writer = mine.begin(&Owner::Folder);
+    let writer = mine.begin(&Owner::Local);
     let begun = Instant::now();
     assert!(
         find(&at.process(), &writer.run())
@@ -261,10 +262,7 @@ fn a_dead_process_leaves_an_interrupted_run() {
     let (at, bench) = one_process();
     let cut = dead(&at);
     fs::write(at.file(cut.id, "txt"), &"aé漢".as_bytes()[..5]).unwrap();
-    let run = bench
-        .runs
-        .find(&cut.id.to_string(), &Owner::Folder)
-        .unwrap();
+    let run = bench.runs.find(&cut.id.to_string(), &Owner::Local).unwrap();
     let record = run.record();
     assert_eq!((record.state, record.bytes), (RunState::Interrupted, 3));
     assert_eq!((record.chars, run.read(0, 99)), (Some(2), "aé".into()));
@@ -276,7 +274,7 @@ fn a_dead_process_leaves_an_interrupted_run() {
     fs::remove_file(at.file(marked.id, "txt")).unwrap();
     let run = bench
         .runs
-        .find(&marked.id.to_string(), &Owner::Folder)
+        .find(&marked.id.to_string(), &Owner::Local)
         .unwrap();
     assert_eq!(run.record().state, RunState::Cancelled);
     assert_eq!(at.names().len(), 3);
@@ -292,7 +290,7 @@ fn many_who_look_at_a_dead_run_at_once_do_not_take_each_other_for_its_process() 
             for _ in 0..4 {
                 scope.spawn(|| {
                     start.wait();
-                    let run = bench.runs.find(&id, &Owner::Folder).unwrap();
+                    let run = bench.runs.find(&id, &Owner::Local).unwrap();
                     assert_eq!(run.record().state, RunState::Interrupted);
                 });
             }
@@ -303,7 +301,7 @@ fn many_who_look_at_a_dead_run_at_once_do_not_take_each_other_for_its_process() 
 #[test]
 fn a_finished_run_that_lost_its_text_says_so() {
     let (at, bench) = one_process();
-    let run = bench.finished(&Owner::Folder, "aé漢");
+    let run = bench.finished(&Owner::Local, "aé漢");
     let text = at.file(run.id(), "txt");
     fs::write(&text, &"aé漢".as_bytes()[..2]).unwrap();
     let found = find(&bench, &run).unwrap();
@@ -326,9 +324,9 @@ fn a_finished_run_that_lost_its_text_says_so() {
 #[test]
 fn what_is_damaged_is_passed_over_and_swept_when_old() {
     let (at, bench) = one_process();
-    let good = bench.finished(&Owner::Folder, "x");
+    let good = bench.finished(&Owner::Local, "x");
     let newer = br#"{"version":2,"what":"ever"}"#;
-    let other = serde_json::to_vec(&record(&Owner::Folder)).unwrap();
+    let other = serde_json::to_vec(&record(&Owner::Local)).unwrap();
     let mut strange = Vec::new();
     for (ending, content) in [
         ("json", &newer[..]),
@@ -341,17 +339,17 @@ fn what_is_damaged_is_passed_over_and_swept_when_old() {
     ] {
         let id = RunId::new();
         fs::write(at.file(id, ending), content).unwrap();
-        assert!(bench.runs.find(&id.to_string(), &Owner::Folder).is_none());
+        assert!(bench.runs.find(&id.to_string(), &Owner::Local).is_none());
         strange.push(at.file(id, ending));
     }
     fs::write(at.0.join("notes.txt"), "mine").unwrap();
     fs::create_dir(at.file(RunId::new(), "json")).unwrap();
-    assert_eq!(bench.listed(&Owner::Folder), [good.id()]);
+    assert_eq!(bench.listed(&Owner::Local), [good.id()]);
     let all = |paths: &[PathBuf]| paths.iter().all(|path| path.exists());
     assert!(all(&strange), "somebody may be writing it");
     strange.iter().for_each(|path| age(path));
     age(&at.0.join("notes.txt"));
-    assert_eq!(bench.listed(&Owner::Folder), [good.id()]);
+    assert_eq!(bench.listed(&Owner::Local), [good.id()]);
     assert!(strange[0].exists() && at.0.join("notes.txt").exists());
     assert_eq!(at.names().len(), 5, "{:?}", at.names());
 }
@@ -366,7 +364,7 @@ fn nothing_is_followed_and_nothing_hangs() {
     fs::create_dir(&outside.0).unwrap();
     let secret = outside.0.join("secret");
     fs::write(&secret, "secret").unwrap();
-    let lookup = |id: RunId| bench.runs.find(&id.to_string(), &Owner::Folder);
+    let lookup = |id: RunId| bench.runs.find(&id.to_string(), &Owner::Local);
 
     let linked = dead(&at);
     let json = at.file(linked.id, "json");
@@ -378,7 +376,7 @@ fn nothing_is_followed_and_nothing_hangs() {
         assert!(made.unwrap().success());
     }
     assert!(lookup(linked.id).is_none() && lookup(piped).is_none());
-    let text = bench.finished(&Owner::Folder, "secret");
+    let text = bench.finished(&Owner::Local, "secret");
     fs::remove_file(at.file(text.id(), "txt")).unwrap();
     symlink(&secret, at.file(text.id(), "txt")).unwrap();
     let found = lookup(text.id()).unwrap();
@@ -387,7 +385,7 @@ fn nothing_is_followed_and_nothing_hangs() {
         (found.read(0, 99), found.read_chars(0, 99)),
         (String::new(), String::new())
     );
-    assert_eq!(bench.listed(&Owner::Folder), [text.id()]);
+    assert_eq!(bench.listed(&Owner::Local), [text.id()]);
 
     let cut = dead(&at);
     symlink(&secret, at.file(cut.id, "tmp")).unwrap();
@@ -405,7 +403,7 @@ fn unwritten(at: &Temporary, bench: &Bench, owner: &Owner) -> (Run, PathBuf) {
     writer.append("one ").unwrap();
     tick(&writer);
     writer.append("two").unwrap();
-    writer.finish(completed());
+    complete(&writer);
     (writer.run(), obstacle)
 }
 
@@ -416,14 +414,14 @@ fn whole() -> (RunState, String) {
 #[test]
 fn an_end_that_could_not_be_written_is_written_later() {
     let (at, bench) = one_process();
-    let (run, obstacle) = unwritten(&at, &bench, &Owner::Folder);
+    let (run, obstacle) = unwritten(&at, &bench, &Owner::Local);
     let own = find(&bench, &run).unwrap();
     assert_eq!((own.record().state, own.read(0, 99)), whole());
     let found = at.seen(&run).0;
     assert_eq!(found, RunState::Working, "its process will write it");
     let other = find(&at.process(), &run).unwrap();
     assert!(other.cancel().unwrap(), "for others it works");
-    assert_eq!(bench.listed(&Owner::Folder), [run.id()]);
+    assert_eq!(bench.listed(&Owner::Local), [run.id()]);
     fs::remove_dir(obstacle).unwrap();
     bench.finished(&named("other"), "");
     assert_eq!(at.seen(&run), whole(), "it was shown as completed");
@@ -434,9 +432,9 @@ fn an_end_that_could_not_be_written_is_written_later() {
 fn the_end_of_the_process_writes_what_could_not_be_written() {
     let (at, bench) = one_process();
     let ends: Vec<(Run, PathBuf)> = (0..20)
-        .map(|_| unwritten(&at, &bench, &Owner::Folder))
+        .map(|_| unwritten(&at, &bench, &Owner::Local))
         .collect();
-    let working = bench.begin(&Owner::Folder);
+    let working = bench.begin(&Owner::Local);
     bench.runs.interrupt_all();
     assert_eq!(bench.runs.kept(), 21, "those are no obstacle to others");
     assert_eq!(at.seen(&working.run()).0, RunState::Interrupted);
@@ -451,7 +449,7 @@ fn a_run_that_began_without_files_gets_them_later() {
     let (at, bench) = one_process();
     let away = at.0.with_extension("away");
     fs::rename(&at.0, &away).unwrap();
-    let [late, later] = [(); 2].map(|()| bench.begin(&Owner::Folder));
+    let [late, later] = [(); 2].map(|()| bench.begin(&Owner::Local));
     late.append("one ").unwrap();
     tick(&late);
     fs::rename(&away, &at.0).unwrap();
@@ -461,24 +459,24 @@ fn a_run_that_began_without_files_gets_them_later() {
     let found = at.seen(&late.run());
     assert_eq!(found, working, "there was room while it worked");
     later.append("one two").unwrap();
-    later.finish(completed());
+    complete(&later);
     assert_eq!(at.seen(&later.run()), whole(), "there was room at its end");
 }
 
 #[test]
 fn a_working_run_outlives_the_removal_of_its_files() {
     let (at, bench) = one_process();
-    let writers = [(); 2].map(|()| bench.begin(&Owner::Folder));
+    let writers = [(); 2].map(|()| bench.begin(&Owner::Local));
     for writer in &writers {
         writer.append("one ").unwrap();
         tick(writer);
     }
     fs::remove_dir_all(&at.0).unwrap();
     writers[0].append("two").unwrap();
-    writers[0].finish(completed());
+    complete(&writers[0]);
     fs::create_dir(&at.0).unwrap();
     writers[1].append("two").unwrap();
-    writers[1].finish(completed());
+    complete(&writers[1]);
     assert!(
         writers
             .iter()
@@ -519,7 +517,7 @@ fn the_folder_is_charged_to_the_owners_of_what_is_in_it() {
         .map(|n| first.finished(if n < 2 { &you } else { &me }, "x"))
         .collect();
     let task = first.task(&me, KEEP * 3).unwrap();
-    task.finish(completed());
+    complete(&task);
     let next = at.bounded(accounts(1 << 20, 8, 1 << 30));
     next.runs.sweep();
     assert!(
@@ -541,13 +539,13 @@ fn the_folder_is_charged_to_the_owners_of_what_is_in_it() {
 fn what_others_remove_is_gone() {
     let (at, mine) = one_process();
     let other = at.process();
-    let run = mine.finished(&Owner::Folder, "x");
+    let run = mine.finished(&Owner::Local, "x");
     let held = find(&other, &run).unwrap();
     for ending in ["json", "txt"] {
         fs::remove_file(at.file(run.id(), ending)).unwrap();
     }
     assert!(find(&mine, &run).is_none() && find(&other, &run).is_none());
-    assert_eq!((mine.listed(&Owner::Folder), mine.runs.kept()), (vec![], 0));
+    assert_eq!((mine.listed(&Owner::Local), mine.runs.kept()), (vec![], 0));
     assert_eq!(
         (held.read(0, 9), run.read(0, 9)),
         (String::new(), "x".into())
@@ -557,7 +555,7 @@ fn what_others_remove_is_gone() {
 #[test]
 fn a_clock_that_was_set_back_sweeps_nothing() {
     let (_at, bench) = one_process();
-    let run = bench.finished(&Owner::Folder, "x");
+    let run = bench.finished(&Owner::Local, "x");
     bench.runs.tidy(0);
     assert!(find(&bench, &run).is_some());
 }

@@ -92,8 +92,7 @@ impl Call {
         let answer = done.unwrap_or_else(|_panic| {
             let bug = Error::bug(&head.request_id);
             if let Some(writer) = context.run() {
-                let failed = Err(bug.clone().into());
-                writer.finish(tools::end(failed, &writer.run(), &head.request_id));
+                tools::finish(writer, Err(bug.clone().into()), &head.request_id);
             }
             head.fail(bug)
         });

@@ -163,8 +163,7 @@ impl Server {
     /// The owner of a caller's runs.
     pub(crate) fn owner(&self, identity: &Identity) -> Owner {
         match identity {
-            Identity::Local if self.backend.runs.has_folder() => Owner::Folder,
-            Identity::Local => Owner::Process,
+            Identity::Local => Owner::Local,
             Identity::Peer(_) => Owner::Key,
             named => Owner::Named(named.to_string()),
         }

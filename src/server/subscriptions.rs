@@ -179,11 +179,11 @@ impl Listener {
     }
 
     /// Sends the result of each of its tasks once it ends, until all have or the listener is gone.
-    fn watch(listener: &Weak<Listener>, mut working: Vec<Run>, keep: Duration) {
+    fn watch(listener: &Weak<Listener>, mut working: Vec<Run>, backend: &Backend) {
         while let Some(listener) = listener.upgrade() {
             for run in working.extract_if(.., |run| run.bare().state != RunState::Working) {
                 let (meta, revision) = (&listener.params["_meta"], listener.revision);
-                let message = tasks::changed(&run, keep, meta, revision, &listener.account);
+                let message = tasks::changed(&run, backend, meta, revision, &listener.account);
                 if message.is_some_and(|message| !(listener.sink)(&message)) {
                     return;
                 }
@@ -191,7 +191,7 @@ impl Listener {
             // The listener may leave during the wait.
             drop(listener);
             let Some(run) = working.first() else { return };
-            run.wait(None, LOOK, &mut || true);
+            run.wait(u64::MAX, LOOK);
         }
     }
 }
@@ -225,9 +225,11 @@ impl Subscriptions {
             spawn("poller", UNTOLD, move || subscriptions.poll());
         });
         if !listener.tasks.is_empty() {
-            let (weak, keep) = (Arc::downgrade(&listener), self.backend.settings.keep);
+            let (weak, backend) = (Arc::downgrade(&listener), self.backend.clone());
             let tasks = listener.tasks.clone();
-            spawn("tasks", UNTOLD, move || Listener::watch(&weak, tasks, keep));
+            spawn("tasks", UNTOLD, move || {
+                Listener::watch(&weak, tasks, &backend)
+            });
         }
         listener
     }

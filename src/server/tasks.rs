@@ -14,7 +14,7 @@ use crate::fabric::{Wait, no_room};
 use crate::protocol::jsonrpc::{self, METHOD_NOT_FOUND};
 use crate::protocol::pages;
 use crate::protocol::{Node, Params, Refusal, ResultWriter, Revision, TASKS as EXTENSION};
-use crate::runs::{Record, Run, RunState, Waited};
+use crate::runs::{Record, Run, RunState, SLICE};
 use crate::tools::{self, Backend, Context, RELATED_TASK, task, write, write_task};
 
 use super::{Action, Request, Server};
@@ -49,14 +49,13 @@ pub(super) fn requested(
 ) -> Result<Duration, Refusal> {
     let usage = "params.task must be an object, with ttl, if any, a whole number of milliseconds.";
     let params = Params::new(params, usage).object("task")?;
-    match params.get("ttl") {
-        None => Ok(settings.keep),
-        Some(Node::Number(ttl)) => {
-            let ttl = ttl.as_u64().ok_or_else(|| params.refusal())?;
-            Ok(Duration::from_millis(ttl).min(settings.keep))
-        }
-        Some(_) => Err(params.refusal()),
-    }
+    let ttl = match params.get("ttl") {
+        None => return Ok(settings.keep),
+        Some(Node::Number(ttl)) => ttl.as_u64(),
+        Some(_) => None,
+    };
+    let ttl = Duration::from_millis(ttl.ok_or_else(|| params.refusal())?);
+    Ok(ttl.min(settings.keep))
 }
 
 /// The error for a caller that has not declared the extension.
@@ -71,23 +70,22 @@ pub(super) fn undeclared() -> Refusal {
     )
 }
 
+/// Has the task a result?
+fn has_result(record: &Record) -> bool {
+    !matches!(record.state, RunState::Working | RunState::Cancelled)
+}
+
 /// The result of a task that has one.
-fn ended(run: &Run, record: &Record, account: &Account, revision: Revision) -> Option<Vec<u8>> {
-    let has_result = matches!(
-        record.state,
-        RunState::Completed | RunState::Failed | RunState::Interrupted
-    );
-    has_result.then(|| {
-        let mut result = ResultWriter::body(revision);
-        write_result(run, record, account, &mut result);
-        result.end_body()
-    })
+fn body(run: &Run, backend: &Backend, account: &Account, revision: Revision) -> Vec<u8> {
+    let mut result = ResultWriter::body(revision);
+    write_result(run, backend, account, &mut result);
+    result.end_body()
 }
 
 /// `notifications/tasks` of 2026-07-28; `None` if it is too long to queue for a reader: clients fetch it.
 pub(super) fn changed(
     run: &Run,
-    keep: Duration,
+    backend: &Backend,
     meta: &Value,
     revision: Revision,
     account: &Account,
@@ -96,33 +94,31 @@ pub(super) fn changed(
     if record.bytes > MAX_TOLD as u64 {
         return None;
     }
-    let mut params = task(&record, revision, keep);
-    let body = ended(run, &record, account, revision).filter(|body| body.len() <= MAX_TOLD);
-    match body.map(|body| serde_json::from_slice(&body)) {
-        Some(body) => params["result"] = body.ok()?,
-        None if record.state == RunState::Cancelled => {}
-        None => return None,
-    }
+    let mut params = task(&record, revision, backend.settings.keep);
     params["_meta"] = meta.clone();
+    if has_result(&record) {
+        let body = Some(body(run, backend, account, revision));
+        let body = body.filter(|body| body.len() <= MAX_TOLD)?;
+        params["result"] = serde_json::from_slice(&body).ok()?;
+    }
     Some(jsonrpc::notification("notifications/tasks", &params))
 }
 
 /// The result that the call returns without a task.
-fn write_result(run: &Run, record: &Record, account: &Account, result: &mut ResultWriter) {
-    let request_id = tools::request_id(record).unwrap_or_default();
-    let outcome = tools::result(run, true, Duration::MAX, account);
-    write(&outcome, account, &request_id, result);
+fn write_result(run: &Run, backend: &Backend, account: &Account, result: &mut ResultWriter) {
+    let request_id = run.record().report.result.request_id;
+    let outcome = tools::result(run, backend, account);
+    write(&outcome, account, &request_id.unwrap_or_default(), result);
 }
 
 /// Parses `tasks/get`.
 pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     one(server, request, Resource::Calls, |run, context, result| {
-        let (record, account) = (run.record(), &context.caller.account);
-        write_task(&record, context.backend.settings.keep, result);
-        if result.revision.is_legacy() {
-            return Ok(());
-        }
-        if let Some(body) = ended(run, &record, account, result.revision) {
+        let (backend, account) = (&context.backend, &context.caller.account);
+        let record = run.record();
+        write_task(&record, backend.settings.keep, result);
+        if !result.revision.is_legacy() && has_result(&record) {
+            let body = body(run, backend, account, result.revision);
             result
                 .reserve(account, body.len())
                 .map_err(|Full| no_room())?;
@@ -135,7 +131,7 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
 /// Parses `tasks/cancel`.
 pub(super) fn cancel(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     one(server, request, Resource::Calls, |run, context, result| {
-        let has_stopped = tools::cancel(run)?;
+        let has_stopped = run.cancel()?;
         if result.revision.is_legacy() {
             let record = run.record();
             if !has_stopped {
@@ -161,11 +157,10 @@ pub(super) fn update(server: &Server, request: Request<'_>) -> Result<Action, Re
 /// Parses `tasks/result`, which waits for the end.
 pub(super) fn result(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     one(server, request, Resource::Waits, |run, context, result| {
-        let mut still_waiting = || context.still_waiting().is_ok();
-        if run.wait(None, Duration::MAX, &mut still_waiting) == Waited::Stopped {
+        while run.wait(u64::MAX, SLICE).state == RunState::Working {
             context.still_waiting()?;
         }
-        write_result(run, &run.record(), &context.caller.account, result);
+        write_result(run, &context.backend, &context.caller.account, result);
         result.meta(RELATED_TASK, &json!({ "taskId": run.id() }));
         Ok(())
     })
@@ -195,18 +190,13 @@ fn one(
 
 fn check(server: &Server, request: &Request<'_>) -> Result<(), Refusal> {
     if !server.backend.runs.keeps() {
-        return Err(no_method(
-            "This server keeps no runs (--keep-runs 0), so it has no tasks.",
-        ));
+        let why = "This server keeps no runs (--keep-runs 0), so it has no tasks.";
+        return Err(Refusal::new(METHOD_NOT_FOUND, why));
     }
     if !request.context.revision.is_legacy() && !request.context.tasks {
         return Err(undeclared());
     }
     Ok(())
-}
-
-fn no_method(detail: &str) -> Refusal {
-    Refusal::new(METHOD_NOT_FOUND, detail)
 }
 
 /// Parses `tasks/list`.
@@ -219,7 +209,7 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
         let ids = backend.runs.list(owner);
         let why =
             "Without a login tasks are found by their ids alone, so there is no list of them.";
-        let ids = ids.ok_or_else(|| no_method(why))?;
+        let ids = ids.ok_or_else(|| Refusal::new(METHOD_NOT_FOUND, why))?;
         let (range, next) = cursor.page(ids.len())?;
         let ids = ids[range].iter().map(ToString::to_string);
         let runs = ids.filter_map(|id| backend.runs.find(&id, owner));

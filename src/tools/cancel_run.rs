@@ -1,8 +1,7 @@
 //! `fabric_cancel_run`: stops a run whose call was answered before its end.
 
 use crate::config::MAX_RUN_OUTPUT;
-use crate::fabric::{Error, Kind};
-use crate::runs::Run;
+use crate::fabric::Error;
 
 use super::get_run::{find, shown};
 use super::{Arguments, Policy, Prepared, Tool, refused};
@@ -25,18 +24,7 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     })?;
     Ok(Prepared::new(move |context| {
         let run = find(context, "run_id", &run_id)?;
-        cancel(&run)?;
+        run.cancel()?;
         shown(context, &run, 0, MAX_RUN_OUTPUT)
     }))
-}
-
-/// Cancels a run. False if it had ended or was cancelled before.
-pub(crate) fn cancel(run: &Run) -> Result<bool, Error> {
-    run.cancel().map_err(|_logged| {
-        Error::new(
-            Kind::Internal,
-            "The run goes on: another process works on it and could not be told to stop, as the state folder cannot be \
-             written or read. Its disk may be full; the server's log says more. Cancel again when that is fixed.",
-        )
-    })
 }

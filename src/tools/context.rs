@@ -25,6 +25,7 @@ use crate::protocol::{Answer, Feature, Id, Level, Refusal, RequestContext, Resul
 use crate::runs::{Owner, Record, RunWriter, Runs};
 use crate::sync::lock;
 use crate::text::{counted, prefix};
+use crate::time::whole;
 
 use super::Tool;
 use super::outcome::write;
@@ -309,19 +310,18 @@ impl Context {
     ///
     /// # Errors
     /// `too-many-requests`: there is no room for a task.
-    pub(super) fn begin_run(&self, record: Record) -> Result<(), Error> {
+    pub(super) fn begin_run(&self, mut record: Record) -> Result<(), Error> {
         let (runs, account) = (&self.backend.runs, &self.caller.account);
-        let mut limit = self.patience();
-        let writer = match self.tool().and_then(|called| called.ttl) {
-            None => runs.begin(record, account),
-            Some(ttl) => {
-                limit = Some(Duration::ZERO);
-                runs.begin_task(record, ttl, account).map_err(|Full| {
-                    let detail = "There is no room for another task: too many of yours or in all work or must be kept. \
-                                  Try again later, or call without params.task.";
-                    Error::new(Kind::TooManyRequests, detail)
-                })?
-            }
+        let ttl = self.tool().and_then(|called| called.ttl);
+        record.ttl = ttl.map(whole);
+        let writer = runs.begin(record, account).map_err(|Full| {
+            let detail = "There is no room for another task: too many of yours or in all work or must be kept. \
+                          Try again later, or call without params.task.";
+            Error::new(Kind::TooManyRequests, detail)
+        })?;
+        let limit = match ttl {
+            Some(_) => Some(Duration::ZERO),
+            None => self.patience(),
         };
         // A call makes one run at most.
         let _ = self.state.run.set(writer);
@@ -345,13 +345,12 @@ impl Context {
             return;
         };
         self.flush();
-        let (Backend { runs, settings, .. }, account) = (&*self.backend, &self.caller.account);
-        let idle_timeout = self.backend.fabric.settings.idle_timeout;
+        let (Backend { settings, .. }, account) = (&*self.backend, &self.caller.account);
         let run = writer.run();
         let is_task = self.task().is_some()
-            || self.head.request.tasks && runs.promise(&run, settings.keep).is_ok();
+            || self.head.request.tasks && writer.promise(settings.keep).is_ok();
         // Before the caller learns of it.
-        run.persist();
+        writer.persist();
         let mut result = ResultWriter::new(&self.head.id, self.head.request.revision);
         if is_task && result.revision.is_legacy() {
             result.field("task", &task(&run.record(), result.revision, settings.keep));
@@ -359,7 +358,7 @@ impl Context {
             result.kind = "task";
             write_task(&run.record(), settings.keep, &mut result);
         } else {
-            let so_far = so_far(&run, true, idle_timeout, account);
+            let so_far = so_far(&run, &self.backend, account);
             write(&so_far, account, &self.head.request_id, &mut result);
         }
         self.answer(result.end());

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::account::Resource;
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{Error, Kind, Wait};
-use crate::runs::{Run, RunState, Waited};
+use crate::runs::{Run, RunState, SLICE};
 use crate::time;
 
 use super::part::Part;
@@ -110,23 +110,21 @@ fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result
     let mut seen = 0;
     loop {
         let left = wait.saturating_sub(begun.elapsed());
-        let waited = run.wait(Some(seen), left, &mut || context.still_waiting().is_ok());
-        match waited {
-            Waited::More => {
-                let text = run.read(seen, PIECE);
-                if text.is_empty() {
-                    return Ok(());
-                }
-                seen += text.len() as u64;
-                let skip = offset.saturating_sub(chars);
-                chars += text.chars().count();
-                context.content(DEFAULT_FORMAT, Part::of(&text, (skip, PIECE)).text);
-                if run.bare().bytes <= seen {
-                    context.flush();
-                }
+        let record = run.wait(seen, left.min(SLICE));
+        if record.bytes > seen {
+            let text = run.read(seen, PIECE);
+            if text.is_empty() {
+                return Ok(());
             }
-            Waited::Stopped => {}
-            Waited::Ended | Waited::TimedOut => return Ok(()),
+            seen += text.len() as u64;
+            let skip = offset.saturating_sub(chars);
+            chars += text.chars().count();
+            context.content(DEFAULT_FORMAT, Part::of(&text, (skip, PIECE)).text);
+            if record.bytes <= seen {
+                context.flush();
+            }
+        } else if record.state != RunState::Working || left.is_zero() {
+            return Ok(());
         }
         context.still_waiting()?;
     }
@@ -139,31 +137,28 @@ pub(super) fn shown(
     offset: usize,
     max_chars: usize,
 ) -> Result<Outcome, Failure> {
-    let idle_timeout = context.backend.fabric.settings.idle_timeout;
     let (record, memory) = run_result::record(run, &context.caller.account)?;
     let total_chars = run.chars() as usize;
     // More may come meanwhile.
     let most = max_chars.min(total_chars.saturating_sub(offset));
-    let outcome = run_result::output(run, &record, offset, most, memory, idle_timeout)?;
+    let outcome = run_result::output(run, &record, offset, most, memory, &context.backend)?;
     let end = offset + most;
     let next_offset = Some(end).filter(|end| *end < total_chars);
     let error = run_result::error(&record);
     let is_working = record.state == RunState::Working;
+    let again = "call fabric_get_run again with offset";
     let state = match &error {
         Some(error) if error.kind == Kind::Cancelled => Some(format!(
             "The run was {}: this is what had arrived of its output.",
             record.state.name()
         )),
         Some(error) => Some(format!("The run failed. {}", error.detail)),
-        None => is_working.then(|| {
-            format!(
-                "The run is still working: call fabric_get_run again with offset {end} for the rest."
-            )
-        }),
+        None => {
+            is_working.then(|| format!("The run is still working: {again} {end} for the rest."))
+        }
     };
-    let more = next_offset.filter(|_| !is_working).map(|next| {
-        format!("There is more of the output: call fabric_get_run again with offset {next}.")
-    });
+    let more = next_offset.filter(|_| !is_working);
+    let more = more.map(|next| format!("There is more of the output: {again} {next}."));
     let error =
         error.map(|e| json!({ "type": e.kind.urn(), "title": e.kind.title(), "detail": e.detail }));
     let model = Some(record.model).filter(|model| !model.is_empty());

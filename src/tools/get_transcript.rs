@@ -41,13 +41,14 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
 /// Checks a language code: Fabric panics on a single character, yt-dlp reads a regular expression, and `all` means
 /// every language.
 fn is_language(value: &str) -> bool {
-    let (code, rest) = value.split_once('-').unwrap_or((value, "x"));
+    let mut parts = value.split('-');
+    let code = parts.next().unwrap_or_default();
     let is_code = matches!(code.len(), 2 | 3)
         && code.bytes().all(|b| b.is_ascii_lowercase())
         && code != "all";
     let is_part =
         |part: &str| matches!(part.len(), 1..=8) && part.bytes().all(|b| b.is_ascii_alphanumeric());
-    is_code && value.len() <= 35 && rest.split('-').all(is_part)
+    is_code && value.len() <= 35 && parts.all(is_part)
 }
 
 /// How a transcript is wanted.

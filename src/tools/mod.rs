@@ -39,14 +39,13 @@ use crate::text::{shown, wrapped};
 use crate::{logging, metrics};
 
 use arguments::Arguments;
-pub(crate) use cancel_run::cancel;
 pub(crate) use context::{
     Backend, CallHead, Caller, Context, ContextState, MethodWork, Peer, RELATED_TASK, ToolCall,
     places,
 };
 pub(crate) use outcome::{Failure, Outcome, write, write_failure};
 pub(crate) use prompt::prompt;
-pub(crate) use run_result::{end, request_id, result, silence};
+pub(crate) use run_result::{finish, result, silence};
 pub(crate) use task::{task, write_task};
 
 /// Every tool, in listing order. The first one needs no arguments: clients that try a server out call it with `{}`.
@@ -99,7 +98,7 @@ impl Prepared {
         Prepared {
             work: Box::new(move |context, result| {
                 let begun = Instant::now();
-                finish(work(context), begun, context, result);
+                end_call(work(context), begun, context, result);
                 Ok(())
             }),
             fields: Vec::new(),
@@ -147,7 +146,7 @@ impl Tool {
 
 /// Logs a call that has `begun` then and came to `outcome`, and writes its result, unless it was answered before. What a
 /// run has come to is stored first.
-fn finish(
+fn end_call(
     outcome: Result<Outcome, Failure>,
     begun: Instant,
     context: &Context,
@@ -164,8 +163,8 @@ fn finish(
     let Some(writer) = context.run() else {
         return write(&outcome, account, request_id, result);
     };
-    let (run, keeps) = (writer.run(), backend.runs.keeps());
-    writer.finish(end(outcome, &run, request_id));
+    let run = writer.run();
+    finish(writer, outcome, request_id);
     // The end is told once it is stored and the run's place is free.
     context.leave();
     if context.task().is_some() {
@@ -174,10 +173,9 @@ fn finish(
         context.notify(&message);
     }
     if !context.is_answered() {
-        let idle_timeout = backend.fabric.settings.idle_timeout;
-        let outcome = run_result::result(&run, keeps, idle_timeout, account);
+        let outcome = run_result::result(&run, backend, account);
         write(&outcome, account, request_id, result);
-        if outcome.is_err() && keeps {
+        if outcome.is_err() && backend.runs.keeps() {
             // With the id, the caller can read a text that is truncated here.
             result.meta("run_id", &run.id());
         }

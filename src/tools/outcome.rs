@@ -9,7 +9,7 @@ use crate::account::{Account, Full, Guard, Resource};
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Error, Names, no_room};
 use crate::protocol::{Feature, ResultWriter, error_object, jsonrpc};
-use crate::runs::End;
+use crate::runs::RunReport;
 use crate::text::prefix;
 use crate::time;
 
@@ -36,8 +36,8 @@ pub(crate) struct Outcome {
     pub(crate) is_silent: bool,
     /// How much it is, for the log: `rows` or `bytes`, and the number.
     pub(crate) size: Option<(&'static str, usize)>,
-    /// Of a run: what the store keeps of its end, from which the result is built.
-    pub(crate) end: Option<End>,
+    /// Of a run: what the store keeps of it, from which the result is built.
+    pub(crate) report: RunReport,
     /// What it holds of memory. If it has some, its members are charged to that.
     pub(super) memory: Option<Guard>,
     /// There was no room for a member.

@@ -11,10 +11,8 @@ use crate::tools::get_run::find;
 use crate::tools::get_transcript::{TranscriptStyle, fetch};
 use crate::tools::{Arguments, Context, Failure, refused};
 
-/// Where the input of a run comes from.
+/// Where the input of a run comes from, unless the call has it.
 pub(super) enum InputSource {
-    /// The call itself.
-    Text(String),
     /// The transcript of a video.
     Video(VideoId, TranscriptStyle),
     /// The output of an earlier run, by its id.
@@ -42,18 +40,9 @@ impl InputSource {
         }
     }
 
-    /// What the call itself has; empty for the others, which are not known yet.
-    pub(super) fn own_text(&self) -> &str {
-        match self {
-            InputSource::Text(text) => text,
-            InputSource::Video(..) | InputSource::Run(_) => "",
-        }
-    }
-
     /// The input. Its memory is charged to the call until it is sent.
     pub(super) fn text(self, search: bool, context: &Arc<Context>) -> Result<String, Failure> {
         let text = match self {
-            InputSource::Text(text) => return Ok(text),
             InputSource::Video(video, style) => fetch(context, &video, &style)?.transcript,
             InputSource::Run(run_id) => output(&run_id, context)?,
         };
@@ -109,14 +98,13 @@ pub(super) fn doubt(input: &str) -> Option<&'static str> {
              made up.",
         );
     }
-    let drive = input.split_at_checked(1).is_some_and(|(letter, rest)| {
-        let is_letter = letter.bytes().all(|b| b.is_ascii_alphabetic());
-        is_letter && (rest.starts_with(":\\") || rest.starts_with(":/"))
-    });
-    // On Windows, paths often have blanks.
-    let is_path = match drive || input.starts_with("\\\\") {
-        true => !input.contains('\n'),
-        false => input.starts_with('/') && !input.contains(char::is_whitespace),
+    let is_path = match input.as_bytes() {
+        // On Windows, paths often have blanks.
+        [b'a'..=b'z' | b'A'..=b'Z', b':', b'/' | b'\\', ..] | [b'\\', b'\\', ..] => {
+            !input.contains('\n')
+        }
+        [b'/', ..] => !input.contains(char::is_whitespace),
+        _ => false,
     };
     is_path.then_some(
         "The input was only a path, and no file was opened. If the output speaks of the file's content, it is made up: \

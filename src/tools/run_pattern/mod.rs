@@ -154,15 +154,10 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     if !(steps[0].search || dry_run) {
         input::not_a_link("input_text", &input)?;
     }
-    let input = match from {
-        Some(_) if !input.is_empty() => {
-            return Err(
-                refused("`input_from` replaces `input_text`: give one of them.")
-                    .about("input_from"),
-            );
-        }
-        from => from.unwrap_or(InputSource::Text(input)),
-    };
+    if from.is_some() && !input.is_empty() {
+        let why = "`input_from` replaces `input_text`: give one of them.";
+        return Err(refused(why).about("input_from"));
+    }
     let run = RunPattern {
         echo: None,
         dry_run,
@@ -184,7 +179,7 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
             false => Resource::Runs,
         },
         wait: run.wait,
-        ..Prepared::new(move |context| run.run(input, context))
+        ..Prepared::new(move |context| run.run(input, from, context))
     })
 }
 
@@ -202,19 +197,19 @@ fn step(arguments: &mut Arguments<'_>) -> Result<Chat, Error> {
 
 /// A further step: what it leaves out is as in the first, but context, session and attachments belong to that alone.
 fn after(first: &Chat, step: Chat) -> Chat {
-    let own = !(step.model.is_empty() && step.vendor.is_empty());
-    let Chat { model, vendor, .. } = if own { &step } else { first };
-    Chat {
-        model: model.clone(),
-        vendor: vendor.clone(),
-        pattern: step.pattern.clone(),
+    let mut chat = Chat {
+        pattern: step.pattern,
         strategy: step.strategy,
         variables: step.variables,
         context: None,
         session: None,
         attachments: Vec::new(),
         ..first.clone()
+    };
+    if !(step.model.is_empty() && step.vendor.is_empty()) {
+        (chat.model, chat.vendor) = (step.model, step.vendor);
     }
+    chat
 }
 
 /// Prefix of the names of a step's arguments.

@@ -5,9 +5,9 @@ use serde_json::json;
 use crate::account::Full;
 use crate::fabric::{Error, Event, Usage, Wait, no_room};
 use crate::metrics;
-use crate::runs::{End, RunState};
+use crate::runs::{Rest, RunReport};
 use crate::text::prefix;
-use crate::tools::run_result::{DEFAULT_FORMAT, Rest};
+use crate::tools::run_result::DEFAULT_FORMAT;
 use crate::tools::{Context, Outcome};
 
 use super::thinking::ThinkingFilter;
@@ -142,13 +142,12 @@ impl Output {
             warnings,
             ..Rest::default()
         };
-        let end = End {
-            usage: context.usage().map(|usage| json!(usage)),
-            result: Some(json!(rest)),
-            ..End::of(RunState::Completed)
-        };
         Outcome {
-            end: Some(end),
+            report: RunReport {
+                usage: context.usage().map(|usage| json!(usage)),
+                error: None,
+                result: rest,
+            },
             size: Some(("bytes", self.bytes)),
             ..Outcome::default()
         }

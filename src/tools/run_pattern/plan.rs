@@ -118,13 +118,11 @@ fn known_variables(step: &Chat, context: &Arc<Context>) -> Result<(), Error> {
 /// Refuses a run without the variables of the pattern, if it can be read.
 fn variables(step: &Chat, context: &Arc<Context>) -> Result<(), Error> {
     let fabric = &context.backend.fabric;
-    match unless_cancelled(fabric.pattern(&step.pattern, &context.wait()))? {
-        Some(pattern) => {
-            let needed = pattern.variables();
-            lacks_nothing("variables", &step.pattern, &needed, &step.variables)
-        }
-        None => Ok(()),
-    }
+    let Some(read) = unless_cancelled(fabric.pattern(&step.pattern, &context.wait()))? else {
+        return Ok(());
+    };
+    let (pattern, needed) = (&step.pattern, read.variables());
+    lacks_nothing("variables", pattern, &needed, &step.variables)
 }
 
 /// Refuses unknown patterns and missing variables of a chain.
@@ -163,10 +161,8 @@ fn models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<String>, Erro
     };
     for (i, step) in steps.iter().enumerate() {
         if let Some((argument, why)) = unknown_model(&models, step, is_same) {
-            // A step without its own model uses the call's.
-            let of = |step: &Chat| (step.model.clone(), step.vendor.clone());
-            let is_own = of(step) != of(&steps[0]);
-            let place = place(if is_own { i } else { 0 });
+            // A step without its own model uses the call's, which came first.
+            let place = place(i);
             return Err(lacking(format!("{place}{argument}"), &why));
         }
     }

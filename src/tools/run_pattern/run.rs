@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
-
 use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error, Kind, Name, Wait};
 use crate::runs::Record;
@@ -46,19 +44,22 @@ impl RunPattern {
     /// Runs the steps on the input, which is freed once it is sent; or shows the prompt of the first.
     pub(super) fn run(
         mut self,
-        input: InputSource,
+        mut input: String,
+        from: Option<InputSource>,
         context: &Arc<Context>,
     ) -> Result<Outcome, Failure> {
         if !self.dry_run {
-            self.begin(&input, context)?;
+            self.begin(from.as_ref(), context)?;
         }
         let short = |text: &str| (text.len() <= MAX_ECHO).then(|| text.to_owned());
-        self.echo = short(input.own_text());
-        // Before a transcript, which may take a minute; the guard sees the whole input when its step is run.
-        let checked = plan::check(&self.steps, input.own_text(), context);
-        let warnings = checked.map_err(|error| self.with_log(error.into()))?;
-        let input = input.text(self.steps[0].search || self.dry_run, context)?;
         self.echo = short(&input);
+        // Before a transcript, which may take a minute; the guard sees the whole input when its step is run.
+        let checked = plan::check(&self.steps, &input, context);
+        let warnings = checked.map_err(|error| self.with_log(error.into()))?;
+        if let Some(from) = from {
+            input = from.text(self.steps[0].search || self.dry_run, context)?;
+            self.echo = short(&input);
+        }
         let done = match self.dry_run {
             true => self.first_prompt(&input, context),
             false => self.steps(input, warnings, context),
@@ -74,23 +75,36 @@ impl RunPattern {
     }
 
     /// Begins the run.
-    fn begin(&self, input: &InputSource, context: &Context) -> Result<(), Error> {
+    fn begin(&self, from: Option<&InputSource>, context: &Context) -> Result<(), Error> {
         if !context.backend.runs.keeps() && self.wait.is_some() {
             let detail = "`wait_seconds` cannot be used: this server keeps no runs (--keep-runs 0). Leave it out.";
             return Err(refused(detail).about("wait_seconds"));
         }
-        let transcripts = u32::from(matches!(input, InputSource::Video(..)));
+        let transcripts = u32::from(matches!(from, Some(InputSource::Video(..))));
         context.may_begin(self.steps.len() as u32 + transcripts)?;
         let (owner, model) = (&context.caller.owner, &self.steps[0].model);
         let mut record = Record::new(owner.clone(), self.patterns().collect(), model.clone());
         // For an answer before the end.
-        record.result = self.max_chars.map(|most| json!({ "max_chars": most }));
+        record.report.result.max_chars = self.max_chars;
         context.begin_run(record)
     }
 
+    /// The failure with what the log may have of it: without what it repeats of the caller's and the model's texts.
     fn with_log(&self, failure: Failure) -> Failure {
+        let detail = &failure.error.detail;
+        let logged = match &self.echo {
+            // The input was not kept, so no text of a vendor may be logged.
+            None if failure.error.kind == Kind::ApiError => "[...]".to_owned(),
+            None => detail.clone(),
+            Some(echo) => {
+                let steps = self.steps.iter();
+                let texts = steps.flat_map(|step| step.variables.values().chain(&step.attachments));
+                let texts = texts.chain(&failure.partial).chain([echo]);
+                without_echo(detail, &Vec::from_iter(texts.map(String::as_str)))
+            }
+        };
         Failure {
-            logged: Some(self.logged(&failure)),
+            logged: Some(logged),
             ..failure
         }
     }
@@ -107,21 +121,16 @@ impl RunPattern {
             name.as_ref()
                 .map(|name| format!("{what} \"{}\"", name.as_str()))
         };
-        let strategy = named("The text begins with the strategy", &step.strategy);
-        let begins = strategy.map(|strategy| format!("{strategy}."));
+        let begins = named("The text begins with the strategy", &step.strategy);
         let language = Some(&step.language).filter(|language| !language.is_empty());
         let more = [
             named("the text of the context", &step.context),
             named("the messages of the session", &step.session),
             language.map(|language| format!("the order to answer in the language {language}")),
         ];
-        let more: Vec<String> = more.into_iter().flatten().collect();
-        let adds = (!more.is_empty()).then(|| {
-            format!(
-                "A run also sends what is not shown here: {}.",
-                more.join(", ")
-            )
-        });
+        let more = Vec::from_iter(more.into_iter().flatten()).join(", ");
+        let adds = Some(format!("A run also sends what is not shown here: {more}."));
+        let adds = adds.filter(|_| !more.is_empty());
         let then = (self.steps.len() > 1).then(|| {
             "The prompts of `then` are not shown: each works on the output before it.".to_owned()
         });
@@ -132,7 +141,8 @@ impl RunPattern {
         });
         Ok(Outcome::text("output_text", part.text.to_owned())
             .member("output_format", DEFAULT_FORMAT)
-            .warn(begins.into_iter().chain(adds).chain(then).chain(cut)))
+            .warn(begins.map(|begins| begins + "."))
+            .warn(adds.into_iter().chain(then).chain(cut)))
     }
 
     /// Runs all steps; `checks` are the warnings of the checks before them.
@@ -169,24 +179,6 @@ impl RunPattern {
                 })?;
         }
         Ok(output.into_outcome(self.max_chars, warnings, context))
-    }
-
-    /// Why it failed, as the log may have it: without what it repeats of the caller's and the model's texts.
-    fn logged(&self, failure: &Failure) -> String {
-        let Some(echo) = &self.echo else {
-            // The input was not kept, so no text of a vendor may be logged.
-            return match failure.error.kind {
-                Kind::ApiError => "[...]".to_owned(),
-                _ => failure.error.detail.clone(),
-            };
-        };
-        let mut private = vec![echo.as_str()];
-        for step in &self.steps {
-            private.extend(step.variables.values().map(String::as_str));
-            private.extend(step.attachments.iter().map(String::as_str));
-        }
-        private.extend(failure.partial.iter().map(String::as_str));
-        without_echo(&failure.error.detail, &private)
     }
 
     /// One `POST /chat`. Only the last step's text is streamed: that of the others is not the result.
