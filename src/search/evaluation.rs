@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::index::Fit;
-use super::table::{row, rows};
+use super::table::rows;
 use super::{Index, card};
 
 /// The lines of a file of tasks, in columns.
@@ -178,7 +178,10 @@ fn a_folder_of_patterns_is_compared_with_the_table() {
     let names: Vec<String> = patterns
         .map(|entry| entry.file_name().into_string().unwrap())
         .collect();
-    let new: Vec<&String> = names.iter().filter(|name| row(name).is_none()).collect();
+    let new: Vec<&String> = names
+        .iter()
+        .filter(|name| !rows().contains_key(name.as_str()))
+        .collect();
     let gone: Vec<&&str> = rows()
         .keys()
         .filter(|name| !names.iter().any(|other| other == **name))
@@ -196,7 +199,7 @@ fn cards_need_no_index() {
     let found = card("my_dish", own).purpose;
     assert_eq!(found, "Extract the ingredients of a dish.");
     let found = card("summarize", own).purpose;
-    assert_eq!(found, row("summarize").unwrap().sentence);
+    assert_eq!(found, rows()["summarize"].sentence);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::names::humanised;
 use super::own::{headings, sentence};
 use super::query::{ParsedQuery, Word};
 use super::stem::stem;
-use super::table::row;
+use super::table::rows;
 use super::words::{plain_letters, words};
 use crate::text::prefix;
 
@@ -125,7 +125,7 @@ struct Postings {
 
 /// The entry of one pattern, built without the others.
 pub(crate) fn card(name: &str, text: &str) -> Card {
-    let purpose = match row(name) {
+    let purpose = match rows().get(name) {
         Some(row) => row.sentence.to_owned(),
         None => sentence(name, prefix(text, MOST_TEXT)),
     };
@@ -148,7 +148,7 @@ impl Index {
             index.names.insert(spaced(&name), index.cards.len() as u16);
             index.add(NAME, &humanised(&name));
             index.add(SENTENCE, &entry.purpose);
-            match row(&name) {
+            match rows().get(&*name) {
                 Some(row) => row.requests().for_each(|text| index.add(REQUEST, text)),
                 None => index.add(HEADING, &headings(text)),
             }
@@ -181,23 +181,22 @@ impl Index {
             } else {
                 NAME / (length * length.sqrt()).sqrt()
             };
-            let own = self.term(word).map(|term| (term, 1.0));
+            let own = self.term(word, stem).map(|term| (term, 1.0));
             let concept = language.synonyms.get(stem);
-            let concept = concept.and_then(|concept| self.term_of_stem(concept));
+            let concept = concept.and_then(|concept| self.term(concept, concept));
             let concept = concept.map(|term| (term, SYNONYM));
             for (term, share) in own.into_iter().chain(concept) {
                 let postings = &mut self.postings[term as usize];
+                let strength = share * strength;
                 match postings.texts.last_mut() {
                     Some((text, most)) if *text == at => *most = share.max(*most),
                     _ => postings.texts.push((at, share)),
                 }
                 match postings.cards.last_mut() {
                     // Verbs are in most requests of a pattern: that says nothing about how much it is about them.
-                    Some((last, sum)) if *last == card && is_verb => {
-                        *sum = sum.max(share * strength)
-                    }
-                    Some((last, sum)) if *last == card => *sum += share * strength,
-                    _ => postings.cards.push((card, share * strength)),
+                    Some((last, sum)) if *last == card && is_verb => *sum = sum.max(strength),
+                    Some((last, sum)) if *last == card => *sum += strength,
+                    _ => postings.cards.push((card, strength)),
                 }
             }
         }
@@ -205,27 +204,17 @@ impl Index {
     }
 
     /// The number of a word's term.
-    fn term(&mut self, word: &str) -> Option<u32> {
-        if let Some(term) = self.terms.get(word) {
-            return Some(*term);
+    fn term(&mut self, word: &str, stem: &str) -> Option<u32> {
+        let known = self.terms.get(word);
+        if known.is_some() || self.terms.len() >= MOST_TERMS {
+            return known.or(self.terms.get(stem)).copied();
         }
-        let term = self.term_of_stem(&stem(word))?;
-        if self.terms.len() < MOST_TERMS {
-            self.terms.insert(word.to_owned(), term);
+        let next = self.postings.len() as u32;
+        let term = *self.terms.entry(stem.to_owned()).or_insert(next);
+        if term == next {
+            self.postings.push(Postings::default());
         }
-        Some(term)
-    }
-
-    fn term_of_stem(&mut self, stem: &str) -> Option<u32> {
-        if let Some(term) = self.terms.get(stem) {
-            return Some(*term);
-        }
-        if self.terms.len() >= MOST_TERMS {
-            return None;
-        }
-        let term = self.postings.len() as u32;
-        self.terms.insert(stem.to_owned(), term);
-        self.postings.push(Postings::default());
+        self.terms.insert(word.to_owned(), term);
         Some(term)
     }
 
@@ -281,8 +270,8 @@ impl Index {
 
     /// The score of each card.
     fn scores(&self, said: &[Word]) -> impl Iterator<Item = f32> {
-        let mut cards = Scores::new(self.cards.len());
-        let mut texts = Scores::new(self.texts.len());
+        let mut cards = vec![0_f32; self.cards.len()];
+        let mut texts = vec![0_f32; self.texts.len()];
         let mut corrections = MOST_CORRECTED;
         let mut length = f32::MIN_POSITIVE;
         for word in said {
@@ -291,26 +280,31 @@ impl Index {
                 .first()
                 .map(|(term, share)| share * self.postings[*term as usize].weight);
             length += weight.or(word.weight()).unwrap_or(UNKNOWN_WEIGHT).powi(2);
+            // Of several terms that the word may mean, the best counts.
+            let mut best_cards = vec![0_f32; cards.len()];
+            let mut best_texts = vec![0_f32; texts.len()];
             for (term, share) in meant {
                 let postings = &self.postings[term as usize];
                 for (card, strength) in &postings.cards {
-                    cards.offer(*card as usize, share * postings.weight * strength);
+                    let best = &mut best_cards[*card as usize];
+                    *best = best.max(share * postings.weight * strength);
                 }
                 for (text, part) in &postings.texts {
-                    texts.offer(*text as usize, share * part * postings.weight.powi(2));
+                    let best = &mut best_texts[*text as usize];
+                    *best = best.max(share * part * postings.weight.powi(2));
                 }
             }
-            cards.end_word();
-            texts.end_word();
+            add(&mut cards, &best_cards);
+            add(&mut texts, &best_texts);
         }
         let mut likeness = vec![0_f32; self.cards.len()];
-        for (sum, (card, squared)) in texts.sums.iter().zip(&self.texts) {
+        for (sum, (card, squared)) in texts.iter().zip(&self.texts) {
             if *sum > 0.0 {
                 let best = &mut likeness[*card as usize];
                 *best = best.max(sum / (squared * length).sqrt());
             }
         }
-        let scores = cards.sums.into_iter().zip(likeness);
+        let scores = cards.into_iter().zip(likeness);
         scores.map(move |(sum, likeness)| WORDS * sum / length.sqrt() + likeness)
     }
 
@@ -370,35 +364,10 @@ fn edits(word: &str) -> Vec<String> {
     found
 }
 
-/// Sums over the words of a query, of each word the best.
-struct Scores {
-    sums: Vec<f32>,
-    best: Vec<f32>,
-    /// Where the current word has a value.
-    touched: Vec<usize>,
-}
-
-impl Scores {
-    fn new(len: usize) -> Scores {
-        Scores {
-            sums: vec![0.0; len],
-            best: vec![0.0; len],
-            touched: Vec::new(),
-        }
-    }
-
-    /// Offers a value for the current word.
-    fn offer(&mut self, at: usize, value: f32) {
-        if self.best[at] == 0.0 {
-            self.touched.push(at);
-        }
-        self.best[at] = self.best[at].max(value);
-    }
-
-    fn end_word(&mut self) {
-        for at in self.touched.drain(..) {
-            self.sums[at] += std::mem::take(&mut self.best[at]);
-        }
+/// Adds what one word of a query is worth in each place.
+fn add(sums: &mut [f32], of_word: &[f32]) {
+    for (sum, worth) in sums.iter_mut().zip(of_word) {
+        *sum += worth;
     }
 }
 
