@@ -156,22 +156,19 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
                  characters or Fabric's mark for the input in it."
             ));
         }
-        if value.len() > MAX_VARIABLE_VALUE {
+        let why = if value.len() > MAX_VARIABLE_VALUE {
             let kib = MAX_VARIABLE_VALUE >> 10;
-            return refused(format!(
-                "`variables.{shown}` is too long: at most {kib} KiB are allowed."
-            ));
-        }
-        if value.contains("{{") {
-            return refused(format!(
-                "`variables.{shown}` must not contain `{{{{`: Fabric would run it as a template."
-            ));
-        }
-        if value.contains(SENTINEL) {
-            return refused(format!(
-                "`variables.{shown}` must not contain `{SENTINEL}`: Fabric would put the input there. Leave it out."
-            ));
-        }
+            format!("is too long: at most {kib} KiB are allowed.")
+        } else if value.contains("{{") {
+            "must not contain `{{`: Fabric would run it as a template.".to_owned()
+        } else if value.contains(SENTINEL) {
+            format!(
+                "must not contain `{SENTINEL}`: Fabric would put the input there. Leave it out."
+            )
+        } else {
+            continue;
+        };
+        return refused(format!("`variables.{shown}` {why}"));
     }
     Ok(())
 }

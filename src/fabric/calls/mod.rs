@@ -4,7 +4,6 @@
 //! scope: HTTP (`client`) and framing (`events`).
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -392,27 +391,10 @@ fn members(body: &[u8]) -> Option<Map<String, Value>> {
 
 /// Encodes a request, charged to `wait` until it is sent.
 fn encode(body: &impl Serialize, wait: &Arc<dyn Wait>) -> Result<Vec<u8>, Error> {
-    let mut length = Length(0);
     // Cannot fail: there are only texts and numbers in it, with texts as keys.
-    let _ = serde_json::to_writer(&mut length, body);
-    wait.hold(length.0).map_err(|Full| too_many())?;
-    let mut json = Vec::with_capacity(length.0);
-    let _ = serde_json::to_writer(&mut json, body);
+    let json = serde_json::to_vec(body).unwrap_or_default();
+    wait.hold(json.len()).map_err(|Full| too_many())?;
     Ok(json)
-}
-
-/// Counts the bytes written to it.
-struct Length(usize);
-
-impl Write for Length {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// The error for a request that was not sent because the memory budget is exhausted.

@@ -3,6 +3,7 @@
 //! In scope: single-flight reads, expiry, and detecting that the list of patterns has changed. Not in scope: how
 //! callers share one read (`cached`), when to poll (`calls`), what subscribers are sent (`features`).
 
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
@@ -136,19 +137,14 @@ impl Catalog {
     /// All patterns and strategies, refreshed if expired (single-flight; an error goes to every caller that waited).
     pub(crate) fn snapshot(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
         loop {
-            let is_outdated = |snapshot: &Snapshot, begun| {
-                let newest = self.names.latest(begun);
-                newest.is_some_and(|names| names != snapshot.names)
-            };
-            self.snapshot
-                .invalidate(|snapshot| is_outdated(snapshot, None));
-            let (begun, snapshot) = self
-                .snapshot
-                .get(self.ttl, wait.as_ref(), |_| self.refresh(wait))?;
-            // The list of names may have changed during the read.
-            if !is_outdated(&snapshot, Some(begun)) {
+            let read = |_: Option<&_>| self.refresh(wait);
+            let snapshot = self.snapshot.get(self.ttl, wait.as_ref(), read)?;
+            // The list of names may have changed since, or during the read.
+            let is_outdated = |newest| newest != snapshot.names;
+            if !self.names.latest(None).is_some_and(is_outdated) {
                 return Ok(snapshot);
             }
+            self.snapshot.invalidate(|old| ptr::eq(old, &*snapshot));
         }
     }
 
@@ -194,14 +190,13 @@ impl Catalog {
         if changed && let Some(hook) = self.on_change.get() {
             hook();
         }
-        read.map(|(_, names)| names)
+        read
     }
 
     /// All models, read after the call.
     pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Models>, Error> {
         let read = |_: Option<&_>| self.fabric.models(wait).map(Arc::new);
-        let read = self.models.get(Duration::ZERO, wait.as_ref(), read);
-        read.map(|(_, models)| models)
+        self.models.get(Duration::ZERO, wait.as_ref(), read)
     }
 
     /// The models of the last read, if that has not expired. Sends no request.
