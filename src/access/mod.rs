@@ -17,16 +17,17 @@ mod oauth;
 mod tokens;
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 pub(crate) use error::{AccessError, Flaw};
 pub(crate) use identity::{Identity, Role};
 pub(crate) use oauth::OAuth;
 pub(crate) use tokens::{Tokens, generate, token};
 
+use crate::config::Secret;
 use crate::text::is_placeholder;
 use digest::{Digest, digest};
-use oauth::OAuthProof;
+use oauth::Grant;
 
 /// The rules of one process.
 pub(crate) struct Access {
@@ -47,7 +48,8 @@ enum Proof {
     /// None was needed.
     None,
     Token(Arc<Tokens>, Digest),
-    OAuth(Arc<OAuth>, OAuthProof),
+    /// The token, to be asked about again, and what it was confirmed to give last.
+    OAuth(Arc<OAuth>, Secret, Mutex<Grant>),
 }
 
 impl Access {
@@ -93,11 +95,11 @@ impl Access {
         let Some(oauth) = &self.oauth else {
             return Err(AccessError::BadToken(Flaw::UNKNOWN));
         };
-        let (grant, proof) = oauth.check(token)?;
+        let grant = oauth.check(token)?;
         Ok(Pass {
-            identity: grant.identity,
+            identity: grant.identity.clone(),
             role: grant.role,
-            proof: Proof::OAuth(oauth.clone(), proof),
+            proof: Proof::OAuth(oauth.clone(), Secret::new(token), Mutex::new(grant)),
         })
     }
 
@@ -146,7 +148,7 @@ impl Pass {
                 Some(holder) if holder.identity == self.identity => holder.role,
                 _ => return Err(AccessError::BadToken(Flaw::UNKNOWN)),
             },
-            Proof::OAuth(oauth, proof) => oauth.role(proof)?,
+            Proof::OAuth(oauth, token, last) => oauth.role(token.expose(), last)?,
         };
         if has >= role {
             Ok(())
@@ -170,7 +172,7 @@ fn bearer<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{OAuthSettings, Secret};
+    use crate::config::OAuthSettings;
     use std::fs;
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);

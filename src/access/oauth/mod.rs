@@ -69,8 +69,6 @@ const CLOCK_SKEW: i64 = 60;
 const UNAVAILABLE: &str = "who comes with a token of it is answered 503";
 /// The path of our metadata, before that of the endpoint.
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
-/// The type of a form, in which the issuer is asked.
-const FORM: &str = "application/x-www-form-urlencoded";
 /// Every scope that gives a role.
 const ALL_SCOPES: &str = "fabric:read fabric:run";
 
@@ -97,8 +95,8 @@ pub(crate) struct OAuth {
 #[derive(Default)]
 struct Discovery {
     endpoint: Option<WebUrl>,
-    /// Failures in a row.
-    failures: u32,
+    /// The wait after the last try; none if that was good.
+    wait: Duration,
     /// Not tried before this time.
     until: Duration,
 }
@@ -122,14 +120,6 @@ pub(super) struct Grant {
     expires: Option<i64>,
     /// When the issuer was asked.
     asked: Duration,
-}
-
-/// An accepted token, to be asked about again.
-#[derive(Debug)]
-pub(super) struct OAuthProof {
-    token: Secret,
-    /// As it was confirmed last.
-    grant: Mutex<Grant>,
 }
 
 impl OAuth {
@@ -200,7 +190,7 @@ impl OAuth {
 
     /// Validates a token. Asks the issuer if need be, which takes at most [`EXCHANGE`], and twice that if its metadata
     /// must be found first.
-    pub(super) fn check(&self, token: &str) -> Result<(Grant, OAuthProof), AccessError> {
+    pub(super) fn check(&self, token: &str) -> Verdict {
         // A revoked token of ours must not be sent to the issuer.
         if token.starts_with(tokens::PREFIX) {
             return Err(AccessError::BadToken(Flaw::UNKNOWN));
@@ -210,31 +200,22 @@ impl OAuth {
         }
         let grant = self.ask(token)?;
         self.check_expiry(&grant)?;
-        let proof = OAuthProof {
-            token: Secret::new(token),
-            grant: Mutex::new(grant.clone()),
-        };
-        Ok((grant, proof))
+        Ok(grant)
     }
 
     /// The role that an accepted token gives now, as the issuer confirmed it [`GOOD`] ago at most, or [`UNCONFIRMED`]
-    /// while it cannot be asked. Takes as long as [`OAuth::check`] once in that time.
-    pub(super) fn role(&self, proof: &OAuthProof) -> Result<Role, AccessError> {
-        let last = lock(&proof.grant).clone();
-        self.check_expiry(&last)?;
-        match self.ask(proof.token.expose()) {
-            Ok(grant) if grant.identity == last.identity => {
-                self.check_expiry(&grant)?;
-                let role = grant.role;
-                *lock(&proof.grant) = grant;
-                Ok(role)
-            }
-            Ok(_) => Err(AccessError::BadToken(Flaw::INACTIVE)),
-            Err(AccessError::Unavailable(_)) if self.clock.steady() < last.asked + UNCONFIRMED => {
-                Ok(last.role)
-            }
-            Err(refusal) => Err(refusal),
+    /// while it cannot be asked. `last` is what it was confirmed to give last. Takes as long as [`OAuth::check`] once in
+    /// that time.
+    pub(super) fn role(&self, token: &str, last: &Mutex<Grant>) -> Result<Role, AccessError> {
+        let mut last = lock(last);
+        match self.ask(token) {
+            Ok(grant) if grant.identity == last.identity => *last = grant,
+            Ok(_) => return Err(AccessError::BadToken(Flaw::INACTIVE)),
+            Err(AccessError::Unavailable(_)) if self.clock.steady() < last.asked + UNCONFIRMED => {}
+            Err(refusal) => return Err(refusal),
         }
+        self.check_expiry(&last)?;
+        Ok(last.role)
     }
 
     fn check_expiry(&self, grant: &Grant) -> Result<(), AccessError> {
@@ -330,8 +311,7 @@ impl OAuth {
         let (endpoint, token_url) = self.discover()?;
         // Nobody's token, but only a client that may introspect learns that.
         self.question(&endpoint, "x")?;
-        let no_endpoint = Err("no token endpoint".to_owned());
-        let token = match token_url.map_or(no_endpoint, |url| self.own_token(&url)) {
+        let token = match self.own_token(token_url.as_ref()) {
             Ok(token) => token,
             Err(why) => {
                 return Ok(format!(
@@ -359,7 +339,8 @@ impl OAuth {
     }
 
     /// A token that the issuer gives to this server itself. The error says why it gives none.
-    fn own_token(&self, url: &WebUrl) -> Result<String, String> {
+    fn own_token(&self, url: Option<&WebUrl>) -> Result<String, String> {
+        let url = url.ok_or("no token endpoint")?;
         let scope = percent_encode(Role::Read.scope());
         let resource = percent_encode(self.settings.resource.as_str());
         let form = format!("grant_type=client_credentials&scope={scope}&resource={resource}");
@@ -384,7 +365,7 @@ impl OAuth {
             return Err(discovery.until - now);
         }
         // At first one caller finds it for all, who wait for the lock. Nobody waits for an issuer that has failed.
-        let found = if discovery.failures == 0 {
+        let found = if discovery.wait.is_zero() {
             self.discover()
         } else {
             discovery.until = now + self.limit;
@@ -395,7 +376,7 @@ impl OAuth {
         };
         match found {
             Ok((endpoint, _)) => {
-                if discovery.failures > 0 {
+                if !discovery.wait.is_zero() {
                     *lock(&self.logged) = None;
                     log::info!("the OAuth issuer {} answers again", self.settings.issuer);
                 }
@@ -404,12 +385,10 @@ impl OAuth {
                 Ok(endpoint)
             }
             Err(why) => {
-                let (first, longest) = RETRY;
-                let wait = longest.min(first * 2_u32.saturating_pow(discovery.failures));
-                discovery.failures += 1;
-                discovery.until = self.clock.steady() + wait;
+                discovery.wait = (2 * discovery.wait).clamp(RETRY.0, RETRY.1);
+                discovery.until = self.clock.steady() + discovery.wait;
                 self.warn(&format!("{why}; {UNAVAILABLE}"));
-                Err(wait)
+                Err(discovery.wait)
             }
         }
     }
@@ -422,10 +401,10 @@ impl OAuth {
         let mut places = vec![
             format!("{origin}/.well-known/oauth-authorization-server{path}"),
             format!("{origin}/.well-known/openid-configuration{path}"),
+            format!("{origin}{path}/.well-known/openid-configuration"),
         ];
-        if !path.is_empty() {
-            places.push(format!("{origin}{path}/.well-known/openid-configuration"));
-        }
+        // Without a path the last two are one.
+        places.dedup();
         let mut reason = None;
         for url in places {
             let request = self.agent.get(&url).config();
@@ -507,7 +486,9 @@ impl OAuth {
     fn post(&self, url: &WebUrl, form: String) -> Result<(u16, Vec<u8>), String> {
         let request = self.agent.post(url.as_str());
         let request = request.header(header::AUTHORIZATION, self.credentials.expose());
-        let request = request.content_type(FORM).config();
+        let request = request
+            .content_type("application/x-www-form-urlencoded")
+            .config();
         let request = request.timeout_global(Some(self.limit)).build();
         read_answer(request.send(form), self.limit)
     }
@@ -583,21 +564,19 @@ impl Introspection {
             return bad(Flaw::INACTIVE);
         }
         let is_ours = |aud: &Value| aud.as_str().is_some_and(|aud| settings.resource.is(aud));
-        let is_for_us = match &self.aud {
-            Some(Value::Array(audiences)) => audiences.iter().any(is_ours),
-            audience => audience.as_ref().is_some_and(is_ours),
+        let audiences = match &self.aud {
+            Some(Value::Array(audiences)) => audiences,
+            audience => audience.as_slice(),
         };
-        if !is_for_us {
+        if !audiences.iter().any(is_ours) {
             return bad(Flaw::AUDIENCE);
         }
         let issuer = settings.issuer.as_str();
         if self.iss.as_ref().is_some_and(|iss| iss != issuer) {
             return bad(Flaw::ISSUER);
         }
-        let is_bearer = |kind: &Value| {
-            let kind = kind.as_str();
-            kind.is_some_and(|kind| kind.eq_ignore_ascii_case("bearer"))
-        };
+        let is_bearer = |kind: &str| kind.eq_ignore_ascii_case("bearer");
+        let is_bearer = |kind: &Value| kind.as_str().is_some_and(is_bearer);
         // A token that is bound to a key (`cnf`) is refused, since that key is not checked here: a thief could use it
         // too.
         if !self.token_type.as_ref().is_none_or(is_bearer) || self.cnf.is_some() {
