@@ -110,7 +110,7 @@ impl Access {
 
     /// The metadata for OAuth clients, if `path` asks for it. `endpoint` is the path of the MCP endpoint. To be answered
     /// before a token is asked for.
-    pub(crate) fn document(&self, path: &str, endpoint: &str) -> Option<&[u8]> {
+    pub(crate) fn document(&self, path: &str, endpoint: &str) -> Option<Vec<u8>> {
         self.oauth.as_ref()?.document(path, endpoint)
     }
 

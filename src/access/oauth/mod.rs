@@ -84,8 +84,6 @@ pub(crate) struct OAuth {
     ended: Condvar,
     /// The last failure in the log, and when that was.
     logged: Mutex<Option<(String, Duration)>>,
-    /// What OAuth clients are told.
-    document: Vec<u8>,
     /// [`EXCHANGE`].
     limit: Duration,
     clock: Box<dyn Clock>,
@@ -130,13 +128,6 @@ impl OAuth {
         let secret = percent_encode(settings.client_secret.expose());
         let basic = base64::encode(format!("{id}:{secret}").as_bytes());
         let credentials = Secret::new(format!("Basic {basic}"));
-        let document = json!({
-            "resource": settings.resource.as_str(),
-            "authorization_servers": [settings.issuer.as_str()],
-            "scopes_supported": ALL_SCOPES.split(' ').collect::<Vec<_>>(),
-            "bearer_methods_supported": ["header"],
-            "resource_name": "fabric-mcp",
-        });
         let (issuer, ca_file) = (settings.issuer.as_str(), settings.ca_file.as_deref());
         let config = agent::config("the URL", issuer, ca_file, BUFFER, 0)
             .map_err(|why| format!("--oauth-issuer: {why}"))?
@@ -150,7 +141,6 @@ impl OAuth {
             answers: Mutex::default(),
             ended: Condvar::new(),
             logged: Mutex::default(),
-            document: document.to_string().into_bytes(),
             limit: EXCHANGE,
             clock: Box::new(SystemClock::new()),
         })
@@ -160,10 +150,18 @@ impl OAuth {
 
     /// The metadata of this resource, if it is what `path` asks for. `endpoint` is the path of the MCP endpoint here, which
     /// a proxy in front may call by another name: both are answered.
-    pub(super) fn document(&self, path: &str, endpoint: &str) -> Option<&[u8]> {
-        let rest = path.strip_prefix(WELL_KNOWN)?;
-        let ours = ["", "/", self.settings.resource.path(), endpoint];
-        ours.contains(&rest).then_some(&self.document)
+    pub(super) fn document(&self, path: &str, endpoint: &str) -> Option<Vec<u8>> {
+        let (rest, resource) = (path.strip_prefix(WELL_KNOWN)?, &self.settings.resource);
+        let document = json!({
+            "resource": resource.as_str(),
+            "authorization_servers": [self.settings.issuer.as_str()],
+            "scopes_supported": ALL_SCOPES.split(' ').collect::<Vec<_>>(),
+            "bearer_methods_supported": ["header"],
+            "resource_name": "fabric-mcp",
+        });
+        let ours = ["", "/", resource.path(), endpoint];
+        ours.contains(&rest)
+            .then(|| document.to_string().into_bytes())
     }
 
     /// The value of `WWW-Authenticate` (RFC 6750, RFC 9728 section 5.1). A 401 asks for all scopes: many clients ask for
@@ -247,10 +245,7 @@ impl OAuth {
         }
         answers.asking.insert(digest);
         drop(answers);
-        let _asking = Asking {
-            oauth: self,
-            digest,
-        };
+        let _asking = Asking(self, digest);
         let (until, answer) = self.introspect(token);
         lock(&self.answers).keep(digest, until, &answer, self.clock.steady());
         answer
@@ -311,13 +306,10 @@ impl OAuth {
         let (endpoint, token_url) = self.discover()?;
         // Nobody's token, but only a client that may introspect learns that.
         self.question(&endpoint, "x")?;
+        let untested = |why| format!("introspection works; the audience was not tested ({why})");
         let token = match self.own_token(token_url.as_ref()) {
             Ok(token) => token,
-            Err(why) => {
-                return Ok(format!(
-                    "introspection works; the audience was not tested ({why})"
-                ));
-            }
+            Err(why) => return Ok(untested(why)),
         };
         let said = self.question(&endpoint, &token)?;
         match said.judge(&self.settings, self.clock.steady(), self.date()) {
@@ -344,7 +336,7 @@ impl OAuth {
         let scope = percent_encode(Role::Read.scope());
         let resource = percent_encode(self.settings.resource.as_str());
         let form = format!("grant_type=client_credentials&scope={scope}&resource={resource}");
-        let (status, body) = self.post(url, form)?;
+        let (status, body) = self.exchange(url.as_str(), Some(form))?;
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         let text = |name: &str| body[name].as_str().map(str::to_owned);
         let is_code = |error: &String| error.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
@@ -407,10 +399,8 @@ impl OAuth {
         places.dedup();
         let mut reason = None;
         for url in places {
-            let request = self.agent.get(&url).config();
-            let answer = request.timeout_global(Some(self.limit)).build().call();
             // Without an answer it is not tried elsewhere: that would only take as long again.
-            let why = match read_answer(answer, self.limit)? {
+            let why = match self.exchange(&url, None)? {
                 (404, _) => continue,
                 (200, body) => match self.read_metadata(&body) {
                     Ok(endpoint) => return Ok(endpoint),
@@ -464,7 +454,7 @@ impl OAuth {
     fn question(&self, endpoint: &WebUrl, token: &str) -> Result<Introspection, String> {
         let token = percent_encode(token);
         let form = format!("token={token}&token_type_hint=access_token");
-        let answer = self.post(endpoint, form);
+        let answer = self.exchange(endpoint.as_str(), Some(form));
         // After these its metadata decides whether the issuer is down, or has moved the endpoint.
         if matches!(answer, Err(_) | Ok((300..=399 | 404 | 405 | 410, _))) {
             lock(&self.discovery).endpoint = None;
@@ -482,43 +472,40 @@ impl OAuth {
         }
     }
 
-    /// Sends a form to the issuer with this server's credentials.
-    fn post(&self, url: &WebUrl, form: String) -> Result<(u16, Vec<u8>), String> {
-        let request = self.agent.post(url.as_str());
-        let request = request.header(header::AUTHORIZATION, self.credentials.expose());
-        let request = request
-            .content_type("application/x-www-form-urlencoded")
-            .config();
-        let request = request.timeout_global(Some(self.limit)).build();
-        read_answer(request.send(form), self.limit)
+    /// Status and body of the issuer's answer to a form, which is sent with this server's credentials, or else to a GET.
+    /// The error, why there is none, is the predicate of a sentence about the issuer.
+    fn exchange(&self, url: &str, form: Option<String>) -> Result<(u16, Vec<u8>), String> {
+        let limit = Some(self.limit);
+        let sent = match form {
+            None => {
+                let request = self.agent.get(url).config();
+                request.timeout_global(limit).build().call()
+            }
+            Some(form) => {
+                let request = self.agent.post(url);
+                let request = request.header(header::AUTHORIZATION, self.credentials.expose());
+                let request = request.content_type("application/x-www-form-urlencoded");
+                let request = request.config().timeout_global(limit).build();
+                request.send(form)
+            }
+        };
+        let read = |response: Response<Body>| {
+            let status = response.status().as_u16();
+            let body = response.into_body().into_with_config().limit(MAX_BODY);
+            Ok((status, body.read_to_vec()?))
+        };
+        sent.and_then(read)
+            .map_err(|error| agent::explain(error, self.limit))
     }
 }
 
-/// Status and body of an answer, or why there is none within `time`: the predicate of a sentence about the issuer.
-fn read_answer(
-    response: Result<Response<Body>, ureq::Error>,
-    time: Duration,
-) -> Result<(u16, Vec<u8>), String> {
-    let read = |response: Response<Body>| {
-        let status = response.status().as_u16();
-        let body = response.into_body().into_with_config().limit(MAX_BODY);
-        Ok((status, body.read_to_vec()?))
-    };
-    response
-        .and_then(read)
-        .map_err(|error| agent::explain(error, time))
-}
-
 /// An introspection in flight; dropping it ends it.
-struct Asking<'a> {
-    oauth: &'a OAuth,
-    digest: Digest,
-}
+struct Asking<'a>(&'a OAuth, Digest);
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        lock(&self.oauth.answers).asking.remove(&self.digest);
-        self.oauth.ended.notify_all();
+        lock(&self.0.answers).asking.remove(&self.1);
+        self.0.ended.notify_all();
     }
 }
 
@@ -597,12 +584,10 @@ impl Introspection {
             None => "",
         };
         let has = |role: &Role| scopes.split(' ').any(|scope| scope == role.scope());
+        let role = Role::ALL.into_iter().rev().find(has);
         Ok(Grant {
             identity,
-            role: [Role::Run, Role::Read]
-                .into_iter()
-                .find(has)
-                .ok_or(AccessError::Forbidden(Role::Read))?,
+            role: role.ok_or(AccessError::Forbidden(Role::Read))?,
             expires,
             asked,
         })

@@ -765,7 +765,7 @@ fn the_document_is_served_by_each_name_of_the_endpoint() {
             &format!("/.well-known/oauth-protected-resource{path}"),
             "/mcp",
         );
-        assert_eq!(document, Some(expected.as_bytes()), "{path}");
+        assert_eq!(document.as_deref(), Some(expected.as_bytes()), "{path}");
     }
     let all = "/.well-known/oauth-protected-resource/other /.well-known/oauth-protected-resource/mcp/ \
                /.well-known/oauth-protected-resources /.well-known/oauth-authorization-server /mcp";
