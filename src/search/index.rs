@@ -51,6 +51,12 @@ const TYPING_ERROR: f32 = 0.8;
 const WORDS: f32 = 2.0;
 /// A lower score of the best match means that it hardly fits. Found with queries that no pattern is for.
 const WEAK: f32 = 1.25;
+/// What to tell who searched if the best match has little to do with what was asked for.
+const NO_CLEAR_FIT: &str =
+    "No pattern clearly fits, so probably none does this task. Leave query out to see all names.";
+/// The same if there is no match, because no word of the query is known.
+const NOT_UNDERSTOOD: &str = "The query was not understood. Say it in English and in plain words, what goes in and what \
+    should come out (\"summarize a text\"), or leave query out to see all names.";
 /// Score of a pattern that the query names.
 const NAMED: f32 = 100.0;
 
@@ -63,40 +69,13 @@ pub(crate) struct Card {
     pub(crate) purpose: String,
 }
 
-/// How well the best match fits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fit {
-    /// It does what was asked for.
-    Clear,
-    /// It has little to do with what was asked for.
-    Weak,
-    /// There is none, because no word of the query is known.
-    NotUnderstood,
-}
-
-impl Fit {
-    /// What to tell who searched; nothing if the match is clear.
-    pub(crate) fn warning(self) -> Option<&'static str> {
-        match self {
-            Fit::Clear => None,
-            Fit::Weak => Some(
-                "No pattern clearly fits, so probably none does this task. Leave query out to see all names.",
-            ),
-            Fit::NotUnderstood => Some(
-                "The query was not understood. Say it in English and in plain words, what goes in and what should \
-                 come out (\"summarize a text\"), or leave query out to see all names.",
-            ),
-        }
-    }
-}
-
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SearchResult<'a> {
     /// The matching patterns, best first.
     pub(crate) hits: Vec<&'a Card>,
-    /// How well the first fits.
-    pub(crate) fit: Fit,
+    /// What to tell who searched; nothing if the first clearly fits.
+    pub(crate) warning: Option<&'static str>,
 }
 
 /// An index over all patterns. Read-only.
@@ -256,15 +235,15 @@ impl Index {
             *score > 0.0 && (request.asks_which || *score >= NAMED || card.name != SUGGESTS)
         });
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.name.cmp(&b.1.name)));
-        let fit = match ranked.first() {
-            None => Fit::NotUnderstood,
-            Some((score, _)) if *score < WEAK => Fit::Weak,
-            Some(_) => Fit::Clear,
+        let warning = match ranked.first() {
+            None => Some(NOT_UNDERSTOOD),
+            Some((score, _)) if *score < WEAK => Some(NO_CLEAR_FIT),
+            Some(_) => None,
         };
         let hits = ranked.into_iter().take(limit).map(|(_, card)| card);
         SearchResult {
             hits: hits.collect(),
-            fit,
+            warning,
         }
     }
 
@@ -443,17 +422,17 @@ mod tests {
         for query in ["zzqqxw flumbergast", "", " ", "?!", "\u{301}"] {
             let found = index.search(query, 5);
             assert_eq!(
-                (found.hits.len(), found.fit),
-                (0, Fit::NotUnderstood),
+                (found.hits.len(), found.warning),
+                (0, Some(NOT_UNDERSTOOD)),
                 "{query:?}"
             );
         }
         assert_eq!(index.search("summarize", 0).hits.len(), 0);
-        assert_eq!(index.search("summarize", 5).fit, Fit::Clear);
+        assert_eq!(index.search("summarize", 5).warning, None);
         let found = index
             .search("what is on tonight, stone or snow or sun", 5)
-            .fit;
-        assert_eq!(found, Fit::Weak);
+            .warning;
+        assert_eq!(found, Some(NO_CLEAR_FIT));
         let empty = Index::build(Vec::<(String, String)>::new());
         assert!(empty.search("summarize", 5).hits.is_empty());
     }

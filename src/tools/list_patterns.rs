@@ -114,5 +114,5 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, 
         .member("patterns", names)
         .member("matches", matches)
         .warn(warnings)
-        .warn(found.fit.warning().map(str::to_owned)))
+        .warn(found.warning.map(str::to_owned)))
 }

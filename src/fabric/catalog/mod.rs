@@ -285,22 +285,17 @@ fn collect(
     };
     let mut entries: Vec<Entry> = names.iter().map(unread).collect();
     let (mut general, mut room, mut left_out) = (0, MOST_TEXT, 0);
-    let mut asked = Instant::now();
     loop {
         let next = received.recv_timeout(SLICE);
-        // By the clock: a steady flow of patterns must not delay the check.
-        if asked.elapsed() >= SLICE {
-            wait.still_waiting()?;
-            asked = Instant::now();
-        }
+        wait.still_waiting()?;
         match next {
             Ok((at, Ok(mut entry))) => {
-                match room.checked_sub(entry.text.as_deref().map_or(0, str::len)) {
-                    Some(rest) => room = rest,
-                    None => {
-                        entry.text = None;
-                        left_out += 1;
-                    }
+                let length = entry.text.as_deref().map_or(0, str::len);
+                if length <= room {
+                    room -= length;
+                } else {
+                    entry.text = None;
+                    left_out += 1;
                 }
                 entries[at] = entry;
             }
