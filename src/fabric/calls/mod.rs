@@ -114,14 +114,9 @@ impl Client {
         variables: &BTreeMap<String, String>,
         wait: &Arc<dyn Wait>,
     ) -> Result<Pattern, Error> {
-        #[derive(Serialize)]
-        struct Apply<'a> {
-            input: &'a str,
-            variables: &'a BTreeMap<String, String>,
-        }
         self.guard(name, variables, input, wait)?;
         let path = format!("/patterns/{}/apply", percent_encode(name.as_str()));
-        let request = encode(&Apply { input, variables }, wait)?;
+        let request = encode(&json!({"input": input, "variables": variables}), wait)?;
         self.post(&path, request, Limit::Request, wait, None)
             .and_then(|response| response.into_bytes(self.max_body))
             .and_then(|body| {
@@ -199,14 +194,11 @@ impl Client {
             let body = response.into_bytes(self.max_body)?;
             let body = body.strip_prefix(events::MARK).unwrap_or(&body);
             match events::parse(body) {
-                // A JSON body is the whole response.
-                Ok(event @ Event::Content { .. }) => {
-                    run.take(event)?;
-                    run.take(Event::Complete)?;
-                }
-                Ok(event @ (Event::Error { .. } | Event::Complete)) => run.take(event)?,
-                _ => return Err(self.not_a_run()),
+                Ok(Event::Usage(_) | Event::Other) | Err(_) => return Err(self.not_a_run()),
+                Ok(event) => run.take(event)?,
             }
+            // A JSON body is the whole response.
+            run.take(Event::Complete)?;
             return run.end();
         }
         run.read(response)
@@ -318,7 +310,8 @@ pub(crate) fn lacks_nothing(
     given: &BTreeMap<String, String>,
 ) -> Result<(), Error> {
     let missing = needed.iter().filter(|name| !given.contains_key(*name));
-    let missing: Vec<String> = missing.map(|name| text::shown(name, MAX_NAME)).collect();
+    let missing = missing.map(|name| text::shown(name, MAX_NAME));
+    let missing: Vec<String> = missing.take(MAX_VARIABLES).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -329,10 +322,7 @@ pub(crate) fn lacks_nothing(
     }
     let detail = format!(
         "`{field}` lacks {}, which the pattern {pattern} needs. Nothing was run.",
-        names::in_quotes(
-            missing.iter().map(String::as_str).take(MAX_VARIABLES),
-            "and"
-        )
+        names::in_quotes(missing.iter().map(String::as_str), "and")
     );
     Err(Error::new(Kind::InvalidRequest, detail))
 }
@@ -424,7 +414,7 @@ impl EventRelay<'_> {
     /// Relays events until the run is complete. Not inlined: its buffer is where the stack of the request was.
     #[inline(never)]
     fn read(mut self, mut response: FabricResponse<'_>) -> Result<(), Error> {
-        let mut decoder = Decoder::new();
+        let mut decoder = Decoder::default();
         let mut held: usize = 0;
         let mut buffer = [0; READ];
         while !self.is_complete {
@@ -447,8 +437,12 @@ impl EventRelay<'_> {
                 }),
                 Err(error) => Err(error),
             };
-            // Doubled: the incomplete event and its decoded text.
             let result = result.and_then(|()| {
+                // Twice the output, because JSON escapes what an event carries.
+                if decoder.held() > 2 * self.client.max_output {
+                    return Err(self.too_long());
+                }
+                // Doubled: the incomplete event and its decoded text.
                 let now = 2 * decoder.held();
                 self.wait.release(held.saturating_sub(now));
                 let more = self.wait.hold(now.saturating_sub(held));
@@ -472,11 +466,7 @@ impl EventRelay<'_> {
             Event::Content { content, .. } => {
                 self.received += content.len();
                 if self.received > self.client.max_output {
-                    let detail = format!(
-                        "The output has more than {} MiB, the limit. Ask for less.",
-                        self.client.max_output >> 20
-                    );
-                    return Err(Error::new(Kind::ResponseTooLarge, detail));
+                    return Err(self.too_long());
                 }
                 self.wait.hold(content.len()).map_err(|Full| no_room())?;
             }
@@ -495,6 +485,12 @@ impl EventRelay<'_> {
             Event::Other => return Ok(()),
         }
         (self.each)(event)
+    }
+
+    fn too_long(&self) -> Error {
+        let limit = self.client.max_output >> 20;
+        let detail = format!("The output has more than {limit} MiB, the limit. Ask for less.");
+        Error::new(Kind::ResponseTooLarge, detail)
     }
 
     fn end(self) -> Result<(), Error> {
