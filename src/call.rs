@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::access::Pass;
+use crate::access::{Identity, Pass};
 use crate::cli::ExitReason;
 use crate::config::{MAX_FABRIC_BODY, MAX_MESSAGE};
 use crate::os::signals;
@@ -201,7 +201,7 @@ fn called(
     };
     let level = ask("logging/setLevel", json!({"level": "info"}));
     let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}});
-    let pass = Arc::new(Pass::local());
+    let pass = Arc::new(Pass::open(Identity::Local));
     let account = server.account(&pass.identity);
     for request in [level, ask("tools/call", params)] {
         let inbound = Inbound::read(request.as_bytes(), false);

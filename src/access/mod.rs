@@ -74,11 +74,7 @@ impl Access {
         peer: IpAddr,
     ) -> Result<Pass, AccessError> {
         if self.is_open() {
-            return Ok(Pass {
-                identity: Identity::peer(peer),
-                role: Role::Run,
-                proof: Proof::None,
-            });
+            return Ok(Pass::open(Identity::peer(peer)));
         }
         let token = bearer(authorization).ok_or(AccessError::NoToken)?;
         let digest = digest(token.as_bytes());
@@ -126,10 +122,10 @@ impl Access {
 }
 
 impl Pass {
-    /// The pass of the user who started this program, over stdio.
-    pub(crate) fn local() -> Pass {
+    /// The pass of a caller who needs no proof, with every role.
+    pub(crate) fn open(identity: Identity) -> Pass {
         Pass {
-            identity: Identity::Local,
+            identity,
             role: Role::Run,
             proof: Proof::None,
         }

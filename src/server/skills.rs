@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::access::Role;
 use crate::account::Full;
 use crate::encoding::sha256::sha256_hex;
-use crate::fabric::{Error, Kind, NoWait, Snapshot, Wait, no_room};
+use crate::fabric::{Error, Kind, NoWait, Snapshot, Wait, is_runnable, no_room};
 use crate::protocol::pages;
 use crate::protocol::{Params, Refusal};
 use crate::search::skill_names;
@@ -59,7 +59,7 @@ impl Skills {
             quoted(self.snapshot.description(&entry.name))
         );
         let is_raw = fabric.why_raw(&entry.name, text).is_some();
-        document.push_str(&match entry.is_runnable() {
+        document.push_str(&match is_runnable(&entry.variables) {
             true if is_raw => " What stands between their double braces is code that Fabric would replace.\n\n".to_owned(),
             true if !can_run => "\n\n".to_owned(),
             true => format!(
@@ -68,7 +68,7 @@ impl Skills {
             ),
             false => " Fabric itself cannot run them: what stands between their double braces is code.\n\n".to_owned(),
         });
-        if !entry.variables.is_empty() && entry.is_runnable() {
+        if !entry.variables.is_empty() && is_runnable(&entry.variables) {
             let run = if can_run {
                 " (in a run: `variables`)"
             } else {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::access::Role;
 use crate::config::MAX_ROWS;
-use crate::fabric::{Cause, Error, not_runnable};
+use crate::fabric::{Cause, Error, is_runnable, not_runnable};
 use crate::text::counted;
 
 use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
@@ -100,7 +100,9 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, 
     }
     let mut matches = Vec::new();
     for &name in &names {
-        let runnable = snapshot.pattern(name).filter(|entry| entry.is_runnable());
+        let runnable = snapshot
+            .pattern(name)
+            .filter(|entry| is_runnable(&entry.variables));
         if runnable.is_none() {
             warnings.push(not_runnable("patterns", name).detail);
         }

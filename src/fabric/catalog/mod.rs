@@ -9,7 +9,6 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use super::cached::Cached;
-use super::types::is_runnable;
 use super::wait::SLICE;
 use super::{Client, Error, Kind, Models, Name, Names, Strategy, Until, Wait};
 use crate::logging;
@@ -88,13 +87,6 @@ pub(crate) struct Entry {
     own_description: Option<String>,
     /// [`Pattern::variables`].
     pub(crate) variables: Vec<String>,
-}
-
-impl Entry {
-    /// Whether Fabric can run it, given values for its variables.
-    pub(crate) fn is_runnable(&self) -> bool {
-        is_runnable(&self.variables)
-    }
 }
 
 /// How long a caller waits for another's read of a short list before it starts its own.
