@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::table::rows;
-use super::{Index, card};
+use super::{Index, purpose};
 
 /// The lines of a file of tasks, in columns.
 fn lines(file: &str) -> Vec<Vec<String>> {
@@ -29,8 +29,8 @@ fn index(others: &[(&str, String)]) -> Index {
 fn recall<'a>(index: &Index, tasks: impl IntoIterator<Item = (&'a str, &'a str)>) -> [usize; 3] {
     let ranks = tasks.into_iter().map(|(query, right)| {
         let found = index.search(query, 10);
-        let mut names = found.hits.iter().map(|card| card.name.as_str());
-        names.position(|name| right.split(' ').any(|right| right == name))
+        let mut names = found.hits.iter();
+        names.position(|name| right.split(' ').any(|right| right == *name))
     });
     let ranks: Vec<usize> = ranks.map(|rank| rank.unwrap_or(10)).collect();
     assert!(!ranks.is_empty());
@@ -193,11 +193,11 @@ fn a_folder_of_patterns_is_compared_with_the_table() {
 }
 
 #[test]
-fn cards_need_no_index() {
+fn purposes_need_no_index() {
     let own = "# IDENTITY\n\nYou are a cook. You extract the ingredients of a dish.\n";
-    let found = card("my_dish", own).purpose;
+    let found = purpose("my_dish", own);
     assert_eq!(found, "Extract the ingredients of a dish.");
-    let found = card("summarize", own).purpose;
+    let found = purpose("summarize", own);
     assert_eq!(found, rows()["summarize"].sentence);
 }
 
@@ -241,8 +241,7 @@ fn cost_is_bounded_whatever_the_query() {
             };
             let taken = (0..5).map(timed).min().unwrap();
             eprintln!(
-                "{} patterns, {:?}…: {taken:?}",
-                index.cards.len(),
+                "at most {most:?}, {:?}…: {taken:?}",
                 query.chars().take(12).collect::<String>()
             );
             assert!(taken < most, "{taken:?}");

@@ -60,20 +60,11 @@ const NOT_UNDERSTOOD: &str = "The query was not understood. Say it in English an
 /// Score of a pattern that the query names.
 const NAMED: f32 = 100.0;
 
-/// The index entry of one pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Card {
-    /// Its name.
-    pub(crate) name: String,
-    /// What it does, in one sentence of at most 140 characters.
-    pub(crate) purpose: String,
-}
-
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SearchResult<'a> {
     /// The matching patterns, best first.
-    pub(crate) hits: Vec<&'a Card>,
+    pub(crate) hits: Vec<&'a str>,
     /// What to tell who searched; nothing if the first clearly fits.
     pub(crate) warning: Option<&'static str>,
 }
@@ -81,8 +72,8 @@ pub(crate) struct SearchResult<'a> {
 /// An index over all patterns. Read-only.
 #[derive(Default)]
 pub(crate) struct Index {
-    /// All patterns, in their original order.
-    pub(crate) cards: Vec<Card>,
+    /// The names of all patterns, in their original order.
+    patterns: Vec<String>,
     /// Patterns by name in lower case, with spaces.
     names: HashMap<String, u16>,
     /// The numbers of terms, by word as well as by stem.
@@ -102,15 +93,11 @@ struct Postings {
     cards: Vec<(u16, f32)>,
 }
 
-/// The entry of one pattern, built without the others.
-pub(crate) fn card(name: &str, text: &str) -> Card {
-    let purpose = match rows().get(name) {
+/// What the pattern of this name and text does, in one sentence of at most 140 characters.
+pub(crate) fn purpose(name: &str, text: &str) -> String {
+    match rows().get(name) {
         Some(row) => row.sentence.to_owned(),
         None => sentence(name, prefix(text, MOST_TEXT)),
-    };
-    Card {
-        name: name.to_owned(),
-        purpose,
     }
 }
 
@@ -123,24 +110,25 @@ impl Index {
         for (name, text) in patterns.into_iter().take(MOST_PATTERNS) {
             let name = name.into();
             let text = prefix(text.as_ref(), MOST_TEXT);
-            let entry = card(&name, text);
-            index.names.insert(spaced(&name), index.cards.len() as u16);
+            index
+                .names
+                .insert(spaced(&name), index.patterns.len() as u16);
             index.add(NAME, &humanised(&name));
-            index.add(SENTENCE, &entry.purpose);
+            index.add(SENTENCE, &purpose(&name, text));
             match rows().get(&*name) {
                 Some(row) => row.requests().for_each(|text| index.add(REQUEST, text)),
                 None => index.add(HEADING, &headings(text)),
             }
-            index.cards.push(entry);
+            index.patterns.push(name);
         }
         index.weigh();
         index
     }
 
-    /// Adds a text of the next card, whose words have this strength, less in a name of several.
+    /// Adds a text of the next pattern, whose words have this strength, less in a name of several.
     fn add(&mut self, usual: f32, text: &str) {
         let language = Language::table();
-        let (card, at) = (self.cards.len() as u16, self.texts.len() as u32);
+        let (card, at) = (self.patterns.len() as u16, self.texts.len() as u32);
         let mut said = words(text);
         let says_something = |word: &String| !language.ignored.contains(word.as_str());
         if said.iter().any(says_something) {
@@ -199,7 +187,7 @@ impl Index {
 
     /// Weighs terms by how few patterns have them, and texts by their terms.
     fn weigh(&mut self) {
-        let all = self.cards.len() as f32;
+        let all = self.patterns.len() as f32;
         for postings in &mut self.postings {
             let share = postings.cards.len() as f32 / all;
             // No logarithm: the program would need libm, and a twentieth longer to start.
@@ -225,31 +213,31 @@ impl Index {
     pub(crate) fn search(&self, query: &str, limit: usize) -> SearchResult<'_> {
         let request = ParsedQuery::parse(query);
         let named = self.named(query);
-        let mut ranked: Vec<(f32, &Card)> = self
+        let mut ranked: Vec<(f32, &str)> = self
             .scores(&request.words)
             .zip(0..)
             .map(|(score, at)| score + if named.contains(&at) { NAMED } else { 0.0 })
-            .zip(&self.cards)
+            .zip(self.patterns.iter().map(String::as_str))
             .collect();
-        ranked.retain(|(score, card)| {
-            *score > 0.0 && (request.asks_which || *score >= NAMED || card.name != SUGGESTS)
+        ranked.retain(|(score, name)| {
+            *score > 0.0 && (request.asks_which || *score >= NAMED || *name != SUGGESTS)
         });
-        ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.name.cmp(&b.1.name)));
+        ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
         let warning = match ranked.first() {
             None => Some(NOT_UNDERSTOOD),
             Some((score, _)) if *score < WEAK => Some(NO_CLEAR_FIT),
             Some(_) => None,
         };
-        let hits = ranked.into_iter().take(limit).map(|(_, card)| card);
+        let hits = ranked.into_iter().take(limit).map(|(_, name)| name);
         SearchResult {
             hits: hits.collect(),
             warning,
         }
     }
 
-    /// The score of each card.
+    /// The score of each pattern.
     fn scores(&self, said: &[Word]) -> impl Iterator<Item = f32> {
-        let mut cards = vec![0_f32; self.cards.len()];
+        let mut cards = vec![0_f32; self.patterns.len()];
         let mut texts = vec![0_f32; self.texts.len()];
         let mut corrections = MOST_CORRECTED;
         let mut length = f32::MIN_POSITIVE;
@@ -276,7 +264,7 @@ impl Index {
             add(&mut cards, &best_cards);
             add(&mut texts, &best_texts);
         }
-        let mut likeness = vec![0_f32; self.cards.len()];
+        let mut likeness = vec![0_f32; self.patterns.len()];
         for (sum, (card, squared)) in texts.iter().zip(&self.texts) {
             if *sum > 0.0 {
                 let best = &mut likeness[*card as usize];
@@ -378,7 +366,7 @@ mod tests {
         let index = index();
         let found = index.search(query, 3);
         assert_eq!(found, index.search(query, 3));
-        let name = &found.hits.first()?.name;
+        let name = found.hits.first()?;
         PATTERNS
             .iter()
             .map(|(known, _)| *known)
@@ -413,7 +401,7 @@ mod tests {
         }
         let index = index();
         let found = index.search("help me choose and suggest a task", 10);
-        assert!(found.hits.iter().all(|card| card.name != SUGGESTS));
+        assert!(found.hits.iter().all(|name| *name != SUGGESTS));
     }
 
     #[test]
@@ -454,7 +442,7 @@ mod tests {
             "pattern_699".to_owned(),
             format!("pattern_699 {}", "漢".repeat(5_000)),
         ] {
-            assert_eq!(index.search(&query, 10).hits[0].name, "pattern_699");
+            assert_eq!(index.search(&query, 10).hits[0], "pattern_699");
         }
     }
 }

@@ -90,7 +90,7 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, 
         }
         is_allowed
     };
-    let names = found.hits.iter().map(|card| card.name.as_str());
+    let names = found.hits.iter().copied();
     let names: Vec<&str> = names.filter(is_allowed).take(limit).collect();
     if !denied.is_empty() {
         warnings.push(format!(

@@ -359,7 +359,7 @@ pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
             true => all.to_owned(),
             false => format!(
                 "A search for this finds {}. If none of them does the task, describe it as query of fabric_list_patterns.",
-                names::in_quotes(found.iter().map(|card| card.name.as_str()), "and")
+                names::in_quotes(found, "and")
             ),
         }
     } else {

@@ -12,7 +12,7 @@ use super::cached::Cached;
 use super::wait::SLICE;
 use super::{Client, Error, Kind, Models, Name, Names, Strategy, Until, Wait};
 use crate::logging;
-use crate::search::Index;
+use crate::search::{Index, purpose};
 
 /// Limit of all kept pattern texts together, in bytes. Of patterns beyond it, only the name is kept.
 const MOST_TEXT: usize = 32 << 20;
@@ -36,13 +36,9 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     /// The pattern of this name.
     pub(crate) fn pattern(&self, name: &str) -> Option<&Entry> {
-        self.at(name).and_then(|at| self.patterns.get(at))
-    }
-
-    fn at(&self, name: &str) -> Option<usize> {
-        self.patterns
-            .binary_search_by(|entry| entry.name.as_str().cmp(name))
-            .ok()
+        let by_name = |entry: &Entry| entry.name.as_str().cmp(name);
+        let at = self.patterns.binary_search_by(by_name);
+        self.patterns.get(at.ok()?)
     }
 
     /// The search index.
@@ -54,19 +50,9 @@ impl Snapshot {
         self.index.get_or_init(|| Index::build(texts))
     }
 
-    /// What the pattern of this name does, in one sentence: Fabric's own description, if there is one.
+    /// What the pattern of this name does.
     pub(crate) fn description<'a>(&'a self, name: &'a str) -> &'a str {
-        let Some(at) = self.at(name) else {
-            return name;
-        };
-        match &self.patterns[at].own_description {
-            Some(own) => own,
-            // Cards stand in the same order, as many as the index has room for.
-            None => {
-                let card = self.index().cards.get(at);
-                card.map_or(name, |card| card.purpose.as_str())
-            }
-        }
+        self.pattern(name).map_or(name, |entry| &entry.description)
     }
 
     /// How many patterns have no text.
@@ -83,8 +69,8 @@ pub(crate) struct Entry {
     pub(crate) name: String,
     /// The whole text; `None` if it could not be read or exceeds [`MOST_TEXT`].
     pub(crate) text: Option<Box<str>>,
-    /// Fabric's own description; mostly missing.
-    own_description: Option<String>,
+    /// [`Pattern::summary`].
+    description: String,
     /// [`Pattern::variables`].
     pub(crate) variables: Vec<String>,
 }
@@ -258,7 +244,7 @@ impl Catalog {
             .listed_pattern(&Name::parse("name", name)?, wait)?;
         Ok(Entry {
             name: name.to_owned(),
-            own_description: pattern.own_description(),
+            description: pattern.summary(name),
             variables: pattern.variables(),
             text: Some(pattern.system_prompt.into_boxed_str()),
         })
@@ -273,6 +259,7 @@ fn collect(
 ) -> Result<Vec<Entry>, Error> {
     let unread = |name: &str| Entry {
         name: name.to_owned(),
+        description: purpose(name, ""),
         ..Entry::default()
     };
     let mut entries: Vec<Entry> = names.iter().map(unread).collect();
