@@ -78,10 +78,10 @@ impl Access {
         }
         let token = bearer(authorization).ok_or(AccessError::NoToken)?;
         let digest = digest(token.as_bytes());
-        if let Some(holder) = self.tokens.holder(digest) {
+        if let Some((identity, role)) = self.tokens.holder(digest) {
             return Ok(Pass {
-                identity: holder.identity,
-                role: holder.role,
+                identity,
+                role,
                 proof: Proof::Token(self.tokens.clone(), digest),
             });
         }
@@ -141,7 +141,7 @@ impl Pass {
         let has = match &self.proof {
             Proof::None => self.role,
             Proof::Token(tokens, digest) => match tokens.holder(*digest) {
-                Some(holder) if holder.identity == self.identity => holder.role,
+                Some((identity, role)) if identity == self.identity => role,
                 _ => return Err(AccessError::BadToken(Flaw::UNKNOWN)),
             },
             Proof::OAuth(oauth, token, last) => oauth.role(token.expose(), last)?,

@@ -50,17 +50,8 @@ pub(crate) struct Tokens {
     watch: Mutex<Watch>,
 }
 
-/// Who has which token. The tokens themselves are not kept.
-type TokenTable = HashMap<Digest, TokenHolder>;
-
-/// The holder of a token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TokenHolder {
-    /// Who it is.
-    pub(super) identity: Identity,
-    /// What it may do.
-    pub(super) role: Role,
-}
+/// Who has which token, and may do what with it. The tokens themselves are not kept.
+type TokenTable = HashMap<Digest, (Identity, Role)>;
 
 /// When the file is looked at next, and what it was the last time: its text and whether everybody may read it, or why it
 /// could not be read.
@@ -101,7 +92,7 @@ impl Tokens {
     }
 
     /// The holder of the token with this digest by the file's present state. Cheap enough for every request.
-    pub(super) fn holder(&self, digest: Digest) -> Option<TokenHolder> {
+    pub(super) fn holder(&self, digest: Digest) -> Option<(Identity, Role)> {
         // Not while another thread is reading.
         if self.file.is_some()
             && let Some(mut watch) = try_lock(&self.watch)
@@ -231,7 +222,7 @@ fn parse(text: &[u8], default: Option<&Secret>) -> Result<TokenTable, String> {
             ));
         }
         let identity = Identity::Token(Arc::from(name));
-        table.insert(digest(token.as_bytes()), TokenHolder { identity, role });
+        table.insert(digest(token.as_bytes()), (identity, role));
     }
     Ok(table)
 }
@@ -320,7 +311,7 @@ mod tests {
         let find = |token: &str| {
             table
                 .get(&digest(token.as_bytes()))
-                .map(|holder| (holder.identity.to_string(), holder.role))
+                .map(|(identity, role)| (identity.to_string(), *role))
         };
         assert_eq!(table.len(), 4);
         assert_eq!(find(A), Some(("token:alice".into(), Role::Run)));
@@ -445,7 +436,7 @@ mod tests {
         fn names(&self) -> Vec<String> {
             let holders = [A, B, C].map(|token| self.tokens.holder(digest(token.as_bytes())));
             let holders = holders.into_iter().flatten();
-            holders.map(|holder| holder.identity.name()).collect()
+            holders.map(|(identity, _)| identity.name()).collect()
         }
     }
 

@@ -354,12 +354,11 @@ pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
     let all = "fabric_list_patterns has them all.";
     let hint = if meant.is_empty() {
         let index = Index::build(names.iter().map(|name| (name, "")));
-        let found = index.search(wanted, MOST_FOUND).hits;
-        match found.is_empty() {
-            true => all.to_owned(),
-            false => format!(
-                "A search for this finds {}. If none of them does the task, describe it as query of fabric_list_patterns.",
-                names::in_quotes(found, "and")
+        match names::in_quotes(index.search(wanted, MOST_FOUND).hits, "and").as_str() {
+            "" => all.to_owned(),
+            found => format!(
+                "A search for this finds {found}. If none of them does the task, describe it as query of \
+                 fabric_list_patterns."
             ),
         }
     } else {
