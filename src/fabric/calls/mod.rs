@@ -217,16 +217,11 @@ impl Client {
         if variables.is_empty() && !template::is_suspicious(input) {
             return Ok(Vec::new());
         }
+        // Before 1.4.429, Fabric runs patterns of a custom folder but does not return them: accept code as input, but
+        // nothing that could be a template.
+        let is_harmless = variables.is_empty() && !template::is_template(input);
         let pattern = match self.pattern(name, wait) {
-            // Before 1.4.429, Fabric runs patterns of a custom folder but does not return them: accept code as input,
-            // but nothing that could be a template.
-            Err(error)
-                if variables.is_empty()
-                    && !template::is_template(input)
-                    && is_unreadable(&error) =>
-            {
-                return Ok(Vec::new());
-            }
+            Err(error) if is_harmless && is_unreadable(&error) => return Ok(Vec::new()),
             pattern => pattern?,
         };
         template::check(&pattern, variables, input)?;
