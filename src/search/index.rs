@@ -90,7 +90,7 @@ struct Postings {
     /// In which texts: 1 as such, [`SYNONYM`] as a concept.
     texts: Vec<(u32, f32)>,
     /// In which patterns, and how strongly: below 1.
-    cards: Vec<(u16, f32)>,
+    patterns: Vec<(u16, f32)>,
 }
 
 /// What the pattern of this name and text does, in one sentence of at most 140 characters.
@@ -128,7 +128,7 @@ impl Index {
     /// Adds a text of the next pattern, whose words have this strength, less in a name of several.
     fn add(&mut self, usual: f32, text: &str) {
         let language = Language::table();
-        let (card, at) = (self.patterns.len() as u16, self.texts.len() as u32);
+        let (pattern, at) = (self.patterns.len() as u16, self.texts.len() as u32);
         let mut said = words(text);
         let says_something = |word: &String| !language.ignored.contains(word.as_str());
         if said.iter().any(says_something) {
@@ -159,15 +159,15 @@ impl Index {
                     Some((text, most)) if *text == at => *most = share.max(*most),
                     _ => postings.texts.push((at, share)),
                 }
-                match postings.cards.last_mut() {
+                match postings.patterns.last_mut() {
                     // Verbs are in most requests of a pattern: that says nothing about how much it is about them.
-                    Some((last, sum)) if *last == card && is_verb => *sum = sum.max(strength),
-                    Some((last, sum)) if *last == card => *sum += strength,
-                    _ => postings.cards.push((card, strength)),
+                    Some((last, sum)) if *last == pattern && is_verb => *sum = sum.max(strength),
+                    Some((last, sum)) if *last == pattern => *sum += strength,
+                    _ => postings.patterns.push((pattern, strength)),
                 }
             }
         }
-        self.texts.push((card, 0.0));
+        self.texts.push((pattern, 0.0));
     }
 
     /// The number of a word's term.
@@ -189,11 +189,11 @@ impl Index {
     fn weigh(&mut self) {
         let all = self.patterns.len() as f32;
         for postings in &mut self.postings {
-            let share = postings.cards.len() as f32 / all;
+            let share = postings.patterns.len() as f32 / all;
             // No logarithm: the program would need libm, and a twentieth longer to start.
             let rarity = 1.0 - share.sqrt().sqrt();
             postings.weight = rarity.max(LEAST_WEIGHT);
-            for (_, strength) in &mut postings.cards {
+            for (_, strength) in &mut postings.patterns {
                 *strength /= *strength + SATURATION;
             }
         }
@@ -237,7 +237,7 @@ impl Index {
 
     /// The score of each pattern.
     fn scores(&self, said: &[Word]) -> impl Iterator<Item = f32> {
-        let mut cards = vec![0_f32; self.patterns.len()];
+        let mut patterns = vec![0_f32; self.patterns.len()];
         let mut texts = vec![0_f32; self.texts.len()];
         let mut corrections = MOST_CORRECTED;
         let mut length = f32::MIN_POSITIVE;
@@ -248,12 +248,12 @@ impl Index {
                 .map(|(term, share)| share * self.postings[*term as usize].weight);
             length += weight.or(word.weight()).unwrap_or(UNKNOWN_WEIGHT).powi(2);
             // Of several terms that the word may mean, the best counts.
-            let mut best_cards = vec![0_f32; cards.len()];
+            let mut best_patterns = vec![0_f32; patterns.len()];
             let mut best_texts = vec![0_f32; texts.len()];
             for (term, share) in meant {
                 let postings = &self.postings[term as usize];
-                for (card, strength) in &postings.cards {
-                    let best = &mut best_cards[*card as usize];
+                for (pattern, strength) in &postings.patterns {
+                    let best = &mut best_patterns[*pattern as usize];
                     *best = best.max(share * postings.weight * strength);
                 }
                 for (text, part) in &postings.texts {
@@ -261,17 +261,17 @@ impl Index {
                     *best = best.max(share * part * postings.weight.powi(2));
                 }
             }
-            add(&mut cards, &best_cards);
+            add(&mut patterns, &best_patterns);
             add(&mut texts, &best_texts);
         }
         let mut likeness = vec![0_f32; self.patterns.len()];
-        for (sum, (card, squared)) in texts.iter().zip(&self.texts) {
+        for (sum, (pattern, squared)) in texts.iter().zip(&self.texts) {
             if *sum > 0.0 {
-                let best = &mut likeness[*card as usize];
+                let best = &mut likeness[*pattern as usize];
                 *best = best.max(sum / (squared * length).sqrt());
             }
         }
-        let scores = cards.into_iter().zip(likeness);
+        let scores = patterns.into_iter().zip(likeness);
         scores.map(move |(sum, likeness)| WORDS * sum / length.sqrt() + likeness)
     }
 
