@@ -197,8 +197,7 @@ impl OAuth {
             return Err(AccessError::BadToken(Flaw::MALFORMED));
         }
         let grant = self.ask(token)?;
-        self.check_expiry(&grant)?;
-        Ok(grant)
+        self.check_expiry(&grant).map(|()| grant)
     }
 
     /// The role that an accepted token gives now, as the issuer confirmed it [`GOOD`] ago at most, or [`UNCONFIRMED`]
