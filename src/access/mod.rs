@@ -17,16 +17,17 @@ mod oauth;
 mod tokens;
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 pub(crate) use error::{AccessError, Flaw};
 pub(crate) use identity::{Identity, Role};
 pub(crate) use oauth::OAuth;
 pub(crate) use tokens::{Tokens, generate, token};
 
+use crate::config::Secret;
 use crate::text::is_placeholder;
 use digest::{Digest, digest};
-use oauth::OAuthProof;
+use oauth::Grant;
 
 /// The rules of one process.
 pub(crate) struct Access {
@@ -47,7 +48,8 @@ enum Proof {
     /// None was needed.
     None,
     Token(Arc<Tokens>, Digest),
-    OAuth(Arc<OAuth>, OAuthProof),
+    /// The token, to be asked about again, and what it was confirmed to give last.
+    OAuth(Arc<OAuth>, Secret, Mutex<Grant>),
 }
 
 impl Access {
@@ -72,18 +74,14 @@ impl Access {
         peer: IpAddr,
     ) -> Result<Pass, AccessError> {
         if self.is_open() {
-            return Ok(Pass {
-                identity: Identity::peer(peer),
-                role: Role::Run,
-                proof: Proof::None,
-            });
+            return Ok(Pass::open(Identity::peer(peer)));
         }
         let token = bearer(authorization).ok_or(AccessError::NoToken)?;
         let digest = digest(token.as_bytes());
-        if let Some(holder) = self.tokens.holder(digest) {
+        if let Some((identity, role)) = self.tokens.holder(digest) {
             return Ok(Pass {
-                identity: holder.identity,
-                role: holder.role,
+                identity,
+                role,
                 proof: Proof::Token(self.tokens.clone(), digest),
             });
         }
@@ -93,11 +91,11 @@ impl Access {
         let Some(oauth) = &self.oauth else {
             return Err(AccessError::BadToken(Flaw::UNKNOWN));
         };
-        let (grant, proof) = oauth.check(token)?;
+        let grant = oauth.check(token)?;
         Ok(Pass {
-            identity: grant.identity,
+            identity: grant.identity.clone(),
             role: grant.role,
-            proof: Proof::OAuth(oauth.clone(), proof),
+            proof: Proof::OAuth(oauth.clone(), Secret::new(token), Mutex::new(grant)),
         })
     }
 
@@ -108,7 +106,7 @@ impl Access {
 
     /// The metadata for OAuth clients, if `path` asks for it. `endpoint` is the path of the MCP endpoint. To be answered
     /// before a token is asked for.
-    pub(crate) fn document(&self, path: &str, endpoint: &str) -> Option<&[u8]> {
+    pub(crate) fn document(&self, path: &str, endpoint: &str) -> Option<Vec<u8>> {
         self.oauth.as_ref()?.document(path, endpoint)
     }
 
@@ -124,10 +122,10 @@ impl Access {
 }
 
 impl Pass {
-    /// The pass of the user who started this program, over stdio.
-    pub(crate) fn local() -> Pass {
+    /// The pass of a caller who needs no proof, with every role.
+    pub(crate) fn open(identity: Identity) -> Pass {
         Pass {
-            identity: Identity::Local,
+            identity,
             role: Role::Run,
             proof: Proof::None,
         }
@@ -143,10 +141,10 @@ impl Pass {
         let has = match &self.proof {
             Proof::None => self.role,
             Proof::Token(tokens, digest) => match tokens.holder(*digest) {
-                Some(holder) if holder.identity == self.identity => holder.role,
+                Some((identity, role)) if identity == self.identity => role,
                 _ => return Err(AccessError::BadToken(Flaw::UNKNOWN)),
             },
-            Proof::OAuth(oauth, proof) => oauth.role(proof)?,
+            Proof::OAuth(oauth, token, last) => oauth.role(token.expose(), last)?,
         };
         if has >= role {
             Ok(())
@@ -170,7 +168,7 @@ fn bearer<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{OAuthSettings, Secret};
+    use crate::config::OAuthSettings;
     use std::fs;
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);

@@ -50,17 +50,8 @@ pub(crate) struct Tokens {
     watch: Mutex<Watch>,
 }
 
-/// Who has which token. The tokens themselves are not kept.
-type TokenTable = HashMap<Digest, TokenHolder>;
-
-/// The holder of a token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TokenHolder {
-    /// Who it is.
-    pub(super) identity: Identity,
-    /// What it may do.
-    pub(super) role: Role,
-}
+/// Who has which token, and may do what with it. The tokens themselves are not kept.
+type TokenTable = HashMap<Digest, (Identity, Role)>;
 
 /// When the file is looked at next, and what it was the last time: its text and whether everybody may read it, or why it
 /// could not be read.
@@ -83,8 +74,8 @@ impl Tokens {
             clock: Box::new(SystemClock::new()),
             watch: Mutex::default(),
         };
-        let read = tokens.read(&mut lock(&tokens.watch), Duration::ZERO);
-        report(read.transpose()?.map(Ok));
+        let read = tokens.read(&mut lock(&tokens.watch), Duration::ZERO)?;
+        report(Ok(read));
         Ok(tokens)
     }
 
@@ -101,7 +92,7 @@ impl Tokens {
     }
 
     /// The holder of the token with this digest by the file's present state. Cheap enough for every request.
-    pub(super) fn holder(&self, digest: Digest) -> Option<TokenHolder> {
+    pub(super) fn holder(&self, digest: Digest) -> Option<(Identity, Role)> {
         // Not while another thread is reading.
         if self.file.is_some()
             && let Some(mut watch) = try_lock(&self.watch)
@@ -113,8 +104,10 @@ impl Tokens {
     }
 
     /// Takes the file's tokens and says what has changed; `None` if the file has not, or not `rest` ago.
-    fn read(&self, watch: &mut Watch, rest: Duration) -> Option<Result<String, String>> {
-        let file = self.file.as_ref()?;
+    fn read(&self, watch: &mut Watch, rest: Duration) -> Result<Option<String>, String> {
+        let Some(file) = &self.file else {
+            return Ok(None);
+        };
         watch.due = self.clock.steady() + LOOK;
         let content = content(file);
         let modified = content.as_ref().map_or(0, |(.., modified)| *modified);
@@ -122,27 +115,25 @@ impl Tokens {
         let age = self.clock.today().checked_sub(modified);
         if age.is_some_and(|age| age < time::whole(rest)) {
             watch.due = self.clock.steady() + REST;
-            return None;
+            return Ok(None);
         }
         let seen = content.as_ref().map_err(String::clone);
         let seen = Some(seen.map(|(text, is_open, _)| (digest(text), *is_open)));
         if watch.seen == seen {
-            return None;
+            return Ok(None);
         }
         watch.seen = seen;
+        let (text, is_open, _) = content.map_err(|why| format!("{SETTING}: {why}"))?;
         let shown = file.display();
-        let taken = content.and_then(|(text, is_open, _)| {
-            if is_open {
-                log::warn!(
-                    "{SETTING}: every user of this machine can read or change \"{shown}\"; chmod o-rwx it"
-                );
-            }
-            let table = parse(&text, self.default.as_ref());
-            let table = table.map_err(|mistake| format!("\"{shown}\", {mistake}"))?;
-            Ok(format!("\"{shown}\" was read: {}", self.take(table)))
-        });
-        let named = |what| format!("{SETTING}: {what}");
-        Some(taken.map(named).map_err(named))
+        if is_open {
+            log::warn!(
+                "{SETTING}: every user of this machine can read or change \"{shown}\"; chmod o-rwx it"
+            );
+        }
+        let named = format!("{SETTING}: \"{shown}\"");
+        let table = parse(&text, self.default.as_ref());
+        let table = table.map_err(|mistake| format!("{named}, {mistake}"))?;
+        Ok(Some(format!("{named} was read: {}", self.take(table))))
     }
 
     fn take(&self, table: TokenTable) -> String {
@@ -194,11 +185,11 @@ fn is_open(_: &Metadata) -> bool {
     false
 }
 
-fn report(read: Option<Result<String, String>>) {
+fn report(read: Result<Option<String>, String>) {
     match read {
-        None => {}
-        Some(Ok(change)) => log::info!("{change}"),
-        Some(Err(why)) => log::error!("{why}; the tokens that were good before stay so"),
+        Ok(None) => {}
+        Ok(Some(change)) => log::info!("{change}"),
+        Err(why) => log::error!("{why}; the tokens that were good before stay so"),
     }
 }
 
@@ -231,7 +222,7 @@ fn parse(text: &[u8], default: Option<&Secret>) -> Result<TokenTable, String> {
             ));
         }
         let identity = Identity::Token(Arc::from(name));
-        table.insert(digest(token.as_bytes()), TokenHolder { identity, role });
+        table.insert(digest(token.as_bytes()), (identity, role));
     }
     Ok(table)
 }
@@ -320,7 +311,7 @@ mod tests {
         let find = |token: &str| {
             table
                 .get(&digest(token.as_bytes()))
-                .map(|holder| (holder.identity.to_string(), holder.role))
+                .map(|(identity, role)| (identity.to_string(), *role))
         };
         assert_eq!(table.len(), 4);
         assert_eq!(find(A), Some(("token:alice".into(), Role::Run)));
@@ -436,7 +427,7 @@ mod tests {
             if self.clock.steady() < watch.due {
                 return None;
             }
-            let read = self.tokens.read(&mut watch, REST)?;
+            let read = self.tokens.read(&mut watch, REST).transpose()?;
             let name = format!("{SETTING}: \"{}\"", self.path.display());
             let bare = |what: String| what.replace(&name, "");
             Some(read.map(bare).map_err(bare))
@@ -445,7 +436,7 @@ mod tests {
         fn names(&self) -> Vec<String> {
             let holders = [A, B, C].map(|token| self.tokens.holder(digest(token.as_bytes())));
             let holders = holders.into_iter().flatten();
-            holders.map(|holder| holder.identity.name()).collect()
+            holders.map(|(identity, _)| identity.name()).collect()
         }
     }
 

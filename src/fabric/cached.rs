@@ -61,8 +61,8 @@ impl<T> Cached<T> {
             .take_if(|(_, value)| outdated(value));
     }
 
-    /// A value whose read began at most `max_age` ago, with the start of that read. If there is none, calls `read` with
-    /// the previous value, or waits for another caller's read.
+    /// A value whose read began at most `max_age` ago. If there is none, calls `read` with the previous value, or waits
+    /// for another caller's read.
     ///
     /// # Errors
     /// The errors of `read`, for every caller that waited for it; cancelled, if `wait` says so. A read that was
@@ -72,7 +72,7 @@ impl<T> Cached<T> {
         max_age: Duration,
         wait: &dyn Wait,
         read: impl FnOnce(Option<&Arc<T>>) -> Result<Arc<T>, Error>,
-    ) -> Result<(Instant, Arc<T>), Error> {
+    ) -> Result<Arc<T>, Error> {
         let asked = Instant::now();
         let is_young = |begun: Instant| asked.saturating_duration_since(begun) <= max_age;
         let mut shared = None;
@@ -81,7 +81,7 @@ impl<T> Cached<T> {
             if let Some((begun, value)) = &state.value
                 && is_young(*begun)
             {
-                return Ok((*begun, Arc::clone(value)));
+                return Ok(Arc::clone(value));
             }
             if let Some((flight, error)) = &state.failed
                 && shared == Some(*flight)
@@ -120,7 +120,7 @@ impl<T> Cached<T> {
         }
         drop(state);
         drop(landing);
-        Ok((begun, result?))
+        result
     }
 }
 
@@ -159,9 +159,7 @@ mod tests {
         max_age: Duration,
         read: impl FnOnce() -> ReadResult,
     ) -> ReadResult {
-        cached
-            .get(max_age, &NoWait, |_| read())
-            .map(|(_, value)| value)
+        cached.get(max_age, &NoWait, |_| read())
     }
 
     /// Reports its first callback: its caller is then waiting for another's read.
@@ -197,7 +195,7 @@ mod tests {
                 })
             });
             is_reading.recv().unwrap();
-            let second = cached.get(max_age, &asks, second).map(|(_, value)| value);
+            let second = cached.get(max_age, &asks, second);
             (first.join(), second)
         })
     }
@@ -206,7 +204,7 @@ mod tests {
     fn a_value_is_read_once_while_it_is_young() {
         let cached = Cached::new(LONG);
         assert_eq!(get(&cached, LONG, || Ok(Arc::new(1))), Ok(Arc::new(1)));
-        let found = cached.get(LONG, &NoWait, another_reads).unwrap().1;
+        let found = cached.get(LONG, &NoWait, another_reads).unwrap();
         assert_eq!(found, Arc::new(1));
         let found = get(&cached, Duration::ZERO, || Ok(Arc::new(2)));
         assert_eq!(found, Ok(Arc::new(2)));
@@ -222,7 +220,7 @@ mod tests {
         let cached = Cached::new(LONG);
         get(&cached, LONG, || Ok(Arc::new(1))).unwrap();
         let before = |before: Option<&Arc<u32>>| Ok(Arc::new(**before.unwrap() + 1));
-        let found = cached.get(Duration::ZERO, &NoWait, before).unwrap().1;
+        let found = cached.get(Duration::ZERO, &NoWait, before).unwrap();
         assert_eq!(found, Arc::new(2));
     }
 
@@ -288,7 +286,7 @@ mod tests {
                             reads_of_next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                             Ok(Arc::new(2))
                         };
-                        cached.get(Duration::ZERO, &asks, read).unwrap().1
+                        cached.get(Duration::ZERO, &asks, read).unwrap()
                     })
                 })
                 .collect();

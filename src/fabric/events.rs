@@ -10,10 +10,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Error, Kind};
-use crate::config::MAX_RUN_OUTPUT;
-
-/// Largest single event of a run, in bytes as sent: twice the output, because JSON escapes what it carries.
-const MAX_EVENT: usize = 2 * MAX_RUN_OUTPUT;
 
 /// The byte order mark in UTF-8.
 pub(super) const MARK: &[u8] = b"\xEF\xBB\xBF";
@@ -72,29 +68,18 @@ pub(super) struct Decoder {
     has_event: bool,
     /// There was a line that is not part of any event.
     has_foreign: bool,
-    /// Largest event, in bytes.
-    limit: usize,
 }
 
 impl Decoder {
-    /// A decoder at the start of a stream, for events of at most [`MAX_EVENT`] bytes.
-    pub(super) fn new() -> Decoder {
-        Decoder {
-            limit: MAX_EVENT,
-            ..Decoder::default()
-        }
-    }
-
     /// Decodes the next bytes and passes each complete event to `each`, whose errors are returned.
     ///
-    /// Data that is not a JSON object is [`Kind::ApiError`], an event beyond the limit [`Kind::ResponseTooLarge`].
+    /// Data that is not a JSON object is [`Kind::ApiError`]. The caller limits what is buffered.
     pub(super) fn feed(&mut self, bytes: &[u8], each: Each<'_>) -> Result<(), Error> {
         let is_end = |byte: &u8| matches!(byte, b'\n' | b'\r');
         for part in bytes.split_inclusive(is_end) {
             if std::mem::take(&mut self.after_cr) && part == b"\n" {
                 continue;
             }
-            self.check_size(self.line.len() + part.len())?;
             self.line.extend_from_slice(part);
             if let Some(end) = self.line.pop_if(|last| is_end(last)) {
                 self.after_cr = end == b'\r';
@@ -135,17 +120,6 @@ impl Decoder {
         self.has_foreign && !self.has_event
     }
 
-    fn check_size(&self, size: usize) -> Result<(), Error> {
-        if size <= self.limit {
-            return Ok(());
-        }
-        let detail = format!(
-            "Fabric sent a single event of more than {} MiB, the limit. Ask for less.",
-            self.limit >> 20
-        );
-        Err(Error::new(Kind::ResponseTooLarge, detail))
-    }
-
     /// Processes and clears the line. Comments, `event`, `id`, `retry` and unknown fields are ignored; but a stream of
     /// unknown fields only is not an event stream.
     fn end_line(&mut self, each: Each<'_>) -> Result<(), Error> {
@@ -159,7 +133,6 @@ impl Decoder {
                 std::mem::swap(&mut self.data, &mut line);
             }
             Some([b':', b' ', data @ ..] | [b':', data @ ..]) => {
-                self.check_size(self.data.len() + data.len() + 1)?;
                 self.data.push(b'\n');
                 self.data.extend_from_slice(data);
             }
@@ -252,15 +225,8 @@ mod tests {
         Ok(events)
     }
 
-    fn limited() -> Decoder {
-        Decoder {
-            limit: 120,
-            ..Decoder::default()
-        }
-    }
-
     fn decode(bytes: &[u8]) -> Result<Vec<Event>, Error> {
-        decode_parts(&mut Decoder::new(), &[bytes])
+        decode_parts(&mut Decoder::default(), &[bytes])
     }
 
     #[test]
@@ -310,12 +276,12 @@ mod tests {
         assert_eq!(decode(wire).unwrap(), expected);
         for cut in 0..=wire.len() {
             let (a, b) = wire.split_at(cut);
-            let found = decode_parts(&mut Decoder::new(), &[a, b]).unwrap();
+            let found = decode_parts(&mut Decoder::default(), &[a, b]).unwrap();
             assert_eq!(found, expected, "cut at {cut}");
         }
         for size in 1..8 {
             let parts: Vec<&[u8]> = wire.chunks(size).collect();
-            let found = decode_parts(&mut Decoder::new(), &parts).unwrap();
+            let found = decode_parts(&mut Decoder::default(), &parts).unwrap();
             assert_eq!(found, expected, "reads of {size}");
         }
         // Damaged, too.
@@ -325,7 +291,7 @@ mod tests {
                 damaged[at] = byte;
                 let parts: Vec<&[u8]> = damaged.chunks(3).collect();
                 assert_eq!(
-                    decode_parts(&mut Decoder::new(), &parts).map_err(|error| error.kind),
+                    decode_parts(&mut Decoder::default(), &parts).map_err(|error| error.kind),
                     decode(&damaged).map_err(|error| error.kind),
                     "{byte:?} at {at}"
                 );
@@ -335,7 +301,7 @@ mod tests {
 
     #[test]
     fn an_event_is_passed_on_as_soon_as_its_blank_line_is_read() {
-        let mut decoder = Decoder::new();
+        let mut decoder = Decoder::default();
         let mut seen = 0;
         let mut feed = |bytes: &[u8]| {
             decoder
@@ -430,7 +396,7 @@ mod tests {
     #[test]
     fn a_stream_of_something_else_is_known() {
         let is_foreign = |wire: &str| {
-            let mut decoder = Decoder::new();
+            let mut decoder = Decoder::default();
             let _ = decode_parts(&mut decoder, &[wire.as_bytes()]);
             decoder.is_foreign()
         };
@@ -461,27 +427,11 @@ mod tests {
     fn the_error_of_the_callback_stops_everything() {
         let wire = b"data: {\"type\":\"complete\"}\n\ndata: {\"type\":\"complete\"}\n\n";
         let mut calls = 0;
-        let result = Decoder::new().feed(wire, &mut |_| {
+        let result = Decoder::default().feed(wire, &mut |_| {
             calls += 1;
             Err(Error::cancelled())
         });
         assert_eq!((result, calls), (Err(Error::cancelled()), 1));
-    }
-
-    #[test]
-    fn an_event_beyond_the_limit_is_refused_however_it_is_split() {
-        let fits = format!(
-            "data: {{\"type\":\"content\",\"content\":\"{}\"}}\n\n",
-            "x".repeat(60)
-        );
-        let parts: Vec<&[u8]> = fits.as_bytes().chunks(7).collect();
-        assert!(decode_parts(&mut limited(), &parts).is_ok());
-        let endless = vec![b"xxxxxxxxxx".as_slice(); 20];
-        let many_lines = vec![b"data: xxxxxxxxxx\n".as_slice(); 20];
-        for parts in [endless, many_lines] {
-            let error = decode_parts(&mut limited(), &parts).unwrap_err();
-            assert_eq!(error.kind, Kind::ResponseTooLarge);
-        }
     }
 
     #[test]
@@ -492,7 +442,7 @@ mod tests {
             "data: {{\"type\":\"content\",\"format\":\"markdown\",\"content\":\"{text}\"}}\n\n"
         );
         let parts: Vec<&[u8]> = wire.as_bytes().chunks(1000).collect();
-        let found = decode_parts(&mut Decoder::new(), &parts).unwrap();
+        let found = decode_parts(&mut Decoder::default(), &parts).unwrap();
         assert_eq!(found, [content(&text)]);
 
         let flood = "data: {\"type\":\"content\",\"content\":\"x\"}\n\n".repeat(100_000);

@@ -66,17 +66,11 @@ fn is_allowed(c: char) -> bool {
 
 /// Names that Windows opens as a device in every folder, with any extension.
 fn is_device(name: &str) -> bool {
-    let stem = name
-        .split('.')
-        .next()
-        .unwrap_or_default()
-        .trim_end()
-        .to_lowercase();
+    let stem = name.split('.').next().unwrap_or_default();
+    let stem = stem.trim_end().to_lowercase();
     let is_port = |rest: &str| rest.chars().count() == 1 && "0123456789¹²³".contains(rest);
-    matches!(stem.as_str(), "con" | "prn" | "aux" | "nul")
-        || ["com", "lpt"]
-            .iter()
-            .any(|kind| stem.strip_prefix(kind).is_some_and(is_port))
+    let port = stem.strip_prefix("com").or(stem.strip_prefix("lpt"));
+    matches!(stem.as_str(), "con" | "prn" | "aux" | "nul") || port.is_some_and(is_port)
 }
 
 /// Whether two names may be the same folder on a file system that ignores case or Unicode normalisation, as on macOS
@@ -85,29 +79,22 @@ pub(crate) fn is_same(one: &str, other: &str) -> bool {
     let (one, other) = (without_case(one), without_case(other));
     // std has no Unicode normalisation, so if one name is decomposed, all letters with accents count as equal.
     one == other
-        || ((is_in_parts(&one) || is_in_parts(&other))
+        || (one.chars().chain(other.chars()).any(is_part)
             && accents_alike(&one) == accents_alike(&other))
 }
 
 /// Case folding by way of upper case, which unifies more letters: `ſ`, `ı` and `ß` become S, I and SS. Also drops what
 /// Windows ignores at the end of a name; operators' names may have it.
 fn without_case(name: &str) -> String {
-    let upper: String = name
-        .trim_end_matches(['.', ' '])
-        .chars()
-        .flat_map(char::to_uppercase)
-        .collect();
+    let upper = name.trim_end_matches(['.', ' ']).chars();
+    let upper = upper.flat_map(char::to_uppercase);
     // The dot that `İ` keeps, and the final sigma, which depends on its position.
-    upper.chars().flat_map(char::to_lowercase).collect()
+    upper.flat_map(char::to_lowercase).collect()
 }
 
 /// Combining accents, and vowels and final consonants of Korean syllables.
 fn is_part(c: char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}' | '\u{1100}'..='\u{11ff}')
-}
-
-fn is_in_parts(name: &str) -> bool {
-    name.chars().any(is_part)
 }
 
 fn accents_alike(name: &str) -> String {
@@ -156,22 +143,19 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
                  characters or Fabric's mark for the input in it."
             ));
         }
-        if value.len() > MAX_VARIABLE_VALUE {
+        let why = if value.len() > MAX_VARIABLE_VALUE {
             let kib = MAX_VARIABLE_VALUE >> 10;
-            return refused(format!(
-                "`variables.{shown}` is too long: at most {kib} KiB are allowed."
-            ));
-        }
-        if value.contains("{{") {
-            return refused(format!(
-                "`variables.{shown}` must not contain `{{{{`: Fabric would run it as a template."
-            ));
-        }
-        if value.contains(SENTINEL) {
-            return refused(format!(
-                "`variables.{shown}` must not contain `{SENTINEL}`: Fabric would put the input there. Leave it out."
-            ));
-        }
+            format!("is too long: at most {kib} KiB are allowed.")
+        } else if value.contains("{{") {
+            "must not contain `{{`: Fabric would run it as a template.".to_owned()
+        } else if value.contains(SENTINEL) {
+            format!(
+                "must not contain `{SENTINEL}`: Fabric would put the input there. Leave it out."
+            )
+        } else {
+            continue;
+        };
+        return refused(format!("`variables.{shown}` {why}"));
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::Name;
 use super::template::tokens;
 use crate::config::{DEFAULT_MODEL, MAX_NAME};
+use crate::search::purpose;
 use crate::text::shown;
 
 /// Longest description of a pattern, in characters.
@@ -33,7 +34,7 @@ pub(crate) struct Pattern {
         deserialize_with = "or_empty"
     )]
     pub(crate) user_prompt: String,
-    /// As Fabric sent it; mostly empty. See [`Pattern::own_description`].
+    /// As Fabric sent it; mostly empty. See [`Pattern::summary`].
     #[serde(default, alias = "Description", deserialize_with = "or_empty")]
     pub(crate) description: String,
     /// Documented, but empty in practice.
@@ -52,11 +53,14 @@ impl Pattern {
         Some(pattern)
     }
 
-    /// Fabric's description as one line of at most [`MAX_DESCRIPTION`] characters, if it has one.
-    pub(crate) fn own_description(&self) -> Option<String> {
+    /// What it does, in one line: Fabric's description, of which at most [`MAX_DESCRIPTION`] characters, or else what its
+    /// `name` or text says.
+    pub(crate) fn summary(&self, name: &str) -> String {
         let words: Vec<&str> = self.description.split_whitespace().collect();
-        let line = shown(&words.join(" "), MAX_DESCRIPTION);
-        (!line.is_empty()).then_some(line)
+        match shown(&words.join(" "), MAX_DESCRIPTION) {
+            own if own.is_empty() => purpose(name, &self.system_prompt),
+            own => own,
+        }
     }
 
     /// The variables that the pattern needs, in order of first use: the content of each `{{…}}` that is neither `input`
@@ -350,11 +354,11 @@ mod tests {
                 description: text.into(),
                 ..with_text("x")
             }
-            .own_description()
+            .summary("p")
         };
-        assert_eq!(described(" One\n\u{7}line "), Some("One line".into()));
-        assert_eq!(described(" \n"), None);
-        assert_eq!(described(&"é".repeat(999)), Some("é".repeat(300)));
+        assert_eq!(described(" One\n\u{7}line "), "One line");
+        assert_eq!(described(" \n"), "X.");
+        assert_eq!(described(&"é".repeat(999)), "é".repeat(300));
     }
 
     #[test]

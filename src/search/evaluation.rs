@@ -4,9 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::index::Fit;
-use super::table::{row, rows};
-use super::{Index, card};
+use super::table::rows;
+use super::{Index, purpose};
 
 /// The lines of a file of tasks, in columns.
 fn lines(file: &str) -> Vec<Vec<String>> {
@@ -30,8 +29,8 @@ fn index(others: &[(&str, String)]) -> Index {
 fn recall<'a>(index: &Index, tasks: impl IntoIterator<Item = (&'a str, &'a str)>) -> [usize; 3] {
     let ranks = tasks.into_iter().map(|(query, right)| {
         let found = index.search(query, 10);
-        let mut names = found.hits.iter().map(|card| card.name.as_str());
-        names.position(|name| right.split(' ').any(|right| right == name))
+        let mut names = found.hits.iter();
+        names.position(|name| right.split(' ').any(|right| right == *name))
     });
     let ranks: Vec<usize> = ranks.map(|rank| rank.unwrap_or(10)).collect();
     assert!(!ranks.is_empty());
@@ -87,12 +86,12 @@ fn tasks_find_their_pattern() {
 fn what_no_pattern_does_is_mostly_said_to_fit_weakly() {
     let (index, tasks) = (index(&[]), lines("tasks.tsv"));
     let share = |kind: &str| {
-        let fits: Vec<Fit> = tasks
+        let warnings: Vec<_> = tasks
             .iter()
             .filter(|task| task[0] == kind)
-            .map(|task| index.search(&task[1], 1).fit)
+            .map(|task| index.search(&task[1], 1).warning)
             .collect();
-        100 * fits.iter().filter(|fit| **fit != Fit::Clear).count() / fits.len()
+        100 * warnings.iter().flatten().count() / warnings.len()
     };
     let (none, people, model) = (share("none"), share("people"), share("model"));
     assert!(
@@ -178,7 +177,10 @@ fn a_folder_of_patterns_is_compared_with_the_table() {
     let names: Vec<String> = patterns
         .map(|entry| entry.file_name().into_string().unwrap())
         .collect();
-    let new: Vec<&String> = names.iter().filter(|name| row(name).is_none()).collect();
+    let new: Vec<&String> = names
+        .iter()
+        .filter(|name| !rows().contains_key(name.as_str()))
+        .collect();
     let gone: Vec<&&str> = rows()
         .keys()
         .filter(|name| !names.iter().any(|other| other == **name))
@@ -191,12 +193,12 @@ fn a_folder_of_patterns_is_compared_with_the_table() {
 }
 
 #[test]
-fn cards_need_no_index() {
+fn purposes_need_no_index() {
     let own = "# IDENTITY\n\nYou are a cook. You extract the ingredients of a dish.\n";
-    let found = card("my_dish", own).purpose;
+    let found = purpose("my_dish", own);
     assert_eq!(found, "Extract the ingredients of a dish.");
-    let found = card("summarize", own).purpose;
-    assert_eq!(found, row("summarize").unwrap().sentence);
+    let found = purpose("summarize", own);
+    assert_eq!(found, rows()["summarize"].sentence);
 }
 
 #[test]
@@ -239,8 +241,7 @@ fn cost_is_bounded_whatever_the_query() {
             };
             let taken = (0..5).map(timed).min().unwrap();
             eprintln!(
-                "{} patterns, {:?}…: {taken:?}",
-                index.cards.len(),
+                "at most {most:?}, {:?}…: {taken:?}",
                 query.chars().take(12).collect::<String>()
             );
             assert!(taken < most, "{taken:?}");

@@ -15,7 +15,7 @@ use super::names::humanised;
 use super::own::{headings, sentence};
 use super::query::{ParsedQuery, Word};
 use super::stem::stem;
-use super::table::row;
+use super::table::rows;
 use super::words::{plain_letters, words};
 use crate::text::prefix;
 
@@ -51,59 +51,29 @@ const TYPING_ERROR: f32 = 0.8;
 const WORDS: f32 = 2.0;
 /// A lower score of the best match means that it hardly fits. Found with queries that no pattern is for.
 const WEAK: f32 = 1.25;
+/// What to tell who searched if the best match has little to do with what was asked for.
+const NO_CLEAR_FIT: &str =
+    "No pattern clearly fits, so probably none does this task. Leave query out to see all names.";
+/// The same if there is no match, because no word of the query is known.
+const NOT_UNDERSTOOD: &str = "The query was not understood. Say it in English and in plain words, what goes in and what \
+    should come out (\"summarize a text\"), or leave query out to see all names.";
 /// Score of a pattern that the query names.
 const NAMED: f32 = 100.0;
-
-/// The index entry of one pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Card {
-    /// Its name.
-    pub(crate) name: String,
-    /// What it does, in one sentence of at most 140 characters.
-    pub(crate) purpose: String,
-}
-
-/// How well the best match fits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fit {
-    /// It does what was asked for.
-    Clear,
-    /// It has little to do with what was asked for.
-    Weak,
-    /// There is none, because no word of the query is known.
-    NotUnderstood,
-}
-
-impl Fit {
-    /// What to tell who searched; nothing if the match is clear.
-    pub(crate) fn warning(self) -> Option<&'static str> {
-        match self {
-            Fit::Clear => None,
-            Fit::Weak => Some(
-                "No pattern clearly fits, so probably none does this task. Leave query out to see all names.",
-            ),
-            Fit::NotUnderstood => Some(
-                "The query was not understood. Say it in English and in plain words, what goes in and what should \
-                 come out (\"summarize a text\"), or leave query out to see all names.",
-            ),
-        }
-    }
-}
 
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SearchResult<'a> {
     /// The matching patterns, best first.
-    pub(crate) hits: Vec<&'a Card>,
-    /// How well the first fits.
-    pub(crate) fit: Fit,
+    pub(crate) hits: Vec<&'a str>,
+    /// What to tell who searched; nothing if the first clearly fits.
+    pub(crate) warning: Option<&'static str>,
 }
 
 /// An index over all patterns. Read-only.
 #[derive(Default)]
 pub(crate) struct Index {
-    /// All patterns, in their original order.
-    pub(crate) cards: Vec<Card>,
+    /// The names of all patterns, in their original order.
+    patterns: Vec<String>,
     /// Patterns by name in lower case, with spaces.
     names: HashMap<String, u16>,
     /// The numbers of terms, by word as well as by stem.
@@ -120,18 +90,14 @@ struct Postings {
     /// In which texts: 1 as such, [`SYNONYM`] as a concept.
     texts: Vec<(u32, f32)>,
     /// In which patterns, and how strongly: below 1.
-    cards: Vec<(u16, f32)>,
+    patterns: Vec<(u16, f32)>,
 }
 
-/// The entry of one pattern, built without the others.
-pub(crate) fn card(name: &str, text: &str) -> Card {
-    let purpose = match row(name) {
+/// What the pattern of this name and text does, in one sentence of at most 140 characters.
+pub(crate) fn purpose(name: &str, text: &str) -> String {
+    match rows().get(name) {
         Some(row) => row.sentence.to_owned(),
         None => sentence(name, prefix(text, MOST_TEXT)),
-    };
-    Card {
-        name: name.to_owned(),
-        purpose,
     }
 }
 
@@ -144,24 +110,25 @@ impl Index {
         for (name, text) in patterns.into_iter().take(MOST_PATTERNS) {
             let name = name.into();
             let text = prefix(text.as_ref(), MOST_TEXT);
-            let entry = card(&name, text);
-            index.names.insert(spaced(&name), index.cards.len() as u16);
+            index
+                .names
+                .insert(spaced(&name), index.patterns.len() as u16);
             index.add(NAME, &humanised(&name));
-            index.add(SENTENCE, &entry.purpose);
-            match row(&name) {
+            index.add(SENTENCE, &purpose(&name, text));
+            match rows().get(&*name) {
                 Some(row) => row.requests().for_each(|text| index.add(REQUEST, text)),
                 None => index.add(HEADING, &headings(text)),
             }
-            index.cards.push(entry);
+            index.patterns.push(name);
         }
         index.weigh();
         index
     }
 
-    /// Adds a text of the next card, whose words have this strength, less in a name of several.
+    /// Adds a text of the next pattern, whose words have this strength, less in a name of several.
     fn add(&mut self, usual: f32, text: &str) {
         let language = Language::table();
-        let (card, at) = (self.cards.len() as u16, self.texts.len() as u32);
+        let (pattern, at) = (self.patterns.len() as u16, self.texts.len() as u32);
         let mut said = words(text);
         let says_something = |word: &String| !language.ignored.contains(word.as_str());
         if said.iter().any(says_something) {
@@ -181,63 +148,52 @@ impl Index {
             } else {
                 NAME / (length * length.sqrt()).sqrt()
             };
-            let own = self.term(word).map(|term| (term, 1.0));
+            let own = self.term(word, stem).map(|term| (term, 1.0));
             let concept = language.synonyms.get(stem);
-            let concept = concept.and_then(|concept| self.term_of_stem(concept));
+            let concept = concept.and_then(|concept| self.term(concept, concept));
             let concept = concept.map(|term| (term, SYNONYM));
             for (term, share) in own.into_iter().chain(concept) {
                 let postings = &mut self.postings[term as usize];
+                let strength = share * strength;
                 match postings.texts.last_mut() {
                     Some((text, most)) if *text == at => *most = share.max(*most),
                     _ => postings.texts.push((at, share)),
                 }
-                match postings.cards.last_mut() {
+                match postings.patterns.last_mut() {
                     // Verbs are in most requests of a pattern: that says nothing about how much it is about them.
-                    Some((last, sum)) if *last == card && is_verb => {
-                        *sum = sum.max(share * strength)
-                    }
-                    Some((last, sum)) if *last == card => *sum += share * strength,
-                    _ => postings.cards.push((card, share * strength)),
+                    Some((last, sum)) if *last == pattern && is_verb => *sum = sum.max(strength),
+                    Some((last, sum)) if *last == pattern => *sum += strength,
+                    _ => postings.patterns.push((pattern, strength)),
                 }
             }
         }
-        self.texts.push((card, 0.0));
+        self.texts.push((pattern, 0.0));
     }
 
     /// The number of a word's term.
-    fn term(&mut self, word: &str) -> Option<u32> {
-        if let Some(term) = self.terms.get(word) {
-            return Some(*term);
+    fn term(&mut self, word: &str, stem: &str) -> Option<u32> {
+        let known = self.terms.get(word);
+        if known.is_some() || self.terms.len() >= MOST_TERMS {
+            return known.or(self.terms.get(stem)).copied();
         }
-        let term = self.term_of_stem(&stem(word))?;
-        if self.terms.len() < MOST_TERMS {
-            self.terms.insert(word.to_owned(), term);
+        let next = self.postings.len() as u32;
+        let term = *self.terms.entry(stem.to_owned()).or_insert(next);
+        if term == next {
+            self.postings.push(Postings::default());
         }
-        Some(term)
-    }
-
-    fn term_of_stem(&mut self, stem: &str) -> Option<u32> {
-        if let Some(term) = self.terms.get(stem) {
-            return Some(*term);
-        }
-        if self.terms.len() >= MOST_TERMS {
-            return None;
-        }
-        let term = self.postings.len() as u32;
-        self.terms.insert(stem.to_owned(), term);
-        self.postings.push(Postings::default());
+        self.terms.insert(word.to_owned(), term);
         Some(term)
     }
 
     /// Weighs terms by how few patterns have them, and texts by their terms.
     fn weigh(&mut self) {
-        let all = self.cards.len() as f32;
+        let all = self.patterns.len() as f32;
         for postings in &mut self.postings {
-            let share = postings.cards.len() as f32 / all;
+            let share = postings.patterns.len() as f32 / all;
             // No logarithm: the program would need libm, and a twentieth longer to start.
             let rarity = 1.0 - share.sqrt().sqrt();
             postings.weight = rarity.max(LEAST_WEIGHT);
-            for (_, strength) in &mut postings.cards {
+            for (_, strength) in &mut postings.patterns {
                 *strength /= *strength + SATURATION;
             }
         }
@@ -257,32 +213,32 @@ impl Index {
     pub(crate) fn search(&self, query: &str, limit: usize) -> SearchResult<'_> {
         let request = ParsedQuery::parse(query);
         let named = self.named(query);
-        let mut ranked: Vec<(f32, &Card)> = self
+        let mut ranked: Vec<(f32, &str)> = self
             .scores(&request.words)
             .zip(0..)
             .map(|(score, at)| score + if named.contains(&at) { NAMED } else { 0.0 })
-            .zip(&self.cards)
+            .zip(self.patterns.iter().map(String::as_str))
             .collect();
-        ranked.retain(|(score, card)| {
-            *score > 0.0 && (request.asks_which || *score >= NAMED || card.name != SUGGESTS)
+        ranked.retain(|(score, name)| {
+            *score > 0.0 && (request.asks_which || *score >= NAMED || *name != SUGGESTS)
         });
-        ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.name.cmp(&b.1.name)));
-        let fit = match ranked.first() {
-            None => Fit::NotUnderstood,
-            Some((score, _)) if *score < WEAK => Fit::Weak,
-            Some(_) => Fit::Clear,
+        ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+        let warning = match ranked.first() {
+            None => Some(NOT_UNDERSTOOD),
+            Some((score, _)) if *score < WEAK => Some(NO_CLEAR_FIT),
+            Some(_) => None,
         };
-        let hits = ranked.into_iter().take(limit).map(|(_, card)| card);
+        let hits = ranked.into_iter().take(limit).map(|(_, name)| name);
         SearchResult {
             hits: hits.collect(),
-            fit,
+            warning,
         }
     }
 
-    /// The score of each card.
+    /// The score of each pattern.
     fn scores(&self, said: &[Word]) -> impl Iterator<Item = f32> {
-        let mut cards = Scores::new(self.cards.len());
-        let mut texts = Scores::new(self.texts.len());
+        let mut patterns = vec![0_f32; self.patterns.len()];
+        let mut texts = vec![0_f32; self.texts.len()];
         let mut corrections = MOST_CORRECTED;
         let mut length = f32::MIN_POSITIVE;
         for word in said {
@@ -291,26 +247,31 @@ impl Index {
                 .first()
                 .map(|(term, share)| share * self.postings[*term as usize].weight);
             length += weight.or(word.weight()).unwrap_or(UNKNOWN_WEIGHT).powi(2);
+            // Of several terms that the word may mean, the best counts.
+            let mut best_patterns = vec![0_f32; patterns.len()];
+            let mut best_texts = vec![0_f32; texts.len()];
             for (term, share) in meant {
                 let postings = &self.postings[term as usize];
-                for (card, strength) in &postings.cards {
-                    cards.offer(*card as usize, share * postings.weight * strength);
+                for (pattern, strength) in &postings.patterns {
+                    let best = &mut best_patterns[*pattern as usize];
+                    *best = best.max(share * postings.weight * strength);
                 }
                 for (text, part) in &postings.texts {
-                    texts.offer(*text as usize, share * part * postings.weight.powi(2));
+                    let best = &mut best_texts[*text as usize];
+                    *best = best.max(share * part * postings.weight.powi(2));
                 }
             }
-            cards.end_word();
-            texts.end_word();
+            add(&mut patterns, &best_patterns);
+            add(&mut texts, &best_texts);
         }
-        let mut likeness = vec![0_f32; self.cards.len()];
-        for (sum, (card, squared)) in texts.sums.iter().zip(&self.texts) {
+        let mut likeness = vec![0_f32; self.patterns.len()];
+        for (sum, (pattern, squared)) in texts.iter().zip(&self.texts) {
             if *sum > 0.0 {
-                let best = &mut likeness[*card as usize];
+                let best = &mut likeness[*pattern as usize];
                 *best = best.max(sum / (squared * length).sqrt());
             }
         }
-        let scores = cards.sums.into_iter().zip(likeness);
+        let scores = patterns.into_iter().zip(likeness);
         scores.map(move |(sum, likeness)| WORDS * sum / length.sqrt() + likeness)
     }
 
@@ -370,35 +331,10 @@ fn edits(word: &str) -> Vec<String> {
     found
 }
 
-/// Sums over the words of a query, of each word the best.
-struct Scores {
-    sums: Vec<f32>,
-    best: Vec<f32>,
-    /// Where the current word has a value.
-    touched: Vec<usize>,
-}
-
-impl Scores {
-    fn new(len: usize) -> Scores {
-        Scores {
-            sums: vec![0.0; len],
-            best: vec![0.0; len],
-            touched: Vec::new(),
-        }
-    }
-
-    /// Offers a value for the current word.
-    fn offer(&mut self, at: usize, value: f32) {
-        if self.best[at] == 0.0 {
-            self.touched.push(at);
-        }
-        self.best[at] = self.best[at].max(value);
-    }
-
-    fn end_word(&mut self) {
-        for at in self.touched.drain(..) {
-            self.sums[at] += std::mem::take(&mut self.best[at]);
-        }
+/// Adds what one word of a query is worth in each place.
+fn add(sums: &mut [f32], of_word: &[f32]) {
+    for (sum, worth) in sums.iter_mut().zip(of_word) {
+        *sum += worth;
     }
 }
 
@@ -430,7 +366,7 @@ mod tests {
         let index = index();
         let found = index.search(query, 3);
         assert_eq!(found, index.search(query, 3));
-        let name = &found.hits.first()?.name;
+        let name = found.hits.first()?;
         PATTERNS
             .iter()
             .map(|(known, _)| *known)
@@ -465,7 +401,7 @@ mod tests {
         }
         let index = index();
         let found = index.search("help me choose and suggest a task", 10);
-        assert!(found.hits.iter().all(|card| card.name != SUGGESTS));
+        assert!(found.hits.iter().all(|name| *name != SUGGESTS));
     }
 
     #[test]
@@ -474,17 +410,17 @@ mod tests {
         for query in ["zzqqxw flumbergast", "", " ", "?!", "\u{301}"] {
             let found = index.search(query, 5);
             assert_eq!(
-                (found.hits.len(), found.fit),
-                (0, Fit::NotUnderstood),
+                (found.hits.len(), found.warning),
+                (0, Some(NOT_UNDERSTOOD)),
                 "{query:?}"
             );
         }
         assert_eq!(index.search("summarize", 0).hits.len(), 0);
-        assert_eq!(index.search("summarize", 5).fit, Fit::Clear);
+        assert_eq!(index.search("summarize", 5).warning, None);
         let found = index
             .search("what is on tonight, stone or snow or sun", 5)
-            .fit;
-        assert_eq!(found, Fit::Weak);
+            .warning;
+        assert_eq!(found, Some(NO_CLEAR_FIT));
         let empty = Index::build(Vec::<(String, String)>::new());
         assert!(empty.search("summarize", 5).hits.is_empty());
     }
@@ -506,7 +442,7 @@ mod tests {
             "pattern_699".to_owned(),
             format!("pattern_699 {}", "漢".repeat(5_000)),
         ] {
-            assert_eq!(index.search(&query, 10).hits[0].name, "pattern_699");
+            assert_eq!(index.search(&query, 10).hits[0], "pattern_699");
         }
     }
 }

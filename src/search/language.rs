@@ -88,25 +88,14 @@ impl Language {
     pub(super) fn foreign(&self, run: &str) -> Vec<&str> {
         let meaning = |word: &str| self.foreign.get(word).map(String::as_str);
         if run.starts_with(is_unspaced) {
-            let starts: Vec<usize> = run
-                .char_indices()
-                .map(|(at, _)| at)
-                .chain([run.len()])
-                .collect();
-            let within = |length: usize| {
-                starts
-                    .windows(length + 1)
-                    .filter_map(move |w| meaning(&run[w[0]..w[length]]))
-            };
-            return (1..=4).flat_map(within).collect();
+            let chars: Vec<char> = run.chars().collect();
+            let words = |length| chars.windows(length).map(String::from_iter);
+            let words = (1..=4).flat_map(words);
+            return words.filter_map(|word| meaning(&word)).collect();
         }
-        let ends = (PREFIX..run.len())
-            .rev()
-            .filter(|&end| run.is_char_boundary(end));
-        let whole = meaning(run);
-        whole
-            .or_else(|| ends.filter_map(|end| meaning(&run[..end])).next())
-            .into_iter()
-            .collect()
+        // The longest first.
+        let ends = (PREFIX.min(run.len())..=run.len()).rev();
+        let known = ends.filter_map(|end| meaning(run.get(..end)?));
+        known.take(1).collect()
     }
 }

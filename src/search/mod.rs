@@ -15,5 +15,5 @@ mod stem;
 mod table;
 mod words;
 
-pub(crate) use index::{Index, card};
+pub(crate) use index::{Index, purpose};
 pub(crate) use names::{humanised, kebab, skill_names};

@@ -12,9 +12,7 @@ const LONGEST: usize = 64;
 pub(crate) fn skill_names<'a>(
     names: impl IntoIterator<Item = &'a str>,
 ) -> BTreeMap<&'a str, String> {
-    let mut names: Vec<&str> = names.into_iter().collect();
-    names.sort_unstable();
-    names.dedup();
+    let names: BTreeSet<&str> = names.into_iter().collect();
     let mut taken: BTreeSet<String> = BTreeSet::new();
     let mut skills: BTreeMap<&str, String> = BTreeMap::new();
     // Names that are valid already stay the same.
@@ -30,9 +28,7 @@ pub(crate) fn skill_names<'a>(
         let mut number = 2;
         while !taken.insert(skill.clone()) {
             let suffix = format!("-{number}");
-            let room = wanted
-                .get(..wanted.len().min(LONGEST - suffix.len()))
-                .unwrap_or(&wanted);
+            let room = &wanted[..wanted.len().min(LONGEST - suffix.len())];
             skill = format!("{}{suffix}", room.trim_end_matches('-'));
             number += 1;
         }

@@ -121,9 +121,8 @@ fn sentences(text: &str) -> Vec<(String, bool)> {
 /// The words of a text's headings, without those that every pattern has.
 pub(super) fn headings(text: &str) -> String {
     let found = text.lines().filter_map(heading).take(MOST_HEADINGS);
-    let found: Vec<String> = found.flat_map(words).collect();
-    let mut telling: Vec<&str> = found.iter().map(String::as_str).collect();
-    telling.retain(|word| !USUAL.split(' ').any(|usual| usual == *word));
+    let mut telling: Vec<String> = found.flat_map(words).collect();
+    telling.retain(|word| !USUAL.split(' ').any(|usual| usual == word));
     telling.join(" ")
 }
 

@@ -30,15 +30,12 @@ pub(super) fn stem(word: &str) -> String {
     let mut stem = word.replace("our", "or").replace("yse", "yze");
     singular(&mut stem);
     inflected(&mut stem);
-    let endings = ENDINGS.iter().flat_map(|(fewest, endings)| {
-        let fewest = *fewest;
-        endings.split(' ').map(move |ending| (ending, fewest))
+    let longest = ENDINGS.iter().filter_map(|(fewest, endings)| {
+        let found = endings.split(' ').filter(|ending| stem.ends_with(*ending));
+        let lengths = found.map(str::len);
+        lengths.filter(|length| stem.len() >= fewest + length).max()
     });
-    let longest = endings
-        .filter(|(ending, fewest)| stem.len() >= fewest + ending.len() && stem.ends_with(ending))
-        .map(|(ending, _)| ending.len())
-        .max();
-    stem.truncate(stem.len() - longest.unwrap_or(0));
+    stem.truncate(stem.len() - longest.max().unwrap_or(0));
     trimmed(&mut stem);
     stem
 }

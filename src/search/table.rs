@@ -21,11 +21,6 @@ impl Row {
     }
 }
 
-/// The row of the pattern of this name.
-pub(super) fn row(name: &str) -> Option<&'static Row> {
-    rows().get(name)
-}
-
 /// All rows, by name.
 pub(super) fn rows() -> &'static HashMap<&'static str, Row> {
     static ROWS: OnceLock<HashMap<&str, Row>> = OnceLock::new();

@@ -18,11 +18,8 @@ pub(super) fn words(text: &str) -> Vec<String> {
             continue;
         }
         let chars: Vec<char> = word.chars().collect();
-        found.extend(
-            chars
-                .windows(chars.len().min(2))
-                .map(|pair| pair.iter().collect::<String>()),
-        );
+        let pairs = chars.windows(chars.len().min(2));
+        found.extend(pairs.map(String::from_iter));
     }
     found
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::fabric::names::in_quotes;
-use crate::fabric::{Entry, Name, Snapshot, not_found, not_runnable};
+use crate::fabric::{Entry, Name, Snapshot, is_runnable, not_found, not_runnable};
 use crate::protocol::{Feature, Params, Refusal, Revision, jsonrpc};
 use crate::search::humanised;
 use crate::text::shown;
@@ -29,7 +29,7 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
         let is_offered = |entry: &&Entry| {
             let text = entry.text.as_deref().unwrap_or_default();
             !backend.policy.no_prompts
-                && entry.is_runnable()
+                && is_runnable(&entry.variables)
                 && backend.policy.allows(&entry.name)
                 && backend.fabric.why_raw(&entry.name, text).is_none()
         };
@@ -109,7 +109,7 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
             let names = names.filter(|name| backend.policy.allows(name)).collect();
             return Err(not_found(&pattern, &names).into());
         };
-        if !entry.is_runnable() {
+        if !is_runnable(&entry.variables) {
             return Err(not_runnable("name", name).into());
         }
         let takes: Vec<&str> = names(entry).collect();

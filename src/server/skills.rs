@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::encoding::sha256::sha256_hex;
-use crate::fabric::{Error, Kind, NoWait, Snapshot, Wait};
+use crate::fabric::{Error, Kind, NoWait, Snapshot, Wait, is_runnable};
 use crate::protocol::pages;
 use crate::protocol::{Params, Refusal};
 use crate::search::skill_names;
@@ -56,7 +56,7 @@ impl Skills {
             quoted(self.snapshot.description(&entry.name))
         );
         let is_raw = fabric.why_raw(&entry.name, text).is_some();
-        document.push_str(&match entry.is_runnable() {
+        document.push_str(&match is_runnable(&entry.variables) {
             true if is_raw => " What stands between their double braces is code that Fabric would replace.\n\n".to_owned(),
             true if !can_run => "\n\n".to_owned(),
             true => format!(
@@ -65,7 +65,7 @@ impl Skills {
             ),
             false => " Fabric itself cannot run them: what stands between their double braces is code.\n\n".to_owned(),
         });
-        if !entry.variables.is_empty() && entry.is_runnable() {
+        if !entry.variables.is_empty() && is_runnable(&entry.variables) {
             let run = match can_run {
                 true => " (in a run: `variables`)",
                 false => "",

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::config::MAX_FABRIC_BODY;
 use crate::fabric::{Error, Name, is_runnable, not_runnable};
-use crate::search::card;
 
 use super::part::Part;
 use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
@@ -51,15 +50,13 @@ fn details(
         false => Some(not_runnable("pattern_name", name)),
     };
     let part = Part::of(&pattern.system_prompt, wanted);
-    let purpose = || card(name, &pattern.system_prompt).purpose;
-    let description = pattern.own_description().unwrap_or_else(purpose);
     let outcome = Outcome {
         size: Some(("bytes", part.text.len())),
         ..Outcome::default()
     };
     Ok(outcome
         .member("name", name)
-        .member("description", description)
+        .member("description", pattern.summary(name))
         .member("system_prompt", part.text)
         .member("user_prompt_template", &pattern.user_prompt)
         .member("tags", &pattern.tags)

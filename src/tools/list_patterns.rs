@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::config::MAX_ROWS;
-use crate::fabric::{Cause, Error, not_runnable};
+use crate::fabric::{Cause, Error, is_runnable, not_runnable};
 use crate::text::counted;
 
 use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
@@ -81,7 +81,7 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, 
     let mut warnings = Vec::from_iter(unread);
     let found = snapshot.index().search(query, usize::MAX);
     let (mut names, mut denied) = (Vec::new(), Vec::new());
-    for name in found.hits.iter().map(|card| card.name.as_str()) {
+    for name in found.hits.iter().copied() {
         match backend.policy.allows(name) {
             _ if names.len() == limit => break,
             true => names.push(name),
@@ -96,7 +96,9 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, 
     }
     let mut matches = Vec::new();
     for &name in &names {
-        let runnable = snapshot.pattern(name).filter(|entry| entry.is_runnable());
+        let runnable = snapshot
+            .pattern(name)
+            .filter(|entry| is_runnable(&entry.variables));
         if runnable.is_none() {
             warnings.push(not_runnable("patterns", name).detail);
         }
@@ -110,5 +112,5 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, 
         .member("patterns", names)
         .member("matches", matches)
         .warn(warnings)
-        .warn(found.fit.warning().map(str::to_owned)))
+        .warn(found.warning.map(str::to_owned)))
 }

@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use crate::access::Pass;
+use crate::access::{Identity, Pass};
 use crate::config::{ABORT_GRACE, MAX_MESSAGE};
 use crate::protocol::jsonrpc::{INVALID_REQUEST, is_blank};
 use crate::protocol::{Id, Refusal, Session};
@@ -61,7 +61,7 @@ impl Stdio {
     fn read(&self, input: impl Read) -> io::Result<()> {
         let mut input = BufReader::with_capacity(BUFFER, input);
         let (pipe, mut line) = (&self.0, Vec::new());
-        let pass = Arc::new(Pass::local());
+        let pass = Arc::new(Pass::open(Identity::Local));
         let account = pipe.server.account(&pass.identity);
         while let Some(size) = read_line(&mut input, &mut line)? {
             if let LineSize::TooLong(id) = size {

@@ -69,8 +69,6 @@ const CLOCK_SKEW: i64 = 60;
 const UNAVAILABLE: &str = "who comes with a token of it is answered 503";
 /// The path of our metadata, before that of the endpoint.
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
-/// The type of a form, in which the issuer is asked.
-const FORM: &str = "application/x-www-form-urlencoded";
 /// Every scope that gives a role.
 const ALL_SCOPES: &str = "fabric:read fabric:run";
 
@@ -86,8 +84,6 @@ pub(crate) struct OAuth {
     ended: Condvar,
     /// The last failure in the log, and when that was.
     logged: Mutex<Option<(String, Duration)>>,
-    /// What OAuth clients are told.
-    document: Vec<u8>,
     /// [`EXCHANGE`].
     limit: Duration,
     clock: Box<dyn Clock>,
@@ -97,8 +93,8 @@ pub(crate) struct OAuth {
 #[derive(Default)]
 struct Discovery {
     endpoint: Option<WebUrl>,
-    /// Failures in a row.
-    failures: u32,
+    /// The wait after the last try; none if that was good.
+    wait: Duration,
     /// Not tried before this time.
     until: Duration,
 }
@@ -124,14 +120,6 @@ pub(super) struct Grant {
     asked: Duration,
 }
 
-/// An accepted token, to be asked about again.
-#[derive(Debug)]
-pub(super) struct OAuthProof {
-    token: Secret,
-    /// As it was confirmed last.
-    grant: Mutex<Grant>,
-}
-
 impl OAuth {
     /// Prepares everything that needs no connection. The error is one line.
     pub(crate) fn new(settings: OAuthSettings) -> Result<OAuth, String> {
@@ -140,13 +128,6 @@ impl OAuth {
         let secret = percent_encode(settings.client_secret.expose());
         let basic = base64::encode(format!("{id}:{secret}").as_bytes());
         let credentials = Secret::new(format!("Basic {basic}"));
-        let document = json!({
-            "resource": settings.resource.as_str(),
-            "authorization_servers": [settings.issuer.as_str()],
-            "scopes_supported": ALL_SCOPES.split(' ').collect::<Vec<_>>(),
-            "bearer_methods_supported": ["header"],
-            "resource_name": "fabric-mcp",
-        });
         let (issuer, ca_file) = (settings.issuer.as_str(), settings.ca_file.as_deref());
         let config = agent::config("the URL", issuer, ca_file, BUFFER, 0)
             .map_err(|why| format!("--oauth-issuer: {why}"))?
@@ -160,7 +141,6 @@ impl OAuth {
             answers: Mutex::default(),
             ended: Condvar::new(),
             logged: Mutex::default(),
-            document: document.to_string().into_bytes(),
             limit: EXCHANGE,
             clock: Box::new(SystemClock::new()),
         })
@@ -170,10 +150,18 @@ impl OAuth {
 
     /// The metadata of this resource, if it is what `path` asks for. `endpoint` is the path of the MCP endpoint here, which
     /// a proxy in front may call by another name: both are answered.
-    pub(super) fn document(&self, path: &str, endpoint: &str) -> Option<&[u8]> {
-        let rest = path.strip_prefix(WELL_KNOWN)?;
-        let ours = ["", "/", self.settings.resource.path(), endpoint];
-        ours.contains(&rest).then_some(&self.document)
+    pub(super) fn document(&self, path: &str, endpoint: &str) -> Option<Vec<u8>> {
+        let (rest, resource) = (path.strip_prefix(WELL_KNOWN)?, &self.settings.resource);
+        let document = json!({
+            "resource": resource.as_str(),
+            "authorization_servers": [self.settings.issuer.as_str()],
+            "scopes_supported": ALL_SCOPES.split(' ').collect::<Vec<_>>(),
+            "bearer_methods_supported": ["header"],
+            "resource_name": "fabric-mcp",
+        });
+        let ours = ["", "/", resource.path(), endpoint];
+        ours.contains(&rest)
+            .then(|| document.to_string().into_bytes())
     }
 
     /// The value of `WWW-Authenticate` (RFC 6750, RFC 9728 section 5.1). A 401 asks for all scopes: many clients ask for
@@ -200,7 +188,7 @@ impl OAuth {
 
     /// Validates a token. Asks the issuer if need be, which takes at most [`EXCHANGE`], and twice that if its metadata
     /// must be found first.
-    pub(super) fn check(&self, token: &str) -> Result<(Grant, OAuthProof), AccessError> {
+    pub(super) fn check(&self, token: &str) -> Verdict {
         // A revoked token of ours must not be sent to the issuer.
         if token.starts_with(tokens::PREFIX) {
             return Err(AccessError::BadToken(Flaw::UNKNOWN));
@@ -209,32 +197,22 @@ impl OAuth {
             return Err(AccessError::BadToken(Flaw::MALFORMED));
         }
         let grant = self.ask(token)?;
-        self.check_expiry(&grant)?;
-        let proof = OAuthProof {
-            token: Secret::new(token),
-            grant: Mutex::new(grant.clone()),
-        };
-        Ok((grant, proof))
+        self.check_expiry(&grant).map(|()| grant)
     }
 
     /// The role that an accepted token gives now, as the issuer confirmed it [`GOOD`] ago at most, or [`UNCONFIRMED`]
-    /// while it cannot be asked. Takes as long as [`OAuth::check`] once in that time.
-    pub(super) fn role(&self, proof: &OAuthProof) -> Result<Role, AccessError> {
-        let last = lock(&proof.grant).clone();
-        self.check_expiry(&last)?;
-        match self.ask(proof.token.expose()) {
-            Ok(grant) if grant.identity == last.identity => {
-                self.check_expiry(&grant)?;
-                let role = grant.role;
-                *lock(&proof.grant) = grant;
-                Ok(role)
-            }
-            Ok(_) => Err(AccessError::BadToken(Flaw::INACTIVE)),
-            Err(AccessError::Unavailable(_)) if self.clock.steady() < last.asked + UNCONFIRMED => {
-                Ok(last.role)
-            }
-            Err(refusal) => Err(refusal),
+    /// while it cannot be asked. `last` is what it was confirmed to give last. Takes as long as [`OAuth::check`] once in
+    /// that time.
+    pub(super) fn role(&self, token: &str, last: &Mutex<Grant>) -> Result<Role, AccessError> {
+        let mut last = lock(last);
+        match self.ask(token) {
+            Ok(grant) if grant.identity == last.identity => *last = grant,
+            Ok(_) => return Err(AccessError::BadToken(Flaw::INACTIVE)),
+            Err(AccessError::Unavailable(_)) if self.clock.steady() < last.asked + UNCONFIRMED => {}
+            Err(refusal) => return Err(refusal),
         }
+        self.check_expiry(&last)?;
+        Ok(last.role)
     }
 
     fn check_expiry(&self, grant: &Grant) -> Result<(), AccessError> {
@@ -266,10 +244,7 @@ impl OAuth {
         }
         answers.asking.insert(digest);
         drop(answers);
-        let _asking = Asking {
-            oauth: self,
-            digest,
-        };
+        let _asking = Asking(self, digest);
         let (until, answer) = self.introspect(token);
         lock(&self.answers).keep(digest, until, &answer, self.clock.steady());
         answer
@@ -330,14 +305,10 @@ impl OAuth {
         let (endpoint, token_url) = self.discover()?;
         // Nobody's token, but only a client that may introspect learns that.
         self.question(&endpoint, "x")?;
-        let no_endpoint = Err("no token endpoint".to_owned());
-        let token = match token_url.map_or(no_endpoint, |url| self.own_token(&url)) {
+        let untested = |why| format!("introspection works; the audience was not tested ({why})");
+        let token = match self.own_token(token_url.as_ref()) {
             Ok(token) => token,
-            Err(why) => {
-                return Ok(format!(
-                    "introspection works; the audience was not tested ({why})"
-                ));
-            }
+            Err(why) => return Ok(untested(why)),
         };
         let said = self.question(&endpoint, &token)?;
         match said.judge(&self.settings, self.clock.steady(), self.date()) {
@@ -359,11 +330,12 @@ impl OAuth {
     }
 
     /// A token that the issuer gives to this server itself. The error says why it gives none.
-    fn own_token(&self, url: &WebUrl) -> Result<String, String> {
+    fn own_token(&self, url: Option<&WebUrl>) -> Result<String, String> {
+        let url = url.ok_or("no token endpoint")?;
         let scope = percent_encode(Role::Read.scope());
         let resource = percent_encode(self.settings.resource.as_str());
         let form = format!("grant_type=client_credentials&scope={scope}&resource={resource}");
-        let (status, body) = self.post(url, form)?;
+        let (status, body) = self.exchange(url.as_str(), Some(form))?;
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         let text = |name: &str| body[name].as_str().map(str::to_owned);
         let is_code = |error: &String| error.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
@@ -384,7 +356,7 @@ impl OAuth {
             return Err(discovery.until - now);
         }
         // At first one caller finds it for all, who wait for the lock. Nobody waits for an issuer that has failed.
-        let found = if discovery.failures == 0 {
+        let found = if discovery.wait.is_zero() {
             self.discover()
         } else {
             discovery.until = now + self.limit;
@@ -395,7 +367,7 @@ impl OAuth {
         };
         match found {
             Ok((endpoint, _)) => {
-                if discovery.failures > 0 {
+                if !discovery.wait.is_zero() {
                     *lock(&self.logged) = None;
                     log::info!("the OAuth issuer {} answers again", self.settings.issuer);
                 }
@@ -404,12 +376,10 @@ impl OAuth {
                 Ok(endpoint)
             }
             Err(why) => {
-                let (first, longest) = RETRY;
-                let wait = longest.min(first * 2_u32.saturating_pow(discovery.failures));
-                discovery.failures += 1;
-                discovery.until = self.clock.steady() + wait;
+                discovery.wait = (2 * discovery.wait).clamp(RETRY.0, RETRY.1);
+                discovery.until = self.clock.steady() + discovery.wait;
                 self.warn(&format!("{why}; {UNAVAILABLE}"));
-                Err(wait)
+                Err(discovery.wait)
             }
         }
     }
@@ -422,16 +392,14 @@ impl OAuth {
         let mut places = vec![
             format!("{origin}/.well-known/oauth-authorization-server{path}"),
             format!("{origin}/.well-known/openid-configuration{path}"),
+            format!("{origin}{path}/.well-known/openid-configuration"),
         ];
-        if !path.is_empty() {
-            places.push(format!("{origin}{path}/.well-known/openid-configuration"));
-        }
+        // Without a path the last two are one.
+        places.dedup();
         let mut reason = None;
         for url in places {
-            let request = self.agent.get(&url).config();
-            let answer = request.timeout_global(Some(self.limit)).build().call();
             // Without an answer it is not tried elsewhere: that would only take as long again.
-            let why = match read_answer(answer, self.limit)? {
+            let why = match self.exchange(&url, None)? {
                 (404, _) => continue,
                 (200, body) => match self.read_metadata(&body) {
                     Ok(endpoint) => return Ok(endpoint),
@@ -485,7 +453,7 @@ impl OAuth {
     fn question(&self, endpoint: &WebUrl, token: &str) -> Result<Introspection, String> {
         let token = percent_encode(token);
         let form = format!("token={token}&token_type_hint=access_token");
-        let answer = self.post(endpoint, form);
+        let answer = self.exchange(endpoint.as_str(), Some(form));
         // After these its metadata decides whether the issuer is down, or has moved the endpoint.
         if matches!(answer, Err(_) | Ok((300..=399 | 404 | 405 | 410, _))) {
             lock(&self.discovery).endpoint = None;
@@ -503,41 +471,40 @@ impl OAuth {
         }
     }
 
-    /// Sends a form to the issuer with this server's credentials.
-    fn post(&self, url: &WebUrl, form: String) -> Result<(u16, Vec<u8>), String> {
-        let request = self.agent.post(url.as_str());
-        let request = request.header(header::AUTHORIZATION, self.credentials.expose());
-        let request = request.content_type(FORM).config();
-        let request = request.timeout_global(Some(self.limit)).build();
-        read_answer(request.send(form), self.limit)
+    /// Status and body of the issuer's answer to a form, which is sent with this server's credentials, or else to a GET.
+    /// The error, why there is none, is the predicate of a sentence about the issuer.
+    fn exchange(&self, url: &str, form: Option<String>) -> Result<(u16, Vec<u8>), String> {
+        let limit = Some(self.limit);
+        let sent = match form {
+            None => {
+                let request = self.agent.get(url).config();
+                request.timeout_global(limit).build().call()
+            }
+            Some(form) => {
+                let request = self.agent.post(url);
+                let request = request.header(header::AUTHORIZATION, self.credentials.expose());
+                let request = request.content_type("application/x-www-form-urlencoded");
+                let request = request.config().timeout_global(limit).build();
+                request.send(form)
+            }
+        };
+        let read = |response: Response<Body>| {
+            let status = response.status().as_u16();
+            let body = response.into_body().into_with_config().limit(MAX_BODY);
+            Ok((status, body.read_to_vec()?))
+        };
+        sent.and_then(read)
+            .map_err(|error| agent::explain(error, self.limit))
     }
 }
 
-/// Status and body of an answer, or why there is none within `time`: the predicate of a sentence about the issuer.
-fn read_answer(
-    response: Result<Response<Body>, ureq::Error>,
-    time: Duration,
-) -> Result<(u16, Vec<u8>), String> {
-    let read = |response: Response<Body>| {
-        let status = response.status().as_u16();
-        let body = response.into_body().into_with_config().limit(MAX_BODY);
-        Ok((status, body.read_to_vec()?))
-    };
-    response
-        .and_then(read)
-        .map_err(|error| agent::explain(error, time))
-}
-
 /// An introspection in flight; dropping it ends it.
-struct Asking<'a> {
-    oauth: &'a OAuth,
-    digest: Digest,
-}
+struct Asking<'a>(&'a OAuth, Digest);
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        lock(&self.oauth.answers).asking.remove(&self.digest);
-        self.oauth.ended.notify_all();
+        lock(&self.0.answers).asking.remove(&self.1);
+        self.0.ended.notify_all();
     }
 }
 
@@ -583,21 +550,19 @@ impl Introspection {
             return bad(Flaw::INACTIVE);
         }
         let is_ours = |aud: &Value| aud.as_str().is_some_and(|aud| settings.resource.is(aud));
-        let is_for_us = match &self.aud {
-            Some(Value::Array(audiences)) => audiences.iter().any(is_ours),
-            audience => audience.as_ref().is_some_and(is_ours),
+        let audiences = match &self.aud {
+            Some(Value::Array(audiences)) => audiences,
+            audience => audience.as_slice(),
         };
-        if !is_for_us {
+        if !audiences.iter().any(is_ours) {
             return bad(Flaw::AUDIENCE);
         }
         let issuer = settings.issuer.as_str();
         if self.iss.as_ref().is_some_and(|iss| iss != issuer) {
             return bad(Flaw::ISSUER);
         }
-        let is_bearer = |kind: &Value| {
-            let kind = kind.as_str();
-            kind.is_some_and(|kind| kind.eq_ignore_ascii_case("bearer"))
-        };
+        let is_bearer = |kind: &str| kind.eq_ignore_ascii_case("bearer");
+        let is_bearer = |kind: &Value| kind.as_str().is_some_and(is_bearer);
         // A token that is bound to a key (`cnf`) is refused, since that key is not checked here: a thief could use it
         // too.
         if !self.token_type.as_ref().is_none_or(is_bearer) || self.cnf.is_some() {
@@ -618,12 +583,10 @@ impl Introspection {
             None => "",
         };
         let has = |role: &Role| scopes.split(' ').any(|scope| scope == role.scope());
+        let role = Role::ALL.into_iter().rev().find(has);
         Ok(Grant {
             identity,
-            role: [Role::Run, Role::Read]
-                .into_iter()
-                .find(has)
-                .ok_or(AccessError::Forbidden(Role::Read))?,
+            role: role.ok_or(AccessError::Forbidden(Role::Read))?,
             expires,
             asked,
         })

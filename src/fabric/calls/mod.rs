@@ -4,7 +4,6 @@
 //! scope: HTTP (`client`) and framing (`events`).
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,14 +114,9 @@ impl Client {
         variables: &BTreeMap<String, String>,
         wait: &Arc<dyn Wait>,
     ) -> Result<Pattern, Error> {
-        #[derive(Serialize)]
-        struct Apply<'a> {
-            input: &'a str,
-            variables: &'a BTreeMap<String, String>,
-        }
         self.guard(name, variables, input, wait)?;
         let path = format!("/patterns/{}/apply", percent_encode(name.as_str()));
-        let request = encode(&Apply { input, variables }, wait)?;
+        let request = encode(&json!({"input": input, "variables": variables}), wait)?;
         self.post(&path, request, Limit::Request, wait, None)
             .and_then(|response| response.into_bytes(self.max_body))
             .and_then(|body| {
@@ -200,14 +194,11 @@ impl Client {
             let body = response.into_bytes(self.max_body)?;
             let body = body.strip_prefix(events::MARK).unwrap_or(&body);
             match events::parse(body) {
-                // A JSON body is the whole response.
-                Ok(event @ Event::Content { .. }) => {
-                    run.take(event)?;
-                    run.take(Event::Complete)?;
-                }
-                Ok(event @ (Event::Error { .. } | Event::Complete)) => run.take(event)?,
-                _ => return Err(self.not_a_run()),
+                Ok(Event::Usage(_) | Event::Other) | Err(_) => return Err(self.not_a_run()),
+                Ok(event) => run.take(event)?,
             }
+            // A JSON body is the whole response.
+            run.take(Event::Complete)?;
             return run.end();
         }
         run.read(response)
@@ -226,16 +217,11 @@ impl Client {
         if variables.is_empty() && !template::is_suspicious(input) {
             return Ok(Vec::new());
         }
+        // Before 1.4.429, Fabric runs patterns of a custom folder but does not return them: accept code as input, but
+        // nothing that could be a template.
+        let is_harmless = variables.is_empty() && !template::is_template(input);
         let pattern = match self.pattern(name, wait) {
-            // Before 1.4.429, Fabric runs patterns of a custom folder but does not return them: accept code as input,
-            // but nothing that could be a template.
-            Err(error)
-                if variables.is_empty()
-                    && !template::is_template(input)
-                    && is_unreadable(&error) =>
-            {
-                return Ok(Vec::new());
-            }
+            Err(error) if is_harmless && is_unreadable(&error) => return Ok(Vec::new()),
             pattern => pattern?,
         };
         template::check(&pattern, variables, input)?;
@@ -319,7 +305,8 @@ pub(crate) fn lacks_nothing(
     given: &BTreeMap<String, String>,
 ) -> Result<(), Error> {
     let missing = needed.iter().filter(|name| !given.contains_key(*name));
-    let missing: Vec<String> = missing.map(|name| text::shown(name, MAX_NAME)).collect();
+    let missing = missing.map(|name| text::shown(name, MAX_NAME));
+    let missing: Vec<String> = missing.take(MAX_VARIABLES).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -330,10 +317,7 @@ pub(crate) fn lacks_nothing(
     }
     let detail = format!(
         "`{field}` lacks {}, which the pattern {pattern} needs. Nothing was run.",
-        names::in_quotes(
-            missing.iter().map(String::as_str).take(MAX_VARIABLES),
-            "and"
-        )
+        names::in_quotes(missing.iter().map(String::as_str), "and")
     );
     Err(Error::new(Kind::InvalidRequest, detail))
 }
@@ -365,12 +349,11 @@ pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
     let all = "fabric_list_patterns has them all.";
     let hint = if meant.is_empty() {
         let index = Index::build(names.iter().map(|name| (name, "")));
-        let found = index.search(wanted, MOST_FOUND).hits;
-        match found.is_empty() {
-            true => all.to_owned(),
-            false => format!(
-                "A search for this finds {}. If none of them does the task, describe it as query of fabric_list_patterns.",
-                names::in_quotes(found.iter().map(|card| card.name.as_str()), "and")
+        match names::in_quotes(index.search(wanted, MOST_FOUND).hits, "and").as_str() {
+            "" => all.to_owned(),
+            found => format!(
+                "A search for this finds {found}. If none of them does the task, describe it as query of \
+                 fabric_list_patterns."
             ),
         }
     } else {
@@ -392,27 +375,10 @@ fn members(body: &[u8]) -> Option<Map<String, Value>> {
 
 /// Encodes a request, charged to `wait` until it is sent.
 fn encode(body: &impl Serialize, wait: &Arc<dyn Wait>) -> Result<Vec<u8>, Error> {
-    let mut length = Length(0);
     // Cannot fail: there are only texts and numbers in it, with texts as keys.
-    let _ = serde_json::to_writer(&mut length, body);
-    wait.hold(length.0).map_err(|Full| too_many())?;
-    let mut json = Vec::with_capacity(length.0);
-    let _ = serde_json::to_writer(&mut json, body);
+    let json = serde_json::to_vec(body).unwrap_or_default();
+    wait.hold(json.len()).map_err(|Full| too_many())?;
     Ok(json)
-}
-
-/// Counts the bytes written to it.
-struct Length(usize);
-
-impl Write for Length {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// The error for a request that was not sent because the memory budget is exhausted.
@@ -442,7 +408,7 @@ impl EventRelay<'_> {
     /// Relays events until the run is complete. Not inlined: its buffer is where the stack of the request was.
     #[inline(never)]
     fn read(mut self, mut response: FabricResponse<'_>) -> Result<(), Error> {
-        let mut decoder = Decoder::new();
+        let mut decoder = Decoder::default();
         let mut held: usize = 0;
         let mut buffer = [0; READ];
         while !self.is_complete {
@@ -465,8 +431,12 @@ impl EventRelay<'_> {
                 }),
                 Err(error) => Err(error),
             };
-            // Doubled: the incomplete event and its decoded text.
             let result = result.and_then(|()| {
+                // Twice the output, because JSON escapes what an event carries.
+                if decoder.held() > 2 * self.client.max_output {
+                    return Err(self.too_long());
+                }
+                // Doubled: the incomplete event and its decoded text.
                 let now = 2 * decoder.held();
                 self.wait.release(held.saturating_sub(now));
                 let more = self.wait.hold(now.saturating_sub(held));
@@ -490,11 +460,7 @@ impl EventRelay<'_> {
             Event::Content { content, .. } => {
                 self.received += content.len();
                 if self.received > self.client.max_output {
-                    let detail = format!(
-                        "The output has more than {} MiB, the limit. Ask for less.",
-                        self.client.max_output >> 20
-                    );
-                    return Err(Error::new(Kind::ResponseTooLarge, detail));
+                    return Err(self.too_long());
                 }
                 self.wait.hold(content.len()).map_err(|Full| no_room())?;
             }
@@ -513,6 +479,12 @@ impl EventRelay<'_> {
             Event::Other => return Ok(()),
         }
         (self.each)(event)
+    }
+
+    fn too_long(&self) -> Error {
+        let limit = self.client.max_output >> 20;
+        let detail = format!("The output has more than {limit} MiB, the limit. Ask for less.");
+        Error::new(Kind::ResponseTooLarge, detail)
     }
 
     fn end(self) -> Result<(), Error> {

@@ -228,6 +228,17 @@ fn limits_on_sizes_hold() {
     client.max_output = 9;
     assert_eq!(run(&client).2.unwrap_err().kind, Kind::ResponseTooLarge);
 
+    // An event without an end, in one line and in many.
+    for endless in ["x".repeat(99_999), "xxxxxxxxx\ndata: ".repeat(9_999)] {
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
+        let mut client = Fixture::cut_after(format!("{head}data: {endless}")).client();
+        client.max_output = 20_000;
+        assert_eq!(run(&client).2.unwrap_err().kind, Kind::ResponseTooLarge);
+        client.max_output = 100_000;
+        let error = run(&client).2.unwrap_err();
+        assert_ne!(error.kind, Kind::ResponseTooLarge, "{error}");
+    }
+
     // Eleven bytes, with and without a Content-Length.
     let chunked = format!(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}{END}",

@@ -3,16 +3,16 @@
 //! In scope: single-flight reads, expiry, and detecting that the list of patterns has changed. Not in scope: how
 //! callers share one read (`cached`), when to poll (`calls`), what subscribers are sent (`features`).
 
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use super::cached::Cached;
-use super::types::is_runnable;
 use super::wait::SLICE;
 use super::{Client, Error, Kind, Models, Name, Names, Strategy, Until, Wait};
 use crate::logging;
-use crate::search::Index;
+use crate::search::{Index, purpose};
 
 /// Limit of all kept pattern texts together, in bytes. Of patterns beyond it, only the name is kept.
 const MOST_TEXT: usize = 32 << 20;
@@ -36,13 +36,9 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     /// The pattern of this name.
     pub(crate) fn pattern(&self, name: &str) -> Option<&Entry> {
-        self.at(name).and_then(|at| self.patterns.get(at))
-    }
-
-    fn at(&self, name: &str) -> Option<usize> {
-        self.patterns
-            .binary_search_by(|entry| entry.name.as_str().cmp(name))
-            .ok()
+        let by_name = |entry: &Entry| entry.name.as_str().cmp(name);
+        let at = self.patterns.binary_search_by(by_name);
+        self.patterns.get(at.ok()?)
     }
 
     /// The search index.
@@ -54,19 +50,9 @@ impl Snapshot {
         self.index.get_or_init(|| Index::build(texts))
     }
 
-    /// What the pattern of this name does, in one sentence: Fabric's own description, if there is one.
+    /// What the pattern of this name does.
     pub(crate) fn description<'a>(&'a self, name: &'a str) -> &'a str {
-        let Some(at) = self.at(name) else {
-            return name;
-        };
-        match &self.patterns[at].own_description {
-            Some(own) => own,
-            // Cards stand in the same order, as many as the index has room for.
-            None => {
-                let card = self.index().cards.get(at);
-                card.map_or(name, |card| card.purpose.as_str())
-            }
-        }
+        self.pattern(name).map_or(name, |entry| &entry.description)
     }
 
     /// How many patterns have no text.
@@ -83,17 +69,10 @@ pub(crate) struct Entry {
     pub(crate) name: String,
     /// The whole text; `None` if it could not be read or exceeds [`MOST_TEXT`].
     pub(crate) text: Option<Box<str>>,
-    /// Fabric's own description; mostly missing.
-    own_description: Option<String>,
+    /// [`Pattern::summary`].
+    description: String,
     /// [`Pattern::variables`].
     pub(crate) variables: Vec<String>,
-}
-
-impl Entry {
-    /// Whether Fabric can run it, given values for its variables.
-    pub(crate) fn is_runnable(&self) -> bool {
-        is_runnable(&self.variables)
-    }
 }
 
 /// How long a caller waits for another's read of a short list before it starts its own.
@@ -136,19 +115,14 @@ impl Catalog {
     /// All patterns and strategies, refreshed if expired (single-flight; an error goes to every caller that waited).
     pub(crate) fn snapshot(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
         loop {
-            let is_outdated = |snapshot: &Snapshot, begun| {
-                let newest = self.names.latest(begun);
-                newest.is_some_and(|names| names != snapshot.names)
-            };
-            self.snapshot
-                .invalidate(|snapshot| is_outdated(snapshot, None));
-            let (begun, snapshot) = self
-                .snapshot
-                .get(self.ttl, wait.as_ref(), |_| self.refresh(wait))?;
-            // The list of names may have changed during the read.
-            if !is_outdated(&snapshot, Some(begun)) {
+            let read = |_: Option<&_>| self.refresh(wait);
+            let snapshot = self.snapshot.get(self.ttl, wait.as_ref(), read)?;
+            // The list of names may have changed since, or during the read.
+            let is_outdated = |newest| newest != snapshot.names;
+            if !self.names.latest(None).is_some_and(is_outdated) {
                 return Ok(snapshot);
             }
+            self.snapshot.invalidate(|old| ptr::eq(old, &*snapshot));
         }
     }
 
@@ -194,14 +168,13 @@ impl Catalog {
         if changed && let Some(hook) = self.on_change.get() {
             hook();
         }
-        read.map(|(_, names)| names)
+        read
     }
 
     /// All models, read after the call.
     pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Models>, Error> {
         let read = |_: Option<&_>| self.fabric.models(wait).map(Arc::new);
-        let read = self.models.get(Duration::ZERO, wait.as_ref(), read);
-        read.map(|(_, models)| models)
+        self.models.get(Duration::ZERO, wait.as_ref(), read)
     }
 
     /// The models of the last read, if that has not expired. Sends no request.
@@ -271,7 +244,7 @@ impl Catalog {
             .listed_pattern(&Name::parse("name", name)?, wait)?;
         Ok(Entry {
             name: name.to_owned(),
-            own_description: pattern.own_description(),
+            description: pattern.summary(name),
             variables: pattern.variables(),
             text: Some(pattern.system_prompt.into_boxed_str()),
         })
@@ -286,26 +259,22 @@ fn collect(
 ) -> Result<Vec<Entry>, Error> {
     let unread = |name: &str| Entry {
         name: name.to_owned(),
+        description: purpose(name, ""),
         ..Entry::default()
     };
     let mut entries: Vec<Entry> = names.iter().map(unread).collect();
     let (mut general, mut room, mut left_out) = (0, MOST_TEXT, 0);
-    let mut asked = Instant::now();
     loop {
         let next = received.recv_timeout(SLICE);
-        // By the clock: a steady flow of patterns must not delay the check.
-        if asked.elapsed() >= SLICE {
-            wait.still_waiting()?;
-            asked = Instant::now();
-        }
+        wait.still_waiting()?;
         match next {
             Ok((at, Ok(mut entry))) => {
-                match room.checked_sub(entry.text.as_deref().map_or(0, str::len)) {
-                    Some(rest) => room = rest,
-                    None => {
-                        entry.text = None;
-                        left_out += 1;
-                    }
+                let length = entry.text.as_deref().map_or(0, str::len);
+                if length <= room {
+                    room -= length;
+                } else {
+                    entry.text = None;
+                    left_out += 1;
                 }
                 entries[at] = entry;
             }

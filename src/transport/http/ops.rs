@@ -126,7 +126,7 @@ impl Ready {
         let found = if others < MAX_WAITING {
             let read = |_: Option<&_>| Ok(Arc::new(failure(fabric)));
             let found = self.found.get(READY_TTL, &patience(), read);
-            found.ok().map(|(_, found)| found)
+            found.ok()
         } else {
             // Each waiting probe blocks a thread.
             self.found.latest(None)

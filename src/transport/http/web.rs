@@ -108,7 +108,7 @@ impl Web {
         let allowed = methods
             .split(", ")
             .any(|method| method == head.method.as_str());
-        if let (Some(document), true) = (document, allowed) {
+        if let (Some(document), true) = (&document, allowed) {
             visit.respond(200, &[JSON, ("Cache-Control", "max-age=3600")], &[document]);
             return Ok(());
         }
