@@ -56,6 +56,8 @@ struct LiveState {
     memory: Guard,
     /// There is room to keep it: it is written.
     is_kept: bool,
+    /// Its model was asked. What comes before, such as a transcript, takes time, but is no silence of the model.
+    is_asked: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -91,6 +93,7 @@ impl LiveRun {
                 rest: 0,
                 memory: account.open(Resource::Memory),
                 is_kept: false,
+                is_asked: false,
             }),
         }
     }
@@ -103,6 +106,7 @@ impl LiveRun {
     pub(super) fn push(&self, piece: &str) {
         let mut state = self.state();
         if state.is_working() {
+            state.is_asked = true;
             text::append(&mut state.text, piece);
             let (record, chars) = (&mut state.record, piece.chars().count() as u64);
             record.bytes += piece.len() as u64;
@@ -317,7 +321,12 @@ impl LiveRun {
     }
 
     pub(super) fn record(&self) -> Record {
-        self.state().record.clone()
+        let state = self.state();
+        let mut record = state.record.clone();
+        if state.is_working() && !state.is_asked {
+            record.updated = milliseconds_now();
+        }
+        record
     }
 
     /// Is it closed?
