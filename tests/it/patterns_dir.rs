@@ -296,9 +296,11 @@ fn a_folder_without_patterns_and_a_second_source_are_refused_at_the_start() {
 #[test]
 fn the_check_and_an_entry_for_a_client_know_folders() {
     let folder = folder("patterns-dir-check");
+    std::fs::create_dir(folder.path("patterns/a{{b")).unwrap();
     let finished = program(&folder).arg("--check").run(DEADLINE);
     finished
         .expect_code(0)
+        .expect_stderr("a{{b\\\": no name that Fabric takes")
         .expect_stdout("(folders, without any Fabric)")
         .expect_stdout("Everything works.");
     let dir = folder.path("patterns");
