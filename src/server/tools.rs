@@ -38,7 +38,14 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
 fn write_list(backend: &Backend, revision: Revision) -> Vec<u8> {
     let tasks = tasks::are_asked_for(backend, revision);
     let mut result = ResultWriter::body(revision);
-    define_all(result.key("tools"), &backend.policy, revision, tasks);
+    let is_dry = backend.runs_nothing();
+    define_all(
+        result.key("tools"),
+        &backend.policy,
+        revision,
+        tasks,
+        is_dry,
+    );
     result.cache(None);
     result.end_body()
 }
@@ -46,22 +53,23 @@ fn write_list(backend: &Backend, revision: Revision) -> Vec<u8> {
 /// The tools as the newest revision lists them, for `--list-tools --json`.
 pub(crate) fn tools_json(policy: &Policy) -> String {
     let mut out = b"{\"tools\":".to_vec();
-    define_all(&mut out, policy, Revision::NEWEST, false);
+    define_all(&mut out, policy, Revision::NEWEST, false, policy.read_only);
     out.extend_from_slice(b"}\n");
     String::from_utf8_lossy(&out).into_owned()
 }
 
-fn define_all(out: &mut Vec<u8>, policy: &Policy, revision: Revision, tasks: bool) {
+/// Writes the tools. `is_dry`: of runs, only `dry_run` works.
+fn define_all(out: &mut Vec<u8>, policy: &Policy, revision: Revision, tasks: bool, is_dry: bool) {
     out.push(b'[');
     for (at, tool) in policy.tools().enumerate() {
         out.extend_from_slice(if at == 0 { b"" } else { b"," });
-        define(out, tool, revision, tasks, policy.read_only);
+        define(out, tool, revision, tasks, is_dry);
     }
     out.push(b']');
 }
 
 /// Writes a tool in a list. Its schemas are text: a parsed map would lose the order of their properties.
-fn define(out: &mut Vec<u8>, tool: &Tool, revision: Revision, tasks: bool, read_only: bool) {
+fn define(out: &mut Vec<u8>, tool: &Tool, revision: Revision, tasks: bool, is_dry: bool) {
     fn member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value: &T) {
         jsonrpc::write_json(jsonrpc::write_name(out, name), value);
     }
@@ -80,7 +88,7 @@ fn define(out: &mut Vec<u8>, tool: &Tool, revision: Revision, tasks: bool, read_
         });
         member(out, "annotations", &annotations);
     }
-    let is_only_dry = read_only && tool.role == Role::Run;
+    let is_only_dry = is_dry && tool.role == Role::Run;
     let description = match is_only_dry {
         true => format!("{} On this server only with dry_run.", tool.description),
         false => tool.description.to_owned(),

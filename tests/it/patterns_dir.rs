@@ -83,6 +83,13 @@ fn check(client: &mut impl Caller) {
     let strategies = client.success("fabric_list_strategies", json!({}));
     assert_eq!(names(&strategies["strategies"]), ["cot"]);
 
+    let tools = client.ask("tools/list", json!({}))["result"]["tools"].take();
+    let mut tools = tools.as_array().unwrap().iter();
+    let tool = tools
+        .find(|tool| tool["name"] == "fabric_run_pattern")
+        .unwrap();
+    let description = tool["description"].as_str().unwrap();
+    assert!(description.ends_with("only with dry_run."), "{description}");
     let run = json!({"pattern_name": "plain", "input_text": "x"});
     let video = json!({"url": "https://youtu.be/dQw4w9WgXcQ"});
     for (tool, arguments) in [
