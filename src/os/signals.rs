@@ -224,7 +224,7 @@ mod tests {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "signals::tests::child",
+                "os::signals::tests::child",
                 "--ignored",
                 "--nocapture",
                 "--test-threads=1",
