@@ -90,7 +90,7 @@ fn define(out: &mut Vec<u8>, tool: &Tool, revision: Revision, tasks: bool, is_dr
     }
     let is_only_dry = is_dry && tool.role == Role::Run;
     let description = match is_only_dry {
-        true => format!("{} On this server only with dry_run.", tool.description),
+        true => format!("{} Here only with dry_run.", tool.description),
         false => tool.description.to_owned(),
     };
     member(out, "description", &description);

@@ -65,7 +65,7 @@ fn a_read_only_server_shows_the_prompts_of_runs_and_makes_none() {
         let tool = tools.find(|tool| tool["name"] == RUN).unwrap();
         let description = tool["description"].as_str().unwrap();
         assert!(
-            description.ends_with("On this server only with dry_run."),
+            description.ends_with("Here only with dry_run."),
             "{description}"
         );
         let told = client.ask("server/discover", knowing(json!({})));
