@@ -214,8 +214,8 @@ pub(super) fn explain(error: Error, body: &[u8]) -> Error {
         return because(kind, detail);
     }
     let detail = format!(
-        "Fabric could not get the transcript (HTTP {status}): perhaps the video is not public, or yt-dlp on Fabric's host \
-         needs an update. Its reason: {}",
+        "Fabric could not get the transcript (HTTP {status}): perhaps the video is not public, yt-dlp on Fabric's host needs \
+         an update, or Fabric was still fetching it for another call; then try again in a minute. Its reason: {}",
         sanitize(said)
     );
     because(Kind::ApiError, &detail)
