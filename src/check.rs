@@ -13,8 +13,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 
 use crate::access::Access;
-use crate::config::{self, Config};
-use crate::fabric::{Cause, Chat, Client, Error, Event, Kind, Name, NoWait, Wait};
+use crate::config::{self, Config, MODEL_VARIABLE, Policy};
+use crate::fabric::names::is_same;
+use crate::fabric::{
+    Cause, Chat, Client, Error, Event, Kind, Name, Names, NoWait, Wait, not_found,
+};
 use crate::protocol::Revision;
 use crate::server::Server;
 use crate::text::{counted, number, wrapped};
@@ -147,6 +150,8 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
     }
     if names.is_empty() {
         report.found(Cause::NoPatterns, &[]);
+    } else {
+        report.unknown_patterns(&config.policy, &names);
     }
     true
 }
@@ -402,6 +407,23 @@ impl<'a> Report<'a> {
     fn key(&mut self, (name, text, good): KeyStatus) {
         self.fabric("api_key", name);
         self.line(good, "key", text);
+    }
+
+    /// Patterns in settings that Fabric does not have: a typing error there would have no effect.
+    fn unknown_patterns(&mut self, policy: &Policy, names: &Names) {
+        let denied = policy.denied.iter().map(|name| ("--deny-pattern", name));
+        let allowed = policy.allowed.iter().map(|name| ("--allow-pattern", name));
+        let models = policy.pattern_models.iter().map(|own| &own.pattern);
+        // The environment may have variables for other Fabrics.
+        let models = models.filter(|name| !name.starts_with(MODEL_VARIABLE));
+        let models = models.map(|name| ("--pattern-model", name));
+        for (flag, name) in denied.chain(allowed).chain(models) {
+            let known = names.iter().any(|known| is_same(known, name));
+            if let Some(name) = Name::parse(flag, name).ok().filter(|_| !known) {
+                let why = format!("{flag}: {}", not_found(&name, names).detail);
+                self.found(Cause::Settings, &[("why", &why)]);
+            }
+        }
     }
 
     /// The model of runs that name none, among those that Fabric lists.

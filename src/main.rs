@@ -195,6 +195,10 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             // `--check` keeps no runs.
             let mut config = *config;
             config.kept.state_dir = None;
+            if !config.patterns_dirs.is_empty() {
+                // Tells what is left out.
+                logging::start(config.log_level, config.log_json);
+            }
             let (server, config, _demo) = assemble(config)?;
             let access = access(&config).map_err(ExitReason::usage)?;
             let look = match json {

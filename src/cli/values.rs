@@ -65,7 +65,9 @@ fn fits(text: &str) -> bool {
 /// The name of a model or vendor.
 pub(super) fn model(text: &str) -> Result<String, String> {
     let is_good = fits(text) && text.trim() == text && !text.contains(char::is_control);
-    let rest = format!("is no such name; give 1 to {MAX_NAME} characters, as Fabric lists it");
+    let rest = format!(
+        "is not the name of a model or vendor; give 1 to {MAX_NAME} characters, as Fabric lists it"
+    );
     valid(is_good.then(|| text.to_owned()), text, rest)
 }
 

@@ -3,10 +3,14 @@
 //! Fabric passes what it parses from a URL to yt-dlp, a program on its host. So it gets a URL that is built here from
 //! the video's ID, and nothing that the caller wrote.
 
+use std::sync::{Arc, Condvar, Mutex};
+
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Error, Kind, sanitize};
+use super::wait::SLICE;
+use super::{Error, Kind, Wait, sanitize};
+use crate::sync::{lock, wait_while};
 use crate::url::split;
 
 /// The end of every error about a URL.
@@ -114,6 +118,44 @@ pub(crate) struct Transcript {
     pub(crate) description: Option<String>,
 }
 
+/// The videos whose transcripts Fabric is fetching. It has one folder for each, which the first request to end removes, so
+/// a second one for the same video would fail.
+#[derive(Default)]
+pub(super) struct Downloads {
+    videos: Mutex<Vec<VideoId>>,
+    ended: Condvar,
+}
+
+/// The download of one video, until it is dropped.
+pub(super) struct Download<'a>(&'a Downloads, &'a VideoId);
+
+impl Downloads {
+    /// Waits until no other call fetches the video.
+    pub(super) fn begin<'a>(
+        &'a self,
+        video: &'a VideoId,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Download<'a>, Error> {
+        let is_busy = |videos: &mut Vec<VideoId>| videos.contains(video);
+        loop {
+            let (mut videos, is_free) = wait_while(&self.ended, lock(&self.videos), SLICE, is_busy);
+            if is_free {
+                videos.push(video.clone());
+                return Ok(Download(self, video));
+            }
+            drop(videos);
+            wait.still_waiting()?;
+        }
+    }
+}
+
+impl Drop for Download<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.videos).retain(|video| video != self.1);
+        self.0.ended.notify_all();
+    }
+}
+
 /// Adds detail to the `error` of a request for a transcript, from the response body.
 ///
 /// Fabric's messages are in the language of its host, so this looks for what is the same in all of them: names of
@@ -172,8 +214,8 @@ pub(super) fn explain(error: Error, body: &[u8]) -> Error {
         return because(kind, detail);
     }
     let detail = format!(
-        "Fabric could not get the transcript (HTTP {status}): perhaps the video is not public, or yt-dlp on Fabric's host \
-         needs an update. Its reason: {}",
+        "Fabric could not get the transcript (HTTP {status}): perhaps the video is not public, yt-dlp on Fabric's host needs \
+         an update, or Fabric was still fetching it for another call; then try again in a minute. Its reason: {}",
         sanitize(said)
     );
     because(Kind::ApiError, &detail)
@@ -184,6 +226,24 @@ mod tests {
     use super::*;
 
     const ID: &str = "abc-DEF_123";
+
+    #[test]
+    fn a_video_is_fetched_once_at_a_time() {
+        struct Impatient;
+        impl Wait for Impatient {
+            fn still_waiting(&self) -> Result<(), Error> {
+                Err(Error::cancelled())
+            }
+        }
+        let [video, other] = [ID, "12345678901"].map(|id| VideoId(id.to_owned()));
+        let (downloads, wait) = (Downloads::default(), Arc::new(Impatient) as Arc<dyn Wait>);
+        let first = downloads.begin(&video, &wait).unwrap();
+        let second = downloads.begin(&video, &wait);
+        assert_eq!(second.err(), Some(Error::cancelled()));
+        let _other = downloads.begin(&other, &wait).unwrap();
+        drop(first);
+        downloads.begin(&video, &wait).unwrap();
+    }
 
     #[test]
     fn an_address_of_one_video_is_its_id() {

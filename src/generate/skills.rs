@@ -49,14 +49,9 @@ pub(crate) fn write(
     if known.is_empty() {
         return Err(Error::of(Kind::PatternNotFound, Cause::NoPatterns, &[]));
     }
-    let refused = |error| {
-        let why = unusable("folder", dir, &error);
-        let detail = format!("{FLAG}: {why}; give one that you may write to");
-        Error::new(Kind::Internal, detail)
-    };
     // A final slash would hide a link.
     let dir: PathBuf = dir.components().collect();
-    own_folder(&dir).map_err(refused)?;
+    own_folder(&dir).map_err(|why| Error::new(Kind::Internal, format!("{FLAG}: {why}")))?;
     let mut claims: BTreeMap<String, usize> = BTreeMap::new();
     for pattern in skills.values() {
         *claims.entry(kebab(pattern)).or_default() += 1;
@@ -94,10 +89,15 @@ pub(crate) fn write(
 
 /// Creates a folder, which must not be a link, unless it exists.
 fn own_folder(path: &Path) -> io::Result<()> {
-    fs::create_dir_all(path)?;
-    let is_folder = fs::symlink_metadata(path)?.is_dir();
-    let why = "its folder is a link; give or make the folder itself";
-    is_folder.then_some(()).ok_or_else(|| io::Error::other(why))
+    let created = fs::create_dir_all(path).and_then(|()| fs::symlink_metadata(path));
+    let error = match created {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => io::Error::other("it is a link, which is not followed"),
+        Err(error) => error,
+    };
+    let why = unusable("folder", path, &error);
+    let fix = "it must be a folder, no link, that you may write to";
+    Err(io::Error::other(format!("{why}; {fix}")))
 }
 
 /// Writes one file, in one step. False if it is there already, `None` if somebody else wrote or changed the one there.

@@ -57,6 +57,8 @@ struct LiveState {
     is_kept: bool,
     /// Threads that wait for news of it.
     waiting: u32,
+    /// Its model was asked. What comes before, such as a transcript, takes time, but is no silence of the model.
+    is_asked: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -92,6 +94,7 @@ impl LiveRun {
                 rest: 0,
                 is_kept: false,
                 waiting: 0,
+                is_asked: false,
             }),
             memory: Mutex::new(account.open(Resource::Memory)),
         }
@@ -105,6 +108,7 @@ impl LiveRun {
     pub(super) fn push(&self, piece: &str) {
         let mut state = self.state();
         if state.is_working() {
+            state.is_asked = true;
             text::append(&mut state.text, piece);
             let (record, chars) = (&mut state.record, piece.chars().count() as u64);
             record.bytes += piece.len() as u64;
@@ -308,7 +312,12 @@ impl LiveRun {
     }
 
     pub(super) fn record(&self) -> Record {
-        self.state().record.clone()
+        let state = self.state();
+        let mut record = state.record.clone();
+        if state.is_working() && !state.is_asked {
+            record.updated = milliseconds_now();
+        }
+        record
     }
 
     pub(super) fn read(&self, from: usize, most: usize) -> String {

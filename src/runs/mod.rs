@@ -182,7 +182,8 @@ impl RunWriter {
         Run(RunPlace::Live(self.live.clone()))
     }
 
-    /// Adds text. Nothing is added to a run that has ended or was cancelled.
+    /// Adds text. Nothing is added to a run that has ended or was cancelled. An empty piece says that its model was asked,
+    /// or that something has come which is not part of the text.
     ///
     /// # Errors
     /// [`Full`]: there is no room for it in the account, even without the finished runs that may go. This piece is

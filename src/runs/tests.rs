@@ -117,6 +117,23 @@ fn pause() {
 }
 
 #[test]
+fn a_run_is_not_silent_before_its_model_is_asked() {
+    let bench = Bench::new(accounts(1 << 20, 9, 1 << 20), None);
+    let old = Record {
+        updated: 5,
+        ..record(&named("a"))
+    };
+    let begun = milliseconds_now();
+    let writer = bench.runs.begin(old, &bench.accounts.of("a")).unwrap();
+    let updated = || writer.run().record().updated;
+    assert!(updated() >= begun, "a transcript may take its time");
+    writer.append("").unwrap();
+    let asked = updated();
+    while milliseconds_now() == asked {}
+    assert_eq!(updated(), asked);
+}
+
+#[test]
 fn a_run_is_read_while_it_is_written() {
     let (bench, me) = (in_memory(), named("me"));
     let begun = milliseconds_now();

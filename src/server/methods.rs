@@ -82,13 +82,19 @@ fn capabilities(server: &Server, revision: Revision) -> Value {
 
 /// What models are told, and if a tool is not offered, which ones are.
 fn instructions(server: &Server) -> String {
-    let offered = server.backend.policy.tools();
-    let offered: Vec<&str> = offered.map(|tool| tool.name).collect();
-    if offered.len() == TOOLS.len() {
-        return INSTRUCTIONS.to_owned();
+    let tools = server.backend.policy.tools();
+    let offered: Vec<&str> = tools.map(|tool| tool.name).collect();
+    let mut told = INSTRUCTIONS.to_owned();
+    if offered.len() < TOOLS.len() {
+        told += &format!(
+            " Of the tools, this server offers only {}.",
+            offered.join(", ")
+        );
     }
-    let offered = offered.join(", ");
-    format!("{INSTRUCTIONS} Of the tools, this server offers only {offered}.")
+    if server.backend.runs_nothing() && offered.contains(&"fabric_run_pattern") {
+        told += " On this server, fabric_run_pattern works only with dry_run: it returns the prompt, which you then follow.";
+    }
+    told
 }
 
 /// Sets the revision of the session. The answer to an unknown version is the newest legacy revision, as every revision

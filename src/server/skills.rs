@@ -47,8 +47,8 @@ impl Skills {
         let entry = self.snapshot.pattern(self.patterns.get(name)?)?;
         let text = entry.text.as_deref()?;
         let (policy, fabric) = (&self.backend.policy, &self.backend.fabric);
-        let has_run = !policy.read_only && policy.tools().any(Tool::is_run);
-        let can_run = fabric.has_fabric() && has_run;
+        let has_run = policy.tools().any(Tool::is_run);
+        let can_run = has_run && !self.backend.runs_nothing();
         let (name, pattern) = (quoted(name), quoted(&entry.name));
         let mut document = format!(
             "---\nname: {name}\ndescription: {}\nmetadata:\n  fabric-pattern: {pattern}\n---\n\nFollow the instructions below \

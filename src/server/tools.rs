@@ -30,7 +30,7 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
     let list = server.tools[revision as usize].get_or_init(|| {
         let tasks = tasks::are_asked_for(backend, revision);
         let mut result = ResultWriter::body(revision);
-        let tools = define_all(&backend.policy, revision, tasks);
+        let tools = define_all(&backend.policy, revision, tasks, backend.runs_nothing());
         result.key("tools").extend(tools.bytes());
         result.cache(None);
         result.end_body().into()
@@ -40,18 +40,19 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
 
 /// The tools as the newest revision lists them, for `--list-tools --json`.
 pub(crate) fn tools_json(policy: &Policy) -> String {
-    let tools = define_all(policy, Revision::NEWEST, false);
+    let tools = define_all(policy, Revision::NEWEST, false, policy.read_only);
     format!("{{\"tools\":{tools}}}\n")
 }
 
-fn define_all(policy: &Policy, revision: Revision, tasks: bool) -> String {
-    let define = |tool| define(tool, revision, tasks, policy.read_only);
+/// The list of tools. `is_dry`: of runs, only `dry_run` works.
+fn define_all(policy: &Policy, revision: Revision, tasks: bool, is_dry: bool) -> String {
+    let define = |tool| define(tool, revision, tasks, is_dry);
     let tools: Vec<String> = policy.tools().map(define).collect();
     format!("[{}]", tools.join(","))
 }
 
 /// A tool in a list. Its schemas are text: a parsed map would lose the order of their properties.
-fn define(tool: &Tool, revision: Revision, tasks: bool, read_only: bool) -> String {
+fn define(tool: &Tool, revision: Revision, tasks: bool, is_dry: bool) -> String {
     let annotations = json!({
         "title": tool.title,
         "readOnlyHint": tool.read_only,
@@ -60,9 +61,9 @@ fn define(tool: &Tool, revision: Revision, tasks: bool, read_only: bool) -> Stri
         "openWorldHint": true,
     });
     let meta = json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS });
-    let is_only_dry = read_only && tool.is_run();
+    let is_only_dry = is_dry && tool.is_run();
     let only_dry = match is_only_dry {
-        true => " On this server only with dry_run.",
+        true => " Here only with dry_run.",
         false => "",
     };
     let description = json!([tool.description, only_dry].concat());

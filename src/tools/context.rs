@@ -80,6 +80,13 @@ pub(crate) struct Backend {
     pub(crate) accounts: Accounts,
 }
 
+impl Backend {
+    /// Is a run refused unless it is a `dry_run`?
+    pub(crate) fn runs_nothing(&self) -> bool {
+        self.policy.read_only || !self.fabric.has_fabric()
+    }
+}
+
 /// Who calls, and how it can be told.
 pub(crate) struct Caller {
     /// Its proof of who it is and what it may do.

@@ -238,9 +238,14 @@ fn a_fabric_without_a_vendor_and_doubtful_settings_are_reported() {
     models(Reply::json(known));
     let program = Program::with(&fabric)
         .env("FABRIC_MCP_AUTH_TOKEN", "short")
-        .env("FABRIC_MCP_TRANSPORT", "http");
+        .env("FABRIC_MCP_TRANSPORT", "http")
+        .flags("--deny-pattern sumarize --deny-pattern SUMMARIZE --pattern-model x=m");
     let report = self::report(program, 0);
-    assert_eq!(codes(&report), ["settings"], "{report}");
+    assert_eq!(codes(&report), ["settings"; 3], "{report}");
+    let denied =
+        "--deny-pattern: Fabric has no pattern named \"sumarize\". Did you mean \"summarize\"?";
+    let told = report["problems"][1]["what"].as_str().unwrap();
+    assert!(told.starts_with(denied), "{report}");
     assert_eq!(
         report["problems"][0]["severity"]
             .as_str()

@@ -83,6 +83,13 @@ fn check(client: &mut impl Caller) {
     let strategies = client.success("fabric_list_strategies", json!({}));
     assert_eq!(names(&strategies["strategies"]), ["cot"]);
 
+    let tools = client.ask("tools/list", json!({}))["result"]["tools"].take();
+    let mut tools = tools.as_array().unwrap().iter();
+    let tool = tools
+        .find(|tool| tool["name"] == "fabric_run_pattern")
+        .unwrap();
+    let description = tool["description"].as_str().unwrap();
+    assert!(description.ends_with("only with dry_run."), "{description}");
     let run = json!({"pattern_name": "plain", "input_text": "x"});
     let video = json!({"url": "https://youtu.be/dQw4w9WgXcQ"});
     for (tool, arguments) in [
@@ -296,9 +303,11 @@ fn a_folder_without_patterns_and_a_second_source_are_refused_at_the_start() {
 #[test]
 fn the_check_and_an_entry_for_a_client_know_folders() {
     let folder = folder("patterns-dir-check");
+    std::fs::create_dir(folder.path("patterns/a{{b")).unwrap();
     let finished = program(&folder).arg("--check").run(DEADLINE);
     finished
         .expect_code(0)
+        .expect_stderr("a{{b\\\": no name that Fabric takes")
         .expect_stdout("(folders, without any Fabric)")
         .expect_stdout("Everything works.");
     let dir = folder.path("patterns");

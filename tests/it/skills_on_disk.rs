@@ -121,6 +121,20 @@ fn no_link_is_followed() {
 }
 
 #[test]
+fn a_file_in_the_place_of_a_folder_is_told_with_what_to_do() {
+    let (folder, flag) = patterns("skills-file");
+    folder.write("skills/sum-up", "Mine.");
+    let into = format!("{}/skills", folder.text());
+    let fix = "/skills/sum-up\"; it must be a folder, no link, that you may write to";
+    generate(&flag, &format!("{into} --all"))
+        .expect_code(1)
+        .expect_stdout("refused sum_up: not a folder: \"")
+        .expect_stdout(fix);
+    let into = format!("{into}/sum-up sum_up");
+    generate(&flag, &into).expect_code(1).expect_stderr(fix);
+}
+
+#[test]
 fn names_that_meet_in_kebab_case_are_refused_and_single_ones_are_not() {
     let (folder, flag) = patterns("skills-kebab");
     folder.write("patterns/sum-up/system.md", "Sum up.\n");

@@ -65,9 +65,12 @@ fn a_read_only_server_shows_the_prompts_of_runs_and_makes_none() {
         let tool = tools.find(|tool| tool["name"] == RUN).unwrap();
         let description = tool["description"].as_str().unwrap();
         assert!(
-            description.ends_with("On this server only with dry_run."),
+            description.ends_with("Here only with dry_run."),
             "{description}"
         );
+        let told = client.ask("server/discover", knowing(json!({})));
+        let told = told["result"]["instructions"].as_str().unwrap();
+        assert!(told.contains("works only with dry_run"), "{told}");
         let run = json!({"pattern_name": "summarize", "input_text": "x"});
         let said = client.failure(RUN, run.clone(), "forbidden");
         contains(&said, ["--read-only", "dry_run"]);

@@ -518,7 +518,7 @@ fn settings_that_need_one_another_say_so() {
         "--default-vendor V => --default-vendor: there is no --default-model",
         r#"--allow-model a --default-model a --pattern-model x=b => --allow-model: "b", the model of x, is not allowed;"#,
         r#"--pattern-model x => --pattern-model: "x" does not say which pattern and which model; give PATTERN=MODEL or"#,
-        r#"--pattern-model x=V| => --pattern-model: "" is no such name"#,
+        r#"--pattern-model x=V| => --pattern-model: "" is not the name of a model or vendor"#,
         r#"--pattern-model a/b=m => --pattern-model: "a/b" is not a pattern's name"#,
         r#"--default-language de. => --default-language: "de." is not a language; give its code or name"#,
         r#"--trusted-proxy nginx => --trusted-proxy: "nginx" is not an address"#,

@@ -132,7 +132,7 @@ impl Client {
     }
 
     /// `POST /youtube/transcript`, sent once: it starts yt-dlp on Fabric's host. Uses the timeout of the list of
-    /// models.
+    /// models, once no other call fetches the same video.
     pub(crate) fn transcript(
         &self,
         video: &VideoId,
@@ -144,6 +144,7 @@ impl Client {
         if let Some(language) = language {
             request["language"] = language.into();
         }
+        let _download = self.downloads.begin(video, wait)?;
         let path = "/youtube/transcript";
         let request = encode(&request, wait)?;
         let response = self.post(path, request, Limit::Models, wait, Some(youtube::explain));

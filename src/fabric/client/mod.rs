@@ -26,6 +26,7 @@ use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, RequestBuilder, SendBody};
 
 use super::wait::SLICE;
+use super::youtube::Downloads;
 use super::{Cause, Error, Kind, Until, Wait};
 use interruptible::{Interruptible, WaitScope};
 use outgoing::Outgoing;
@@ -65,6 +66,8 @@ pub(crate) struct Client {
     pub(crate) settings: config::Fabric,
     /// Answers instead of a Fabric.
     pub(super) built_in: Option<Arc<dyn BuiltInFabric>>,
+    /// The transcripts that are being fetched.
+    pub(super) downloads: Downloads,
     /// Delays before the retries of a GET.
     pub(super) retry_delays: [Duration; 2],
     /// See [`AFTER_ERROR`].
@@ -133,6 +136,7 @@ impl Client {
             fresh: agent(0, RUN_BUFFER)?,
             settings: settings.clone(),
             built_in: None,
+            downloads: Downloads::default(),
             retry_delays: RETRY_DELAYS,
             after_error: AFTER_ERROR,
             max_body: MAX_FABRIC_BODY,

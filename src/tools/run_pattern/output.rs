@@ -92,11 +92,16 @@ impl Output {
         let _ = self.relay(DEFAULT_FORMAT, &rest, context);
     }
 
-    /// Keeps a part of the output and tells the caller.
+    /// Keeps a part of the output, which may be empty, and tells the caller.
     ///
     /// # Errors
     /// The run has no room for more.
-    fn relay(&mut self, format: &str, text: &str, context: &Context) -> Result<(), Error> {
+    pub(super) fn relay(
+        &mut self,
+        format: &str,
+        text: &str,
+        context: &Context,
+    ) -> Result<(), Error> {
         self.bytes += text.len();
         context.content(format, text);
         let appended = match context.run() {

@@ -210,6 +210,8 @@ impl RunPattern {
                 format!("The pattern {pattern} has no variable \"{name}\": its value was not used.")
             }));
             context.count()?;
+            // From here on, silence is the model's.
+            output.relay(DEFAULT_FORMAT, "", context)?;
             fabric.run(checked, wait, &mut |event| output.take(event, context))
         });
         output.finish(context);
