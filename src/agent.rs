@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use ureq::http::Uri;
@@ -15,7 +14,7 @@ use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 use ureq::{Agent, Proxy, ProxyProtocol};
 
-use crate::sync::{lock, wait_while};
+use crate::sync::{lock, start, wait_while};
 use crate::text::number;
 use crate::url::Host;
 
@@ -162,10 +161,7 @@ impl Lookups {
             // Fails if nobody waits any more.
             let _ = found.send(look_up(&host, port));
         };
-        thread::Builder::new()
-            .name("lookup".into())
-            .stack_size(self.stack)
-            .spawn(work)
+        start("lookup", self.stack, Box::new(work))
             .map_err(|_| io::Error::new(NO_THREAD, "no thread for a name lookup"))?;
         match finds.recv_timeout(timeout.after.saturating_sub(begun.elapsed())) {
             Ok(Ok(addresses)) => Ok(addresses),
@@ -323,7 +319,7 @@ mod tests {
         }
         assert_eq!(*lock(&lookups.running.0), MAX_LOOKUPS);
         assert!(is_late("https://B", Duration::from_millis(20)));
-        thread::scope(|scope| {
+        std::thread::scope(|scope| {
             let next = scope.spawn(|| resolve(&lookups, "https://B", LONG));
             drop(gate);
             let found = next.join().unwrap().unwrap();

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::access::{Identity, Pass};
 use crate::cli::ExitReason;
 use crate::config::{MAX_FABRIC_BODY, MAX_MESSAGE};
+use crate::encoding::json::decode;
 use crate::os::signals;
 use crate::protocol::{Answer, Inbound, Level, Revision, Session};
 use crate::server::{Action, Server};
@@ -340,7 +341,7 @@ fn tell(state: &mut CallState) {
 
 impl Peer for Screen {
     fn notify(&self, message: &[u8]) {
-        let message: Value = serde_json::from_slice(message).unwrap_or_default();
+        let message: Value = decode(message).unwrap_or_default();
         let params = &message["params"];
         let mut state = lock(&self.state);
         match message["method"].as_str() {
@@ -372,7 +373,7 @@ impl Peer for Screen {
     }
 
     fn answer(&self, answer: Answer) {
-        lock(&self.state).answer = serde_json::from_slice(&answer.body).unwrap_or_default();
+        lock(&self.state).answer = decode(&answer.body).unwrap_or_default();
     }
 
     fn idle(&self, silence: Duration) {

@@ -28,8 +28,9 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde_json::{Value, json};
 use simple_logger::SimpleLogger;
 
+use crate::config::WORKER_STACK;
 use crate::error::{Error, Kind};
-use crate::sync::lock;
+use crate::sync::{self, lock};
 use crate::text::{is_unprintable, prefix};
 use crate::time;
 
@@ -287,10 +288,11 @@ impl Logger {
         self.push(level, target, line);
         if lock(&self.queue).is_some() {
             // If it fails, the lines wait, as stderr must not be written from here. The next one tries again.
-            let _ = thread::Builder::new().name("log".to_owned()).spawn(|| {
+            let write = || {
                 let queue = lock(&LOGGER.queue).take();
                 queue.into_iter().for_each(|queue| LOGGER.write(queue));
-            });
+            };
+            let _ = sync::start("log", WORKER_STACK, Box::new(write));
         }
     }
 

@@ -1,15 +1,27 @@
 //! Threads, and locks and condition variables that ignore poisoning.
 
+use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::config::WORKER_STACK;
 
-/// Does `work` on a thread of its own. `otherwise` is logged if the system has none.
-pub(crate) fn spawn(name: &str, otherwise: &str, work: impl FnOnce() + Send + 'static) {
+/// What a thread does. Of one type, so that the code that starts threads is in the program once: each copy takes 2 KB.
+pub(crate) type Work = Box<dyn FnOnce() + Send>;
+
+/// Does `work` on a thread of its own, with a stack of so many bytes.
+///
+/// # Errors
+/// The system has no thread for it.
+pub(crate) fn start(name: &str, stack: usize, work: Work) -> io::Result<()> {
     let thread = thread::Builder::new().name(name.to_owned());
-    if let Err(error) = thread.stack_size(WORKER_STACK).spawn(work) {
+    thread.stack_size(stack).spawn(work).map(drop)
+}
+
+/// The same with the usual stack. `otherwise` is logged if the system has no thread.
+pub(crate) fn spawn(name: &str, otherwise: &str, work: impl FnOnce() + Send + 'static) {
+    if let Err(error) = start(name, WORKER_STACK, Box::new(work)) {
         log::warn!("{otherwise}: {error}");
     }
 }

@@ -26,13 +26,14 @@ impl McpClient {
     pub(super) fn entry(&self, program: &str, launch: &Launch) -> Value {
         match launch {
             Launch::Program { args, env } => {
-                let env: BTreeMap<_, _> = self.variables(env).collect();
+                let mut values = BTreeMap::new();
+                values.extend(self.variables(env));
                 let (name, variables) = self.members;
                 let mut entry = match name {
-                    Some(name) => json!({"command": program, name: args, variables: env}),
+                    Some(name) => json!({"command": program, name: args, variables: values}),
                     None => {
                         let words = [&[program.to_owned()], args.as_slice()].concat();
-                        json!({"command": words, variables: env})
+                        json!({"command": words, variables: values})
                     }
                 };
                 if let Some((name, value)) = self.program {

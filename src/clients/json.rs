@@ -30,12 +30,13 @@ pub(super) fn text(value: &Value, unit: Option<&str>, line: &str) -> String {
         Value::Object(members) if !members.is_empty() => members,
         other => return written(other),
     };
-    let place = |key: &str| KEYS.iter().position(|known| *known == key);
-    let mut members: Vec<_> = members.iter().collect();
-    members.sort_by_key(|(key, _)| place(key).unwrap_or(KEYS.len()));
+    let first = KEYS.iter().filter_map(|key| members.get_key_value(*key));
+    let others = members
+        .iter()
+        .filter(|(key, _)| !KEYS.contains(&key.as_str()));
+    let members = first.chain(others);
     let inner = unit.map(|unit| format!("{line}{unit}"));
     let (inner, line) = (inner.as_deref(), inner.as_ref().map_or("", |_| line));
-    let members = members.into_iter();
     let members = members.map(|(key, value)| member(key, &text(value, unit, inner.unwrap_or(""))));
     let between = format!(",{}", inner.unwrap_or(" "));
     let members = members.collect::<Vec<_>>().join(&between);

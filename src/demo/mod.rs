@@ -6,6 +6,7 @@
 
 mod folders;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::account::Accounts;
 use crate::config::{DEFAULT_MEMORY, HttpLimits};
+use crate::encoding::json::decode;
 use crate::encoding::percent::percent_decode;
 use crate::fabric::{BuiltInFabric, Cause, Error, Kind, Strategy, template};
 use crate::http::{Exchange, Handler, HttpServer, listen};
@@ -116,8 +118,10 @@ fn not_found(name: &str) -> Error {
 /// Puts in the input, and the `variables` that were `asked` for.
 fn render(name: &str, text: &str, asked: &Value, input: &str) -> Result<String, Error> {
     let given = asked["variables"].as_object().into_iter().flatten();
-    let texts = given.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
-    template::rendered(name, text, &texts.collect(), input)
+    let mut texts = BTreeMap::new();
+    texts
+        .extend(given.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))));
+    template::rendered(name, text, &texts, input)
 }
 
 /// What the demo has.
@@ -169,7 +173,7 @@ impl Handler for Routes {
 
 /// The body of a request; null if there is none.
 fn parsed(body: &[u8]) -> Value {
-    serde_json::from_slice(body).unwrap_or_default()
+    decode(body).unwrap_or_default()
 }
 
 /// Runs one prompt: streams its text word by word, then the token counts.

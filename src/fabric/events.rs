@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Error, Kind};
+use crate::encoding::json;
 
 /// The byte order mark in UTF-8.
 pub(super) const MARK: &[u8] = b"\xEF\xBB\xBF";
@@ -177,7 +178,7 @@ pub(super) fn parse(data: &[u8]) -> Result<Event, Error> {
     }
     // serde also accepts an array, as the fields in order.
     let is_object = data.trim_ascii_start().starts_with(b"{");
-    let wire = serde_json::from_slice::<Wire<'_>>(data).ok();
+    let wire = json::decode::<Wire<'_>>(data);
     let Some(wire) = wire.filter(|_| is_object) else {
         let detail = "Fabric sent an event that is not the JSON it should be. If a proxy stands in between, check that \
                       it passes the stream on unchanged.";

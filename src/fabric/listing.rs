@@ -1,5 +1,6 @@
 //! A list of names from Fabric, sorted and without duplicates. Which names are valid is decided in `names`.
 
+use crate::encoding::json::decode;
 use std::ops::Deref;
 use std::sync::OnceLock;
 
@@ -22,7 +23,7 @@ pub(crate) struct Names {
 impl Names {
     /// Reads the body of Fabric's answer: an array of strings, or the `null` that Go writes for an empty one.
     pub(super) fn read(body: Vec<u8>) -> Option<Names> {
-        let names: Option<Vec<String>> = serde_json::from_str(str::from_utf8(&body).ok()?).ok()?;
+        let names: Option<Vec<String>> = decode(&body)?;
         Some(Names {
             body,
             ..names.unwrap_or_default().into_iter().collect()

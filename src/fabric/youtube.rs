@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::wait::SLICE;
 use super::{Error, Kind, Wait, sanitize};
+use crate::encoding::json::decode;
 use crate::sync::{lock, wait_while};
 use crate::url::split;
 
@@ -175,7 +176,7 @@ pub(super) fn explain(error: Error, body: &[u8]) -> Error {
         );
     }
     let said: Value = match status {
-        400 | 500 => serde_json::from_slice(body).unwrap_or_default(),
+        400 | 500 => decode(body).unwrap_or_default(),
         _ => Value::Null,
     };
     let Some(said) = said["error"].as_str() else {

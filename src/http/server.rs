@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::registry::{Lease, Registry};
 use super::{Handler, connection};
 use crate::config::HttpLimits;
-use crate::sync::lock;
+use crate::sync::{self, lock};
 use crate::url::reachable;
 
 /// Timeout of the connection that wakes `accept` on shutdown.
@@ -120,10 +120,8 @@ pub(super) fn accept_loop(
 fn start(lease: Lease, handler: &Arc<dyn Handler>) {
     let (peer, stack_size) = (lease.0.peer, lease.0.registry.limits.stack_size);
     let handler = Arc::clone(handler);
-    let thread = thread::Builder::new()
-        .name("http".to_owned())
-        .stack_size(stack_size);
-    if let Err(e) = thread.spawn(move || connection::serve(lease, &*handler)) {
+    let serve = move || connection::serve(lease, &*handler);
+    if let Err(e) = sync::start("http", stack_size, Box::new(serve)) {
         log::error!("{peer}: dropped, no thread for it: {e}");
     }
 }

@@ -54,7 +54,7 @@ impl Id {
 
     /// The id of a request that is too long to be kept, or cannot be read for another reason: a client that gets no
     /// answer under it may wait for ever. `None` for anything but a request.
-    pub(crate) fn sought(message: impl Read) -> Option<Id> {
+    pub(crate) fn sought(message: &mut dyn Read) -> Option<Id> {
         #[derive(Deserialize)]
         struct Envelope {
             id: Value,
@@ -235,7 +235,7 @@ fn unreadable(text: &str) -> Invalid {
     }
     let reason = "The message is nested more than 127 levels deep, or holds text that is not Unicode or a number that is \
                   too large.";
-    (Id::sought(text.as_bytes()), INVALID_REQUEST, reason)
+    (Id::sought(&mut text.as_bytes()), INVALID_REQUEST, reason)
 }
 
 /// Ends an answer of [`begin_result`].

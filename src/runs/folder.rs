@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::encoding::json::decode;
 use crate::os::files::{is_same, open_plain};
 use crate::sync::lock;
 use crate::text::unusable;
@@ -196,9 +197,9 @@ impl Folder {
         let mut json = Vec::new();
         file.take(length).read_to_end(&mut json)?;
         let is_ours = |record: &Record| record.id == id && record.version == VERSION;
-        let record = serde_json::from_slice(&json).ok().filter(is_ours);
+        let record = decode(&json).filter(is_ours);
         record.ok_or_else(|| {
-            let other = serde_json::from_slice::<Value>(&json).unwrap_or_default();
+            let other = decode::<Value>(&json).unwrap_or_default();
             let version = &other["version"];
             match version.is_number() && *version != VERSION {
                 true => ErrorKind::Unsupported.into(),

@@ -12,11 +12,12 @@ const LONGEST: usize = 64;
 pub(crate) fn skill_names<'a>(
     names: impl IntoIterator<Item = &'a str>,
 ) -> BTreeMap<&'a str, String> {
-    let names: BTreeSet<&str> = names.into_iter().collect();
+    let mut ordered = BTreeSet::new();
+    ordered.extend(names);
     let mut taken: BTreeSet<String> = BTreeSet::new();
     let mut skills: BTreeMap<&str, String> = BTreeMap::new();
     // Names that are valid already stay the same.
-    let (exact, other): (Vec<&str>, Vec<&str>) = names
+    let (exact, other): (Vec<&str>, Vec<&str>) = ordered
         .iter()
         .partition(|name| kebab(name) == name.replace('_', "-"));
     for name in exact.into_iter().chain(other) {

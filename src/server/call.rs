@@ -11,6 +11,7 @@ use crate::fabric::{Error, no_room};
 use crate::logging::Line;
 use crate::os::random;
 use crate::protocol::{Answer, Id, Refusal, ResultWriter, Revision};
+use crate::sync::Work;
 use crate::tools::{
     self, Backend, CallHead, Caller, Context, ContextState, Failure, MethodWork, ToolCall, places,
 };
@@ -42,7 +43,7 @@ impl Call {
         self,
         server: &Server,
         caller: Caller,
-        start: impl FnOnce(Box<dyn FnOnce() + Send>) -> Result<(), Error>,
+        start: impl FnOnce(Work) -> Result<(), Error>,
     ) {
         let (head, peer) = (self.head.clone(), caller.peer.clone());
         let backend = server.backend.clone();

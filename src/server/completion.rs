@@ -84,12 +84,8 @@ fn rank(value: &str, names: &Names) -> Vec<String> {
         let groups = [name.starts_with(&value), is_word, name.contains(&value)];
         groups.iter().position(|is_in| *is_in)
     };
-    let mut found: Vec<_> = names
-        .iter()
-        .filter_map(|name| Some((group(name)?, name)))
-        .collect();
-    found.sort_by_key(|(group, _)| *group);
-    found.into_iter().map(|(_, name)| name.to_owned()).collect()
+    let in_group = |wanted| names.iter().filter(move |name| group(name) == Some(wanted));
+    (0..3).flat_map(in_group).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

@@ -133,9 +133,8 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
         let own = arguments
             .iter()
             .filter(|(name, _)| entry.variables.contains(name));
-        let variables = own
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect();
+        let mut variables = BTreeMap::new();
+        variables.extend(own.map(|(name, value)| (name.clone(), value.clone())));
         let (input, strategy) = (argument(INPUT), argument(STRATEGY));
         let text = prompt(context, &pattern, input, &variables, strategy)?;
         let description = snapshot.description(name);

@@ -35,8 +35,10 @@ impl Skills {
             let name = names.get(entry.name.as_str()).filter(|_| is_usable)?;
             Some((name.clone(), entry.name.clone()))
         });
+        let mut patterns = BTreeMap::new();
+        patterns.extend(usable);
         Ok(Skills {
-            patterns: usable.collect(),
+            patterns,
             snapshot,
             backend: Arc::clone(backend),
         })

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::account::{Account, Full, Resource};
 use crate::config;
+use crate::encoding::json::decode;
 use crate::fabric::{Wait, no_room};
 use crate::protocol::jsonrpc::{self, METHOD_NOT_FOUND};
 use crate::protocol::pages;
@@ -99,7 +100,7 @@ pub(super) fn changed(
     if has_result(&record) {
         let body = Some(body(run, backend, account, revision));
         let body = body.filter(|body| body.len() <= MAX_TOLD)?;
-        params["result"] = serde_json::from_slice(&body).ok()?;
+        params["result"] = decode(&body)?;
     }
     Some(jsonrpc::notification("notifications/tasks", &params))
 }

@@ -293,11 +293,11 @@ impl<'a> Arguments<'a> {
             let Node::Object(members) = node else {
                 return Err(wrong_type(path, "an object of strings", node));
             };
-            let variable = |(key, value): &(Cow<'_, str>, Node<'_>)| {
+            let mut variables = BTreeMap::new();
+            for (key, value) in members {
                 let value = string(&format!("{path}.{key}"), value)?;
-                Ok((key.to_string(), value.to_owned()))
-            };
-            let variables = members.iter().map(variable).collect::<Result<_, Error>>()?;
+                variables.insert(key.to_string(), value.to_owned());
+            }
             names::variables(&variables).map_err(|error| within(&place, error.detail))?;
             Ok(variables)
         };

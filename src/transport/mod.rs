@@ -34,7 +34,7 @@ fn read<'a>(
     match account.take(Resource::Memory, bytes.len() + VALUE * values) {
         Ok(parsing) => Ok((parsing, Inbound::read(bytes, modern_header))),
         Err(Full) => {
-            let id = Id::sought(bytes).or(no_id);
+            let id = Id::sought(&mut &*bytes).or(no_id);
             Err(refuse(too_many().into(), id.as_ref(), modern_header))
         }
     }

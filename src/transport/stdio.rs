@@ -136,10 +136,8 @@ pub(crate) fn read_line(
         return Ok(Some(LineSize::Fits));
     }
     let mut rest = LineRest { input, is_over };
-    let id = Id::sought(BufReader::with_capacity(
-        BUFFER,
-        line.chain(&mut rest).take(MAX_SOUGHT),
-    ));
+    let sought = line.chain(&mut rest).take(MAX_SOUGHT);
+    let id = Id::sought(&mut BufReader::with_capacity(BUFFER, sought));
     io::copy(&mut rest, &mut io::sink())?;
     Ok(Some(LineSize::TooLong(id)))
 }

@@ -5,21 +5,18 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex};
-use std::thread;
 use std::time::Duration;
 
 use crate::config::WORKER_STACK;
 use crate::fabric::{Error, Kind};
-use crate::sync::{lock, wait_while};
+use crate::sync::{self, Work, lock, wait_while};
 
 /// An idle thread ends after this time.
 const IDLE: Duration = Duration::from_secs(30);
 
-type Job = Box<dyn FnOnce() + Send>;
-
 struct Idle {
     /// Work that idle threads are about to take.
-    work: VecDeque<Job>,
+    work: VecDeque<Work>,
     threads: usize,
 }
 
@@ -33,25 +30,22 @@ static WAKE: Condvar = Condvar::new();
 ///
 /// # Errors
 /// `too-many-requests`: the system has no thread.
-pub(crate) fn start(work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+pub(crate) fn start(work: Work) -> Result<(), Error> {
     let mut idle = lock(&IDLE_THREADS);
     if idle.work.len() < idle.threads {
-        idle.work.push_back(Box::new(work));
+        idle.work.push_back(work);
         drop(idle);
         WAKE.notify_one();
         return Ok(());
     }
     drop(idle);
-    let thread = thread::Builder::new()
-        .name("call".to_owned())
-        .stack_size(WORKER_STACK);
-    let begun = thread.spawn(move || {
+    let begun = move || {
         work();
         while let Some(work) = next() {
             work();
         }
-    });
-    begun.map(drop).map_err(|_| {
+    };
+    sync::start("call", WORKER_STACK, Box::new(begun)).map_err(|_| {
         Error::new(
             Kind::TooManyRequests,
             "The system has no thread for this call: nothing was run. Try again in a moment.",
@@ -60,7 +54,7 @@ pub(crate) fn start(work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
 }
 
 /// Waits for work; `None` if there is none for [`IDLE`].
-fn next() -> Option<Job> {
+fn next() -> Option<Work> {
     let mut idle = lock(&IDLE_THREADS);
     idle.threads += 1;
     let (mut idle, _) = wait_while(&WAKE, idle, IDLE, |idle| idle.work.is_empty());

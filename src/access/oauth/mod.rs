@@ -30,6 +30,7 @@ use super::tokens;
 use crate::agent::{self, Lookups};
 use crate::config::{OAuthSettings, Secret};
 use crate::encoding::base64;
+use crate::encoding::json::decode;
 use crate::encoding::percent::percent_encode;
 use crate::sync::{lock, wait_while};
 use crate::time::{Clock, SystemClock};
@@ -336,7 +337,7 @@ impl OAuth {
         let resource = percent_encode(self.settings.resource.as_str());
         let form = format!("grant_type=client_credentials&scope={scope}&resource={resource}");
         let (status, body) = self.exchange(url.as_str(), Some(form))?;
-        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let body: Value = decode(&body).unwrap_or_default();
         let text = |name: &str| body[name].as_str().map(str::to_owned);
         let is_code = |error: &String| error.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
         text("access_token").ok_or_else(|| {
@@ -415,8 +416,7 @@ impl OAuth {
     }
 
     fn read_metadata(&self, body: &[u8]) -> Result<(WebUrl, Option<WebUrl>), String> {
-        let metadata: Value = serde_json::from_slice(body)
-            .map_err(|_| "has metadata that cannot be read".to_owned())?;
+        let metadata: Value = decode(body).ok_or("has metadata that cannot be read")?;
         let issuer = &self.settings.issuer;
         if metadata["issuer"] != issuer.as_str() {
             return Err(
@@ -459,8 +459,9 @@ impl OAuth {
             lock(&self.discovery).endpoint = None;
         }
         match answer? {
-            (200, body) => serde_json::from_slice(&body)
-                .map_err(|_| "answers with something else than JSON as RFC 7662 has it".to_owned()),
+            (200, body) => decode(&body).ok_or_else(|| {
+                "answers with something else than JSON as RFC 7662 has it".to_owned()
+            }),
             (status @ (401 | 403), _) => Err(format!(
                 "refuses this server itself (HTTP {status}): check FABRIC_MCP_OAUTH_CLIENT_ID and \
                  FABRIC_MCP_OAUTH_CLIENT_SECRET, and that this client may introspect"

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::account::Full;
 use crate::config::{MAX_NAME, MAX_VARIABLES};
+use crate::encoding::json::decode;
 use crate::encoding::percent::percent_encode;
 use crate::search::Index;
 use crate::text;
@@ -362,11 +362,6 @@ pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
     };
     let detail = format!("Fabric has no pattern named \"{wanted}\". {hint}");
     Error::new(Kind::PatternNotFound, detail)
-}
-
-/// Decodes JSON. Without the reason for a failure, which would quote the body.
-fn decode<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
-    serde_json::from_str(str::from_utf8(body).ok()?).ok()
 }
 
 /// Decodes an object with fields of any type. Go writes an empty one as `null`.

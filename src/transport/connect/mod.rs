@@ -23,6 +23,7 @@ use ureq::Agent;
 
 use crate::config::{Connect, MAX_MESSAGE};
 use crate::encoding::base64;
+use crate::encoding::json::decode;
 use crate::error::{Error, Kind};
 use crate::os::random;
 use crate::protocol::inbound::cancelled;
@@ -59,7 +60,7 @@ pub(crate) fn check(settings: &Connect) -> Result<String, String> {
     reply
         .and_then(|mut reply| reply.next(&mut answer))
         .map_err(|error| error.detail)?;
-    let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+    let answer: Value = decode(&answer).unwrap_or_default();
     if answer["result"]["supportedVersions"].is_null() {
         return Err(remote.not_mcp().detail);
     }
@@ -184,7 +185,7 @@ impl Relay {
             relay.finish(&sent, reply.and_then(|reply| relay.pass_back(&sent, reply)));
             drop(done);
         };
-        if let Err(error) = start(work) {
+        if let Err(error) = start(Box::new(work)) {
             self.finish(&request, Err(error));
         }
         // Whatever follows belongs to the session that it opens, or must not overtake it.
@@ -261,7 +262,7 @@ impl Relay {
             }
             if let Some(id) = reply.session.take() {
                 let (session, relay) = (self.remote.enter(id, &message), self.clone());
-                if let Err(error) = start(move || relay.follow(&session)) {
+                if let Err(error) = start(Box::new(move || relay.follow(&session))) {
                     log::warn!("the session has no stream: {error}");
                 }
             }

@@ -14,6 +14,7 @@ use ureq::{Agent, AsSendBody, Timeout};
 
 use crate::agent::{self, Lookups};
 use crate::config::{Connect, MAX_MESSAGE, SSE_COMMENT};
+use crate::encoding::json::decode;
 use crate::error::{Error, Kind};
 use crate::protocol::jsonrpc::is_blank;
 use crate::sync::lock;
@@ -105,7 +106,7 @@ impl Remote {
     /// Begins the session with this id that the answer to `initialize` opens, in the place of another.
     pub(super) fn enter(self: &Arc<Self>, id: String, answer: &[u8]) -> Arc<RemoteSession> {
         self.leave();
-        let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
+        let answer: Value = decode(answer).unwrap_or_default();
         let version = answer["result"]["protocolVersion"].as_str();
         let version = version.unwrap_or_default().to_owned();
         let session = Arc::new(RemoteSession {
@@ -175,7 +176,7 @@ impl Remote {
         let mut text = Vec::new();
         // What is cut off says nothing, which is no second error.
         let _ = body.take(MAX_REFUSAL).read_to_end(&mut text);
-        let said: Value = serde_json::from_slice(&text).unwrap_or_default();
+        let said: Value = decode(&text).unwrap_or_default();
         let is_lost = status == 404 && is_in_session;
         if is_json && !is_lost && !said["id"].is_null() {
             return Ok(reply(Box::new(Cursor::new(said.to_string()))));

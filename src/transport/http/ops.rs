@@ -99,7 +99,7 @@ impl Ops {
             }
             lists_models.store(false, Ordering::Relaxed);
         };
-        if start(list).is_err() {
+        if start(Box::new(list)).is_err() {
             self.lists_models.store(false, Ordering::Relaxed);
         }
     }
