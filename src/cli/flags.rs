@@ -328,7 +328,16 @@ impl Flag {
     pub(crate) fn env(&self) -> Option<String> {
         let name = match self.long {
             "fabric-url" => "FABRIC_BASE_URL".to_owned(),
-            long => OWN_VARIABLE.to_owned() + &long.to_ascii_uppercase().replace('-', "_"),
+            long => {
+                let own = long.chars().map(|c| {
+                    if c == '-' {
+                        '_'
+                    } else {
+                        c.to_ascii_uppercase()
+                    }
+                });
+                OWN_VARIABLE.chars().chain(own).collect()
+            }
         };
         (self.section != COMMAND).then_some(name)
     }

@@ -46,8 +46,8 @@ fn valid<T>(meaning: Option<T>, text: &str, rest: impl Display) -> Result<T, Str
 pub(super) fn choice(text: &str, choices: &[&str]) -> Result<usize, String> {
     let mut names = choices.iter();
     let found = names.position(|name| name.eq_ignore_ascii_case(text));
-    let rest = format!("is none of the choices; give {}", either(choices));
-    valid(found, text, rest)
+    let rest = || format!("is none of the choices; give {}", either(choices));
+    found.ok_or_else(|| wrong(text, rest()))
 }
 
 /// The address of a proxy.
@@ -151,9 +151,11 @@ pub(super) fn seconds(text: &str, may_be_0: bool) -> Result<Duration, String> {
     }
     let time = decimal(text).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let time = time.filter(|time| (MIN_TIME..=MAX_TIME).contains(time));
-    let [least, most] = [MIN_TIME, MAX_TIME].map(|time| number(time.as_secs_f64()));
-    let rest = format!("is not a time; give seconds from {least} to {most}, such as 30 or 0.5");
-    valid(time, text, rest)
+    time.ok_or_else(|| {
+        let [least, most] = [MIN_TIME, MAX_TIME].map(|time| number(time.as_secs_f64()));
+        let rest = format!("is not a time; give seconds from {least} to {most}, such as 30 or 0.5");
+        wrong(text, rest)
+    })
 }
 
 /// The URL of an MCP endpoint, over Streamable HTTP or HTTP+SSE.
