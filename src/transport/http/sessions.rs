@@ -22,11 +22,12 @@ use crate::sync::lock;
 use super::super::inflight::Inflight;
 use super::streams::Channel;
 
-/// The revision in the id of a session, `<revision>.<32 lower-case hex digits>`; `None` for anything we would not have made.
-fn revision_of(id: &str) -> Option<Revision> {
+/// The number and the revision in the id of a session, `<revision>.<32 lower-case hex digits>`; `None` for anything we would
+/// not have made.
+fn parse(id: &str) -> Option<(u128, Revision)> {
     let (revision, digits) = id.split_once('.')?;
-    random::parse(digits)?;
-    Revision::named(revision).filter(|revision| revision.is_legacy())
+    let revision = Revision::named(revision).filter(|revision| revision.is_legacy())?;
+    Some((random::parse(digits)?, revision))
 }
 
 /// One session.
@@ -62,7 +63,8 @@ impl LiveSession {
 #[derive(Default)]
 pub(super) struct Sessions(Mutex<SessionTable>);
 
-type SessionTable = HashMap<String, Arc<LiveSession>>;
+/// By the number in their ids.
+type SessionTable = HashMap<u128, Arc<LiveSession>>;
 
 impl Sessions {
     /// Opens a session of `owner` that has agreed on `revision`, and returns its id.
@@ -76,9 +78,9 @@ impl Sessions {
     /// The session of that id, adopted if it is not known. `None` if it has ended, or is
     /// another's or none of ours.
     pub(super) fn find(&self, id: &str, who: &Identity) -> Option<Arc<LiveSession>> {
-        let revision = revision_of(id)?;
+        let (number, revision) = parse(id)?;
         let mut table = lock(&self.0);
-        if let Some(known) = table.get(id) {
+        if let Some(known) = table.get(&number) {
             return known.is_of(who).then(|| known.clone());
         }
         if table.len() >= MAX_SESSIONS {
@@ -91,13 +93,14 @@ impl Sessions {
             stream: Mutex::default(),
             has_ended: AtomicBool::new(false),
         });
-        table.insert(id.to_owned(), live.clone());
+        table.insert(number, live.clone());
         Some(live)
     }
 
     /// Is there a live session of that id, as far as this caller may know?
     pub(super) fn is_live(&self, id: &str, who: &Identity) -> bool {
-        lock(&self.0).get(id).is_some_and(|live| live.is_of(who))
+        let known = parse(id).and_then(|(number, _)| lock(&self.0).get(&number).cloned());
+        known.is_some_and(|live| live.is_of(who))
     }
 
     /// How many are live.
@@ -128,7 +131,7 @@ mod tests {
     fn ids_are_read_as_they_are_written_and_nothing_else_is() {
         let id = open(&Sessions::default());
         assert_eq!((id.len(), &id[..11]), (43, "2025-06-18."));
-        assert_eq!(revision_of(&id), Some(REVISION));
+        assert_eq!(parse(&id).map(|(_, revision)| revision), Some(REVISION));
         let hex = "0123456789abcdef0123456789abcdef";
         for bad in [
             "",
@@ -143,7 +146,7 @@ mod tests {
             &format!("2025-06-18.+{}", &hex[1..]),
             &format!(" 2025-06-18.{hex}"),
         ] {
-            assert_eq!(revision_of(bad), None, "{bad}");
+            assert_eq!(parse(bad), None, "{bad}");
         }
     }
 
