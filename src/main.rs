@@ -425,7 +425,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
         log_connection(&server);
     };
     let end = move |signal: &str| {
-        log::info!("{signal}: finishing what runs");
+        log::info!("{signal}: letting runs finish");
         other.stop(limit);
     };
     serve_stdin(|input| stdio.serve(input), begin, end)
@@ -490,7 +490,7 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
             signal => break signal,
         }
     };
-    log::info!("{}: finishing what runs", signal.name());
+    log::info!("{}: letting runs finish", signal.name());
     service::tell("STOPPING=1");
     listening.stop(config.http.drain_timeout);
     Ok(())

@@ -42,6 +42,17 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
     if config.transport == Transport::Sse && !settings.is_given("path") {
         config.path = "/sse".to_owned();
     }
+    if config.transport == Transport::Stdio {
+        // Variables may be there for another process.
+        let mut unused = FLAGS.iter().filter(|flag| flag.is_for_http());
+        if let Some(flag) = unused.find(|flag| flag.long != "transport" && settings.has(flag.long))
+        {
+            let long = flag.long;
+            config.warnings.push(format!(
+                "--{long} is ignored on stdio; to serve over HTTP, add --transport http."
+            ));
+        }
+    }
     if config.demo && settings.has("fabric-url") {
         config.warnings.push(
             "--demo uses the Fabric built into this program: --fabric-url is ignored.".to_owned(),
@@ -52,7 +63,7 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
     if has_folders && settings.is_given(other) {
         let other = settings.name(other);
         let why = format!(
-            "it cannot be combined with {other}; leave one of them out (a variable: unset it)"
+            "it cannot be combined with {other}; leave one of them out, or unset it if it is a variable"
         );
         return Err(named(&settings.name("patterns-dir"), why));
     }
