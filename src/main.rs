@@ -109,6 +109,7 @@ Clients start it themselves. What you may want to type instead:
   fabric-mcp --demo --check      see it work without any Fabric
   fabric-mcp --check             test the connection to your Fabric
   fabric-mcp --install CLIENT    add it to your assistant or editor
+  fabric-mcp --transport http    serve clients over HTTP, on --port
   fabric-mcp -h                  more; Ctrl-C ends this
 
 ";

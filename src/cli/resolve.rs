@@ -42,17 +42,6 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
     if config.transport == Transport::Sse && !settings.is_given("path") {
         config.path = "/sse".to_owned();
     }
-    if config.transport == Transport::Stdio {
-        // Variables may be there for another process.
-        let mut unused = FLAGS.iter().filter(|flag| flag.is_for_http());
-        if let Some(flag) = unused.find(|flag| flag.long != "transport" && settings.has(flag.long))
-        {
-            let long = flag.long;
-            config.warnings.push(format!(
-                "--{long} is ignored on stdio; to serve over HTTP, add --transport http."
-            ));
-        }
-    }
     if config.demo && settings.has("fabric-url") {
         config.warnings.push(
             "--demo uses the Fabric built into this program: --fabric-url is ignored.".to_owned(),

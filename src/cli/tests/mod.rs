@@ -442,13 +442,6 @@ fn what_is_odd_but_not_wrong_becomes_a_warning() {
         ["--demo uses the Fabric built into this program: --fabric-url is ignored."]
     );
     assert_eq!(demo.fabric.api_key, None);
-    let port = [("FABRIC_MCP_PORT", "9000")];
-    assert_eq!(config_with("", &port).warnings, [""; 0]);
-    let stdio = config_with("--transport stdio --port 9000", &[]);
-    assert_eq!(
-        stdio.warnings,
-        ["--port is ignored on stdio; to serve over HTTP, add --transport http."]
-    );
 }
 
 #[test]
