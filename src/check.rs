@@ -345,10 +345,10 @@ struct Report<'a> {
 impl<'a> Report<'a> {
     fn new(config: &Config, look: Look, out: &'a mut dyn Write, say: Say<'a>) -> Report<'a> {
         let (url, demo, version) = (&config.fabric.url, config.demo, env!("CARGO_PKG_VERSION"));
-        let (kind, next) = match config.patterns_dirs.is_empty() {
-            _ if demo => (" (the built-in demo)", NEXT_AFTER_DEMO),
-            true => ("", NEXT),
-            false => (" (folders, without any Fabric)", NEXT_AFTER_FOLDERS),
+        let (what, kind, next) = match config.patterns_dirs.is_empty() {
+            _ if demo => ("Fabric at", " (the built-in demo)", NEXT_AFTER_DEMO),
+            true => ("Fabric at", "", NEXT),
+            false => ("the patterns in", " (without Fabric)", NEXT_AFTER_FOLDERS),
         };
         let mut report = Report {
             out,
@@ -376,7 +376,7 @@ impl<'a> Report<'a> {
             pattern: "NAME",
             written: Ok(()),
         };
-        let head = format!("fabric-mcp {version}: checking Fabric at {url}{kind}");
+        let head = format!("fabric-mcp {version}: checking {what} {url}{kind}");
         report.write(&format!("{head}\n\n"));
         report
     }

@@ -194,12 +194,17 @@ fn printable(text: &str) -> String {
 
 /// Until the guard is dropped, a panic of this thread is logged with this request id.
 pub(crate) fn request_scope(id: &str) -> Scope {
-    Scope::enter(&REQUEST, id.to_owned())
+    Scope::enter(&REQUEST, Some(id.to_owned()))
 }
 
 /// Adds `caller=name` to each log line of this thread until the guard is dropped.
 pub(crate) fn caller_scope(name: String) -> Scope {
-    Scope::enter(&CALLER, name)
+    Scope::enter(&CALLER, Some(name))
+}
+
+/// Leaves `caller=` out of the log lines of this thread until the guard is dropped, for what is not the caller's doing.
+pub(crate) fn no_caller_scope() -> Scope {
+    Scope::enter(&CALLER, None)
 }
 
 type ThreadLocal = LocalKey<RefCell<Option<String>>>;
@@ -212,8 +217,8 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    fn enter(value: &'static ThreadLocal, now: String) -> Scope {
-        let before = value.replace(Some(now));
+    fn enter(value: &'static ThreadLocal, now: Option<String>) -> Scope {
+        let before = value.replace(now);
         Scope { value, before }
     }
 }

@@ -109,6 +109,7 @@ Clients start it themselves. What you may want to type instead:
   fabric-mcp --demo --check      see it work without any Fabric
   fabric-mcp --check             test the connection to your Fabric
   fabric-mcp --install CLIENT    add it to your assistant or editor
+  fabric-mcp --transport http    serve clients over HTTP, on --port
   fabric-mcp -h                  more; Ctrl-C ends this
 
 ";
@@ -425,7 +426,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
         log_connection(&server);
     };
     let end = move |signal: &str| {
-        log::info!("{signal}: finishing what runs");
+        log::info!("{signal}: letting runs finish");
         other.stop(limit);
     };
     serve_stdin(|input| stdio.serve(input), begin, end)
@@ -490,7 +491,7 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
             signal => break signal,
         }
     };
-    log::info!("{}: finishing what runs", signal.name());
+    log::info!("{}: letting runs finish", signal.name());
     service::tell("STOPPING=1");
     listening.stop(config.http.drain_timeout);
     Ok(())

@@ -79,7 +79,7 @@ impl AccessError {
                 )
             }
             AccessError::Forbidden(role) => format!(
-                "This token may not do that: it takes the role {}, or the OAuth scope {}.",
+                "This token may not do that: it needs the role {}, or the OAuth scope {}.",
                 role.name(),
                 role.scope()
             ),
@@ -130,7 +130,7 @@ mod tests {
                 AccessError::Forbidden(Role::Run),
                 403,
                 "forbidden",
-                "This token may not do that: it takes the role run, or the OAuth scope fabric:run.",
+                "This token may not do that: it needs the role run, or the OAuth scope fabric:run.",
             ),
             (
                 AccessError::Unavailable(Duration::from_millis(1001)),

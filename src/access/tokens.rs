@@ -19,6 +19,7 @@ use std::time::Duration;
 use super::digest::{Digest, digest};
 use super::identity::{Identity, Role};
 use crate::config::{MAX_SECRET, Secret};
+use crate::logging;
 use crate::os::random;
 use crate::sync::{lock, try_lock};
 use crate::text::{counted, unusable};
@@ -98,6 +99,7 @@ impl Tokens {
             && let Some(mut watch) = try_lock(&self.watch)
             && watch.due <= self.clock.steady()
         {
+            let _nobody = logging::no_caller_scope();
             report(self.read(&mut watch, REST));
         }
         lock(&self.table).get(&digest).cloned()
@@ -127,7 +129,7 @@ impl Tokens {
         let shown = file.display();
         if is_open {
             log::warn!(
-                "{SETTING}: every user of this machine can read or change \"{shown}\"; chmod o-rwx it"
+                "{SETTING}: every user of this machine can read or change \"{shown}\"; run chmod o-rwx on it"
             );
         }
         let named = format!("{SETTING}: \"{shown}\"");

@@ -262,7 +262,7 @@ fn generate(what: &str, settings: &FlagsAndEnv<'_>) -> Result<Command, ExitReaso
 /// The client called `name`, given to `flag`.
 fn client(flag: &str, name: &str) -> Result<&'static McpClient, ExitReason> {
     let found = CLIENTS.iter().find(|client| client.name == name);
-    found.ok_or_else(|| unknown(flag, name, "is not a client we know", clients::names()))
+    found.ok_or_else(|| unknown(flag, name, "is not a known client", clients::names()))
 }
 
 /// Why a word that names nothing is refused.

@@ -52,7 +52,7 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
     if has_folders && settings.is_given(other) {
         let other = settings.name(other);
         let why = format!(
-            "it cannot be combined with {other}; leave one of them out (a variable: unset it)"
+            "it cannot be combined with {other}; leave one of them out, or unset it if it is a variable"
         );
         return Err(named(&settings.name("patterns-dir"), why));
     }

@@ -119,7 +119,7 @@ impl McpClient {
             && self.reference.is_none()
         {
             return Err(format!(
-                "has a command that adds servers, but it cannot pass on {name}"
+                "has a command that adds servers, but the command cannot pass on {name}"
             ));
         }
         let words = template.split(' ').flat_map(|word| match (word, launch) {

@@ -74,8 +74,8 @@ fn by_hand(client: &McpClient, program: &str, launch: Option<&Launch>, env: Env<
     let what = match launch {
         Some(launch) => {
             let how = match client.command(OS, program, launch) {
-                Ok(command) => format!("It adds servers itself:\n\n  {command}\n\nOr put"),
-                Err(why) => format!("It {why}. Put"),
+                Ok(command) => format!("Its own command adds the server:\n\n  {command}\n\nOr add"),
+                Err(why) => format!("It {why}. Add"),
             };
             format!("{how} this there:\n\n{}", client.config(program, launch))
         }
@@ -84,7 +84,9 @@ fn by_hand(client: &McpClient, program: &str, launch: Option<&Launch>, env: Env<
             None => format!("Remove \"{NAME}\" there yourself.\n"),
         },
     };
-    format!("{title} keeps its servers where this program does not edit them:\n  {place}\n{what}")
+    format!(
+        "{title} keeps its servers in a place that fabric-mcp does not edit:\n  {place}\n{what}"
+    )
 }
 
 /// The entry with what the user has added to it before, such as `disabled`, and the key or token that was filled in.
@@ -204,10 +206,12 @@ fn say(text: &str) -> Result<(), String> {
 fn agreed() -> Result<bool, String> {
     let mut answers = io::stdin().lock();
     if !answers.is_terminal() {
-        say("Nothing was changed: stdin is no terminal to ask on. Add --yes to have it done.\n")?;
+        say(
+            "Nothing was changed: stdin is not a terminal, so nobody can be asked. Add --yes to go ahead without asking.\n",
+        )?;
         return Ok(false);
     }
-    say("Do it? [y/N] ")?;
+    say("Make this change? [y/N] ")?;
     let mut answer = String::new();
     answers
         .read_line(&mut answer)

@@ -456,7 +456,7 @@ mod access {
         }
         if found.mode() & if is_ours { 0o055 } else { 0o005 } != 0 {
             log::warn!(
-                "others can list the state folder {shown}, and without tokens, the name of a file is enough to read its run: chmod {remedy} {shown}"
+                "other users can list the state folder {shown}; where no tokens are set, a file's name is all it takes to read its run: chmod {remedy} {shown}"
             );
         }
         Ok(None)

@@ -62,7 +62,7 @@ pub(super) fn find(context: &Context, argument: &str, run_id: &str) -> Result<Ru
     let (runs, owner) = (&context.backend.runs, &context.caller.owner);
     runs.find(run_id, owner).ok_or_else(|| {
         refused(format!(
-            "`{argument}` is no run of yours that is kept: it never was, its time (--keep-runs) is over, or the server was \
+            "`{argument}` is not the id of a run of yours that is kept: it is mistyped, its time (--keep-runs) is over, or the server was \
              restarted without --state-dir. Take it from the result of fabric_run_pattern.",
         ))
         .about(argument)

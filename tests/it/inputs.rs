@@ -130,7 +130,10 @@ fn a_run_whose_input_cannot_be_had_fails_and_nothing_is_sent() {
     assert!(said.contains("the status working"), "{said}");
     let unknown = json!("run_00000000000000000000000000000000");
     let said = client.failure(RUN, on(&unknown), "invalid-request");
-    expect::contains(&said, ["`input_from.run_id` is no run of yours"]);
+    expect::contains(
+        &said,
+        ["`input_from.run_id` is not the id of a run of yours"],
+    );
     fabric.expect_chats(0);
 }
 
@@ -151,7 +154,10 @@ fn the_output_of_somebody_elses_run_is_unknown() {
     let run = json!({"pattern_name": "summarize", "input_from": {"run_id": id}});
     fabric.forget();
     let said = bob.failure(RUN, run.clone(), "invalid-request");
-    expect::contains(&said, ["`input_from.run_id` is no run of yours"]);
+    expect::contains(
+        &said,
+        ["`input_from.run_id` is not the id of a run of yours"],
+    );
     fabric.expect_chats(0);
     alice.success(RUN, run);
     assert_eq!(fabric.chats()[0]["prompts"][0]["userInput"], "Alice's");

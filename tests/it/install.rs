@@ -315,7 +315,9 @@ fn clients_without_json_get_their_command_or_the_text() {
         let finished = program.env("FABRIC_API_KEY", "k").run(DEADLINE);
         let said = format!("{}{}", finished.stdout, finished.stderr);
         assert!(
-            said.contains("has a command that adds servers, but it cannot pass on FABRIC_API_KEY"),
+            said.contains(
+                "has a command that adds servers, but the command cannot pass on FABRIC_API_KEY"
+            ),
             "{said}"
         );
     }

@@ -308,7 +308,7 @@ fn the_check_and_an_entry_for_a_client_know_folders() {
     finished
         .expect_code(0)
         .expect_stderr("a{{b\\\": no name that Fabric takes")
-        .expect_stdout("(folders, without any Fabric)")
+        .expect_stdout(" (without Fabric)")
         .expect_stdout("Everything works.");
     let dir = folder.path("patterns");
     let program = self::program(&folder).flags("--generate client-config cursor");

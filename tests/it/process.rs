@@ -219,7 +219,7 @@ fn a_signal_lets_a_run_finish_and_a_second_one_does_not() {
     fabric.wait_held(1);
     client.process.signal("TERM");
     // Two pending signals are merged into one.
-    client.process.wait_stderr("SIGTERM: finishing what runs");
+    client.process.wait_stderr("SIGTERM: letting runs finish");
     client.process.signal("TERM");
     client.wait_exit(Duration::from_secs(5));
     fabric.wait_closed(DEADLINE);

@@ -168,6 +168,12 @@ fn a_certificate_of_another_host_is_refused() {
         server.program().env("SSL_CERT_FILE", &server.authority()),
         "name",
     );
+    let url = format!("https://127.0.0.1:{}/mcp", server.port);
+    Program::new(["--connect", &url, "--check"])
+        .env("SSL_CERT_FILE", &server.authority())
+        .run(DEADLINE)
+        .expect_code(1)
+        .expect_stderr("Use a name of its certificate in the URL.");
 }
 
 #[test]

@@ -349,7 +349,7 @@ fn what_an_issuer_lacks_is_told_before_anybody_comes() {
                      into those with the scopes fabric:read fabric:run";
     let inactive = "the OAuth issuer URL/as calls a token inactive that it has just issued: have it put \
                     FABRIC_MCP_OAUTH_CLIENT_ID into the audience too, or let this client introspect the tokens of others";
-    let powerless = "the OAuth issuer URL/as issues tokens that are refused: This token may not do that: it takes the role \
+    let powerless = "the OAuth issuer URL/as issues tokens that are refused: This token may not do that: it needs the role \
                      read, or the OAuth scope fabric:read.";
     let fits = "introspection works, and the audience fits";
     let unauthorized = FakeReply::Answer(401, "{}".into());

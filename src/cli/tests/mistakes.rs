@@ -72,10 +72,10 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
     complete-fish, systemd-unit, systemd-template, sysusers, compose, prometheus,
     skills, client-config, client-command, token
 --generate client-confg => --generate: "client-confg" is unknown; did you mean client-config?
---generate client-config zeb => --generate client-config: "zeb" is not a client we know;
+--generate client-config zeb => --generate client-config: "zeb" is not a known client;
     did you mean zed?
---generate client-command => --generate client-command: "" is not a client we know; give one of CLIENTS
---install emacs => --install: "emacs" is not a client we know; give one of CLIENTS
+--generate client-command => --generate client-command: "" is not a known client; give one of CLIENTS
+--install emacs => --install: "emacs" is not a known client; give one of CLIENTS
 --install zed --uninstall zed => --install and --uninstall are two commands; give one of them
 --call x {} {} => "{}" belongs to no flag;
     put the arguments of --call into single quotes, such as '{"query":"code"}'

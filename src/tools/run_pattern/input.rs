@@ -94,8 +94,7 @@ pub(super) fn doubt(input: &str) -> Option<&'static str> {
     let input = input.trim();
     if input.is_empty() {
         return Some(
-            "There was no input: the pattern had only its own text to work on. If the output speaks of an input, it is \
-             made up.",
+            "There was no input: the pattern had only its own text to work on. If the output mentions an input, it is made up.",
         );
     }
     let is_path = match input.as_bytes() {

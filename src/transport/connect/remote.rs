@@ -243,6 +243,10 @@ impl Remote {
                 BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof => {
                     return self.cut();
                 }
+                // As rustls says it.
+                ErrorKind::InvalidData if error.to_string().contains("not valid for name") => {
+                    "Use a name of its certificate in the URL."
+                }
                 ErrorKind::InvalidData => {
                     "If an authority of your own made its certificate, set SSL_CERT_FILE to a PEM file with that \
                      authority's. A self-signed certificate works too, if it says CA:FALSE."

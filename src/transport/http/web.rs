@@ -10,6 +10,8 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use serde_json::json;
+
 use crate::access::{Access, AccessError, Pass, Role};
 use crate::account::{Account, Guard as Share, Resource};
 use crate::fabric::{Error, Kind};
@@ -96,9 +98,9 @@ impl Web {
         };
         let Some(methods) = methods else {
             // As OAuth errors look: its discovery probes paths that do not exist here.
-            let body =
-                br#"{"error":"not_found","error_description":"There is nothing at this path."}"#;
-            visit.respond(404, &[JSON], &[body]);
+            let why = format!("There is nothing at this path; MCP is at {}.", self.path);
+            let body = json!({"error": "not_found", "error_description": why}).to_string();
+            visit.respond(404, &[JSON], &[body.as_bytes()]);
             return Ok(());
         };
         if head.method == Method::Options {

@@ -106,7 +106,7 @@ fn each_role_may_do_what_it_says() {
     let refused = send(&server, 'r', paid());
     let result = &refused.expect_status(200).json()["result"];
     let text = expect::failure(Era::MODERN, result, "forbidden");
-    let why = "it takes the role run, or the OAuth scope fabric:run";
+    let why = "it needs the role run, or the OAuth scope fabric:run";
     contains(text, [why]);
     // Of a batch, only the parts that cost money are refused.
     let session = WebSession::of(&server, "2025-03-26", Some(bearer('r')));
@@ -311,6 +311,22 @@ fn tokens_change_under_load_and_only_the_removed_notice() {
         "{line}"
     );
     assert!(!log.contains("token-of-thirty-two"), "{log}");
+}
+
+#[test]
+fn a_change_of_the_file_is_no_callers() {
+    let fabric = FakeFabric::start();
+    fabric.on_run(Reply::sse().gate().complete());
+    let file = File::new("nobody", &[ALICE]);
+    let server = HttpServer::start(file.program(&fabric));
+    // Nothing but this run looks at the file.
+    let _running = paid().with("Authorization", &bearer('a')).stream(&server);
+    fabric.wait_held(1);
+    file.write(&[ALICE, BOB]);
+    server.process.wait_stderr("2 tokens, 1 new, 0 gone");
+    let log = server.process.stderr();
+    let mut reads = log.lines().filter(|line| line.contains("was read"));
+    assert!(reads.all(|line| !line.contains("caller=")), "{log}");
 }
 
 #[cfg(unix)]

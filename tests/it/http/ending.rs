@@ -24,7 +24,7 @@ fn running_calls_finish_and_new_ones_are_refused() {
     modern.next_json();
     legacy.next_json();
     server.process.signal("TERM");
-    server.process.wait_stderr("SIGTERM: finishing what runs");
+    server.process.wait_stderr("SIGTERM: letting runs finish");
     let refused = crate::support::poll(DEADLINE, || {
         TcpStream::connect(server.address).is_err().then_some(())
     });

@@ -64,7 +64,9 @@ fn other_methods_and_paths() {
     for path in all.split(' ') {
         let answer = http.get(path, &[]);
         assert_eq!(answer.status, 404, "{path}");
-        assert_eq!(answer.json()["error"], "not_found", "{path}");
+        let why = "There is nothing at this path; MCP is at /mcp.";
+        let body = json!({"error": "not_found", "error_description": why});
+        assert_eq!(answer.json(), body, "{path}");
     }
     let register = http.request("POST", "/register", &POST, Some(b"{}"));
     assert_eq!(register.status, 404);
