@@ -233,9 +233,13 @@ impl Folder {
             false => RunState::Interrupted,
         });
         self.measure(record);
-        // If that fails, the next who finds it tries again.
-        if self.write(record, true).is_ok() {
-            self.remove(record.id, &[CANCEL]);
+        match self.write(record, true) {
+            Ok(()) => self.remove(record.id, &[CANCEL]),
+            // The next who finds it tries again.
+            Err(error) => {
+                let what = "that it was interrupted could not be written";
+                self.warn(record.id, what, &error);
+            }
         }
     }
 

@@ -281,6 +281,20 @@ fn a_dead_process_leaves_an_interrupted_run() {
 }
 
 #[test]
+fn a_folder_is_failing_where_a_dead_run_cannot_be_shown_as_such() {
+    let (at, bench) = one_process();
+    let cut = dead(&at);
+    let obstacle = at.file(cut.id, "tmp");
+    fs::create_dir(&obstacle).unwrap();
+    let run = bench.runs.find(&cut.id.to_string(), &Owner::Local).unwrap();
+    assert_eq!(run.record().state, RunState::Interrupted);
+    assert!(bench.runs.is_failing());
+    fs::remove_dir(obstacle).unwrap();
+    bench.finished(&Owner::Local, "");
+    assert!(!bench.runs.is_failing());
+}
+
+#[test]
 fn many_who_look_at_a_dead_run_at_once_do_not_take_each_other_for_its_process() {
     let (at, bench) = one_process();
     for _ in 0..20 {

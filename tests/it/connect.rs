@@ -128,6 +128,31 @@ fn what_a_cancellation_closed_is_not_used_again() {
 }
 
 #[test]
+fn an_answer_is_found_beside_other_messages_and_a_notification_has_none() {
+    let server = FakeFabric::start();
+    server.once(ROUTE, welcome());
+    let answers = |id: u64| json!({"jsonrpc": "2.0", "id": id, "result": {}});
+    for said in ["{}", &answers(7).to_string()] {
+        server.once(ROUTE, Reply::new(200, "application/json", said));
+    }
+    server.once(ROUTE, events().event(json!([note(1), answers(2)])));
+    server.once(ROUTE, result(3, json!({"last": true})));
+    server.on("GET /mcp", events().hang());
+    let mut client = Stdio::start(to_fake(&server));
+    client.result("initialize", initialize_params(LEGACY[3]));
+    for _ in 0..2 {
+        client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+    }
+    client.begin("ping", json!({}));
+    assert_eq!(client.recv(), json!([note(1), answers(2)]));
+    client.begin("ping", json!({}));
+    assert_eq!(client.recv()["result"]["last"], true);
+    client.close_stdin();
+    assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+    assert_eq!(client.stderr().matches("WARN").count(), 0);
+}
+
+#[test]
 fn a_cancellation_that_overtakes_its_request_is_sent_again() {
     let server = FakeFabric::start();
     server.once(ROUTE, welcome());

@@ -246,16 +246,21 @@ impl Relay {
             let (agent, headers) = (self.remote.agent(), session.headers.clone());
             self.remote.send(&agent, "POST", headers, cancelled)?;
         }
+        if request.is_notification {
+            // What some servers say to it answers nothing that the client has asked.
+            return reply.next(&mut Vec::new()).map(drop);
+        }
         // A batch of which all was cancelled has no answer. That of another request which was cancelled may look whole,
         // although its agent was shut down.
-        let mut is_complete = request.is_notification || request.ids.len() > 1;
+        let mut is_complete = request.ids.len() > 1;
         let mut message = Vec::new();
         while reply.next(&mut message)? {
             let inbound = Inbound::read(&message, false);
             if inbound.is_invalid() {
                 return Err(self.remote.not_mcp());
             }
-            if !matches!(inbound.messages[..], [Ok(Message::Response), ..]) {
+            let is_response = |message| matches!(message, &Ok(Message::Response));
+            if !inbound.messages.iter().any(is_response) {
                 let wanted = || !request.over.is_cancelled();
                 self.writer.send_if(&[&message], &wanted);
                 continue;
