@@ -141,7 +141,8 @@ impl Run {
         out
     }
 
-    /// Waits for more than `seen` bytes of text, or for the end, at most for `limit`. Returns what [`Run::bare`] has then.
+    /// Waits for more than `seen` bytes of text, or for the end, at most for `limit`. Returns its record then,
+    /// perhaps without what its worker reported.
     pub(crate) fn wait(&self, seen: u64, limit: Duration) -> Record {
         if let RunPlace::Live(live) = &self.0 {
             return live.wait(seen, limit);
