@@ -379,7 +379,7 @@ pub(crate) struct Guard {
     account: Account,
     /// Of what it is.
     pub(crate) what: Resource,
-    /// What the holder has. Taken for it is so much, rounded up.
+    /// What the holder has. What is taken for it is this, rounded up.
     held: usize,
 }
 

@@ -99,7 +99,7 @@ pub(crate) struct RequestMessage<'a> {
     pub(crate) fault: Option<&'static str>,
 }
 
-/// What is no message: its id, if that could be read; [`PARSE_ERROR`] or [`INVALID_REQUEST`]; and what is wrong and expected.
+/// An invalid message: its id, if that could be read; [`PARSE_ERROR`] or [`INVALID_REQUEST`]; and what is wrong, or expected.
 pub(crate) type Invalid = (Option<Id>, i32, &'static str);
 
 /// JSON's white space; Unicode has more.

@@ -27,7 +27,6 @@ mod table;
 mod text;
 
 use std::io::ErrorKind;
-use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -126,18 +125,24 @@ impl Run {
     }
 
     /// At most `most` characters of its text, after the first `skip`.
-    pub(crate) fn read_chars(&self, skip: usize, most: usize) -> String {
-        let mut from = 0;
-        let piece = || {
+    pub(crate) fn read_chars(&self, mut skip: usize, mut most: usize) -> String {
+        let (mut from, mut out) = (0, String::new());
+        while most > 0 {
             let piece = self.read(from, PIECE);
+            if piece.is_empty() {
+                break;
+            }
             from += piece.len() as u64;
-            (!piece.is_empty()).then(|| piece.chars().collect::<Vec<_>>())
-        };
-        let chars = iter::from_fn(piece).flatten();
-        chars.skip(skip).take(most).collect()
+            let chars = piece.chars().count();
+            out.extend(piece.chars().skip(skip).take(most));
+            most -= chars.saturating_sub(skip).min(most);
+            skip = skip.saturating_sub(chars);
+        }
+        out
     }
 
-    /// Waits for more than `seen` bytes of text, or for the end, at most for `limit`. Returns what [`Run::bare`] has then.
+    /// Waits for more than `seen` bytes of text, or for the end, at most for `limit`. Returns its record then,
+    /// perhaps without what its worker reported.
     pub(crate) fn wait(&self, seen: u64, limit: Duration) -> Record {
         if let RunPlace::Live(live) = &self.0 {
             return live.wait(seen, limit);

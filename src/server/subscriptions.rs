@@ -20,7 +20,7 @@ use super::{Action, Request, Server, refuse, tasks};
 
 /// Most tasks of one subscription.
 const MAX_TASKS: usize = 64;
-/// What a thread that cannot be started means.
+/// What it means if a thread for them cannot be started.
 const UNTOLD: &str = "changes cannot be told to subscribers";
 /// Interval between checks of a subscription's tasks.
 const LOOK: Duration = Duration::from_millis(500);

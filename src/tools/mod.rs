@@ -144,7 +144,7 @@ impl Tool {
     }
 }
 
-/// Logs a call that has `begun` then and came to `outcome`, and writes its result, unless it was answered before. What a
+/// Logs a call that began at `begun` and ended with `outcome`, and writes its result, unless it was answered before. What a
 /// run has come to is stored first.
 fn end_call(
     outcome: Result<Outcome, Failure>,

@@ -155,6 +155,26 @@ fn a_body_is_released_once_it_is_read() {
 }
 
 #[test]
+fn the_output_of_another_run_is_held_until_it_is_sent() {
+    let fabric = FakeFabric::start();
+    // With braces the pattern is read before the run.
+    let piece = line(&content(&"{".repeat(64 << 10)));
+    fabric.on_run(Reply::sse().step(Step::Repeat(piece, 64)).complete());
+    fabric.once("GET /patterns/summarize", Reply::silence());
+    let server = Arc::new(HttpServer::start(small(&fabric)));
+    let mut client = Streamable::to(&server, Era::MODERN, None);
+    let id =
+        client.request("tools/call", run("in"))["result"]["structuredContent"]["run_id"].take();
+    let on = json!({"pattern_name": "summarize", "input_from": {"run_id": id}});
+    let call = json!({"name": "fabric_run_pattern", "arguments": on});
+    let message = client.message("tools/call", call);
+    let _waiting = client.send_apart(&message);
+    fabric.wait_requests("GET /patterns/summarize", 1);
+    // Of the first run, and of the second.
+    wait_charged(&server, |bytes| bytes >= 8 * MIB);
+}
+
+#[test]
 fn a_call_beyond_the_budget_is_refused_by_its_id_and_the_pipe_goes_on() {
     let fabric = FakeFabric::start();
     fabric.on_run(Reply::sse().content("x").gate().complete());

@@ -66,9 +66,9 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
         );
         return Err(refused(detail).about(argument));
     }
-    context
-        .hold(record.bytes as usize)
-        .map_err(|Full| no_room())?;
+    // Doubled, as messages and transcripts are: half is given back before it is sent, and half after.
+    let held = context.hold((record.bytes as usize).saturating_mul(2));
+    held.map_err(|Full| no_room())?;
     Ok(run.read_chars(0, MAX_RUN_OUTPUT))
 }
 
