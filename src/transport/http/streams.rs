@@ -32,7 +32,7 @@ pub(super) struct Channel {
     changes: Mutex<Vec<Vec<u8>>>,
 }
 
-/// Wakes all streams: changes of lists are for all of them, and rare.
+/// Wakes all streams, even if one alone has something to send: that is rare.
 static WAKE: Condvar = Condvar::new();
 static WAKE_LOCK: Mutex<()> = Mutex::new(());
 
