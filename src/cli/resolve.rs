@@ -90,7 +90,7 @@ fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
         let similar = closest(bare(name), known.iter().map(|name| bare(name)));
         let meant = similar
             .first()
-            .and_then(|name| known.iter().find(|known| known.ends_with(name)));
+            .and_then(|name| known.iter().find(|known| bare(known) == *name));
         let hint = match meant {
             None => "fabric-mcp --help lists them.".to_owned(),
             Some(name) => format!("did you mean {name}?"),

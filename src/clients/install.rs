@@ -38,7 +38,7 @@ pub(crate) fn run(
         .ok_or("the variables HOME (on Windows USERPROFILE and APPDATA) are not set: they say where the file is")?;
     let shown_path = path.display();
     let about = |reason: String| format!("{shown_path}: {reason}. Nothing was changed");
-    let uneditable = |reason| about(format!("{reason}; fix it, or add the entry by hand"));
+    let uneditable = |reason| about(format!("{reason}; fix it, or change the entry by hand"));
     let found = file::find(&path).map_err(uneditable)?;
     let text = found.text.as_deref().unwrap_or_default();
     let document = Document::read(text, key).map_err(uneditable)?;

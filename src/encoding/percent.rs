@@ -36,6 +36,7 @@ pub(crate) fn percent_decode(text: &str) -> Option<String> {
     }
     String::from_utf8(decoded).ok()
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;

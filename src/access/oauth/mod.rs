@@ -61,6 +61,9 @@ const MAX_TOKEN: usize = 8 << 10;
 const MAX_ANSWERS: usize = 10_000;
 /// Most concurrent introspections. Each holds a thread, and a flood of invalid tokens must not flood the issuer.
 const MAX_ASKING: usize = 64;
+/// Most callers that wait for an introspection, each with a thread. Further ones are refused, so that an issuer that hangs
+/// does not take all connections from those who need none.
+const MAX_WAITING: usize = 256;
 /// Longest subject or client id, in bytes. OpenID allows 255; URLs as client ids are longer.
 const MAX_SUBJECT: usize = 512;
 /// How far the issuer's clock may be ahead of ours, in seconds. Only `nbf` needs that: it is often the moment the token was
@@ -106,6 +109,8 @@ struct Answers {
     /// With the time until which each counts.
     known: HashMap<Digest, (Duration, Verdict)>,
     asking: HashSet<Digest>,
+    /// How many callers wait for one of these.
+    waiting: usize,
 }
 
 type Verdict = Result<Grant, AccessError>;
@@ -235,8 +240,14 @@ impl OAuth {
             answers.find(digest, self.clock.steady()).is_none()
                 && (answers.asking.contains(&digest) || answers.asking.len() >= MAX_ASKING)
         };
-        let (mut answers, in_time) =
-            wait_while(&self.ended, lock(&self.answers), 2 * self.limit, must_wait);
+        let mut answers = lock(&self.answers);
+        let limit = match answers.waiting < MAX_WAITING {
+            true => 2 * self.limit,
+            false => Duration::ZERO,
+        };
+        answers.waiting += 1;
+        let (mut answers, in_time) = wait_while(&self.ended, answers, limit, must_wait);
+        answers.waiting -= 1;
         if !in_time {
             return Err(AccessError::Unavailable(RETRY.0));
         }

@@ -807,6 +807,13 @@ fn questions_at_once_are_bounded() {
     lock(&oauth.answers).asking.extend(0..MAX_ASKING as u128);
     assert_eq!(refusal(&oauth, "t"), down(1));
     assert_eq!(fake.lines(), [""; 0]);
+    // So are those who wait for them: this one would wait for an hour.
+    let (oauth, _) = oauth_within(&fake, Duration::from_secs(1800));
+    let mut answers = lock(&oauth.answers);
+    answers.asking.extend(0..MAX_ASKING as u128);
+    answers.waiting = MAX_WAITING;
+    drop(answers);
+    assert_eq!(refusal(&oauth, "t"), down(1));
 }
 
 #[test]

@@ -422,12 +422,12 @@ fn what_is_odd_but_not_wrong_becomes_a_warning() {
         ]
     );
     let unknown =
-        ["TRANSPRT", "API_KEY", "TOKENS", "NONSENSE"].map(|name| format!("FABRIC_MCP_{name}"));
+        ["PROT", "API_KEY", "TOKENS", "NONSENSE"].map(|name| format!("FABRIC_MCP_{name}"));
     let unknown: Vec<(&str, &str)> = unknown.iter().map(|name| (&**name, "x")).collect();
     assert_eq!(
         config_with("", &unknown).warnings,
         [
-            "FABRIC_MCP_TRANSPRT is no variable of fabric-mcp; did you mean FABRIC_MCP_TRANSPORT?",
+            "FABRIC_MCP_PROT is no variable of fabric-mcp; did you mean FABRIC_MCP_PORT?",
             "FABRIC_MCP_API_KEY is no variable of fabric-mcp; did you mean FABRIC_API_KEY?",
             "FABRIC_MCP_TOKENS is no variable of fabric-mcp; did you mean FABRIC_MCP_TOKENS_FILE?",
             "FABRIC_MCP_NONSENSE is no variable of fabric-mcp; fabric-mcp --help lists them."

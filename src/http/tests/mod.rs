@@ -134,11 +134,11 @@ fn assert_status(answer: &str, status: u16) {
     );
 }
 
-/// The number of admitted requests in progress.
 fn connections(server: &HttpServer) -> usize {
     lock(&server.registry.slots).len()
 }
 
+/// The number of admitted requests in progress.
 fn admitted(server: &HttpServer) -> usize {
     server.registry.admitted.load(Ordering::SeqCst)
 }

@@ -223,8 +223,8 @@ impl Relay {
         let Some(request) = request.filter(|request| request.ids.len() == 1) else {
             return false;
         };
-        request.over.cancel();
-        if request.is_modern {
+        // One that was answered meanwhile may have left its agent to another.
+        if request.over.cancel() && request.is_modern {
             request.agent.clone().shutdown();
         }
         request.is_modern

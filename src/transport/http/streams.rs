@@ -8,10 +8,11 @@
 //! notifications of calls are written by the caller's thread; notifications of changed lists, which one thread sends to all
 //! streams, go through a short queue to the stream's own thread.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
-use crate::sync::{lock, wait_while};
+use crate::sync::lock;
 
 use super::super::pipe::Outlet;
 use super::reply::Reply;
@@ -30,16 +31,16 @@ pub(super) struct Channel {
     pub(super) reply: Reply,
     /// Notifications of changed lists to send.
     changes: Mutex<Vec<Vec<u8>>>,
+    /// The one that opened it and carries it.
+    thread: Thread,
 }
 
-/// Wakes all streams: changes of lists are for all of them, and rare.
-static WAKE: Condvar = Condvar::new();
-static WAKE_LOCK: Mutex<()> = Mutex::new(());
+/// The threads that carry streams.
+static CARRIERS: Mutex<Vec<Thread>> = Mutex::new(Vec::new());
 
-/// Makes all streams look at once whether there is something to send or the server stops.
+/// Makes all streams look at once whether the server stops.
 pub(super) fn wake() {
-    let _lock = lock(&WAKE_LOCK);
-    WAKE.notify_all();
+    lock(&CARRIERS).iter().for_each(Thread::unpark);
 }
 
 impl Channel {
@@ -48,21 +49,24 @@ impl Channel {
         visit.exchange.free_buffer();
         let reply = Reply::new(visit, false);
         reply.open();
-        let changes = Mutex::default();
-        Arc::new(Channel { reply, changes })
+        Arc::new(Channel {
+            reply,
+            changes: Mutex::default(),
+            thread: thread::current(),
+        })
     }
 
     /// Runs the stream on this thread until it ends, at the latest when the caller's token becomes invalid. When that
     /// happens or the server stops, `leave` sends the final messages, and is asked again until it says that nothing else
     /// will be sent; it is told whether the token is to blame.
     pub(super) fn carry(&self, guest: Guest<'_>, leave: impl Fn(bool) -> bool) {
+        lock(&CARRIERS).push(self.thread.clone());
         let mut tick = STREAM_TICK;
         while !self.reply.is_gone() {
-            let is_idle = |(): &mut ()| {
-                let goes_on = tick < STREAM_TICK || !guest.account.is_closed();
-                goes_on && lock(&self.changes).is_empty()
-            };
-            drop(wait_while(&WAKE, lock(&WAKE_LOCK), tick, is_idle));
+            let goes_on = tick < STREAM_TICK || !guest.account.is_closed();
+            if goes_on && lock(&self.changes).is_empty() {
+                thread::park_timeout(tick);
+            }
             let due = std::mem::take(&mut *lock(&self.changes));
             for message in due {
                 self.send(&[&message]);
@@ -77,6 +81,7 @@ impl Channel {
             }
             self.reply.keep_alive();
         }
+        lock(&CARRIERS).retain(|other| other.id() != self.thread.id());
     }
 }
 
@@ -94,8 +99,7 @@ impl Outlet for Channel {
         let mut changes = lock(&self.changes);
         if changes.len() < MAX_WAITING_CHANGES {
             changes.push(message.to_vec());
-            drop(changes);
-            wake();
+            self.thread.unpark();
         }
     }
 
