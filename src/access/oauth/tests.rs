@@ -807,6 +807,7 @@ fn questions_at_once_are_bounded() {
     lock(&oauth.answers).asking.extend(0..MAX_ASKING as u128);
     assert_eq!(refusal(&oauth, "t"), down(1));
     assert_eq!(fake.lines(), [""; 0]);
+    assert_eq!(lock(&oauth.answers).waiting, 0);
     // So are those who wait for them: this one would wait for an hour.
     let (oauth, _) = oauth_within(&fake, Duration::from_secs(1800));
     let mut answers = lock(&oauth.answers);
