@@ -103,6 +103,8 @@ fn documents_match_the_snapshot_of_their_manifest() {
     let uri = json!({"uri": "skill://fabric/ai/SKILL.md"});
     let before = client.result("skills/get", uri.clone());
     fabric.text("ai", "Other.");
+    // The second is that of the start.
+    fabric.wait_requests("GET /patterns/names", 2);
     fabric.forget();
     let read = client.result("resources/read", uri);
     let text = read["contents"][0]["text"].as_str().unwrap();
