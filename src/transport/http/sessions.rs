@@ -63,8 +63,8 @@ impl LiveSession {
 #[derive(Default)]
 pub(super) struct Sessions(Mutex<SessionTable>);
 
-/// By the number in their ids.
-type SessionTable = HashMap<u128, Arc<LiveSession>>;
+/// By what their ids hold.
+type SessionTable = HashMap<(u128, Revision), Arc<LiveSession>>;
 
 impl Sessions {
     /// Opens a session of `owner` that has agreed on `revision`, and returns its id.
@@ -78,9 +78,9 @@ impl Sessions {
     /// The session of that id, adopted if it is not known. `None` if it has ended, or is
     /// another's or none of ours.
     pub(super) fn find(&self, id: &str, who: &Identity) -> Option<Arc<LiveSession>> {
-        let (number, revision) = parse(id)?;
+        let key = parse(id)?;
         let mut table = lock(&self.0);
-        if let Some(known) = table.get(&number) {
+        if let Some(known) = table.get(&key) {
             return known.is_of(who).then(|| known.clone());
         }
         if table.len() >= MAX_SESSIONS {
@@ -88,18 +88,18 @@ impl Sessions {
         }
         let live = Arc::new(LiveSession {
             owner: who.clone(),
-            session: Arc::new(Session::of(revision)),
+            session: Arc::new(Session::of(key.1)),
             inflight: Inflight::default(),
             stream: Mutex::default(),
             has_ended: AtomicBool::new(false),
         });
-        table.insert(number, live.clone());
+        table.insert(key, live.clone());
         Some(live)
     }
 
     /// Is there a live session of that id, as far as this caller may know?
     pub(super) fn is_live(&self, id: &str, who: &Identity) -> bool {
-        let known = parse(id).and_then(|(number, _)| lock(&self.0).get(&number).cloned());
+        let known = parse(id).and_then(|key| lock(&self.0).get(&key).cloned());
         known.is_some_and(|live| live.is_of(who))
     }
 
@@ -147,6 +147,18 @@ mod tests {
             &format!(" 2025-06-18.{hex}"),
         ] {
             assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn ids_of_two_revisions_are_two_sessions() {
+        let sessions = Sessions::default();
+        let revision = |name| {
+            let found = sessions.find(&format!("{name}.{:032x}", 0), WHO).unwrap();
+            found.session.revision().unwrap().name()
+        };
+        for name in ["2025-06-18", "2025-03-26"] {
+            assert_eq!(revision(name), name);
         }
     }
 
