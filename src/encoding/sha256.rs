@@ -1,20 +1,25 @@
 //! SHA-256 (FIPS 180-4), for digests in manifests. Not for secrets: it is not constant-time.
 
-use std::sync::LazyLock;
+/// The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
+const ROUNDS: [u32; 64] = [
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
+];
 
-/// A constant a round: from the cube roots of the first 64 primes.
-static ROUNDS: LazyLock<[u32; 64]> = LazyLock::new(|| fractions(f64::cbrt));
-
-/// The first 32 bits of the fractional parts of the roots of the first primes.
-fn fractions<const N: usize>(root: fn(f64) -> f64) -> [u32; N] {
-    let is_prime = |number: &u32| (2..*number).all(|factor| !number.is_multiple_of(factor));
-    let mut roots = (2..).filter(is_prime).map(|prime| root(prime.into()));
-    std::array::from_fn(|_| (roots.next().unwrap_or_default().fract() * 2_f64.powi(32)) as u32)
-}
+/// The initial state: the same of the square roots of the first eight primes.
+const START: [u32; 8] = [
+    0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19,
+];
 
 /// The digest of some bytes in lower-case hex.
 pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
-    let mut state = fractions(f64::sqrt);
+    let mut state = START;
     let mut blocks = bytes.chunks_exact(64);
     for block in &mut blocks {
         mix(&mut state, block);
@@ -41,11 +46,11 @@ fn mix(state: &mut [u32; 8], block: &[u8]) {
         words[at] = sum([words[at - 16], small, words[at - 7], large]);
     }
     let mut letters = *state;
-    for (round, word) in ROUNDS.iter().zip(words) {
+    for (round, word) in ROUNDS.into_iter().zip(words) {
         let [a, b, c, d, e, f, g, h] = letters;
         let large = e.rotate_right(6) ^ e.rotate_right(11) ^ e.rotate_right(25);
         let choice = (e & f) ^ (!e & g);
-        let first = sum([h, large, choice, *round, word]);
+        let first = sum([h, large, choice, round, word]);
         let small = a.rotate_right(2) ^ a.rotate_right(13) ^ a.rotate_right(22);
         let majority = (a & b) ^ (a & c) ^ (b & c);
         let (a_next, e_next) = (sum([first, small, majority]), sum([d, first]));

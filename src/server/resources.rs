@@ -143,7 +143,7 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
         let out = result.key("contents");
         out.extend_from_slice(br#"[{"mimeType":"text/markdown","text":"#);
         jsonrpc::write_json(out, &text);
-        jsonrpc::write_json(jsonrpc::write_name(out, "uri"), &uri);
+        jsonrpc::write_member(out, "uri", &uri);
         out.extend_from_slice(b"}]");
         result.cache(ttl);
         Ok(())
