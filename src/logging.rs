@@ -19,7 +19,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{LazyLock, Mutex, OnceLock};
 use std::thread::{self, LocalKey};
 use std::time::{Duration, Instant};
@@ -249,10 +249,11 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 }
 
 struct Logger {
-    sender: SyncSender<LogEntry>,
+    sender: Sender<LogEntry>,
     /// Until the thread that writes has begun.
     queue: Mutex<Option<Receiver<LogEntry>>>,
-    /// How many lines are not yet written.
+    /// How many lines are not yet written: bounded by this, as a channel with a bound takes the memory of all its lines at
+    /// once.
     unwritten: AtomicUsize,
     /// How many lines were dropped and not yet logged.
     dropped: AtomicU64,
@@ -260,7 +261,7 @@ struct Logger {
 
 impl Default for Logger {
     fn default() -> Logger {
-        let (sender, queue) = mpsc::sync_channel(MAX_LOG_LINES);
+        let (sender, queue) = mpsc::channel();
         Logger {
             sender,
             queue: Mutex::new(Some(queue)),
@@ -321,17 +322,18 @@ impl Logger {
     /// Whether there was room for the line.
     fn send(&self, level: Level, target: &str, line: Line) -> bool {
         let (at, target) = (time::milliseconds_now(), target.to_owned());
-        self.unwritten.fetch_add(1, Ordering::Relaxed);
-        let sent = self.sender.try_send(LogEntry {
+        let waiting = self.unwritten.fetch_add(1, Ordering::Relaxed);
+        let entry = LogEntry {
             at,
             level,
             target,
             line,
-        });
-        if sent.is_err() {
+        };
+        let sent = waiting < MAX_LOG_LINES && self.sender.send(entry).is_ok();
+        if !sent {
             self.unwritten.fetch_sub(1, Ordering::Relaxed);
         }
-        sent.is_ok()
+        sent
     }
 
     /// Writes lines as they come. If stderr is closed and that panics, only the line is lost.
@@ -456,7 +458,8 @@ mod tests {
     fn a_full_queue_drops_and_says_how_many() {
         let (logger, queue) = logger();
         let push = |text: &str| logger.push(Level::Info, "fabric_mcp", Line::sentence(text));
-        let next = || queue.try_recv().unwrap().line.to_logfmt();
+        let take = || queue.try_recv().unwrap().line.to_logfmt();
+        let written = || logger.unwritten.fetch_sub(1, Ordering::Relaxed);
         for _ in 0..MAX_LOG_LINES {
             push("first");
         }
@@ -465,19 +468,22 @@ mod tests {
         }
         assert!(!logger.flush(Duration::from_millis(1)));
         for _ in 0..2 {
-            assert_eq!(next(), "first");
+            assert_eq!(take(), "first");
+            written();
         }
         push("late");
         let lost = "stderr was not read in time: 7 log lines were dropped.";
         let firsts = vec!["first"; MAX_LOG_LINES - 2];
-        for expected in firsts.into_iter().chain([lost, "late"]) {
-            assert_eq!(next(), expected);
+        for expected in firsts.into_iter().chain([lost]) {
+            assert_eq!(take(), expected);
+            written();
         }
+        assert_eq!(take(), "late");
         assert!(
             !logger.flush(Duration::from_millis(1)),
             "taken, but not written"
         );
-        logger.unwritten.store(0, Ordering::Relaxed);
+        written();
         assert!(logger.flush(Duration::from_millis(1)));
     }
 
