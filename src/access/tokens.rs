@@ -135,6 +135,11 @@ impl Tokens {
         let named = format!("{SETTING}: \"{shown}\"");
         let table = parse(&text, self.default.as_ref());
         let table = table.map_err(|mistake| format!("{named}, {mistake}"))?;
+        if table.is_empty() {
+            log::warn!(
+                "{named} has no token, so none is good; add a line that fabric-mcp --generate token NAME ROLE prints"
+            );
+        }
         Ok(Some(format!("{named} was read: {}", self.take(table))))
     }
 

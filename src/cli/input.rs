@@ -12,7 +12,7 @@ use super::flags::{self, API_KEY, AUTH_TOKEN, FLAGS, Flag, OAUTH_CLIENT_SECRET};
 use super::values::{self, wrong};
 use super::{ExitReason, ReadFile, named};
 use crate::config::{Config, MODEL_VARIABLE, Secret};
-use crate::text::{closest, is_misspelled, unusable};
+use crate::text::{closest, either, is_misspelled, unusable};
 
 /// What was given, on the command line and in the environment.
 pub(super) struct FlagsAndEnv<'a> {
@@ -234,10 +234,10 @@ fn value_of(flag: &Flag, parser: &mut lexopt::Parser) -> Result<String, ExitReas
     match parser.value() {
         // No valid value begins with this: the value is missing.
         Ok(value) if !value.as_encoded_bytes().starts_with(b"--") => utf8(value, &name),
-        _ => Err(ExitReason::usage(format!(
-            "{name} needs a value: {name} {}",
-            flag.placeholder
-        ))),
+        _ => Err(ExitReason::usage(match flag.values().as_slice() {
+            [] => format!("{name} needs a value: {name} {}", flag.placeholder),
+            values => format!("{name} needs a value: give {}", either(values)),
+        })),
     }
 }
 

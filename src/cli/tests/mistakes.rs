@@ -15,6 +15,7 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 -- x => "x" belongs to no flag; fabric-mcp takes flags only, and fabric-mcp --help lists them
 --port => --port needs a value: --port PORT
 --host --demo => --host needs a value: --host ADDRESS
+--transport => --transport needs a value: give stdio, http or sse
 --demo=yes => --demo takes no value; write --demo alone
 -V=1 => -V takes no value; write -V alone
 --json => --json only goes with --check, --call and --list-tools; add one of them or leave it out

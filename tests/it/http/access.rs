@@ -329,6 +329,15 @@ fn a_change_of_the_file_is_no_callers() {
     assert!(reads.all(|line| !line.contains("caller=")), "{log}");
 }
 
+#[test]
+fn a_file_without_tokens_is_warned_of() {
+    let fabric = FakeFabric::start();
+    let file = File::new("empty", &["# alice left\n"]);
+    let server = HttpServer::start(file.program(&fabric));
+    assert_eq!(send(&server, 'a', call()).status, 401);
+    server.process.wait_stderr("has no token, so none is good");
+}
+
 #[cfg(unix)]
 #[test]
 fn a_hangup_reads_the_file_again_at_once_and_ends_nothing() {
