@@ -5,12 +5,12 @@
 //!     │ bytes                                                                   ▲
 //!     ▼                                                                         │ HTTP
 //!  transport ───► protocol ────────► server ─────────► tools ────────────────► fabric
-//!  stdio, http,   a message, its     its row in the    a file a tool:          names and templates
+//!  stdio, http,   a message, its     its row in the    a file for each tool:   names and templates
 //!  sse; threads   era and revision   table of methods  arguments → result      guarded, events decoded
 //!     ▲                                                  │        │
 //!     │                                                  ▼        ▼
 //!     │                                                runs     search
-//!     └── one writer ◄── protocol: the answer as its revision has it
+//!     └── one writer ◄── protocol: the answer in its revision's form
 //! ```
 //!
 //! Dependencies point one way, which `tests/it/layers.rs` checks. The road of one `tools/call`:

@@ -182,7 +182,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Maximum number of connections at once"),
     time(SERVER, "drain-timeout", "10", |c| &mut c.http.drain_timeout)
         .help("How long runs may continue after SIGTERM or SIGINT"),
-    flag(COMMAND, "check", "", "").help("Test the connection to Fabric, report, and exit with 0 or 1"),
+    flag(COMMAND, "check", "", "").help("Test the connection to Fabric, report, and exit with 0 if all is well"),
     flag(COMMAND, "connect", "URL", "").help(
         "Relay between stdio and the server at this URL, for clients that only start programs; with \
          --check, only test that server",
@@ -192,7 +192,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(COMMAND, "json", "", "").help("With --check, --call and --list-tools: print JSON"),
     flag(COMMAND, "list-tools", "", "").help("Print the tools and their arguments"),
     flag(COMMAND, "healthcheck", "", "")
-        .help("Ask the server on this machine whether it lives, and exit with 0 or 1"),
+        .help("Ask the server on this machine whether it is up, and exit with 0 or 1"),
     flag(COMMAND, "generate", "WHAT", "")
         .choices(
             "man complete-bash complete-zsh complete-fish systemd-unit systemd-template sysusers \
