@@ -64,14 +64,18 @@ fn a_signal_on_stdio_ends_subscriptions_at_once_and_begins_no_run() {
 }
 
 #[test]
-fn a_run_on_stdio_that_outlasts_the_drain_gets_an_error() {
+fn what_outlasts_the_drain_on_stdio_gets_an_error() {
     let fabric = FakeFabric::start();
+    fabric.once("GET /models/names", Reply::silence());
     let (mut client, running, listening) = busy(&fabric, "0.05");
     let queued = client.begin("tools/call", run());
+    let free = client.begin("tools/call", json!({"name": "fabric_list_models"}));
+    fabric.wait_requests("GET /models/names", 1);
     client.process.signal("INT");
     client.answer(&listening);
-    is_stopped(&client.answer(&running));
-    is_stopped(&client.answer(&queued));
+    for id in [running, queued, free] {
+        is_stopped(&client.answer(&id));
+    }
     assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
     fabric.expect_chats(1);
     fabric.wait_none_open();
