@@ -312,7 +312,9 @@ mod tests {
     #[test]
     fn lines_are_read_however_they_are_spaced() {
         let text = format!(
-            "\u{feff}# the team\r\n\r\nalice run {A}\r\n\t bob.b@x-1_  read\t{B}  # his laptop\r\n   # more\r\nalice run {A}2"
+            "\u{feff}# the team\r\n\r\nalice run {A}\r\n\t bob.b@x-1_  read\t{B}  # his laptop\r\n   # more\r\nalice run {A}2\r\n{} read {}",
+            "n".repeat(MAX_NAME),
+            "t".repeat(MAX_SECRET)
         );
         let table = parse(text.as_bytes(), Some(&Secret::new("short"))).unwrap();
         let find = |token: &str| {
@@ -320,7 +322,7 @@ mod tests {
                 .get(&digest(token.as_bytes()))
                 .map(|(identity, role)| (identity.to_string(), *role))
         };
-        assert_eq!(table.len(), 4);
+        assert_eq!(table.len(), 5);
         assert_eq!(find(A), Some(("token:alice".into(), Role::Run)));
         let found = find(&format!("{A}2"));
         assert_eq!(found, Some(("token:alice".into(), Role::Run)));

@@ -224,6 +224,10 @@ mod tests {
             "invalid api key: my-own => invalid api key: [key]",
             "AIzaSyA1234567 gsk_abcdefgh hf_abcdefgh eyJhbGciOi.x.y => [key] [key] [key] [key]",
             "id 0123456789abcdef0123456789abcdef => id [key]",
+            "id 0123456789abcdef0123 => id [key]",
+            "sent Bearer abc.def, Basic dXNlcg => sent Bearer [key], Basic [key]",
+            "password:geheim was refused => password:[key] was refused",
+            r"open dir\.ssh: denied => open [path]: denied",
         ] {
             let (text, expected) = case.split_once(" => ").expect("two parts");
             assert_eq!(sanitize(text), expected, "{text}");
@@ -237,6 +241,8 @@ mod tests {
             "model \"meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8\" not found",
             "the model claude-3-5-sonnet-20241022 and llama3:8b, gpt-4o-mini-2024-07-18 were tried",
             "accounts/fireworks/models/llama-v3p1-8b does not exist and/or is not 1/2 ready (I/O error)",
+            r"the escape \+ is unknown",
+            "order 12345678901234567890 of internationalizationtests",
             "rate limited: 429, try again in 20s; status code: 500",
             "request 123e4567-e89b-12d3-a456-426614174000 failed",
             "unexpected token } in JSON, max_tokens: 4096 > 2048",

@@ -564,6 +564,13 @@ fn what_others_remove_is_gone() {
         (held.read(0, 9), run.read(0, 9)),
         (String::new(), "x".into())
     );
+    let writer = mine.begin(&Owner::Local);
+    let working = find(&other, &writer.run()).unwrap();
+    for ending in ["json", "txt"] {
+        fs::remove_file(at.file(working.id(), ending)).unwrap();
+    }
+    let states = [&held, &working].map(|run| run.record().state);
+    assert_eq!(states, [RunState::Completed, RunState::Interrupted]);
 }
 
 #[test]
