@@ -488,7 +488,8 @@ mod tests {
         );
         drop(held);
         assert!(alone.of("b").take(Resource::Runs, 5).is_ok());
-        assert_eq!(alone.used(Resource::Runs), 0);
+        let (used, total) = (alone.used(Resource::Runs), alone.total(Resource::Runs));
+        assert_eq!((used, total), (0, 5));
     }
 
     #[test]
@@ -532,6 +533,7 @@ mod tests {
             ..accounts(1, true).0.bounds.clone()
         });
         let (now, second) = (Instant::now(), Duration::from_secs(1));
+        assert_eq!(accounts.of("a").per_minute(), 3);
         let has = |more, at| accounts.of("a").rate_at(more, at, false);
         let spend = |at| accounts.of("a").rate_at(1, at, true);
         assert_eq!(has(4, now), Err(None), "never so many");
@@ -569,7 +571,15 @@ mod tests {
             true
         });
         assert!(got.is_some());
-        drop(got);
-        assert!(accounts.wait_idle(Duration::ZERO));
+        let (tells, told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| tells.send(accounts.wait_idle(Duration::from_secs(20))));
+            while lock(&accounts.0.ledger).waiting == 0 {
+                std::thread::yield_now();
+            }
+            drop(got);
+            let found = told.recv_timeout(Duration::from_secs(10));
+            assert_eq!(found, Ok(true), "not only when the time is over");
+        });
     }
 }

@@ -1,5 +1,6 @@
 //! Runs in memory, their accounts, and what these tests share with those of the folder.
 
+use std::sync::mpsc;
 use std::thread;
 
 use serde_json::json;
@@ -181,17 +182,32 @@ fn whoever_waits_is_woken() {
     let bench = in_memory();
     let writer = bench.begin(&Owner::Local);
     let run = writer.run();
+    let (tells, told) = mpsc::channel();
     let reader = thread::spawn(move || {
         let mut text = String::new();
         while run.wait(text.len() as u64, LONG).bytes > text.len() as u64 {
             text.push_str(&run.read(text.len() as u64, 7));
+            let _ = tells.send(());
         }
         (text, run.record().state)
     });
-    (0..1000).for_each(|n| writer.append(&format!("{n} é")).unwrap());
+    for n in 0..1000 {
+        writer.append(&format!("{n} é")).unwrap();
+        // One by one at first, so that nothing else can wake it.
+        assert!(n > 99 || told.recv_timeout(LONG / 2).is_ok(), "{n}");
+    }
     writer.finish(RunState::Failed, RunReport::default());
     let all: String = (0..1000).map(|n| format!("{n} é")).collect();
     assert_eq!(reader.join().unwrap(), (all, RunState::Failed));
+}
+
+#[test]
+fn news_are_more_text_or_an_end() {
+    let mut record = record(&Owner::Local);
+    record.bytes = 5;
+    assert!(record.has_news(4) && !record.has_news(5) && !record.has_news(u64::MAX));
+    record.end(RunState::Completed);
+    assert!(record.has_news(u64::MAX));
 }
 
 #[test]

@@ -356,6 +356,15 @@ fn what_is_damaged_is_passed_over_and_swept_when_old() {
         assert!(bench.runs.find(&id.to_string(), &Owner::Local).is_none());
         strange.push(at.file(id, ending));
     }
+    let folder = Folder::open(&at.0).unwrap();
+    let has_record = |id: RunId| folder.names().unwrap().get(&id).copied();
+    let left = &strange[5].file_stem().unwrap().to_string_lossy();
+    let found = [good.id(), RunId::parse(left).unwrap(), RunId::new()].map(has_record);
+    assert_eq!(found, [Some(true), Some(false), None]);
+    let newer = &strange[0].file_stem().unwrap().to_string_lossy();
+    let cancel = |id| folder.cancel(id).map_err(|error| error.kind());
+    let found = [RunId::new(), RunId::parse(newer).unwrap()].map(cancel);
+    assert_eq!(found, [Ok(false), Err(ErrorKind::Unsupported)]);
     fs::write(at.0.join("notes.txt"), "mine").unwrap();
     fs::create_dir(at.file(RunId::new(), "json")).unwrap();
     assert_eq!(bench.listed(&Owner::Local), [good.id()]);

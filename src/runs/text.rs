@@ -77,6 +77,7 @@ mod tests {
             (b"\xF0\x9F\x8E", ""),
             (b"\xA9a\xC3\xA9", "aé"),
             (b"a\xFFb", "a\u{FFFD}b"),
+            (b"a\xFF", "a\u{FFFD}"),
             (b"\x80\x80\x80\x80\x80", ""),
         ] {
             assert_eq!(whole(bytes.to_vec()), kept);
