@@ -536,8 +536,9 @@ fn the_folder_is_charged_to_the_owners_of_what_is_in_it() {
     let at = Temporary::new();
     let (me, you) = (named("me"), named("you"));
     let first = at.process();
+    let text = "x".repeat(3 << 12);
     let old: Vec<Run> = (0..10)
-        .map(|n| first.finished(if n < 2 { &you } else { &me }, "x"))
+        .map(|n| first.finished(if n < 2 { &you } else { &me }, &text))
         .collect();
     let task = first.task(&me, KEEP * 3).unwrap();
     complete(&task);
@@ -548,6 +549,9 @@ fn the_folder_is_charged_to_the_owners_of_what_is_in_it() {
         "another's stay"
     );
     assert!(next.has(&task.run(), &me), "promised, in a file too");
+    let yours = next.accounts.of("you").held(Resource::Stored);
+    let expected = 2 * (4 << 12);
+    assert_eq!(yours, expected, "what is beside the text counts too");
     let found = next.accounts.of("me").held(Resource::Kept);
     assert_eq!(found, next.listed(&me).len());
     assert!((4..=6).contains(&next.listed(&me).len()));
