@@ -16,6 +16,9 @@ use crate::config::{MAX_HEAD, MAX_HEADERS};
 /// Most empty lines before a request; some clients send one after a body (RFC 9112, 2.2).
 const MAX_EMPTY_LINES: usize = 2;
 
+/// Stands for a byte beyond ASCII; none is sent itself.
+const OPAQUE: char = '\x7f';
+
 /// Head buffer that an idle connection keeps, in bytes.
 const KEPT_TEXT: usize = 4 << 10;
 
@@ -28,7 +31,7 @@ const BAD_REQUEST_LINE: Rejection =
 const BAD_METHOD: Rejection = Rejection(400, "The method is not made of upper-case letters.");
 const BAD_TARGET: Rejection =
     Rejection(400, "The request target is neither a path nor an http URL.");
-const BAD_BYTE: Rejection = Rejection(400, "The head of a request holds visible ASCII only.");
+const BAD_BYTE: Rejection = Rejection(400, "A header's value holds no control characters.");
 const BAD_HEADER: Rejection = Rejection(400, "A header line is not `Name: value`.");
 
 fn bad<T>(text: &'static str) -> Result<T, Rejection> {
@@ -46,8 +49,8 @@ pub(super) enum Framing {
     Chunked,
 }
 
-/// The head of one request. Header names compare case-insensitively; values are visible ASCII without surrounding
-/// space.
+/// The head of one request. Header names compare case-insensitively; values have no surrounding space. Bytes of a value
+/// beyond ASCII are opaque (RFC 9110, 5.5), as proxies add them: each is DEL here, so that it equals nothing.
 #[derive(Debug)]
 pub(crate) struct Head {
     /// The head as received; the ranges below point into it, so that a request needs no allocation.
@@ -150,8 +153,15 @@ impl Head {
             if start == 0 {
                 self.request_line(line)?;
             } else if line.is_empty() {
-                self.text
-                    .push_str(std::str::from_utf8(&bytes[..*scanned]).map_err(|_| BAD_BYTE)?);
+                match str::from_utf8(&bytes[..*scanned]) {
+                    Ok(text) if text.is_ascii() => self.text.push_str(text),
+                    _ => self
+                        .text
+                        .extend(bytes[..*scanned].iter().map(|byte| match byte {
+                            0x80.. => OPAQUE,
+                            ascii => char::from(*ascii),
+                        })),
+                }
                 self.interpret()?;
                 return Ok(Some(*scanned));
             } else if self.headers.len() == MAX_HEADERS {
@@ -164,7 +174,7 @@ impl Head {
     }
 
     fn request_line(&mut self, line: &[u8]) -> Result<(), Rejection> {
-        let line = std::str::from_utf8(line).map_err(|_| BAD_BYTE)?;
+        let line = std::str::from_utf8(line).map_err(|_| BAD_REQUEST_LINE)?;
         let mut words = line.split(' ');
         let (Some(method), Some(target), Some(version), None) =
             (words.next(), words.next(), words.next(), words.next())
@@ -320,7 +330,10 @@ fn header_line(line: &[u8], start: usize) -> Result<(Range<usize>, Range<usize>)
         return Err(BAD_HEADER);
     }
     let value = &line[colon + 1..];
-    if !value.iter().all(|b| matches!(b, b'\t' | b' '..=b'~')) {
+    if !value
+        .iter()
+        .all(|b| matches!(b, b'\t' | b' '..=b'~' | 0x80..))
+    {
         return Err(BAD_BYTE);
     }
     let value_start = start + line.len() - value.trim_ascii_start().len();

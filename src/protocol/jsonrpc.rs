@@ -195,7 +195,7 @@ fn message<'a>(node: Node<'a>, fault: Option<&'static str>) -> Result<Message<'a
                 id = Some(Id::read(&member));
             }
             "method" => method = Some(member),
-            "params" => params = Some(member),
+            "params" => params = Some(member).filter(|params| *params != Node::Null),
             "result" | "error" => is_response = true,
             _ => {}
         }
@@ -233,8 +233,8 @@ fn unreadable(text: &str) -> Invalid {
     if serde_json::from_str::<IgnoredAny>(text).is_err() {
         return (None, PARSE_ERROR, "The message is not JSON.");
     }
-    let reason = "The message is nested more than 127 levels deep, or holds text that is not Unicode or a number that is \
-                  too large.";
+    let reason =
+        "The message is nested more than 127 levels deep, or holds a number that is too large.";
     (Id::sought(&mut text.as_bytes()), INVALID_REQUEST, reason)
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::access::{Identity, Pass};
 use crate::config::{ABORT_GRACE, MAX_MESSAGE};
+use crate::encoding::json::mend_surrogates;
 use crate::protocol::jsonrpc::{INVALID_REQUEST, is_blank};
 use crate::protocol::{Id, Refusal, Session};
 use crate::server::{Action, Server, refuse};
@@ -72,6 +73,7 @@ impl Stdio {
                 let answer = refuse(refusal, id.as_ref(), false);
                 pipe.act(Action::Answer(answer), &pass);
             } else if !is_blank(&line) {
+                mend_surrogates(&mut line);
                 let action = pipe.read(&line, &account);
                 pipe.act(action, &pass);
             }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::http::access::File;
 use crate::support::fabric::FakeFabric;
+use crate::support::http::HttpServer;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
@@ -61,6 +62,36 @@ fn a_dry_run_shows_what_prompts_get_shows_and_runs_nothing() {
         assert!(said.contains("lang_code"), "{said}");
         fabric.expect_chats(0);
     }
+}
+
+#[test]
+fn half_a_character_that_javascript_cut_off_is_the_replacement_character() {
+    let fabric = FakeFabric::start();
+    let call = |id: u8| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{RUN}","arguments":{{"pattern_name":"ai","input_text":"cut \ud83d"}}}}}}"#
+        )
+    };
+    let mut client = Stdio::ready(&fabric);
+    client.send_raw(format!("{}\n", call(7)).as_bytes());
+    let answer = client.answer(&json!(7));
+    assert_eq!(answer["result"]["isError"], false, "{answer}");
+    let server = HttpServer::start(Program::with(&fabric));
+    let session = [
+        ("Content-Type", "application/json"),
+        (
+            "Mcp-Session-Id",
+            "2025-11-25.0123456789abcdef0123456789abcdef",
+        ),
+    ];
+    let answer = server
+        .connect()
+        .request("POST", "/mcp", &session, Some(call(8).as_bytes()));
+    assert_eq!(answer.status, 200);
+    for chat in fabric.chats() {
+        assert_eq!(chat["prompts"][0]["userInput"], "cut \u{fffd}");
+    }
+    fabric.expect_chats(2);
 }
 
 const TRANSCRIPT: &str = "POST /youtube/transcript";

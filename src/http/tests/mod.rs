@@ -152,6 +152,23 @@ fn ended(client: &mut TcpStream) -> bool {
 }
 
 #[test]
+fn a_header_value_beyond_ascii_is_opaque() {
+    let server = server(HttpLimits::default(), |exchange| {
+        let city = exchange.head.header("cf-ipcity").unwrap_or_default();
+        exchange.respond(200, &[], &[city.as_bytes()]);
+    });
+    for (city, seen) in [
+        ("São Paulo".as_bytes(), "S\x7f\x7fo Paulo"),
+        (b"\xff \x80", "\x7f \x7f"),
+    ] {
+        let head = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nCF-IPCity: ";
+        let answer = talk(&server, &[head, city, b" \r\n\r\n"].concat());
+        assert_status(&answer, 200);
+        assert!(answer.ends_with(&format!("\r\n\r\n{seen}")), "{answer:?}");
+    }
+}
+
+#[test]
 fn ambiguous_requests_are_refused() {
     let server = server(HttpLimits::default(), echo);
     let post = |headers: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{headers}\r\n").into_bytes();
@@ -159,7 +176,7 @@ fn ambiguous_requests_are_refused() {
     let many = |count: usize| post(&"X-Many: 1\r\n".repeat(count - 1));
     let (length, chunked) = ("Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n");
     let long = "a".repeat(16 << 10);
-    let malformed: [Vec<u8>; 42] = [
+    let malformed: [Vec<u8>; 41] = [
         post("Content-Length: -5\r\n"),
         post("Content-Length: +5\r\n"),
         post("Content-Length: 0x5\r\n"),
@@ -177,9 +194,8 @@ fn ambiguous_requests_are_refused() {
         post("no colon\r\n"),
         post("X-Bare-Cr: a\rb\r\n"),
         post("X-Nul: a\0b\r\n"),
-        post("X-Umlaut: ä\r\n"),
+        post("X-Del: a\x7fb\r\n"),
         post("X-Ümlaut: a\r\n"),
-        b"GET / HTTP/1.1\r\nHost: a\r\nX: \xff\r\n\r\n".into(),
         b"GET / HTTP/1.1\nHost: a\n\n".into(),
         b"GET / HTTP/1.1\r\nHost: a\n\r\n".into(),
         b"GET / HTTP/1.1\r\n\r\n".into(),

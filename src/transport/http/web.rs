@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::access::{Access, AccessError, Pass, Role};
 use crate::account::{Account, Guard as Share, Resource};
+use crate::encoding::json::mend_surrogates;
 use crate::fabric::{Error, Kind};
 use crate::http::{Body, Deferred, Exchange, Handler, Head, Method, Rejection};
 use crate::metrics;
@@ -266,7 +267,8 @@ impl<'a> Visit<'a> {
 
     /// Reads the body.
     pub(super) fn read_body(&mut self, guest: Guest<'_>) -> Result<Body, HttpError> {
-        let body = self.exchange.read_body(guest.account)?;
+        let mut body = self.exchange.read_body(guest.account)?;
+        mend_surrogates(&mut body.bytes);
         // Without a free place, answer briefly.
         self.exchange.hold();
         Ok(body)
