@@ -28,7 +28,7 @@ fn index(others: &[(&str, String)]) -> Index {
 /// How many of 100 queries find a right pattern first, among five and among ten.
 fn recall<'a>(index: &Index, tasks: impl IntoIterator<Item = (&'a str, &'a str)>) -> [usize; 3] {
     let ranks = tasks.into_iter().map(|(query, right)| {
-        let found = index.search(query, 10);
+        let found = index.search(query, 10, |_| true);
         let mut names = found.hits.iter();
         names.position(|name| right.split(' ').any(|right| right == *name))
     });
@@ -89,7 +89,7 @@ fn what_no_pattern_does_is_mostly_said_to_fit_weakly() {
         let warnings: Vec<_> = tasks
             .iter()
             .filter(|task| task[0] == kind)
-            .map(|task| index.search(&task[1], 1).warning)
+            .map(|task| index.search(&task[1], 1, |_| true).warning)
             .collect();
         100 * warnings.iter().flatten().count() / warnings.len()
     };
@@ -236,7 +236,7 @@ fn cost_is_bounded_whatever_the_query() {
         for query in &queries {
             let timed = |_| {
                 let begun = Instant::now();
-                index.search(query, 10);
+                index.search(query, 10, |_| true);
                 begun.elapsed()
             };
             let taken = (0..5).map(timed).min().unwrap();

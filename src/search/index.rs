@@ -49,11 +49,17 @@ const SYNONYM: f32 = 0.7;
 const TYPING_ERROR: f32 = 0.8;
 /// How much the sum over words counts, compared to the likeness of the most similar text.
 const WORDS: f32 = 2.0;
-/// A lower score of the best match means that it hardly fits. Found with queries that no pattern is for.
-const WEAK: f32 = 1.25;
-/// What to tell who searched if the best match has little to do with what was asked for.
-const NO_CLEAR_FIT: &str =
-    "No pattern clearly fits, so probably none does this task. Leave query out to see all names.";
+/// A best score below this is *unsure*, and below the second one *nothing fits*. Found with people's tasks, and with some
+/// that no pattern is for.
+const UNSURE: f32 = 1.25;
+const NOTHING: f32 = 0.8;
+/// What to tell who searched then.
+const UNSURE_FIT: &str =
+    "Unsure. If none of these does it, ask once more: what goes in, what should come out.";
+const NOTHING_FITS: &str = "Nothing fits: almost certainly no pattern does this task.";
+/// Results end where the score falls below this share of the best one, but not before so many of them.
+const CANDIDATE: f32 = 0.5;
+const FEWEST: usize = 3;
 /// The same if there is no match, because no word of the query is known.
 const NOT_UNDERSTOOD: &str = "The query was not understood. Say it in English and in plain words, what goes in and what \
     should come out (\"summarize a text\"), or leave query out to see all names.";
@@ -65,6 +71,8 @@ const NAMED: f32 = 100.0;
 pub(crate) struct SearchResult<'a> {
     /// The matching patterns, best first.
     pub(crate) hits: Vec<&'a str>,
+    /// Which of the three best were left out, because they are not allowed.
+    pub(crate) denied: Vec<&'a str>,
     /// What to tell who searched; nothing if the first clearly fits.
     pub(crate) warning: Option<&'static str>,
 }
@@ -209,8 +217,13 @@ impl Index {
         }
     }
 
-    /// At most `limit` patterns that match a query in free text. Deterministic.
-    pub(crate) fn search(&self, query: &str, limit: usize) -> SearchResult<'_> {
+    /// At most `limit` patterns that match a query in free text and that `allows` lets pass. Deterministic.
+    pub(crate) fn search(
+        &self,
+        query: &str,
+        limit: usize,
+        allows: impl Fn(&str) -> bool,
+    ) -> SearchResult<'_> {
         let request = ParsedQuery::parse(query);
         let named = self.named(query);
         let mut ranked: Vec<(f32, &str)> = self
@@ -223,15 +236,23 @@ impl Index {
             *score > 0.0 && (request.asks_which || *score >= NAMED || *name != SUGGESTS)
         });
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
-        let warning = match ranked.first() {
-            None => Some(NOT_UNDERSTOOD),
-            Some((score, _)) if *score < WEAK => Some(NO_CLEAR_FIT),
-            Some(_) => None,
-        };
-        let hits = ranked.into_iter().take(limit).map(|(_, name)| name);
+        let first = ranked.iter().take(FEWEST).map(|(_, name)| *name);
+        let denied = first.filter(|name| !allows(name)).collect();
+        let mut allowed = ranked.iter().filter(|(_, name)| allows(name)).peekable();
+        let best = allowed.peek().map(|(score, _)| *score);
+        let is_candidate = |score| best.is_some_and(|best| score >= CANDIDATE * best);
+        let candidates = allowed
+            .zip(0..limit)
+            .take_while(|((score, _), at)| *at < FEWEST || is_candidate(*score));
         SearchResult {
-            hits: hits.collect(),
-            warning,
+            hits: candidates.map(|((_, name), _)| *name).collect(),
+            denied,
+            warning: match best {
+                None => Some(NOT_UNDERSTOOD),
+                Some(..NOTHING) => Some(NOTHING_FITS),
+                Some(..UNSURE) => Some(UNSURE_FIT),
+                Some(_) => None,
+            },
         }
     }
 
@@ -364,8 +385,8 @@ mod tests {
 
     fn first(query: &str) -> Option<&'static str> {
         let index = index();
-        let found = index.search(query, 3);
-        assert_eq!(found, index.search(query, 3));
+        let found = index.search(query, 3, |_| true);
+        assert_eq!(found, index.search(query, 3, |_| true));
         let name = found.hits.first()?;
         PATTERNS
             .iter()
@@ -400,7 +421,7 @@ mod tests {
             assert_eq!(first(query), Some(expected), "{query}");
         }
         let index = index();
-        let found = index.search("help me choose and suggest a task", 10);
+        let found = index.search("help me choose and suggest a task", 10, |_| true);
         assert!(found.hits.iter().all(|name| *name != SUGGESTS));
     }
 
@@ -408,21 +429,21 @@ mod tests {
     fn what_is_not_understood_finds_nothing() {
         let index = index();
         for query in ["zzqqxw flumbergast", "", " ", "?!", "\u{301}"] {
-            let found = index.search(query, 5);
+            let found = index.search(query, 5, |_| true);
             assert_eq!(
                 (found.hits.len(), found.warning),
                 (0, Some(NOT_UNDERSTOOD)),
                 "{query:?}"
             );
         }
-        assert_eq!(index.search("summarize", 0).hits.len(), 0);
-        assert_eq!(index.search("summarize", 5).warning, None);
+        assert_eq!(index.search("summarize", 0, |_| true).hits.len(), 0);
+        assert_eq!(index.search("summarize", 5, |_| true).warning, None);
         let found = index
-            .search("what is on tonight, stone or snow or sun", 5)
+            .search("what is on tonight, stone or snow or sun", 5, |_| true)
             .warning;
-        assert_eq!(found, Some(NO_CLEAR_FIT));
+        assert_eq!(found, Some(NOTHING_FITS));
         let empty = Index::build(Vec::<(String, String)>::new());
-        assert!(empty.search("summarize", 5).hits.is_empty());
+        assert!(empty.search("summarize", 5, |_| true).hits.is_empty());
     }
 
     #[test]
@@ -442,7 +463,7 @@ mod tests {
             "pattern_699".to_owned(),
             format!("pattern_699 {}", "漢".repeat(5_000)),
         ] {
-            assert_eq!(index.search(&query, 10).hits[0], "pattern_699");
+            assert_eq!(index.search(&query, 10, |_| true).hits[0], "pattern_699");
         }
     }
 }

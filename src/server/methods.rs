@@ -18,10 +18,10 @@ use super::{
 const INSTRUCTIONS: &str = "Fabric is a library of tested prompts (patterns), each for one task on a text. Use it when \
 the user names Fabric or a pattern, or has a text or topic to be summarized, analyzed, mined for ideas, rated, explained, \
 rewritten or turned into another form; do anything else without it. Describe the task as query of fabric_list_patterns. \
-If no match does the task, no pattern does: do it yourself. Else call fabric_run_pattern with the whole text as \
-input_text and a value for each of the variables that the match names. A pattern sees only that: it opens no links and \
-no files, so get their text first (a YouTube video can be input_from). A run calls a language model, takes \
-seconds to minutes and may cost money: run a pattern once, and do not repeat a run to see its output again. If its \
+If no match does it, ask once more: what goes in, what should come out. If none does then, do it yourself. Else call \
+fabric_run_pattern with the whole text as input_text and a value for each of the variables that the match names. A \
+pattern sees only that: it opens no links and no files, so get their text first (a YouTube video can be input_from). A \
+run calls a language model, takes seconds to minutes and may cost money: run a pattern once, and do not repeat a run to see its output again. If its \
 status is working, fabric_get_run gets the rest.";
 
 /// One method: its name, the revisions that have it, and what parses its params and returns the action.

@@ -11,7 +11,7 @@ use crate::protocol::{
     Answer, Feature, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored,
 };
 use crate::text::shown;
-use crate::tools::{self, Policy, Tool, ToolCall};
+use crate::tools::{self, Policy, TOOLS, Tool, ToolCall};
 
 use super::call::failed_tool;
 use super::{Action, Request, Server, tasks};
@@ -60,7 +60,11 @@ fn define(tool: &Tool, revision: Revision, tasks: bool, is_dry: bool) -> String 
         "idempotentHint": tool.read_only,
         "openWorldHint": true,
     });
-    let meta = json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS });
+    let mut meta = json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS });
+    if tool.name == TOOLS[0].name {
+        // The one that leads to the others: clients that load tools only when asked show it all the same.
+        meta["anthropic/alwaysLoad"] = json!(true);
+    }
     let is_only_dry = is_dry && tool.is_run();
     let only_dry = match is_only_dry {
         true => " Here only with dry_run.",

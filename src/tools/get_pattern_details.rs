@@ -39,6 +39,7 @@ fn details(
 ) -> Result<Outcome, Failure> {
     let backend = &context.backend;
     let pattern = backend.fabric.pattern(name, &context.wait())?;
+    let denied = backend.policy.check("pattern_name", name).err();
     let name = name.as_str();
     let mut variables = pattern.variables();
     let runnable = is_runnable(&variables);
@@ -61,7 +62,12 @@ fn details(
         .member("user_prompt_template", &pattern.user_prompt)
         .member("tags", &pattern.tags)
         .member("variables", variables)
-        .optional("runnable", (!runnable).then_some(false))
-        .warn(warning.map(|error| error.detail))
+        .optional("runnable", (!runnable || denied.is_some()).then_some(false))
+        .warn(
+            [denied, warning]
+                .into_iter()
+                .flatten()
+                .map(|error| error.detail),
+        )
         .part(&part, "prompt", TOOL.name))
 }

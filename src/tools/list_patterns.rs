@@ -14,9 +14,9 @@ use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_patterns",
     title: "List Fabric patterns",
-    description: "Find the Fabric pattern for a task. Patterns are tested prompts, each made for one task, such as \
-                  summarize, extract_wisdom or explain_code. With query, the best come first, with what they do and \
-                  the variables that they need; if none of them does the task, no pattern does. Without: all names.",
+    description: "Find the Fabric pattern for a task: patterns are tested prompts for one task each, such as summarize \
+                  or explain_code. With query, the best first, with what they do and the variables they need. If none \
+                  does it, ask once more: what goes in, what should come out. Without: all names.",
     output: include_str!("results/list_patterns.json"),
     read_only: true,
     prepare,
@@ -27,10 +27,7 @@ const USUAL: usize = 10;
 
 fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let query = arguments
-        .string(
-            "query",
-            "The task in English: what goes in, what should come out.",
-        )
+        .string("query", "The task in English: what goes in and comes out.")
         .unwrap_or_default();
     let limit = arguments.integer(
         "limit",
@@ -79,28 +76,21 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, 
         format!("{unread} of {all} could not be read: of those only the names were searched.")
     });
     let mut warnings = Vec::from_iter(unread);
-    let found = snapshot.index().search(query, usize::MAX);
-    let (mut names, mut denied) = (Vec::new(), Vec::new());
-    for name in found.hits.iter().copied() {
-        match backend.policy.allows(name) {
-            _ if names.len() == limit => break,
-            true => names.push(name),
-            false => denied.push(name),
-        }
-    }
-    if !denied.is_empty() {
+    let allows = |name: &str| backend.policy.allows(name);
+    let found = snapshot.index().search(query, limit, allows);
+    if !found.denied.is_empty() {
         warnings.push(format!(
             "Left out, because they may not be run on this server: {}.",
-            denied.join(", ")
+            found.denied.join(", ")
         ));
     }
     let mut matches = Vec::new();
-    for &name in &names {
+    for name in found.hits {
         let runnable = snapshot
             .pattern(name)
             .filter(|entry| is_runnable(&entry.variables));
         if runnable.is_none() {
-            warnings.push(not_runnable("patterns", name).detail);
+            warnings.push(not_runnable("matches", name).detail);
         }
         matches.push(Match {
             name,
@@ -108,8 +98,7 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, 
             variables: runnable.map_or(&[], |entry| &entry.variables),
         });
     }
-    Ok(Outcome::rows(names.len())
-        .member("patterns", names)
+    Ok(Outcome::rows(matches.len())
         .member("matches", matches)
         .warn(warnings)
         .warn(found.warning.map(str::to_owned)))

@@ -155,7 +155,7 @@ fn other_tools_do_not_read_stdin() {
     .run(DEADLINE);
     finished.expect_code(0);
     let text: Value = serde_json::from_str(&finished.stdout).unwrap();
-    assert_eq!(text["patterns"][0], "summarize_meeting", "{text}");
+    assert_eq!(text["matches"][0]["name"], "summarize_meeting", "{text}");
     let structured = call(
         &fabric,
         [

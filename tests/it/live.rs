@@ -71,7 +71,7 @@ fn live_tools_that_read() {
         "fabric_list_patterns",
         json!({"query": pattern(), "limit": 3}),
     );
-    assert_eq!(names(&found["patterns"])[0], pattern(), "{found}");
+    assert_eq!(found["matches"][0]["name"], pattern(), "{found}");
 
     let details = data(
         &mut client,

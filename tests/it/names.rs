@@ -198,7 +198,7 @@ fn patterns_that_no_fabric_can_run_say_so() {
     let says = "no Fabric can run the pattern ai";
     expect::contains(&details["warnings"][0], [says]);
     let found = client.success("fabric_list_patterns", json!({"query": "ai"}));
-    assert_eq!(found["patterns"][0], "ai", "{found}");
+    assert_eq!(found["matches"][0]["name"], "ai", "{found}");
     expect::contains(&found["warnings"], ["no Fabric can run"]);
     let prompts = client.result("prompts/list", json!({}));
     let mut prompts = prompts["prompts"].as_array().unwrap().iter();

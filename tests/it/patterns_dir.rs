@@ -79,7 +79,7 @@ fn check(client: &mut impl Caller) {
     assert_eq!(details["user_prompt_template"], "CONTENT:\n");
     assert!(details.get("warnings").is_none(), "{details}");
     let found = client.success("fabric_list_patterns", json!({"query": "sum up"}));
-    assert_eq!(found["patterns"][0], "plain", "{found}");
+    assert_eq!(found["matches"][0]["name"], "plain", "{found}");
     let strategies = client.success("fabric_list_strategies", json!({}));
     assert_eq!(names(&strategies["strategies"]), ["cot"]);
 

@@ -364,5 +364,8 @@ fn annotations_are_true() {
         assert_eq!(notes["readOnlyHint"], !runs, "{tool}");
         assert_eq!(notes["idempotentHint"], !runs, "{tool}");
         assert_eq!(notes["openWorldHint"], true, "{tool}");
+        let leads = tool["name"] == "fabric_list_patterns";
+        let meta = tool["_meta"].get("anthropic/alwaysLoad");
+        assert_eq!(meta, leads.then_some(&json!(true)), "{tool}");
     }
 }

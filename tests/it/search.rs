@@ -15,6 +15,13 @@ fn search(client: &mut Stdio, query: &str) -> Value {
     client.success("fabric_list_patterns", json!({"query": query}))
 }
 
+/// The names of what a search found.
+fn names(found: &Value) -> Vec<&str> {
+    assert_eq!(found["patterns"], Value::Null, "{found}");
+    let matches = found["matches"].as_array().unwrap().iter();
+    matches.map(|row| row["name"].as_str().unwrap()).collect()
+}
+
 #[test]
 fn matches_have_a_purpose_in_every_revision() {
     for era in ERAS {
@@ -22,7 +29,6 @@ fn matches_have_a_purpose_in_every_revision() {
         let mut client = Stdio::speaking(era, Program::with(&fabric));
         let found = client.call("fabric_list_patterns", json!({"query": "weigh evidence"}));
         let expected = json!({
-            "patterns": ["analyze_claims"],
             "matches": [{"name": "analyze_claims", "description": "Weigh a text's truth claims: evidence for and against, fallacies, a rating each."}],
         });
         assert_eq!(expect::success(era, &found), expected, "{era:?}");
@@ -53,7 +59,7 @@ fn without_texts_names_are_searched_and_a_warning_says_so() {
     }
     let mut client = Stdio::ready(&fabric);
     let found = search(&mut client, "a summary of a meeting");
-    assert_eq!(found["patterns"][0], "summarize_meeting", "{found}");
+    assert_eq!(found["matches"][0]["name"], "summarize_meeting", "{found}");
     let says = "only the names were searched";
     expect::contains(&found["warnings"][0], [says]);
 }
@@ -64,7 +70,7 @@ fn a_query_that_is_not_understood_finds_nothing_and_says_so() {
     let mut client = Stdio::ready(&fabric);
     let found = client.call("fabric_list_patterns", json!({"query": "zzqqxw wwwqq"}));
     let data = expect::success(NEWEST, &found);
-    expect::includes(&data, json!({"patterns": [], "matches": []}));
+    expect::includes(&data, json!({"matches": []}));
     let warning = data["warnings"][0].as_str().unwrap();
     let says = "The query was not understood. Say it in English";
     assert!(warning.starts_with(says), "{warning}");
@@ -76,9 +82,9 @@ fn a_weak_match_is_said_to_be_one() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     let found = search(&mut client, "book a flight and a hotel to read a letter in");
-    assert!(!found["patterns"].as_array().unwrap().is_empty(), "{found}");
+    assert!(!names(&found).is_empty(), "{found}");
     let warning = found["warnings"][0].as_str().unwrap();
-    assert!(warning.starts_with("No pattern clearly fits"), "{warning}");
+    assert!(warning.starts_with("Nothing fits"), "{warning}");
     let clear = search(&mut client, "summarize a text");
     assert_eq!(clear["warnings"], Value::Null, "{clear}");
 }
@@ -89,13 +95,21 @@ fn denied_patterns_are_not_recommended() {
     let program = Program::with(&fabric).flags("--deny-pattern SUMMARIZE");
     let mut client = Stdio::speaking(NEWEST, program);
     let found = search(&mut client, "summarize the text");
-    let names = found["patterns"].as_array().unwrap();
-    assert!(names.contains(&json!("summarize_meeting")), "{found}");
-    assert!(!names.contains(&json!("summarize")), "{found}");
+    assert!(names(&found).contains(&"summarize_meeting"), "{found}");
+    assert!(!names(&found).contains(&"summarize"), "{found}");
     expect::contains(&found["warnings"], ["on this server: summarize"]);
     let name = "create_coding_feature";
-    let nothing = search(&mut client, name)["patterns"].to_string();
-    assert!(!nothing.contains(name), "{nothing}");
+    let nothing = search(&mut client, name);
+    assert!(!names(&nothing).contains(&name), "{nothing}");
+    // Where it would be among the last only, it is not spoken of.
+    let meeting = search(&mut client, "what did we decide in the meeting");
+    assert_eq!(meeting["warnings"], Value::Null, "{meeting}");
+    let details = client.success(
+        "fabric_get_pattern_details",
+        json!({"pattern_name": "summarize"}),
+    );
+    assert_eq!(details["runnable"], false, "{details}");
+    expect::contains(&details["warnings"], ["summarize is denied on this server"]);
 }
 
 #[test]
@@ -114,5 +128,5 @@ fn ten_come_with_the_variables_that_they_need() {
     fabric.names(json!(many));
     let mut client = Stdio::ready(&fabric);
     let found = search(&mut client, "letter");
-    assert_eq!(found["patterns"].as_array().unwrap().len(), 10, "{found}");
+    assert_eq!(names(&found).len(), 10, "{found}");
 }

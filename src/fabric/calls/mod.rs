@@ -350,7 +350,7 @@ pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
     let all = "fabric_list_patterns has them all.";
     let hint = if meant.is_empty() {
         let index = Index::build(names.iter().map(|name| (name, "")));
-        match names::in_quotes(index.search(wanted, MOST_FOUND).hits, "and").as_str() {
+        match names::in_quotes(index.search(wanted, MOST_FOUND, |_| true).hits, "and").as_str() {
             "" => all.to_owned(),
             found => format!(
                 "A search for this finds {found}. If none of them does the task, describe it as query of \
