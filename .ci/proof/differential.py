@@ -1,242 +1,780 @@
 #!/usr/bin/env python3
-"""The same valid and broken messages to two MCP servers on stdio: in which kinds of answers do they differ?
+"""The same valid and broken messages and command lines to two builds of this program: where do they differ?
 
-    .ci/proof/differential.py FABRIC_URL OURS OTHER [MESSAGES] [SEED]
+    .ci/proof/differential.py BEFORE NOW [--messages 20000] [--seed 1] [--only stdio,http,sse] [--explained FILE]
 
-OURS and OTHER are programs that bridge to the Fabric at FABRIC_URL, such as this one and the same bridge made with
-another SDK. Each of MESSAGES (20,000) random messages is a valid one, or one with a single thing wrong with it. What
-answers it, up to the answer to a ping sent after it, is put into a kind: nothing, a result, an error's code, or the end
-of the process. Kinds that differ are counted for each kind of message, with the rule that decides between them. It exits
-with 1 if there is a difference that no rule explains, or if OURS ever ends.
+Each build runs with the same random messages in front of a Fabric that is part of this script, and that fails in many
+ways: what it does is told by the pattern's name and by its address, so that it is the same for both. Messages are valid,
+or have a single thing wrong with them, in each revision of MCP, over each transport. Whole answers are compared: bytes,
+statuses and headers, after ids, times and ports are replaced by their names, and pieces of progress are joined.
+
+Differences are grouped by where they are. A line REGEX<tab>REASON of FILE explains those in whose text (transport, kind
+of message, place, what was, what is) it is found. It exits with 1 if a difference has no reason, or if NOW ever panics,
+ends, or leaves a request without an answer.
 """
 
+import argparse
+import asyncio
+import base64
 import collections
 import json
+import multiprocessing
 import os
+import pathlib
 import random
-import selectors
+import re
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import time
 
-REVISION = "2025-11-25"
-# Seconds for an answer, and for one that comes after that to the ping.
-DEADLINE = 5
-PATIENCE = 0.1
+REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
+MODERN = REVISIONS[-1]
+# Seconds for an answer.
+DEADLINE = 20
+MIB = 1 << 20
 
 
-class Server:
-    """A program on stdio, started again whenever it ends."""
+# A Fabric that fails as it is told.
 
-    def __init__(self, command):
-        self.command, self.process, self.pings = command, None, 0
+HTTP_FAILURES = {
+    "401": ("401 Unauthorized", b'{"error":"Wrong API Key"}'),
+    "403": ("403 Forbidden", b'{"error":"no"}'),
+    "404": ("404 Not Found", b"404 page not found"),
+    "429": ("429 Too Many Requests\r\nRetry-After: 7", b'{"error":"slow down"}'),
+    "500": ("500 Internal Server Error", b'"could not load x/system.md: open /home/me/x/system.md: no such file"'),
+    "502": ("502 Bad Gateway", b"<html>"),
+    "503": ("503 Service Unavailable\r\nRetry-After: 1", b""),
+    "redirect": ("302 Found\r\nLocation: http://127.0.0.1:1/", b""),
+    "garbage": ("200 OK", b'{"models": [1, '),
+    "null": ("200 OK", b"null"),
+    "odd": ("200 OK", b'{"models":{"a":1},"vendors":[],"Name":7,"Pattern":null}'),
+    "latin": ("200 OK", b'["caf\xe9"]'),
+}
+BREAKS = {"reset": b"", "noise": b"\0\1\2 no HTTP\r\n\r\n", "cut": b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n[\"su"}
+TEXT = "# Title\n\nOne é漢😀 two. "
+COMPLETE = {"type": "complete"}
 
-    def start(self):
-        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL)
-        self.selector = selectors.DefaultSelector()
-        self.selector.register(self.process.stdout, selectors.EVENT_READ)
-        self.buffer = b""
-        params = {"protocolVersion": REVISION, "capabilities": {}, "clientInfo": {"name": "differential", "version": "1"}}
-        self.answers(request("initialize", params))
-        self.send(encoded({"jsonrpc": "2.0", "method": "notifications/initialized"}))
 
-    def send(self, line):
-        self.process.stdin.write(line + b"\n")
-        self.process.stdin.flush()
+def content(text, **more):
+    return {"type": "content", "content": text} | more
 
-    def line(self):
-        """The next line, or None at the end of the output or after the deadline."""
-        while b"\n" not in self.buffer:
-            if not self.selector.select(DEADLINE):
-                return None
-            piece = os.read(self.process.stdout.fileno(), 1 << 16)
-            if not piece:
-                return None
-            self.buffer += piece
-        line, self.buffer = self.buffer.split(b"\n", 1)
-        return line
 
-    def answers(self, message):
-        """What answers a message, until a ping sent after it is answered; None if that does not happen."""
-        if self.process is None:
-            self.start()
-        self.pings += 1
-        ping = f"ping-{self.pings}"
+CHATS = {
+    "summarize": [content(TEXT, format="markdown"), content("three"), COMPLETE],
+    "translate": [content("ein "), {"type": "usage", "usage": {"input_tokens": 3, "output_tokens": 4}}, content("zwei"), COMPLETE],
+    "think": [content("<think>hm"), content("</think>\n\nso"), COMPLETE],
+    "mermaid": [content("graph "), content("TD; a-->b"), COMPLETE],
+    "long": [content(TEXT * 9000), COMPLETE],
+    "tiny": [content(c) for c in TEXT * 9] + [COMPLETE],
+    "blank": [content("  \n"), COMPLETE],
+    "empty": [COMPLETE],
+    "error": [{"type": "error", "content": "Error: no model x at /home/me/.env https://a.b/?key=sk-1234567890"}, COMPLETE],
+    "late_error": [content("some"), {"type": "error", "format": "plain", "content": "rate limited"}, COMPLETE],
+    "no_complete": [content("some")],
+    "no_event": [],
+    "unknown_event": [content("some"), {"type": "new", "x": 1}, COMPLETE],
+    "odd_event": [content("some"), {"type": "content", "content": 7}, COMPLETE],
+    "after_complete": [content("some"), COMPLETE, content("more")],
+}
+RAW_CHATS = {
+    "not_json": b'data: {"type":"content","content":"some"}\n\ndata: {oops\n\n',
+    "sse_forms": b'\xef\xbb\xbf: hi\r\nid: 1\r\nevent: x\r\ndata:{"type":"content",\r\ndata: "content":"some"}\r\n\r\n'
+                 b'retry: 5\r\n\r\ndata: {"type":"complete"}\r\n\r\n',
+    "cut_event": b'data: {"type":"content","content":"some"}\n\ndata: {"type":"con',
+    "latin_event": b'data: {"type":"content","content":"caf\xe9"}\n\ndata: {"type":"complete"}\n\n',
+}
+WAITING = ["hang", "drip"]
+PATTERNS = [*CHATS, *RAW_CHATS, "cut_stream", "huge", *HTTP_FAILURES, *BREAKS, "create_coding_feature", *WAITING]
+LISTS = {
+    "models": {"models": ["m1", "m2", "m2"], "vendors": {"V": ["m1", "m2"], "W": ["m2"]}},
+    "strategies": [{"name": "cot", "description": "Chain of thought", "prompt": "Think."}, {"name": "tot"}],
+    "config": {"openai": "sk-secret", "ollama": "http://u:p@h:1/x", "empty": "", "on": "true", "nested": {"a": ["b"]}},
+    "contexts": ["about me"],
+    "sessions": None,
+    "youtube": {"transcript": TEXT * 50, "videoId": "dQw4w9WgXcQ", "title": "A title", "description": ""},
+}
+
+
+def plain(status, body):
+    return f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def ok(value):
+    return plain("200 OK", json.dumps(value).encode())
+
+
+def failure(how):
+    """The bytes of a failed answer, and whether the connection ends after it; None if that is no failure."""
+    if how in BREAKS:
+        return BREAKS[how], True
+    return (plain(*HTTP_FAILURES[how]), False) if how in HTTP_FAILURES else None
+
+
+def streamed(pieces, whole=True):
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/readystream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head + b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + (b"0\r\n\r\n" if whole else b"")
+
+
+def chat(body):
+    name = body["prompts"][0]["patternName"]
+    if name in RAW_CHATS:
+        # In pieces that cut lines and characters.
+        raw = RAW_CHATS[name]
+        return streamed([raw[at : at + 7] for at in range(0, len(raw), 7)]), False
+    if name in WAITING + ["cut_stream"]:
+        events, whole = [] if name == "hang" else [content("some")], False
+    else:
+        events, whole = CHATS.get(name, CHATS["summarize"]), True
+    if name == "huge":
+        events = [content("x" * MIB)] * 33
+    return streamed([b"data: %s\n\n" % json.dumps(event).encode() for event in events], whole), not whole
+
+
+def fabric_answer(how, path, body, known):
+    """What this Fabric answers on a path below the folder that says how it fails."""
+    what, _, name = path.partition("/")
+    if path == "chat":
+        return failure(json.loads(body)["prompts"][0]["patternName"]) or chat(json.loads(body))
+    if what == "patterns" and name != "names":
+        name = name.split("/")[0].replace("%20", " ")
+        if name not in known:
+            return failure("500")
+        text = "# IDENTITY\n\nYou are an expert. You do " + name.replace("_", " ") + ".\n\n# INPUT\n"
+        text += "{{lang_code}} {{input}}" if name == "translate" else ""
+        text = text.replace("{{input}}", "").replace("{{lang_code}}", "de") if path.endswith("/apply") else text
+        return failure(name) or (ok({"Name": name, "Description": "", "Pattern": text}), False)
+    return failure(how) or (ok(known if what == "patterns" else LISTS.get(what)), False)
+
+
+def fabric(listener, known):
+    async def serve(reader, writer):
         try:
-            self.send(message)
-            self.send(encoded({"jsonrpc": "2.0", "id": ping, "method": "ping"}))
-        except OSError:
-            return self.gone()
-        found, is_alive = [], False
-        own, is_call = id_of(message)
-        # Some answer in another order.
-        while not is_alive or is_call and not found and self.selector.select(PATIENCE):
-            if (line := self.line()) is None:
-                return self.gone()
-            answer = json.loads(line)
-            if isinstance(answer, dict) and answer.get("id") == ping:
-                is_alive = True
-            elif isinstance(answer, list) or ("result" in answer or "error" in answer) and answer.get("id") in (own, None):
-                found.append(answer)
-        return found
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = re.search(rb"(?i)content-length: (\d+)", head)
+                body = await reader.readexactly(int(length[1])) if length else b""
+                how, _, path = head.split()[1].decode()[1:].partition("/")
+                answer, ends = fabric_answer(how, path.split("?")[0], body, known)
+                writer.write(answer)
+                await writer.drain()
+                if path == "chat" and json.loads(body)["prompts"][0]["patternName"] in WAITING:
+                    await reader.read(1)
+                if ends:
+                    break
+        except (OSError, asyncio.IncompleteReadError, ValueError):
+            pass
+        writer.close()
 
-    def gone(self):
-        self.process.kill()
-        self.process.wait()
-        self.process = None
+    async def run():
+        async with await asyncio.start_server(serve, sock=listener) as server:
+            await server.serve_forever()
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asyncio.run(run())
 
 
-def id_of(message):
-    """The id of a message, if it can be one, and whether it asks for an answer."""
-    try:
-        value = json.loads(message)
-        own = value["id"] if isinstance(value["id"], str | int) else None
-        return own, own is not None and "method" in value
-    except (ValueError, KeyError, TypeError):
-        return None, False
+# Random messages.
+
+ODD = [None, True, 0, -1, 1.5, 1e300, 2**70, "", "x", "\u0000", "é漢😀", [], {}, [[]], {"a": {"b": []}}, "9" * 300, "../x"]
+PATTERN = PATTERNS[: -len(WAITING)] * 2 + ["summarize", "translate"] * 8 + ["no_such", "../etc", "sumarize"]
+PATTERN = [name for name in PATTERN if name != "huge"] * 4 + ["huge"]
+TASK = ["summarize a text", "translate into German", "sumarize", "find weaknesses of an argument", "cook", "long", ""]
+CUT = {"offset": [0, 3, 10**9], "max_chars": [1, 5, 10**6]}
+RUN = {
+    "pattern_name": PATTERN, "input_text": ["x", TEXT, "{{x}}", ""], "stream": [True, False],
+    "dry_run": [True], "model_name": ["m1", "m2", "none"], "vendor_name": ["V", "no"], "strategy_name": ["cot", "no"],
+    "context_name": ["about me", "no"], "session_name": ["s"], "language": ["de", "pt-BR", "??"],
+    "variables": [{"lang_code": "de"}, {"x": "{{plugin:sys:env:A}}"}, {"lang_code": 7}], "attachments": [["a"], []],
+    "temperature": [0, 0.5, 3], "top_p": [0.5, 2], "thinking": ["off", "high", "77", "much"], "search": [True],
+    "search_location": ["Europe/Berlin"], "context_length": [4096], "strip_thinking": [True], "max_chars": [1, 10, 10**9],
+    "wait_seconds": [60, 4000], "then": [[{"pattern_name": "translate", "variables": {"lang_code": "de"}}],
+                                         [{"pattern_name": "error"}, {"pattern_name": "think"}], [{"x": 1}], []],
+    "input_from": [{"run_id": "@run@"}, {"url": "https://youtu.be/dQw4w9WgXcQ"}, {"url": "file:///etc"}],
+}
+# The arguments of each tool with values for them; the first one is nearly always there.
+TOOLS = {
+    "fabric_list_patterns": {"query": TASK, "limit": [1, 3, 10**6]},
+    "fabric_get_pattern_details": {"pattern_name": PATTERN} | CUT,
+    "fabric_run_pattern": RUN,
+    "fabric_get_run": {"run_id": ["@run@"] * 3 + ["run_" + "0" * 32], "wait_seconds": [0, 1]} | CUT,
+    "fabric_cancel_run": {"run_id": ["@run@"]},
+    "fabric_get_transcript": {"url": ["https://youtu.be/dQw4w9WgXcQ", "https://a.b/"], "timestamps": [True]} | CUT,
+    "fabric_list_models": {}, "fabric_list_strategies": {}, "fabric_list_contexts": {}, "fabric_get_configuration": {},
+    "fabric_no_such_tool": {},
+}
+URIS = ["fabric://pattern/summarize", "fabric://pattern/500", "fabric://strategy/cot", "fabric://x", "skill://x/SKILL.md"]
+METHODS = {
+    "ping": {}, "tools/list": {"cursor": ["x"]}, "prompts/list": {"cursor": ["MA=="]}, "resources/list": {"cursor": [""]},
+    "resources/templates/list": {}, "server/discover": {}, "no/such/method": {}, "skills/list": {}, "tasks/list": {},
+    "prompts/get": {"name": PATTERN, "arguments": [{"input_text": "x"}, {"strategy_name": "cot"}, {"x": "y"}]},
+    "resources/read": {"uri": URIS}, "skills/get": {"uri": URIS}, "tasks/update": {"taskId": ["@run@"]},
+    "resources/subscribe": {"uri": URIS},
+    "tasks/get": {"taskId": ["@run@"]}, "tasks/result": {"taskId": ["@run@"]}, "tasks/cancel": {"taskId": ["@run@"]},
+    "completion/complete": {"ref": [{"type": "ref/prompt", "name": "summarize"}, {"type": "ref/x"},
+                                    {"type": "ref/resource", "uri": "fabric://pattern/{name}"}],
+                            "argument": [{"name": "name", "value": "su"}, {"name": "strategy_name", "value": ""}]},
+    "logging/setLevel": {"level": ["info", "warning", "loud"]},
+    "initialize": {"protocolVersion": [*REVISIONS, "1"], "capabilities": [{}], "clientInfo": [{"name": "d", "version": "1"}]},
+}
+FAULTS = ["member missing", "id odd", "method odd", "params odd", "version", "member more", "no object", "cut", "byte",
+          "twice", "notification", "response", "blank", "deep", "spaces", "not UTF-8", "param odd", "param missing"]
 
 
 def encoded(value):
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-def request(method, params=None):
-    message = {"jsonrpc": "2.0", "id": random.randrange(1 << 40), "method": method}
-    return encoded(message if params is None else message | {"params": params})
+class Author:
+    """The random messages of one client, as lists of steps (what, line) of which each waits for the one before it."""
+
+    def __init__(self, seed, revision):
+        self.random, self.revision, self.count = random.Random(seed), revision, 0
+
+    def request(self, method, params, meta=None):
+        self.count += 1
+        if self.revision == MODERN:
+            meta = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}} | (meta or {})
+        params = params | ({"_meta": meta} if meta else {})
+        message = {"jsonrpc": "2.0", "id": self.count, "method": method}
+        return message | ({"params": params} if params or self.random.random() < 0.5 else {})
+
+    def some(self, values):
+        """Values for the first name, nearly always, and a few others."""
+        names = [name for at, name in enumerate(values) if self.random.random() < (0.95 if at == 0 else 1.5 / len(values))]
+        return {name: self.random.choice(ODD if self.random.random() < 0.04 else values[name]) for name in names}
+
+    def call(self, tool, arguments, **more):
+        meta = self.random.choice([{}, {}, {"progressToken": self.random.choice(["t", 7])}])
+        if self.revision == MODERN and self.random.random() < 0.3:
+            meta["io.modelcontextprotocol/logLevel"] = self.random.choice(["info", "error", "loud"])
+        return self.request("tools/call", {"name": tool, "arguments": arguments} | more, meta)
+
+    def valid(self):
+        """A kind and a request."""
+        if self.random.random() < 0.4:
+            method = self.random.choice(list(METHODS))
+            if method == "initialize" and self.random.random() < 0.9:
+                method = "ping"
+            return method, self.request(method, self.some(METHODS[method]))
+        tool = self.random.choice([*TOOLS] + ["fabric_run_pattern"] * 8)
+        arguments = self.some(TOOLS[tool])
+        kind = f"{tool} {arguments.get('pattern_name', '')}".strip()
+        return kind, self.call(tool, arguments)
+
+    def steps(self):
+        roll = self.random.random()
+        if roll < 0.02:
+            return self.long_run()
+        if roll < (0.1 if self.revision == "2025-03-26" else 0.03):
+            messages = [self.valid()[1] for _ in range(self.random.randrange(5))]
+            messages = [one for one in messages if one["method"] not in ("initialize", "logging/setLevel")]
+            return [("batch", encoded(messages))]
+        kind, value = self.valid()
+        if roll < 0.7:
+            return [(kind, encoded(value))]
+        kind = value["method"]
+        fault, line = self.spoiled(value)
+        return [(f"{kind}: {fault}", line)]
+
+    def long_run(self):
+        """What is only seen on runs that do not end by themselves."""
+        which = self.random.randrange(5)
+        if which == 0:
+            call = self.call("fabric_run_pattern", {"pattern_name": "drip", "stream": True})
+            call["params"]["_meta"] = call["params"].get("_meta", {}) | {"progressToken": "t"}
+            return [("cancelled", encoded(call))]
+        if which == 1 and self.revision == MODERN:
+            wanted = self.random.choice([{"toolsListChanged": True}, {"promptsListChanged": True}, {"x": 1}, {}])
+            return [("listen", encoded(self.request("subscriptions/listen", {"notifications": wanted})))]
+        if which < 4:
+            call = self.call("fabric_run_pattern", {"pattern_name": "hang", "wait_seconds": 0})
+            more = [("fabric_get_run", {"run_id": "@run@", "wait_seconds": 0}), ("fabric_cancel_run", {"run_id": "@run@"}),
+                    ("fabric_get_run", {"run_id": "@run@", "wait_seconds": 5})]
+            return [("hang", encoded(call))] + [(f"hang {name}", encoded(self.call(name, what))) for name, what in more]
+        pattern = self.random.choice(["hang", "summarize", "error", "cut_stream"])
+        if self.revision != "2025-11-25":
+            return []
+        call = self.call("fabric_run_pattern", {"pattern_name": pattern}, task={"ttl": 60000})
+        more = ["tasks/get", "tasks/cancel", "tasks/result"] if pattern == "hang" else ["tasks/result", "tasks/get"]
+        return [(f"task {pattern}", encoded(call))] + \
+               [(f"task {pattern} {one}", encoded(self.request(one, {"taskId": "@run@"}))) for one in more]
+
+    def spoiled(self, value):
+        """What is wrong, and the message with a single thing wrong with it."""
+        fault, odd, line = self.random.choice(FAULTS), self.random.choice(ODD), encoded(value)
+        params = value.get("params", {})
+        name = self.random.choice(list(params) or [""])
+        match fault:
+            case "member missing":
+                fault = self.random.choice(["jsonrpc", "method"])
+                del value[fault]
+                return f"{fault} missing", encoded(value)
+            case "param odd" | "param missing" if name:
+                value["params"] = {key: one for key, one in params.items() if key != name}
+                if fault == "param odd":
+                    value["params"][name] = odd
+                return f"{fault[6:]} {name}", encoded(value)
+            case "id odd" | "method odd" | "params odd":
+                value[fault.split()[0]] = odd
+                return f"{fault} {'huge' if odd == 2**70 else type(odd).__name__}", encoded(value)
+            case "version":
+                return "jsonrpc odd", encoded(value | {"jsonrpc": self.random.choice(["1.0", "2", 2.0, None])})
+            case "member more":
+                return fault, encoded(value | {"more": odd})
+            case "no object":
+                return fault, self.random.choice([b"null", b"1", b'"x"', b"[]", b"{}", b"[[]]", b"[1]"])
+            case "cut":
+                return fault, line[: self.random.randrange(1, len(line))]
+            case "byte":
+                at = self.random.randrange(len(line))
+                return fault, line[:at] + bytes([self.random.randrange(32, 127)]) + line[at + 1 :]
+            case "twice":
+                return fault, line[:-1] + b', "method": "ping"}'
+            case "notification":
+                del value["id"]
+                kinds = ["notifications/initialized", "notifications/cancelled", "no/such", value["method"]]
+                return fault, encoded(value | {"method": self.random.choice(kinds[:3])})
+            case "response":
+                return fault, encoded({"jsonrpc": "2.0", "id": 1, "result": {}})
+            case "blank":
+                return fault, self.random.choice([b"", b" ", b"\t"])
+            case "deep":
+                return fault, line[:-1] + b', "more": ' + b"[" * 200 + b"]" * 200 + b"}"
+            case "spaces":
+                return fault, b"\xef\xbb\xbf  " + line.replace(b": ", b" :  ") + b" \r"
+            case "not UTF-8":
+                return fault, line[:-1] + b', "more": "\xff\xfe"}'
+        return "nothing", line
 
 
-def kind(answers):
-    if answers is None:
-        return "ends"
-    if not answers:
-        return "nothing"
-    first = answers[0]
-    if isinstance(first, list):
-        return "batch"
-    if "error" in first:
-        return str(first["error"].get("code"))
-    is_error = isinstance(first.get("result"), dict) and first["result"].get("isError")
-    return "isError" if is_error else "result"
+# Clients.
+
+NAMES = [(re.compile(pattern), name) for pattern, name in [
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>"), (r"\b[0-9a-f]{16}\b", "<request>"), (r"127\.0\.0\.1:\d+", "<address>"),
+    (r'"duration_ms":\d+', '"duration_ms":0'), (r'"ttlMs":2\d{5}\b', '"ttlMs":300000'), (r'"(t|ping-)\d*"', '"<token>"')]]
+ID = re.compile(r"(?:run_)?\b[0-9a-f]{32}\b|run_[0-9a-f]{32}")
 
 
-TEMPLATES = {
-    "ping": ("ping", None),
-    "tools/list": ("tools/list", {}),
-    "call": ("tools/call", {"name": "fabric_list_patterns", "arguments": {}}),
-    "unknown tool": ("tools/call", {"name": "fabric_no_such_tool", "arguments": {}}),
-    "unknown method": ("no/such/method", {}),
-}
-ODD = [None, True, 0, -1, 1.5, 1e300, 2**70, "", "x", "\u0000", "é漢😀", [], {}, [[]], {"a": {"b": []}}, "9" * 300]
+class Gone(Exception):
+    """The program has ended, or does not answer."""
 
 
-def message():
-    """A message, and the kind of thing that is wrong with it."""
-    name = random.choice(list(TEMPLATES))
-    line = request(*TEMPLATES[name])
-    value = json.loads(line)
-    wrong = random.choice(["nothing", "member missing", "member odd", "id odd", "method odd", "params odd", "version",
-                           "member more", "no object", "cut", "byte", "twice", "notification", "response", "blank",
-                           "deep", "spaces", "not UTF-8"])
-    match wrong:
-        case "member missing":
-            gone = random.choice(["jsonrpc", "method"])
-            del value[gone]
-            return f"{gone} missing", encoded(value)
-        case "member odd":
-            if not isinstance(value.get("params"), dict) or not value["params"]:
-                return f"{name}", line
-            key = random.choice(list(value["params"]))
-            odd = random.choice(ODD)
-            value["params"][key] = odd
-            return f"{key} {type(odd).__name__}", encoded(value)
-        case "id odd" | "method odd" | "params odd":
-            key, odd = wrong.split()[0], random.choice(ODD)
-            value[key] = odd
-            return f"{key} {'huge' if odd == 2**70 else type(odd).__name__}", encoded(value)
-        case "version":
-            value["jsonrpc"] = random.choice(["1.0", "2", 2.0, None])
-            return "jsonrpc odd", encoded(value)
-        case "member more":
-            value["more"] = random.choice(ODD)
-            return name, encoded(value)
-        case "no object":
-            odd = random.choice([None, True, 1, "x", "[]", "{}"])
-            return ("empty object" if odd == "{}" else "no object"), (odd.encode() if odd == "{}" else encoded(odd))
-        case "cut":
-            return "not JSON", line[: random.randrange(1, len(line))]
-        case "byte":
-            at = random.randrange(len(line))
-            return "byte changed", line[:at] + bytes([random.randrange(32, 127)]) + line[at + 1 :]
-        case "twice":
-            return "method twice", line[:-1] + b', "method": "ping"}'
-        case "notification":
-            del value["id"]
-            return "notification", encoded(value)
-        case "response":
-            return "response", encoded({"jsonrpc": "2.0", "id": 1, "result": {}})
-        case "blank":
-            return "blank", random.choice([b"", b" ", b"\t"])
-        case "deep":
-            return "deep", request("ping", {"a": 0}).replace(b"0}}", b"[" * 200 + b"]" * 200 + b"}}")
-        case "spaces":
-            return name, b"  " + line.replace(b": ", b" :  ") + b" \r"
-        case "not UTF-8":
-            return "not UTF-8", line[:-1] + b', "more": "\xff\xfe"}'
-    return name, line
+class Client:
+    """What all clients of one build know: the ids that it gave, and how its answers are compared."""
+
+    def __init__(self, revision, flags=()):
+        self.revision, self.ids, self.last_run, self.steps = revision, {}, "run_" + "f" * 32, 0
+
+    def filled(self, line):
+        self.steps += 1
+        return line.replace(b"@run@", self.last_run.encode())
+
+    def name(self, match):
+        if match[0] not in self.ids:
+            self.ids[match[0]] = f"<id {self.steps}>"
+            self.last_run = match[0] if match[0].startswith("run_") else self.last_run
+        return self.ids[match[0]]
+
+    def comparable(self, found):
+        """Texts without what is random, and pieces of progress joined."""
+        whole, told = [], {}
+        for text in found:
+            text = ID.sub(self.name, text)
+            for pattern, name in NAMES:
+                text = pattern.sub(name, text)
+            value = parsed(text)
+            if isinstance(value, list):
+                # A batch's answers come as they are done.
+                text = json.dumps(sorted(value, key=json.dumps), ensure_ascii=False)
+            params = value.get("params", {}) if isinstance(value, dict) else {}
+            data = params.get("data")
+            if "progressToken" in params:
+                key, piece = f"progress of {params['progressToken']}", params.get("message", "")
+            elif isinstance(data, dict) and "content" in data:
+                key, piece = "message", data.pop("content")
+            else:
+                whole.append(text)
+                continue
+            told[key] = told.get(key, "") + piece
+        return whole + [f"{key}: {text}" for key, text in sorted(told.items())]
 
 
-# What decides, for kinds of messages and the answers of OURS.
-JSON_RPC = "JSON-RPC 2.0, section 5.1"
-RULES = [
-    (("not JSON", "not UTF-8", "byte changed"), "-32700", f"{JSON_RPC}: invalid JSON is -32700, id null"),
-    (("deep",), "-32600", "RFC 8259, section 9: an implementation may limit the depth"),
-    (("jsonrpc missing", "method missing", "jsonrpc odd", "no object", "empty object", "method", "byte changed"), "-32600",
-     f"{JSON_RPC}: what is JSON and no valid Request is -32600"),
-    (("id",), "-32600", "MCP, Requests: an id is a string or an integer, and not null"),
-    (("method twice",), "-32602", "RFC 8259, section 4: names should be unique; guards must not read another one"),
-    (("params", "name", "arguments", "byte changed"), "-32602", f"{JSON_RPC}: params that are no object are -32602"),
-    (("method", "unknown method", "byte changed"), "-32601", f"{JSON_RPC}: an unknown method is -32601"),
-    (("unknown tool", "name", "byte changed"), "-32602", "MCP, Tools, Error Handling: an unknown tool is -32602"),
-    (("arguments", "name", "byte changed"), "isError", "MCP, Tools, Error Handling: wrong arguments are an isError result"),
-    (("notification", "response", "blank", "id", "byte changed"), "nothing", f"{JSON_RPC}: only requests are answered"),
-    (("ping", "tools/list", "call", "params", "arguments", "byte changed"), "result",
-     "MCP: params of these methods are optional, and unknown members are ignored"),
-]
+def parsed(text):
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
-def rule(what, ours):
-    for kinds, answer, why in RULES:
-        if answer == ours and any(what == one or what.startswith(one + " ") for one in kinds):
-            return why
+def id_of(line):
+    """The id that is surely answered, if there is one; of a batch, any."""
+    value = parsed(line.decode("utf-8-sig", "replace"))
+    for one in value if isinstance(value, list) else [value]:
+        own = one.get("id") if isinstance(one, dict) and "method" in one else None
+        if isinstance(own, str | int) and not isinstance(own, bool):
+            return own
     return None
 
 
-def main():
-    url, ours, other = sys.argv[1:4]
-    count = int(sys.argv[4]) if len(sys.argv) > 4 else 20_000
-    random.seed(int(sys.argv[5]) if len(sys.argv) > 5 else 1)
-    os.environ["FABRIC_BASE_URL"] = url
-    servers = [Server([ours]), Server([other])]
-    equal, differences, ends = 0, collections.defaultdict(list), collections.Counter()
-    for _ in range(count):
-        what, line = message()
-        kinds = [kind(server.answers(line)) for server in servers]
-        if kinds[0] != kinds[1]:
-            # An answer may get lost by chance: only what happens again counts.
-            kinds = [kind(server.answers(line)) for server in servers]
-        ends.update(server.command[0] for server, one in zip(servers, kinds) if one == "ends")
-        if kinds[0] == kinds[1]:
-            equal += 1
+def handshake(revision):
+    params = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "d", "version": "1"}}
+    return [encoded({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}),
+            encoded({"jsonrpc": "2.0", "method": "notifications/initialized"})]
+
+
+class Pipe(Client):
+    """A client on stdio: a process of its own."""
+
+    async def open(self, build):
+        self.process = await build.start()
+        if self.revision not in (None, MODERN):
+            for line in handshake(self.revision):
+                await self.exchange("", line)
+
+    async def close(self):
+        self.process.stdin.close()
+        return await asyncio.wait_for(self.process.wait(), DEADLINE)
+
+    async def send(self, line):
+        self.process.stdin.write(line + b"\n")
+
+    async def receive(self):
+        if not (line := await self.process.stdout.readline()):
+            raise Gone("the output ended")
+        return line.decode().removesuffix("\n")
+
+    async def exchange(self, what, line):
+        """All that comes until the message, and a ping sent after it, are answered."""
+        found, own, line, ping = [], id_of(line), self.filled(line), f"ping-{self.steps}"
+        sent = await self.send(line)
+        if what in ("cancelled", "listen"):
+            # Some progress, or what was wrong with the request.
+            while not found or "notifications/message" in found[-1]:
+                found.append(await self.receive())
+            cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": own}}
+            await self.send(encoded(cancel))
+            own = None
+        await self.send(encoded({"jsonrpc": "2.0", "id": ping, "method": "ping"}))
+        is_alive, is_answered = False, own is None or sent and " 202 " not in sent
+        while not is_alive or not is_answered:
+            text = await self.receive()
+            if f'"{ping}"' in text:
+                is_alive = True
+            else:
+                found.append(text)
+                is_answered = is_answered or '"method":"notifications/' not in text
+        return self.comparable(([sent] if sent else []) + found)
+
+
+class Http:
+    """A connection, kept alive, and what comes over it."""
+
+    def __init__(self, port):
+        self.port, self.reader = port, None
+
+    async def ask(self, method, path, headers, body=b""):
+        """The status and headers that matter; `body` or `line` get the rest."""
+        if self.reader is None:
+            self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port, limit=64 * MIB)
+        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items() if value is not None)]
+        lines += [f"Content-Length: {len(body)}"] if body or method == "POST" else []
+        self.writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
+        first, *rest = head.lower().strip().split("\r\n")
+        self.headers = dict(line.split(": ", 1) for line in rest if ": " in line)
+        kept = sorted(f"{name}: {value}" for name, value in self.headers.items() if name not in ("date", "content-length"))
+        return "; ".join([first, *kept])
+
+    async def body(self):
+        if "chunked" in self.headers.get("transfer-encoding", ""):
+            body = b""
+            while piece := await self.piece():
+                body += piece
+        elif "content-length" in self.headers:
+            body = await self.reader.readexactly(int(self.headers["content-length"]))
         else:
-            differences[(what, *kinds)].append(line)
-    unexplained = 0
-    for (what, one, two), lines in sorted(differences.items()):
-        why = rule(what, one)
-        unexplained += why is None
-        print(f"{len(lines):6}  {what}: {one}, the other {two}. {why or 'NO RULE: ' + repr(min(lines, key=len)[:200])}")
-    print(f"{count} messages, {equal} equal, {len(differences)} kinds of differences, {unexplained} without a rule; "
-          f"ended: {ends[ours]} and {ends[other]} times")
-    return 1 if unexplained or ends[ours] else 0
+            body = await self.reader.read() if " 204" not in self.headers else b""
+        if self.headers.get("connection") == "close":
+            self.close()
+        return body
+
+    async def piece(self):
+        size = int(await self.reader.readline(), 16)
+        return (await self.reader.readexactly(size + 2))[:-2]
+
+    def close(self):
+        if self.reader is not None:
+            self.writer.close()
+            self.reader = None
+
+
+def header(value):
+    """A value of a body as a header has it."""
+    if not isinstance(value, str):
+        return None
+    plain = value.isascii() and value.isprintable() and value == value.strip()
+    return value if plain else f"=?base64?{base64.b64encode(value.encode('utf-8', 'replace')).decode()}?="
+
+
+def events(body):
+    """The data of the events of a body, without comments."""
+    return [line.removeprefix("data: ") for line in body.decode().splitlines() if line and not line.startswith(":")]
+
+
+HTTP_FAULTS = [
+    {"Accept": "application/json"}, {"Accept": "text/event-stream"}, {"Accept": "text/html"}, {"Accept": None},
+    {"Content-Type": "text/plain"}, {"Content-Type": None}, {"Origin": "https://evil.example"}, {"Host": "evil.example"},
+    {"MCP-Protocol-Version": "1999-01-01"}, {"MCP-Protocol-Version": "2025-03-26"}, {"MCP-Protocol-Version": None},
+    {"Mcp-Session-Id": None}, {"Mcp-Session-Id": "x"}, {"Mcp-Session-Id": "2025-06-18." + "0" * 31 + "1"},
+    {"Mcp-Method": "x"}, {"Mcp-Method": None}, {"Mcp-Name": None}, {"Mcp-Name": "=?base64?Zm9v?="}, {"Authorization": "Bearer x"},
+    {"Authorization": None}, {"method": "PUT"}, {"method": "OPTIONS", "Origin": "http://localhost"}, {"method": "DELETE"},
+    {"method": "GET"}, {"method": "HEAD"}, {"path": "/nope"}, {"path": "/healthz", "method": "GET"}, {"path": "/readyz", "method": "GET"},
+]
+
+
+class Streamable(Client):
+    """A client over Streamable HTTP: a session, or none for the newest revision."""
+
+    async def open(self, build):
+        self.build, self.http, self.session = build, Http(build.port), None
+        if self.revision not in (None, MODERN):
+            first, second = handshake(self.revision)
+            await self.http.ask("POST", "/mcp", self.headers(first), first)
+            await self.http.body()
+            self.session = self.http.headers.get("mcp-session-id")
+            await self.http.ask("POST", "/mcp", self.headers(second), second)
+            await self.http.body()
+
+    async def close(self):
+        self.http.close()
+        return 0
+
+    def headers(self, line):
+        headers = {"Host": f"127.0.0.1:{self.http.port}", "Content-Type": "application/json",
+                   "Accept": "application/json, text/event-stream", "Mcp-Session-Id": self.session}
+        value = parsed(line.decode("utf-8-sig", "replace"))
+        if self.revision == MODERN:
+            value = value if isinstance(value, dict) else {}
+            params = value.get("params") if isinstance(value.get("params"), dict) else {}
+            headers |= {"MCP-Protocol-Version": MODERN, "Mcp-Method": header(value.get("method")),
+                        "Mcp-Name": header(params.get("name", params.get("uri", params.get("taskId"))))}
+        elif self.session:
+            headers["MCP-Protocol-Version"] = self.revision
+        return headers
+
+    async def exchange(self, what, line):
+        line = self.filled(line)
+        headers, choice, fault = self.headers(line), random.Random(f"{self.steps} {what}"), {}
+        if what.split(" ")[0] not in ("cancelled", "listen", "hang", "task") and choice.random() < 0.12:
+            fault = choice.choice(HTTP_FAULTS)
+        headers |= fault
+        method, path = headers.pop("method", "POST"), headers.pop("path", "/mcp")
+        try:
+            found = [str(fault), await self.http.ask(method, path, headers, line if method in ("POST", "PUT") else b"")]
+            if what in ("cancelled", "listen") or method == "GET" and "event-stream" in found[1]:
+                if method == "POST" and "event-stream" in found[1]:
+                    found += events(await self.http.piece())[:1]
+                self.http.close()
+            elif method == "HEAD" or " 204" in found[1][:13]:
+                pass
+            else:
+                body = await self.http.body()
+                found += events(body) if "event-stream" in found[1] else [body.decode()]
+        except (OSError, asyncio.IncompleteReadError, ValueError) as error:
+            self.http.close()
+            found = [f"no answer: {type(error).__name__}"]
+        if method == "DELETE":
+            await self.open(self.build)
+        return self.comparable(found)
+
+
+class Sse(Pipe):
+    """A client over HTTP+SSE: what it sends is posted, and what it gets comes on its stream."""
+
+    async def open(self, build):
+        self.stream, self.http, self.events = Http(build.port), Http(build.port), []
+        await self.stream.ask("GET", "/sse", {"Host": "localhost", "Accept": "text/event-stream"})
+        self.path = await self.receive()
+        for line in handshake(self.revision) if self.revision not in (None, MODERN) else []:
+            await self.exchange("", line)
+
+    async def close(self):
+        self.stream.close()
+        self.http.close()
+        return 0
+
+    async def send(self, line):
+        head = await self.http.ask("POST", self.path, {"Host": "localhost", "Content-Type": "application/json"}, line)
+        return head + " " + (await self.http.body()).decode()
+
+    async def receive(self):
+        while not self.events:
+            self.events += [event for event in events(await self.stream.piece()) if not event.startswith("event: ")]
+        return self.events.pop(0)
+
+
+CLIENTS = {"stdio": Pipe, "http": Streamable, "sse": Sse}
+
+
+class Build:
+    """A program, and what it needs to run."""
+
+    def __init__(self, program, transport, flags, fabric, folder):
+        self.command = [program, "--transport", transport, "--port", "0", *flags]
+        self.environment = {"HOME": folder, "FABRIC_BASE_URL": fabric}
+        self.log = tempfile.TemporaryFile()
+        self.process, self.port = None, None
+
+    async def start(self):
+        pipe = asyncio.subprocess.PIPE
+        return await asyncio.create_subprocess_exec(*self.command, env=self.environment, stdin=pipe, stdout=pipe,
+                                                    stderr=self.log, limit=64 * MIB)
+
+    async def listen(self):
+        self.process = await self.start()
+        for _ in range(DEADLINE * 100):
+            if port := re.search(rb"transport at http://127.0.0.1:(\d+)", self.logged()):
+                self.port = int(port[1])
+                return
+            await asyncio.sleep(0.01)
+        raise Gone(self.logged().decode())
+
+    async def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        return await asyncio.wait_for(self.process.wait(), DEADLINE)
+
+    def logged(self):
+        return os.pread(self.log.fileno(), 1 << 24, 0)
+
+
+# What is compared, and what is told.
+
+class Report:
+    def __init__(self, explained):
+        self.explained, self.count = explained, 0
+        self.reasons, self.groups, self.failures = collections.Counter(), collections.defaultdict(list), []
+
+    def compare(self, transport, what, sent, before, now):
+        self.count += 1
+        if before == now:
+            return
+        place, one, two = first_difference([parsed(text) for text in before], [parsed(text) for text in now])
+        told = f"{transport} {what} {place}: {short(one)} -> {short(two)}"
+        for pattern, reason in self.explained:
+            if pattern.search(told):
+                self.reasons[reason] += 1
+                return
+        group = re.sub(r"\d+", "#", f"{transport} {place}: {short(one)[:90]} -> {short(two)[:90]}")
+        self.groups[group].append((told, sent))
+
+    def tell(self):
+        for reason, count in self.reasons.most_common():
+            print(f"{count:6}  explained: {reason}")
+        for told in sorted(self.groups.values(), key=len, reverse=True):
+            kinds = collections.Counter(one.split(" ")[1] for one, _ in told)
+            print(f"{len(told):6}  {told[0][0]}\n        in {dict(kinds.most_common(5))}, such as {told[0][1][:300]!r}")
+        for failure in self.failures:
+            print(f"FAILED  {failure}")
+        print(f"{self.count} compared, {sum(self.reasons.values())} differences explained, "
+              f"{sum(map(len, self.groups.values()))} not, of {len(self.groups)} kinds; {len(self.failures)} failures")
+        return 1 if self.groups or self.failures else 0
+
+
+def short(value):
+    return value[:400] if isinstance(value, str) else json.dumps(value, ensure_ascii=False)[:400]
+
+
+def first_difference(one, two, place=""):
+    """Where two values differ first, and what is there; the order of members if nothing else differs."""
+    if isinstance(one, dict) and isinstance(two, dict):
+        for key in sorted({*one, *two}):
+            if key not in one or key not in two or one[key] != two[key]:
+                return first_difference(one.get(key, "(nothing)"), two.get(key, "(nothing)"), f"{place}.{key}")
+    elif isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
+        for at, (a, b) in enumerate(zip(one, two)):
+            if a != b:
+                return first_difference(a, b, f"{place}[{at}]")
+    elif isinstance(one, str) and isinstance(two, str):
+        start = len(os.path.commonprefix([one, two]))
+        return place, one[max(0, start - 40) :], two[max(0, start - 40) :]
+    return (place, one, two) if one != two else (f"{place} order", one, two)
+
+
+# How the Fabric fails, flags, and how many clients in each revision.
+PHASES = [("reset", [], 1), ("cut", [], 1), ("500", [], 1), ("401", [], 1), ("garbage", [], 1), ("null", [], 1), ("odd", [], 1),
+          ("429", [], 1), ("ok", ["--read-only"], 1), ("ok", ["--keep-runs", "0"], 1), ("ok", [], 8),
+          ("ok", ["--strip-thinking", "--allow-model", "m1", "--default-model", "m1"], 1),
+          ("ok", ["--tool", "fabric_run_pattern", "--prompt", "none"], 1)]
+# Clients at once.
+AT_ONCE = 24
+
+
+async def client(report, transport, builds, revision, seed, count):
+    author, clients = Author(seed, revision), [CLIENTS[transport](revision) for _ in builds]
+    await asyncio.gather(*(one.open(build) for one, build in zip(clients, builds)))
+    while count > 0:
+        for what, line in author.steps():
+            count -= 1
+            found = await asyncio.gather(*(asyncio.wait_for(one.exchange(what, line), DEADLINE) for one in clients), return_exceptions=True)
+            for program, error in zip(("BEFORE", "NOW"), found):
+                if isinstance(error, BaseException):
+                    report.failures.append(f"{program} on {transport}, {revision}: {error!r} at {what} {line[:300]!r}")
+            if any(isinstance(one, BaseException) for one in found):
+                return
+            report.compare(transport, what or "batch", line, *found)
+    codes = await asyncio.gather(*(one.close() for one in clients))
+    report.compare(transport, "end", b"", *([f"exit code {code}"] for code in codes))
+
+
+async def messages(report, arguments, transport, address, folder):
+    programs = arguments.before, arguments.now
+    phases = [[Build(program, transport, flags, f"{address}/{how}", folder) for program in programs] for how, flags, _ in PHASES]
+    servers = [build for builds in phases for build in builds] if transport != "stdio" else []
+    await asyncio.gather(*(build.listen() for build in servers))
+    lanes = [(builds, revision, f"{arguments.seed} {flags} {how} {copy} {revision}")
+             for builds, (how, flags, copies) in zip(phases, PHASES) for copy in range(copies) for revision in [None, *REVISIONS]]
+    at_once = asyncio.Semaphore(AT_ONCE)
+
+    async def one(builds, revision, seed):
+        async with at_once:
+            await client(report, transport, builds, revision, seed, arguments.messages / len(lanes))
+
+    await asyncio.gather(*(one(*lane) for lane in lanes))
+    for build in servers:
+        report.compare(transport, "end", b"", ["exit code 0"], [f"exit code {await build.end()}"])
+    for log in (builds[1].logged() for builds in phases):
+        if b"panicked" in log:
+            report.failures.append(log[log.index(b"panicked") :][:500].decode("utf-8", "replace"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before")
+    parser.add_argument("now")
+    parser.add_argument("--messages", type=int, default=20_000)
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--only", default="stdio,http,sse")
+    parser.add_argument("--explained", type=pathlib.Path)
+    arguments = parser.parse_args()
+    arguments.before, arguments.now = map(os.path.abspath, (arguments.before, arguments.now))
+    lines = arguments.explained.read_text().splitlines() if arguments.explained else []
+    report = Report([(re.compile(pattern), reason) for pattern, reason in (line.split("\t") for line in lines if line)])
+    table = pathlib.Path(__file__).parents[2] / "src/search/patterns.tsv"
+    known = PATTERNS + [line.split("\t")[0] for line in table.read_text().splitlines()]
+    listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+    multiprocessing.Process(target=fabric, args=(listener, known), daemon=True).start()
+    address = "http://127.0.0.1:%d" % listener.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        for transport in arguments.only.split(","):
+            start = time.monotonic()
+            try:
+                asyncio.run(messages(report, arguments, transport, address, folder))
+            except KeyboardInterrupt:
+                pass
+            print(f"{transport}: {report.count} compared so far, in {time.monotonic() - start:.0f} s", file=sys.stderr)
+    return report.tell()
 
 
 if __name__ == "__main__":
