@@ -80,6 +80,7 @@ use os::{heap, service, signals};
 use runs::{Folder, Runs};
 use server::Server;
 use sync::spawn;
+use time::SystemClock;
 use tools::{Backend, Policy};
 use transport::connect::Relay;
 use transport::http::Listening;
@@ -331,7 +332,12 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<HttpServe
         fabric: client,
         catalog,
         policy: config.policy.clone(),
-        runs: Runs::new(config.kept.keep, folder, &accounts),
+        runs: Runs::new(
+            config.kept.keep,
+            folder,
+            &accounts,
+            Arc::new(SystemClock::new()),
+        ),
         settings: config.kept.clone(),
         lists,
         run_note: config.demo.then_some(demo::NOTE),

@@ -16,6 +16,23 @@ pub(crate) fn now() -> String {
     date_time(milliseconds_now()) + "Z"
 }
 
+/// Now, as HTTP has it (RFC 9110, 5.6.7), like `Tue, 28 Jul 2026 12:00:00 GMT`.
+pub(crate) fn http_now() -> String {
+    http_date(milliseconds_now())
+}
+
+fn http_date(milliseconds: u64) -> String {
+    // 1970 began on a Thursday.
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    let text = date_time(milliseconds);
+    let day = milliseconds.min(LAST) / 1000 / DAY;
+    let (year, month, date) = date(day);
+    let month = &MONTHS[3 * month as usize - 3..][..3];
+    let (weekday, time) = (DAYS[day as usize % 7], &text[11..]);
+    format!("{weekday}, {date:02} {month} {year:04} {time} GMT")
+}
+
 /// So many milliseconds since 1970, like `2026-07-28T12:00:00.000Z`; at most the end of the year 9999.
 pub(crate) fn timestamp(milliseconds: u64) -> String {
     let milliseconds = milliseconds.min(LAST);
@@ -23,7 +40,7 @@ pub(crate) fn timestamp(milliseconds: u64) -> String {
 }
 
 fn date_time(milliseconds: u64) -> String {
-    let seconds = milliseconds / 1000;
+    let seconds = milliseconds.min(LAST) / 1000;
     let (year, month, day) = date(seconds / DAY);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     // Room for what follows. Writing to a String cannot fail.
@@ -109,21 +126,32 @@ pub(crate) mod hand {
 
     /// A clock that is set by hand.
     #[derive(Clone, Default)]
-    pub(crate) struct HandClock(Arc<AtomicU64>);
+    pub(crate) struct HandClock {
+        steady: Arc<AtomicU64>,
+        /// How far the time of day is ahead.
+        ahead: Arc<AtomicU64>,
+    }
 
     impl HandClock {
         pub(crate) fn pass(&self, milliseconds: u64) {
-            self.0.fetch_add(milliseconds, Ordering::Relaxed);
+            self.steady.fetch_add(milliseconds, Ordering::Relaxed);
+        }
+
+        /// Sets the time of day to so many milliseconds since 1970.
+        pub(crate) fn set(&self, today: u64) {
+            let ahead = today.wrapping_sub(self.today());
+            self.ahead.fetch_add(ahead, Ordering::Relaxed);
         }
     }
 
     impl Clock for HandClock {
         fn today(&self) -> u64 {
-            TODAY + whole(self.steady())
+            let ahead = self.ahead.load(Ordering::Relaxed);
+            TODAY.wrapping_add(ahead).wrapping_add(whole(self.steady()))
         }
 
         fn steady(&self) -> Duration {
-            Duration::from_millis(self.0.load(Ordering::Relaxed))
+            Duration::from_millis(self.steady.load(Ordering::Relaxed))
         }
     }
 }
@@ -151,6 +179,13 @@ mod tests {
         }
         assert_eq!(timestamp(u64::MAX), "9999-12-31T23:59:59.999Z");
         assert_eq!(now().len(), 20);
+        for (seconds, text) in [
+            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
+            (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
+            (u64::MAX / 1000, "Fri, 31 Dec 9999 23:59:59 GMT"),
+        ] {
+            assert_eq!(http_date(seconds * 1000), text);
+        }
         let before = UNIX_EPOCH.checked_sub(Duration::from_nanos(1));
         assert_eq!(before.map(milliseconds), Some(0));
     }

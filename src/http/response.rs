@@ -9,6 +9,8 @@ use std::io;
 
 use tiny_http::{HTTPVersion, Header, Response, StatusCode};
 
+use crate::time::http_now;
+
 use super::request::is_token;
 
 /// The name in the `Server` header.
@@ -31,7 +33,9 @@ pub(super) fn head(
     // An empty reader: `raw_print` then writes only the head, and the threshold prevents chunking of large bodies.
     let mut response = Response::new(StatusCode(status), Vec::new(), io::empty(), written, None)
         .with_chunked_threshold(usize::MAX);
-    for (name, value) in [("Server", SERVER)].iter().chain(headers) {
+    // Its own date would panic with a clock before 1970.
+    let own = [("Date", &*http_now()), ("Server", SERVER)];
+    for (name, value) in own.iter().chain(headers) {
         if let Some(header) = header(name, value) {
             response.add_header(header);
         }

@@ -26,7 +26,7 @@ use crate::encoding::json::decode;
 use crate::os::files::{is_same, open_plain};
 use crate::sync::lock;
 use crate::text::unusable;
-use crate::time::milliseconds;
+use crate::time::{milliseconds, milliseconds_now};
 
 use super::record::{Record, RunId, RunState, VERSION};
 use super::{PIECE, text};
@@ -228,10 +228,11 @@ impl Folder {
     /// Ends a run whose process has died. Call it with its lock held. It ends now, so that it is kept as long as any
     /// other.
     fn settle(&self, record: &mut Record) {
-        record.end(match self.is_marked(record.id) {
+        let end = match self.is_marked(record.id) {
             true => RunState::Cancelled,
             false => RunState::Interrupted,
-        });
+        };
+        record.end(end, milliseconds_now());
         self.measure(record);
         match self.write(record, true) {
             Ok(()) => self.remove(record.id, &[CANCEL]),

@@ -12,12 +12,13 @@
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::account::{Account, Full, Guard, Resource};
 use crate::sync::{lock, wait_while};
-use crate::time::milliseconds_now;
+use crate::time::{Clock, whole};
 
 use super::folder::{CANCEL, Folder};
 use super::record::{Record, RunId, RunReport, RunState};
@@ -29,8 +30,10 @@ const BASE: usize = 1 << 10;
 const RESERVED: usize = 64 << 10;
 /// Text is copied to its file in pieces of this size, so that the worker is not blocked meanwhile. Bytes.
 const COPY: usize = 256 << 10;
-/// How often text is written and the cancel marker checked.
-const TICK: Duration = Duration::from_secs(1);
+/// How often text is written and the cancel marker checked. Milliseconds.
+const TICK: u64 = 1_000;
+/// What accounts hand out at a time: only what crosses it is charged. Bytes.
+const STEP: usize = 4 << 10;
 /// Longest wait for another thread that writes the end of a run to a slow disk.
 const CLOSING: Duration = Duration::from_secs(5);
 
@@ -41,6 +44,9 @@ pub(super) struct LiveRun {
     changed: Condvar,
     /// Where it is to be written.
     pub(super) folder: Option<Arc<Folder>>,
+    clock: Arc<dyn Clock>,
+    /// When its worker last looked after the files, in milliseconds of the steady clock.
+    ticked: AtomicU64,
     /// Locked before `state`, never after it.
     files: Mutex<Files>,
     /// What it has of the memory. To make room for more, other runs may be removed meanwhile.
@@ -48,7 +54,8 @@ pub(super) struct LiveRun {
 }
 
 struct LiveState {
-    record: Record,
+    /// Shared with its readers, so that reading it copies nothing; what they hold does not change.
+    record: Arc<Record>,
     text: String,
     phase: RunPhase,
     /// Bytes that its end has beside the text.
@@ -57,8 +64,9 @@ struct LiveState {
     is_kept: bool,
     /// Threads that wait for news of it.
     waiting: u32,
-    /// Its model was asked. What comes before, such as a transcript, takes time, but is no silence of the model.
-    is_asked: bool,
+    /// When something last came, by the steady clock; `None` before its model is asked: a transcript takes time, but is no
+    /// silence of the model.
+    heard: Option<Duration>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,11 +81,15 @@ struct Files {
     text: Option<File>,
     /// Bytes of text in the file.
     written: usize,
-    ticked: Instant,
 }
 
 impl LiveRun {
-    pub(super) fn new(record: Record, folder: Option<Arc<Folder>>, account: &Account) -> LiveRun {
+    pub(super) fn new(
+        record: Arc<Record>,
+        folder: Option<Arc<Folder>>,
+        account: &Account,
+        clock: Arc<dyn Clock>,
+    ) -> LiveRun {
         LiveRun {
             id: record.id,
             changed: Condvar::new(),
@@ -85,8 +97,9 @@ impl LiveRun {
             files: Mutex::new(Files {
                 text: None,
                 written: 0,
-                ticked: Instant::now(),
             }),
+            ticked: AtomicU64::new(whole(clock.steady())),
+            clock,
             state: Mutex::new(LiveState {
                 record,
                 text: String::new(),
@@ -94,7 +107,7 @@ impl LiveRun {
                 rest: 0,
                 is_kept: false,
                 waiting: 0,
-                is_asked: false,
+                heard: None,
             }),
             memory: Mutex::new(account.open(Resource::Memory)),
         }
@@ -104,28 +117,40 @@ impl LiveRun {
         lock(&self.state)
     }
 
-    /// Adds text, unless the run has ended.
-    pub(super) fn push(&self, piece: &str) {
+    /// Adds text, unless the run has ended. True if there is more to be charged now.
+    pub(super) fn push(&self, piece: &str) -> bool {
         let mut state = self.state();
-        if state.is_working() {
-            state.is_asked = true;
-            text::append(&mut state.text, piece);
-            let (record, chars) = (&mut state.record, piece.chars().count() as u64);
-            record.bytes += piece.len() as u64;
-            record.chars = record.chars.map(|before| before + chars);
-            record.updated = milliseconds_now();
-            // Waking nobody is a system call too, for each piece of each run.
-            if state.waiting > 0 {
-                self.changed.notify_all();
-            }
+        if !state.is_working() {
+            return false;
         }
+        state.heard = Some(self.clock.steady());
+        let had = (state.text.capacity(), state.text.len() / STEP);
+        text::append(&mut state.text, piece);
+        let record = Arc::make_mut(&mut state.record);
+        record.bytes += piece.len() as u64;
+        record.chars = record.chars.map(|had| had + piece.chars().count() as u64);
+        record.updated = self.clock.today();
+        // Waking nobody is a system call too, for each piece of each run.
+        if state.waiting > 0 {
+            self.changed.notify_all();
+        }
+        (state.text.capacity(), state.text.len() / STEP) != had
     }
 
-    /// What it counts for in what is kept. Bytes.
-    pub(super) fn size(&self) -> usize {
+    /// How long nothing has come from it; zero before its model is asked and once it has ended.
+    pub(super) fn silence(&self) -> Duration {
         let state = self.state();
-        let is_reserved = state.record.ttl.is_some() && state.phase == RunPhase::Open;
-        (state.text.len() + state.rest).max(if is_reserved { RESERVED } else { 0 })
+        let heard = state.heard.filter(|_| state.is_working());
+        heard.map_or(Duration::ZERO, |at| self.clock.steady().saturating_sub(at))
+    }
+
+    /// What it counts for in what is kept, in bytes, and whether it is promised.
+    pub(super) fn size(&self) -> (usize, bool) {
+        let state = self.state();
+        let is_promised = state.record.ttl.is_some();
+        let is_reserved = is_promised && state.phase == RunPhase::Open;
+        let size = (state.text.len() + state.rest).max(if is_reserved { RESERVED } else { 0 });
+        (size, is_promised)
     }
 
     /// Charges what it has of the memory by now.
@@ -143,11 +168,10 @@ impl LiveRun {
 
     /// Once a second: writes new text and checks for a cancellation by another process. Runs on the thread of the
     /// caller, so that it needs no timer. Does not count on [`LiveRun::write`], which readers call too.
-    pub(super) fn tick(&self, now: Instant) {
-        let mut files = lock(&self.files);
-        if self.folder.is_some() && files.ticked + TICK <= now {
-            files.ticked = now;
-            drop(files);
+    pub(super) fn tick(&self) {
+        let now = whole(self.clock.steady());
+        if self.folder.is_some() && self.ticked.load(Ordering::Relaxed) + TICK <= now {
+            self.ticked.store(now, Ordering::Relaxed);
             self.write(false);
             self.look();
         }
@@ -230,7 +254,7 @@ impl LiveRun {
         let mut state = self.state();
         let is_working = state.is_working();
         if is_working {
-            state.record.end(end);
+            Arc::make_mut(&mut state.record).end(end, self.clock.today());
             self.changed.notify_all();
         }
         is_working
@@ -247,9 +271,9 @@ impl LiveRun {
         }
         state.phase = RunPhase::Closing;
         state.text.shrink_to_fit();
-        let mut record = state.record.clone();
+        let mut record = Record::clone(&state.record);
         if record.state == RunState::Working {
-            record.end(end);
+            record.end(end, self.clock.today());
         }
         record.report = report;
         state.rest = record.rest();
@@ -295,7 +319,7 @@ impl LiveRun {
     pub(super) fn closed(&self, record: Record) {
         let mut state = self.state();
         state.phase = RunPhase::Closed;
-        state.record = record;
+        state.record = Arc::new(record);
         drop(state);
         self.changed.notify_all();
     }
@@ -308,16 +332,11 @@ impl LiveRun {
 
     /// Keeps it for at least `ttl` milliseconds from its start.
     pub(super) fn set_ttl(&self, ttl: Option<u64>) {
-        self.state().record.ttl = ttl;
+        Arc::make_mut(&mut self.state().record).ttl = ttl;
     }
 
-    pub(super) fn record(&self) -> Record {
-        let state = self.state();
-        let mut record = state.record.clone();
-        if state.is_working() && !state.is_asked {
-            record.updated = milliseconds_now();
-        }
-        record
+    pub(super) fn record(&self) -> Arc<Record> {
+        self.state().record.clone()
     }
 
     pub(super) fn read(&self, from: usize, most: usize) -> String {
@@ -325,7 +344,7 @@ impl LiveRun {
     }
 
     /// See [`super::Run::wait`].
-    pub(super) fn wait(&self, seen: u64, limit: Duration) -> Record {
+    pub(super) fn wait(&self, seen: u64, limit: Duration) -> Arc<Record> {
         let has_none = |state: &mut LiveState| !state.record.has_news(seen);
         let mut state = self.state();
         state.waiting += 1;

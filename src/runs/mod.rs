@@ -28,10 +28,10 @@ mod text;
 
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) use folder::Folder;
-pub(crate) use record::{Owner, Record, Rest, RunError, RunId, RunReport, RunState};
+pub(crate) use record::{Owner, Record, RunError, RunId, RunReport, RunState};
 pub(crate) use table::{Runs, bounds};
 
 #[cfg(test)]
@@ -41,7 +41,7 @@ mod tests_folder;
 
 use crate::account::Full;
 use crate::error::{Error, Kind};
-use crate::time::whole;
+use crate::time::{milliseconds_now, whole};
 use live::LiveRun;
 
 /// Text is read and searched in pieces of this size. Bytes.
@@ -60,7 +60,7 @@ enum RunPlace {
     Live(Arc<LiveRun>),
     /// In the folder, as it was when it was found, without what its worker reported: that may be long, and a
     /// subscription holds many runs.
-    Stored(Arc<Folder>, Box<Record>),
+    Stored(Arc<Folder>, Arc<Record>),
 }
 
 impl Run {
@@ -73,30 +73,44 @@ impl Run {
     }
 
     /// Its current record; the last that was known, if its files cannot be read. Never reads its text.
-    pub(crate) fn record(&self) -> Record {
+    pub(crate) fn record(&self) -> Arc<Record> {
         let (folder, known) = match &self.0 {
             RunPlace::Live(live) => return live.record(),
-            RunPlace::Stored(folder, known) => (folder, Record::clone(known)),
+            RunPlace::Stored(folder, known) => (folder, known),
         };
-        folder
-            .load(known.id)
-            .unwrap_or_else(|error| match error.kind() {
-                ErrorKind::NotFound if known.is_elsewhere() => Record {
+        match folder.load(known.id) {
+            Ok(record) => Arc::new(record),
+            Err(error) if error.kind() == ErrorKind::NotFound && known.is_elsewhere() => {
+                Arc::new(Record {
                     state: RunState::Interrupted,
                     bytes: 0,
                     chars: Some(0),
-                    ..known
-                },
-                _ => known,
-            })
+                    ..Record::clone(known)
+                })
+            }
+            Err(_) => known.clone(),
+        }
     }
 
     /// [`Run::record`], perhaps without what its worker reported; reads no file of a run that has ended.
-    pub(crate) fn bare(&self) -> Record {
+    pub(crate) fn bare(&self) -> Arc<Record> {
         match &self.0 {
-            RunPlace::Stored(_, known) if !known.is_elsewhere() => Record::clone(known),
+            RunPlace::Stored(_, known) if !known.is_elsewhere() => known.clone(),
             RunPlace::Stored(..) | RunPlace::Live(_) => self.record(),
         }
+    }
+
+    /// How long nothing has come from it; zero once it has ended.
+    pub(crate) fn silence(&self) -> Duration {
+        if let RunPlace::Live(live) = &self.0 {
+            return live.silence();
+        }
+        let record = self.bare();
+        let since = match record.state {
+            RunState::Working => milliseconds_now().saturating_sub(record.updated),
+            _ => 0,
+        };
+        Duration::from_millis(since)
     }
 
     /// How many characters of text it has; counts those of a run that works in another process.
@@ -143,7 +157,7 @@ impl Run {
 
     /// Waits for more than `seen` bytes of text, or for the end, at most for `limit`. Returns its record then,
     /// perhaps without what its worker reported.
-    pub(crate) fn wait(&self, seen: u64, limit: Duration) -> Record {
+    pub(crate) fn wait(&self, seen: u64, limit: Duration) -> Arc<Record> {
         if let RunPlace::Live(live) = &self.0 {
             return live.wait(seen, limit);
         }
@@ -194,9 +208,11 @@ impl RunWriter {
     /// [`Full`]: there is no room for it in the account, even without the finished runs that may go. This piece is
     /// kept, but the worker should end the run.
     pub(crate) fn append(&self, piece: &str) -> Result<(), Full> {
-        self.live.push(piece);
-        let charged = self.runs.charge(&self.live, false);
-        self.live.tick(Instant::now());
+        let charged = match self.live.push(piece) {
+            true => self.runs.charge(&self.live, false),
+            false => Ok(()),
+        };
+        self.live.tick();
         charged
     }
 
@@ -218,7 +234,7 @@ impl RunWriter {
     /// Must the run stop? Call it several times a second: it also writes text that has waited for a second to disk, and
     /// notices cancellations by other processes.
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.live.tick(Instant::now());
+        self.live.tick();
         self.live.is_stopped()
     }
 

@@ -1,14 +1,13 @@
 //! The metadata of a run, in memory and in its file: everything but the text.
 
 use std::fmt;
-use std::time::Duration;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::error::table;
 use crate::os::random;
-use crate::time::milliseconds_now;
 
 /// The id of a run: `run_` and 32 lower-case hex digits that nobody can guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,16 +125,22 @@ pub(crate) struct Record {
 
 /// What the worker of a run reports at its end, beside the text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct RunReport {
     /// What it used.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Value>,
     /// Why it failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<RunError>,
-    /// Further members of its result.
-    #[serde(default, skip_serializing_if = "Rest::is_unset")]
-    pub(crate) result: Rest,
+    /// Format of the text.
+    pub(crate) format: Option<String>,
+    /// How many characters of the text its caller wants.
+    pub(crate) max_chars: Option<usize>,
+    /// What its caller is to be told.
+    pub(crate) warnings: Vec<String>,
+    /// Output of the earlier steps of a failed run.
+    pub(crate) partial: Vec<String>,
+    /// The id of the request that a failed run was made for.
+    pub(crate) request_id: Option<String>,
 }
 
 /// Why a run failed.
@@ -149,32 +154,11 @@ pub(crate) struct RunError {
     pub(crate) retry_after_ms: Option<u64>,
 }
 
-/// What is kept of the result of a run beside text, usage and error.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Rest {
-    /// Format of the text.
-    pub(crate) format: Option<String>,
-    /// How many characters of the text its caller wants.
-    pub(crate) max_chars: Option<usize>,
-    /// What its caller is to be told.
-    pub(crate) warnings: Vec<String>,
-    /// Output of the earlier steps of a failed run.
-    pub(crate) partial: Vec<String>,
-    /// The id of the request that a failed run was made for.
-    pub(crate) request_id: Option<String>,
-}
-
-impl Rest {
-    fn is_unset(&self) -> bool {
-        *self == Rest::default()
-    }
-}
-
 impl Record {
-    /// Of a run that begins now.
+    /// Of a run that is to begin: [`Runs::begin`] says when that was.
+    ///
+    /// [`Runs::begin`]: super::Runs::begin
     pub(crate) fn new(owner: Owner, patterns: Vec<String>, model: String) -> Record {
-        let now = milliseconds_now();
         Record {
             version: VERSION,
             id: RunId::new(),
@@ -182,8 +166,8 @@ impl Record {
             patterns,
             model,
             state: RunState::Working,
-            created: now,
-            updated: now,
+            created: 0,
+            updated: 0,
             ended: None,
             ttl: None,
             bytes: 0,
@@ -192,21 +176,15 @@ impl Record {
         }
     }
 
-    /// How long nothing has come from it; zero once it has ended.
-    pub(crate) fn silence(&self) -> Duration {
-        let since = match self.state {
-            RunState::Working => milliseconds_now().saturating_sub(self.updated),
-            _ => 0,
-        };
-        Duration::from_millis(since)
-    }
-
     /// The same without what its worker reported.
-    pub(super) fn bare(self) -> Record {
-        Record {
+    pub(super) fn bare(&self) -> Arc<Record> {
+        Arc::new(Record {
+            owner: self.owner.clone(),
+            patterns: self.patterns.clone(),
+            model: self.model.clone(),
             report: RunReport::default(),
-            ..self
-        }
+            ..*self
+        })
     }
 
     /// Has it more than `seen` bytes of text, or ended?
@@ -214,11 +192,9 @@ impl Record {
         self.bytes > seen || self.state != RunState::Working
     }
 
-    /// It ends now.
-    pub(super) fn end(&mut self, state: RunState) {
-        self.state = state;
-        self.updated = milliseconds_now();
-        self.ended = Some(self.updated);
+    /// It ends `now`.
+    pub(super) fn end(&mut self, state: RunState, now: u64) {
+        (self.state, self.updated, self.ended) = (state, now, Some(now));
     }
 
     /// Does it work in another process?
@@ -229,18 +205,6 @@ impl Record {
     /// Bytes of what its worker reported beside the text, as JSON.
     pub(crate) fn rest(&self) -> usize {
         serde_json::to_vec(&self.report).map_or(0, |json| json.len())
-    }
-
-    /// When it ended, if it may be removed: not as long as it is promised.
-    pub(super) fn may_go(&self, now: u64) -> Option<u64> {
-        let until = self.ttl.map_or(0, |ttl| self.created.saturating_add(ttl));
-        self.ended.filter(|_| until <= now)
-    }
-
-    /// Has it been kept for `keep` milliseconds? By a clock that was set back it is no older.
-    pub(super) fn is_expired(&self, keep: u64, now: u64) -> bool {
-        self.may_go(now)
-            .is_some_and(|ended| now.saturating_sub(ended) >= keep)
     }
 }
 
@@ -281,7 +245,7 @@ mod tests {
         let mut record = Record::new(Owner::Named("a".into()), vec!["p".into()], "m".into());
         (record.id, record.created, record.updated) = (RunId(1), 5, 5);
         record.report.usage = Some(json!({"output_tokens": 7}));
-        let text = r#"{"version":1,"id":"run_00000000000000000000000000000001","owner":{"named":"a"},"patterns":["p"],"model":"m","state":"working","created":5,"updated":5,"ended":null,"ttl":null,"bytes":0,"chars":0,"usage":{"output_tokens":7}}"#;
+        let text = r#"{"version":1,"id":"run_00000000000000000000000000000001","owner":{"named":"a"},"patterns":["p"],"model":"m","state":"working","created":5,"updated":5,"ended":null,"ttl":null,"bytes":0,"chars":0,"usage":{"output_tokens":7},"error":null,"format":null,"max_chars":null,"warnings":[],"partial":[],"request_id":null}"#;
         assert_eq!(serde_json::to_string(&record).unwrap(), text);
         assert_eq!(serde_json::from_str::<Record>(text).unwrap(), record);
         let owners = [Owner::Local, Owner::Key].map(|owner| serde_json::to_string(&owner).unwrap());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::account::{Account, Accounts, Full, Guard, Resource};
 use crate::sync::lock;
-use crate::time::{milliseconds_now, whole};
+use crate::time::{Clock, whole};
 
 use super::folder::{ALL, Folder, is_gone};
 use super::live::LiveRun;
@@ -38,6 +38,7 @@ struct RunTable {
     keep: u64,
     folder: Option<Arc<Folder>>,
     accounts: Accounts,
+    clock: Arc<dyn Clock>,
     /// Locked before the state of a run, never after it.
     entries: Mutex<Entries>,
     /// When the folder was last read.
@@ -50,13 +51,37 @@ type Entries = HashMap<RunId, RunEntry>;
 
 struct RunEntry {
     /// Without what its worker reported; without an end while it works, here or in another process.
-    record: Record,
+    record: Arc<Record>,
+    age: Age,
     account: Account,
     /// What it takes of what is kept: one run, and its bytes. `None` if there is no room to keep it: then it is forgotten at
     /// its end.
     charge: Option<(Guard, Guard)>,
     /// While it is in memory: it works here, there is no folder, or its end is still to be written there.
     live: Option<Arc<LiveRun>>,
+}
+
+/// When a run began and ended, in milliseconds of the steady clock: the time of day may jump, and what is known here must
+/// not go for that. Below zero for what lay in the folder before.
+#[derive(Clone, Copy)]
+struct Age {
+    began: i64,
+    ended: Option<i64>,
+}
+
+impl Age {
+    /// When it ended, if it may be removed: not as long as it is promised for `ttl` milliseconds.
+    fn may_go(self, ttl: Option<u64>, now: i64) -> Option<i64> {
+        let until = ttl.map(|ttl| self.began.saturating_add_unsigned(ttl));
+        self.ended
+            .filter(|_| until.is_none_or(|until| until <= now))
+    }
+
+    /// Has it been kept for `keep` milliseconds?
+    fn is_expired(self, ttl: Option<u64>, keep: u64, now: i64) -> bool {
+        let ended = self.may_go(ttl, now);
+        ended.is_some_and(|ended| ended.saturating_add_unsigned(keep) <= now)
+    }
 }
 
 impl RunEntry {
@@ -73,10 +98,10 @@ impl RunEntry {
     }
 
     /// When it ended, if it may be removed before its time; for memory alone: if that frees some.
-    fn may_go(&self, for_memory: bool, now: u64) -> Option<u64> {
+    fn may_go(&self, for_memory: bool, now: i64) -> Option<i64> {
         // Who holds a run holds its memory.
         let frees = |live: &Arc<LiveRun>| Arc::strong_count(live) == 1;
-        let may_go = self.record.may_go(now);
+        let may_go = self.age.may_go(self.record.ttl, now);
         may_go.filter(|_| !for_memory || self.live.as_ref().is_some_and(frees))
     }
 }
@@ -84,12 +109,18 @@ impl RunEntry {
 impl Runs {
     /// Keeps runs for `keep` after their end. What is kept is charged to `accounts`, which take it back from their own
     /// runs only.
-    pub(crate) fn new(keep: Duration, folder: Option<Arc<Folder>>, accounts: &Accounts) -> Runs {
+    pub(crate) fn new(
+        keep: Duration,
+        folder: Option<Arc<Folder>>,
+        accounts: &Accounts,
+        clock: Arc<dyn Clock>,
+    ) -> Runs {
         let keep = whole(keep);
         let table = Arc::new(RunTable {
             keep,
             folder: folder.filter(|_| keep > 0),
             accounts: accounts.clone(),
+            clock,
             entries: Mutex::default(),
             read: Mutex::default(),
             rewriting: Mutex::default(),
@@ -100,6 +131,21 @@ impl Runs {
             table.is_some_and(|table| Runs(table).evict(owner, true))
         }));
         Runs(table)
+    }
+
+    /// Milliseconds of the steady clock.
+    pub(super) fn now(&self) -> i64 {
+        i64::try_from(whole(self.0.clock.steady())).unwrap_or(i64::MAX)
+    }
+
+    /// The age of a run that lies in the folder, by the time of day: by a clock that was set back it has none.
+    fn age(&self, record: &Record) -> Age {
+        let (now, today) = (self.now(), self.0.clock.today());
+        let at = |then| now.saturating_sub_unsigned(today.saturating_sub(then));
+        Age {
+            began: at(record.created),
+            ended: record.ended.map(at),
+        }
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
@@ -122,7 +168,7 @@ impl Runs {
 
     /// How many runs there are that have ended or work in other processes. Those in the folder as they were last seen.
     pub(crate) fn kept(&self) -> usize {
-        let is_kept = |entry: &&RunEntry| entry.live.is_none() || entry.record.ended.is_some();
+        let is_kept = |entry: &&RunEntry| entry.live.is_none() || entry.age.ended.is_some();
         self.entries().values().filter(is_kept).count()
     }
 
@@ -131,12 +177,22 @@ impl Runs {
     ///
     /// # Errors
     /// [`Full`]: there is no room for a task; nothing was started.
-    pub(crate) fn begin(&self, record: Record, account: &Account) -> Result<RunWriter, Full> {
-        self.tidy(milliseconds_now());
-        let is_task = record.ttl.is_some();
-        let live = Arc::new(LiveRun::new(record.clone(), self.0.folder.clone(), account));
+    pub(crate) fn begin(&self, mut record: Record, account: &Account) -> Result<RunWriter, Full> {
+        let (now, clock) = (self.now(), &self.0.clock);
+        self.tidy(now);
+        record.created = clock.today();
+        record.updated = record.created;
+        let (is_task, record) = (record.ttl.is_some(), Arc::new(record));
+        let folder = self.0.folder.clone();
+        let live = LiveRun::new(record.clone(), folder, account, clock.clone());
+        let live = Arc::new(live);
+        let age = Age {
+            began: now,
+            ended: None,
+        };
         let entry = RunEntry {
             record,
+            age,
             account: account.clone(),
             charge: None,
             live: Some(live.clone()),
@@ -157,8 +213,8 @@ impl Runs {
     /// There is no room in memory, or for what was promised. Any other run without room goes on, and is
     /// forgotten at its end unless there is some then.
     pub(super) fn charge(&self, live: &LiveRun, anew: bool) -> Result<(), Full> {
-        let charged = self.charge_kept(live.id, live.size(), anew);
-        let is_promised = live.record().ttl.is_some();
+        let (size, is_promised) = live.size();
+        let charged = self.charge_kept(live.id, size, anew);
         if charged.is_err()
             && let Some(entry) = self.entries().get_mut(&live.id).filter(|_| !is_promised)
         {
@@ -210,12 +266,13 @@ impl Runs {
         let is_kept = self.entries().get(&live.id).is_some_and(is_kept);
         let folder = live.folder.as_ref().filter(|_| is_kept);
         let is_written = folder.is_some_and(|folder| live.write_end(folder, &mut record));
-        let mut entries = self.entries();
+        let (now, mut entries) = (self.now(), self.entries());
         // One that was to be written once more may have been evicted meanwhile.
         let entry = entries.get_mut(&live.id).filter(|_| is_kept);
         let is_gone = entry.is_none();
         if let Some(entry) = entry {
-            entry.record = record.clone().bare();
+            entry.record = record.bare();
+            entry.age.ended.get_or_insert(now);
             if is_written {
                 entry.live = None;
             }
@@ -233,19 +290,23 @@ impl Runs {
     fn rewrite(&self, works: bool) {
         let _alone = lock(&self.0.rewriting);
         let Some(folder) = &self.0.folder else { return };
-        let ended = |entry: &RunEntry| entry.live.clone().filter(|_| entry.record.ended.is_some());
+        let ended = |entry: &RunEntry| entry.live.clone().filter(|_| entry.age.ended.is_some());
         let mut unwritten: Vec<_> = self.entries().values().filter_map(ended).collect();
-        unwritten.sort_by_cached_key(|live| live.size());
+        unwritten.sort_by_cached_key(|live| live.size().0);
         let works = works || !unwritten.is_empty();
-        if works && unwritten.iter().all(|live| self.store(live, live.record())) {
+        let mut store = unwritten
+            .iter()
+            .map(|live| (live, Record::clone(&live.record())));
+        if works && store.all(|(live, record)| self.store(live, record)) {
             folder.recovered();
         }
     }
 
     /// Removes expired runs.
-    pub(super) fn tidy(&self, now: u64) {
+    pub(super) fn tidy(&self, now: i64) {
+        let keep = self.0.keep;
         let is_expired =
-            |_: &RunId, entry: &mut RunEntry| entry.record.is_expired(self.0.keep, now);
+            |_: &RunId, entry: &mut RunEntry| entry.age.is_expired(entry.record.ttl, keep, now);
         let expired: Vec<_> = self.entries().extract_if(is_expired).collect();
         for (id, _) in expired {
             self.forget(id);
@@ -254,7 +315,7 @@ impl Runs {
 
     /// Removes the oldest run of an account that may go. False if there is none.
     fn evict(&self, account: &str, for_memory: bool) -> bool {
-        let now = milliseconds_now();
+        let now = self.now();
         let may_go = |(id, entry): (&RunId, &RunEntry)| {
             let ended = entry.may_go(for_memory, now)?;
             (entry.account.owner() == account).then_some((ended, *id))
@@ -274,28 +335,32 @@ impl Runs {
 
     /// The caller's run of that id; `None` if it is unknown, expired or another caller's.
     pub(crate) fn find(&self, id: &str, caller: &Owner) -> Option<Run> {
-        self.find_at(RunId::parse(id)?, caller, milliseconds_now())
+        self.find_at(RunId::parse(id)?, caller, self.now())
     }
 
     /// Ownership is checked here and nowhere else.
-    pub(super) fn find_at(&self, id: RunId, caller: &Owner, now: u64) -> Option<Run> {
-        let is_theirs =
-            |record: &Record| record.owner == *caller && !record.is_expired(self.0.keep, now);
+    pub(super) fn find_at(&self, id: RunId, caller: &Owner, now: i64) -> Option<Run> {
+        let is_theirs = |record: &Record, age: Age| {
+            record.owner == *caller && !age.is_expired(record.ttl, self.0.keep, now)
+        };
         let entries = self.entries();
         let entry = entries.get(&id);
-        if entry.is_some_and(|entry| !is_theirs(&entry.record)) {
+        if entry.is_some_and(|entry| !is_theirs(&entry.record, entry.age)) {
             return None;
         }
         let live = entry.and_then(|entry| entry.live.clone());
+        let known = entry.map(|entry| entry.age);
         drop(entries);
         if let Some(live) = live {
             live.look();
             return Some(Run(RunPlace::Live(live)));
         }
         let folder = self.0.folder.as_ref()?;
-        let record = folder.load(id).ok().filter(is_theirs)?;
-        let known = Box::new(record.bare());
-        Some(Run(RunPlace::Stored(folder.clone(), known)))
+        let record = folder.load(id).ok()?;
+        let known = known.filter(|age| age.ended.is_some());
+        let age = known.unwrap_or_else(|| self.age(&record));
+        let record = is_theirs(&record, age).then(|| record.bare())?;
+        Some(Run(RunPlace::Stored(folder.clone(), record)))
     }
 
     /// The caller's runs, the latest first. `None` for callers whose runs can only be found by id.
@@ -319,7 +384,7 @@ impl Runs {
         if let Some(folder) = &self.0.folder {
             self.refresh(folder);
         }
-        self.tidy(milliseconds_now());
+        self.tidy(self.now());
     }
 
     /// Sweeps now and then, so that runs of other processes count even if nobody ever lists.
@@ -345,7 +410,7 @@ impl Runs {
         // One that has begun and ended since then is missed until the next time.
         entries.retain(|id, entry| entry.live.is_some() || names.get(id).is_some_and(|has| *has));
         // Most are known and final.
-        let is_known = |entry: &RunEntry| entry.live.is_some() || entry.record.ended.is_some();
+        let is_known = |entry: &RunEntry| entry.live.is_some() || entry.age.ended.is_some();
         let is_new = |id: &RunId| !entries.get(id).is_some_and(is_known);
         let news: Vec<RunId> = names.into_keys().filter(is_new).collect();
         drop(entries);
@@ -366,15 +431,17 @@ impl Runs {
             Owner::Local | Owner::Key => "",
         });
         let (id, bytes) = (record.id, record.bytes as usize + record.rest());
+        let (age, record) = (self.age(&record), record.bare());
         let mut entries = self.entries();
         let entry = entries.entry(id).or_insert_with(|| RunEntry {
             record: record.clone(),
+            age,
             account,
             charge: None,
             live: None,
         });
         if entry.live.is_none() {
-            entry.record = record.bare();
+            (entry.record, entry.age) = (record, age);
             drop(entries);
             // Without room it stays, uncharged, until it is known how it ended.
             let _ = self.charge_kept(id, bytes, true);
@@ -384,7 +451,7 @@ impl Runs {
     /// Ends all runs of this process as interrupted, keeping their text, and writes them, and the ends that could not be
     /// written before. For the end of the process.
     pub(crate) fn interrupt_all(&self) {
-        let open = |entry: &RunEntry| entry.live.clone().filter(|_| entry.record.ended.is_none());
+        let open = |entry: &RunEntry| entry.live.clone().filter(|_| entry.age.ended.is_none());
         let open: Vec<_> = self.entries().values().filter_map(open).collect();
         // All are stopped before any is written: writing takes time, and each token costs money. Most are written by
         // their own workers meanwhile.

@@ -6,8 +6,10 @@ use std::thread;
 use serde_json::json;
 
 use crate::account::{Account, Accounts, Bounds, Resource};
-use crate::time::milliseconds_now;
+use crate::time::hand::{HandClock, TODAY};
+use crate::time::{Clock, SystemClock};
 
+use super::tests_folder::Temporary;
 use super::*;
 
 pub(super) const KEEP: Duration = Duration::from_secs(3600);
@@ -47,9 +49,18 @@ pub(super) struct Bench {
     pub(super) accounts: Accounts,
 }
 
+/// Clocks that go as they do.
+pub(super) fn clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock::new())
+}
+
 impl Bench {
     pub(super) fn new(accounts: Accounts, folder: Option<Arc<Folder>>) -> Bench {
-        let runs = Runs::new(KEEP, folder, &accounts);
+        Bench::at(clock(), accounts, folder)
+    }
+
+    fn at(clock: Arc<dyn Clock>, accounts: Accounts, folder: Option<Arc<Folder>>) -> Bench {
+        let runs = Runs::new(KEEP, folder, &accounts, clock);
         Bench { runs, accounts }
     }
 
@@ -96,12 +107,12 @@ impl Bench {
 
     /// Is it there after that time?
     pub(super) fn has_after(&self, run: &Run, owner: &Owner, time: Duration) -> bool {
-        let then = milliseconds_now() + time.as_millis() as u64;
+        let then = self.runs.now() + time.as_millis() as i64;
         self.runs.find_at(run.id(), owner, then).is_some()
     }
 
     pub(super) fn tidy_after(&self, time: Duration) {
-        self.runs.tidy(milliseconds_now() + time.as_millis() as u64);
+        self.runs.tidy(self.runs.now() + time.as_millis() as i64);
     }
 }
 
@@ -109,35 +120,81 @@ fn in_memory() -> Bench {
     Bench::new(Accounts::alone(1 << 30), None)
 }
 
-/// Runs begin in this order, as seen in a list.
-fn pause() {
-    let now = milliseconds_now();
-    while milliseconds_now() == now {
-        thread::yield_now();
+#[test]
+fn a_run_is_not_silent_before_its_model_is_asked() {
+    let (clock, bench) = by_hand(None);
+    let writer = bench.begin(&Owner::Local);
+    let silence = || writer.run().silence().as_millis();
+    clock.pass(60_000);
+    assert_eq!(silence(), 0, "a transcript may take its time");
+    writer.append("").unwrap();
+    clock.pass(5_000);
+    clock.set(TODAY + 2 * DAY);
+    assert_eq!(silence(), 5_000);
+    complete(&writer);
+    assert_eq!(silence(), 0);
+}
+
+const DAY: u64 = 86_400_000;
+
+/// Runs by a clock that is set by hand.
+pub(super) fn by_hand(folder: Option<Arc<Folder>>) -> (HandClock, Bench) {
+    let clock = HandClock::default();
+    let bench = Bench::at(Arc::new(clock.clone()), Accounts::alone(1 << 30), folder);
+    (clock, bench)
+}
+
+#[test]
+fn a_clock_that_jumps_takes_nothing_of_what_is_known() {
+    let at = Temporary::new();
+    let folder = || Folder::open(&at.0).unwrap();
+    let me = Owner::Local;
+    for folder in [None, Some(folder())] {
+        let (clock, bench) = by_hand(folder);
+        let kept = bench.finished(&me, "x");
+        let task = bench.task(&me, KEEP * 2).unwrap();
+        complete(&task);
+        let works = bench.begin(&me);
+        // NTP answers on a board that began in 1970, or is wrong.
+        for today in [5, TODAY + 2 * DAY, u64::MAX, 0] {
+            clock.set(today);
+            complete(&bench.begin(&me));
+            for run in [&kept, &task.run(), &works.run()] {
+                assert!(bench.has(run, &me) && bench.listed(&me).contains(&run.id()));
+                assert!(today > DAY || run.record().created > 0);
+            }
+        }
+        clock.pass(KEEP.as_millis() as u64);
+        assert!(!bench.has(&kept, &me) && bench.has(&task.run(), &me));
+        assert_eq!(bench.listed(&me).len(), 2, "and what works");
+        clock.pass(KEEP.as_millis() as u64);
+        assert!(!bench.has(&task.run(), &me));
     }
 }
 
 #[test]
-fn a_run_is_not_silent_before_its_model_is_asked() {
-    let bench = Bench::new(accounts(1 << 20, 9, 1 << 20), None);
-    let old = Record {
-        updated: 5,
-        ..record(&named("a"))
-    };
-    let begun = milliseconds_now();
-    let writer = bench.runs.begin(old, &bench.accounts.of("a")).unwrap();
-    let updated = || writer.run().record().updated;
-    assert!(updated() >= begun, "a transcript may take its time");
-    writer.append("").unwrap();
-    let asked = updated();
-    while milliseconds_now() == asked {}
-    assert_eq!(updated(), asked);
+fn what_lay_there_before_ages_by_the_time_of_day_until_it_is_loaded() {
+    let at = Temporary::new();
+    let folder = || Some(Folder::open(&at.0).unwrap());
+    let me = Owner::Local;
+    let (_, before) = by_hand(folder());
+    let run = before.finished(&me, "x");
+    let half = KEEP.as_millis() as u64 / 2;
+    let (clock, loaded) = by_hand(folder());
+    clock.pass(half);
+    assert_eq!(loaded.listed(&me), [run.id()]);
+    clock.set(TODAY + 2 * DAY);
+    assert_eq!(loaded.listed(&me), [run.id()]);
+    let (clock, later) = by_hand(folder());
+    clock.set(TODAY + 2 * half);
+    assert!(!later.has(&run, &me), "too old when it is first seen");
+    assert!(loaded.has_after(&run, &me, KEEP / 2 - LONG));
+    assert!(!loaded.has_after(&run, &me, KEEP / 2));
 }
 
 #[test]
 fn a_run_is_read_while_it_is_written() {
     let (bench, me) = (in_memory(), named("me"));
-    let begun = milliseconds_now();
     let writer = bench.begin(&me);
     let run = bench.find(&writer.run(), &me).unwrap();
     let wait = |seen, limit| {
@@ -161,9 +218,12 @@ fn a_run_is_read_while_it_is_written() {
     assert_eq!(wait(u64::MAX, LONG), (6, RunState::Completed));
     let record = run.record();
     assert_eq!((record.bytes, record.chars, run.chars()), (6, Some(3), 3));
-    assert!(begun <= record.created && record.created <= record.updated);
+    assert!(0 < record.created && record.created <= record.updated);
     assert_eq!(record.ended, Some(record.updated));
-    assert_eq!((record.state, record.report), (RunState::Completed, report));
+    assert_eq!(
+        (record.state, &record.report),
+        (RunState::Completed, &report)
+    );
 }
 
 #[test]
@@ -206,7 +266,7 @@ fn news_are_more_text_or_an_end() {
     let mut record = record(&Owner::Local);
     record.bytes = 5;
     assert!(record.has_news(4) && !record.has_news(5) && !record.has_news(u64::MAX));
-    record.end(RunState::Completed);
+    record.end(RunState::Completed, 5);
     assert!(record.has_news(u64::MAX));
 }
 
@@ -252,7 +312,7 @@ fn a_run_is_kept_for_its_time_and_read_by_who_holds_it() {
 #[test]
 fn nothing_is_kept_where_nothing_shall_be() {
     let accounts = Accounts::alone(1 << 30);
-    let runs = Runs::new(Duration::ZERO, None, &accounts);
+    let runs = Runs::new(Duration::ZERO, None, &accounts, clock());
     let (bench, me) = (Bench { runs, accounts }, named("me"));
     assert!(!bench.runs.keeps());
     let writer = bench.begin(&me);
@@ -267,12 +327,13 @@ fn nothing_is_kept_where_nothing_shall_be() {
 
 #[test]
 fn a_callers_oldest_go_first_and_anothers_never() {
-    let bench = Bench::new(accounts(1 << 30, 8, 1 << 30), None);
+    let hand = HandClock::default();
+    let bench = Bench::at(Arc::new(hand.clone()), accounts(1 << 30, 8, 1 << 30), None);
     let (me, you) = (named("me"), named("you"));
     let yours = bench.finished(&you, "1");
     let mine: Vec<Run> = (0..9)
         .map(|_| {
-            pause();
+            hand.pass(1);
             bench.finished(&me, "2")
         })
         .collect();
@@ -336,7 +397,7 @@ fn what_a_failed_run_has_beside_its_text_counts() {
     let me = named("me");
     let writer = bench.begin(&me);
     let mut report = RunReport::default();
-    report.result.partial = vec!["x".repeat(100 << 10)];
+    report.partial = vec!["x".repeat(100 << 10)];
     writer.finish(RunState::Failed, report);
     assert!(bench.accounts.used(Resource::Stored) > 100 << 10);
     assert!(bench.accounts.used(Resource::Memory) > 200 << 10);

@@ -90,13 +90,7 @@ impl Call {
             }
         }));
         // The panic hook has logged where it was.
-        let answer = done.unwrap_or_else(|_panic| {
-            let bug = Error::bug(&head.request_id);
-            if let Some(writer) = context.run() {
-                tools::finish(writer, Err(bug.clone().into()), &head.request_id);
-            }
-            head.fail(bug)
-        });
+        let answer = done.unwrap_or_else(|_panic| head.fail(Error::bug(&head.request_id)));
         context.leave();
         context.answer(answer);
     }

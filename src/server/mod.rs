@@ -50,9 +50,6 @@ pub(crate) use tools::tools_json;
 use methods::{METHODS, Method};
 use subscriptions::Subscriptions;
 
-/// How many copies of a request's params exist at once: decoded, and encoded for Fabric.
-const COPIES: usize = 2;
-
 /// Answers up to this size that need no Fabric are not charged: a batch has a thousand of them at most. Bytes.
 const UNCOUNTED: usize = 4 << 10;
 
@@ -253,8 +250,8 @@ impl Receiver<'_, '_> {
             let detail = format!("There is no method \"{name}\" here.");
             Refusal::new(jsonrpc::METHOD_NOT_FOUND, detail)
         })?;
-        let size = params.map_or(0, Node::size) * COPIES;
-        let memory = self.account.take(Resource::Memory, size);
+        let memory = params.map_or(0, Node::size);
+        let memory = self.account.take(Resource::Memory, memory);
         let memory = memory.map_err(|Full| too_many())?;
         let request = Request {
             id: request.id.clone(),

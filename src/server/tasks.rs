@@ -107,8 +107,8 @@ pub(super) fn changed(
 
 /// The result that the call returns without a task.
 fn write_result(run: &Run, backend: &Backend, account: &Account, result: &mut ResultWriter) {
-    let request_id = run.record().report.result.request_id;
-    let outcome = tools::result(run, backend, account);
+    let request_id = run.record().report.request_id.clone();
+    let outcome = tools::result(run, None, backend, account);
     write(&outcome, account, &request_id.unwrap_or_default(), result);
 }
 

@@ -3,7 +3,8 @@
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::Error;
 
-use super::get_run::{find, shown};
+use super::get_run::find;
+use super::run_result::result;
 use super::{Arguments, Policy, Prepared, Tool, refused};
 
 pub(super) const TOOL: Tool = Tool {
@@ -25,6 +26,7 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     Ok(Prepared::new(move |context| {
         let run = find(context, "run_id", &run_id)?;
         run.cancel()?;
-        shown(context, &run, 0, MAX_RUN_OUTPUT)
+        let (backend, account) = (&context.backend, &context.caller.account);
+        result(&run, Some((0, MAX_RUN_OUTPUT)), backend, account)
     }))
 }

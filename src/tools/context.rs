@@ -365,7 +365,7 @@ impl Context {
             result.kind = "task";
             write_task(&run.record(), settings.keep, &mut result);
         } else {
-            let so_far = so_far(&run, &self.backend, account);
+            let so_far = so_far(&run, None, &self.backend, account);
             write(&so_far, account, &self.head.request_id, &mut result);
         }
         self.answer(result.end());
@@ -526,7 +526,7 @@ impl Wait for Context {
                 return Err(Error::cancelled());
             }
             let run = self.run().map(RunWriter::run);
-            let silence = run.map_or(Duration::ZERO, |run| run.bare().silence());
+            let silence = run.map_or(Duration::ZERO, |run| run.silence());
             self.caller.peer.idle(silence);
         }
         let mut notes = lock(&self.state.notes);
@@ -539,11 +539,16 @@ impl Wait for Context {
     }
 
     fn hold(&self, bytes: usize) -> Result<(), Full> {
-        lock(&self.memory).grow(bytes)
+        match bytes {
+            0 => Ok(()),
+            _ => lock(&self.memory).grow(bytes),
+        }
     }
 
     fn release(&self, bytes: usize) {
-        lock(&self.memory).shrink(bytes);
+        if bytes > 0 {
+            lock(&self.memory).shrink(bytes);
+        }
     }
 }
 

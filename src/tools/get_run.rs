@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use crate::account::Resource;
 use crate::config::MAX_RUN_OUTPUT;
-use crate::fabric::{Error, Kind, Wait};
+use crate::fabric::{Error, Wait};
 use crate::runs::{Run, RunState, SLICE};
 use crate::time;
 
 use super::part::Part;
-use super::run_result::{self, DEFAULT_FORMAT};
+use super::run_result::{DEFAULT_FORMAT, result};
 use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused};
 
 pub(super) const TOOL: Tool = Tool {
@@ -52,7 +52,8 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
         ..Prepared::new(move |context| {
             let run = find(context, "run_id", &run_id)?;
             follow(context, &run, wait, offset)?;
-            shown(context, &run, offset, max_chars)
+            let (backend, account) = (&context.backend, &context.caller.account);
+            result(&run, Some((offset, max_chars)), backend, account)
         })
     })
 }
@@ -128,49 +129,4 @@ fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result
         }
         context.still_waiting()?;
     }
-}
-
-/// A run and its text from `offset` on.
-pub(super) fn shown(
-    context: &Context,
-    run: &Run,
-    offset: usize,
-    max_chars: usize,
-) -> Result<Outcome, Failure> {
-    let (record, memory) = run_result::record(run, &context.caller.account)?;
-    let total_chars = run.chars() as usize;
-    // More may come meanwhile.
-    let most = max_chars.min(total_chars.saturating_sub(offset));
-    let outcome = run_result::output(run, &record, offset, most, memory, &context.backend)?;
-    let end = offset + most;
-    let next_offset = Some(end).filter(|end| *end < total_chars);
-    let error = run_result::error(&record);
-    let is_working = record.state == RunState::Working;
-    let again = "call fabric_get_run again with offset";
-    let state = match &error {
-        Some(error) if error.kind == Kind::Cancelled => Some(format!(
-            "The run was {}: this is what had arrived of its output.",
-            record.state.name()
-        )),
-        Some(error) => Some(format!("The run failed. {}", error.detail)),
-        None => {
-            is_working.then(|| format!("The run is still working: {again} {end} for the rest."))
-        }
-    };
-    let more = next_offset.filter(|_| !is_working);
-    let more = more.map(|next| format!("There is more of the output: {again} {next}."));
-    let error =
-        error.map(|e| json!({ "type": e.kind.urn(), "title": e.kind.title(), "detail": e.detail }));
-    let model = Some(record.model).filter(|model| !model.is_empty());
-    let created_at = time::timestamp(record.created);
-    Ok(outcome
-        .warn(state)
-        .warn(more)
-        .member("run_id", record.id)
-        .member("patterns", record.patterns)
-        .optional("model", model)
-        .member("created_at", created_at)
-        .member("total_chars", total_chars)
-        .optional("next_offset", next_offset)
-        .optional("error", error))
 }

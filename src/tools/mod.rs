@@ -24,6 +24,7 @@ mod run_result;
 mod task;
 
 use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -45,7 +46,7 @@ pub(crate) use context::{
 };
 pub(crate) use outcome::{Failure, Outcome, write, write_failure};
 pub(crate) use prompt::prompt;
-pub(crate) use run_result::{finish, result, silence};
+pub(crate) use run_result::{result, silence};
 pub(crate) use task::{task, write_task};
 
 /// Every tool, in listing order. The first one needs no arguments: clients that try a server out call it with `{}`.
@@ -98,7 +99,10 @@ impl Prepared {
         Prepared {
             work: Box::new(move |context, result| {
                 let begun = Instant::now();
-                end_call(work(context), begun, context, result);
+                let done = catch_unwind(AssertUnwindSafe(|| work(context)));
+                // The panic hook has logged where it was; a run ends like any other.
+                let bug = |_| Err(Error::bug(&context.head.request_id).into());
+                end_call(done.unwrap_or_else(bug), begun, context, result);
                 Ok(())
             }),
             fields: Vec::new(),
@@ -164,7 +168,7 @@ fn end_call(
         return write(&outcome, account, request_id, result);
     };
     let run = writer.run();
-    finish(writer, outcome, request_id);
+    run_result::finish(writer, outcome, context.usage(), request_id);
     // The end is told once it is stored and the run's place is free.
     context.leave();
     if context.task().is_some() {
@@ -173,7 +177,7 @@ fn end_call(
         context.notify(&message);
     }
     if !context.is_answered() {
-        let outcome = run_result::result(&run, backend, account);
+        let outcome = run_result::result(&run, None, backend, account);
         write(&outcome, account, request_id, result);
         if outcome.is_err() && backend.runs.keeps() {
             // With the id, the caller can read a text that is truncated here.

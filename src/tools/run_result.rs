@@ -1,12 +1,15 @@
-//! The result of `fabric_run_pattern`, built from the stored run: the same for the call, for tasks, and after a
-//! restart.
+//! What `fabric_run_pattern` and `fabric_get_run` show of a run, and how it ends: the stored run is the only result. The
+//! answer to the call, tasks, and every later look are this view of it, also after a restart.
 
 use std::time::Duration;
 
-use crate::account::{Account, Full, Guard, Resource};
+use serde_json::json;
+
+use crate::account::{Account, Full, Resource};
 use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
-use crate::fabric::{Error, Kind, no_room};
-use crate::runs::{Record, Rest, Run, RunError, RunReport, RunState, RunWriter};
+use crate::fabric::{Error, Kind, Usage, no_room};
+use crate::runs::{Record, Run, RunError, RunReport, RunState, RunWriter};
+use crate::time::timestamp;
 
 use super::{Backend, Failure, Outcome};
 
@@ -15,8 +18,6 @@ pub(super) const DEFAULT_FORMAT: &str = "markdown";
 
 /// Silence of a run that its caller is told of.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How many copies of what a run's worker reported exist at once, until it is in a result.
-const COPIES: usize = 4;
 
 /// What a caller is told of a run from which nothing has come for so long; `None` if that is usual. `limit` is how long
 /// it may be silent.
@@ -30,8 +31,46 @@ pub(crate) fn silence(silence: Duration, limit: Duration) -> Option<String> {
     })
 }
 
+/// Stores the end of a run, and what its steps used.
+pub(super) fn finish(
+    run: &RunWriter,
+    result: Result<Outcome, Failure>,
+    usage: Option<Usage>,
+    request_id: &str,
+) {
+    let (end, report) = match result {
+        Ok(outcome) => (RunState::Completed, outcome.report),
+        Err(failure) => failed(failure, run.run().record().bytes > 0, request_id),
+    };
+    let usage = usage.map(|usage| json!(usage));
+    run.finish(end, RunReport { usage, ..report });
+}
+
+/// The end of a run that failed; `has_text`: what had arrived of its result is stored already.
+fn failed(mut failure: Failure, has_text: bool, request_id: &str) -> (RunState, RunReport) {
+    if has_text {
+        failure.partial.pop();
+    }
+    let error = failure.error;
+    let end = match error.kind {
+        Kind::Cancelled => RunState::Cancelled,
+        _ => RunState::Failed,
+    };
+    let report = RunReport {
+        error: Some(RunError {
+            kind: error.kind.name().to_owned(),
+            detail: error.detail,
+            retry_after_ms: error.retry_after.map(|after| after.as_millis() as u64),
+        }),
+        partial: failure.partial,
+        request_id: Some(request_id.to_owned()),
+        ..RunReport::default()
+    };
+    (end, report)
+}
+
 /// Why a run failed.
-pub(super) fn error(record: &Record) -> Option<Error> {
+fn error(record: &Record) -> Option<Error> {
     match record.state {
         RunState::Working | RunState::Completed => None,
         RunState::Cancelled => Some(Error::cancelled()),
@@ -47,112 +86,112 @@ pub(super) fn error(record: &Record) -> Option<Error> {
     }
 }
 
-/// Stores the end of a run.
-pub(crate) fn finish(run: &RunWriter, result: Result<Outcome, Failure>, request_id: &str) {
-    let mut failure = match result {
-        Ok(outcome) => return run.finish(RunState::Completed, outcome.report),
-        Err(failure) => failure,
-    };
-    // The text is in the store already.
-    if run.run().record().bytes > 0 {
-        failure.partial.pop();
-    }
-    let error = failure.error;
-    let end = match error.kind {
-        Kind::Cancelled => RunState::Cancelled,
-        _ => RunState::Failed,
-    };
-    let report = RunReport {
-        usage: None,
-        error: Some(RunError {
-            kind: error.kind.name().to_owned(),
-            detail: error.detail,
-            retry_after_ms: error.retry_after.map(|after| after.as_millis() as u64),
-        }),
-        result: Rest {
-            partial: failure.partial,
-            request_id: Some(request_id.to_owned()),
-            ..Rest::default()
-        },
-    };
-    run.finish(end, report);
-}
-
-/// The result of a run, or its text so far.
-pub(crate) fn result(run: &Run, backend: &Backend, account: &Account) -> Result<Outcome, Failure> {
-    let (record, memory) = record(run, account)?;
-    let (id, rest) = (record.id, &record.report.result);
-    let failed = |error: Error| {
-        let text = Some(run.read(0, MAX_PARTIAL_TEXT)).filter(|text| !text.is_empty());
-        Failure {
-            partial: rest.partial.iter().cloned().chain(text).collect(),
-            ..error.into()
+/// What is shown of a run: the result of its call, or its text so far; or with a `part`, an offset and a number of
+/// characters, what `fabric_get_run` says of it however it ended.
+pub(crate) fn result(
+    run: &Run,
+    part: Option<(usize, usize)>,
+    backend: &Backend,
+    account: &Account,
+) -> Result<Outcome, Failure> {
+    let record = run.record();
+    let report = &record.report;
+    let error = error(&record);
+    let failed = |error: Error| match part {
+        Some(_) => error.into(),
+        None => {
+            let text = Some(run.read(0, MAX_PARTIAL_TEXT)).filter(|text| !text.is_empty());
+            Failure {
+                partial: report.partial.iter().cloned().chain(text).collect(),
+                ..error.into()
+            }
         }
     };
-    if let Some(error) = error(&record) {
-        return Err(failed(error));
-    }
-    let max_chars = rest.max_chars.unwrap_or(MAX_RUN_OUTPUT);
-    let mut outcome = output(run, &record, 0, max_chars, memory, backend).map_err(failed)?;
-    let (all, keeps) = (run.chars(), backend.runs.keeps());
-    let omitted_chars = Some(all.saturating_sub(max_chars as u64)).filter(|chars| *chars > 0);
-    if record.state == RunState::Working {
-        let text = outcome.text.as_ref();
-        let end = text.map_or(0, |(_, text)| text.chars().count());
-        outcome.warnings.push(format!(
-            "The run is still working, and this is its output so far. Call fabric_get_run with run_id {id} and offset \
-             {end} for the rest; calling fabric_run_pattern again would start, and charge for, another run."
-        ));
-    } else if omitted_chars.is_some() {
-        let rest =
-            format!("Read the rest with fabric_get_run, run_id {id} and offset {max_chars}.");
-        let how = match keeps {
-            true => &rest,
-            false => "Do not run the pattern again only to see the rest.",
-        };
-        outcome.warnings.push(format!(
-            "max_chars cut the output to {max_chars} of its {all} characters. {how}"
-        ));
-    }
-    Ok(outcome
-        .optional("omitted_chars", omitted_chars)
-        .optional("run_id", keeps.then_some(id)))
-}
-
-/// The record of a run, and what it holds of memory.
-pub(super) fn record(run: &Run, account: &Account) -> Result<(Record, Guard), Error> {
-    let record = run.record();
-    let memory = account.take(Resource::Memory, record.rest() * COPIES);
-    Ok((record, memory.map_err(|Full| no_room())?))
-}
-
-/// The text of a run from character `offset` on, and what else each result has of it. Text and `record` are charged to
-/// `memory`.
-pub(super) fn output(
-    run: &Run,
-    record: &Record,
-    offset: usize,
-    max_chars: usize,
-    mut memory: Guard,
-    backend: &Backend,
-) -> Result<Outcome, Error> {
-    memory
-        .grow(max_chars.saturating_mul(4).min(record.bytes as usize))
-        .map_err(|Full| no_room())?;
-    let rest = &record.report.result;
-    let silence = silence(record.silence(), backend.fabric.settings.idle_timeout);
+    let all = run.chars() as usize;
+    let (offset, most) = part.unwrap_or((0, report.max_chars.unwrap_or(MAX_RUN_OUTPUT)));
+    // More may come meanwhile.
+    let most = most.min(all.saturating_sub(offset));
+    // The text, and the record, which may just have been read from its file.
+    let bytes = most.saturating_mul(4).min(record.bytes as usize) + record.rest();
+    let memory = account.take(Resource::Memory, bytes);
+    let memory = match (error.clone().filter(|_| part.is_none()), memory) {
+        (Some(error), _) => return Err(failed(error)),
+        (None, Err(Full)) => return Err(failed(no_room())),
+        (None, Ok(memory)) => memory,
+    };
+    let silence = silence(run.silence(), backend.fabric.settings.idle_timeout);
+    let text = run.read_chars(offset, most);
     let outcome = Outcome {
         is_silent: silence.is_some(),
         memory: Some(memory),
-        ..Outcome::text("output_text", run.read_chars(offset, max_chars))
+        ..Outcome::text("output_text", text)
     };
-    let format = rest.format.as_deref().unwrap_or(DEFAULT_FORMAT);
-    Ok(outcome
+    let format = report.format.as_deref().unwrap_or(DEFAULT_FORMAT);
+    let outcome = outcome
         .member("output_format", format)
         .member("status", record.state.name())
-        .optional("usage", record.report.usage.as_ref())
+        .optional("usage", report.usage.as_ref())
         .warn(silence)
-        .warn(rest.warnings.iter().cloned()))
+        .warn(report.warnings.iter().cloned());
+    let (id, end) = (record.id, offset + most);
+    let is_working = record.state == RunState::Working;
+    if part.is_some() {
+        let again = "call fabric_get_run again with offset";
+        let state = match &error {
+            Some(error) if error.kind == Kind::Cancelled => Some(format!(
+                "The run was {}: this is what had arrived of its output.",
+                record.state.name()
+            )),
+            Some(error) => Some(format!("The run failed. {}", error.detail)),
+            None if is_working => Some(format!(
+                "The run is still working: {again} {end} for the rest."
+            )),
+            None => None,
+        };
+        let next = Some(end).filter(|end| *end < all);
+        let more = next.filter(|_| !is_working);
+        let more = more.map(|next| format!("There is more of the output: {again} {next}."));
+        let error = error
+            .map(|e| json!({ "type": e.kind.urn(), "title": e.kind.title(), "detail": e.detail }));
+        return Ok(outcome
+            .warn(state)
+            .warn(more)
+            .member("run_id", id)
+            .member("patterns", &record.patterns)
+            .optional(
+                "model",
+                Some(&record.model).filter(|model| !model.is_empty()),
+            )
+            .member("created_at", timestamp(record.created))
+            .member("total_chars", all)
+            .optional("next_offset", next)
+            .optional("error", error));
+    }
+    let (keeps, omitted) = (
+        backend.runs.keeps(),
+        Some(all - end).filter(|left| *left > 0),
+    );
+    let more = match omitted {
+        _ if is_working => Some(format!(
+            "The run is still working, and this is its output so far. Call fabric_get_run with run_id {id} and offset \
+             {end} for the rest; calling fabric_run_pattern again would start, and charge for, another run."
+        )),
+        Some(_) => {
+            let rest = format!("Read the rest with fabric_get_run, run_id {id} and offset {end}.");
+            let how = match keeps {
+                true => &rest,
+                false => "Do not run the pattern again only to see the rest.",
+            };
+            Some(format!(
+                "max_chars cut the output to {end} of its {all} characters. {how}"
+            ))
+        }
+        None => None,
+    };
+    Ok(outcome
+        .warn(more)
+        .optional("omitted_chars", omitted)
+        .optional("run_id", keeps.then_some(id)))
 }
 
 #[cfg(test)]

@@ -64,10 +64,22 @@ fn each_step_gets_the_output_of_the_one_before_over_every_transport() {
         fabric.expect_chats(2);
 
         fabric.forget();
-        fabric.once_run(Reply::run(&["kept one"]));
+        let usage = json!({"input_tokens": 6, "output_tokens": 8, "total_tokens": 14});
+        let used = json!({"type": "usage", "usage": usage});
+        fabric.once_run(Reply::sse().content("kept one").event(used).complete());
         fabric.once_run(Reply::sse().content("kept two").cut());
         let result = client.call("fabric_run_pattern", plan.clone());
         expect::failure(era, &result, "fabric-stream-interrupted");
+        // What was paid for is told, whatever came of it.
+        let run = json!({"run_id": result["_meta"]["run_id"]});
+        let got = client.call("fabric_get_run", run);
+        let text = got["content"].to_string();
+        expect::contains(&text, ["kept two", "The run failed. Step 2 of 2"]);
+        let modern = era != Era::Legacy("2024-11-05") && era != Era::Legacy("2025-03-26");
+        assert!(
+            !modern || got["structuredContent"]["usage"] == usage,
+            "{got}"
+        );
         let said = result["content"].to_string();
         expect::contains(&said, ["kept one", "kept two", "Step 2 of 2"]);
         fabric.expect_chats(2);

@@ -168,7 +168,7 @@ impl Client {
     }
 
     /// `POST /chat`, never retried. Passes each event to `each` as soon as it is read, errors sanitised; an error of
-    /// `each` ends the run and closes the connection.
+    /// `each`, which pays for what it keeps, ends the run and closes the connection.
     ///
     /// Returns `Ok` after `each` got `complete`. [`Kind::ApiError`]: an `error` event, no content, or a 200 that is not
     /// a run. [`Kind::Timeout`]: silence before any content. [`Kind::StreamInterrupted`]: no `complete`.
@@ -458,7 +458,6 @@ impl EventRelay<'_> {
                 if self.received > self.client.max_output {
                     return Err(self.too_long());
                 }
-                self.wait.hold(content.len()).map_err(|Full| no_room())?;
             }
             Event::Error { content } => {
                 *content = sanitize(&self.client.without_key(content));

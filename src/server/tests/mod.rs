@@ -19,6 +19,7 @@ use crate::config::{Policy, RunSettings};
 use crate::fabric::{Catalog, Client};
 use crate::protocol::{Id, Inbound, Level, RequestHeaders, Revision, Session};
 use crate::runs::Runs;
+use crate::time::SystemClock;
 use crate::tools::Backend;
 
 /// The `_meta` of every request of a stateless revision, as the inside of a JSON object; `more` are further members.
@@ -63,7 +64,7 @@ impl Server {
             fabric,
             catalog,
             policy: Policy::default(),
-            runs: Runs::new(time, None, &accounts),
+            runs: Runs::new(time, None, &accounts, Arc::new(SystemClock::new())),
             // 0, so that no call is answered early on a busy machine.
             settings: RunSettings {
                 answer_within: std::time::Duration::ZERO,

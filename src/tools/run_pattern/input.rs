@@ -43,7 +43,12 @@ impl InputSource {
     /// The input. Its memory is charged to the call until it is sent.
     pub(super) fn text(self, search: bool, context: &Arc<Context>) -> Result<String, Failure> {
         let text = match self {
-            InputSource::Video(video, style) => fetch(context, &video, &style)?.transcript,
+            InputSource::Video(video, style) => {
+                let text = fetch(context, &video, &style)?.transcript;
+                // The body that it came in is gone.
+                context.release(text.len());
+                text
+            }
             InputSource::Run(run_id) => output(&run_id, context)?,
         };
         if !search {
@@ -66,8 +71,7 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
         );
         return Err(refused(detail).about(argument));
     }
-    // Doubled, as messages and transcripts are: half is given back before it is sent, and half after.
-    let held = context.hold((record.bytes as usize).saturating_mul(2));
+    let held = context.hold(record.bytes as usize);
     held.map_err(|Full| no_room())?;
     Ok(run.read_chars(0, MAX_RUN_OUTPUT))
 }

@@ -1,11 +1,9 @@
 //! The output of a step: text, usage, format.
 
-use serde_json::json;
-
 use crate::account::Full;
 use crate::fabric::{Error, Event, Usage, Wait, no_room};
 use crate::metrics;
-use crate::runs::{Rest, RunReport};
+use crate::runs::RunReport;
 use crate::text::prefix;
 use crate::tools::run_result::DEFAULT_FORMAT;
 use crate::tools::{Context, Outcome};
@@ -61,11 +59,15 @@ impl Output {
         match event {
             Event::Content { format, content } => {
                 let format = format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned());
-                let (text, left_out) = match &mut self.thinking {
-                    Some(thinking) => thinking.take(&content),
-                    None => (content.into(), 0),
+                let text = match &mut self.thinking {
+                    Some(thinking) => {
+                        context.hold(content.len()).map_err(|Full| no_room())?;
+                        let (text, left_out) = thinking.take(&content);
+                        context.release(text.len() + left_out);
+                        text
+                    }
+                    None => content.into(),
                 };
-                context.release(left_out);
                 self.relay(&format, &text, context)?;
                 self.format.get_or_insert(format);
             }
@@ -86,6 +88,7 @@ impl Output {
             return;
         };
         let (rest, is_unclosed) = thinking.finish();
+        context.release(rest.len());
         self.is_unclosed = is_unclosed;
         self.is_only_thinking = self.bytes == 0 && rest.is_empty();
         // Nothing more comes, so want of room ends nothing.
@@ -105,15 +108,12 @@ impl Output {
         self.bytes += text.len();
         context.content(format, text);
         let appended = match context.run() {
-            Some(run) if self.is_result => {
-                // From here on the run is charged for it.
-                context.release(text.len());
-                run.append(text)
-            }
+            Some(run) if self.is_result => run.append(text),
             run => {
                 self.text.push_str(text);
                 // Not the text, but that some has come.
-                run.map_or(Ok(()), |run| run.append(""))
+                let told = run.map_or(Ok(()), |run| run.append(""));
+                told.and_then(|()| context.hold(text.len()))
             }
         };
         appended.map_err(|Full| no_room())
@@ -141,17 +141,12 @@ impl Output {
         context: &Context,
     ) -> Outcome {
         let start = self.start(FORMAT_TEXT, context);
-        let rest = Rest {
-            format: Some(output_format(&start, self.format)),
-            max_chars,
-            warnings,
-            ..Rest::default()
-        };
         Outcome {
             report: RunReport {
-                usage: context.usage().map(|usage| json!(usage)),
-                error: None,
-                result: rest,
+                format: Some(output_format(&start, self.format)),
+                max_chars,
+                warnings,
+                ..RunReport::default()
             },
             size: Some(("bytes", self.bytes)),
             ..Outcome::default()

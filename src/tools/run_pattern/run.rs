@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
-use crate::fabric::{Chat, Error, Kind, Name, Wait};
+use crate::fabric::{Chat, Error, Kind, Name};
 use crate::runs::Record;
 use crate::text::shown;
 use crate::tools::echo::without_echo;
@@ -85,7 +85,7 @@ impl RunPattern {
         let (owner, model) = (&context.caller.owner, &self.steps[0].model);
         let mut record = Record::new(owner.clone(), self.patterns().collect(), model.clone());
         // For an answer before the end.
-        record.report.result.max_chars = self.max_chars;
+        record.report.max_chars = self.max_chars;
         context.begin_run(record)
     }
 
@@ -161,8 +161,6 @@ impl RunPattern {
             context.say(&format!("{note}\n"));
             warnings.push(note.to_owned());
         }
-        // The request was charged since it came; what is sent is charged anew.
-        context.release(input.len());
         let mut output = Output::default();
         // Of earlier steps only what a failure may still show is kept.
         let mut earlier = Vec::new();
