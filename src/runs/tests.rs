@@ -396,8 +396,10 @@ fn what_a_failed_run_has_beside_its_text_counts() {
     let bench = Bench::new(accounts(1 << 30, 99, 1 << 30), None);
     let me = named("me");
     let writer = bench.begin(&me);
-    let mut report = RunReport::default();
-    report.partial = vec!["x".repeat(100 << 10)];
+    let report = RunReport {
+        partial: vec!["x".repeat(100 << 10)],
+        ..RunReport::default()
+    };
     writer.finish(RunState::Failed, report);
     assert!(bench.accounts.used(Resource::Stored) > 100 << 10);
     assert!(bench.accounts.used(Resource::Memory) > 200 << 10);

@@ -103,8 +103,10 @@ fn a_run_is_two_files_that_only_we_can_read() {
     tick(&writer);
     assert_eq!(fs::read_to_string(at.file(id, "txt")).unwrap(), "aé");
     writer.append("漢").unwrap();
-    let mut report = RunReport::default();
-    report.warnings = vec!["long".to_owned()];
+    let report = RunReport {
+        warnings: vec!["long".to_owned()],
+        ..RunReport::default()
+    };
     writer.finish(RunState::Completed, report);
     assert_eq!(at.names(), names);
     assert_eq!(fs::read_to_string(at.file(id, "txt")).unwrap(), "aé漢");
