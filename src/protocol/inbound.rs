@@ -76,6 +76,15 @@ impl<'a> Inbound<'a> {
         ids.cloned().collect()
     }
 
+    /// What its responses answer.
+    pub(crate) fn answered(&self) -> Vec<Option<&Id>> {
+        let answered = self.messages.iter().filter_map(|message| match message {
+            Ok(Message::Response(id)) => Some(id.as_ref()),
+            _ => None,
+        });
+        answered.collect()
+    }
+
     /// Does it need an answer?
     pub(crate) fn is_request(&self) -> bool {
         let needs_answer = |message| matches!(message, &Ok(Message::Request(_)) | &Err(_));

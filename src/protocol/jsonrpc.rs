@@ -82,8 +82,8 @@ pub(crate) enum Message<'a> {
         /// The params, if any.
         params: Option<Node<'a>>,
     },
-    /// A response. This server sends no requests, so it is ignored.
-    Response,
+    /// A response, and what it answers; a server sends no requests and ignores it.
+    Response(Option<Id>),
 }
 
 /// A request as it came.
@@ -211,7 +211,7 @@ fn message<'a>(node: Node<'a>, fault: Option<&'static str>) -> Result<Message<'a
         return refuse("\"jsonrpc\" must be \"2.0\".");
     }
     let method = match method {
-        None if is_response => return Ok(Message::Response),
+        None if is_response => return Ok(Message::Response(id.flatten())),
         None => return refuse("\"method\" is missing."),
         Some(Node::Text(method)) => method,
         Some(_) => return refuse("\"method\" must be a string."),

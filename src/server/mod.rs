@@ -209,7 +209,7 @@ impl Receiver<'_, '_> {
     fn message(&self, message: &Result<Message<'_>, Invalid>, is_batch: bool) -> Action {
         match message {
             Err((id, code, reason)) => self.refuse(Refusal::new(*code, *reason), id.as_ref()),
-            Ok(Message::Response) => Action::Nothing,
+            Ok(Message::Response(_)) => Action::Nothing,
             Ok(Message::Notification { method, params }) => {
                 cancelled(method, params.as_ref()).map_or(Action::Nothing, Action::Cancel)
             }

@@ -2,47 +2,49 @@
 //! programs.
 //!
 //! ```text
-//!   stdin ─▶ one reader ─┬─ a request ──────────────▶ thread ─▶ POST ─▶ its messages ─┐
-//!                        ├─ initialize, a notification ─▶ POST, before the next line ─┼─▶ one writer ─▶ stdout
-//!                        └─ modern cancellation ──────▶ closes that response          │
-//!   the session's GET stream, reopened when it breaks ───────────────────────────────┘
+//!   stdin ─▶ one reader ─┬─ a request ─▶ thread ─▶ POST ─▶ its messages ────────────────┐
+//!                        ├─ initialize ─▶ POST, before the next line ─▶ its messages ───┼─▶ one writer ─▶ stdout
+//!                        ├─ what is no message ─────────────────────────────────────────┘
+//!                        ├─ a notification ─▶ POST, before the next line
+//!                        └─ modern cancellation ─▶ closes that response
 //! ```
-//! In scope: which headers a message needs, ids in flight, cancelling, the end. Not in scope: what messages mean, beyond
+//! In scope: which headers a message needs, ids that wait, cancelling, the end. Not in scope: what messages mean, beyond
 //! their era; the server's answers as HTTP (`remote`). A message is sent once: a run costs money.
 
 mod remote;
 
 use std::io::{self, BufReader, Read, Write};
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use ureq::Agent;
 
+use crate::account::{Guard, Resource};
 use crate::config::{Connect, MAX_MESSAGE};
 use crate::encoding::base64;
-use crate::encoding::json::decode;
-use crate::error::{Error, Kind};
+use crate::encoding::json::mend_surrogates;
+use crate::error::Error;
 use crate::os::random;
 use crate::protocol::inbound::cancelled;
 use crate::protocol::jsonrpc::{self, INTERNAL_ERROR, INVALID_REQUEST, Message, is_blank};
 use crate::protocol::{ID_IN_USE, Id, Inbound, Meta, Refusal, mirrored};
 use crate::sync::{lock, wait_while};
-use crate::transport::inflight::Cancel;
 use crate::transport::stdio::{BUFFER, LineSize, STDIO_DRAIN, Writer, read_line};
 use crate::transport::{Outlet, start};
 
-use remote::{Headers, Remote, RemoteReply, RemoteSession, VERSION};
+use remote::{Headers, Remote, SESSION_ID, VERSION, small};
 
 /// Requests at once, each with a thread and a connection. Further ones are refused and do not wait: the reader would wait
 /// with them, and then could not read the cancellation that makes room.
 const MAX_PENDING: usize = 64;
-/// How long the next line waits for what must precede it. The end of input, too, is seen only then.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Time before a session's stream is opened again.
-const REOPEN: Duration = Duration::from_secs(2);
+/// Longest time for `initialize`. The next line belongs to the session that it opens, and waits for it; so does the end of
+/// input.
+const OPENING: Duration = Duration::from_secs(10);
+/// Longest time for a notification, which the next line must not overtake.
+const TELLING: Duration = Duration::from_secs(5);
+/// Longest time for `--check`.
+const CHECKING: Duration = Duration::from_secs(30);
 
 /// What `--check` asks.
 const DISCOVER: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{
@@ -54,15 +56,17 @@ const DISCOVER: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"server/discover","
 /// Why it cannot be used, and what to do.
 pub(crate) fn check(settings: &Connect) -> Result<String, String> {
     let remote = Remote::new(settings)?;
-    let headers = headers(&Inbound::read(DISCOVER, false), None);
-    let (begun, mut answer) = (Instant::now(), Vec::new());
-    let reply = remote.send(&remote.agent(), "POST", headers, DISCOVER);
-    reply
-        .and_then(|mut reply| reply.next(&mut answer))
-        .map_err(|error| error.detail)?;
-    let answer: Value = decode(&answer).unwrap_or_default();
+    let headers = headers(&Inbound::read(DISCOVER, false), Headers::new());
+    let (begun, limit, mut answer) = (Instant::now(), Some(CHECKING), Value::Null);
+    let reply = remote.send(&remote.agent(), limit, &headers, DISCOVER);
+    let mut first = |message: &[u8]| {
+        answer = small(message);
+        Ok(false)
+    };
+    let read = reply.and_then(|reply| remote.read(reply, limit, &mut first));
+    read.map_err(|error| error.detail)?;
     if answer["result"]["supportedVersions"].is_null() {
-        return Err(remote.not_mcp().detail);
+        return Err(remote.refused(200, false, "").detail);
     }
     let token = match settings.token {
         Some(_) => "takes the token",
@@ -83,18 +87,33 @@ pub(crate) struct Relay {
     done: Condvar,
 }
 
-/// A line that was sent. What has no answer is waited for, too: it must arrive before the next line.
+/// A line with a request, or with several in a batch, until the server has said all about it.
 struct PendingRequest {
-    /// Several for a batch; none if the line is not readable or a notification.
     ids: Vec<Id>,
-    is_notification: bool,
+    /// Those that are neither answered nor cancelled. Once there are none, nothing more is written.
+    waiting: Mutex<Vec<Id>>,
+    is_initialize: bool,
     /// Closing its response cancels it.
     is_modern: bool,
     /// It ends when the client does.
     is_subscription: bool,
+    /// Of this request alone, because only an agent as a whole can be interrupted. Its connection is new: one that was idle
+    /// may be closing, and a request that is lost there must not be sent again.
     agent: Agent,
-    /// It was answered or cancelled: nothing more is written for it.
-    over: Cancel,
+}
+
+impl PendingRequest {
+    /// Whether all these ids are waiting. If so, they are not any more.
+    fn claim(&self, ids: &[Option<&Id>]) -> bool {
+        let mut waiting = lock(&self.waiting);
+        let all = (ids.iter()).all(|id| id.is_some_and(|id| waiting.contains(id)));
+        waiting.retain(|id| !(all && ids.contains(&Some(id))));
+        all
+    }
+
+    fn is_over(&self) -> bool {
+        lock(&self.waiting).is_empty()
+    }
 }
 
 impl Relay {
@@ -150,8 +169,9 @@ impl Relay {
             if let LineSize::TooLong(id) = size {
                 let reason = format!("The line is longer than {MAX_MESSAGE} bytes.");
                 let refusal = Refusal::new(INVALID_REQUEST, reason);
-                self.refuse(id.as_slice(), &refusal);
+                self.refuse(&[id.unwrap_or(Id::Null)], &refusal);
             } else if !is_blank(&line) {
+                mend_surrogates(&mut line);
                 self.pass_on(std::mem::take(&mut line));
             }
         }
@@ -160,56 +180,56 @@ impl Relay {
 
     fn pass_on(self: &Arc<Self>, line: Vec<u8>) {
         let inbound = Inbound::read(&line, false);
-        let session = self.remote.session();
-        let (is_notification, is_initialize) = (!inbound.is_request(), inbound.initialize);
-        // Without a session a notification is dropped: what is stateless has nothing to be told.
-        if self.cancels(&inbound) || (is_notification && session.is_none()) {
+        if let ([Err((id, code, reason))], false) = (&inbound.messages[..], inbound.is_batch) {
+            let id = id.clone().unwrap_or(Id::Null);
+            return self.refuse(&[id], &Refusal::new(*code, *reason));
+        }
+        let headers = headers(&inbound, self.remote.session());
+        if !inbound.is_request() {
+            // Without a session it is dropped: what is stateless has nothing to be told.
+            if !self.cancels(&inbound) && !headers.is_empty() {
+                self.tell(&headers, &line);
+            }
             return;
         }
-        let (headers, single) = (headers(&inbound, session.as_deref()), inbound.request());
+        let single = inbound.request();
         let request = Arc::new(PendingRequest {
             ids: inbound.ids(),
-            is_notification,
+            waiting: Mutex::new(inbound.ids()),
+            is_initialize: inbound.initialize,
             is_modern: inbound.modern,
             is_subscription: single.is_some_and(|one| one.method == "subscriptions/listen"),
             agent: self.remote.agent(),
-            over: Cancel::default(),
         });
         drop(inbound);
-        if let Err(refusal) = self.admit(&request) {
-            return self.refuse(&request.ids, &refusal);
-        }
-        let (relay, sent, (done, ends)) = (self.clone(), request.clone(), channel::<()>());
-        let work = move || {
-            let reply = relay.remote.send(&sent.agent, "POST", headers, line);
-            relay.finish(&sent, reply.and_then(|reply| relay.pass_back(&sent, reply)));
-            drop(done);
+        let held = match self.admit(&request, line.len()) {
+            Ok(held) => held,
+            Err(refusal) => return self.refuse(&request.ids, &refusal),
         };
-        if let Err(error) = start(Box::new(work)) {
+        let (relay, sent) = (self.clone(), request.clone());
+        let work = move || relay.finish(&sent, relay.exchange(&sent, &headers, line, held));
+        if request.is_initialize {
+            work();
+        } else if let Err(error) = start(Box::new(work)) {
             self.finish(&request, Err(error));
-        }
-        // Whatever follows belongs to the session that it opens, or must not overtake it.
-        if is_initialize || is_notification {
-            let _ = ends.recv_timeout(PATIENCE);
         }
     }
 
-    /// Takes a request on, unless its ids are in use or there are too many.
-    fn admit(&self, request: &Arc<PendingRequest>) -> Result<(), Refusal> {
+    /// Takes on a request of so many bytes, unless an id of it is in use or there is too much. Returns what it holds.
+    fn admit(&self, request: &Arc<PendingRequest>, size: usize) -> Result<Guard, Refusal> {
         let mut pending = lock(&self.pending);
-        if request.ids.iter().any(|id| find(&pending, id).is_some()) {
+        let is_waiting = |id| (pending.iter()).any(|other| lock(&other.waiting).contains(id));
+        if request.ids.iter().any(is_waiting) {
             return Err(Refusal::new(INVALID_REQUEST, ID_IN_USE));
         }
-        if pending.len() >= MAX_PENDING && !request.is_notification {
-            let full = format!(
-                "{MAX_PENDING} requests are waiting for their answers, the limit of --connect: this one was not sent. \
-                 Cancel one, or try again once one is answered."
-            );
-            let error = Error::new(Kind::TooManyRequests, full);
-            return Err(Refusal::of(INTERNAL_ERROR, error));
+        let full = |name| Refusal::of(INTERNAL_ERROR, self.remote.error(name));
+        if pending.len() >= MAX_PENDING {
+            return Err(full("many"));
         }
+        let held = self.remote.account.take(Resource::Memory, size);
+        let held = held.map_err(|_| full("full"))?;
         pending.push(request.clone());
-        Ok(())
+        Ok(held)
     }
 
     /// Lets nothing more be written for a request that is cancelled by this. True if closing its response has told the
@@ -219,144 +239,99 @@ impl Relay {
             return false;
         };
         let id = cancelled(method, params.as_ref());
-        let request = id.and_then(|id| find(&lock(&self.pending), &id));
-        let Some(request) = request.filter(|request| request.ids.len() == 1) else {
-            return false;
+        let is_cancelled = |request: &&Arc<PendingRequest>| {
+            request.ids.len() == 1 && request.claim(&[id.as_ref()])
         };
-        // One that was answered meanwhile may have left its agent to another.
-        if request.over.cancel() && request.is_modern {
-            request.agent.clone().shutdown();
-        }
-        request.is_modern
+        let pending = lock(&self.pending);
+        let request = pending.iter().find(is_cancelled);
+        let request = request.filter(|request| request.is_modern);
+        request
+            .inspect(|request| request.agent.clone().shutdown())
+            .is_some()
     }
 
-    /// Passes on all messages of an answer.
-    fn pass_back(
-        self: &Arc<Self>,
+    fn tell(&self, headers: &Headers, notification: &[u8]) {
+        let agent = self.remote.agent();
+        if let Err(error) = (self.remote).send(&agent, Some(TELLING), headers, notification) {
+            log::warn!("a notification was not passed on: {error}");
+        }
+    }
+
+    /// Sends a request, and passes on the messages of the reply until all is answered.
+    fn exchange(
+        &self,
         request: &PendingRequest,
-        mut reply: RemoteReply<'_>,
+        headers: &Headers,
+        line: Vec<u8>,
+        held: Guard,
     ) -> Result<(), Error> {
+        let limit = request.is_initialize.then_some(OPENING);
+        let reply = self.remote.send(&request.agent, limit, headers, &line)?;
+        drop((line, held));
         // Its cancellation may have overtaken it, on another connection.
-        if request.over.is_cancelled()
+        if let [id] = &request.ids[..]
+            && request.is_over()
             && !request.is_modern
-            && let (Some(session), [id]) = (self.remote.session(), &request.ids[..])
         {
             let params = json!({"requestId": id});
             let cancelled = jsonrpc::notification("notifications/cancelled", &params);
-            let (agent, headers) = (self.remote.agent(), session.headers.clone());
-            self.remote.send(&agent, "POST", headers, cancelled)?;
+            self.tell(headers, &cancelled);
         }
-        if request.is_notification {
-            // What some servers say to it answers nothing that the client has asked.
-            return reply.next(&mut Vec::new()).map(drop);
-        }
-        // A batch of which all was cancelled has no answer. That of another request which was cancelled may look whole,
-        // although its agent was shut down.
-        let mut is_complete = request.ids.len() > 1;
-        let mut message = Vec::new();
-        while reply.next(&mut message)? {
-            let inbound = Inbound::read(&message, false);
+        let session = reply.headers().get(SESSION_ID);
+        let session = session.and_then(|id| Some(id.to_str().ok()?.to_owned()));
+        self.remote.read(reply, limit, &mut |message| {
+            let inbound = Inbound::read(message, false);
+            let answered = inbound.answered();
             if inbound.is_invalid() {
-                return Err(self.remote.not_mcp());
+                return Err(self.remote.refused(200, false, ""));
+            } else if answered.is_empty() {
+                self.writer.send_if(&[message], &|| !request.is_over());
+            } else if request.claim(&answered) {
+                let opened =
+                    (request.is_initialize).then(|| self.remote.enter(session.as_deref(), message));
+                self.writer.send(&[opened.as_deref().unwrap_or(message)]);
             }
-            let is_response = |message| matches!(message, &Ok(Message::Response));
-            if !inbound.messages.iter().any(is_response) {
-                let wanted = || !request.over.is_cancelled();
-                self.writer.send_if(&[&message], &wanted);
-                continue;
-            }
-            if let Some(id) = reply.session.take() {
-                let (session, relay) = (self.remote.enter(id, &message), self.clone());
-                if let Err(error) = start(Box::new(move || relay.follow(&session))) {
-                    log::warn!("the session has no stream: {error}");
-                }
-            }
-            if request.over.cancel() {
-                is_complete = true;
-                self.writer.send(&[&message]);
-            }
-        }
-        match is_complete {
-            true => Ok(()),
-            false => Err(self.remote.cut()),
-        }
+            Ok(!request.is_over())
+        })
     }
 
-    /// Passes on what the server sends outside of answers, as long as the session lasts.
-    fn follow(&self, session: &Arc<RemoteSession>) {
-        let is_current = |current| Arc::ptr_eq(&current, session);
-        while self.remote.session().is_some_and(is_current) {
-            let headers = session.headers.clone();
-            let opened = self.remote.send(&session.stream, "GET", headers, ());
-            let followed = opened.and_then(|mut reply| {
-                let mut message = Vec::new();
-                while reply.next(&mut message)? && !Inbound::read(&message, false).is_invalid() {
-                    self.writer.send(&[&message]);
-                }
-                Ok(())
-            });
-            if let Err(error) = followed
-                && matches!(error.status, Some(400..429))
-            {
-                return log::warn!("the session has no stream: {error}");
-            }
-            thread::sleep(REOPEN);
-        }
-    }
-
-    /// Ends a request, with its error if it has no answer.
+    /// Ends a request. What has no answer gets an error.
     fn finish(&self, request: &Arc<PendingRequest>, result: Result<(), Error>) {
-        match result {
-            Ok(()) => self.remote.keep(request.agent.clone()),
-            Err(error) if request.is_notification => {
-                log::warn!("a notification was not passed on: {error}");
-            }
-            Err(error) if request.over.cancel() => {
-                let refusal = Refusal::of(INTERNAL_ERROR, error);
-                self.refuse(&request.ids, &refusal);
-            }
-            Err(_) => {}
-        }
+        let unanswered = std::mem::take(&mut *lock(&request.waiting));
+        let error = result.err().unwrap_or_else(|| self.remote.error("cut"));
+        self.refuse(&unanswered, &Refusal::of(INTERNAL_ERROR, error));
         lock(&self.pending).retain(|other| !Arc::ptr_eq(other, request));
         self.done.notify_all();
     }
 
-    /// Answers the requests of a line ourselves, those of a batch one by one.
+    /// Answers requests ourselves.
     fn refuse(&self, ids: &[Id], refusal: &Refusal) {
-        let request_id = random::request_id();
-        log::warn!("request {request_id}: {}", refusal.error);
-        let refuse = |id| {
+        for id in ids {
+            let request_id = random::request_id();
+            log::warn!("request {request_id}: {}", refusal.error);
             let answer = refusal.clone().answer(Some(id), false, &request_id);
             self.writer.send(&[&answer.body]);
-        };
-        match ids {
-            [] => refuse(&Id::Null),
-            ids => ids.iter().for_each(refuse),
         }
     }
 }
 
-/// The request with this id that is neither answered nor cancelled.
-fn find(pending: &[Arc<PendingRequest>], id: &Id) -> Option<Arc<PendingRequest>> {
-    let mut pending = pending.iter();
-    let found = pending.find(|request| request.ids.contains(id) && !request.over.is_cancelled());
-    found.cloned()
-}
-
-/// The headers that a request needs: those that repeat parts of a modern one, or those of its session.
-fn headers(inbound: &Inbound<'_>, session: Option<&RemoteSession>) -> Headers {
-    let Some(request) = inbound.request().filter(|_| inbound.modern) else {
-        let session = session.filter(|_| !inbound.initialize);
-        return session.map_or_else(Headers::new, |session| session.headers.clone());
+/// The headers that a message needs: those that repeat parts of a modern one, or those of the session.
+fn headers(inbound: &Inbound<'_>, session: Headers) -> Headers {
+    let request = match inbound.request() {
+        Some(request) if inbound.modern => request,
+        _ if inbound.initialize => return Headers::new(),
+        _ => return session,
     };
     let params = request.params.as_ref();
     let name = mirrored(&request.method).and_then(|member| params?.get(member)?.text());
-    [
-        (VERSION, Meta::read(params).ok().and_then(Meta::version)),
-        ("Mcp-Method", Some(&*request.method)),
+    let version = Meta::read(params).ok().and_then(Meta::version);
+    let mirrors = [
+        (VERSION, version),
+        ("Mcp-Method", Some(&request.method)),
         ("Mcp-Name", name),
-    ]
-    .into_iter()
-    .filter_map(|(header, value)| Some((header, base64::to_header(value?).into_owned())))
-    .collect()
+    ];
+    let mirrors = mirrors.into_iter();
+    mirrors
+        .filter_map(|(header, value)| Some((header, base64::to_header(value?).into_owned())))
+        .collect()
 }

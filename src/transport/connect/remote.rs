@@ -1,43 +1,46 @@
-//! The server that messages are passed on to: connections, the session, and what its answers mean.
-//!
-//! Every request has an [`Agent`], with its one connection, to itself: another thread can only interrupt an agent as a
-//! whole. Idle agents are kept for the next request.
+//! The server that messages are passed on to: the session, and what its answers mean.
 
-use std::io::{BufRead, BufReader, Cursor, ErrorKind, Read};
-use std::sync::{Arc, Mutex};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use serde_json::Value;
-use ureq::http::Request;
+use ureq::http::Response;
 use ureq::unversioned::transport::DefaultConnector;
-use ureq::{Agent, AsSendBody, Timeout};
+use ureq::{Agent, Body, RequestBuilder, Timeout};
 
+use crate::account::{Account, Accounts, Resource};
 use crate::agent::{self, Lookups};
-use crate::config::{Connect, MAX_MESSAGE, SSE_COMMENT};
+use crate::config::{Connect, SSE_COMMENT};
 use crate::encoding::json::decode;
 use crate::error::{Error, Kind};
-use crate::protocol::jsonrpc::is_blank;
 use crate::sync::lock;
 use crate::text::shown;
-use crate::transport::stdio::{LineSize, read_line, within};
 
+/// Most bytes of all messages that are on their way, in both directions. One answer may take them all.
+const MAX_HELD: usize = 64 << 20;
 /// Buffer of a connection in each direction, in bytes.
 const BUFFER: usize = 16 << 10;
-/// Most idle agents, each with a connection.
-const MAX_IDLE: usize = 8;
+/// An answer is read in pieces of at most this many bytes.
+const PIECE: u64 = 64 << 10;
 /// Longest time for looking up the server's name, and for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest silence of the server, which sends a comment every [`SSE_COMMENT`].
 const SILENCE: Duration = SSE_COMMENT.saturating_mul(6);
 /// Longest time for ending the session.
-const LEAVE: Duration = Duration::from_secs(2);
-/// Longest error body that is read, in bytes.
-const MAX_REFUSAL: u64 = 64 << 10;
+const LEAVING: Duration = Duration::from_secs(2);
+/// Longest answer whose values are looked at, in bytes.
+const MAX_SMALL: usize = 64 << 10;
 /// How much of the server's own words an error quotes, in characters.
 const QUOTED: usize = 500;
 
-const SESSION_ID: &str = "Mcp-Session-Id";
+const JSON: &str = "application/json";
+const STREAM: &str = "text/event-stream";
+pub(super) const SESSION_ID: &str = "Mcp-Session-Id";
 pub(super) const VERSION: &str = "MCP-Protocol-Version";
+
+/// The words of errors, one a line: its name, its kind, and what happened and what to do, with `{url}` and `{why}`.
+const WORDS: &str = include_str!("words.txt");
 
 /// The headers that not every request has.
 pub(super) type Headers = Vec<(&'static str, String)>;
@@ -47,16 +50,10 @@ pub(super) struct Remote {
     pub(super) settings: Connect,
     config: ureq::config::Config,
     lookups: Lookups,
-    idle: Mutex<Vec<Agent>>,
-    session: Mutex<Option<Arc<RemoteSession>>>,
-}
-
-/// A legacy session.
-pub(super) struct RemoteSession {
-    /// The headers of every message in it.
-    pub(super) headers: Headers,
-    /// The agent of its event stream.
-    pub(super) stream: Agent,
+    /// Gives what there is of [`MAX_HELD`].
+    pub(super) account: Account,
+    /// The headers of every message in the session; without one, none.
+    session: Mutex<Headers>,
 }
 
 impl Remote {
@@ -66,7 +63,7 @@ impl Remote {
     /// Which setting cannot work, and why.
     pub(super) fn new(settings: &Connect) -> Result<Remote, String> {
         let ca_file = settings.ca_file.as_deref();
-        let config = agent::config("--connect", &settings.url, ca_file, BUFFER, 1)?
+        let config = agent::config("--connect", &settings.url, ca_file, BUFFER, 0)?
             .timeout_resolve(Some(CONNECT_TIMEOUT))
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_per_write(Some(SILENCE))
@@ -76,235 +73,200 @@ impl Remote {
             settings: settings.clone(),
             config,
             lookups: Lookups::new(),
-            idle: Mutex::default(),
+            account: Accounts::alone(MAX_HELD).of(""),
             session: Mutex::default(),
         })
     }
 
     /// An agent for one request.
     pub(super) fn agent(&self) -> Agent {
-        let idle = lock(&self.idle).pop();
-        idle.unwrap_or_else(|| {
-            let (config, lookups) = (self.config.clone(), self.lookups.clone());
-            Agent::with_parts(config, DefaultConnector::new(), lookups)
-        })
+        let (config, lookups) = (self.config.clone(), self.lookups.clone());
+        Agent::with_parts(config, DefaultConnector::new(), lookups)
     }
 
-    /// Keeps an agent whose connection can be used again.
-    pub(super) fn keep(&self, agent: Agent) {
-        let mut idle = lock(&self.idle);
-        if idle.len() < MAX_IDLE {
-            idle.push(agent);
-        }
-    }
-
-    /// The session, if there is one.
-    pub(super) fn session(&self) -> Option<Arc<RemoteSession>> {
+    /// The headers of the session, or none.
+    pub(super) fn session(&self) -> Headers {
         lock(&self.session).clone()
     }
 
-    /// Begins the session with this id that the answer to `initialize` opens, in the place of another.
-    pub(super) fn enter(self: &Arc<Self>, id: String, answer: &[u8]) -> Arc<RemoteSession> {
+    /// Begins the session with this id that an answer to `initialize` opens, in the place of another. Returns the answer
+    /// without the offer to tell of changed lists: that needs a stream beside the requests, and there is none.
+    pub(super) fn enter(&self, id: Option<&str>, answer: &[u8]) -> Vec<u8> {
+        let mut opened = small(answer);
+        let Some(version) = opened["result"]["protocolVersion"].as_str() else {
+            return answer.to_vec();
+        };
+        let session = id.map(|id| [(SESSION_ID, id.to_owned()), (VERSION, version.to_owned())]);
         self.leave();
-        let answer: Value = decode(answer).unwrap_or_default();
-        let version = answer["result"]["protocolVersion"].as_str();
-        let version = version.unwrap_or_default().to_owned();
-        let session = Arc::new(RemoteSession {
-            headers: vec![(SESSION_ID, id), (VERSION, version)],
-            stream: self.agent(),
-        });
-        *lock(&self.session) = Some(session.clone());
-        session
+        *lock(&self.session) = session.into_iter().flatten().collect();
+        let offered = opened.pointer_mut("/result/capabilities");
+        for (_, offer) in offered.and_then(Value::as_object_mut).into_iter().flatten() {
+            offer
+                .as_object_mut()
+                .map(|offer| offer.remove("listChanged"));
+        }
+        opened.to_string().into_bytes()
     }
 
     /// Ends the session, if there is one: the server stops what it does for it.
-    pub(super) fn leave(self: &Arc<Self>) {
-        let Some(session) = lock(&self.session).take() else {
-            return;
-        };
-        session.stream.clone().shutdown();
-        let remote = self.clone();
-        within(LEAVE, move || {
+    pub(super) fn leave(&self) {
+        let session = std::mem::take(&mut *lock(&self.session));
+        if !session.is_empty() {
+            let agent = self.agent();
+            let request = agent.delete(&self.settings.url);
             // If that fails, the server will forget it.
-            let _ = remote.send(&remote.agent(), "DELETE", session.headers.clone(), ());
-        });
+            let _ = self.prepare(request, &session, Some(LEAVING)).call();
+        }
     }
 
-    /// Sends a request, once.
+    fn prepare<B>(
+        &self,
+        mut request: RequestBuilder<B>,
+        headers: &Headers,
+        limit: Option<Duration>,
+    ) -> RequestBuilder<B> {
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        if let Some(token) = &self.settings.token {
+            request = request.header("Authorization", format!("Bearer {}", token.expose()));
+        }
+        request.config().timeout_global(limit).build()
+    }
+
+    /// Sends a message, once. `limit` is the longest time for it and for all of the reply.
     ///
     /// # Errors
-    /// Anything but an answer that may hold messages.
+    /// Anything but a reply that may hold messages.
     pub(super) fn send(
         &self,
         agent: &Agent,
-        method: &str,
-        mut headers: Headers,
-        body: impl AsSendBody,
-    ) -> Result<RemoteReply<'_>, Error> {
-        let is_in_session = headers.iter().any(|(name, _)| *name == SESSION_ID);
-        let token = self.settings.token.as_ref();
-        headers.extend(token.map(|token| ("Authorization", format!("Bearer {}", token.expose()))));
-        let request = Request::builder()
-            .method(method)
-            .uri(&self.settings.url)
-            .header("Content-Type", "application/json")
-            .header("Accept", "application/json, text/event-stream");
-        let request = headers.into_iter().fold(request, |request, (name, value)| {
-            request.header(name, value)
-        });
-        let request = request.body(body).map_err(ureq::Error::from);
-        let response = request.and_then(|request| agent.run(request));
-        let response = response.map_err(|error| self.failed(error))?;
-        let (head, body) = response.into_parts();
-        let status = head.status.as_u16();
-        let value = |name: &str| head.headers.get(name)?.to_str().ok();
-        let media = value("content-type").unwrap_or_default();
-        let media = media.split(';').next().unwrap_or_default().trim();
-        let is_json = media.eq_ignore_ascii_case("application/json");
-        let is_stream = media.eq_ignore_ascii_case("text/event-stream");
-        let body = body.into_with_config().limit(u64::MAX).reader();
-        let session = value(SESSION_ID).map(str::to_owned);
-        let reply = |input| RemoteReply {
-            remote: self,
-            session,
-            is_stream,
-            input,
-        };
-        if matches!(status, 202 | 204) || (status == 200 && (is_stream || is_json)) {
-            return Ok(reply(Box::new(BufReader::new(body))));
+        limit: Option<Duration>,
+        headers: &Headers,
+        message: &[u8],
+    ) -> Result<Response<Body>, Error> {
+        let request = agent.post(&self.settings.url).content_type(JSON);
+        let request = request.header("Accept", format!("{JSON}, {STREAM}"));
+        let sent = self.prepare(request, headers, limit).send(message);
+        let mut reply = sent.map_err(|error| self.failed(error, limit))?;
+        let (status, is_json) = (reply.status().as_u16(), is(&reply, JSON));
+        if matches!(status, 202 | 204) || (status == 200 && (is_json || is(&reply, STREAM))) {
+            return Ok(reply);
         }
-        let mut text = Vec::new();
-        // What is cut off says nothing, which is no second error.
-        let _ = body.take(MAX_REFUSAL).read_to_end(&mut text);
-        let said: Value = decode(&text).unwrap_or_default();
-        let is_lost = status == 404 && is_in_session;
+        let said = reply.body_mut().with_config().limit(MAX_SMALL as u64);
+        // What is cut off or too long says nothing, which is no second error.
+        let said = small(&said.read_to_vec().unwrap_or_default());
+        let is_lost = status == 404 && headers.iter().any(|(name, _)| *name == SESSION_ID);
         if is_json && !is_lost && !said["id"].is_null() {
-            return Ok(reply(Box::new(Cursor::new(said.to_string()))));
+            let answer = Body::builder().mime_type(JSON).data(said.to_string());
+            return Ok(Response::new(answer));
         }
         let words = said["error"]["message"].as_str().unwrap_or_default();
         Err(self.refused(status, is_lost, &shown(words, QUOTED)))
     }
 
-    /// The error for an answer with this status that is no JSON-RPC answer. `said` are the server's words.
-    fn refused(&self, status: u16, is_lost: bool, said: &str) -> Error {
-        let kind = match status {
-            401 | 403 => Kind::Forbidden,
-            429 | 503 => Kind::TooManyRequests,
-            _ => Kind::ApiError,
-        };
-        let what = match status {
-            300..=399 => {
-                "answers with a redirect, which is not followed: the token would go along. Give --connect the URL that it \
-                 leads to, which `curl -sI URL` shows."
-            }
-            401 if self.settings.token.is_none() => {
-                "asks for a token, and there is none. Set FABRIC_MCP_AUTH_TOKEN in the client's settings to the one that \
-                 you got for this server, then start the client again."
-            }
-            401 => {
-                "refuses the token of FABRIC_MCP_AUTH_TOKEN or --auth-token-file: it is mistyped, was removed or has \
-                 expired. Put a valid one there, then start the client again."
-            }
-            400 | 403 | 413 if !said.is_empty() => "refuses this.",
-            404 if is_lost => {
-                "has ended this session. Start the client again, or this server in it."
-            }
-            429 | 503 => "has too much to do. Try again in a moment.",
-            502 | 504 => {
-                "gave the proxy in front of it no answer: a run that had begun may go on, so look with fabric_get_run \
-                 before you start it again."
-            }
-            500.. => "failed. Its own log tells why.",
-            _ => {
-                "does not answer as an MCP server. Check the URL of --connect, https or http, and its path: that of \
-                 fabric-mcp is /mcp. A server with --transport sse will not do."
-            }
-        };
-        let mut detail = format!("HTTP {status}: the server at {} {what}", self.settings.url);
-        if !said.is_empty() {
-            detail.push_str(&format!(" It says: {said}"));
-        }
-        Error::new(kind, detail).after_status(status)
-    }
-
-    /// The error for an answer that holds something else than messages.
-    pub(super) fn not_mcp(&self) -> Error {
-        self.refused(200, false, "")
-    }
-
-    /// The error for a request without an answer.
-    fn failed(&self, error: ureq::Error) -> Error {
-        use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-        let check = "Check the URL of --connect, the network, and that the server runs.";
-        let fix = match &error {
-            ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => check,
-            ureq::Error::Timeout(_) => return self.cut(),
-            ureq::Error::Io(error) => match error.kind() {
-                BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof => {
-                    return self.cut();
-                }
-                // As rustls says it.
-                ErrorKind::InvalidData if error.to_string().contains("not valid for name") => {
-                    "Use a name of its certificate in the URL."
-                }
-                ErrorKind::InvalidData => {
-                    "If an authority of your own made its certificate, set SSL_CERT_FILE to a PEM file with that \
-                     authority's. A self-signed certificate works too, if it says CA:FALSE."
-                }
-                _ => check,
-            },
-            _ => check,
-        };
-        let why = agent::explain(error, CONNECT_TIMEOUT);
-        let detail = format!("The server at {} {why}. {fix}", self.settings.url);
-        Error::new(Kind::ApiUnavailable, detail)
-    }
-
-    /// The error for an answer that breaks off, or never begins: the request may have been read.
-    pub(super) fn cut(&self) -> Error {
-        let detail = format!(
-            "The connection to the server at {} broke before the answer was there. Nothing is sent twice: a run that had \
-             begun may go on, so look with fabric_get_run before you start it again.",
-            self.settings.url
-        );
-        Error::new(Kind::StreamInterrupted, detail)
-    }
-}
-
-/// An answer, whose messages are unread.
-pub(super) struct RemoteReply<'r> {
-    remote: &'r Remote,
-    /// The session that it opens.
-    pub(super) session: Option<String>,
-    is_stream: bool,
-    input: Box<dyn BufRead + 'r>,
-}
-
-impl RemoteReply<'_> {
-    /// Reads the next message, which fabric-mcp always writes as one line. False if there is none.
+    /// Reads the messages of a reply, each of which fabric-mcp writes as one line, until `each` has enough.
     ///
     /// # Errors
-    /// The answer breaks off, or the message is longer than [`MAX_MESSAGE`].
-    pub(super) fn next(&mut self, message: &mut Vec<u8>) -> Result<bool, Error> {
+    /// The reply breaks off, takes too long, or is too large; and those of `each`.
+    pub(super) fn read(
+        &self,
+        reply: Response<Body>,
+        limit: Option<Duration>,
+        each: &mut dyn FnMut(&[u8]) -> Result<bool, Error>,
+    ) -> Result<(), Error> {
+        let is_stream = is(&reply, STREAM);
+        let body = reply.into_body().into_with_config().limit(u64::MAX);
+        let (mut input, mut line) = (BufReader::new(body.reader()), Vec::new());
+        let mut held = self.account.open(Resource::Memory);
         loop {
-            match read_line(&mut self.input, message).map_err(|_| self.remote.cut())? {
-                None => return Ok(false),
-                Some(LineSize::TooLong(_)) => {
-                    let detail = format!(
-                        "The answer has more than {} MiB, the limit of --connect. If it is of a run, get it in parts: \
-                         fabric_get_run with max_chars and offset.",
-                        MAX_MESSAGE >> 20
-                    );
-                    return Err(Error::new(Kind::ResponseTooLarge, detail));
-                }
-                Some(LineSize::Fits) if self.is_stream && message.starts_with(b"data: ") => {
-                    message.drain(..6);
-                    return Ok(true);
-                }
-                // A comment, or the end of an event.
-                Some(LineSize::Fits) if self.is_stream || is_blank(message) => {}
-                Some(LineSize::Fits) => return Ok(true),
+            let piece = input.by_ref().take(PIECE).read_until(b'\n', &mut line);
+            let piece = piece.map_err(|error| match error.into() {
+                late @ ureq::Error::Timeout(Timeout::Global) => self.failed(late, limit),
+                _ => self.error("cut"),
+            })?;
+            held.grow(piece).map_err(|_| self.error("large"))?;
+            if piece > 0 && !line.ends_with(b"\n") {
+                continue;
             }
+            let message = match is_stream {
+                // The other lines are comments, and the ends of events.
+                true => line.strip_prefix(b"data:").unwrap_or_default(),
+                false => &line,
+            };
+            let message = message.trim_ascii();
+            if piece == 0 && message.is_empty() || !message.is_empty() && !each(message)? {
+                return Ok(());
+            }
+            line = Vec::new();
+            // Less always fits.
+            let _ = held.set(0);
         }
     }
+
+    /// The error of this name.
+    pub(super) fn error(&self, name: &str) -> Error {
+        let row = WORDS
+            .lines()
+            .find_map(|row| row.strip_prefix(name)?.strip_prefix(' '));
+        let (kind, words) = row.and_then(|row| row.split_once(' ')).unwrap_or_default();
+        let kind = Kind::named(kind).unwrap_or(Kind::Internal);
+        Error::new(kind, words.replace("{url}", &self.settings.url))
+    }
+
+    /// The error for a reply with this status that is no JSON-RPC answer. `said` are the server's words.
+    pub(super) fn refused(&self, status: u16, is_lost: bool, said: &str) -> Error {
+        let mut error = self.error(match status {
+            300..=399 => "redirect",
+            401 if self.settings.token.is_none() => "no-token",
+            401 => "token",
+            403 if !said.is_empty() => "forbidden",
+            400 | 413 if !said.is_empty() => "refused",
+            404 if is_lost => "lost",
+            429 | 503 => "busy",
+            502 | 504 => "proxy",
+            500.. => "failed",
+            _ => "no-mcp",
+        });
+        error.detail = format!("HTTP {status}: {}", error.detail);
+        if !said.is_empty() {
+            error.detail += &format!(" It says: {said}");
+        }
+        error
+    }
+
+    /// The error for a request without a reply.
+    fn failed(&self, error: ureq::Error, limit: Option<Duration>) -> Error {
+        use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+        let (mut time, mut name) = (CONNECT_TIMEOUT, "unreached");
+        match &error {
+            ureq::Error::Timeout(Timeout::Global) => time = limit.unwrap_or(time),
+            ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => {}
+            ureq::Error::Timeout(_) => name = "cut",
+            ureq::Error::Io(error) => match error.kind() {
+                BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof => name = "cut",
+                // As rustls says it.
+                ErrorKind::InvalidData if error.to_string().contains("not valid for name") => {
+                    name = "name";
+                }
+                ErrorKind::InvalidData => name = "authority",
+                _ => {}
+            },
+            _ => {}
+        }
+        let mut failed = self.error(name);
+        failed.detail = failed.detail.replace("{why}", &agent::explain(error, time));
+        failed
+    }
+}
+
+fn is(reply: &Response<Body>, media: &str) -> bool {
+    let found = reply.body().mime_type();
+    found.is_some_and(|found| found.trim().eq_ignore_ascii_case(media))
+}
+
+/// What an answer of at most [`MAX_SMALL`] says; null if it is none.
+pub(super) fn small(answer: &[u8]) -> Value {
+    let answer = Some(answer).filter(|answer| answer.len() <= MAX_SMALL);
+    answer.and_then(decode).unwrap_or_default()
 }
