@@ -24,6 +24,8 @@ const MAX_LOOKUPS: usize = 8;
 /// The kind of the error where no thread can be started for a lookup. No socket fails with it: a wait that is over is a
 /// timeout.
 pub(crate) const NO_THREAD: io::ErrorKind = io::ErrorKind::WouldBlock;
+/// The header of Fabric's key.
+pub(crate) const KEY_HEADER: &str = "X-API-Key";
 /// Stack of a lookup, in bytes: std's default, because the system may load modules for it.
 const LOOKUP_STACK: usize = 2 << 20;
 
@@ -213,11 +215,11 @@ impl Resolver for Lookups {
     }
 }
 
-/// The status that a server of this machine answers a GET with.
+/// The status that a server of this machine answers a GET with, for this key if there is one.
 ///
 /// # Errors
 /// Why there is none within `time`: the predicate of a sentence about the server.
-pub(crate) fn status(url: &str, time: Duration) -> Result<u16, String> {
+pub(crate) fn status(url: &str, key: Option<&str>, time: Duration) -> Result<u16, String> {
     let config = Agent::config_builder()
         .timeout_global(Some(time))
         .http_status_as_error(false)
@@ -226,7 +228,11 @@ pub(crate) fn status(url: &str, time: Duration) -> Result<u16, String> {
         .proxy(None)
         .build();
     let agent = Agent::with_parts(config, DefaultConnector::new(), Lookups::new());
-    match agent.get(url).call() {
+    let request = agent.get(url);
+    let request = key
+        .into_iter()
+        .fold(request, |request, key| request.header(KEY_HEADER, key));
+    match request.call() {
         Ok(response) => Ok(response.status().as_u16()),
         Err(error) => Err(explain(error, time)),
     }

@@ -16,11 +16,11 @@ use crate::access::Access;
 use crate::config::{self, Config, MODEL_VARIABLE, Policy};
 use crate::fabric::names::is_same;
 use crate::fabric::{
-    Cause, Chat, Client, Error, Event, Kind, Name, Names, NoWait, Wait, not_found,
+    Cause, Chat, Client, Error, Event, Kind, Name, Names, NoWait, Process, Wait, not_found,
 };
 use crate::protocol::Revision;
 use crate::server::Server;
-use crate::text::{counted, number, wrapped};
+use crate::text::{counted, for_terminal, number, wrapped};
 
 /// Delay before a person is told what is waited for.
 const QUIET: Duration = Duration::from_secs(1);
@@ -33,6 +33,10 @@ const DEMO_INPUT: &str = "Retry a request to the cache twice before falling back
 const MEND: &str = "Next: fix the first problem above, and run the check again.\n";
 const NEXT: &str = "Next: try a run, which this check leaves out because it may cost money:\n\
                     \x20 fabric-mcp --call fabric_run_pattern '{\"pattern_name\":\"NAME\"}' < FILE\n\
+                    Then fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
+                    fabric-mcp --generate client-config lists the clients.\n";
+const NEXT_AFTER_START: &str = "Next: try a run, which this check leaves out because it may cost money:\n\
+                    \x20 fabric-mcp --start-fabric --call fabric_run_pattern '{\"pattern_name\":\"NAME\"}' < FILE\n\
                     Then fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
                     fabric-mcp --generate client-config lists the clients.\n";
 const NEXT_AFTER_FOLDERS: &str = "Next: with the same --patterns-dir, fabric-mcp --install CLIENT adds these\n\
@@ -62,6 +66,9 @@ pub(crate) enum Look {
 
 /// Logs whether Fabric answers.
 pub(crate) fn log_connection(client: &Client) {
+    if client.rests() {
+        return log::info!("Fabric is started by the first call that needs it.");
+    }
     let url = &client.settings.url;
     match client.names(None, &no_wait()) {
         Ok(names) if !client.has_fabric() => {
@@ -94,7 +101,9 @@ pub(crate) fn run(
         report.found(Cause::Settings, &[("why", warning)]);
     }
     let client = &server.backend.fabric;
-    let reachable = ask_for_patterns(client, config, &mut report);
+    let starts = client.process.as_ref();
+    let reachable = starts.is_none_or(|process| start(process, &mut report))
+        && ask_for_patterns(client, config, &mut report);
     if reachable {
         ask_for_the_rest(client, config, &mut report);
     }
@@ -113,9 +122,42 @@ pub(crate) fn run(
     report.end()
 }
 
+/// Starts Fabric. True if it worked.
+fn start(process: &Arc<Process>, report: &mut Report<'_>) -> bool {
+    match report.wait_for("Fabric to start", || process.ask(&NoWait)) {
+        Ok(fabric) => {
+            let (program, took) = (
+                fabric.program.display().to_string(),
+                milliseconds(fabric.took),
+            );
+            let text = format!("{program}, {}, up in {} ms", fabric.version, number(took));
+            report.line(true, "program", &text);
+            report.fabric("url", &*fabric.url);
+            report.fabric("program", program);
+            report.fabric("version", &*fabric.version);
+            report.fabric("start_ms", took);
+            true
+        }
+        Err(error) => {
+            report.line(false, "program", "not started");
+            let said = process.output();
+            for line in &said {
+                report.write(&format!("      {}\n", for_terminal(line)));
+            }
+            report.fabric("output", said);
+            report.problems.push(error);
+            false
+        }
+    }
+}
+
 /// Lists the patterns, which tests address, network and key. True if it worked.
 fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -> bool {
-    let url = &config.fabric.url;
+    let own = client
+        .process
+        .as_ref()
+        .and_then(|process| process.running());
+    let url = own.as_ref().map_or(&config.fabric.url, |own| &own.url);
     let asked = Instant::now();
     let patterns = "Fabric's list of patterns";
     let names = match report.wait_for(patterns, || client.names(None, &no_wait())) {
@@ -139,7 +181,11 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
     let latency = milliseconds(asked.elapsed());
     report.fabric("latency_ms", latency);
     report.address(&format!("{url} answers in {} ms", number(latency)));
-    let key = report.wait_for("Fabric's answer without the key", || key_status(config));
+    let key = match own {
+        // It was found out at the start.
+        Some(_) => ACCEPTED,
+        None => report.wait_for("Fabric's answer without the key", || key_status(config)),
+    };
     report.key(key);
     if key == UNUSED {
         report.found(Cause::KeyNotAskedFor, &[]);
@@ -347,6 +393,7 @@ impl<'a> Report<'a> {
         let (url, demo, version) = (&config.fabric.url, config.demo, env!("CARGO_PKG_VERSION"));
         let (what, kind, next) = match config.patterns_dirs.is_empty() {
             _ if demo => ("Fabric at", " (the built-in demo)", NEXT_AFTER_DEMO),
+            _ if config.start_fabric.is_some() => ("Fabric at", "", NEXT_AFTER_START),
             true => ("Fabric at", "", NEXT),
             false => ("the patterns in", " (without Fabric)", NEXT_AFTER_FOLDERS),
         };

@@ -59,6 +59,8 @@ mod transport;
 mod url;
 
 use std::io::{self, IsTerminal, StdinLock, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{ExitCode, exit};
 use std::sync::Arc;
 use std::thread;
@@ -67,11 +69,11 @@ use std::time::Duration;
 use access::{Access, OAuth, Tokens};
 use account::{Accounts, Bounds, Resource};
 use check::Look;
-use cli::{Command, ExitReason, Generate};
-use clients::install;
-use config::{Config, Connect, MAX_QUEUED_RUNS, Transport};
+use cli::{Command, ExitReason, Generate, START};
+use clients::{Launch, install};
+use config::{API_KEY, BASE_URL, Config, Connect, MAX_QUEUED_RUNS, Transport};
 use demo::Folders;
-use fabric::{Catalog, Client};
+use fabric::{Catalog, Client, HELPER, Process};
 use http::HttpServer;
 use log::Level;
 use logging::Line;
@@ -88,6 +90,9 @@ use transport::stdio::Stdio;
 
 /// How long the process waits at its end for the last log lines.
 const LOG_FLUSH: Duration = Duration::from_millis(200);
+
+/// How long --install waits for a Fabric at the usual address.
+const QUICK: Duration = Duration::from_millis(500);
 
 /// On stdio, work that the first answer does not need starts this much later. Measured: a fifth to a third less time
 /// from spawn to the answer of `initialize`.
@@ -116,16 +121,16 @@ Clients start it themselves. What you may want to type instead:
 ";
 
 fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1).peekable();
+    if args.next_if(|first| first == HELPER).is_some() {
+        return fabric::be_helper(args);
+    }
     let variables = std::env::vars_os().filter(|(_, value)| !value.is_empty());
     let variables = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
     // There, case does not matter in names.
     #[cfg(windows)]
     let variables = variables.map(|(name, value)| (name.to_ascii_uppercase(), value));
-    let command = cli::parse(
-        std::env::args_os().skip(1),
-        &variables.collect::<Vec<_>>(),
-        &cli::read_secret,
-    );
+    let command = cli::parse(args, &variables.collect::<Vec<_>>(), &cli::read_secret);
     let code = command.and_then(run).unwrap_or_else(|exit| {
         call::say(&exit.reason);
         ExitCode::from(exit.code)
@@ -150,11 +155,17 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         Command::Generate(what) => generate(&what),
         Command::Install {
             client,
-            launch,
+            mut launch,
+            offers,
             yes,
         } => {
             let (program, env) = (program()?, |name: &str| std::env::var_os(name));
-            install::run(client, &program, launch.as_ref(), &env, yes).map_err(ExitReason::failed)
+            let why = launch
+                .as_mut()
+                .and_then(|launch| which_fabric(launch, offers));
+            let why = why.unwrap_or_default();
+            install::run(client, &program, launch.as_ref(), &env, &why, yes)
+                .map_err(ExitReason::failed)
         }
         Command::Skills { dir, names, config } => {
             // Tells what is left out.
@@ -277,6 +288,39 @@ fn program() -> Result<String, ExitReason> {
     })
 }
 
+/// Lets an entry start the Fabric of this machine, if that is wanted or nothing says which one to use and none is where
+/// Fabric usually listens. Returns what was chosen and why.
+fn which_fabric(launch: &mut Launch, offers: bool) -> Option<String> {
+    let Launch::Program { args, env } = launch else {
+        return None;
+    };
+    let is_wanted = args.iter().any(|arg| arg == START);
+    if !is_wanted && !offers {
+        return None;
+    }
+    let usual: SocketAddr = ([127, 0, 0, 1], 8080).into();
+    if !is_wanted && TcpStream::connect_timeout(&usual, QUICK).is_ok() {
+        return Some(format!(
+            "FABRIC_BASE_URL is not set: the entry uses what listens at {usual}.\n"
+        ));
+    }
+    let (program, version) = match fabric::find(Path::new(""), &|_| ()) {
+        Ok(found) => found,
+        Err(none) => return Some(format!("{}\n", none.detail)),
+    };
+    let program = program.display();
+    args.retain(|arg| arg != START);
+    args.push(format!("{START}={program}"));
+    env.retain(|(name, _)| name != BASE_URL && name != API_KEY);
+    let why = match is_wanted {
+        true => "--start-fabric was given",
+        false => "FABRIC_BASE_URL is not set, and nothing listens at 127.0.0.1:8080",
+    };
+    Some(format!(
+        "The entry starts {program}, {version}, when it is needed: {why}.\n"
+    ))
+}
+
 /// Prints the file to stdout and, if stderr is a terminal, where to save it.
 fn generate(what: &Generate) -> Result<bool, ExitReason> {
     let env = |name: &str| std::env::var_os(name);
@@ -311,9 +355,16 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<HttpServe
     }
     heap::tune();
     let accounts = Accounts::new(bounds(&config));
-    let client = match config.patterns_dirs.as_slice() {
-        [] => Client::new(&config.fabric),
-        dirs => Folders::open(dirs).and_then(|folders| {
+    let client = match (
+        config.start_fabric.as_ref(),
+        config.patterns_dirs.as_slice(),
+    ) {
+        (Some(program), _) => {
+            config.fabric.url = "an address of its own (--start-fabric)".to_owned();
+            Client::starting(config.fabric.clone(), Process::new(program.clone()))
+        }
+        (None, []) => Client::new(&config.fabric),
+        (None, dirs) => Folders::open(dirs).and_then(|folders| {
             let shown = dirs.iter().flat_map(std::path::absolute);
             let shown: Vec<String> = shown.map(|dir| dir.display().to_string()).collect();
             config.fabric.url = shown.join(", ");

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 PACKAGE = tomllib.loads(Path("Cargo.toml").read_text())["package"]
 URL = os.environ.get("RELEASE_URL", "").rstrip("/")
 # (variable, key in the bundle, title, description, default, secret)
+START = ("FABRIC_MCP_START_FABRIC", "start_fabric", "Start Fabric", "Start the Fabric of this machine when it is needed. "
+         "Switch this off to use the address and key below.", True, False)
 SETTINGS = [
     ("FABRIC_BASE_URL", "fabric_url", "Fabric's address", "Where fabric --serve listens.", "http://127.0.0.1:8080", False),
     ("FABRIC_API_KEY", "api_key", "Fabric's API key", "The key of fabric --serve --api-key; empty if it has none.", "", True),
@@ -37,8 +39,8 @@ def bundle(*programs):
         "display_name": "Fabric",
         "version": PACKAGE["version"],
         "description": PACKAGE["description"],
-        "long_description": "Find, read and run the patterns of Fabric, a library of tested prompts. Needs a Fabric that "
-                            "was started with `fabric --serve`, on this machine or another one.",
+        "long_description": "Find, read and run the patterns of Fabric, a library of tested prompts. Starts the "
+                            "Fabric of this machine, which must be set up (`fabric --setup`), or uses one that runs.",
         "author": author,
         "license": PACKAGE["license"],
         "keywords": PACKAGE["keywords"],
@@ -48,7 +50,7 @@ def bundle(*programs):
             "mcp_config": {
                 "command": commands[first],
                 "args": [],
-                "env": {variable: "${user_config.%s}" % key for variable, key, *_ in SETTINGS},
+                "env": {variable: "${user_config.%s}" % key for variable, key, *_ in [START, *SETTINGS]},
                 "platform_overrides": {platform: {"command": command} for platform, command in commands.items()},
             },
         },
@@ -57,9 +59,9 @@ def bundle(*programs):
         "compatibility": {"platforms": list(programs)},
         # An optional setting without a default would be passed on as the text of its placeholder.
         "user_config": {
-            key: {"type": "string", "title": title, "description": description, "required": False,
-                  "default": default, "sensitive": secret}
-            for _, key, title, description, default, secret in SETTINGS
+            key: {"type": "boolean" if default is True else "string", "title": title, "description": description, "required": False,
+                  "default": default, **({"sensitive": secret} if default is not True else {})}
+            for _, key, title, description, default, secret in [START, *SETTINGS]
         },
     }
     if URL:

@@ -12,7 +12,7 @@ use log::LevelFilter::{Debug, Error, Info, Off, Warn};
 
 use super::values::{self, count};
 use crate::clients;
-use crate::config::{Config, OWN_VARIABLE, Transport};
+use crate::config::{BASE_URL, Config, OWN_VARIABLE, Transport};
 use crate::url::base_url;
 
 pub(crate) use crate::config::{API_KEY, AUTH_TOKEN};
@@ -85,6 +85,9 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(FABRIC, "fabric-url", "URL", "http://127.0.0.1:8080")
         .one(|c, t| set(&mut c.fabric.url, base_url(t)))
         .help("Where fabric --serve listens"),
+    flag(FABRIC, "start-fabric", "[=PROGRAM]", "")
+        .one(|c, t| set(&mut c.start_fabric, values::program(t)))
+        .help("Start Fabric when it is needed, and end it when it is not"),
     flag(FABRIC, "patterns-dir", "DIR", "")
         .many(|c, t| push(&mut c.patterns_dirs, Ok(PathBuf::from(t))))
         .help("Read patterns from a folder, NAME/system.md each, instead of any Fabric"),
@@ -257,7 +260,7 @@ pub(crate) struct Flag {
     /// Without dashes.
     pub(crate) long: Literal,
     pub(crate) short: Option<char>,
-    /// What the help calls its value; empty if it takes none.
+    /// What the help calls its value; empty if it takes none, in `[=` and `]` if it can be left out.
     pub(crate) placeholder: Literal,
     pub(crate) takes: Takes,
     /// All allowed values, where they are few, with a blank in between.
@@ -330,7 +333,7 @@ impl Flag {
             return None;
         }
         if self.long == "fabric-url" {
-            return Some("FABRIC_BASE_URL".to_owned());
+            return Some(BASE_URL.to_owned());
         }
         let name = OWN_VARIABLE.bytes().chain(self.long.bytes());
         // Bytes, whose number is known: each start makes all these names, and growing them took a sixth of its instructions.
@@ -364,7 +367,7 @@ impl Flag {
 
     /// Whether a value follows.
     pub(crate) fn takes_value(&self) -> bool {
-        !self.placeholder.is_empty()
+        !matches!(self.placeholder.as_bytes(), [] | [b'[', ..])
     }
 
     /// Whether all of its values are used.

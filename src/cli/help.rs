@@ -92,8 +92,9 @@ fn flags_of(section: &str) -> String {
 fn entry(flag: &Flag) -> String {
     let mut term = flag.dashed().join(", ");
     if flag.takes_value() {
-        term.push_str(&format!(" {}", flag.placeholder));
+        term.push(' ');
     }
+    term.push_str(flag.placeholder);
     if let Some(variable) = flag.env() {
         term.push_str(&format!(" [{variable}]"));
     }

@@ -49,9 +49,13 @@ impl<'a> FlagsAndEnv<'a> {
                     continue;
                 }
             };
-            let value = match flag.takes_value() {
-                true => value_of(flag, &mut parser)?,
-                false => on.to_owned(),
+            let value = match flag.placeholder {
+                "" => on.to_owned(),
+                _ if flag.takes_value() => value_of(flag, &mut parser)?,
+                _ => match parser.optional_value() {
+                    Some(value) => utf8(value, &format!("--{}", flag.long))?,
+                    None => on.to_owned(),
+                },
             };
             given.push((flag, value));
         }

@@ -2,12 +2,14 @@
 //! itself, or by a URL.
 
 use crate::clients::{Launch, McpClient, Variable};
-use crate::config::Transport;
+use crate::config::{BASE_URL, Transport};
 
 use super::flags::{self, API_KEY, AUTH_TOKEN, CERT_FILE, FLAGS};
 use super::input::FlagsAndEnv;
 use super::{ExitReason, resolve, values};
 
+/// The flag of a Fabric that is started; `--install` adds the path of its program.
+pub(crate) const START: &str = "--start-fabric";
 /// How many seconds before a client gives up its call is answered.
 const MARGIN: u64 = 10;
 
@@ -52,7 +54,7 @@ fn program(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, Exi
     let config = resolve::resolve(settings)?;
     let mut args = Vec::new();
     for flag in FLAGS {
-        if flag.env().is_none() || flag.long == "fabric-url" {
+        if flag.env().is_none() || matches!(flag.long, "fabric-url" | "start-fabric") {
             continue;
         }
         for text in settings.values(flag)? {
@@ -71,12 +73,19 @@ fn program(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, Exi
     if within != flag.default && !settings.is_given(flag.long) {
         args.extend([format!("--{}", flag.long), within]);
     }
+    if let Some(program) = &config.start_fabric {
+        let program = program.display().to_string();
+        args.push(
+            format!("{START}={program}")
+                .trim_end_matches('=')
+                .to_owned(),
+        );
+    }
     let mut env = Vec::new();
-    let needs_fabric = !config.demo && config.patterns_dirs.is_empty();
+    let needs_fabric = config.needs_fabric();
     if needs_fabric {
-        let name = flags::get("fabric-url").env().unwrap_or_default();
         let certificates = certificates(settings, &config.fabric.url)?;
-        env.push((name, Some(config.fabric.url)));
+        env.push((BASE_URL.to_owned(), Some(config.fabric.url)));
         env.extend(certificates);
     }
     let models = settings.models()?.into_iter();

@@ -29,6 +29,7 @@ use crate::text::hint;
 use input::{FlagsAndEnv, unexpected_word};
 
 pub(crate) use help::PRECEDENCE;
+pub(crate) use launch::START;
 
 /// What the program is asked to do.
 #[derive(Debug)]
@@ -76,6 +77,8 @@ pub(crate) enum Command {
         client: &'static McpClient,
         /// What to put into it: `--install`; `None` to take it out: `--uninstall`.
         launch: Option<Launch>,
+        /// Whether nothing says which Fabric to use: then it may be one that `--start-fabric` starts.
+        offers: bool,
         /// Whether to do it without asking: `--yes`.
         yes: bool,
     },
@@ -181,6 +184,9 @@ pub(crate) fn parse(
             return Ok(Command::Install {
                 client,
                 launch: launch.transpose()?,
+                offers: ["fabric-url", "demo", "patterns-dir", "start-fabric"]
+                    .iter()
+                    .all(|long| !settings.is_given(long)),
                 yes: settings.has("yes"),
             });
         }

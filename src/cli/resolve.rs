@@ -48,16 +48,29 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
         );
     }
     let has_folders = !config.patterns_dirs.is_empty();
-    let other = if config.demo { "demo" } else { "fabric-url" };
-    if has_folders && settings.is_given(other) {
+    if (config.demo || has_folders) && !settings.has("start-fabric") {
+        config.start_fabric = None;
+    }
+    // FABRIC_BASE_URL, which may be there for other programs, conflicts with nothing.
+    let is_given = |long: &&str| match *long {
+        "patterns-dir" => has_folders,
+        "start-fabric" => config.start_fabric.is_some(),
+        "demo" => config.demo,
+        other => settings.has(other),
+    };
+    let sources = ["patterns-dir", "start-fabric", "demo", "fabric-url"];
+    let mut given = sources.into_iter().filter(is_given);
+    if let (Some(one @ ("patterns-dir" | "start-fabric")), Some(other)) =
+        (given.next(), given.next())
+    {
         let other = settings.name(other);
         let why = format!(
             "it cannot be combined with {other}; leave one of them out, or unset it if it is a variable"
         );
-        return Err(named(&settings.name("patterns-dir"), why));
+        return Err(named(&settings.name(one), why));
     }
     // The key is for another Fabric.
-    let needs_fabric = !config.demo && !has_folders;
+    let needs_fabric = config.needs_fabric();
     config.fabric.api_key = settings.secret(API_KEY)?.filter(|_| needs_fabric);
     config.fabric.ca_file = ca_file(settings);
     config.http.token = token(settings, &mut config.warnings)?;

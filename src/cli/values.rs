@@ -5,7 +5,7 @@
 
 use std::fmt::Display;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{MAIN_SEPARATOR, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -108,6 +108,16 @@ pub(super) fn switch(text: &str) -> Result<bool, String> {
         "false" | "0" | "no" => Ok(false),
         _ => Err(wrong(text, "is neither yes nor no; give true or false")),
     }
+}
+
+/// A program to start: yes for the usual one, no for none, or its name or path, which becomes absolute.
+pub(super) fn program(text: &str) -> Result<Option<PathBuf>, String> {
+    let path = match text.contains(['/', MAIN_SEPARATOR]) {
+        true => std::path::absolute(text).ok(),
+        false => Some(text.into()).filter(|_| !text.is_empty()),
+    };
+    let given = |_| valid(path.map(Some), text, "is not a program; give its path");
+    switch(text).map_or_else(given, |on| Ok(on.then(PathBuf::new)))
 }
 
 /// An address or name to listen on, without brackets.

@@ -18,7 +18,7 @@ use super::jsonc::Document;
 use super::{Env, Format, Launch, McpClient, NAME, TOKEN_PLACEHOLDER};
 
 /// Puts `launch` of the program at this path into the client's file, or takes the server out without it: at the terminal,
-/// asking first unless the answer is `yes` already. True if the file is as it should be; otherwise the user has been told why.
+/// asking first unless the answer is `yes` already. `why` stands above the change. True if the file is as it should be; otherwise the user has been told why.
 ///
 /// # Errors
 /// The reason, in one line; nothing was changed.
@@ -27,10 +27,11 @@ pub(crate) fn run(
     program: &str,
     launch: Option<&Launch>,
     env: Env<'_>,
+    why: &str,
     yes: bool,
 ) -> Result<bool, String> {
     let Format::Json(key) = client.format else {
-        say(&by_hand(client, program, launch, env))?;
+        say(&format!("{why}{}", by_hand(client, program, launch, env)))?;
         return Ok(false);
     };
     let path = client
@@ -56,7 +57,8 @@ pub(crate) fn run(
         return Ok(true);
     };
     let [before, after] = [own, entry.as_ref()].map(|entry| masked(entry, made.as_ref()));
-    say(&change(client, &path, &found, [&before, &after]))?;
+    let change = change(client, &path, &found, [&before, &after]);
+    say(&format!("{why}{change}"))?;
     if !yes && !agreed()? {
         return Ok(false);
     }

@@ -17,6 +17,8 @@ use crate::url::{Authority, WebUrl};
 /// Returns a variable's value, as `std::env::var_os` does.
 pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
+/// Variable of Fabric's address.
+pub(crate) const BASE_URL: &str = "FABRIC_BASE_URL";
 /// Variable of the key for Fabric's API.
 pub(crate) const API_KEY: &str = "FABRIC_API_KEY";
 /// What Fabric's variables for the models of single patterns begin with; the name follows in upper case, with `_` for
@@ -130,12 +132,21 @@ pub(crate) struct Config {
     pub(crate) kept: RunSettings,
     /// Settings of the HTTP transports; `drain_timeout` applies to stdio too.
     pub(crate) http: Http,
+    /// Start this program, a path or a name, instead of using `fabric.url`: `--start-fabric`; empty for the usual names.
+    pub(crate) start_fabric: Option<PathBuf>,
     /// Use the built-in Fabric instead of `fabric.url`: `--demo`.
     pub(crate) demo: bool,
     /// Read patterns from these folders instead of any Fabric: `--patterns-dir`.
     pub(crate) patterns_dirs: Vec<PathBuf>,
     /// Warnings about the settings, one line each, logged at start-up.
     pub(crate) warnings: Vec<String>,
+}
+
+impl Config {
+    /// Whether a Fabric that somebody else has started is needed.
+    pub(crate) fn needs_fabric(&self) -> bool {
+        !self.demo && self.patterns_dirs.is_empty() && self.start_fabric.is_none()
+    }
 }
 
 /// The settings of `--connect`.

@@ -129,6 +129,14 @@ table! {
     /// Why Fabric could not be used, or not as it should be. Finer than [`Kind`]. Each has a code for scripts of `--check`,
     /// which never changes; an empty one stands for the name of the error's kind.
     Cause: &'static str {
+        /// There is no Fabric to be started.
+        NoProgram = "fabric-not-found";
+        /// It was never set up.
+        NotSetUp = "fabric-not-set-up";
+        /// It does not come up, for `{why}`.
+        NotStarted = "fabric-not-started";
+        /// It has ended while it was asked.
+        FabricEnded = "fabric-ended";
         /// Nothing listens on that port.
         Refused = "connection-refused";
         /// No connection, for `{why}`.

@@ -31,6 +31,11 @@ pub(crate) trait Wait: Send + Sync {
 
     /// Releases `bytes`.
     fn release(&self, _bytes: usize) {}
+
+    /// Whether nobody asked for this: it neither starts a Fabric nor keeps it.
+    fn is_poll(&self) -> bool {
+        false
+    }
 }
 
 /// Waits without callbacks, within the limits.
@@ -40,6 +45,19 @@ pub(crate) struct NoWait;
 impl Wait for NoWait {
     fn still_waiting(&self) -> Result<(), Error> {
         Ok(())
+    }
+}
+
+/// The same, for what this server does on its own.
+pub(crate) struct Poll;
+
+impl Wait for Poll {
+    fn still_waiting(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn is_poll(&self) -> bool {
+        true
     }
 }
 
@@ -70,6 +88,10 @@ impl Wait for Until {
 
     fn release(&self, bytes: usize) {
         self.wait.release(bytes);
+    }
+
+    fn is_poll(&self) -> bool {
+        self.wait.is_poll()
     }
 }
 

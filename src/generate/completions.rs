@@ -53,7 +53,7 @@ fn zsh_specs(flag: &Flag) -> Vec<String> {
     }
     let repeat = if flag.is_repeated() { "*" } else { "" };
     let (equals, value) = match (flag.placeholder, flag.values().as_slice()) {
-        ("", _) => ("", String::new()),
+        _ if !flag.takes_value() => ("", String::new()),
         (name, []) => ("=", format!(":{name}: ")),
         (name, values) => ("=", format!(":{name}:({})", values.join(" "))),
     };

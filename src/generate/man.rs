@@ -83,8 +83,9 @@ fn option(flag: &Flag) -> String {
         .iter()
         .map(|name| format!("\\fB{}\\fR", escaped(name)));
     let mut tag = names.collect::<Vec<_>>().join(", ");
-    if flag.takes_value() {
-        let _ = write!(tag, " \\fI{}\\fR", escaped(flag.placeholder));
+    if !flag.placeholder.is_empty() {
+        let blank = if flag.takes_value() { " " } else { "" };
+        let _ = write!(tag, "{blank}\\fI{}\\fR", escaped(flag.placeholder));
     }
     let mut help = format!("{}.", flag.help);
     if flag.is_repeated() {

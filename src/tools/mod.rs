@@ -41,7 +41,8 @@ use crate::{logging, metrics};
 
 use arguments::Arguments;
 pub(crate) use context::{
-    Backend, CallHead, Context, ContextState, MethodWork, Peer, RELATED_TASK, ToolCall, places,
+    Backend, CallHead, Caller, Context, ContextState, MethodWork, Peer, RELATED_TASK, ToolCall,
+    places,
 };
 pub(crate) use outcome::{Failure, Outcome, write, write_failure};
 pub(crate) use prompt::prompt;

@@ -58,6 +58,7 @@ mod secrets;
 mod service;
 mod skills;
 mod skills_on_disk;
+mod start_fabric;
 mod strategies;
 mod streaming;
 mod surface;

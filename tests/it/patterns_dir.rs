@@ -287,7 +287,11 @@ fn a_folder_without_patterns_and_a_second_source_are_refused_at_the_start() {
         let finished = Program::new(["--patterns-dir", &dir]).run(DEADLINE);
         finished.expect_code(2).expect_stderr(says);
     }
-    for other in ["--demo", "--fabric-url http://127.0.0.1:1"] {
+    for other in [
+        "--demo",
+        "--start-fabric",
+        "--fabric-url http://127.0.0.1:1",
+    ] {
         let finished = program(&folder).flags(other).run(DEADLINE);
         finished
             .expect_code(2)
@@ -296,8 +300,9 @@ fn a_folder_without_patterns_and_a_second_source_are_refused_at_the_start() {
     }
     let finished = program(&folder)
         .env("FABRIC_BASE_URL", "http://127.0.0.1:1")
+        .env("FABRIC_MCP_START_FABRIC", "1")
         .run(DEADLINE);
-    finished.expect_code(2).expect_stderr("FABRIC_BASE_URL");
+    finished.expect_code(0);
 }
 
 #[test]

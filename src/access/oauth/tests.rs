@@ -590,7 +590,11 @@ fn judge(change: &Value) -> Verdict {
 #[test]
 fn a_good_token_says_whose_it_is_and_for_what() {
     let read = Grant {
-        identity: Identity::oauth(false, "http://localhost/as", "alice"),
+        identity: Identity::OAuth {
+            kind: "oauth",
+            issuer: "http://localhost/as".into(),
+            name: "alice".into(),
+        },
         role: Role::Read,
         expires: Some(DATE + 1),
         asked: Duration::ZERO,

@@ -11,7 +11,7 @@ fn commands() {
         "--generate compose x.env => Generate(File(\"compose\", Some(\"x.env\")))",
         "--generate client-config => Generate(Clients)",
         "--healthcheck --path x --host :: => Healthcheck { host: \"::\", port: 8000 }",
-        "--uninstall jetbrains => Install { client: jetbrains, launch: None, yes: false }",
+        "--uninstall jetbrains => Install { client: jetbrains, launch: None, offers: true, yes: false }",
     ] {
         let (args, expected) = case.split_once(" => ").unwrap();
         assert_eq!(command(args), expected, "{args}");
@@ -126,6 +126,17 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
         (vec!["--demo".to_owned()], Vec::new())
     );
     assert_eq!(launched("", &[("FABRIC_MCP_DEMO", "yes")]).0, ["--demo"]);
+    for (given, entry) in [
+        ("1", "--start-fabric"),
+        ("fabric-ai", "--start-fabric=fabric-ai"),
+        ("/opt/fabric", "--start-fabric=/opt/fabric"),
+    ] {
+        let variables = [("FABRIC_MCP_START_FABRIC", given), ("FABRIC_API_KEY", "k")];
+        assert_eq!(
+            launched("", &variables),
+            (vec![entry.to_owned()], Vec::new())
+        );
+    }
     // A relative path is one from here; the client starts it elsewhere.
     let (_, env) = launched("--fabric-url https://f", &[("SSL_CERT_FILE", "ca.pem")]);
     let file = env[1].1.as_deref().unwrap();

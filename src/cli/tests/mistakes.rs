@@ -50,6 +50,11 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --fabric-url localhost:8080 => --fabric-url: the URL has no scheme; did you mean http://localhost:8080?
 --fabric-url= => --fabric-url: the URL must begin with http:// or https://, as in
     http://127.0.0.1:8080
+--start-fabric --fabric-url http://f => --start-fabric: it cannot be combined with --fabric-url;
+    leave one of them out, or unset it if it is a variable
+--start-fabric= => --start-fabric: "" is not a program; give its path
+--start-fabric fabric => "fabric" belongs to no flag;
+    fabric-mcp takes flags only, and fabric-mcp --help lists them
 --run-timeout 0 => --run-timeout: "0" is not a time; give seconds from 0.001 to 604800, such as 30 or 0.5
 --run-timeout 604800.1 => --run-timeout: "604800.1" is not a time;
     give seconds from 0.001 to 604800, such as 30 or 0.5

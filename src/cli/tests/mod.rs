@@ -108,6 +108,7 @@ fn flags_and_variables_say_the_same_and_flags_win() {
         }
         let (value, other) = match flag.placeholder {
             "" => ("true", "false"),
+            "[=PROGRAM]" => ("fabric", "fabric-ai"),
             "TRANSPORT" => ("sse", "http"),
             "ADDRESS" if flag.long == "trusted-proxy" => ("10.0.0.1", "::1"),
             "ADDRESS" => ("localhost", "::1"),
@@ -131,11 +132,11 @@ fn flags_and_variables_say_the_same_and_flags_win() {
             "DIR" => ("runs", "/var/lib/runs"),
             other => panic!("a value for {other}"),
         };
-        let switch = !flag.takes_value();
+        let switch = flag.placeholder.is_empty();
         let args = if switch {
             format!("--{}", flag.long)
         } else {
-            format!("--{} {value}", flag.long)
+            format!("--{}={value}", flag.long)
         };
         let by_flag = format!("{:?}", config_with(&args, &[]));
         assert_ne!(by_flag, defaults, "--{}", flag.long);

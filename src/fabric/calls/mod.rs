@@ -461,6 +461,10 @@ impl EventRelay<'_> {
             }
             Event::Error { content } => {
                 *content = sanitize(&self.client.without_key(content));
+                // Such as: there is no default model.
+                let process = self.client.process.as_ref();
+                let process = process.filter(|_| content.contains("fabric --setup"));
+                process.inspect(|process| process.retire());
                 let said = match content.as_str() {
                     "" => "It gave no reason: look into its own log.",
                     content => content,

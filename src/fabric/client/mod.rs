@@ -25,6 +25,7 @@ use ureq::http::{HeaderMap, HeaderValue, Response, header};
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, RequestBuilder, SendBody};
 
+use super::process::{Process, Running};
 use super::wait::SLICE;
 use super::youtube::Downloads;
 use super::{Cause, Error, Kind, Until, Wait};
@@ -33,7 +34,7 @@ use outgoing::Outgoing;
 use plain::PlainConnector;
 pub(super) use response::FabricResponse;
 
-use crate::agent::{self, Lookups};
+use crate::agent::{self, KEY_HEADER, Lookups};
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT};
 use crate::logging;
 use crate::text::{is_placeholder, number};
@@ -66,6 +67,8 @@ pub(crate) struct Client {
     pub(crate) settings: config::Fabric,
     /// Answers instead of a Fabric.
     pub(super) built_in: Option<Arc<dyn BuiltInFabric>>,
+    /// Starts the Fabric that is asked.
+    pub(crate) process: Option<Arc<Process>>,
     /// The transcripts that are being fetched.
     pub(super) downloads: Downloads,
     /// Delays before the retries of a GET.
@@ -136,6 +139,7 @@ impl Client {
             fresh: agent(0, RUN_BUFFER)?,
             settings: settings.clone(),
             built_in: None,
+            process: None,
             downloads: Downloads::default(),
             retry_delays: RETRY_DELAYS,
             after_error: AFTER_ERROR,
@@ -155,6 +159,23 @@ impl Client {
         client.settings.url = "--patterns-dir".to_owned();
         client.built_in = Some(built_in);
         Ok(client)
+    }
+
+    /// A client for the Fabric that `process` starts, at any port of this machine.
+    pub(crate) fn starting(
+        mut settings: config::Fabric,
+        process: Process,
+    ) -> Result<Client, String> {
+        settings.url = "http://127.0.0.1".to_owned();
+        let mut client = Client::new(&settings)?;
+        client.process = Some(Arc::new(process));
+        Ok(client)
+    }
+
+    /// Whether a Fabric would have to be started for a request.
+    pub(crate) fn rests(&self) -> bool {
+        let process = self.process.as_ref();
+        process.is_some_and(|process| process.running().is_none())
     }
 
     /// Whether there is a Fabric, or only patterns to read.
@@ -180,10 +201,28 @@ impl Client {
         }
     }
 
-    fn with_key<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
-        self.key
-            .iter()
-            .fold(request, |request, key| request.header("X-API-Key", key))
+    /// Where a request goes. A Fabric of our own is started if need be, but not for a poll, which does not keep it either.
+    fn target(&self, wait: &Arc<dyn Wait>) -> Result<Target, Error> {
+        let process = self.process.as_ref();
+        let own = match process {
+            Some(process) if wait.is_poll() => process.running(),
+            Some(process) => Some(process.ask(wait.as_ref())?),
+            None => None,
+        };
+        match (process, own) {
+            (Some(_), None) => Err(Error::cancelled()),
+            (_, own) => Ok(Target {
+                url: own
+                    .as_ref()
+                    .map_or(&self.settings.url, |own| &own.url)
+                    .clone(),
+                key: match &own {
+                    Some(own) => HeaderValue::from_str(&own.key).ok(),
+                    None => self.key.clone(),
+                },
+                _in_use: own.filter(|_| !wait.is_poll()),
+            }),
+        }
     }
 
     /// The body of `GET path`, of at most `max_body` bytes. Retried twice within the total limit, on connection errors
@@ -194,13 +233,16 @@ impl Client {
         limit: Limit,
         wait: &Arc<dyn Wait>,
     ) -> Result<Vec<u8>, Error> {
-        let deadline = Instant::now() + self.time(limit).0;
+        let mut deadline = None;
         let mut delays = self.retry_delays.iter();
         let mut attempt = 0;
         loop {
             attempt += 1;
+            let target = self.target(wait)?;
+            // A start has its own limit.
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + self.time(limit).0);
             let left = deadline.saturating_duration_since(Instant::now());
-            let request = self.with_key(self.kept.get(format!("{}{path}", self.settings.url)));
+            let request = target.with_key(self.kept.get(format!("{}{path}", target.url)));
             let call = Attempt {
                 client: self,
                 method: "GET",
@@ -211,7 +253,7 @@ impl Client {
                 begun: Instant::now(),
                 wait,
             };
-            let waiting = WaitScope::enter(wait);
+            let waiting = (WaitScope::enter(wait), target);
             let sent = match &self.built_in {
                 Some(fabric) => within_process(fabric.answer("GET", path, &[])),
                 None => request.config().timeout_global(Some(left)).build().call(),
@@ -242,11 +284,12 @@ impl Client {
         explain: Option<Explain>,
     ) -> Result<FabricResponse<'c>, Error> {
         wait.still_waiting()?;
+        let target = self.target(wait)?;
         let request = self
             .fresh
-            .post(format!("{}{path}", self.settings.url))
+            .post(format!("{}{path}", target.url))
             .header(header::CONTENT_TYPE, "application/json");
-        let request = self.with_key(request);
+        let request = target.with_key(request);
         let call = Attempt {
             client: self,
             method: "POST",
@@ -261,7 +304,7 @@ impl Client {
             json: Cursor::new(json),
             wait: Arc::clone(wait),
         };
-        let waiting = WaitScope::enter(wait);
+        let waiting = (WaitScope::enter(wait), target);
         let sent = match &self.built_in {
             Some(fabric) => within_process(fabric.answer("POST", path, outgoing.json.get_ref())),
             None => request
@@ -275,6 +318,24 @@ impl Client {
         call.opened(sent, waiting)
     }
 }
+
+/// Where a request goes, until its response is dropped.
+struct Target {
+    url: String,
+    key: Option<HeaderValue>,
+    /// What was started for it, which is not ended before.
+    _in_use: Option<Arc<Running>>,
+}
+
+impl Target {
+    fn with_key<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        let key = self.key.iter();
+        key.fold(request, |request, key| request.header(KEY_HEADER, key))
+    }
+}
+
+/// Kept until a response is dropped.
+type Waiting = (WaitScope, Target);
 
 /// One attempt of a request, for errors and the log.
 #[derive(Clone, Copy)]
@@ -301,7 +362,7 @@ impl<'c> Attempt<'c> {
     fn opened(
         self,
         sent: Result<Response<Body>, ureq::Error>,
-        waiting: WaitScope,
+        waiting: Waiting,
     ) -> Result<FabricResponse<'c>, Error> {
         self.checked(sent, waiting)
             .inspect_err(|error| self.log(error.status, Some(error.kind)))
@@ -310,7 +371,7 @@ impl<'c> Attempt<'c> {
     fn checked(
         self,
         sent: Result<Response<Body>, ureq::Error>,
-        waiting: WaitScope,
+        waiting: Waiting,
     ) -> Result<FabricResponse<'c>, Error> {
         let (head, body) = sent.map_err(|e| self.failure(e, false))?.into_parts();
         let length = body.content_length();
@@ -427,7 +488,10 @@ impl<'c> Attempt<'c> {
         let ((total, flag), is_run) = (self.client.time(self.limit), self.limit == Limit::Run);
         let is_https = self.client.settings.url.starts_with("https:");
         let is_proxied = self.client.kept.config().proxy().is_some();
-        let (cause, why) = cause::of(&error, in_body, is_https, is_proxied, is_run);
+        let (mut cause, why) = cause::of(&error, in_body, is_https, is_proxied, is_run);
+        if self.client.process.is_some() && matches!(cause, Cause::Refused | Cause::Closed) {
+            cause = Cause::FabricEnded;
+        }
         let limit = match cause {
             Cause::ConnectTimeout => settings.connect_timeout,
             Cause::RunSilent => settings.idle_timeout,
@@ -468,6 +532,7 @@ fn may_pass(cause: Cause) -> bool {
     matches!(
         cause,
         Cause::Refused
+            | Cause::FabricEnded
             | Cause::NoConnection
             | Cause::UnknownHost
             | Cause::Proxy

@@ -4,8 +4,7 @@ use std::io::Read;
 
 use ureq::BodyReader;
 
-use super::interruptible::WaitScope;
-use super::{Attempt, SMALL_BODY};
+use super::{Attempt, SMALL_BODY, Waiting};
 use crate::account::Full;
 use crate::fabric::{Error, Kind, no_room};
 
@@ -22,7 +21,7 @@ pub(in crate::fabric) struct FabricResponse<'c> {
     pub(super) length: Option<u64>,
     pub(super) body: BodyReader<'static>,
     /// Reads of the body ask whether to go on.
-    pub(super) _waiting: WaitScope,
+    pub(super) _waiting: Waiting,
 }
 
 impl FabricResponse<'_> {

@@ -14,8 +14,7 @@ mod methods;
 use std::sync::Arc;
 
 use super::{Action, Server};
-use crate::access::{Caller, Identity};
-use crate::account::Accounts;
+use crate::account::{Account, Accounts};
 use crate::config::{Policy, RunSettings};
 use crate::fabric::{Catalog, Client};
 use crate::protocol::{Id, Inbound, Level, RequestHeaders, Revision, Session};
@@ -84,7 +83,7 @@ impl Server {
 struct TestClient {
     server: Server,
     session: Arc<Session>,
-    caller: Arc<Caller>,
+    account: Account,
     in_use: Vec<&'static str>,
 }
 
@@ -110,7 +109,7 @@ impl TestClient {
     fn of(session: Session) -> TestClient {
         let server = Server::without_fabric();
         TestClient {
-            caller: Arc::new(Caller::open(Identity::Local, &server.backend.accounts)),
+            account: server.backend.accounts.of(""),
             server,
             session: Arc::new(session),
             in_use: Vec::new(),
@@ -127,7 +126,7 @@ impl TestClient {
         inbound.refuse_ids(|id| self.in_use.contains(&&*json(id)));
         show(
             self.server
-                .receive(&self.session, inbound, None, &self.caller),
+                .receive(&self.session, inbound, None, &self.account),
         )
     }
 
@@ -137,7 +136,7 @@ impl TestClient {
             &self.session,
             Inbound::read(line.as_bytes(), modern),
             Some(headers),
-            &self.caller,
+            &self.account,
         ))
     }
 }

@@ -79,6 +79,10 @@ fn is_known(argument: String, what: &str, name: &Name, known: Option<&Names>) ->
 
 /// Adds to the error of a step whether Fabric lacks a name in it.
 pub(super) fn explain(step: &Chat, error: Error, context: &Arc<Context>) -> Error {
+    // None is started only to explain.
+    if context.backend.fabric.rests() {
+        return error;
+    }
     // The pattern may not exist; the names are read only after a failure.
     let mut error = context
         .backend

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::account::Resource;
-use crate::fabric::{Cached, Error, Kind, NoWait, Until, Wait};
+use crate::fabric::{Cached, Error, Kind, Poll, Until, Wait};
 use crate::tools::Backend;
 use crate::{metrics, time};
 
@@ -60,8 +60,11 @@ impl Ops {
         }
     }
 
-    /// Why Fabric cannot be used, if so.
+    /// Why Fabric cannot be used, if so. One that is started when it is needed can be.
     fn unready(&self) -> Option<Kind> {
+        if self.backend.fabric.rests() {
+            return None;
+        }
         self.ready.ask(|| {
             let wait: Arc<dyn Wait> = Arc::new(patience());
             self.backend.fabric.names(None, &wait).map(drop)
@@ -94,7 +97,7 @@ impl Ops {
         let (backend, lists_models) = (self.backend.clone(), self.lists_models.clone());
         let list = move || {
             // If it fails, the next one who asks for the metrics tries again.
-            if let Ok(models) = backend.catalog.models(&(Arc::new(NoWait) as Arc<dyn Wait>)) {
+            if let Ok(models) = backend.catalog.models(&(Arc::new(Poll) as Arc<dyn Wait>)) {
                 metrics::label_tokens(Some(&models.models));
             }
             lists_models.store(false, Ordering::Relaxed);
@@ -149,7 +152,7 @@ fn failure(fabric: impl FnOnce() -> Result<(), Error>) -> Option<Kind> {
 /// Waits for [`READY_TIMEOUT`] from now.
 fn patience() -> Until {
     Until {
-        wait: Arc::new(NoWait),
+        wait: Arc::new(Poll),
         until: Instant::now() + READY_TIMEOUT,
     }
 }

@@ -1,0 +1,262 @@
+//! `--start-fabric`: a Fabric that is started when it is needed, shared, and never left behind.
+//!
+//! The Fabric is a shell script, which becomes this test binary with [`stand_in`].
+#![cfg(unix)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::fabric::FakeFabric;
+use crate::support::folder::TempFolder;
+use crate::support::http::HttpServer;
+use crate::support::process::Program;
+use crate::support::stdio::Stdio;
+use crate::support::{Caller, DEADLINE, Era, poll};
+
+/// Not a test: the Fabric of the tests below, in a process of its own.
+#[test]
+#[ignore = "the other tests' child process"]
+fn stand_in() {
+    let line = std::env::var("STAND_IN").unwrap();
+    let [serve, _, address, _, key] = line.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{line}")
+    };
+    assert_eq!(serve, "--serve");
+    let (_, port) = address.split_once(':').unwrap();
+    let fabric = FakeFabric::start_at(port.parse().unwrap()).unwrap();
+    fabric.require_key(key);
+    loop {
+        std::thread::park();
+    }
+}
+
+/// A folder with a program `bin/NAME` that says `version`, and does `serve` to serve; its `log` has a line for each start:
+/// the process, the variables of ours that it got, and its PATH.
+fn machine(name: &str, program: &str, version: &str, serve: &str) -> TempFolder {
+    let folder = TempFolder::new(name);
+    let (own, log) = (std::env::current_exe().unwrap(), folder.path("log"));
+    let script = format!(
+        "#!/bin/sh\nif [ \"$1\" = --version ]; then {version}; exit; fi\n\
+         echo $$ $(env | grep -c '^FABRIC_[MAB].*=') $PATH >> {}\nexport STAND_IN=\"$*\"\n{}\n",
+        log.display(),
+        serve.replace(
+            "SERVE",
+            &format!(
+                "exec {} --exact start_fabric::stand_in --ignored",
+                own.display()
+            )
+        ),
+    );
+    let file = folder.write(&format!("bin/{program}"), script);
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+    folder.write(".config/fabric/.env", "");
+    folder
+}
+
+fn usual(name: &str) -> TempFolder {
+    machine(name, "fabric", "echo v1.4.470", "SERVE")
+}
+
+/// With secrets around it.
+fn program(folder: &TempFolder) -> Program {
+    let path = format!("{}:/usr/bin:/bin", folder.path("bin").display());
+    let program = Program::new(["--start-fabric"]).env("HOME", folder.text());
+    let program = program.env("FABRIC_BASE_URL", "http://127.0.0.1:1");
+    let program = program.env("FABRIC_API_KEY", "canary").env("PATH", &path);
+    program.env("FABRIC_MCP_AUTH_TOKEN", "a-token-of-24-characters")
+}
+
+/// The processes that were started.
+fn started(folder: &TempFolder) -> Vec<u32> {
+    let log = fs::read_to_string(folder.path("log")).unwrap_or_default();
+    let pids = log.lines().map(|line| line.split(' ').next().unwrap());
+    pids.map(|pid| pid.parse().unwrap()).collect()
+}
+
+fn kill(signal: &str, pid: u32) -> bool {
+    let kill = format!("kill -{signal} {pid}");
+    let killed = Command::new("sh").args(["-c", &kill]).output();
+    killed.unwrap().status.success()
+}
+
+#[track_caller]
+fn expect_gone(pid: u32) {
+    let gone = poll(DEADLINE, || (!kill("0", pid)).then_some(()));
+    assert!(gone.is_some(), "{pid} was left behind");
+}
+
+#[test]
+fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
+    for end in ["stdin", "KILL", "TERM"] {
+        let folder = usual(&format!("start-{end}"));
+        let mut client = Stdio::speaking(Era::MODERN, program(&folder));
+        client.result("tools/list", json!({}));
+        assert_eq!(started(&folder), [0; 0], "nothing needed it");
+        let ids = [0; 5].map(|_| client.begin_call("fabric_list_strategies", json!({}), None));
+        for id in ids {
+            assert_eq!(client.answer(&id)["result"]["isError"], false);
+        }
+        let log = fs::read_to_string(folder.path("log")).unwrap();
+        let go = folder.path("go/bin").display().to_string();
+        assert!(log.contains(" 0 ") && log.contains(&go), "{log}");
+        let [pid] = started(&folder)[..] else {
+            panic!("{log}")
+        };
+        match end {
+            "stdin" => client.close_stdin(),
+            signal => client.process().signal(signal),
+        }
+        client.wait_exit(DEADLINE);
+        expect_gone(pid);
+    }
+}
+
+#[test]
+fn one_that_dies_is_replaced_but_not_for_ever() {
+    let folder = usual("start-dies");
+    let mut client = Stdio::speaking(Era::MODERN, program(&folder));
+    for number in 1..=3 {
+        client.success("fabric_list_strategies", json!({}));
+        let pids = started(&folder);
+        assert_eq!(pids.len(), number);
+        kill("KILL", pids[number - 1]);
+        let ends = || {
+            client
+                .process()
+                .stderr()
+                .matches("Fabric has ended.")
+                .count()
+        };
+        poll(DEADLINE, || (ends() == number).then_some(())).expect("it is noticed");
+    }
+    let said = client.failure(
+        "fabric_list_strategies",
+        json!({}),
+        "fabric-api-unavailable",
+    );
+    assert!(said.contains("three times within a minute"), "{said}");
+    assert_eq!(started(&folder).len(), 3);
+}
+
+#[test]
+fn what_cannot_be_started_is_told_without_paths() {
+    for (name, program_name, version, serve, says, found) in [
+        (
+            "none",
+            "other",
+            "exit",
+            "exit",
+            "No Fabric 1.4 was found",
+            "",
+        ),
+        (
+            "another",
+            "fabric",
+            "echo fabric 3.2",
+            "exit",
+            "No Fabric 1.4 was found",
+            "does not answer --version",
+        ),
+        (
+            "new",
+            "fabric-ai",
+            "echo v1.4.470",
+            "echo no /secret; exit 1",
+            "Run `fabric --setup`",
+            "no /secret",
+        ),
+        (
+            "broken",
+            "fabric",
+            "echo 1.4.470",
+            "exit 1",
+            "it ended at once",
+            "is 1.4.470",
+        ),
+    ] {
+        let folder = machine(&format!("start-{name}"), program_name, version, serve);
+        if name == "new" {
+            fs::remove_file(folder.path(".config/fabric/.env")).unwrap();
+        }
+        let called = program(&folder)
+            .flags("--call fabric_list_patterns")
+            .run(DEADLINE);
+        called.expect_code(1).expect_stderr(says);
+        assert!(
+            !called.stderr.contains(folder.text()) && !called.stderr.contains("/secret"),
+            "{called:?}"
+        );
+        let checked = program(&folder).arg("--check").run(DEADLINE);
+        checked
+            .expect_code(1)
+            .expect_stdout(found)
+            .expect_stdout("not started");
+    }
+}
+
+#[test]
+fn the_check_says_what_was_started() {
+    let folder = machine("start-check", "fabric-ai", "echo v1.4.300", "SERVE");
+    let checked = program(&folder).arg("--check").run(DEADLINE);
+    let file = folder.path("bin/fabric-ai").display().to_string();
+    checked
+        .expect_stdout(&format!("{file}, v1.4.300, up in "))
+        .expect_stdout("key             accepted");
+    expect_gone(started(&folder)[0]);
+    let checked = program(&folder).flags("--check --json").run(DEADLINE);
+    let report: Value = serde_json::from_str(&checked.stdout).unwrap();
+    assert_eq!(report["fabric"]["program"], *file, "{report}");
+    assert!(report["fabric"]["start_ms"].is_f64(), "{report}");
+}
+
+#[test]
+fn what_polls_starts_nothing_and_the_server_is_ready() {
+    let folder = usual("start-polls");
+    let server = HttpServer::start(program(&folder));
+    for path in ["/readyz", "/metrics"] {
+        let token = ("Authorization", "Bearer a-token-of-24-characters");
+        server.get(path, &[token]).expect_status(200);
+    }
+    server
+        .process
+        .wait_stderr("Fabric is started by the first call");
+    assert_eq!(started(&folder), [0; 0]);
+}
+
+#[test]
+fn installing_offers_it_and_says_why() {
+    let folder = usual("start-install");
+    let install = |flags: &str| {
+        let path = folder.path("bin").display().to_string();
+        let program = Program::new([])
+            .env("HOME", folder.text())
+            .env("PATH", &path);
+        program
+            .flags(&format!("{flags}--install cursor"))
+            .run(DEADLINE)
+            .stdout
+    };
+    let entry = format!("\"--start-fabric={}\"", folder.path("bin/fabric").display());
+    for (flags, why) in [
+        ("", "FABRIC_BASE_URL is not set"),
+        ("--start-fabric ", "--start-fabric was given"),
+    ] {
+        let said = install(flags);
+        // Something may listen where Fabric does by default.
+        let is_offered = !said.contains("the entry uses what listens");
+        assert_eq!(said.contains(&entry), is_offered, "{said}");
+        assert!(
+            said.lines().next().unwrap().contains(why) || !is_offered,
+            "{said}"
+        );
+        assert_eq!(said.contains("FABRIC_API_KEY"), !is_offered, "{said}");
+    }
+    let said = install("--fabric-url http://127.0.0.1:1 ");
+    assert!(
+        !said.contains("start-fabric") && said.contains("FABRIC_BASE_URL"),
+        "{said}"
+    );
+}
