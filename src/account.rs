@@ -91,16 +91,16 @@ struct Bank {
     closed: AtomicBool,
     /// Every call is to stop.
     aborting: AtomicBool,
-    /// Frees the memory of a finished run of this owner; false if there is none.
+    /// Frees the memory of a finished run of this account; false if there is none.
     reclaim: OnceLock<Reclaim>,
 }
 
-type Reclaim = Box<dyn Fn(&str) -> bool + Send + Sync>;
+type Reclaim = Box<dyn Fn(&Account) -> bool + Send + Sync>;
 
 #[derive(Default)]
 struct Ledger {
     used: [usize; RESOURCES],
-    /// By owner; one that holds nothing is forgotten once its rate is whole again.
+    /// By identity; one that holds nothing is forgotten once its rate is whole again.
     holders: HashMap<String, Arc<Holder>>,
     /// The highest use of memory since some was given back to the system.
     peak: usize,
@@ -114,7 +114,6 @@ pub(crate) struct Account(Arc<Holder>);
 
 struct Holder {
     bank: Arc<Bank>,
-    owner: String,
     held: Mutex<[usize; RESOURCES]>,
     /// Until when its rate is used up: the theoretical arrival time of GCRA, the generic cell rate algorithm.
     rate: Mutex<Option<Instant>>,
@@ -145,14 +144,14 @@ impl Accounts {
         })
     }
 
-    /// The account of this owner; without several callers the only one.
-    pub(crate) fn of(&self, owner: impl fmt::Display) -> Account {
-        let owner = match self.0.bounds.several {
-            true => owner.to_string(),
+    /// The account of this identity; without several callers the only one.
+    pub(crate) fn of(&self, identity: impl fmt::Display) -> Account {
+        let name = match self.0.bounds.several {
+            true => identity.to_string(),
             false => String::new(),
         };
         let mut ledger = lock(&self.0.ledger);
-        if let Some(holder) = ledger.holders.get(&owner) {
+        if let Some(holder) = ledger.holders.get(&name) {
             return Account(holder.clone());
         }
         if ledger.holders.len() >= MANY_HOLDERS {
@@ -160,15 +159,14 @@ impl Accounts {
         }
         let holder = Arc::new(Holder {
             bank: self.0.clone(),
-            owner: owner.clone(),
             held: Mutex::default(),
             rate: Mutex::default(),
         });
-        ledger.holders.insert(owner, holder.clone());
+        ledger.holders.insert(name, holder.clone());
         Account(holder)
     }
 
-    /// Sets what frees the memory of one of an owner's finished runs, before memory is refused to it. False if there is
+    /// Sets what frees the memory of one of an account's finished runs, before memory is refused to it. False if there is
     /// none. It must not take memory itself.
     pub(crate) fn reclaim_with(&self, reclaim: Reclaim) {
         // Only the first is kept.
@@ -260,9 +258,9 @@ impl Account {
         }
     }
 
-    /// Whose it is; empty where callers are not told apart.
-    pub(crate) fn owner(&self) -> &str {
-        &self.0.owner
+    /// Are both the same account? True for all callers where these are not told apart.
+    pub(crate) fn is(&self, other: &Account) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// How much of a resource it holds.
@@ -330,7 +328,7 @@ impl Account {
         self.0.bank.bounds.per_minute
     }
 
-    /// Takes `amount` for what holds `step` units at a time.
+    /// Takes `amount`, a multiple of the resource's row, if the bounds and the rule leave room for all of it.
     fn charge(&self, what: Resource, amount: usize) -> Result<(), Full> {
         let bank = &self.0.bank;
         let mut ledger = lock(&bank.ledger);
@@ -397,7 +395,7 @@ impl Guard {
         self.set(self.held.checked_add(more).ok_or(Full)?)
     }
 
-    /// Makes it `held`. For memory, finished runs of this account's owner are dropped first, if that is needed.
+    /// Makes it `held`. For memory, finished runs of this account are dropped first, if that is needed.
     ///
     /// # Errors
     /// [`Full`], and nothing has changed.
@@ -406,11 +404,10 @@ impl Guard {
         let before = self.held.next_multiple_of(step);
         let charged = held.checked_next_multiple_of(step).ok_or(Full)?;
         if charged > before {
-            let holder = &account.0;
             while let Err(Full) = account.charge(self.what, charged - before) {
-                let reclaim = holder.bank.reclaim.get();
+                let reclaim = account.0.bank.reclaim.get();
                 let reclaim = reclaim.filter(|_| self.what == Resource::Memory);
-                if !reclaim.is_some_and(|reclaim| reclaim(&holder.owner)) {
+                if !reclaim.is_some_and(|reclaim| reclaim(account)) {
                     return Err(Full);
                 }
             }
@@ -513,17 +510,17 @@ mod tests {
         assert_eq!(guard.grow(1), Err(Full), "three quarters");
         let kept = Arc::new(Mutex::new(Some(guard)));
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let (reclaimed, log) = (kept.clone(), asked.clone());
-        accounts.reclaim_with(Box::new(move |owner| {
-            lock(&log).push(owner.to_owned());
-            owner == "a" && lock(&reclaimed).take().is_some()
+        let (reclaimed, log, owner) = (kept.clone(), asked.clone(), a.clone());
+        accounts.reclaim_with(Box::new(move |account| {
+            lock(&log).push(account.is(&owner));
+            account.is(&owner) && lock(&reclaimed).take().is_some()
         }));
         assert!(
             b.take(Resource::Memory, 3 * step).is_err(),
             "never another's"
         );
         assert!(a.take(Resource::Memory, 6 * step).is_ok());
-        assert_eq!(*lock(&asked), ["b", "a"]);
+        assert_eq!(*lock(&asked), [false, true]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::access::{Identity, Pass};
+use crate::access::{Caller, Identity};
 use crate::cli::ExitReason;
 use crate::config::{MAX_FABRIC_BODY, MAX_MESSAGE};
 use crate::encoding::json::decode;
@@ -196,12 +196,11 @@ fn called(
     let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}});
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
     let request = request.to_string();
-    let pass = Arc::new(Pass::open(Identity::Local));
-    let account = server.account(&pass.identity);
+    let caller = Arc::new(Caller::open(Identity::Local, &server.backend.accounts));
     let inbound = Inbound::read(request.as_bytes(), false);
-    match server.receive(&session, inbound, None, &account) {
+    match server.receive(&session, inbound, None, &caller) {
         Action::Call(call) => {
-            call.serve(server, server.caller(&pass, screen.clone()), |work| {
+            call.serve(server, screen.clone(), |work| {
                 work();
                 Ok(())
             });

@@ -1,8 +1,10 @@
 //! Who a caller is, and what it may do.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::encoding::percent::percent_encode_but;
 use crate::error::table;
@@ -40,29 +42,39 @@ impl Role {
     }
 }
 
-/// A caller. What belongs to one identity is invisible to others. When displayed, every byte that could break a log
-/// line or a label is percent-encoded.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// Who a caller is, and the mark on what belongs to it. What belongs to one identity is invisible to others. Its bytes
+/// break no log line and no label. In files an address is not named.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Identity {
-    /// The holder of the token of this name.
-    Token(Arc<str>),
-    /// An OAuth subject, or a client that acts for itself. These are never the same, even if a client's id is a user's
-    /// subject.
-    OAuth {
-        /// `oauth` for a user, `oauth-client` for a client.
-        kind: &'static str,
-        /// The issuer.
-        issuer: Arc<str>,
-        /// `sub` or `client_id`.
-        name: Arc<str>,
-    },
-    /// The user who started this program, over stdio.
+    /// An authenticated caller, by a unique and stable name: `token:NAME`, `oauth:ISSUER#SUBJECT` or
+    /// `oauth-client:ISSUER#ID`, percent-encoded. A client is not the user whose subject is its id.
+    Named(Arc<str>),
+    /// The user who started this program, over stdio; of runs in a state folder, everybody who can open that.
+    #[serde(rename = "folder")]
     Local,
-    /// An IPv4 address, or the /64 network of an IPv6 address.
-    Peer(IpAddr),
+    /// Without authentication: an IPv4 address, or the /64 network of an IPv6 address.
+    #[serde(rename = "key")]
+    Peer(#[serde(skip, default = "unnamed")] IpAddr),
+}
+
+/// The address of who began a run that was found in a file.
+fn unnamed() -> IpAddr {
+    Ipv4Addr::UNSPECIFIED.into()
 }
 
 impl Identity {
+    /// The holder of the token of this name.
+    pub(super) fn token(name: &str) -> Identity {
+        Identity::Named(format!("token:{}", encoded(name)).into())
+    }
+
+    /// The subject of this name at an issuer, or `is_client`: a client that acts for itself.
+    pub(super) fn oauth(is_client: bool, issuer: &str, name: &str) -> Identity {
+        let kind = if is_client { "oauth-client" } else { "oauth" };
+        Identity::Named(format!("{kind}:{}#{}", encoded(issuer), encoded(name)).into())
+    }
+
     /// The caller at `ip`, without authentication.
     pub(crate) fn peer(ip: IpAddr) -> Identity {
         Identity::Peer(network(ip))
@@ -77,7 +89,10 @@ impl Identity {
     /// The token's name, the subject, the client's id or the address: `caller=` in the log, and the label of metrics.
     pub(crate) fn name(&self) -> String {
         match self {
-            Identity::Token(name) | Identity::OAuth { name, .. } => encoded(name),
+            Identity::Named(full) => {
+                let name = full.rsplit_once('#').or_else(|| full.split_once(':'));
+                name.map_or(&**full, |(_, name)| name).to_owned()
+            }
             Identity::Peer(ip) => ip.to_string(),
             Identity::Local => "stdio".to_owned(),
         }
@@ -89,14 +104,10 @@ impl Identity {
     }
 }
 
-/// A unique and stable name, also for stored runs.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Identity::Token(name) => write!(f, "token:{}", encoded(name)),
-            Identity::OAuth { kind, issuer, name } => {
-                write!(f, "{kind}:{}#{}", encoded(issuer), encoded(name))
-            }
+            Identity::Named(full) => f.write_str(full),
             Identity::Local => f.write_str("stdio"),
             Identity::Peer(ip) => write!(f, "peer:{ip}"),
         }
@@ -127,13 +138,9 @@ mod tests {
 
     #[test]
     fn identities_are_shown_so_that_no_line_breaks() {
-        let user = |subject: &str| Identity::OAuth {
-            kind: "oauth",
-            issuer: "https://as.example/t".into(),
-            name: subject.into(),
-        };
+        let user = |subject| Identity::oauth(false, "https://as.example/t", subject);
         for (identity, shown, name) in [
-            (Identity::Token("ci-1".into()), "token:ci-1", "ci-1"),
+            (Identity::token("ci-1"), "token:ci-1", "ci-1"),
             (
                 user("auth0|42"),
                 "oauth:https://as.example/t#auth0|42",
@@ -154,14 +161,10 @@ mod tests {
 
     #[test]
     fn a_client_is_not_the_user_of_the_same_name() {
-        let issuer: Arc<str> = "https://as.example".into();
-        let [user, client] = ["oauth", "oauth-client"].map(|kind| Identity::OAuth {
-            kind,
-            issuer: issuer.clone(),
-            name: "alice".into(),
-        });
+        let [user, client] = [false, true]
+            .map(|is_client| Identity::oauth(is_client, "https://as.example", "alice"));
         assert_ne!(user, client);
-        assert_ne!(user, Identity::Token("alice".into()));
+        assert_ne!(user, Identity::token("alice"));
         assert_eq!(user.to_string(), "oauth:https://as.example#alice");
         assert_eq!(client.to_string(), "oauth-client:https://as.example#alice");
         assert!(!user.shares_with(&client) && user.shares_with(&user.clone()));
@@ -181,6 +184,20 @@ mod tests {
     #[test]
     fn addresses_share_what_they_have() {
         let [one, other] = ["127.0.0.1", "::1"].map(|ip| Identity::peer(ip.parse().unwrap()));
-        assert!(one.shares_with(&other) && !one.shares_with(&Identity::Token("127.0.0.1".into())));
+        assert!(one.shares_with(&other) && !one.shares_with(&Identity::token("127.0.0.1")));
+    }
+
+    #[test]
+    fn files_name_no_address() {
+        let peer = Identity::peer(IpAddr::from([10, 0, 0, 1]));
+        for (identity, file) in [
+            (Identity::token("a"), r#"{"named":"token:a"}"#),
+            (Identity::Local, r#""folder""#),
+            (peer, r#""key""#),
+        ] {
+            assert_eq!(serde_json::to_string(&identity).unwrap(), file);
+            let read: Identity = serde_json::from_str(file).unwrap();
+            assert!(read.shares_with(&identity), "{file}");
+        }
     }
 }

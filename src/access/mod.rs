@@ -1,12 +1,12 @@
 //! Authentication over HTTP: by named tokens, by OAuth, or none.
 //!
 //! ```text
-//!   Authorization ─▶ named token? (tokens) ─▶ OAuth on? (oauth) ─▶ Pass { identity, role } ─▶ a run, a stream: require
+//!   Authorization ─▶ named token? (tokens) ─▶ OAuth on? (oauth) ─▶ Caller ─▶ a run, a stream: require
 //!        │                                       │
 //!        └ none: 401                             └ bad: 401 · no scope: 403 · issuer down: 503
 //! ```
-//! In scope: from the header `Authorization` to an identity and a role, whether these are still valid, and the answer
-//! if not. Not in scope: which role a request needs (`transport`), MCP. There are no threads here.
+//! In scope: from the header `Authorization` to a caller with its account, what it may still do, and the answer if it may
+//! not. Not in scope: which role a request needs (`transport`), MCP. There are no threads here.
 //!
 //! No message contains a token. Only digests of tokens are kept, but for those of OAuth during their requests and streams.
 
@@ -24,6 +24,7 @@ pub(crate) use identity::{Identity, Role};
 pub(crate) use oauth::OAuth;
 pub(crate) use tokens::{Tokens, generate, token};
 
+use crate::account::{Account, Accounts};
 use crate::config::Secret;
 use crate::text::is_placeholder;
 use digest::{Digest, digest};
@@ -35,18 +36,21 @@ pub(crate) struct Access {
     oauth: Option<Arc<OAuth>>,
 }
 
-/// An admitted caller.
-pub(crate) struct Pass {
-    /// Who it is.
+/// An admitted caller: made where a request or a connection is admitted, and passed all the way down.
+pub(crate) struct Caller {
+    /// Who it is: the mark on its runs and sessions, and in the log.
     pub(crate) identity: Identity,
+    /// What it holds, and may hold.
+    pub(crate) account: Account,
     /// What it might do when it was admitted.
     pub(crate) role: Role,
-    proof: Proof,
+    pass: Pass,
 }
 
-enum Proof {
-    /// None was needed.
-    None,
+/// What says what a caller may still do.
+enum Pass {
+    /// Nothing was needed, and nothing changes.
+    Open,
     Token(Arc<Tokens>, Digest),
     /// The token, to be asked about again, and what it was confirmed to give last.
     OAuth(Arc<OAuth>, Secret, Mutex<Grant>),
@@ -72,30 +76,33 @@ impl Access {
         &self,
         authorization: impl IntoIterator<Item = &'a str>,
         peer: IpAddr,
-    ) -> Result<Pass, AccessError> {
+        accounts: &Accounts,
+    ) -> Result<Caller, AccessError> {
         if self.is_open() {
-            return Ok(Pass::open(Identity::peer(peer)));
+            return Ok(Caller::open(Identity::peer(peer), accounts));
         }
         let token = bearer(authorization).ok_or(AccessError::NoToken)?;
         let digest = digest(token.as_bytes());
-        if let Some((identity, role)) = self.tokens.holder(digest) {
-            return Ok(Pass {
-                identity,
-                role,
-                proof: Proof::Token(self.tokens.clone(), digest),
-            });
-        }
-        if is_placeholder(token) {
-            return Err(AccessError::BadToken(Flaw::PLACEHOLDER));
-        }
-        let Some(oauth) = &self.oauth else {
-            return Err(AccessError::BadToken(Flaw::UNKNOWN));
+        let (identity, role, pass) = match (self.tokens.holder(digest), &self.oauth) {
+            (Some((identity, role)), _) => {
+                (identity, role, Pass::Token(self.tokens.clone(), digest))
+            }
+            (None, _) if is_placeholder(token) => {
+                return Err(AccessError::BadToken(Flaw::PLACEHOLDER));
+            }
+            (None, None) => return Err(AccessError::BadToken(Flaw::UNKNOWN)),
+            (None, Some(oauth)) => {
+                let grant = oauth.check(token)?;
+                let (identity, role) = (grant.identity.clone(), grant.role);
+                let pass = Pass::OAuth(oauth.clone(), Secret::new(token), Mutex::new(grant));
+                (identity, role, pass)
+            }
         };
-        let grant = oauth.check(token)?;
-        Ok(Pass {
-            identity: grant.identity.clone(),
-            role: grant.role,
-            proof: Proof::OAuth(oauth.clone(), Secret::new(token), Mutex::new(grant)),
+        Ok(Caller {
+            account: accounts.of(&identity),
+            identity,
+            role,
+            pass,
         })
     }
 
@@ -110,10 +117,14 @@ impl Access {
         self.oauth.as_ref()?.document(path, endpoint)
     }
 
-    /// The value of `WWW-Authenticate` that goes with a refusal. `pass` is the caller's, if it was admitted: holders of
-    /// named tokens are not sent to the issuer for a larger scope.
-    pub(crate) fn challenge(&self, refusal: AccessError, pass: Option<&Pass>) -> Option<String> {
-        let by_name = pass.is_some_and(|pass| !matches!(pass.proof, Proof::OAuth(..)));
+    /// The value of `WWW-Authenticate` that goes with a refusal. `caller` is who was admitted before: holders of named
+    /// tokens are not sent to the issuer for a larger scope.
+    pub(crate) fn challenge(
+        &self,
+        refusal: AccessError,
+        caller: Option<&Caller>,
+    ) -> Option<String> {
+        let by_name = caller.is_some_and(|caller| !matches!(caller.pass, Pass::OAuth(..)));
         match &self.oauth {
             Some(oauth) if !by_name => oauth.challenge(refusal),
             _ => (refusal.status().0 == 401).then(|| "Bearer".to_owned()),
@@ -121,13 +132,14 @@ impl Access {
     }
 }
 
-impl Pass {
-    /// The pass of a caller who needs no proof, with every role.
-    pub(crate) fn open(identity: Identity) -> Pass {
-        Pass {
+impl Caller {
+    /// A caller who needs no token, with every role.
+    pub(crate) fn open(identity: Identity, accounts: &Accounts) -> Caller {
+        Caller {
+            account: accounts.of(&identity),
             identity,
             role: Role::Run,
-            proof: Proof::None,
+            pass: Pass::Open,
         }
     }
 
@@ -138,13 +150,13 @@ impl Pass {
     /// # Errors
     /// [`AccessError::Forbidden`], and what [`Access::admit`] says of a token that is good no more.
     pub(crate) fn require(&self, role: Role) -> Result<(), AccessError> {
-        let has = match &self.proof {
-            Proof::None => self.role,
-            Proof::Token(tokens, digest) => match tokens.holder(*digest) {
+        let has = match &self.pass {
+            Pass::Open => self.role,
+            Pass::Token(tokens, digest) => match tokens.holder(*digest) {
                 Some((identity, role)) if identity == self.identity => role,
                 _ => return Err(AccessError::BadToken(Flaw::UNKNOWN)),
             },
-            Proof::OAuth(oauth, token, last) => oauth.role(token.expose(), last)?,
+            Pass::OAuth(oauth, token, last) => oauth.role(token.expose(), last)?,
         };
         if has >= role {
             Ok(())
@@ -172,6 +184,10 @@ mod tests {
     use std::fs;
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn accounts() -> Accounts {
+        Accounts::alone(1)
+    }
 
     fn access(token: Option<&str>, oauth: bool) -> Access {
         let settings = OAuthSettings::of("http://localhost:1/as", "id", "secret");
@@ -203,50 +219,55 @@ mod tests {
     #[test]
     fn without_tokens_and_oauth_anybody_may_come_in() {
         let open = access(None, false);
-        let pass = open
-            .admit(["Bearer x"], "10.0.0.1".parse().unwrap())
+        let caller = open
+            .admit(["Bearer x"], "10.0.0.1".parse().unwrap(), &accounts())
             .unwrap();
         assert_eq!(
-            (pass.identity.to_string().as_str(), pass.role),
+            (caller.identity.to_string().as_str(), caller.role),
             ("peer:10.0.0.1", Role::Run)
         );
-        assert!(open.is_open() && pass.require(Role::Run).is_ok());
+        assert!(open.is_open() && caller.require(Role::Run).is_ok());
         assert!(!access(Some("t"), false).is_open() && !access(None, true).is_open());
     }
 
     #[test]
     fn named_tokens_and_oauth_can_be_on_together() {
         let both = access(Some("a-token"), true);
-        let pass = both.admit(["Bearer a-token"], PEER).unwrap();
+        let caller = both.admit(["Bearer a-token"], PEER, &accounts()).unwrap();
         assert_eq!(
-            (pass.identity.to_string().as_str(), pass.role),
+            (caller.identity.to_string().as_str(), caller.role),
             ("token:default", Role::Run)
         );
-        assert_eq!(pass.require(Role::Run), Ok(()));
-        assert_eq!(both.admit([], PEER).err(), Some(AccessError::NoToken));
-        let found = both.admit(["Bearer fmcp_1"], PEER).err();
+        assert_eq!(caller.require(Role::Run), Ok(()));
+        assert_eq!(
+            both.admit([], PEER, &accounts()).err(),
+            Some(AccessError::NoToken)
+        );
+        let found = both.admit(["Bearer fmcp_1"], PEER, &accounts()).err();
         assert_eq!(found, Some(AccessError::BadToken(Flaw::UNKNOWN)));
         assert!(
             matches!(
-                both.admit(["Bearer jwt"], PEER).err(),
+                both.admit(["Bearer jwt"], PEER, &accounts()).err(),
                 Some(AccessError::Unavailable(_))
             ),
             "nobody is at port 1"
         );
         let named = access(Some("a-token"), false);
-        let found = named.admit(["Bearer jwt"], PEER).err();
+        let found = named.admit(["Bearer jwt"], PEER, &accounts()).err();
         assert_eq!(found, Some(AccessError::BadToken(Flaw::UNKNOWN)));
     }
 
     #[test]
-    fn a_pass_is_worth_what_the_file_says_now() {
+    fn a_token_is_worth_what_the_file_says_now() {
         let path = std::env::temp_dir().join(format!("fabric-mcp-{}-pass", std::process::id()));
         let token = "a".repeat(32);
         let write = |line: &str| fs::write(&path, format!("{line} {token}")).unwrap();
         write("alice run");
         let tokens = Tokens::open(None, Some(path.clone())).unwrap();
         let access = Access::new(tokens, None);
-        let pass = access.admit([&*format!("Bearer {token}")], PEER).unwrap();
+        let caller = access
+            .admit([&*format!("Bearer {token}")], PEER, &accounts())
+            .unwrap();
         let gone = Err(AccessError::BadToken(Flaw::UNKNOWN));
         for (line, read, run) in [
             ("alice run", Ok(()), Ok(())),
@@ -257,7 +278,7 @@ mod tests {
         ] {
             write(line);
             access.tokens.reload();
-            let now = (pass.require(Role::Read), pass.require(Role::Run));
+            let now = (caller.require(Role::Read), caller.require(Role::Run));
             assert_eq!(now, (read, run), "{line}");
         }
         fs::remove_file(&path).unwrap();
@@ -266,21 +287,21 @@ mod tests {
     #[test]
     fn challenges_fit_who_asks() {
         let (named, both) = (access(Some("0123"), false), access(Some("0123"), true));
-        let pass = both.admit(["Bearer 0123"], PEER).unwrap();
+        let caller = both.admit(["Bearer 0123"], PEER, &accounts()).unwrap();
         let (forbidden, unknown) = (
             AccessError::Forbidden(Role::Run),
             AccessError::BadToken(Flaw::UNKNOWN),
         );
-        let challenge = |access: &Access, refusal, pass| {
-            let value = access.challenge(refusal, pass).unwrap_or_default();
+        let challenge = |access: &Access, refusal, caller| {
+            let value = access.challenge(refusal, caller).unwrap_or_default();
             value
                 .split([' ', '='])
                 .take(2)
                 .collect::<Vec<_>>()
                 .join(" ")
         };
-        for (access, refusal, pass, value) in [
-            (&both, forbidden, Some(&pass), ""),
+        for (access, refusal, caller, value) in [
+            (&both, forbidden, Some(&caller), ""),
             (&both, forbidden, None, "Bearer resource_metadata"),
             (
                 &both,
@@ -292,7 +313,7 @@ mod tests {
             (&named, unknown, None, "Bearer"),
             (&named, forbidden, None, ""),
         ] {
-            assert_eq!(challenge(access, refusal, pass), value, "{refusal:?}");
+            assert_eq!(challenge(access, refusal, caller), value, "{refusal:?}");
         }
         let path = "/.well-known/oauth-protected-resource";
         assert!(named.document(path, "/mcp").is_none() && both.document(path, "/mcp").is_some());

@@ -13,7 +13,7 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::iter;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::digest::{Digest, digest};
@@ -228,7 +228,7 @@ fn parse(text: &[u8], default: Option<&Secret>) -> Result<TokenTable, String> {
                 "line {at}: this token stands {place} too; give each line its own"
             ));
         }
-        let identity = Identity::Token(Arc::from(name));
+        let identity = Identity::token(name);
         table.insert(digest(token.as_bytes()), (identity, role));
     }
     Ok(table)

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use folder::Folder;
-pub(crate) use record::{Owner, Record, RunError, RunId, RunReport, RunState};
+pub(crate) use record::{Record, RunError, RunId, RunReport, RunState};
 pub(crate) use table::{Runs, bounds};
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use crate::access::Identity;
 use crate::error::table;
 use crate::os::random;
 
@@ -47,19 +48,6 @@ impl<'de> Deserialize<'de> for RunId {
     }
 }
 
-/// The owner of a run, or a caller who asks for one: a run is visible to its owner only.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Owner {
-    /// An authenticated caller: the name of a token, or an OAuth subject.
-    Named(String),
-    /// The client of this process on stdio, and with a state folder, everybody who can open that.
-    #[serde(rename = "folder")]
-    Local,
-    /// Everybody who knows the id: HTTP without authentication. Such runs are not listed.
-    Key,
-}
-
 table! {
     /// The state of a run, with its name in files and answers.
     ///
@@ -96,8 +84,9 @@ pub(crate) struct Record {
     pub(super) version: u32,
     /// Its id.
     pub(crate) id: RunId,
-    /// Its owner.
-    pub(crate) owner: Owner,
+    /// Whose it is: it is visible to these only. Without authentication, to everybody who knows its id; such runs are not
+    /// listed.
+    pub(crate) owner: Identity,
     /// The patterns it runs, in this order.
     pub(crate) patterns: Vec<String>,
     /// The model that was asked for; empty for Fabric's default.
@@ -158,7 +147,7 @@ impl Record {
     /// Of a run that is to begin: [`Runs::begin`] says when that was.
     ///
     /// [`Runs::begin`]: super::Runs::begin
-    pub(crate) fn new(owner: Owner, patterns: Vec<String>, model: String) -> Record {
+    pub(crate) fn new(owner: Identity, patterns: Vec<String>, model: String) -> Record {
         Record {
             version: VERSION,
             id: RunId::new(),
@@ -242,14 +231,12 @@ mod tests {
 
     #[test]
     fn a_record_is_these_bytes() {
-        let mut record = Record::new(Owner::Named("a".into()), vec!["p".into()], "m".into());
+        let mut record = Record::new(Identity::Named("a".into()), vec!["p".into()], "m".into());
         (record.id, record.created, record.updated) = (RunId(1), 5, 5);
         record.report.usage = Some(json!({"output_tokens": 7}));
         let text = r#"{"version":1,"id":"run_00000000000000000000000000000001","owner":{"named":"a"},"patterns":["p"],"model":"m","state":"working","created":5,"updated":5,"ended":null,"ttl":null,"bytes":0,"chars":0,"usage":{"output_tokens":7},"error":null,"format":null,"max_chars":null,"warnings":[],"partial":[],"request_id":null}"#;
         assert_eq!(serde_json::to_string(&record).unwrap(), text);
         assert_eq!(serde_json::from_str::<Record>(text).unwrap(), record);
-        let owners = [Owner::Local, Owner::Key].map(|owner| serde_json::to_string(&owner).unwrap());
-        assert_eq!(owners, [r#""folder""#, r#""key""#]);
     }
 
     #[test]

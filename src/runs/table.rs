@@ -9,13 +9,14 @@ use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use crate::access::Identity;
 use crate::account::{Account, Accounts, Full, Guard, Resource};
 use crate::sync::lock;
 use crate::time::{Clock, whole};
 
 use super::folder::{ALL, Folder, is_gone};
 use super::live::LiveRun;
-use super::record::{Owner, Record, RunId, RunReport, RunState};
+use super::record::{Record, RunId, RunReport, RunState};
 use super::{Run, RunPlace, RunWriter};
 
 /// How many runs may be kept, and the bytes of their texts and of what they have beside them.
@@ -126,9 +127,9 @@ impl Runs {
             rewriting: Mutex::default(),
         });
         let reclaiming = Arc::downgrade(&table);
-        accounts.reclaim_with(Box::new(move |owner| {
+        accounts.reclaim_with(Box::new(move |account| {
             let table = reclaiming.upgrade();
-            table.is_some_and(|table| Runs(table).evict(owner, true))
+            table.is_some_and(|table| Runs(table).evict(account, true))
         }));
         Runs(table)
     }
@@ -239,7 +240,7 @@ impl Runs {
             }
             let account = entry.account.clone();
             drop(entries);
-            if !self.evict(account.owner(), false) {
+            if !self.evict(&account, false) {
                 return Err(Full);
             }
         }
@@ -314,11 +315,11 @@ impl Runs {
     }
 
     /// Removes the oldest run of an account that may go. False if there is none.
-    fn evict(&self, account: &str, for_memory: bool) -> bool {
+    fn evict(&self, account: &Account, for_memory: bool) -> bool {
         let now = self.now();
         let may_go = |(id, entry): (&RunId, &RunEntry)| {
             let ended = entry.may_go(for_memory, now)?;
-            (entry.account.owner() == account).then_some((ended, *id))
+            entry.account.is(account).then_some((ended, *id))
         };
         let oldest = self.entries().iter().filter_map(may_go).min();
         oldest.inspect(|(_, id)| self.forget(*id)).is_some()
@@ -334,14 +335,14 @@ impl Runs {
     }
 
     /// The caller's run of that id; `None` if it is unknown, expired or another caller's.
-    pub(crate) fn find(&self, id: &str, caller: &Owner) -> Option<Run> {
+    pub(crate) fn find(&self, id: &str, caller: &Identity) -> Option<Run> {
         self.find_at(RunId::parse(id)?, caller, self.now())
     }
 
     /// Ownership is checked here and nowhere else.
-    pub(super) fn find_at(&self, id: RunId, caller: &Owner, now: i64) -> Option<Run> {
+    pub(super) fn find_at(&self, id: RunId, caller: &Identity, now: i64) -> Option<Run> {
         let is_theirs = |record: &Record, age: Age| {
-            record.owner == *caller && !age.is_expired(record.ttl, self.0.keep, now)
+            caller.shares_with(&record.owner) && !age.is_expired(record.ttl, self.0.keep, now)
         };
         let entries = self.entries();
         let entry = entries.get(&id);
@@ -364,8 +365,8 @@ impl Runs {
     }
 
     /// The caller's runs, the latest first. `None` for callers whose runs can only be found by id.
-    pub(crate) fn list(&self, caller: &Owner) -> Option<Vec<RunId>> {
-        if *caller == Owner::Key {
+    pub(crate) fn list(&self, caller: &Identity) -> Option<Vec<RunId>> {
+        if matches!(caller, Identity::Peer(_)) {
             return None;
         }
         self.sweep();
@@ -426,10 +427,7 @@ impl Runs {
 
     /// Enters a run of the folder, and charges it to its owner, whose oldest runs go if there is no room.
     fn enter(&self, record: Record) {
-        let account = self.0.accounts.of(match &record.owner {
-            Owner::Named(name) => name,
-            Owner::Local | Owner::Key => "",
-        });
+        let account = self.0.accounts.of(&record.owner);
         let (id, bytes) = (record.id, record.bytes as usize + record.rest());
         let (age, record) = (self.age(&record), record.bare());
         let mut entries = self.entries();

@@ -1,10 +1,12 @@
 //! Runs in memory, their accounts, and what these tests share with those of the folder.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::mpsc;
 use std::thread;
 
 use serde_json::json;
 
+use crate::access::Identity;
 use crate::account::{Account, Accounts, Bounds, Resource};
 use crate::time::hand::{HandClock, TODAY};
 use crate::time::{Clock, SystemClock};
@@ -19,11 +21,14 @@ pub(super) fn complete(writer: &RunWriter) {
     writer.finish(RunState::Completed, RunReport::default());
 }
 
-pub(super) fn named(name: &str) -> Owner {
-    Owner::Named(name.into())
+/// A caller without authentication.
+const KEY: Identity = Identity::Peer(IpAddr::V4(Ipv4Addr::LOCALHOST));
+
+pub(super) fn named(name: &str) -> Identity {
+    Identity::Named(name.into())
 }
 
-pub(super) fn record(owner: &Owner) -> Record {
+pub(super) fn record(owner: &Identity) -> Record {
     Record::new(owner.clone(), vec!["summarize".into()], "m".into())
 }
 
@@ -64,19 +69,16 @@ impl Bench {
         Bench { runs, accounts }
     }
 
-    fn account(&self, owner: &Owner) -> Account {
-        self.accounts.of(match owner {
-            Owner::Named(name) => name,
-            _ => "",
-        })
+    fn account(&self, owner: &Identity) -> Account {
+        self.accounts.of(owner)
     }
 
-    pub(super) fn begin(&self, owner: &Owner) -> RunWriter {
+    pub(super) fn begin(&self, owner: &Identity) -> RunWriter {
         let account = self.account(owner);
         self.runs.begin(record(owner), &account).unwrap()
     }
 
-    pub(super) fn task(&self, owner: &Owner, ttl: Duration) -> Result<RunWriter, Full> {
+    pub(super) fn task(&self, owner: &Identity, ttl: Duration) -> Result<RunWriter, Full> {
         let ttl = Some(ttl.as_millis() as u64);
         let record = Record {
             ttl,
@@ -86,27 +88,27 @@ impl Bench {
     }
 
     /// A finished run.
-    pub(super) fn finished(&self, owner: &Owner, text: &str) -> Run {
+    pub(super) fn finished(&self, owner: &Identity, text: &str) -> Run {
         let writer = self.begin(owner);
         writer.append(text).unwrap();
         complete(&writer);
         writer.run()
     }
 
-    pub(super) fn find(&self, run: &Run, owner: &Owner) -> Option<Run> {
+    pub(super) fn find(&self, run: &Run, owner: &Identity) -> Option<Run> {
         self.runs.find(&run.id().to_string(), owner)
     }
 
-    pub(super) fn has(&self, run: &Run, owner: &Owner) -> bool {
+    pub(super) fn has(&self, run: &Run, owner: &Identity) -> bool {
         self.find(run, owner).is_some()
     }
 
-    pub(super) fn listed(&self, owner: &Owner) -> Vec<RunId> {
+    pub(super) fn listed(&self, owner: &Identity) -> Vec<RunId> {
         self.runs.list(owner).unwrap()
     }
 
     /// Is it there after that time?
-    pub(super) fn has_after(&self, run: &Run, owner: &Owner, time: Duration) -> bool {
+    pub(super) fn has_after(&self, run: &Run, owner: &Identity, time: Duration) -> bool {
         let then = self.runs.now() + time.as_millis() as i64;
         self.runs.find_at(run.id(), owner, then).is_some()
     }
@@ -123,7 +125,7 @@ fn in_memory() -> Bench {
 #[test]
 fn a_run_is_not_silent_before_its_model_is_asked() {
     let (clock, bench) = by_hand(None);
-    let writer = bench.begin(&Owner::Local);
+    let writer = bench.begin(&Identity::Local);
     let silence = || writer.run().silence().as_millis();
     clock.pass(60_000);
     assert_eq!(silence(), 0, "a transcript may take its time");
@@ -148,7 +150,7 @@ pub(super) fn by_hand(folder: Option<Arc<Folder>>) -> (HandClock, Bench) {
 fn a_clock_that_jumps_takes_nothing_of_what_is_known() {
     let at = Temporary::new();
     let folder = || Folder::open(&at.0).unwrap();
-    let me = Owner::Local;
+    let me = Identity::Local;
     for folder in [None, Some(folder())] {
         let (clock, bench) = by_hand(folder);
         let kept = bench.finished(&me, "x");
@@ -176,7 +178,7 @@ fn a_clock_that_jumps_takes_nothing_of_what_is_known() {
 fn what_lay_there_before_ages_by_the_time_of_day_until_it_is_loaded() {
     let at = Temporary::new();
     let folder = || Some(Folder::open(&at.0).unwrap());
-    let me = Owner::Local;
+    let me = Identity::Local;
     let (_, before) = by_hand(folder());
     let run = before.finished(&me, "x");
     let half = KEEP.as_millis() as u64 / 2;
@@ -230,7 +232,7 @@ fn a_run_is_read_while_it_is_written() {
 fn characters_are_found_in_a_long_text() {
     let bench = in_memory();
     let text = "aé漢🎼b".repeat(20_000);
-    let run = bench.finished(&Owner::Local, &text);
+    let run = bench.finished(&Identity::Local, &text);
     for (skip, most) in [(0, 3), (7_000, 20_000), (99_990, 99), (100_000, 1), (4, 0)] {
         let part: String = text.chars().skip(skip).take(most).collect();
         assert_eq!(run.read_chars(skip, most), part, "{skip} {most}");
@@ -240,7 +242,7 @@ fn characters_are_found_in_a_long_text() {
 #[test]
 fn whoever_waits_is_woken() {
     let bench = in_memory();
-    let writer = bench.begin(&Owner::Local);
+    let writer = bench.begin(&Identity::Local);
     let run = writer.run();
     let (tells, told) = mpsc::channel();
     let reader = thread::spawn(move || {
@@ -263,7 +265,7 @@ fn whoever_waits_is_woken() {
 
 #[test]
 fn news_are_more_text_or_an_end() {
-    let mut record = record(&Owner::Local);
+    let mut record = record(&Identity::Local);
     record.bytes = 5;
     assert!(record.has_news(4) && !record.has_news(5) && !record.has_news(u64::MAX));
     record.end(RunState::Completed, 5);
@@ -273,7 +275,7 @@ fn news_are_more_text_or_an_end() {
 #[test]
 fn unknown_and_foreign_runs_are_the_same() {
     let bench = in_memory();
-    let owners = [named("me"), named("you"), Owner::Local, Owner::Key];
+    let owners = [named("me"), named("you"), Identity::Local, KEY];
     for owner in &owners {
         let id = bench.finished(owner, "x").id().to_string();
         for other in &owners {
@@ -284,7 +286,7 @@ fn unknown_and_foreign_runs_are_the_same() {
     for id in [&format!("run_{}", "0".repeat(32)), "../../etc/passwd"] {
         assert!(bench.runs.find(id, &owners[0]).is_none());
     }
-    assert!(bench.runs.list(&Owner::Key).is_none());
+    assert!(bench.runs.list(&KEY).is_none());
     assert_eq!(bench.listed(&owners[0]).len(), 1);
 }
 
@@ -431,7 +433,7 @@ fn memory_is_taken_from_ones_own_kept_runs() {
 #[test]
 fn cancelled_is_seen_at_once_and_stays() {
     let bench = in_memory();
-    let writer = bench.begin(&Owner::Local);
+    let writer = bench.begin(&Identity::Local);
     let run = writer.run();
     writer.append("so far").unwrap();
     assert!(!writer.is_cancelled());
@@ -451,7 +453,7 @@ fn cancelled_is_seen_at_once_and_stays() {
     assert_eq!(run.read(0, 99), "so far");
     writer.finish(RunState::Failed, RunReport::default());
     assert_eq!(run.record(), record, "the first end counts");
-    let done = bench.finished(&Owner::Local, "x");
+    let done = bench.finished(&Identity::Local, "x");
     assert!(!done.cancel().unwrap());
     assert_eq!(done.record().state, RunState::Completed);
 }
@@ -459,7 +461,7 @@ fn cancelled_is_seen_at_once_and_stays() {
 #[test]
 fn a_worker_that_goes_leaves_an_interrupted_run() {
     let bench = in_memory();
-    let writer = bench.begin(&Owner::Local);
+    let writer = bench.begin(&Identity::Local);
     writer.append("half").unwrap();
     let run = writer.run();
     drop(writer);
@@ -470,8 +472,8 @@ fn a_worker_that_goes_leaves_an_interrupted_run() {
 #[test]
 fn the_end_of_the_process_interrupts_what_works() {
     let bench = in_memory();
-    let done = bench.finished(&Owner::Local, "x");
-    let writers = [(); 3].map(|()| bench.begin(&Owner::Local));
+    let done = bench.finished(&Identity::Local, "x");
+    let writers = [(); 3].map(|()| bench.begin(&Identity::Local));
     assert!(writers[2].run().cancel().unwrap());
     assert_eq!(bench.runs.kept(), 1);
     bench.runs.interrupt_all();

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::SystemTime;
 
+use crate::access::Identity;
 use crate::account::{Accounts, Resource};
 
 use super::tests::{Bench, KEEP, LONG, accounts, by_hand, clock, complete, named, record};
@@ -67,12 +68,12 @@ fn one_process() -> (Temporary, Bench) {
 }
 
 fn find(bench: &Bench, run: &Run) -> Option<Run> {
-    bench.find(run, &Owner::Local)
+    bench.find(run, &Identity::Local)
 }
 
 /// A run whose process has died.
 fn dead(at: &Temporary) -> Record {
-    let mut record = record(&Owner::Local);
+    let mut record = record(&Identity::Local);
     (record.created, record.updated) = (1_000_000, 1_000_000);
     at.leave(&record);
     fs::write(at.file(record.id, "txt"), "").unwrap();
@@ -95,7 +96,7 @@ fn tick(writer: &RunWriter) {
 #[test]
 fn a_run_is_two_files_that_only_we_can_read() {
     let (at, bench) = one_process();
-    let writer = bench.begin(&Owner::Local);
+    let writer = bench.begin(&Identity::Local);
     let id = writer.run().id();
     let names = ["json", "txt"].map(|ending| format!("{id}.{ending}"));
     assert_eq!(at.names(), names);
@@ -132,7 +133,7 @@ fn a_run_is_two_files_that_only_we_can_read() {
 #[test]
 fn a_record_is_no_longer_than_any_of_ours() {
     let (at, bench) = one_process();
-    let run = bench.finished(&Owner::Local, "x");
+    let run = bench.finished(&Identity::Local, "x");
     let json = fs::read(at.file(run.id(), "json")).unwrap();
     let spaces = |length| [json.clone(), vec![b' '; length - json.len()]].concat();
     fs::write(at.file(run.id(), "json"), spaces(6 << 20)).unwrap();
@@ -146,19 +147,19 @@ fn nothing_is_written_where_nothing_is_kept() {
     let at = Temporary::new();
     let (folder, accounts) = (Folder::open(&at.0).unwrap(), Accounts::alone(1 << 30));
     let runs = Runs::new(Duration::ZERO, Some(folder), &accounts, clock());
-    Bench { runs, accounts }.finished(&Owner::Local, "x");
+    Bench { runs, accounts }.finished(&Identity::Local, "x");
     assert_eq!(at.names(), Vec::<String>::new());
 }
 
 #[test]
 fn what_was_promised_is_on_disk_before_it_is_told() {
     let (at, bench) = one_process();
-    let task = bench.task(&Owner::Local, LONG).unwrap();
+    let task = bench.task(&Identity::Local, LONG).unwrap();
     task.persist();
     let other = at.process();
     let ttl = |run: &Run| find(&other, run).unwrap().record().ttl;
     assert_eq!(ttl(&task.run()), Some(20_000));
-    let run = bench.begin(&Owner::Local);
+    let run = bench.begin(&Identity::Local);
     run.promise(2 * LONG).unwrap();
     run.persist();
     assert_eq!(ttl(&run.run()), Some(40_000));
@@ -167,7 +168,7 @@ fn what_was_promised_is_on_disk_before_it_is_told() {
 #[test]
 fn text_is_on_disk_before_it_is_told() {
     let (at, bench) = one_process();
-    let writer = bench.begin(&Owner::Local);
+    let writer = bench.begin(&Identity::Local);
     writer.append("told").unwrap();
     assert_eq!(writer.run().read(0, 99), "told");
     let file = at.file(writer.run().id(), "txt");
@@ -178,7 +179,7 @@ fn text_is_on_disk_before_it_is_told() {
 fn processes_answer_for_each_other() {
     let (at, mine) = one_process();
     let other = at.process();
-    let writer = mine.begin(&Owner::Local);
+    let writer = mine.begin(&Identity::Local);
     let run = find(&other, &writer.run()).unwrap();
     let wait = |seen, limit| {
         let record = run.wait(seen, limit);
@@ -200,15 +201,15 @@ fn processes_answer_for_each_other() {
         (6, None, 3),
         "not read to look"
     );
-    assert_eq!(other.listed(&Owner::Local), [run.id()]);
+    assert_eq!(other.listed(&Identity::Local), [run.id()]);
     assert!(!other.has(&run, &named("x")) && other.listed(&named("x")).is_empty());
     writer.append("!").unwrap();
     complete(&writer);
     assert_eq!(wait(u64::MAX, LONG), (7, RunState::Completed));
     assert_eq!(run.record().state, RunState::Completed);
     assert_eq!(find(&mine, &run).unwrap().read(6, 9), "!");
-    mine.finished(&Owner::Local, "");
-    assert_eq!(other.listed(&Owner::Local).len(), 2);
+    mine.finished(&Identity::Local, "");
+    assert_eq!(other.listed(&Identity::Local).len(), 2);
 }
 
 #[test]
@@ -216,7 +217,7 @@ fn another_process_cancels() {
     let (at, mine) = one_process();
     let (other, third) = (at.process(), at.process());
     let state = |bench: &Bench, run: &Run| find(bench, run).unwrap().record().state;
-    let writer = mine.begin(&Owner::Local);
+    let writer = mine.begin(&Identity::Local);
     let run = find(&other, &writer.run()).unwrap();
     assert!(run.cancel().unwrap() && !run.cancel().unwrap());
     let found = run.record().state;
@@ -231,13 +232,13 @@ fn another_process_cancels() {
     assert_eq!(at.names().len(), 2);
     assert!(!find(&other, &run).unwrap().cancel().unwrap());
 
-    let late = mine.begin(&Owner::Local);
+    let late = mine.begin(&Identity::Local);
     assert!(find(&other, &late.run()).unwrap().cancel().unwrap());
     complete(&late);
     let found = state(&other, &late.run());
     assert_eq!(found, RunState::Cancelled, "before the end");
     assert_eq!(late.run().record().state, RunState::Cancelled);
-    let own = mine.begin(&Owner::Local);
+    let own = mine.begin(&Identity::Local);
     assert!(own.run().cancel().unwrap());
     let found = state(&other, &own.run());
     assert_eq!(found, RunState::Cancelled, "before its worker knows");
@@ -247,7 +248,7 @@ fn another_process_cancels() {
 fn reading_does_not_put_off_a_cancellation_by_another_process() {
     let at = Temporary::new();
     let (clock, mine) = by_hand(Some(Folder::open(&at.0).unwrap()));
-    let writer = mine.begin(&Owner::Local);
+    let writer = mine.begin(&Identity::Local);
     assert!(
         find(&at.process(), &writer.run())
             .unwrap()
@@ -265,7 +266,10 @@ fn a_dead_process_leaves_an_interrupted_run() {
     let (at, bench) = one_process();
     let cut = dead(&at);
     fs::write(at.file(cut.id, "txt"), &"aé漢".as_bytes()[..5]).unwrap();
-    let run = bench.runs.find(&cut.id.to_string(), &Owner::Local).unwrap();
+    let run = bench
+        .runs
+        .find(&cut.id.to_string(), &Identity::Local)
+        .unwrap();
     let record = run.record();
     assert_eq!((record.state, record.bytes), (RunState::Interrupted, 3));
     assert_eq!((record.chars, run.read(0, 99)), (Some(2), "aé".into()));
@@ -277,7 +281,7 @@ fn a_dead_process_leaves_an_interrupted_run() {
     fs::remove_file(at.file(marked.id, "txt")).unwrap();
     let run = bench
         .runs
-        .find(&marked.id.to_string(), &Owner::Local)
+        .find(&marked.id.to_string(), &Identity::Local)
         .unwrap();
     assert_eq!(run.record().state, RunState::Cancelled);
     assert_eq!(at.names().len(), 3);
@@ -289,11 +293,14 @@ fn a_folder_is_failing_where_a_dead_run_cannot_be_shown_as_such() {
     let cut = dead(&at);
     let obstacle = at.file(cut.id, "tmp");
     fs::create_dir(&obstacle).unwrap();
-    let run = bench.runs.find(&cut.id.to_string(), &Owner::Local).unwrap();
+    let run = bench
+        .runs
+        .find(&cut.id.to_string(), &Identity::Local)
+        .unwrap();
     assert_eq!(run.record().state, RunState::Interrupted);
     assert!(bench.runs.is_failing());
     fs::remove_dir(obstacle).unwrap();
-    bench.finished(&Owner::Local, "");
+    bench.finished(&Identity::Local, "");
     assert!(!bench.runs.is_failing());
 }
 
@@ -307,7 +314,7 @@ fn many_who_look_at_a_dead_run_at_once_do_not_take_each_other_for_its_process() 
             for _ in 0..4 {
                 scope.spawn(|| {
                     start.wait();
-                    let run = bench.runs.find(&id, &Owner::Local).unwrap();
+                    let run = bench.runs.find(&id, &Identity::Local).unwrap();
                     assert_eq!(run.record().state, RunState::Interrupted);
                 });
             }
@@ -318,7 +325,7 @@ fn many_who_look_at_a_dead_run_at_once_do_not_take_each_other_for_its_process() 
 #[test]
 fn a_finished_run_that_lost_its_text_says_so() {
     let (at, bench) = one_process();
-    let run = bench.finished(&Owner::Local, "aé漢");
+    let run = bench.finished(&Identity::Local, "aé漢");
     let text = at.file(run.id(), "txt");
     fs::write(&text, &"aé漢".as_bytes()[..2]).unwrap();
     let found = find(&bench, &run).unwrap();
@@ -341,9 +348,9 @@ fn a_finished_run_that_lost_its_text_says_so() {
 #[test]
 fn what_is_damaged_is_passed_over_and_swept_when_old() {
     let (at, bench) = one_process();
-    let good = bench.finished(&Owner::Local, "x");
+    let good = bench.finished(&Identity::Local, "x");
     let newer = br#"{"version":2,"what":"ever"}"#;
-    let other = serde_json::to_vec(&record(&Owner::Local)).unwrap();
+    let other = serde_json::to_vec(&record(&Identity::Local)).unwrap();
     let mut strange = Vec::new();
     for (ending, content) in [
         ("json", &newer[..]),
@@ -356,7 +363,7 @@ fn what_is_damaged_is_passed_over_and_swept_when_old() {
     ] {
         let id = RunId::new();
         fs::write(at.file(id, ending), content).unwrap();
-        assert!(bench.runs.find(&id.to_string(), &Owner::Local).is_none());
+        assert!(bench.runs.find(&id.to_string(), &Identity::Local).is_none());
         strange.push(at.file(id, ending));
     }
     let folder = Folder::open(&at.0).unwrap();
@@ -370,12 +377,12 @@ fn what_is_damaged_is_passed_over_and_swept_when_old() {
     assert_eq!(found, [Ok(false), Err(ErrorKind::Unsupported)]);
     fs::write(at.0.join("notes.txt"), "mine").unwrap();
     fs::create_dir(at.file(RunId::new(), "json")).unwrap();
-    assert_eq!(bench.listed(&Owner::Local), [good.id()]);
+    assert_eq!(bench.listed(&Identity::Local), [good.id()]);
     let all = |paths: &[PathBuf]| paths.iter().all(|path| path.exists());
     assert!(all(&strange), "somebody may be writing it");
     strange.iter().for_each(|path| age(path));
     age(&at.0.join("notes.txt"));
-    assert_eq!(bench.listed(&Owner::Local), [good.id()]);
+    assert_eq!(bench.listed(&Identity::Local), [good.id()]);
     assert!(strange[0].exists() && at.0.join("notes.txt").exists());
     assert_eq!(at.names().len(), 5, "{:?}", at.names());
 }
@@ -390,7 +397,7 @@ fn nothing_is_followed_and_nothing_hangs() {
     fs::create_dir(&outside.0).unwrap();
     let secret = outside.0.join("secret");
     fs::write(&secret, "secret").unwrap();
-    let lookup = |id: RunId| bench.runs.find(&id.to_string(), &Owner::Local);
+    let lookup = |id: RunId| bench.runs.find(&id.to_string(), &Identity::Local);
 
     let linked = dead(&at);
     let json = at.file(linked.id, "json");
@@ -402,7 +409,7 @@ fn nothing_is_followed_and_nothing_hangs() {
         assert!(made.unwrap().success());
     }
     assert!(lookup(linked.id).is_none() && lookup(piped).is_none());
-    let text = bench.finished(&Owner::Local, "secret");
+    let text = bench.finished(&Identity::Local, "secret");
     fs::remove_file(at.file(text.id(), "txt")).unwrap();
     symlink(&secret, at.file(text.id(), "txt")).unwrap();
     let found = lookup(text.id()).unwrap();
@@ -411,7 +418,7 @@ fn nothing_is_followed_and_nothing_hangs() {
         (found.read(0, 99), found.read_chars(0, 99)),
         (String::new(), String::new())
     );
-    assert_eq!(bench.listed(&Owner::Local), [text.id()]);
+    assert_eq!(bench.listed(&Identity::Local), [text.id()]);
 
     let cut = dead(&at);
     symlink(&secret, at.file(cut.id, "tmp")).unwrap();
@@ -422,7 +429,7 @@ fn nothing_is_followed_and_nothing_hangs() {
 }
 
 /// A run that has ended and could not say so in the folder; and what is in the way of that.
-fn unwritten(at: &Temporary, bench: &Bench, owner: &Owner) -> (Run, PathBuf) {
+fn unwritten(at: &Temporary, bench: &Bench, owner: &Identity) -> (Run, PathBuf) {
     let writer = bench.begin(owner);
     let obstacle = at.file(writer.run().id(), "tmp");
     fs::create_dir(&obstacle).unwrap();
@@ -440,14 +447,14 @@ fn whole() -> (RunState, String) {
 #[test]
 fn an_end_that_could_not_be_written_is_written_later() {
     let (at, bench) = one_process();
-    let (run, obstacle) = unwritten(&at, &bench, &Owner::Local);
+    let (run, obstacle) = unwritten(&at, &bench, &Identity::Local);
     let own = find(&bench, &run).unwrap();
     assert_eq!((own.record().state, own.read(0, 99)), whole());
     let found = at.seen(&run).0;
     assert_eq!(found, RunState::Working, "its process will write it");
     let other = find(&at.process(), &run).unwrap();
     assert!(other.cancel().unwrap(), "for others it works");
-    assert_eq!(bench.listed(&Owner::Local), [run.id()]);
+    assert_eq!(bench.listed(&Identity::Local), [run.id()]);
     fs::remove_dir(obstacle).unwrap();
     bench.finished(&named("other"), "");
     assert_eq!(at.seen(&run), whole(), "it was shown as completed");
@@ -458,9 +465,9 @@ fn an_end_that_could_not_be_written_is_written_later() {
 fn the_end_of_the_process_writes_what_could_not_be_written() {
     let (at, bench) = one_process();
     let ends: Vec<(Run, PathBuf)> = (0..20)
-        .map(|_| unwritten(&at, &bench, &Owner::Local))
+        .map(|_| unwritten(&at, &bench, &Identity::Local))
         .collect();
-    let working = bench.begin(&Owner::Local);
+    let working = bench.begin(&Identity::Local);
     bench.runs.interrupt_all();
     assert_eq!(bench.runs.kept(), 21, "those are no obstacle to others");
     assert_eq!(at.seen(&working.run()).0, RunState::Interrupted);
@@ -475,7 +482,7 @@ fn a_run_that_began_without_files_gets_them_later() {
     let (at, bench) = one_process();
     let away = at.0.with_extension("away");
     fs::rename(&at.0, &away).unwrap();
-    let [late, later] = [(); 2].map(|()| bench.begin(&Owner::Local));
+    let [late, later] = [(); 2].map(|()| bench.begin(&Identity::Local));
     late.append("one ").unwrap();
     tick(&late);
     fs::rename(&away, &at.0).unwrap();
@@ -492,7 +499,7 @@ fn a_run_that_began_without_files_gets_them_later() {
 #[test]
 fn a_working_run_outlives_the_removal_of_its_files() {
     let (at, bench) = one_process();
-    let writers = [(); 2].map(|()| bench.begin(&Owner::Local));
+    let writers = [(); 2].map(|()| bench.begin(&Identity::Local));
     for writer in &writers {
         writer.append("one ").unwrap();
         tick(writer);
@@ -569,18 +576,21 @@ fn the_folder_is_charged_to_the_owners_of_what_is_in_it() {
 fn what_others_remove_is_gone() {
     let (at, mine) = one_process();
     let other = at.process();
-    let run = mine.finished(&Owner::Local, "x");
+    let run = mine.finished(&Identity::Local, "x");
     let held = find(&other, &run).unwrap();
     for ending in ["json", "txt"] {
         fs::remove_file(at.file(run.id(), ending)).unwrap();
     }
     assert!(find(&mine, &run).is_none() && find(&other, &run).is_none());
-    assert_eq!((mine.listed(&Owner::Local), mine.runs.kept()), (vec![], 0));
+    assert_eq!(
+        (mine.listed(&Identity::Local), mine.runs.kept()),
+        (vec![], 0)
+    );
     assert_eq!(
         (held.read(0, 9), run.read(0, 9)),
         (String::new(), "x".into())
     );
-    let writer = mine.begin(&Owner::Local);
+    let writer = mine.begin(&Identity::Local);
     let working = find(&other, &writer.run()).unwrap();
     for ending in ["json", "txt"] {
         fs::remove_file(at.file(working.id(), ending)).unwrap();

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use log::Level;
 
+use crate::access::Caller;
 use crate::account::{Full, Guard, Resource};
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Error, no_room};
@@ -13,7 +14,7 @@ use crate::os::random;
 use crate::protocol::{Answer, Id, Refusal, ResultWriter, Revision};
 use crate::sync::Work;
 use crate::tools::{
-    self, Backend, CallHead, Caller, Context, ContextState, Failure, MethodWork, ToolCall, places,
+    self, Backend, CallHead, Context, ContextState, Failure, MethodWork, Peer, ToolCall, places,
 };
 use crate::{logging, metrics};
 
@@ -26,6 +27,8 @@ const ALWAYS_SENT: usize = MAX_PARTIAL_TEXT + (16 << 10);
 pub(crate) struct Call {
     /// What an answer to it needs.
     pub(crate) head: Arc<CallHead>,
+    /// Who calls.
+    pub(super) caller: Arc<Caller>,
     /// What its params hold of memory.
     pub(super) memory: Guard,
     pub(super) work: MethodWork,
@@ -37,22 +40,22 @@ impl Call {
         self.head.place == Resource::Runs
     }
 
-    /// Does it for `caller`, on a thread that `start` gets it, and sends its answer: when it is done, or for a run when its
+    /// Does it on a thread that `start` gets it, and sends its answer to `peer`: when it is done, or for a run when its
     /// caller has waited long enough.
     pub(crate) fn serve(
         self,
         server: &Server,
-        caller: Caller,
+        peer: Arc<dyn Peer>,
         start: impl FnOnce(Work) -> Result<(), Error>,
     ) {
-        let (head, peer) = (self.head.clone(), caller.peer.clone());
-        let backend = server.backend.clone();
-        let places = match self.is_run() && caller.account.is_closed() {
+        let (head, backend) = (self.head.clone(), server.backend.clone());
+        let (account, told) = (&self.caller.account, peer.clone());
+        let places = match self.is_run() && account.is_closed() {
             true => Err(Error::stopped()),
-            false => places(&caller.account, self.head.place),
+            false => places(account, self.head.place),
         };
         let begun = places.and_then(|(place, open)| {
-            start(Box::new(move || self.run(backend, caller, place, open)))
+            start(Box::new(move || self.run(backend, told, place, open)))
         });
         if let Err(error) = begun {
             peer.answer(head.fail(error));
@@ -61,15 +64,16 @@ impl Call {
 
     /// Blocks until all is done, within the configured timeouts. A panic costs this call only. Whoever ends the process
     /// waits until `_open` is dropped.
-    fn run(self, backend: Arc<Backend>, caller: Caller, place: Guard, _open: Guard) {
+    fn run(self, backend: Arc<Backend>, peer: Arc<dyn Peer>, place: Guard, _open: Guard) {
         let (head, work) = (self.head, self.work);
         let _scopes = (
-            caller.pass.identity.log_scope(),
+            self.caller.identity.log_scope(),
             logging::request_scope(&head.request_id),
         );
         let context = Arc::new(Context {
             backend,
-            caller,
+            caller: self.caller,
+            peer,
             head: head.clone(),
             memory: Mutex::new(self.memory),
             state: ContextState::default(),

@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::access::{Identity, Pass};
-use crate::account::{Account, Full, Guard, Resource};
+use crate::access::Caller;
+use crate::account::{Full, Guard, Resource};
 use crate::fabric::{Snapshot, too_many};
 use crate::os::random;
 use crate::protocol::inbound::{cancelled, is_modern};
@@ -38,10 +38,9 @@ use crate::protocol::{
     Answer, Id, Inbound, Meta, Node, Refusal, RequestContext, RequestHeaders, ResultWriter,
     Revision, Session, without_handshake,
 };
-use crate::runs::Owner;
 use crate::sync::lock;
 use crate::text::shown;
-use crate::tools::{Backend, CallHead, Caller, Context, MethodWork, Peer, ToolCall};
+use crate::tools::{Backend, CallHead, Context, MethodWork, ToolCall};
 
 pub(crate) use call::{Call, refuse};
 pub(crate) use subscriptions::{Listen, Listener, Registration};
@@ -87,6 +86,7 @@ struct Request<'a> {
     /// What its params hold of memory.
     memory: Guard,
     session: &'a Arc<Session>,
+    caller: &'a Arc<Caller>,
 }
 
 impl Request<'_> {
@@ -122,6 +122,7 @@ impl Request<'_> {
                 place,
                 tool,
             }),
+            caller: self.caller.clone(),
             memory: self.memory,
             work,
         }))
@@ -142,45 +143,21 @@ impl Server {
         }
     }
 
-    /// The account of a caller.
-    pub(crate) fn account(&self, identity: &Identity) -> Account {
-        self.backend.accounts.of(identity)
-    }
-
-    /// The caller of a call, whom `peer` tells.
-    pub(crate) fn caller(&self, pass: &Arc<Pass>, peer: Arc<dyn Peer>) -> Caller {
-        Caller {
-            owner: self.owner(&pass.identity),
-            account: self.account(&pass.identity),
-            pass: pass.clone(),
-            peer,
-        }
-    }
-
-    /// The owner of a caller's runs.
-    pub(crate) fn owner(&self, identity: &Identity) -> Owner {
-        match identity {
-            Identity::Local => Owner::Local,
-            Identity::Peer(_) => Owner::Key,
-            named => Owner::Named(named.to_string()),
-        }
-    }
-
-    /// The action for a message on the connection of `session`. `headers` are those of HTTP that repeat parts of a
+    /// The action for a message of `caller` on the connection of `session`. `headers` are those of HTTP that repeat parts of a
     /// modern request.
     pub(crate) fn receive(
         &self,
         session: &Arc<Session>,
         inbound: Inbound<'_>,
         headers: Option<&RequestHeaders<'_>>,
-        account: &Account,
+        caller: &Arc<Caller>,
     ) -> Action {
         let receiver = Receiver {
             server: self,
             session,
             modern: inbound.modern,
             headers,
-            account,
+            caller,
         };
         let is_batch = inbound.is_batch;
         if is_batch && (inbound.modern || !session.revision().is_some_and(Revision::has_batches)) {
@@ -202,7 +179,7 @@ struct Receiver<'a, 'h> {
     session: &'a Arc<Session>,
     modern: bool,
     headers: Option<&'a RequestHeaders<'h>>,
-    account: &'a Account,
+    caller: &'a Arc<Caller>,
 }
 
 impl Receiver<'_, '_> {
@@ -225,7 +202,7 @@ impl Receiver<'_, '_> {
                 let mut action = self.request(request).unwrap_or_else(refused);
                 if let Action::Answer(answer) = &mut action
                     && answer.body.len() > UNCOUNTED
-                    && answer.charge(self.account).is_err()
+                    && answer.charge(&self.caller.account).is_err()
                 {
                     action = refused(too_many().into());
                 }
@@ -251,7 +228,7 @@ impl Receiver<'_, '_> {
             Refusal::new(jsonrpc::METHOD_NOT_FOUND, detail)
         })?;
         let memory = params.map_or(0, Node::size);
-        let memory = self.account.take(Resource::Memory, memory);
+        let memory = self.caller.account.take(Resource::Memory, memory);
         let memory = memory.map_err(|Full| too_many())?;
         let request = Request {
             id: request.id.clone(),
@@ -259,6 +236,7 @@ impl Receiver<'_, '_> {
             params,
             context,
             session: self.session,
+            caller: self.caller,
             memory,
         };
         read(self.server, request)

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::access::Identity;
 use crate::account::Account;
 use crate::fabric::{Error, Poll, Wait};
 use crate::logging;
@@ -35,7 +34,7 @@ pub(crate) struct Listen {
     revision: Revision,
     prompts: bool,
     resources: bool,
-    /// The requested tasks; after [`Listen::admit`], `tasks` has those of the caller.
+    /// The requested tasks; `tasks` has those of the caller.
     task_ids: Vec<String>,
     pub(crate) tasks: Vec<Run>,
 }
@@ -54,7 +53,7 @@ pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Re
             "taskIds must be a list of up to {MAX_TASKS} strings."
         ))
     };
-    let task_ids = match filter.get("taskIds").filter(|_| keeps) {
+    let mut task_ids = match filter.get("taskIds").filter(|_| keeps) {
         None => Vec::new(),
         Some(_) if !request.context.tasks => return Err(tasks::undeclared()),
         Some(Node::List(ids)) if ids.len() <= MAX_TASKS => {
@@ -68,27 +67,22 @@ pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Re
         Some(Node::Bool(true)) => Ok(true),
         Some(_) => Err(filter.refusal()),
     };
+    // Each once, however often it was named.
+    task_ids.sort_unstable();
+    task_ids.dedup();
+    let (runs, caller) = (&server.backend.runs, &request.caller.identity);
+    let find = |id: &String| runs.find(id, caller);
     Ok(Action::Listen(Box::new(Listen {
+        tasks: task_ids.iter().filter_map(find).collect(),
         prompts: wanted("promptsListChanged")? && !server.backend.policy.no_prompts,
         resources: wanted("resourcesListChanged")?,
         id: request.id,
         revision: request.context.revision,
         task_ids,
-        tasks: Vec::new(),
     })))
 }
 
 impl Listen {
-    /// Finds the requested tasks that belong to the caller.
-    pub(crate) fn admit(&mut self, server: &Server, caller: &Identity) {
-        let owner = server.owner(caller);
-        // Each once, however often it was named.
-        self.task_ids.sort_unstable();
-        self.task_ids.dedup();
-        let find = |id: &String| server.backend.runs.find(id, &owner);
-        self.tasks = self.task_ids.iter().filter_map(find).collect();
-    }
-
     /// The first message: what was accepted.
     pub(crate) fn acknowledgement(&self) -> Vec<u8> {
         let mut honoured = json!({});

@@ -180,7 +180,7 @@ fn one(
         .text("taskId")?
         .to_owned();
     let work = move |context: &Arc<Context>, result: &mut ResultWriter| {
-        let run = context.backend.runs.find(&id, &context.caller.owner);
+        let run = context.backend.runs.find(&id, &context.caller.identity);
         let run = run.ok_or_else(|| {
             Refusal::params("params.taskId is no task of yours that is kept: it never was, or its time is over.")
         })?;
@@ -206,7 +206,7 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
     let cursor = pages::cursor(request.params)?;
     Ok(request.call(move |context, result| {
         let (backend, revision) = (&context.backend, result.revision);
-        let owner = &context.caller.owner;
+        let owner = &context.caller.identity;
         let ids = backend.runs.list(owner);
         let why =
             "Without a login tasks are found by their ids alone, so there is no list of them.";

@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::access::{Pass, Role};
+use crate::access::{Caller, Role};
 use crate::account::{Account, Accounts, Full, Guard, Resource};
 use crate::config::{Policy, RunSettings};
 use crate::fabric::{Catalog, Client, Error, Kind, Usage, Wait};
 use crate::protocol::{Answer, Feature, Id, Level, Refusal, RequestContext, ResultWriter, jsonrpc};
-use crate::runs::{Owner, Record, RunWriter, Runs};
+use crate::runs::{Record, RunWriter, Runs};
 use crate::sync::lock;
 use crate::text::{counted, prefix};
 use crate::time::whole;
@@ -87,18 +87,6 @@ impl Backend {
     }
 }
 
-/// Who calls, and how it can be told.
-pub(crate) struct Caller {
-    /// Its proof of who it is and what it may do.
-    pub(crate) pass: Arc<Pass>,
-    /// Its account.
-    pub(crate) account: Account,
-    /// Whose runs it sees.
-    pub(crate) owner: Owner,
-    /// Where its answer goes.
-    pub(crate) peer: Arc<dyn Peer>,
-}
-
 /// What an answer to a call needs.
 pub(crate) struct CallHead {
     /// The request's id.
@@ -136,7 +124,9 @@ pub(crate) struct Context {
     /// What all calls share.
     pub(crate) backend: Arc<Backend>,
     /// Who calls.
-    pub(crate) caller: Caller,
+    pub(crate) caller: Arc<Caller>,
+    /// Where its answer goes.
+    pub(crate) peer: Arc<dyn Peer>,
     /// What its answer needs.
     pub(crate) head: Arc<CallHead>,
     /// What the call holds of memory.
@@ -257,10 +247,10 @@ impl Context {
         if account.is_closed() {
             return Err(Error::stopped());
         }
-        if !self.is_answered() && caller.peer.stopped() {
+        if !self.is_answered() && self.peer.stopped() {
             return Err(Error::cancelled());
         }
-        let allowed = caller.pass.require(Role::Run);
+        let allowed = caller.require(Role::Run);
         allowed.map_err(|refusal| Error::new(Kind::Forbidden, refusal.detail()))?;
         self.rate(steps, false)
     }
@@ -332,7 +322,7 @@ impl Context {
         };
         // A call makes one run at most.
         let _ = self.state.run.set(writer);
-        self.caller.peer.begins();
+        self.peer.begins();
         *lock(&self.state.early) = limit
             .filter(|_| runs.keeps())
             .and_then(|limit| Instant::now().checked_add(limit));
@@ -374,7 +364,7 @@ impl Context {
     /// Sends the answer, unless there was one.
     pub(crate) fn answer(&self, answer: Answer) {
         if !self.state.answered.swap(true, Ordering::AcqRel) {
-            self.caller.peer.answer(answer);
+            self.peer.answer(answer);
         }
     }
 
@@ -398,7 +388,7 @@ impl Context {
     /// Sends a whole message, if the caller still gets any.
     pub(crate) fn notify(&self, message: &[u8]) {
         if self.is_told() {
-            self.caller.peer.notify(message);
+            self.peer.notify(message);
         }
     }
 
@@ -522,12 +512,12 @@ impl Wait for Context {
             if self.caller.account.is_aborting() {
                 return Err(Error::stopped());
             }
-            if self.caller.peer.stopped() {
+            if self.peer.stopped() {
                 return Err(Error::cancelled());
             }
             let run = self.run().map(RunWriter::run);
             let silence = run.map_or(Duration::ZERO, |run| run.silence());
-            self.caller.peer.idle(silence);
+            self.peer.idle(silence);
         }
         let mut notes = lock(&self.state.notes);
         self.flush_pending(&mut notes);

@@ -60,7 +60,7 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
 
 /// The caller's run, which `argument` names. Unknown, expired and foreign ids get the same error.
 pub(super) fn find(context: &Context, argument: &str, run_id: &str) -> Result<Run, Error> {
-    let (runs, owner) = (&context.backend.runs, &context.caller.owner);
+    let (runs, owner) = (&context.backend.runs, &context.caller.identity);
     runs.find(run_id, owner).ok_or_else(|| {
         refused(format!(
             "`{argument}` is not the id of a run of yours that is kept: it is mistyped, its time (--keep-runs) is over, or the server was \
@@ -71,7 +71,7 @@ pub(super) fn find(context: &Context, argument: &str, run_id: &str) -> Result<Ru
 }
 
 fn list(context: &Arc<Context>) -> Result<Outcome, Failure> {
-    let (runs, owner) = (&context.backend.runs, &context.caller.owner);
+    let (runs, owner) = (&context.backend.runs, &context.caller.identity);
     let ids = runs.list(owner).ok_or_else(|| {
         refused(
             "`run_id` is missing: without a login there is no list of runs, as whoever has its id may read a run. \

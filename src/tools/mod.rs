@@ -41,8 +41,7 @@ use crate::{logging, metrics};
 
 use arguments::Arguments;
 pub(crate) use context::{
-    Backend, CallHead, Caller, Context, ContextState, MethodWork, Peer, RELATED_TASK, ToolCall,
-    places,
+    Backend, CallHead, Context, ContextState, MethodWork, Peer, RELATED_TASK, ToolCall, places,
 };
 pub(crate) use outcome::{Failure, Outcome, write, write_failure};
 pub(crate) use prompt::prompt;

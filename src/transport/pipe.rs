@@ -11,8 +11,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::access::Pass;
-use crate::account::{Account, Resource};
+use crate::access::Caller;
+use crate::account::Resource;
 use crate::fabric::{Error, too_many};
 use crate::protocol::{Answer, Id, Inbound, Session};
 use crate::server::{Action, Call, Listen, Listener, Registration, Server};
@@ -66,38 +66,35 @@ impl Pipe {
     }
 
     /// Decides what to do about a message. Its bytes can be freed afterwards.
-    pub(crate) fn read(&self, bytes: &[u8], account: &Account) -> Action {
-        match read(bytes, false, self.session.no_id(), account) {
-            Ok((_parsing, inbound)) => self.decide(inbound, account),
+    pub(crate) fn read(&self, bytes: &[u8], caller: &Arc<Caller>) -> Action {
+        match read(bytes, false, self.session.no_id(), &caller.account) {
+            Ok((_parsing, inbound)) => self.decide(inbound, caller),
             Err(answer) => Action::Answer(answer),
         }
     }
 
     /// Decides what to do about a message that is decoded already.
-    pub(crate) fn decide(&self, mut inbound: Inbound<'_>, account: &Account) -> Action {
+    pub(crate) fn decide(&self, mut inbound: Inbound<'_>, caller: &Arc<Caller>) -> Action {
         inbound.refuse_ids(|id| self.inflight.contains(id));
-        self.server.receive(&self.session, inbound, None, account)
+        self.server.receive(&self.session, inbound, None, caller)
     }
 
-    /// Carries out `action`, for the caller with this pass.
-    pub(crate) fn act(&self, action: Action, pass: &Arc<Pass>) {
+    /// Carries out `action`, for the caller that sent it.
+    pub(crate) fn act(&self, action: Action, caller: &Caller) {
         match action {
             Action::Nothing => {}
             Action::Answer(answer) => self.line.send(&answer.parts()),
             Action::Cancel(id) => self.inflight.cancel(&id),
             Action::Call(call) => {
                 let cancel = self.inflight.begin(&call.head.id);
-                self.call(*call, cancel, pass, None);
+                self.call(*call, cancel, None);
             }
-            Action::Listen(mut listen) => {
-                listen.admit(&self.server, &pass.identity);
-                self.listen(&listen, pass);
-            }
-            Action::Batch(actions) => self.batch(actions, pass),
+            Action::Listen(listen) => self.listen(&listen, caller),
+            Action::Batch(actions) => self.batch(actions, caller),
         }
         if self.session.follows_lists() {
             self.follower.get_or_init(|| {
-                let account = self.server.account(&pass.identity);
+                let account = caller.account.clone();
                 let listener = Listener::legacy(&self.server, account, sink(self.line.clone()));
                 self.server.subscriptions.add(listener)
             });
@@ -111,20 +108,19 @@ impl Pipe {
         }
     }
 
-    fn batch(&self, actions: Vec<Action>, pass: &Arc<Pass>) {
-        let account = self.server.account(&pass.identity);
-        let Some((batch, calls)) = Batch::begin(actions, &self.inflight, &account) else {
+    fn batch(&self, actions: Vec<Action>, caller: &Caller) {
+        let Some((batch, calls)) = Batch::begin(actions, &self.inflight, &caller.account) else {
             return;
         };
         if calls.is_empty() {
             batch.send(|array| self.line.send(array));
         }
         for (cancel, call) in calls {
-            self.call(*call, cancel, pass, Some(batch.clone()));
+            self.call(*call, cancel, Some(batch.clone()));
         }
     }
 
-    fn call(&self, call: Call, cancel: Cancel, pass: &Arc<Pass>, batch: Option<Arc<Batch>>) {
+    fn call(&self, call: Call, cancel: Cancel, batch: Option<Arc<Batch>>) {
         let peer = Arc::new(PipePeer {
             line: self.line.clone(),
             inflight: self.inflight.clone(),
@@ -132,12 +128,12 @@ impl Pipe {
             cancel,
             batch,
         });
-        call.serve(&self.server, self.server.caller(pass, peer), start);
+        call.serve(&self.server, peer, start);
     }
 
-    fn listen(&self, listen: &Listen, pass: &Pass) {
+    fn listen(&self, listen: &Listen, caller: &Caller) {
         let refuse = |error| self.line.send(&[&listen.fail(error).body]);
-        let account = self.server.account(&pass.identity);
+        let account = &caller.account;
         if account.is_closed() {
             return refuse(Error::stopped());
         }
@@ -147,7 +143,7 @@ impl Pipe {
         let cancel = self.inflight.begin(&listen.id);
         // The acknowledgement comes first: only then can anything be told.
         self.line.send(&[&listen.acknowledgement()]);
-        let listener = listen.listener(account, sink(self.line.clone()));
+        let listener = listen.listener(account.clone(), sink(self.line.clone()));
         let listen_on = InflightListen {
             _place: self.server.subscriptions.add(listener),
             _share: share,

@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use crate::access::{Identity, Pass};
+use crate::access::{Caller, Identity};
 use crate::config::{ABORT_GRACE, MAX_MESSAGE};
 use crate::encoding::json::mend_surrogates;
 use crate::protocol::jsonrpc::{INVALID_REQUEST, is_blank};
@@ -62,8 +62,8 @@ impl Stdio {
     fn read(&self, input: impl Read) -> io::Result<()> {
         let mut input = BufReader::with_capacity(BUFFER, input);
         let (pipe, mut line) = (&self.0, Vec::new());
-        let pass = Arc::new(Pass::open(Identity::Local));
-        let account = pipe.server.account(&pass.identity);
+        let accounts = &pipe.server.backend.accounts;
+        let caller = Arc::new(Caller::open(Identity::Local, accounts));
         while let Some(size) = read_line(&mut input, &mut line)? {
             if let LineSize::TooLong(id) = size {
                 let reason =
@@ -71,11 +71,11 @@ impl Stdio {
                 let refusal = Refusal::new(INVALID_REQUEST, reason);
                 let id = id.or(pipe.session.no_id());
                 let answer = refuse(refusal, id.as_ref(), false);
-                pipe.act(Action::Answer(answer), &pass);
+                pipe.act(Action::Answer(answer), &caller);
             } else if !is_blank(&line) {
                 mend_surrogates(&mut line);
-                let action = pipe.read(&line, &account);
-                pipe.act(action, &pass);
+                let action = pipe.read(&line, &caller);
+                pipe.act(action, &caller);
             }
         }
         Ok(())

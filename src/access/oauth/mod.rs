@@ -14,7 +14,7 @@
 //! chokes on. Only an issuer whose metadata cannot be had is down for everybody.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -613,11 +613,8 @@ impl Introspection {
         let name = name.filter(|name| !name.is_empty() && name.len() <= MAX_SUBJECT);
         // RFC 9068, 2.2: a client that acts for itself may be its own subject.
         let is_client = sub.is_none() || sub == client;
-        Ok(Identity::OAuth {
-            kind: if is_client { "oauth-client" } else { "oauth" },
-            issuer: Arc::from(issuer),
-            name: Arc::from(name.ok_or(AccessError::BadToken(Flaw::NOBODY))?),
-        })
+        let name = name.ok_or(AccessError::BadToken(Flaw::NOBODY))?;
+        Ok(Identity::oauth(is_client, issuer, name))
     }
 }
 

@@ -590,11 +590,7 @@ fn judge(change: &Value) -> Verdict {
 #[test]
 fn a_good_token_says_whose_it_is_and_for_what() {
     let read = Grant {
-        identity: Identity::OAuth {
-            kind: "oauth",
-            issuer: "http://localhost/as".into(),
-            name: "alice".into(),
-        },
+        identity: Identity::oauth(false, "http://localhost/as", "alice"),
         role: Role::Read,
         expires: Some(DATE + 1),
         asked: Duration::ZERO,

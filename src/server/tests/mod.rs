@@ -14,7 +14,8 @@ mod methods;
 use std::sync::Arc;
 
 use super::{Action, Server};
-use crate::account::{Account, Accounts};
+use crate::access::{Caller, Identity};
+use crate::account::Accounts;
 use crate::config::{Policy, RunSettings};
 use crate::fabric::{Catalog, Client};
 use crate::protocol::{Id, Inbound, Level, RequestHeaders, Revision, Session};
@@ -83,7 +84,7 @@ impl Server {
 struct TestClient {
     server: Server,
     session: Arc<Session>,
-    account: Account,
+    caller: Arc<Caller>,
     in_use: Vec<&'static str>,
 }
 
@@ -109,7 +110,7 @@ impl TestClient {
     fn of(session: Session) -> TestClient {
         let server = Server::without_fabric();
         TestClient {
-            account: server.backend.accounts.of(""),
+            caller: Arc::new(Caller::open(Identity::Local, &server.backend.accounts)),
             server,
             session: Arc::new(session),
             in_use: Vec::new(),
@@ -126,7 +127,7 @@ impl TestClient {
         inbound.refuse_ids(|id| self.in_use.contains(&&*json(id)));
         show(
             self.server
-                .receive(&self.session, inbound, None, &self.account),
+                .receive(&self.session, inbound, None, &self.caller),
         )
     }
 
@@ -136,7 +137,7 @@ impl TestClient {
             &self.session,
             Inbound::read(line.as_bytes(), modern),
             Some(headers),
-            &self.account,
+            &self.caller,
         ))
     }
 }

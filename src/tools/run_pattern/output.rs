@@ -124,7 +124,7 @@ impl Output {
         metrics::RELAYED_BYTES.add([], self.bytes as u64);
         match self.usage {
             Some(usage) => {
-                let caller = context.caller.pass.identity.name();
+                let caller = context.caller.identity.name();
                 metrics::used(&caller, model, usage.input_tokens, usage.output_tokens);
                 context.add_usage(usage);
             }

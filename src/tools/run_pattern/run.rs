@@ -82,7 +82,7 @@ impl RunPattern {
         }
         let transcripts = u32::from(matches!(from, Some(InputSource::Video(..))));
         context.may_begin(self.steps.len() as u32 + transcripts)?;
-        let (owner, model) = (&context.caller.owner, &self.steps[0].model);
+        let (owner, model) = (&context.caller.identity, &self.steps[0].model);
         let mut record = Record::new(owner.clone(), self.patterns().collect(), model.clone());
         // For an answer before the end.
         record.report.max_chars = self.max_chars;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::access::Pass;
+use crate::access::Caller;
 use crate::config::{GONE_CHECK, SSE_COMMENT};
 use crate::fabric::{Error, Kind};
 use crate::http::Deferred;
@@ -171,7 +171,7 @@ pub(super) struct PostPeer {
     batch: Option<Arc<Batch>>,
     /// Leaving cancels it: in the modern revision, and where nothing is lost but the answer.
     leaving_cancels: bool,
-    pass: Arc<Pass>,
+    caller: Arc<Caller>,
     /// Done once the caller's token was taken away.
     cut: Once,
 }
@@ -184,7 +184,7 @@ impl PostPeer {
         cancel: Cancel,
         session: Option<Arc<LiveSession>>,
         batch: Option<Arc<Batch>>,
-        pass: &Arc<Pass>,
+        caller: &Arc<Caller>,
     ) -> PostPeer {
         PostPeer {
             reply,
@@ -194,14 +194,14 @@ impl PostPeer {
             leaving_cancels: session.is_none() || !call.is_run(),
             session,
             batch,
-            pass: pass.clone(),
+            caller: caller.clone(),
             cut: Once::new(),
         }
     }
 
     /// Was the caller's token taken away? Then the response ends with an error that says so; a paid run goes on.
     fn is_cut(&self) -> bool {
-        if !self.cut.is_completed() && self.pass.require(self.pass.role).is_err() {
+        if !self.cut.is_completed() && self.caller.require(self.caller.role).is_err() {
             self.cut.call_once(|| {
                 let id = Some(&self.head.id);
                 let error = refuse(revoked().into(), id, false);

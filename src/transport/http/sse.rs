@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use crate::access::Identity;
+use crate::access::{Caller, Identity};
 use crate::account::Resource;
 use crate::http::Method;
 use crate::os::random;
@@ -22,7 +22,7 @@ use super::super::pipe::{Outlet, Pipe};
 use super::super::read;
 use super::reply::revocation;
 use super::streams::Channel;
-use super::web::{Endpoint, Guest, HttpError, Visit};
+use super::web::{Endpoint, HttpError, Visit};
 
 /// What stands after the stream's path to make that of the endpoint for messages.
 const MESSAGES: &str = "/message";
@@ -45,10 +45,10 @@ impl Endpoint for Sse {
         }
     }
 
-    fn serve(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
+    fn serve(&self, visit: &mut Visit<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
         match visit.head().method {
-            Method::Post => self.post(visit, guest),
-            _ => self.get(visit, guest),
+            Method::Post => self.post(visit, caller),
+            _ => self.get(visit, caller),
         }
     }
 
@@ -58,57 +58,57 @@ impl Endpoint for Sse {
 }
 
 impl Sse {
-    fn get(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
+    fn get(&self, visit: &mut Visit<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
         let detail = "This path answers with a stream: accept text/event-stream.";
         HttpError::unless(visit.accepts.events, 406, detail)?;
-        visit.stay(guest)?;
+        visit.stay(caller)?;
         let id = random::id();
         let channel = Channel::open(visit);
-        let (server, session) = (guest.web.server.clone(), Session::default());
+        let (server, session) = (visit.web.server.clone(), Session::default());
         let pipe = Arc::new(Pipe::new(server, session, channel.clone()));
-        let owner = guest.pass.identity.clone();
+        let owner = caller.identity.clone();
         lock(&self.0).insert(id.clone(), (owner, pipe.clone()));
-        let path = guest.web.path.trim_end_matches('/');
+        let path = visit.web.path.trim_end_matches('/');
         let endpoint = format!("{path}{MESSAGES}?{SESSION_ID}={id}");
         let endpoint = endpoint.as_bytes();
         channel
             .reply
             .write(|stream| stream.named_event("endpoint", endpoint));
-        channel.carry(guest, |is_revoked| {
+        channel.carry(caller, |is_revoked| {
             pipe.end_listening();
             if is_revoked {
                 channel.send(&[&revocation()]);
             }
             // Calls that are not over may still be answered here.
-            is_revoked || guest.account.held(Resource::Open) == 0
+            is_revoked || caller.account.held(Resource::Open) == 0
         });
         lock(&self.0).remove(&id);
         pipe.inflight.cancel_all();
         Ok(())
     }
 
-    fn post(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
+    fn post(&self, visit: &mut Visit<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
         visit.require_json()?;
         let id = visit.head().query_value(SESSION_ID);
         let session = id.and_then(|id| lock(&self.0).get(id).cloned());
-        let session = session.filter(|(owner, _)| guest.pass.identity.shares_with(owner));
+        let session = session.filter(|(owner, _)| caller.identity.shares_with(owner));
         let (_, pipe) = session.ok_or_else(|| HttpError::new(404, NO_SESSION))?;
-        let body = visit.read_body(guest)?;
-        let (parsing, inbound) = read(&body.bytes, false, None, guest.account)
+        let body = visit.read_body(caller)?;
+        let (parsing, inbound) = read(&body.bytes, false, None, &caller.account)
             .map_err(|answer| HttpError::answer(503, answer))?;
         let is_message = !inbound.is_invalid();
-        let action = match pipe.decide(inbound, guest.account) {
+        let action = match pipe.decide(inbound, caller) {
             Action::Answer(answer) if !is_message => return Err(HttpError::answer(400, answer)),
             action => action,
         };
         drop((body, parsing));
         let answer = visit.defer();
         let mut waits = || !answer.deferred.gone();
-        let place = guest.account.wait_for(Resource::Messages, &mut waits);
+        let place = caller.account.wait_for(Resource::Messages, &mut waits);
         if let Some(_acting) = place {
             answer.respond(202, &[], &[]);
             // May block on a slow reader.
-            pipe.act(action, guest.pass);
+            pipe.act(action, caller);
         }
         Ok(())
     }

@@ -12,7 +12,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::access::Role;
+use crate::access::{Caller, Role};
 use crate::fabric::{Error, Kind};
 use crate::http::{Head, Method};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
@@ -27,7 +27,7 @@ use super::super::threads::start;
 use super::reply::{PostPeer, Reply, revocation, revoked};
 use super::sessions::{LiveSession, Sessions};
 use super::streams::Channel;
-use super::web::{Endpoint, Guest, HttpError, Visit};
+use super::web::{Endpoint, HttpError, Visit, Web};
 
 /// Allowed methods, with and without sessions.
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
@@ -52,11 +52,11 @@ impl Endpoint for Streamable {
         matches!(rest, "" | "/").then_some(METHODS)
     }
 
-    fn serve(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
+    fn serve(&self, visit: &mut Visit<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
         match visit.head().method {
-            Method::Post => self.post(visit, guest),
-            Method::Delete => self.delete(visit, guest),
-            _ => self.get(visit, guest),
+            Method::Post => self.post(visit, caller),
+            Method::Delete => self.delete(visit, caller),
+            _ => self.get(visit, caller),
         }
     }
 
@@ -66,17 +66,17 @@ impl Endpoint for Streamable {
 }
 
 impl Streamable {
-    fn post(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
+    fn post(&self, visit: &mut Visit<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
         visit.require_json()?;
         let accepts_one = visit.accepts.json || visit.accepts.events;
         let detail =
             "Answers are application/json or text/event-stream: accept at least one of them.";
         HttpError::unless(accepts_one, 406, detail)?;
-        let body = visit.read_body(guest)?;
-        let (head, server) = (visit.head(), &guest.web.server);
+        let body = visit.read_body(caller)?;
+        let (head, server) = (visit.head(), &visit.web.server);
         let version = head.header("mcp-protocol-version");
         let modern_header = version.is_some_and(is_modern_version);
-        let (parsing, mut inbound) = read(&body.bytes, modern_header, None, guest.account)
+        let (parsing, mut inbound) = read(&body.bytes, modern_header, None, &caller.account)
             .map_err(|answer| HttpError::answer(503, answer))?;
         // An array where there are no batches is no request either.
         let is_one = inbound.request().is_some();
@@ -87,24 +87,24 @@ impl Streamable {
                 let values = head.headers_named(name).map(Cow::Borrowed);
                 values.reduce(|all, value| all + ", " + value)
             };
-            server.receive(&self.stateless, inbound, Some(&headers), guest.account)
+            server.receive(&self.stateless, inbound, Some(&headers), caller)
         } else if inbound.initialize {
-            let (who, given) = (&guest.pass.identity, head.header(SESSION_ID));
+            let (who, given) = (&caller.identity, head.header(SESSION_ID));
             if given.is_some_and(|id| self.sessions.is_live(id, who)) {
                 let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
                 return Err(refused(200, INVALID_REQUEST, reason, Some(&inbound)));
             }
             let session = Arc::new(Session::default());
-            let action = server.receive(&session, inbound, None, guest.account);
+            let action = server.receive(&session, inbound, None, caller);
             // A refused one has agreed on no revision.
             let agreed = session.revision();
             opened = agreed.map(|revision| self.sessions.open(who, revision));
             action
         } else {
-            let live = live.insert(self.session(head, guest, Some(&inbound))?);
+            let live = live.insert(self.session(head, caller, Some(&inbound))?);
             inbound.refuse_ids(|id| live.inflight.contains(id));
-            let action = server.receive(&live.session, inbound, None, guest.account);
-            follow(live, guest);
+            let action = server.receive(&live.session, inbound, None, caller);
+            follow(visit.web, live, caller);
             action
         };
         // What follows may block.
@@ -116,9 +116,9 @@ impl Streamable {
                 visit.defer().answer(status, id.as_slice(), &answer.parts());
                 Ok(())
             }
-            (Action::Call(call), live) => run(visit, guest, *call, live),
-            (Action::Listen(asked), None) => listen(visit, guest, *asked),
-            (Action::Batch(actions), Some(live)) => batch(visit, guest, &live, actions),
+            (Action::Call(call), live) => run(visit, caller, *call, live),
+            (Action::Listen(asked), None) => listen(visit, caller, *asked),
+            (Action::Batch(actions), Some(live)) => batch(visit, caller, &live, actions),
             (action, live) => {
                 // Without a session a cancel would hit other clients' requests: ids belong to their POST alone.
                 if let (Action::Cancel(id), Some(live)) = (action, live) {
@@ -134,7 +134,7 @@ impl Streamable {
     fn session(
         &self,
         head: &Head,
-        guest: Guest<'_>,
+        caller: &Arc<Caller>,
         inbound: Option<&Inbound<'_>>,
     ) -> Result<Arc<LiveSession>, HttpError> {
         let Some(id) = head.header(SESSION_ID) else {
@@ -154,12 +154,12 @@ impl Streamable {
             let reason = format!("This MCP-Protocol-Version is not supported: use one of {known}.");
             return Err(refused(400, INVALID_REQUEST, &reason, inbound));
         }
-        let live = self.sessions.find(id, &guest.pass.identity);
+        let live = self.sessions.find(id, &caller.identity);
         live.ok_or_else(|| refused(404, INVALID_REQUEST, SESSION_ENDED, inbound))
     }
 
-    fn get(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
-        let live = self.session(visit.head(), guest, None)?;
+    fn get(&self, visit: &mut Visit<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
+        let live = self.session(visit.head(), caller, None)?;
         let detail = "A session's stream is text/event-stream: accept that.";
         HttpError::unless(visit.accepts.events, 406, detail)?;
         // Registered before the head is sent: the client's next GET must find it. A new stream takes the place of the old
@@ -168,12 +168,12 @@ impl Streamable {
         if let Some((before, _)) = place.take() {
             before.reply.end();
         }
-        visit.stay(guest)?;
+        visit.stay(caller)?;
         let channel = Channel::open(visit);
         *place = Some((channel.clone(), None));
         drop(place);
-        follow(&live, guest);
-        channel.carry(guest, |is_revoked| {
+        follow(visit.web, &live, caller);
+        channel.carry(caller, |is_revoked| {
             if is_revoked {
                 channel.send(&[&revocation()]);
             }
@@ -183,8 +183,8 @@ impl Streamable {
         Ok(())
     }
 
-    fn delete(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError> {
-        self.session(visit.head(), guest, None)?.end();
+    fn delete(&self, visit: &mut Visit<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
+        self.session(visit.head(), caller, None)?.end();
         visit.respond(204, &[], &[]);
         Ok(())
     }
@@ -193,27 +193,26 @@ impl Streamable {
 /// Does a call on this thread. In a session it may be cancelled by its id; without one, by leaving.
 fn run(
     visit: &mut Visit<'_>,
-    guest: Guest<'_>,
+    caller: &Arc<Caller>,
     call: Call,
     live: Option<Arc<LiveSession>>,
 ) -> Result<(), HttpError> {
-    visit.stay(guest)?;
+    visit.stay(caller)?;
     if call.is_run()
-        && let Err(refusal) = guest.pass.require(Role::Run)
+        && let Err(refusal) = caller.require(Role::Run)
     {
         let error = Error::new(Kind::Forbidden, refusal.detail());
         let answer = call.head.fail(error);
         // An OAuth client may get itself a larger scope.
-        let challenge = guest.web.access.challenge(refusal, Some(guest.pass));
+        let challenge = visit.web.access.challenge(refusal, Some(caller));
         let status = if challenge.is_some() { 403 } else { 200 };
         return Err(HttpError::answer(status, answer).with("WWW-Authenticate", challenge));
     }
     let begun = live.as_ref().map(|live| live.inflight.begin(&call.head.id));
     let reply = Arc::new(Reply::new(visit, call.is_run()));
     let cancel = begun.unwrap_or_default();
-    let peer = Arc::new(PostPeer::new(reply, &call, cancel, live, None, guest.pass));
-    let server = &guest.web.server;
-    call.serve(server, server.caller(guest.pass, peer), |work| {
+    let peer = Arc::new(PostPeer::new(reply, &call, cancel, live, None, caller));
+    call.serve(&visit.web.server, peer, |work| {
         work();
         Ok(())
     });
@@ -223,12 +222,12 @@ fn run(
 /// Does each call on a thread, which may go on with a run after the array is sent.
 fn batch(
     visit: &mut Visit<'_>,
-    guest: Guest<'_>,
+    caller: &Arc<Caller>,
     live: &Arc<LiveSession>,
     actions: Vec<Action>,
 ) -> Result<(), HttpError> {
-    visit.stay(guest)?;
-    let Some((batch, calls)) = Batch::begin(actions, &live.inflight, guest.account) else {
+    visit.stay(caller)?;
+    let Some((batch, calls)) = Batch::begin(actions, &live.inflight, &caller.account) else {
         visit.respond(202, &[], &[]);
         return Ok(());
     };
@@ -236,9 +235,8 @@ fn batch(
     let reply = Arc::new(Reply::new(visit, may_go_on));
     for (cancel, call) in calls {
         let (live, batch) = (Some(live.clone()), Some(batch.clone()));
-        let peer = PostPeer::new(reply.clone(), &call, cancel, live, batch, guest.pass);
-        let caller = guest.web.server.caller(guest.pass, Arc::new(peer));
-        call.serve(&guest.web.server, caller, start);
+        let peer = PostPeer::new(reply.clone(), &call, cancel, live, batch, caller);
+        call.serve(&visit.web.server, Arc::new(peer), start);
     }
     batch.wait();
     let is_sent = batch.send(|array| reply.finish(200, array));
@@ -248,17 +246,16 @@ fn batch(
     Ok(())
 }
 
-fn listen(visit: &mut Visit<'_>, guest: Guest<'_>, mut listen: Listen) -> Result<(), HttpError> {
+fn listen(visit: &mut Visit<'_>, caller: &Arc<Caller>, listen: Listen) -> Result<(), HttpError> {
     let detail = "A subscription is answered with a stream: accept text/event-stream.";
     HttpError::unless(visit.accepts.events, 406, detail)?;
-    visit.stay(guest)?;
-    listen.admit(&guest.web.server, &guest.pass.identity);
+    visit.stay(caller)?;
     let channel = Channel::open(visit);
     // The acknowledgement comes first: only then can anything be told.
     channel.send(&[&listen.acknowledgement()]);
-    let listener = listen.listener(guest.account.clone(), sink(channel.clone()));
-    let _place = guest.web.server.subscriptions.add(listener);
-    channel.carry(guest, |is_revoked| {
+    let listener = listen.listener(caller.account.clone(), sink(channel.clone()));
+    let _place = visit.web.server.subscriptions.add(listener);
+    channel.carry(caller, |is_revoked| {
         let end = match is_revoked {
             true => listen.fail(revoked()),
             false => listen.end(),
@@ -270,14 +267,14 @@ fn listen(visit: &mut Visit<'_>, guest: Guest<'_>, mut listen: Listen) -> Result
 }
 
 /// A session that has listed prompts or resources gets notifications of changes on its stream, once it has one.
-fn follow(live: &LiveSession, guest: Guest<'_>) {
+fn follow(web: &Web, live: &LiveSession, caller: &Caller) {
     if live.session.follows_lists()
         && let Some((channel, follower)) = &mut *lock(&live.stream)
     {
         follower.get_or_insert_with(|| {
-            let (account, sink) = (guest.account.clone(), sink(channel.clone()));
-            let listener = Listener::legacy(&guest.web.server, account, sink);
-            guest.web.server.subscriptions.add(listener)
+            let (account, sink) = (caller.account.clone(), sink(channel.clone()));
+            let listener = Listener::legacy(&web.server, account, sink);
+            web.server.subscriptions.add(listener)
         });
     }
 }

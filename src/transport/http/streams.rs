@@ -12,11 +12,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use crate::access::Caller;
 use crate::sync::lock;
 
 use super::super::pipe::Outlet;
 use super::reply::Reply;
-use super::web::{Guest, Visit};
+use super::web::Visit;
 
 /// Queued notifications of changed lists per stream; further ones are dropped, because they say the same.
 const MAX_WAITING_CHANGES: usize = 16;
@@ -59,11 +60,11 @@ impl Channel {
     /// Runs the stream on this thread until it ends, at the latest when the caller's token becomes invalid. When that
     /// happens or the server stops, `leave` sends the final messages, and is asked again until it says that nothing else
     /// will be sent; it is told whether the token is to blame.
-    pub(super) fn carry(&self, guest: Guest<'_>, leave: impl Fn(bool) -> bool) {
+    pub(super) fn carry(&self, caller: &Caller, leave: impl Fn(bool) -> bool) {
         lock(&CARRIERS).push(self.thread.clone());
         let mut tick = STREAM_TICK;
         while !self.reply.is_gone() {
-            let goes_on = tick < STREAM_TICK || !guest.account.is_closed();
+            let goes_on = tick < STREAM_TICK || !caller.account.is_closed();
             if goes_on && lock(&self.changes).is_empty() {
                 thread::park_timeout(tick);
             }
@@ -72,8 +73,8 @@ impl Channel {
                 self.send(&[&message]);
             }
             // May block, so nothing is locked meanwhile.
-            let is_revoked = guest.pass.require(guest.pass.role).is_err();
-            if is_revoked || guest.account.is_closed() {
+            let is_revoked = caller.require(caller.role).is_err();
+            if is_revoked || caller.account.is_closed() {
                 tick = LAST_TICK;
                 if leave(is_revoked) {
                     self.reply.end();

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::access::{Access, AccessError, Pass, Role};
-use crate::account::{Account, Guard as Share, Resource};
+use crate::access::{Access, AccessError, Caller, Role};
+use crate::account::{Guard as Share, Resource};
 use crate::encoding::json::mend_surrogates;
 use crate::fabric::{Error, Kind};
 use crate::http::{Body, Deferred, Exchange, Handler, Head, Method, Rejection};
@@ -36,7 +36,7 @@ pub(super) trait Endpoint: Send + Sync {
     ///
     /// # Errors
     /// The answer, if there is none yet.
-    fn serve(&self, visit: &mut Visit<'_>, guest: Guest<'_>) -> Result<(), HttpError>;
+    fn serve(&self, visit: &mut Visit<'_>, caller: &Arc<Caller>) -> Result<(), HttpError>;
 
     /// How many sessions there are.
     fn sessions(&self) -> usize;
@@ -56,6 +56,7 @@ pub(super) struct Web {
 impl Handler for Web {
     fn handle(&self, exchange: Exchange<'_>) {
         let mut visit = Visit {
+            web: self,
             accepts: Accepts::of(exchange.head.headers_named("accept")),
             exchange,
             origin: None,
@@ -117,11 +118,14 @@ impl Web {
         }
         let forwarded: Vec<&str> = head.headers_named("x-forwarded-for").collect();
         let ip = self.guard.caller(&forwarded, visit.exchange.peer().ip());
-        let pass = self.access.admit(head.headers_named("authorization"), ip);
-        let pass = pass.map_err(|refusal| self.refused(ip, refusal, None))?;
-        let _scope = pass.identity.log_scope();
-        pass.require(if metrics { Role::Metrics } else { Role::Read })
-            .map_err(|refusal| self.refused(ip, refusal, Some(&pass)))?;
+        let authorization = head.headers_named("authorization");
+        let accounts = &self.server.backend.accounts;
+        let caller = self.access.admit(authorization, ip, accounts);
+        let caller = caller.map_err(|refusal| self.refused(ip, refusal, None))?;
+        let _scope = caller.identity.log_scope();
+        caller
+            .require(if metrics { Role::Metrics } else { Role::Read })
+            .map_err(|refusal| self.refused(ip, refusal, Some(&caller)))?;
         if !allowed {
             return Err(HttpError::method(head, methods));
         }
@@ -132,16 +136,11 @@ impl Web {
             visit.respond(200, &[media], &[text.as_bytes()]);
             return Ok(());
         }
-        let guest = Guest {
-            web: self,
-            account: &self.server.account(&pass.identity),
-            pass: &Arc::new(pass),
-        };
-        self.endpoint.serve(visit, guest)
+        self.endpoint.serve(visit, &Arc::new(caller))
     }
 
     /// The answer to a caller at `ip` that is not admitted.
-    fn refused(&self, ip: IpAddr, refusal: AccessError, pass: Option<&Pass>) -> HttpError {
+    fn refused(&self, ip: IpAddr, refusal: AccessError, caller: Option<&Caller>) -> HttpError {
         let ((status, label), detail) = (refusal.status(), refusal.detail());
         log::info!("{ip}: answered {status}: {detail}");
         metrics::CALLERS_REFUSED.add([label], 1);
@@ -151,7 +150,7 @@ impl Web {
         };
         let retry = refusal.retry_after().map(|seconds| seconds.to_string());
         HttpError::of(status, Error::new(kind, detail))
-            .with("WWW-Authenticate", self.access.challenge(refusal, pass))
+            .with("WWW-Authenticate", self.access.challenge(refusal, caller))
             .with("Retry-After", retry)
     }
 }
@@ -217,14 +216,6 @@ impl From<Rejection> for HttpError {
     }
 }
 
-/// An admitted caller, and what decides whether it remains admitted.
-#[derive(Clone, Copy)]
-pub(super) struct Guest<'a> {
-    pub(super) web: &'a Web,
-    pub(super) account: &'a Account,
-    pub(super) pass: &'a Arc<Pass>,
-}
-
 /// The header of a JSON body.
 pub(super) const JSON: (&str, &str) = ("Content-Type", "application/json");
 /// What a caller is told that has its share of the connections.
@@ -241,6 +232,8 @@ const STREAM: [(&str, &str); 3] = [
 
 /// An admitted request, and the way to answer it.
 pub(super) struct Visit<'a> {
+    /// Where it came.
+    pub(super) web: &'a Web,
     /// The request.
     pub(super) exchange: Exchange<'a>,
     /// What its client accepts as an answer.
@@ -266,8 +259,8 @@ impl<'a> Visit<'a> {
     }
 
     /// Reads the body.
-    pub(super) fn read_body(&mut self, guest: Guest<'_>) -> Result<Body, HttpError> {
-        let mut body = self.exchange.read_body(guest.account)?;
+    pub(super) fn read_body(&mut self, caller: &Caller) -> Result<Body, HttpError> {
+        let mut body = self.exchange.read_body(&caller.account)?;
         mend_surrogates(&mut body.bytes);
         // Without a free place, answer briefly.
         self.exchange.hold();
@@ -278,9 +271,9 @@ impl<'a> Visit<'a> {
     ///
     /// # Errors
     /// There is no place left.
-    pub(super) fn stay(&mut self, guest: Guest<'_>) -> Result<(), HttpError> {
-        self.share = guest.account.take(Resource::Streams, 1).ok();
-        if self.share.is_none() && !guest.account.is_alone() {
+    pub(super) fn stay(&mut self, caller: &Caller) -> Result<(), HttpError> {
+        self.share = caller.account.take(Resource::Streams, 1).ok();
+        if self.share.is_none() && !caller.account.is_alone() {
             return Err(HttpError::new(429, HAS_ITS_SHARE));
         }
         if self.share.is_some() && self.exchange.hold() {
