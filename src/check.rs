@@ -126,15 +126,13 @@ pub(crate) fn run(
 fn start(process: &Arc<Process>, report: &mut Report<'_>) -> bool {
     match report.wait_for("Fabric to start", || process.ask(&NoWait)) {
         Ok(fabric) => {
-            let (program, took) = (
-                fabric.program.display().to_string(),
-                milliseconds(fabric.took),
-            );
-            let text = format!("{program}, {}, up in {} ms", fabric.version, number(took));
+            let (program, version) = (fabric.program.display(), &*fabric.version);
+            let took = milliseconds(fabric.took);
+            let text = format!("{program}, {version}, up in {} ms", number(took));
             report.line(true, "program", &text);
             report.fabric("url", &*fabric.url);
-            report.fabric("program", program);
-            report.fabric("version", &*fabric.version);
+            report.fabric("program", program.to_string());
+            report.fabric("version", version);
             report.fabric("start_ms", took);
             true
         }

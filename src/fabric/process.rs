@@ -40,14 +40,8 @@ const NAMES: [&str; 2] = match cfg!(windows) {
     false => ["fabric", "fabric-ai"],
 };
 /// Where installers put it, if PATH does not say: Go, pipx and the like, by hand, Homebrew's two, winget. From the home.
-const FOLDERS: [&str; 6] = [
-    "go/bin",
-    ".local/bin",
-    "/usr/local/bin",
-    "/opt/homebrew/bin",
-    "/home/linuxbrew/.linuxbrew/bin",
-    "AppData/Local/Microsoft/WinGet/Links",
-];
+const FOLDERS: &str = "go/bin .local/bin /usr/local/bin /opt/homebrew/bin \
+                       /home/linuxbrew/.linuxbrew/bin AppData/Local/Microsoft/WinGet/Links";
 /// How long `--version` may take.
 const VERSION: Duration = Duration::from_secs(5);
 /// How long a start may take, and one answer meanwhile.
@@ -155,10 +149,9 @@ impl Process {
     pub(crate) fn ask(self: &Arc<Process>, wait: &dyn Wait) -> Result<Arc<Running>, Error> {
         self.sweep();
         *lock(&self.used) = Instant::now();
-        self.up.get(Duration::MAX, wait, |_| {
-            let launched = self.launch(wait);
-            launched.inspect_err(|error| self.tell(&format!("No Fabric was started: {error}")))
-        })
+        let failed = |error: &Error| self.tell(&format!("No Fabric was started: {error}"));
+        let launch = |_: Option<&_>| self.launch(wait).inspect_err(failed);
+        self.up.get(Duration::MAX, wait, launch)
     }
 
     /// Forgets one that has ended.
@@ -174,6 +167,7 @@ impl Process {
             if ends.len() > 3 {
                 ends.pop_front();
             }
+            drop(ends);
             thread::sleep(PROOF);
             self.tell("Fabric has ended.");
         }
@@ -208,13 +202,9 @@ impl Process {
             && last - first < MINUTE
             && last.elapsed() < MINUTE
         {
-            let why = "it has ended three times within a minute, so it is not for a minute";
-            let retry_after = Some(MINUTE.saturating_sub(last.elapsed()));
-            let error = not_started(why);
-            return Err(Error {
-                retry_after,
-                ..error
-            });
+            return Err(not_started(
+                "it has ended three times within a minute, so wait for a minute",
+            ));
         }
         lock(&self.output).clear();
         let (program, version) = find(&self.program, &|line| self.note(line))?;
@@ -235,10 +225,7 @@ impl Process {
             };
             if one.comes_up(begun, wait)? {
                 one.took = begun.elapsed();
-                log::info!(
-                    "Fabric {version} was started, in {} ms.",
-                    one.took.as_millis()
-                );
+                log::info!("Fabric {version} was started.");
                 let one = Arc::new(one);
                 let (process, weak) = (self.clone(), Arc::downgrade(&one));
                 let watch = move || process.watch(&weak);
@@ -312,11 +299,8 @@ impl Process {
 }
 
 fn not_started(why: impl ToString) -> Error {
-    Error::of(
-        Kind::ApiUnavailable,
-        Cause::NotStarted,
-        &[("why", &why.to_string())],
-    )
+    let values = [("why", &*why.to_string())];
+    Error::of(Kind::ApiUnavailable, Cause::NotStarted, &values)
 }
 
 /// The helper: runs the command until stdin closes, a signal comes, or the command ends.
@@ -395,7 +379,7 @@ fn kill(child: &mut Child) {
 fn folders() -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let home = env::home_dir().unwrap_or_default();
-    let installers = FOLDERS.map(|folder| home.join(folder));
+    let installers = FOLDERS.split(' ').map(|folder| home.join(folder));
     let all = env::split_paths(&path).chain(installers);
     all.filter(|folder| folder.is_absolute()).collect()
 }

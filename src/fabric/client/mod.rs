@@ -203,26 +203,22 @@ impl Client {
 
     /// Where a request goes. A Fabric of our own is started if need be, but not for a poll, which does not keep it either.
     fn target(&self, wait: &Arc<dyn Wait>) -> Result<Target, Error> {
-        let process = self.process.as_ref();
-        let own = match process {
-            Some(process) if wait.is_poll() => process.running(),
-            Some(process) => Some(process.ask(wait.as_ref())?),
-            None => None,
+        let Some(process) = &self.process else {
+            return Ok(Target {
+                url: self.settings.url.clone(),
+                key: self.key.clone(),
+                _in_use: None,
+            });
         };
-        match (process, own) {
-            (Some(_), None) => Err(Error::cancelled()),
-            (_, own) => Ok(Target {
-                url: own
-                    .as_ref()
-                    .map_or(&self.settings.url, |own| &own.url)
-                    .clone(),
-                key: match &own {
-                    Some(own) => HeaderValue::from_str(&own.key).ok(),
-                    None => self.key.clone(),
-                },
-                _in_use: own.filter(|_| !wait.is_poll()),
-            }),
-        }
+        let own = match wait.is_poll() {
+            true => process.running().ok_or_else(Error::cancelled)?,
+            false => process.ask(wait.as_ref())?,
+        };
+        Ok(Target {
+            url: own.url.clone(),
+            key: HeaderValue::from_str(&own.key).ok(),
+            _in_use: Some(own).filter(|_| !wait.is_poll()),
+        })
     }
 
     /// The body of `GET path`, of at most `max_body` bytes. Retried twice within the total limit, on connection errors
