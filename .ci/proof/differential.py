@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The same valid and broken messages and command lines to two builds of this program: where do they differ?
 
-    .ci/proof/differential.py BEFORE NOW [--messages 20000] [--seed 1] [--only stdio,http,sse] [--explained FILE]
+    .ci/proof/differential.py BEFORE NOW [--messages 20000] [--seed 1] [--only stdio,http,sse,cli] [--explained FILE]
 
 Each build runs with the same random messages in front of a Fabric that is part of this script, and that fails in many
 ways: what it does is told by the pattern's name and by its address, so that it is the same for both. Messages are valid,
@@ -353,7 +353,8 @@ class Author:
 
 NAMES = [(re.compile(pattern), name) for pattern, name in [
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>"), (r"\b[0-9a-f]{16}\b", "<request>"), (r"127\.0\.0\.1:\d+", "<address>"),
-    (r'"duration_ms":\d+', '"duration_ms":0'), (r'"ttlMs":2\d{5}\b', '"ttlMs":300000'), (r'"(t|ping-)\d*"', '"<token>"')]]
+    (r'(duration_ms|total_ms|first_piece_ms|latency_ms|age_seconds)(\\*": ?)[\d.]+', r"\1\g<2>0"), (r"\b\d+\.\d+ m?s\b", "<duration>"),
+    (r"(?m)^<time> INFO .*\n", ""), (r'"ttlMs":2\d{5}\b', '"ttlMs":300000'), (r'"(t|ping-)\d*"', '"<token>"')]]
 ID = re.compile(r"(?:run_)?\b[0-9a-f]{32}\b|run_[0-9a-f]{32}")
 
 
@@ -666,15 +667,15 @@ class Report:
             if pattern.search(told):
                 self.reasons[reason] += 1
                 return
-        group = re.sub(r"\d+", "#", f"{transport} {place}: {short(one)[:90]} -> {short(two)[:90]}")
+        group = re.sub(r"\d+", "#", f"{transport} {place}: {short(one)[:60]} -> {short(two)[:60]}")
         self.groups[group].append((told, sent))
 
     def tell(self):
         for reason, count in self.reasons.most_common():
             print(f"{count:6}  explained: {reason}")
         for told in sorted(self.groups.values(), key=len, reverse=True):
-            kinds = collections.Counter(one.split(" ")[1] for one, _ in told)
-            print(f"{len(told):6}  {told[0][0]}\n        in {dict(kinds.most_common(5))}, such as {told[0][1][:300]!r}")
+            kinds = collections.Counter(one.split()[1] for one, _ in told)
+            print(f"{len(told):6}  {told[0][0]}\n        in {dict(kinds.most_common(5))}, such as {str(told[0][1])[:300]}")
         for failure in self.failures:
             print(f"FAILED  {failure}")
         print(f"{self.count} compared, {sum(self.reasons.values())} differences explained, "
@@ -696,6 +697,8 @@ def first_difference(one, two, place=""):
         for at, (a, b) in enumerate(zip(one, two)):
             if a != b:
                 return first_difference(a, b, f"{place}[{at}]")
+    elif isinstance(one, str) and isinstance(two, str) and not isinstance(parsed(one), str) and not isinstance(parsed(two), str):
+        return first_difference(parsed(one), parsed(two), f"{place}(JSON)")
     elif isinstance(one, str) and isinstance(two, str):
         start = len(os.path.commonprefix([one, two]))
         return place, one[max(0, start - 40) :], two[max(0, start - 40) :]
@@ -749,18 +752,84 @@ async def messages(report, arguments, transport, address, folder):
             report.failures.append(log[log.index(b"panicked") :][:500].decode("utf-8", "replace"))
 
 
+WORDS = ["", "0", "1", "-1", "1.5", "9" * 20, "abc", "é漢", "a,b", "a=b", "/nope", "http://127.0.0.1:1", "https://h/x?y", "127.0.0.1",
+         "*", "{", "{}", "true", "stdio", "summarize", "fabric_list_models", "claude-desktop", "cursor", "man", "skills", "--"]
+CALLS = ["", "{}", "{", "[]", "null", '{"pattern_name":"summarize"}', '{"pattern_name":"summarize","input_text":"x"}',
+         '{"pattern_name":"error","input_text":"x"}', '{"query":"cook"}', '{"nope":1}', "query=cook", "pattern_name=summarize"]
+
+
+def command_lines(program, choice, count):
+    """Arguments and variables: each topic, kind and tool that the program names, and random ones."""
+    told = subprocess.run([program, "--help"], check=True, capture_output=True, text=True).stdout
+    flags = re.findall(r"^  (?:-\w, )?(--[\w-]+)(?:, --[\w-]+)?(?: ([A-Z]+))?", told, re.M)
+    variables = [name for name in re.findall(r"\[?\b(FABRIC_\w+)", told) if name != "FABRIC_MCP_TRANSPORT"]
+    for topic in re.findall(r"[a-z]+", told[told.rindex("More:") :]):
+        yield ["--help", topic], {}
+    for kind in re.findall(r"[a-z-]+", re.search(r"--generate WHAT\n(.*?)\n  --", told, re.S)[1]):
+        for more in [], ["x"], ["claude-desktop"], ["x", "run"], ["out", "summarize"]:
+            yield ["--generate", kind, *more], {}
+    for tool in TOOLS:
+        for call in CALLS:
+            yield ["--call", tool, call] + choice.choice([[], ["--json"], ["--demo"]]), {}
+    for flag in ["--install", "--uninstall"]:
+        yield [flag, "cursor", "--yes"], {}
+    for line in [], ["--check"], ["--list-tools"], ["--list-tools", "--json"], ["-h"], ["-V"], ["--check", "--json", "--demo"], ["-x"]:
+        yield line, {}
+    for _ in range(count):
+        line = []
+        for _ in range(choice.randrange(1, 5)):
+            flag, takes = choice.choice(flags)
+            if choice.random() < 0.1:
+                at = choice.randrange(2, len(flag))
+                flag = flag[:at] + flag[at + 1 :]
+            word = [choice.choice(WORDS)] if (choice.random() < 0.9) == bool(takes) else []
+            line += [f"{flag}={word[0]}"] if word and choice.random() < 0.2 else [flag, *word]
+        yield line, {choice.choice(variables): choice.choice(WORDS)} if choice.random() < 0.3 else {}
+
+
+async def run_line(program, line, variables, address):
+    """The exit code, outputs and files of a command line."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {"HOME": folder, "PATH": "/nonexistent", "FABRIC_BASE_URL": address} | variables
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(program, *line, cwd=folder, env=environment, stdout=pipe, stderr=pipe,
+                                                       stdin=asyncio.subprocess.DEVNULL)
+        outputs = await asyncio.wait_for(process.communicate(), DEADLINE)
+        files = [b"%s: %s" % (os.fsencode(file), file.read_bytes()) for file in sorted(pathlib.Path(folder).rglob("*")) if file.is_file()]
+        texts = [f"exit code {process.returncode}", *(text.decode("utf-8", "replace") for text in [*outputs, *files])]
+        texts = [text.replace(folder, "<home>").replace(program, "<program>") for text in texts]
+        return Client(None).comparable([re.sub(r"[A-Za-z0-9_-]{40,}", "<secret>", text) for text in texts])
+
+
+async def lines(report, arguments, transport, address, _):
+    at_once = asyncio.Semaphore(4)
+
+    async def one(line, variables):
+        async with at_once:
+            found = await asyncio.gather(*(run_line(program, line, variables, address + "/ok")
+                                           for program in (arguments.before, arguments.now)), return_exceptions=True)
+        for program, error in zip(("BEFORE", "NOW"), found):
+            if isinstance(error, BaseException):
+                report.failures.append(f"{program}: {error!r} at {line} {variables}")
+        if not any(isinstance(error, BaseException) for error in found):
+            report.compare(transport, next(iter(line), "nothing"), (line, variables), *found)
+
+    some = command_lines(arguments.before, random.Random(arguments.seed), arguments.messages // 40)
+    await asyncio.gather(*(one(*line) for line in some))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before")
     parser.add_argument("now")
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--seed", default="1")
-    parser.add_argument("--only", default="stdio,http,sse")
+    parser.add_argument("--only", default="stdio,http,sse,cli")
     parser.add_argument("--explained", type=pathlib.Path)
     arguments = parser.parse_args()
     arguments.before, arguments.now = map(os.path.abspath, (arguments.before, arguments.now))
-    lines = arguments.explained.read_text().splitlines() if arguments.explained else []
-    report = Report([(re.compile(pattern), reason) for pattern, reason in (line.split("\t") for line in lines if line)])
+    reasons = arguments.explained.read_text().splitlines() if arguments.explained else []
+    report = Report([(re.compile(pattern), reason) for pattern, reason in (line.split("\t") for line in reasons if line)])
     table = pathlib.Path(__file__).parents[2] / "src/search/patterns.tsv"
     known = PATTERNS + [line.split("\t")[0] for line in table.read_text().splitlines()]
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
@@ -770,7 +839,7 @@ def main():
         for transport in arguments.only.split(","):
             start = time.monotonic()
             try:
-                asyncio.run(messages(report, arguments, transport, address, folder))
+                asyncio.run((lines if transport == "cli" else messages)(report, arguments, transport, address, folder))
             except KeyboardInterrupt:
                 pass
             print(f"{transport}: {report.count} compared so far, in {time.monotonic() - start:.0f} s", file=sys.stderr)
