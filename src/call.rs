@@ -54,7 +54,8 @@ pub(crate) fn run(
         let cut = arguments.contains_key("max_chars");
         arguments.entry("stream").or_insert(Value::from(!cut));
     }
-    if tool == "fabric_get_pattern_details" {
+    let is_dry = arguments.get("dry_run").is_some_and(|dry| *dry != false);
+    if tool == "fabric_get_pattern_details" || is_dry {
         // People read all of it.
         arguments
             .entry("max_chars")
@@ -161,8 +162,14 @@ fn input(stdin: impl Read) -> Result<String, ExitReason> {
     let read = stdin.take(MAX_MESSAGE as u64 + 1).read_to_end(&mut bytes);
     let why = match read.map(|size| (size <= MAX_MESSAGE, String::from_utf8(bytes))) {
         Ok((true, Ok(text))) => return Ok(text),
-        Ok((true, Err(_))) => {
-            "what is piped in is not UTF-8; convert it, for example with iconv".to_owned()
+        Ok((true, Err(error))) => {
+            let start = &error.as_bytes()[..error.as_bytes().len().min(64)];
+            match tools::no_text(&String::from_utf8_lossy(start)) {
+                Some(what) => format!("what is piped in is {what}"),
+                None => {
+                    "what is piped in is not UTF-8; convert it, for example with iconv".to_owned()
+                }
+            }
         }
         Ok((false, _)) => format!(
             "what is piped in is larger than {} MiB; pipe in less",

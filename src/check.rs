@@ -483,8 +483,11 @@ impl<'a> Report<'a> {
                 return self.line(false, "default model", &text);
             }
         };
-        let text = format!("{name}; only a run shows whether it works");
-        self.line(true, "default model", &text);
+        let mark = self.coloured(YELLOW, "??");
+        self.write(&format!(
+            "  {mark}  {:<15} {name}; not tried, as only a run can: it may cost money\n",
+            "default model"
+        ));
     }
 
     /// What this program speaks, which needs no Fabric.
@@ -623,11 +626,11 @@ mod tests {
         for (model, said) in [
             (
                 "",
-                "ok  default model   Fabric's own; only a run shows whether it works\n",
+                "??  default model   Fabric's own; not tried, as only a run can: it may cost money\n",
             ),
             (
                 "gpt-x",
-                "ok  default model   gpt-x; only a run shows whether it works\n",
+                "??  default model   gpt-x; not tried, as only a run can: it may cost money\n",
             ),
             (
                 "y",

@@ -135,6 +135,12 @@ pub(crate) fn is_misspelled(name: &str, other: &str) -> bool {
     edit_distance(&name, &other) <= (name.len() / 3).min(2)
 }
 
+/// A name without case and separators: in camelCase, it has the words of its snake_case.
+pub(crate) fn letters(name: &str) -> String {
+    let letters = folded(name).into_iter();
+    letters.filter(|c| *c != '_').collect()
+}
+
 /// The names closest to `wanted`, best first, at most three: within a few edits, or one contains the other. Case and
 /// the separators `_`, `-` and space are ignored; names that differ in nothing else are the only results.
 pub(crate) fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {

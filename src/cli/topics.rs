@@ -122,7 +122,6 @@ fn filled(text: &str) -> String {
         ("MAX_NAME", config::MAX_NAME.to_string()),
         ("MAX_VARIABLES", config::MAX_VARIABLES.to_string()),
         ("MAX_VARIABLE_VALUE", kib(config::MAX_VARIABLE_VALUE)),
-        ("MAX_ATTACHMENTS", config::MAX_ATTACHMENTS.to_string()),
         ("MAX_RUN_OUTPUT", mib(config::MAX_RUN_OUTPUT)),
         ("MAX_FABRIC_BODY", mib(config::MAX_FABRIC_BODY)),
         ("MAX_PARTIAL_TEXT", kib(config::MAX_PARTIAL_TEXT)),

@@ -45,8 +45,6 @@ pub(crate) const MAX_NAME: usize = 128;
 pub(crate) const MAX_VARIABLES: usize = 256;
 /// Longest value of a variable, in bytes.
 pub(crate) const MAX_VARIABLE_VALUE: usize = 64 << 10;
-/// Most attachments of one run.
-pub(crate) const MAX_ATTACHMENTS: usize = 64;
 /// Most patterns in a run's `then`.
 pub(crate) const MAX_CHAIN_STEPS: usize = 8;
 /// Longest partial text in the result of a failed run, in bytes.

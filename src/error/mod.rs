@@ -219,6 +219,8 @@ table! {
         NoModels = "no-models";
         /// Found by `--check`: every version answers with a 500 without a vendor.
         NoVendor = "no-vendor";
+        /// A run that names no model, and Fabric has no default.
+        NoDefaultModel = "no-default-model";
         /// There are only folders of patterns.
         NeedsFabric = "no-fabric";
         /// The folder is not there.
@@ -273,6 +275,9 @@ impl fmt::Display for Cause {
         write!(f, "{} {}", self.what(), self.fix())
     }
 }
+
+/// Most faults of a call that are told at once.
+const MOST_FAULTS: usize = 12;
 
 /// One failure: its kind, and a sentence or two that say what happened and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -329,6 +334,23 @@ impl Error {
             cause: Some(cause),
             ..Error::new(kind, format!("{} {fix}", filled(cause.what())))
         }
+    }
+
+    /// All of these faults in one error of the kind of the first; those beyond [`MOST_FAULTS`] are left out.
+    ///
+    /// # Errors
+    /// That error, if there are any.
+    pub(crate) fn all(faults: Vec<Error>) -> Result<(), Error> {
+        let mut faults = faults.into_iter().take(MOST_FAULTS);
+        let Some(mut first) = faults.next() else {
+            return Ok(());
+        };
+        for other in faults {
+            let said = first.detail.trim_end_matches(" Nothing was run.");
+            first.detail = format!("{said} {}", other.detail);
+            first.fix = 0;
+        }
+        Err(first)
     }
 
     /// What identifies the failure in the report of `--check`; stable.

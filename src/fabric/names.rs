@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::template::{SENTINEL, is_template};
 use super::{Error, Kind, Names};
 use crate::config::{MAX_NAME, MAX_VARIABLE_VALUE, MAX_VARIABLES};
-use crate::text::closest;
+use crate::text::{closest, letters};
 
 /// The name of a pattern, strategy, context or session that is safe to send to Fabric: 1 to 128 characters: letters of
 /// any script, digits, space, `_`, `-` and `.`; no leading dot, no trailing dot or space, and not a Windows device. The
@@ -73,8 +73,8 @@ fn is_device(name: &str) -> bool {
     matches!(stem.as_str(), "con" | "prn" | "aux" | "nul") || port.is_some_and(is_port)
 }
 
-/// Whether two names may be the same folder on a file system that ignores case or Unicode normalisation, as on macOS
-/// and Windows. In doubt, true.
+/// Whether one name may stand for the other: a run takes names that differ in separators, and a file system may ignore case
+/// or Unicode normalisation, as on macOS and Windows. In doubt, true.
 pub(crate) fn is_same(one: &str, other: &str) -> bool {
     let (one, other) = (without_case(one), without_case(other));
     // std has no Unicode normalisation, so if one name is decomposed, all letters with accents count as equal.
@@ -86,8 +86,9 @@ pub(crate) fn is_same(one: &str, other: &str) -> bool {
 /// Case folding by way of upper case, which unifies more letters: `ſ`, `ı` and `ß` become S, I and SS. Also drops what
 /// Windows ignores at the end of a name; operators' names may have it.
 fn without_case(name: &str) -> String {
-    let upper = name.trim_end_matches(['.', ' ']).chars();
-    let upper = upper.flat_map(char::to_uppercase);
+    let letters = name.trim_end_matches(['.', ' ']).chars();
+    let letters = letters.filter(|c| !matches!(c, ' ' | '_' | '-'));
+    let upper = letters.flat_map(char::to_uppercase);
     // The dot that `İ` keeps, and the final sigma, which depends on its position.
     upper.flat_map(char::to_lowercase).collect()
 }
@@ -160,9 +161,21 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
     Ok(())
 }
 
+/// The only one of these names that differs from `wanted` in nothing but case and separators.
+pub(crate) fn alike<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let wanted = letters(wanted);
+    let mut alike = names.into_iter().filter(|name| letters(name) == wanted);
+    alike.next().filter(|_| alike.next().is_none())
+}
+
 /// "Did you mean" suggestions for an unknown name, as a sentence after a space; empty if nothing is similar.
 pub(crate) fn did_you_mean(wanted: &str, names: &Names) -> String {
-    match in_quotes(closest(wanted, names.iter()), "or").as_str() {
+    suggestion(closest(wanted, names.iter()))
+}
+
+/// These names as such a sentence.
+pub(crate) fn suggestion<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    match in_quotes(names, "or").as_str() {
         "" => String::new(),
         names => format!(" Did you mean {names}?"),
     }

@@ -131,8 +131,6 @@ pub(crate) struct Chat {
     pub(crate) search_location: String,
     /// The model's context window in tokens, which only Ollama is told; 0 for Fabric's default.
     pub(crate) context_length: usize,
-    /// Passed on unchanged, although no Fabric up to 1.4.470 reads them.
-    pub(crate) attachments: Vec<String>,
 }
 
 impl Chat {
@@ -183,7 +181,7 @@ impl Serialize for Chat {
             session_name: text(&self.session),
             variables: &self.variables,
         };
-        let mut wire = serializer.serialize_struct("Chat", 11)?;
+        let mut wire = serializer.serialize_struct("Chat", 10)?;
         wire.serialize_field("prompts", &[prompt])?;
         wire.serialize_field("language", &self.language)?;
         wire.serialize_field("temperature", &self.temperature)?;
@@ -194,9 +192,6 @@ impl Serialize for Chat {
         wire.serialize_field("thinking", &self.thinking)?;
         wire.serialize_field("search", &self.search)?;
         wire.serialize_field("searchLocation", &self.search_location)?;
-        if !self.attachments.is_empty() {
-            wire.serialize_field("attachments", &self.attachments)?;
-        }
         wire.end()
     }
 }
@@ -221,8 +216,12 @@ pub(crate) struct Strategy {
     /// One line about it.
     #[serde(default, deserialize_with = "or_empty")]
     pub(crate) description: String,
-    /// The text to put before a pattern.
-    #[serde(default, deserialize_with = "or_empty")]
+    /// The text to put before a pattern. Listed only where it is there.
+    #[serde(
+        default,
+        deserialize_with = "or_empty",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub(crate) prompt: String,
 }
 

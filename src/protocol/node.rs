@@ -60,6 +60,24 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// The JSON value in a text, within the limits of a message's.
+    pub(crate) fn parse(text: &'a str) -> Option<Node<'a>> {
+        let mut from = serde_json::Deserializer::from_str(text);
+        let (node, fault) = read(&mut from, &mut MAX_VALUES.clone()).ok()?;
+        from.end().ok().filter(|()| fault.is_none()).map(|()| node)
+    }
+
+    /// Is nothing in it? Models send such values for what they leave out.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Node::Null => true,
+            Node::Bool(_) | Node::Number(_) => false,
+            Node::Text(text) => text.is_empty(),
+            Node::List(items) => items.is_empty(),
+            Node::Object(members) => members.iter().all(|(_, member)| member.is_empty()),
+        }
+    }
+
     /// How much memory it takes at most, in bytes: its texts, and [`VALUE`] for each value.
     pub(crate) fn size(&self) -> usize {
         VALUE

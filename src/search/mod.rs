@@ -17,3 +17,4 @@ mod words;
 
 pub(crate) use index::{Index, purpose};
 pub(crate) use names::{humanised, kebab, skill_names};
+pub(crate) use table::known;

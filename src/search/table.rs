@@ -1,6 +1,6 @@
 //! What each pattern of Fabric 1.4.470 does and how people ask for it: `patterns.tsv`.
 //!
-//! A line is a name, one sentence, and requests separated by `; `.
+//! A line is a name, one sentence, requests separated by `; `, and `no input` if it makes something without any.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -8,11 +8,13 @@ use std::sync::OnceLock;
 const TABLE: &str = include_str!("patterns.tsv");
 
 /// One pattern.
-pub(super) struct Row {
+pub(crate) struct Row {
     /// What it does, in one sentence of 20 to 140 characters.
     pub(super) sentence: &'static str,
     /// How people ask for it.
     pub(super) requests: &'static str,
+    /// Does it make something without any input?
+    pub(crate) needs_no_input: bool,
 }
 
 impl Row {
@@ -30,5 +32,16 @@ pub(super) fn rows() -> &'static HashMap<&'static str, Row> {
 fn parse(line: &'static str) -> Option<(&'static str, Row)> {
     let (name, rest) = line.split_once('\t')?;
     let (sentence, requests) = rest.split_once('\t')?;
-    Some((name, Row { sentence, requests }))
+    let (requests, mark) = requests.split_once('\t').unwrap_or((requests, ""));
+    let row = Row {
+        sentence,
+        requests,
+        needs_no_input: !mark.is_empty(),
+    };
+    Some((name, row))
+}
+
+/// One of Fabric's own patterns.
+pub(crate) fn known(name: &str) -> Option<&'static Row> {
+    rows().get(name)
 }

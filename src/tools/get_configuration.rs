@@ -14,8 +14,8 @@ use super::{Context, Failure, Outcome, Prepared, Tool};
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_configuration",
     title: "Get Fabric's configuration",
-    description: "Get Fabric's configuration, to see which vendors and services are set up. Values that may be secret \
-                  read [REDACTED_BY_MCP_SERVER]; an empty value is not set.",
+    description: "Get what Fabric's API lists of its configuration: only some vendors, and one with an empty value may be set \
+                  up all the same; fabric_list_models shows which work. Secrets are hidden.",
     output: r#"{"type":"object","properties":{},"additionalProperties":true}"#,
     read_only: true,
     prepare: |_, _| Ok(Prepared::new(configuration)),

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use crate::config::MAX_FABRIC_BODY;
-use crate::fabric::{Error, Name, is_runnable, not_runnable};
+use crate::fabric::{Error, Kind, Name, is_runnable, not_runnable};
 
+use super::listed::take_pattern;
 use super::part::Part;
 use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_pattern_details",
     title: "Get pattern details",
-    description: "Get one Fabric pattern: what it does, its variables and its system prompt. Only needed to choose \
-                  between patterns, or to follow one yourself.",
+    description: "Get one Fabric pattern: its variables and system prompt. Only needed to choose between patterns, or to \
+                  follow one yourself.",
     output: include_str!("results/get_pattern_details.json"),
     read_only: true,
     prepare,
@@ -28,18 +29,25 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     let part = arguments.part((MAX_FABRIC_BODY, USUAL), skip, max);
     Ok(Prepared {
         fields: vec![("pattern", pattern.as_str().to_owned())],
-        ..Prepared::new(move |context| details(context, &pattern, part))
+        ..Prepared::new(move |context| details(context, pattern, part))
     })
 }
 
 fn details(
     context: &Arc<Context>,
-    name: &Name,
+    mut name: Name,
     wanted: (usize, usize),
 ) -> Result<Outcome, Failure> {
     let backend = &context.backend;
-    let pattern = backend.fabric.pattern(name, &context.wait())?;
-    let denied = backend.policy.check("pattern_name", name).err();
+    let wait = &context.wait();
+    let pattern = match backend.fabric.pattern(&name, wait) {
+        Err(error) if error.kind == Kind::PatternNotFound => {
+            take_pattern(&mut name, context)?.ok_or(error)?;
+            backend.fabric.pattern(&name, wait)?
+        }
+        read => read?,
+    };
+    let denied = backend.policy.check("pattern_name", &name).err();
     let name = name.as_str();
     let mut variables = pattern.variables();
     let runnable = is_runnable(&variables);

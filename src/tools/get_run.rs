@@ -36,8 +36,8 @@ const PIECE: usize = 16 << 10;
 
 fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let run_id = arguments.string("run_id", "The run.");
-    let wait = arguments.integer("wait_seconds", (0, MAX_WAIT), "Default 50.");
-    let wait = Duration::from_secs(wait.unwrap_or(MAX_WAIT) as u64);
+    let wait = arguments.wait(MAX_WAIT, "Default 50.");
+    let wait = wait.unwrap_or(Duration::from_secs(MAX_WAIT as u64));
     let all = (MAX_RUN_OUTPUT, MAX_RUN_OUTPUT);
     let (offset, max_chars) = arguments.part(all, "Characters to skip.", "Max characters.");
     let Some(run_id) = run_id else {

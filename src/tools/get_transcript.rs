@@ -12,8 +12,8 @@ use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_transcript",
     title: "Get a YouTube transcript",
-    description: "Get the transcript of a YouTube video, and its title and description where Fabric has a key for YouTube. \
-                  To run a pattern on it, fabric_run_pattern takes the video itself.",
+    description: "Get the transcript of a YouTube video, its title and description if Fabric has a key for YouTube. \
+                  fabric_run_pattern takes a video itself.",
     output: include_str!("results/get_transcript.json"),
     read_only: true,
     prepare,
@@ -126,7 +126,7 @@ mod tests {
         }
         let bad = "d é é1 all all-x DE german pt_BR de- -de -- de--x .* de.* de,fr d1 de-ninechars \
                    de-aaaaaaaa-aaaaaaaa-aaaaaaaa-aaaaaaaa";
-        for bad in bad.split(' ').chain(["de "]) {
+        for bad in bad.split(' ') {
             let refusal = refusal(json!({"url": "https://youtu.be/abc-DEF_123", "language": bad}));
             let words = "`language` must be the code of a language, such as de, fil or pt-BR.";
             assert_eq!(refusal.as_deref(), Some(words), "{bad}");

@@ -2,22 +2,39 @@
 
 use std::sync::Arc;
 
-use super::{Context, Failure, Outcome, Prepared, Tool};
+use crate::fabric::Error;
+use crate::text::letters;
+
+use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_models",
     title: "List models",
-    description: "List the models that Fabric can use, by vendor, for model_name and vendor_name. Only needed to choose \
-                  another model than Fabric's default.",
+    description: "List the models that Fabric can use, by vendor. Only needed to choose another than Fabric's default.",
     output: include_str!("results/list_models.json"),
     read_only: true,
-    prepare: |_, _| Ok(Prepared::new(models)),
+    prepare,
 };
 
-fn models(context: &Arc<Context>) -> Result<Outcome, Failure> {
+fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+    let query = arguments.string("query", "Part of a name.");
+    Ok(Prepared::new(move |context| {
+        models(context, &letters(query.as_deref().unwrap_or_default()))
+    }))
+}
+
+fn models(context: &Arc<Context>, query: &str) -> Result<Outcome, Failure> {
     let found = context.backend.catalog.models(&context.wait())?;
-    Ok(Outcome::rows(found.models.len())
+    let mut vendors = found.vendors.clone();
+    if vendors.is_empty() {
+        vendors.insert("unknown".to_owned(), found.models.clone());
+    }
+    for (vendor, models) in &mut vendors {
+        let is_of = letters(vendor).contains(query);
+        models.retain(|model| is_of || letters(model).contains(query));
+    }
+    vendors.retain(|_, models| !models.is_empty());
+    Ok(Outcome::rows(vendors.values().map(Vec::len).sum())
         .charged(&context.caller.account)
-        .member("all_models", &found.models)
-        .member("models_by_vendor", &found.vendors))
+        .member("models_by_vendor", vendors))
 }

@@ -2,22 +2,37 @@
 
 use std::sync::Arc;
 
-use crate::fabric::Cause;
+use crate::fabric::{Cause, Error, Name};
 
-use super::{Context, Failure, Outcome, Prepared, Tool};
+use super::listed::strategy;
+use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_strategies",
     title: "List strategies",
-    description: "List Fabric's prompting strategies (chain of thought and the like) with what they do, for strategy_name.",
+    description: "List Fabric's prompting strategies (chain of thought and the like), for strategy_name.",
     output: include_str!("results/list_strategies.json"),
     read_only: true,
-    prepare: |_, _| Ok(Prepared::new(strategies)),
+    prepare,
 };
 
-fn strategies(context: &Arc<Context>) -> Result<Outcome, Failure> {
-    let found = context.backend.fabric.strategies(&context.wait())?;
+fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+    let name = arguments.name("strategy_name", "Only one, with its prompt.");
+    Ok(Prepared::new(move |context| strategies(context, name)))
+}
+
+/// Without their prompts, which are long, unless one is named.
+fn strategies(context: &Arc<Context>, name: Option<Name>) -> Result<Outcome, Failure> {
+    let mut found = context.backend.fabric.strategies(&context.wait())?;
     let warning = found.is_none().then(|| Cause::NoStrategies.to_string());
+    if let Some(name) = name {
+        found = Some(vec![strategy(name.as_str(), found.as_deref())?.clone()]);
+    } else {
+        found
+            .iter_mut()
+            .flatten()
+            .for_each(|one| one.prompt.clear());
+    }
     let strategies = found.unwrap_or_default();
     Ok(Outcome::rows(strategies.len())
         .charged(&context.caller.account)

@@ -15,6 +15,7 @@ mod list_contexts;
 mod list_models;
 mod list_patterns;
 mod list_strategies;
+mod listed;
 mod outcome;
 mod part;
 mod policy;
@@ -32,11 +33,10 @@ use log::Level;
 
 use crate::account::Resource;
 pub(crate) use crate::config::Policy;
-use crate::fabric::names::did_you_mean;
-use crate::fabric::{Error, Kind, Names, Usage};
+use crate::fabric::{Error, Kind, Usage};
 use crate::logging::Line;
 use crate::protocol::{Node, ResultWriter, Revision, jsonrpc};
-use crate::text::{shown, wrapped};
+use crate::text::wrapped;
 use crate::{logging, metrics};
 
 use arguments::Arguments;
@@ -45,6 +45,7 @@ pub(crate) use context::{
 };
 pub(crate) use outcome::{Failure, Outcome, write, write_failure};
 pub(crate) use prompt::prompt;
+pub(crate) use run_pattern::no_text;
 pub(crate) use run_result::{result, silence};
 pub(crate) use task::{task, write_task};
 
@@ -259,17 +260,6 @@ fn within(place: &str, detail: String) -> Error {
     })
 }
 
-/// Says that Fabric has nothing of this name: `what` it would be, `of` what, and the names that there are.
-fn not_listed(what: &str, name: &str, of: &str, names: &Names) -> String {
-    let (shown, hint) = (shown(name, 128), did_you_mean(name, names));
-    let tool = match what {
-        "strategy" => list_strategies::TOOL.name,
-        "context" => list_contexts::TOOL.name,
-        _ => list_models::TOOL.name,
-    };
-    format!("Fabric has no {what} named \"{shown}\"{of}.{hint} {tool} has them all.")
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -314,13 +304,13 @@ mod tests {
 
     /// What a client puts into a model's context.
     #[test]
-    fn all_tools_take_at_most_7500_bytes_of_json() {
+    fn all_tools_take_at_most_7440_bytes_of_json() {
         let tool = |tool: &Tool| {
             let schema = parsed(&tool.input_schema());
             json!({"name": tool.name, "description": tool.description, "inputSchema": schema})
         };
         let bytes = Value::from_iter(TOOLS.iter().map(tool)).to_string().len();
-        assert!(bytes <= 7500, "{bytes} bytes: shorten a description");
+        assert!(bytes <= 7440, "{bytes} bytes: shorten a description");
     }
 
     #[test]
@@ -372,7 +362,6 @@ mod tests {
         all.flag("f", false, "F.");
         all.number("n", (-2.0, 2.0), 0.0, "N.");
         all.integer("i", (1, 9), "I.");
-        all.texts("t", 3, "T.");
         all.variables("v", "V.");
         all.steps("s", 8, "S.", |step| {
             step.required("p", "P.", |_, text| Ok(text.to_owned()))
@@ -384,7 +373,6 @@ mod tests {
                 r#""f":{"type":"boolean","description":"F."},"#,
                 r#""n":{"type":"number","minimum":-2,"maximum":2,"description":"N."},"#,
                 r#""i":{"type":"integer","minimum":1,"maximum":9,"description":"I."},"#,
-                r#""t":{"type":"array","maxItems":3,"items":{"type":"string"},"description":"T."},"#,
                 r#""v":{"type":"object","additionalProperties":{"type":"string"},"description":"V."},"#,
                 r#""s":{"type":"array","maxItems":8,"items":{"type":"object","properties":{"#,
                 r#""p":{"type":"string","description":"P."}},"required":["p"],"additionalProperties":false},"#,
@@ -413,13 +401,13 @@ mod tests {
         let coding = json!({"pattern_name": "create_coding_feature"});
         let of = |name: &str, value: Value| json!({"pattern_name": "x", name: value});
         let step = |step: Value| of("then", json!([{"pattern_name": "y"}, step]));
-        let (wrong, template) = (json!({"secret": 5}), json!({"secret": "{{x}}"}));
+        let (wrong, template) = (json!({"secret": [5]}), json!({"secret": "{{x}}"}));
         for (arguments, argument) in [
             (json!({}), "pattern_name"),
             (json!({"pattern_name": "a/secret"}), "pattern_name"),
             (coding.clone(), "pattern_name"),
             (of("temperature", json!(9)), "temperature"),
-            (of("attachments", json!(["secret", 5])), "attachments[1]"),
+            (of("attachments", json!(["secret", 5])), "attachments"),
             (of("variables", wrong.clone()), "variables"),
             (of("variables", template), "variables"),
             (of("secret", json!(5)), "(unknown)"),

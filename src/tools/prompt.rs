@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::fabric::{Cause, Error, Name};
+use crate::fabric::{Error, Name};
 
-use super::{Context, not_listed, refused};
+use super::Context;
+use super::listed::strategy;
 
-/// The pattern with `input` and `variables` filled in by Fabric, after the text of `strategy`, if one is named. Runs the
+/// The pattern with `input` and `variables` filled in by Fabric, after the text of the strategy, if one is named. Runs the
 /// pattern's own plugins on Fabric's host, and no model.
 ///
 /// # Errors
@@ -17,11 +18,14 @@ pub(crate) fn prompt(
     pattern: &Name,
     input: &str,
     variables: &BTreeMap<String, String>,
-    strategy: &str,
+    strategy_name: &str,
 ) -> Result<String, Error> {
-    let before = match strategy {
+    let before = match strategy_name {
         "" => String::new(),
-        strategy => strategy_text(strategy, context)?,
+        name => {
+            let all = context.backend.fabric.strategies(&context.wait())?;
+            strategy(name, all.as_deref())?.prompt.clone()
+        }
     };
     let fabric = &context.backend.fabric;
     let rendered = fabric.apply(pattern, input, variables, &context.wait())?;
@@ -29,17 +33,4 @@ pub(crate) fn prompt(
         "" => rendered.system_prompt,
         before => format!("{before}\n{}", rendered.system_prompt),
     })
-}
-
-/// The prompt of the strategy of this name.
-fn strategy_text(name: &str, context: &Arc<Context>) -> Result<String, Error> {
-    let strategies = context.backend.fabric.strategies(&context.wait())?;
-    let all =
-        strategies.ok_or_else(|| refused(format!("`strategy_name`: {}", Cause::NoStrategies)))?;
-    if let Some(strategy) = all.iter().find(|strategy| strategy.name == name) {
-        return Ok(strategy.prompt.clone());
-    }
-    let known = all.iter().map(|strategy| strategy.name.as_str()).collect();
-    let why = not_listed("strategy", name, "", &known);
-    Err(refused(format!("`strategy_name`: {why}")))
 }

@@ -119,7 +119,8 @@ pub(crate) fn result(
         (None, Err(Full)) => return Err(failed(no_room())),
         (None, Ok(memory)) => memory,
     };
-    let silence = silence(run.silence(), backend.fabric.settings.idle_timeout);
+    let silence = silence(run.silence(), backend.fabric.settings.idle_timeout)
+        .map(|told| told + " fabric_cancel_run stops it.");
     let text = run.read_chars(offset, most);
     let outcome = Outcome {
         is_silent: silence.is_some(),

@@ -13,7 +13,7 @@ use crate::support::reply::{Reply, Step, content, line};
 use crate::support::{DEADLINE, poll};
 
 const RUN: &str = "fabric_run_pattern";
-const SUMMARIZE: &str = r#"{"pattern_name":"summarize"}"#;
+const SUMMARIZE: &str = r#"{"pattern_name":"summarize","input_is_text":true}"#;
 
 fn call<const N: usize>(fabric: &FakeFabric, args: [&str; N]) -> Program {
     let program = Program::with(fabric).arg("--call");
@@ -182,7 +182,10 @@ fn the_structured_result_is_one_object() {
     assert_eq!(result["output_text"], "ab");
     let cut = call(
         &fabric,
-        [RUN, r#"{"pattern_name":"summarize","max_chars":1}"#],
+        [
+            RUN,
+            r#"{"pattern_name":"summarize","max_chars":1,"input_is_text":true}"#,
+        ],
     )
     .run(DEADLINE);
     cut.expect_code(0)

@@ -13,7 +13,7 @@ use crate::support::web::Sse;
 use crate::support::{DEADLINE, Era};
 
 fn run() -> Value {
-    json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai"}})
+    json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "input_text": "x"}})
 }
 
 #[track_caller]

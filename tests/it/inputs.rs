@@ -10,30 +10,42 @@ use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::transports::{self, EACH, Wire};
 use crate::support::web::Streamable;
-use crate::support::{Caller, DEADLINE, Era, expect};
+use crate::support::{Caller, DEADLINE, Era, expect, extended};
 
 const RUN: &str = "fabric_run_pattern";
 
 #[test]
-fn a_link_alone_is_not_run_and_an_input_that_is_none_brings_a_warning() {
+fn what_is_no_input_is_not_run_unless_it_is_said_to_be_one() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    let mut link = json!({"pattern_name": "ai", "input_text": " https://youtu.be/abc-DEF_123\n"});
-    let said = client.failure(RUN, link.clone(), "invalid-request");
-    expect::contains(&said, ["`input_text`", "words around it"]);
-    fabric.expect_chats(0);
-    link["search"] = json!(true);
-    let data = client.success(RUN, link);
-    assert!(data.get("warnings").is_none(), "{data}");
-    let path = json!({"pattern_name": "ai", "input_text": "/tmp/x.md"});
-    for (arguments, words) in [
-        (json!({"pattern_name": "ai"}), "There was no input"),
-        (path, "only a path"),
+    for input in [
+        "",
+        "/tmp/x.md",
+        " https://youtu.be/abc-DEF_123\n",
+        "Summarize report.pdf",
     ] {
-        let data = client.success(RUN, arguments);
-        expect::contains(&data["warnings"][0], [words]);
+        let run = |more: Value| extended(json!({"pattern_name": "ai", "input_text": input}), more);
+        let said = client.failure(RUN, run(json!({})), "invalid-request");
+        expect::contains(&said, ["`input_text`", "input_is_text", "Nothing was run."]);
+        client.failure(RUN, run(json!({"then": ["ai"]})), "invalid-request");
+        client.success(RUN, run(json!({"dry_run": true})));
+        fabric.expect_chats(0);
+        for more in [
+            json!({"input_is_text": true}),
+            json!({"context_name": "work"}),
+            json!({"session_name": "talk"}),
+        ] {
+            client.success(RUN, run(more));
+        }
+        fabric.expect_chats(3);
+        fabric.forget();
     }
-    fabric.expect_chats(3);
+    // Variables may be all that a pattern needs.
+    let letter = json!({"sender": "me", " recipient ": "you"});
+    client.success(
+        RUN,
+        json!({"pattern_name": "write_letter", "variables": letter}),
+    );
 }
 
 #[test]

@@ -74,7 +74,10 @@ fn a_run_may_give_32_mib() {
     let mib = line(&content(&"m".repeat(MIB)));
     let reply = Reply::sse().step(Step::Repeat(mib, 32));
     fabric.once_run(reply.content("m").complete());
-    let result = client.call("fabric_run_pattern", json!({"pattern_name": "ai"}));
+    let result = client.call(
+        "fabric_run_pattern",
+        json!({"pattern_name": "ai", "input_text": "x"}),
+    );
     expect::failure(ERA, &result, "response-too-large");
     let kept = expect::partial(&result).len();
     assert!((60_000..=64 << 10).contains(&kept), "{kept}");
@@ -88,7 +91,7 @@ fn sixteen_runs_at_once_sixty_four_queued_and_the_next_is_refused() {
     let mut client = Stdio::ready(&fabric);
     client.process.wait_stderr("onnected to Fabric API");
     fabric.on_run(Reply::sse().content("x").gate().complete());
-    let run = json!({"pattern_name": "ai"});
+    let run = json!({"pattern_name": "ai", "input_text": "x"});
     let mut ids: Vec<Value> = (0..WORKERS)
         .map(|_| client.begin_call("fabric_run_pattern", run.clone(), None))
         .collect();

@@ -87,10 +87,7 @@ fn live_tools_that_read() {
     );
 
     let models = data(&mut client, "fabric_list_models", json!({}));
-    assert!(
-        models["all_models"].is_array() && models["models_by_vendor"].is_object(),
-        "{models}"
-    );
+    assert!(models["models_by_vendor"].is_object(), "{models}");
     let strategies = data(&mut client, "fabric_list_strategies", json!({}));
     for strategy in strategies["strategies"].as_array().unwrap() {
         assert!(

@@ -17,6 +17,7 @@
 
 mod support;
 
+mod asked;
 mod call;
 mod cancelling;
 mod chains;

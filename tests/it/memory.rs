@@ -272,7 +272,7 @@ fn a_long_token_is_repeated_only_with_as_much_text() {
     fabric.on_run(run.complete());
     let mut client = Stdio::ready(&fabric);
     let token = "t".repeat(1024);
-    let arguments = json!({"pattern_name": "ai", "stream": true});
+    let arguments = json!({"pattern_name": "ai", "input_text": "x", "stream": true});
     let id = client.begin_call("fabric_run_pattern", arguments, Some(json!(token)));
     let answer = client.answer(&id);
     let text = "word ".repeat(count);

@@ -87,8 +87,8 @@ fn a_strategy_that_is_not_there_is_refused() {
     let (fabric, mut client) = ready();
     let run = |strategy: &str| ai(json!({"strategy_name": strategy}));
     let says =
-        "no strategy named \"Self-Refine\". Did you mean \"self-refine\"? fabric_list_strategies";
-    refused(&mut client, run("Self-Refine"), [says]);
+        "no strategy named \"selfrefin\". Did you mean \"self-refine\"? fabric_list_strategies";
+    refused(&mut client, run("selfrefin"), [says]);
     let plan = ai(json!({"then": ["ai", {"pattern_name": "ai", "strategy_name": "cto"}]}));
     let says = ["`then[1].strategy_name`", "\"cot\""];
     refused(&mut client, plan, says);

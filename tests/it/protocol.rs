@@ -335,7 +335,7 @@ fn chunks_are_log_messages_for_those_who_ask_for_them() {
             let fabric = FakeFabric::start();
             fabric.on_run(Reply::run(&["a text"]));
             let mut client = Stdio::speaking(era, Program::with(&fabric));
-            let mut params = json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "stream": true}});
+            let mut params = json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "input_text": "x", "stream": true}});
             if let Some(level) = level {
                 match era {
                     Era::MODERN => {

@@ -319,9 +319,9 @@ tools/call {"name":"fabric_list_strategies"}
 tools/call {"name":"fabric_list_contexts"}
 tools/call {"name":"fabric_get_configuration"}
 tools/call {"name":"fabric_get_transcript","arguments":{"url":"https://youtu.be/abc-DEF_123"}}
-tools/call {"name":"fabric_run_pattern","arguments":{"pattern_name":"ai","attachments":["x.png"]}}
-tools/call {"name":"fabric_run_pattern","arguments":{"pattern_name":"ai","stream":true}}
-tools/call {"name":"fabric_run_pattern","arguments":{"pattern_name":"nope"}}
+tools/call {"name":"fabric_run_pattern","arguments":{"pattern_name":"ai","input_text":"x"}}
+tools/call {"name":"fabric_run_pattern","arguments":{"pattern_name":"ai","input_text":"x","stream":true}}
+tools/call {"name":"fabric_run_pattern","arguments":{"pattern_name":"nope","input_text":"x"}}
 tools/call {"name":"fabric_run_pattern","arguments":{"pattern_name":5}}
 tools/call {"name":"no_such_tool"}
 prompts/list {}

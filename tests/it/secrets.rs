@@ -46,7 +46,7 @@ const NEVER_SAID: [&str; 6] = [KEY, TOKEN, NAMED, SECRET, CONFIG_CANARY, HOST_PA
 
 fn run() -> Value {
     json!({"pattern_name": "translate", "input_text": INPUT, "stream": true, "model_name": MODEL,
-           "variables": {"lang_code": VARIABLE}, "attachments": [INPUT]})
+           "variables": {"lang_code": VARIABLE}})
 }
 
 fn call(client: &mut dyn Caller, tool: &str, arguments: Value) -> String {

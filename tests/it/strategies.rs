@@ -39,8 +39,8 @@ fn a_strategy_that_is_asked_for_is_refused_before_anything_is_run() {
     for era in ERAS {
         let fabric = without_folder();
         let mut client = Stdio::speaking(era, Program::with(&fabric));
-        let run = json!({"pattern_name": "ai", "strategy_name": "cot"});
-        let plan = json!({"pattern_name": "ai", "then": [run]});
+        let run = json!({"pattern_name": "ai", "input_text": "x", "strategy_name": "cot"});
+        let plan = json!({"pattern_name": "ai", "input_text": "x", "then": [{"pattern_name": "ai", "strategy_name": "cot"}]});
         for (arguments, place) in [
             (run, "`strategy_name`: "),
             (plan, "`then[0].strategy_name`: "),
@@ -50,7 +50,10 @@ fn a_strategy_that_is_asked_for_is_refused_before_anything_is_run() {
             expect::contains(said, [&*why, "Nothing was run."]);
         }
         fabric.expect_chats(0);
-        client.success("fabric_run_pattern", json!({"pattern_name": "ai"}));
+        client.success(
+            "fabric_run_pattern",
+            json!({"pattern_name": "ai", "input_text": "x"}),
+        );
         let arguments = json!({"input_text": "x", "strategy_name": "cot"});
         let get = json!({"name": "ai", "arguments": arguments});
         let error = client.error("prompts/get", get);

@@ -48,7 +48,7 @@ fn a_run_that_is_not_offered_is_no_task_either() {
     let program = Program::with(&fabric).flags("--read-only");
     let era = Era::Legacy("2025-11-25");
     let mut client = transports::open(Wire::Stdio, era, program, None);
-    let call = json!({"name": RUN, "arguments": {"pattern_name": "summarize"}, "task": {}});
+    let call = json!({"name": RUN, "arguments": {"pattern_name": "summarize", "input_text": "x"}, "task": {}});
     let answer = client.ask("tools/call", call);
     assert_eq!(answer["result"]["isError"], true, "{answer}");
     fabric.expect_chats(0);

@@ -131,7 +131,7 @@ fn refused(program: Program, says: &str) {
     let mut client = Stdio::speaking(ERA, program);
     for tool in ["fabric_run_pattern", "fabric_list_patterns"] {
         let is_run = tool == "fabric_run_pattern";
-        let run = json!({"pattern_name": "ai"});
+        let run = json!({"pattern_name": "ai", "input_text": "x"});
         let arguments = if is_run { run } else { json!({}) };
         let said = client.failure(tool, arguments, "fabric-api-unavailable");
         contains(said.to_lowercase(), [says]);

@@ -115,7 +115,12 @@ fn an_empty_list_of_models_is_asked_for_again_while_fabric_may_still_be_asking()
         fabric.once("GET /models/names", Reply::json(none));
     }
     let models = client.success("fabric_list_models", json!({}));
-    assert_eq!(models["all_models"], fixtures::models()["models"]);
+    assert_eq!(models["models_by_vendor"], fixtures::models()["vendors"]);
+    let some = client.success("fabric_list_models", json!({"query": "Meta Llama"}));
+    assert_eq!(
+        some["models_by_vendor"],
+        json!({"Ollama": ["meta-llama/x"]})
+    );
     fabric.wait_requests("GET /models/names", 3);
 }
 
@@ -151,7 +156,10 @@ fn the_configuration_is_redacted_by_default() {
 #[test]
 fn a_run_sends_exactly_its_arguments_to_fabric() {
     let (fabric, mut client) = ready();
-    let got = client.success("fabric_run_pattern", json!({"pattern_name": "ai"}));
+    let got = client.success(
+        "fabric_run_pattern",
+        json!({"pattern_name": "ai", "input_text": "", "input_is_text": true}),
+    );
     let output = json!({"output_text": "Ran ai on: ", "output_format": "markdown"});
     expect::includes(&got, output);
     let usage = json!({"input_tokens": 6, "output_tokens": 8, "total_tokens": 14});
@@ -198,12 +206,23 @@ fn the_call_wins_then_the_patterns_model_then_the_default() {
         .env("FABRIC_MODEL_LAB_FLOUNCE", "V|theirs")
         .flags("--default-model small --default-language de --pattern-model ai=W|ours");
     let mut client = Stdio::speaking(NEWEST, program);
-    let no_model = json!({"pattern_name": "lab-flounce"});
-    let model = json!({"pattern_name": "ai", "model_name": "large", "language": "fr"});
+    let no_model = json!({"pattern_name": "lab-flounce", "input_text": "x"});
+    let model =
+        json!({"pattern_name": "ai", "model_name": "large", "language": "fr", "input_text": "x"});
     for (arguments, vendor, model, language) in [
-        (json!({"pattern_name": "ai"}), "W", "ours", "de"),
+        (
+            json!({"pattern_name": "ai", "input_text": "x"}),
+            "W",
+            "ours",
+            "de",
+        ),
         (no_model, "V", "theirs", "de"),
-        (json!({"pattern_name": "summarize"}), "", "small", "de"),
+        (
+            json!({"pattern_name": "summarize", "input_text": "x"}),
+            "",
+            "small",
+            "de",
+        ),
         (model, "", "large", "fr"),
     ] {
         fabric.forget();
@@ -225,7 +244,10 @@ fn the_key_is_sent_with_every_request_and_a_missing_one_reported() {
     let with = |key| Program::with(&fabric).env("FABRIC_API_KEY", key);
     let mut client = Stdio::speaking(NEWEST, with("canary-key"));
     client.success("fabric_list_patterns", json!({}));
-    client.success("fabric_run_pattern", json!({"pattern_name": "ai"}));
+    client.success(
+        "fabric_run_pattern",
+        json!({"pattern_name": "ai", "input_text": "x"}),
+    );
     for request in fabric.requests() {
         assert_eq!(request.header("x-api-key"), Some("canary-key"));
     }
@@ -237,24 +259,18 @@ fn the_key_is_sent_with_every_request_and_a_missing_one_reported() {
 }
 
 #[test]
-fn attachments_are_passed_on_and_the_caller_is_warned() {
-    for era in ERAS {
-        let fabric = FakeFabric::start();
-        let mut client = Stdio::speaking(era, Program::with(&fabric));
-        let files = json!(["a.txt", "https://host/b.png"]);
-        let arguments = json!({"pattern_name": "ai", "input_text": "x", "attachments": files});
-        let result = client.call("fabric_run_pattern", arguments);
-        let got = expect::success(era, &result);
-        expect::contains(&fabric.chats()[0], [&*files.to_string()]);
-        let mut blocks = result["content"].as_array().unwrap().iter();
-        let output = &blocks.next().unwrap()["text"];
-        assert_eq!(output, "Ran ai on: x", "it stays as it is");
-        let told = blocks.any(|block| block.to_string().contains("ttachment"));
-        assert!(told, "the text warns in every revision: {result}");
-        if era.from("2025-06-18") {
-            expect::contains(&got["warnings"][0], ["ttachment"]);
-        }
+fn attachments_are_refused_unless_nothing_is_paid_for_them() {
+    let (fabric, mut client) = ready();
+    let run = json!({"pattern_name": "ai", "input_text": "x", "attachments": ["a.txt"]});
+    let said = client.failure("fabric_run_pattern", run.clone(), "invalid-request");
+    expect::contains(said, ["`attachments`", "input_text", "Nothing was run."]);
+    fabric.expect_chats(0);
+    for free in ["dry_run", "input_is_text"] {
+        let mut run = run.clone();
+        run[free] = json!(true);
+        client.success("fabric_run_pattern", run);
     }
+    assert!(fabric.chats()[0].get("attachments").is_none());
 }
 
 #[test]
@@ -319,9 +335,9 @@ fn arguments_of_another_type_are_refused_before_fabric_is_asked() {
     let object = "an object of strings, not a list";
     for (argument, value, must) in [
         ("variables", json!(["a"]), object),
-        ("temperature", json!("0.5"), "not a string"),
+        ("temperature", json!("warm"), "not a string"),
         ("stream", json!("yes"), "true or false, not a string"),
-        ("input_text", json!({}), "a string, not an object"),
+        ("input_text", json!({"a": "b"}), "a string, not an object"),
     ] {
         let arguments = json!({"pattern_name": "ai", argument: value});
         let said = client.failure("fabric_run_pattern", arguments, "invalid-request");

@@ -27,7 +27,7 @@ fn flood() -> Reply {
 }
 
 fn run() -> Value {
-    json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "stream": true},
+    json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "input_text": "x", "stream": true},
            "_meta": {"progressToken": 1}})
 }
 
@@ -71,7 +71,7 @@ fn a_reader_that_stopped_holds_up_neither_others_nor_the_end() {
         fabric.wait_requests("POST /chat", 1);
         let mut other = client(&server, *wire, *era, None);
         for _ in 0..3 {
-            let arguments = json!({"pattern_name": "ai"});
+            let arguments = json!({"pattern_name": "ai", "input_text": "x"});
             other.success("fabric_run_pattern", arguments);
         }
         drop(other);

@@ -316,9 +316,19 @@ pub(crate) fn lacks_nothing(
         let field = format!("{}pattern_name", field.trim_end_matches("variables"));
         return Err(not_runnable(&field, pattern));
     }
+    let shape: Vec<String> = missing
+        .iter()
+        .map(|name| format!("\"{name}\": \"…\""))
+        .collect();
+    let unknown = given.keys().filter(|name| !needed.contains(name));
+    let unknown = match &*names::in_quotes(unknown.map(String::as_str), "or") {
+        "" => String::new(),
+        names => format!(" It has no variable {}.", text::shown(names, 500)),
+    };
     let detail = format!(
-        "`{field}` lacks {}, which the pattern {pattern} needs. Nothing was run.",
-        names::in_quotes(missing.iter().map(String::as_str), "and")
+        "`{field}` lacks {}, which the pattern {pattern} needs. Give variables {{{}}}.{unknown} Nothing was run.",
+        names::in_quotes(missing.iter().map(String::as_str), "and"),
+        shape.join(", ")
     );
     Err(Error::new(Kind::InvalidRequest, detail))
 }

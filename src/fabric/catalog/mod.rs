@@ -171,6 +171,11 @@ impl Catalog {
         read
     }
 
+    /// The names of the last read, of any age. Sends no request.
+    pub(crate) fn known_names(&self) -> Option<Arc<Names>> {
+        self.names.latest(None)
+    }
+
     /// All models, read after the call.
     pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Models>, Error> {
         let read = |_: Option<&_>| self.fabric.models(wait).map(Arc::new);

@@ -10,15 +10,14 @@ mod plan;
 mod run;
 mod thinking;
 
-use std::time::Duration;
-
 use crate::account::Resource;
-use crate::config::{MAX_ATTACHMENTS, MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
+use crate::config::{MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error, Kind};
 use crate::text::is_language;
 
 use super::{Arguments, Policy, Prepared, Tool, refused};
 use input::InputSource;
+pub(crate) use input::no_text;
 use run::RunPattern;
 
 pub(super) const TOOL: Tool = Tool {
@@ -34,6 +33,10 @@ pub(super) const TOOL: Tool = Tool {
 /// Most seconds of `wait_seconds`.
 const MAX_WAIT: usize = 3600;
 
+/// The refusal of attachments.
+const NOT_READ: &str = "`attachments`: Fabric's REST API does not read them, so the model would make up what is in them. Give \
+                        the text itself as input_text. Nothing was run.";
+
 /// Most tokens of `context_length`.
 const MAX_CONTEXT: usize = 10_000_000;
 
@@ -45,6 +48,12 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         "input_from",
         "Instead of input_text: a video's transcript, or an earlier output.",
         InputSource::read,
+        InputSource::member,
+    );
+    let is_text = arguments.flag(
+        "input_is_text",
+        false,
+        "Run it even if it looks like a link.",
     );
     let dry_run = arguments.flag(
         "dry_run",
@@ -59,10 +68,7 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         ),
         vendor: arguments.model("vendor_name", "Vendor of model_name, if several have it."),
         strategy: arguments.name("strategy_name", "One of fabric_list_strategies."),
-        context: arguments.name(
-            "context_name",
-            "A stored text to put first; see fabric_list_contexts.",
-        ),
+        context: arguments.name("context_name", "One of fabric_list_contexts, put first."),
         session: arguments.name(
             "session_name",
             "A stored conversation; a new name begins one.",
@@ -78,11 +84,6 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         variables: arguments.variables(
             "variables",
             "A value for each of the pattern's variables, by name.",
-        ),
-        attachments: arguments.texts(
-            "attachments",
-            MAX_ATTACHMENTS,
-            "Not read by Fabric today: use input_text.",
         ),
         temperature: arguments.number("temperature", (0.0, 2.0), 0.7, "Default 0.7."),
         top_p: arguments.number("top_p", (0.0, 1.0), 0.9, "Default 0.9."),
@@ -124,17 +125,12 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         (1, MAX_RUN_OUTPUT),
         "Max characters of the output.",
     );
-    let wait = arguments.integer(
-        "wait_seconds",
-        (0, MAX_WAIT),
-        "Answer after this long; the run goes on.",
-    );
+    let wait = arguments.wait(MAX_WAIT, "Answer after this long; the run goes on.");
     let then = arguments.steps(
         "then",
         MAX_CHAIN_STEPS,
         "Further patterns, each run on the output before it, such as \
-         [{\"pattern_name\":\"translate\",\"variables\":{\"lang_code\":\"de\"}}]. All are \
-         checked before any is run.",
+         [{\"pattern_name\":\"translate\",\"variables\":{\"lang_code\":\"de\"}}].",
         step,
     );
     let mut steps = vec![first];
@@ -143,21 +139,23 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     }
     for (i, step) in steps.iter_mut().enumerate() {
         let place = place(i);
-        policy.check(&format!("{place}pattern_name"), &step.pattern)?;
-        policy.model(&format!("{place}model_name"), step)?;
+        arguments.check(policy.check(&format!("{place}pattern_name"), &step.pattern));
+        arguments.check(policy.model(&format!("{place}model_name"), step));
     }
     if policy.read_only && !dry_run {
         let detail = "This server runs no patterns (--read-only): `dry_run` shows the prompt, for a model of your own.";
         return Err(Error::new(Kind::Forbidden, detail).about("dry_run"));
     }
-    // A vendor's model may open it, and a dry run pays nothing.
-    if !(steps[0].search || dry_run) {
-        input::not_a_link("input_text", &input)?;
+    // A dry run pays nothing, and a context or a session may be what the input is about.
+    let is_free = dry_run || is_text || steps[0].context.is_some() || steps[0].session.is_some();
+    if arguments.former("attachments") && !is_free {
+        arguments.check(Err(refused(NOT_READ).about("attachments")));
     }
     if from.is_some() && !input.is_empty() {
         let why = "`input_from` replaces `input_text`: give one of them.";
-        return Err(refused(why).about("input_from"));
+        arguments.check(Err(refused(why).about("input_from")));
     }
+    arguments.check(input::check("input_text", &input, is_free, steps[0].search));
     let run = RunPattern {
         echo: None,
         dry_run,
@@ -165,7 +163,8 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         stream,
         strip_thinking,
         max_chars,
-        wait: wait.map(|seconds| Duration::from_secs(seconds as u64)),
+        wait,
+        is_free,
     };
     let patterns = run.patterns().map(|pattern| ("pattern", pattern));
     let mut models: Vec<_> = run.steps.iter().map(Chat::model_label).collect();
@@ -195,7 +194,7 @@ fn step(arguments: &mut Arguments<'_>) -> Result<Chat, Error> {
     })
 }
 
-/// A further step: what it leaves out is as in the first, but context, session and attachments belong to that alone.
+/// A further step: what it leaves out is as in the first, but context and session belong to that alone.
 fn after(first: &Chat, step: Chat) -> Chat {
     let mut chat = Chat {
         pattern: step.pattern,
@@ -203,7 +202,6 @@ fn after(first: &Chat, step: Chat) -> Chat {
         variables: step.variables,
         context: None,
         session: None,
-        attachments: Vec::new(),
         ..first.clone()
     };
     if !(step.model.is_empty() && step.vendor.is_empty()) {
@@ -249,7 +247,7 @@ mod tests {
             json!({"pattern_name": "summarize"}),
             json!({"pattern_name": "résumé 2", "input_text": "", "stream": true, "model_name": "meta-llama/x", "vendor_name": "LM Studio"}),
             json!({"pattern_name": "x", "language": "pt-BR", "thinking": "2048", "search": true, "temperature": 2, "top_p": 1, "presence_penalty": -2, "frequency_penalty": 2}),
-            json!({"pattern_name": "x", "variables": {"lang_code": "de"}, "attachments": ["/tmp/a.png"]}),
+            json!({"pattern_name": "x", "variables": {"lang_code": 1}, "attachments": [], "wait_seconds": 99999}),
             json!({"pattern_name": "x", "search_location": "Etc/GMT+1", "context_length": 32768, "strip_thinking": false}),
             json!({"pattern_name": "x", "then": ["y", {"pattern_name": "z"}]}),
         ] {
@@ -272,23 +270,22 @@ mod tests {
 "context_length":0 => `context_length` is 0
 "strip_thinking":"yes" => `strip_thinking` must be true or false
 "max_chars":0 => `max_chars` is 0
-"then":{} => `then` must be a list
-"then":[5] => `then[0]` must be a pattern's name or an object
+"then":[5] => `then[0]` must be an object or a string
 "then":[""] => `then[0].pattern_name` is missing
 "then":[{"pattern_name":"y","input_from":{"run_id":"x"}}] => `then[0].input_from` is not an argument
-"input_from":{} => `input_from` takes either youtube
+"attachments":["a"] => `attachments`: Fabric's REST API does not read them
 "input_from":{"youtube":"https://youtu.be/abc-DEF_123","run_id":"x"} => `input_from` takes either youtube
 "input_from":{"run_id":"x","language":"de"} => `input_from` takes either youtube
 "input_from":{"youtube":"https://example.org"} => `input_from.youtube` is not at
 "input_from":{"run_id":5} => `input_from.run_id` must be a string
 "input_from":{"url":"x"} => `input_from.url` is not an argument
-"input_from":"x" => `input_from` must be an object
+"input_from":"x" => `input_from.youtube` does not begin with
 "input_from":{"run_id":"x"},"input_text":"x" => give one of them
 "then":["../y"] => `then[0].pattern_name`
 "then":[{}] => `then[0].pattern_name` is missing
 "then":[{"pattern_name":"y","stream":true}] => it takes pattern_name, model_name, vendor_name, strategy_name, variables.
 "then":["y","create_coding_feature"] => `then[1].pattern_name`
-"then":[{"pattern_name":"y","variables":{"a":5}}] => `then[0].variables.a` must be a string
+"then":[{"pattern_name":"y","variables":{"a":[5]}}] => `then[0].variables.a` must be a string
 "then":["y","y","y","y","y","y","y","y","y"] => `then` has 9 entries
 "#;
 

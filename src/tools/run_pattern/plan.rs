@@ -11,40 +11,61 @@ use crate::fabric::{
     Cause, Chat, Error, Kind, Models, Name, Names, lacks_nothing, not_found, template,
 };
 use crate::tools::list_contexts::no_folder;
-use crate::tools::{Context, not_listed, refused, within};
+use crate::tools::listed::{alike, no_strategy, not_listed, take, unless_cancelled};
+use crate::tools::{Context, refused, within};
 
 use super::place;
 
 /// Longest wait for the list of models: Fabric may be asking every vendor.
 const MODELS_TIME: Duration = Duration::from_secs(5);
+/// The refusal of a run without an input.
+const NO_INPUT: &str = "`input_text` is empty, so the model would make an input up: give the whole text as input_text, or \
+                        input_from. If the pattern needs none, \"input_is_text\": true runs it. Nothing was run.";
 /// A vendor that runs models which it does not list.
 const UNLISTED_VENDOR: &str = "codex";
 
-/// Checks all steps before the first is run, and returns warnings; `input` is that of the first.
+/// What a check has found: nothing, a warning or a fault.
+type Checked = Result<Option<String>, Error>;
+
+/// Checks all steps before the first is run, and returns warnings; `input` is that of the first, and `is_needed` if it must
+/// not be empty.
 pub(super) fn check(
-    steps: &[Chat],
+    steps: &mut [Chat],
     input: &str,
+    is_needed: bool,
     context: &Arc<Context>,
 ) -> Result<Vec<String>, Error> {
     let (fabric, wait) = (&context.backend.fabric, &context.wait());
-    let mut warnings = Vec::new();
+    let mut found = Vec::new();
     // Old versions of Fabric ignore an unknown strategy silently.
     if steps.iter().any(|step| step.strategy.is_some())
         && let Some(all) = unless_cancelled(fabric.strategies(wait))?
     {
-        let known = all.map(|all| Names::from_iter(all.iter().map(|one| one.name.as_str())));
-        for (i, step) in steps.iter().enumerate() {
-            if let Some(name) = &step.strategy {
+        let known = all.iter().flatten().map(|one| one.name.as_str()).collect();
+        for (i, step) in steps.iter_mut().enumerate() {
+            if let Some(name) = &mut step.strategy {
                 let argument = format!("{}strategy_name", place(i));
-                is_known(argument, "strategy", name, known.as_ref())?;
+                let why = |name: &str| no_strategy(name, all.as_deref());
+                found.push(is_known(argument, "strategy", name, &known, why));
             }
         }
     }
     // Context and session belong to the first step. Fabric's error for a context would show a path of its host.
-    if let Some(name) = &steps[0].context
-        && let Some(known) = unless_cancelled(fabric.stored("contexts", wait))?
+    if let Some(name) = &mut steps[0].context
+        && let Some(all) = unless_cancelled(fabric.stored("contexts", wait))?
     {
-        is_known("context_name".to_owned(), "context", name, known.as_ref())?;
+        let why = |name: &str| match &all {
+            Some(known) => not_listed("context", name, "", known),
+            None => no_folder("contexts"),
+        };
+        let known = all.clone().unwrap_or_default();
+        found.push(is_known(
+            "context_name".to_owned(),
+            "context",
+            name,
+            &known,
+            why,
+        ));
     }
     // Fabric starts a new session silently, but it may be a typing error.
     if let Some(name) = steps[0].session.as_ref().map(Name::as_str)
@@ -52,29 +73,63 @@ pub(super) fn check(
         && !known.contains(name)
     {
         let hint = did_you_mean(name, &known);
-        warnings.push(format!(
+        found.push(Ok(Some(format!(
             "Fabric had no session named \"{name}\", so this run began without earlier messages.{hint}"
-        ));
+        ))));
     }
-    // A single run with a wrong model fails without cost, so models are checked only after it failed.
-    if let [step] = steps {
-        known_variables(step, context)?;
-    } else {
-        patterns(steps, input, context)?;
-        warnings.extend(models(steps, context)?);
+    // With variables, the guard reads the pattern.
+    if is_needed && steps[0].variables.is_empty() {
+        found.push(needs_nothing(&steps[0], context));
     }
-    Ok(warnings)
+    match steps {
+        [step] => found.push(known_variables(step, context)),
+        _ => patterns(steps, input, context, &mut found)?,
+    }
+    models(steps, context, &mut found)?;
+    let (mut warnings, mut faults) = (Vec::new(), Vec::new());
+    for checked in found {
+        match checked {
+            Ok(warning) => warnings.extend(warning.filter(|said| !warnings.contains(said))),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    Error::all(faults).map(|()| warnings)
 }
 
-/// Refuses an argument with a name that is not `known`. `what` it would be; Fabric may have no such list.
-fn is_known(argument: String, what: &str, name: &Name, known: Option<&Names>) -> Result<(), Error> {
-    let why = match known {
-        Some(known) if known.contains(name.as_str()) => return Ok(()),
-        Some(known) => not_listed(what, name.as_str(), "", known),
-        None if what == "context" => no_folder("contexts"),
-        None => Cause::NoStrategies.to_string(),
-    };
-    Err(lacking(argument, &why))
+/// Refuses an argument with a name that is not `known`, unless there is one that is alike: that is taken. `what` it would be.
+fn is_known(
+    argument: String,
+    what: &str,
+    name: &mut Name,
+    known: &Names,
+    why: impl FnOnce(&str) -> String,
+) -> Checked {
+    let taken = take(what, name, known);
+    match known.contains(name.as_str()) {
+        true => Ok(taken),
+        false => Err(lacking(argument, &why(name.as_str()))),
+    }
+}
+
+/// Refuses a run that has neither an input nor variables, by what the pattern needs.
+fn needs_nothing(step: &Chat, context: &Arc<Context>) -> Checked {
+    let read = context
+        .backend
+        .fabric
+        .pattern(&step.pattern, &context.wait());
+    match read.map(|pattern| pattern.variables()) {
+        Ok(needed) if !needed.is_empty() => {
+            lacks_nothing("variables", &step.pattern, &needed, &step.variables).map(|()| None)
+        }
+        // Old versions of Fabric do not return all patterns that they run.
+        Err(error) if !matches!(error.kind, Kind::FabricInternal | Kind::ApiError) => Err(error),
+        _ => Err(no_input()),
+    }
+}
+
+/// The refusal of a run without an input.
+pub(super) fn no_input() -> Error {
+    refused(NO_INPUT).about("input_text")
 }
 
 /// Adds to the error of a step whether Fabric lacks a name in it.
@@ -91,6 +146,15 @@ pub(super) fn explain(step: &Chat, error: Error, context: &Arc<Context>) -> Erro
     if !matches!(error.kind, Kind::FabricInternal | Kind::ApiError) || error.retry_after.is_some() {
         return error;
     }
+    // Fabric's words in every language, with nothing after one or both.
+    let lacks_default = ["Default Model = Default Vendor =", "Default Vendor = ."];
+    if step.model.is_empty()
+        && lacks_default
+            .iter()
+            .any(|words| error.detail.contains(words))
+    {
+        return Error::of(error.kind, Cause::NoDefaultModel, &[]);
+    }
     // Fabric names one at a time.
     if let Err(lacking) = variables(step, context) {
         return lacking;
@@ -100,22 +164,24 @@ pub(super) fn explain(step: &Chat, error: Error, context: &Arc<Context>) -> Erro
     let models = listed_models(std::slice::from_ref(step), context);
     match models.map(|models| unknown_model(&models.unwrap_or_default(), step, is_exact)) {
         Err(stopped) => return stopped,
-        Ok(Some((_, why))) => error.detail = format!("{why} {}", error.detail),
+        Ok(Some((_, why))) => error.detail = format!("{} {why}", error.detail),
         Ok(None) => {}
     }
     error
 }
 
 /// Refuses a run without the variables of the cached pattern, once a fresh read confirms them.
-fn known_variables(step: &Chat, context: &Arc<Context>) -> Result<(), Error> {
+fn known_variables(step: &Chat, context: &Arc<Context>) -> Checked {
     let latest = context.backend.catalog.latest();
     let cached = latest
         .as_ref()
         .and_then(|all| all.pattern(step.pattern.as_str()));
     let lacks = |name: &String| !step.variables.contains_key(name);
     match cached {
-        Some(pattern) if pattern.variables.iter().any(lacks) => variables(step, context),
-        _ => Ok(()),
+        Some(pattern) if pattern.variables.iter().any(lacks) => {
+            variables(step, context).map(|()| None)
+        }
+        _ => Ok(None),
     }
 }
 
@@ -129,48 +195,72 @@ fn variables(step: &Chat, context: &Arc<Context>) -> Result<(), Error> {
     lacks_nothing("variables", pattern, &needed, &step.variables)
 }
 
-/// Refuses unknown patterns and missing variables of a chain.
-fn patterns(steps: &[Chat], input: &str, context: &Arc<Context>) -> Result<(), Error> {
-    let names = context
-        .backend
-        .catalog
-        .names(Duration::ZERO, &context.wait())?;
+/// Finds unknown patterns and missing variables of a chain.
+fn patterns(
+    steps: &[Chat],
+    input: &str,
+    context: &Arc<Context>,
+    found: &mut Vec<Checked>,
+) -> Result<(), Error> {
+    let wait = &context.wait();
+    let names = context.backend.catalog.names(Duration::ZERO, wait)?;
     for (i, step) in steps.iter().enumerate() {
         let (place, pattern) = (place(i), &step.pattern);
         if !names.contains(pattern.as_str()) {
             let mut error = not_found(pattern, &names);
             error.detail = format!("`{place}pattern_name`: {} Nothing was run.", error.detail);
-            return Err(error);
+            found.push(Err(error));
+            continue;
         }
-        let read = context.backend.fabric.pattern(pattern, &context.wait())?;
+        let read = context.backend.fabric.pattern(pattern, wait)?;
         let argument = format!("{place}variables");
-        lacks_nothing(&argument, pattern, &read.variables(), &step.variables)?;
+        let mut checked = lacks_nothing(&argument, pattern, &read.variables(), &step.variables);
         // Checked again with its input when the step is run.
-        if !step.variables.is_empty() {
+        if checked.is_ok() && !step.variables.is_empty() {
             let input = if i == 0 { input } else { "" };
-            template::check(&read, &step.variables, input)
-                .map_err(|error| within(&place, format!("{} Nothing was run.", error.detail)))?;
+            checked = template::check(&read, &step.variables, input)
+                .map_err(|error| within(&place, format!("{} Nothing was run.", error.detail)));
         }
+        found.push(checked.map(|()| None));
     }
     Ok(())
 }
 
-/// Refuses unknown models and vendors of a chain.
-fn models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<String>, Error> {
-    let Some(models) = listed_models(steps, context)? else {
-        let seconds = MODELS_TIME.as_secs();
-        return Ok(Some(format!(
-            "Models and vendors were not checked before the run: Fabric did not list them within {seconds} s."
-        )));
+/// Takes models of similar names, and finds unknown ones, and vendors, of a chain. Those of a single run are only looked up
+/// where they are known already, or their name cannot be right: with a wrong one it fails without cost.
+fn models(
+    steps: &mut [Chat],
+    context: &Arc<Context>,
+    found: &mut Vec<Checked>,
+) -> Result<(), Error> {
+    let is_chain = steps.len() > 1;
+    let models = match &*steps {
+        [step] if !step.model.contains(' ') => context.backend.catalog.known_models(),
+        _ => listed_models(steps, context)?,
     };
-    for (i, step) in steps.iter().enumerate() {
-        if let Some((argument, why)) = unknown_model(&models, step, is_same) {
+    let Some(models) = models else {
+        let seconds = MODELS_TIME.as_secs();
+        found.push(Ok(is_chain.then(|| {
+            format!("Models and vendors were not checked before the run: Fabric did not list them within {seconds} s.")
+        })));
+        return Ok(());
+    };
+    let all = models.models.iter().map(String::as_str).collect();
+    for (i, step) in steps.iter_mut().enumerate() {
+        // The operator's spelling of an allowed one stays.
+        let is_free = context.backend.policy.allowed_models.is_empty();
+        if let Some((taken, said)) = alike("model", &step.model, &all).filter(|_| is_free) {
+            step.model = taken;
+            found.push(Ok(Some(said)));
+        }
+        if let Some((argument, why)) = unknown_model(&models, step, is_same).filter(|_| is_chain) {
             // A step without its own model uses the call's, which came first.
             let place = place(i);
-            return Err(lacking(format!("{place}{argument}"), &why));
+            found.push(Err(lacking(format!("{place}{argument}"), &why)));
+            break;
         }
     }
-    Ok(None)
+    Ok(())
 }
 
 /// The cached models if they have all that the steps name, else a fresh list; `None` if that takes too long or
@@ -187,14 +277,6 @@ fn listed_models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<Arc<Mo
         None => unless_cancelled(catalog.models_within(MODELS_TIME, &context.wait()))
             .map(Option::flatten),
         known => Ok(known),
-    }
-}
-
-/// Passes on only a cancellation: an unreadable list does not prevent the run.
-fn unless_cancelled<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
-    match read {
-        Err(error) if error.kind == Kind::Cancelled => Err(error),
-        read => Ok(read.ok()),
     }
 }
 

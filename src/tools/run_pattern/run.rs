@@ -6,22 +6,23 @@ use std::time::Duration;
 use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error, Kind, Name};
 use crate::runs::Record;
+use crate::search;
 use crate::text::shown;
 use crate::tools::echo::without_echo;
+use crate::tools::listed::take_pattern;
 use crate::tools::part::Part;
 use crate::tools::run_result::DEFAULT_FORMAT;
 use crate::tools::{Context, Failure, Outcome, prompt, refused};
 
-use super::input::{InputSource, doubt};
+use super::input::{self, InputSource};
 use super::output::Output;
 use super::plan;
 
 /// Longest input that is kept to be removed from errors in the log, in bytes.
 const MAX_ECHO: usize = 64 << 10;
 
-/// The warning about attachments.
-const NOT_READ: &str = "The attachments were not read: Fabric's REST API ignores them today. If the output speaks of \
-                        their content, it is made up. Put the text itself into input_text.";
+/// Most characters of the prompt that a dry run shows, unless more are asked for.
+const USUAL_PROMPT: usize = 8000;
 
 /// The warning, or the error of an earlier step, if nothing is left of an output.
 const ONLY_THINKING: &str = "The model only thought and gave no answer: all of its output was left out \
@@ -38,6 +39,8 @@ pub(super) struct RunPattern {
     pub(super) max_chars: Option<usize>,
     /// How long its caller wants to wait.
     pub(super) wait: Option<Duration>,
+    /// The input is run or shown as it is.
+    pub(super) is_free: bool,
 }
 
 impl RunPattern {
@@ -48,23 +51,35 @@ impl RunPattern {
         from: Option<InputSource>,
         context: &Arc<Context>,
     ) -> Result<Outcome, Failure> {
+        let mut warnings = Vec::new();
+        for step in &mut self.steps {
+            warnings.extend(take_pattern(&mut step.pattern, context)?);
+        }
         if !self.dry_run {
             self.begin(from.as_ref(), context)?;
         }
         let short = |text: &str| (text.len() <= MAX_ECHO).then(|| text.to_owned());
         self.echo = short(&input);
         // Before a transcript, which may take a minute; the guard sees the whole input when its step is run.
-        let checked = plan::check(&self.steps, &input, context);
-        let warnings = checked.map_err(|error| self.with_log(error.into()))?;
+        let is_needed = from.is_none() && self.lacks_input(&input);
+        let checked = plan::check(&mut self.steps, &input, is_needed, context);
+        warnings.extend(checked.map_err(|error| self.with_log(error.into()))?);
         if let Some(from) = from {
-            input = from.text(self.steps[0].search || self.dry_run, context)?;
+            input = from.text(context)?;
+            input::check("input_from", &input, self.is_free, self.steps[0].search)?;
             self.echo = short(&input);
         }
         let done = match self.dry_run {
-            true => self.first_prompt(&input, context),
+            true => self.first_prompt(&input, warnings, context),
             false => self.steps(input, warnings, context),
         };
         done.map_err(|failure| self.with_log(failure))
+    }
+
+    /// Is this no input for the first step, and one needed?
+    fn lacks_input(&self, input: &str) -> bool {
+        let row = search::known(self.steps[0].pattern.as_str());
+        !self.is_free && !row.is_some_and(|row| row.needs_no_input) && input.trim().is_empty()
     }
 
     /// The patterns, one after the other.
@@ -98,7 +113,7 @@ impl RunPattern {
             None => detail.clone(),
             Some(echo) => {
                 let steps = self.steps.iter();
-                let texts = steps.flat_map(|step| step.variables.values().chain(&step.attachments));
+                let texts = steps.flat_map(|step| step.variables.values());
                 let texts = texts.chain(&failure.partial).chain([echo]);
                 without_echo(detail, &Vec::from_iter(texts.map(String::as_str)))
             }
@@ -112,7 +127,12 @@ impl RunPattern {
     /// Shows the prompt of the first step. Nothing is sent to a model. Not inlined: its values would be on the stack of
     /// each run.
     #[inline(never)]
-    fn first_prompt(&self, input: &str, context: &Arc<Context>) -> Result<Outcome, Failure> {
+    fn first_prompt(
+        &self,
+        input: &str,
+        warnings: Vec<String>,
+        context: &Arc<Context>,
+    ) -> Result<Outcome, Failure> {
         let step = &self.steps[0];
         let strategy = step.strategy.as_ref().map_or("", Name::as_str);
         let text = prompt(context, &step.pattern, input, &step.variables, strategy)
@@ -134,29 +154,29 @@ impl RunPattern {
         let then = (self.steps.len() > 1).then(|| {
             "The prompts of `then` are not shown: each works on the output before it.".to_owned()
         });
-        let most = self.max_chars.unwrap_or(MAX_RUN_OUTPUT);
-        let part = Part::of(&text, (0, most));
+        // Without a Fabric, the prompt is all there is: the caller's own model follows it.
+        let usual = match context.backend.fabric.has_fabric() {
+            true => USUAL_PROMPT,
+            false => MAX_RUN_OUTPUT,
+        };
+        let part = Part::of(&text, (0, self.max_chars.unwrap_or(usual)));
         let cut = part.next_offset.zip(part.total_chars).map(|(most, all)| {
-            format!("max_chars cut the prompt to {most} of its {all} characters.")
+            format!("The prompt is cut to {most} of its {all} characters: max_chars shows more.")
         });
         Ok(Outcome::text("output_text", part.text.to_owned())
             .member("output_format", DEFAULT_FORMAT)
+            .warn(warnings)
             .warn(begins.map(|begins| begins + "."))
             .warn(adds.into_iter().chain(then).chain(cut)))
     }
 
-    /// Runs all steps; `checks` are the warnings of the checks before them.
+    /// Runs all steps; `warnings` are those of the checks before them.
     fn steps(
         &self,
         mut input: String,
-        checks: Vec<String>,
+        mut warnings: Vec<String>,
         context: &Arc<Context>,
     ) -> Result<Outcome, Failure> {
-        let mut warnings = Vec::from_iter(doubt(&input).map(str::to_owned));
-        if self.steps.iter().any(|step| !step.attachments.is_empty()) {
-            warnings.push(NOT_READ.to_owned());
-        }
-        warnings.extend(checks);
         if let Some(note) = context.backend.run_note {
             context.say(&format!("{note}\n"));
             warnings.push(note.to_owned());
@@ -197,12 +217,16 @@ impl RunPattern {
         if count > 1 {
             context.say(&format!("Step {} of {count}: {pattern}\n", i + 1));
         }
+        let lacks_input = i == 0 && self.lacks_input(&input);
         let chat = Box::new(Chat {
             input,
             ..step.clone()
         });
         let mut output = Output::new(is_result, self.strip_thinking);
         let ended = fabric.check(chat, wait).and_then(|checked| {
+            if lacks_input && checked.unused.len() == step.variables.len() {
+                return Err(plan::no_input());
+            }
             warnings.extend(checked.unused.iter().map(|name| {
                 let name = shown(name, 64);
                 format!("The pattern {pattern} has no variable \"{name}\": its value was not used.")

@@ -182,7 +182,7 @@ fn only_what_is_accepted_is_sent() {
 fn an_answer_before_the_end_of_a_run_is_the_last_of_its_connection() {
     let (fabric, server) = start();
     fabric.on_run(Reply::silence());
-    let arguments = json!({"pattern_name": "summarize", "wait_seconds": 0});
+    let arguments = json!({"pattern_name": "summarize", "input_text": "x", "wait_seconds": 0});
     let params = json!({"name": "fabric_run_pattern", "arguments": arguments});
     for accept in ["application/json", "text/event-stream"] {
         let call = Modern::new(json!(1), "tools/call", params.clone());

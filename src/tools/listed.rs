@@ -1,0 +1,100 @@
+//! Names that a call gives, looked up among those that Fabric has: a similar one is taken if there is only one, and an error
+//! suggests others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::fabric::names::{self, did_you_mean, suggestion};
+use crate::fabric::{Cause, Error, Kind, Name, Names, Strategy};
+use crate::search::{self, Index};
+use crate::text::shown;
+
+use super::{Context, list_contexts, list_models, list_strategies, refused};
+
+/// Strategies that are suggested by their description.
+const MOST_FOUND: usize = 3;
+
+/// The only name that differs from the one given in case and separators alone, and the warning that says so.
+pub(super) fn alike(what: &str, given: &str, known: &Names) -> Option<(String, String)> {
+    let taken = names::alike(given, known.iter()).filter(|_| !known.contains(given))?;
+    let said = format!("Fabric has no {what} named \"{given}\": \"{taken}\" was used.");
+    Some((taken.to_owned(), said))
+}
+
+/// Puts such a name in the place of the one given.
+pub(super) fn take(what: &str, name: &mut Name, known: &Names) -> Option<String> {
+    let (taken, said) = alike(what, name.as_str(), known)?;
+    *name = Name::parse("", &taken).ok()?;
+    Some(said)
+}
+
+/// The same for a pattern. Asks Fabric for the names only if it is neither known to be there nor one of Fabric's own.
+///
+/// # Errors
+/// The caller cancelled.
+pub(super) fn take_pattern(
+    name: &mut Name,
+    context: &Arc<Context>,
+) -> Result<Option<String>, Error> {
+    let (catalog, given) = (&context.backend.catalog, name.as_str());
+    let listed = catalog.known_names();
+    if search::known(given).is_some() || listed.is_some_and(|all| all.contains(given)) {
+        return Ok(None);
+    }
+    let names = unless_cancelled(catalog.names(Duration::ZERO, &context.wait()))?;
+    Ok(names.and_then(|names| take("pattern", name, &names)))
+}
+
+/// The strategy of this name, or of the only similar one.
+///
+/// # Errors
+/// `invalid-request`: there is none.
+pub(super) fn strategy<'a>(name: &str, all: Option<&'a [Strategy]>) -> Result<&'a Strategy, Error> {
+    let listed = all.unwrap_or_default();
+    let named = |name: &str| listed.iter().find(|strategy| strategy.name == name);
+    let alike = || names::alike(name, listed.iter().map(|strategy| &*strategy.name));
+    let found = named(name).or_else(|| alike().and_then(named));
+    found.ok_or_else(|| refused(format!("`strategy_name`: {}", no_strategy(name, all))))
+}
+
+/// Says that Fabric has no strategy of this name, and which are called or described like it.
+pub(super) fn no_strategy(name: &str, all: Option<&[Strategy]>) -> String {
+    let Some(all) = all else {
+        return Cause::NoStrategies.to_string();
+    };
+    let known = all.iter().map(|strategy| &*strategy.name).collect();
+    let mut hint = did_you_mean(name, &known);
+    if hint.is_empty() {
+        let index = Index::build(all.iter().map(|one| (&*one.name, &one.description)));
+        hint = suggestion(index.search(name, MOST_FOUND, |_| true).hits);
+    }
+    lacks("strategy", name, "", &known, &hint)
+}
+
+/// Says that Fabric has nothing of this name: `what` it would be, `of` what, and the names that there are.
+pub(super) fn not_listed(what: &str, name: &str, of: &str, names: &Names) -> String {
+    lacks(what, name, of, names, &did_you_mean(name, names))
+}
+
+/// The same with a `hint` at what may be meant.
+fn lacks(what: &str, name: &str, of: &str, names: &Names, hint: &str) -> String {
+    let shown = shown(name, 128);
+    let tool = match what {
+        "strategy" => list_strategies::TOOL.name,
+        "context" => list_contexts::TOOL.name,
+        _ => list_models::TOOL.name,
+    };
+    let rest = match names.is_empty() {
+        true => "None are stored.".to_owned(),
+        false => format!("{tool} has them all."),
+    };
+    format!("Fabric has no {what} named \"{shown}\"{of}.{hint} {rest}")
+}
+
+/// Passes on only a cancellation: an unreadable list does not prevent a call.
+pub(super) fn unless_cancelled<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
+    match read {
+        Err(error) if error.kind == Kind::Cancelled => Err(error),
+        read => Ok(read.ok()),
+    }
+}
