@@ -36,6 +36,8 @@ MODERN = REVISIONS[-1]
 # Seconds for an answer.
 DEADLINE = 20
 MIB = 1 << 20
+# Stands where only the other build has something.
+NOTHING = "(nothing)"
 
 
 # A Fabric that fails as it is told.
@@ -667,14 +669,15 @@ class Report:
         self.count += 1
         if before == now:
             return
-        place, one, two = first_difference([parsed(text) for text in before], [parsed(text) for text in now])
-        told = f"{transport} {what} {place}: {short(one)} -> {short(two)}"
-        for pattern, reason in self.explained:
-            if pattern.search(told):
+        values = [[parsed(text) for text in found] for found in (before, now)]
+        for place, one, two in list(differences(*values)) or [("bytes", before, now)]:
+            told = f"{transport} {what} {place}: {short(one)} -> {short(two)}"
+            reason = next((reason for pattern, reason in self.explained if pattern.search(told)), None)
+            if reason is None:
+                group = re.sub(r"\d+", "#", f"{transport} {place}: {short(one)[:60]} -> {short(two)[:60]}")
+                self.groups[group].append((told, sent))
+            else:
                 self.reasons[reason] += 1
-                return
-        group = re.sub(r"\d+", "#", f"{transport} {place}: {short(one)[:60]} -> {short(two)[:60]}")
-        self.groups[group].append((told, sent))
 
     def tell(self):
         for reason, count in self.reasons.most_common():
@@ -694,22 +697,24 @@ def short(value):
     return value[:400] if isinstance(value, str) else json.dumps(value, ensure_ascii=False)[:400]
 
 
-def first_difference(one, two, place=""):
-    """Where two values differ first, and what is there; the order of members if nothing else differs."""
+def differences(one, two, place=""):
+    """The places where two values differ, and what is there."""
     if isinstance(one, dict) and isinstance(two, dict):
         for key in sorted({*one, *two}):
-            if key not in one or key not in two or one[key] != two[key]:
-                return first_difference(one.get(key, "(nothing)"), two.get(key, "(nothing)"), f"{place}.{key}")
+            yield from differences(one.get(key, NOTHING), two.get(key, NOTHING), f"{place}.{key}")
+        if one == two and list(one) != list(two):
+            yield f"{place} order", list(one), list(two)
     elif isinstance(one, list) and isinstance(two, list):
-        for at, (a, b) in enumerate(itertools.zip_longest(one, two, fillvalue="(nothing)")):
-            if a != b:
-                return first_difference(a, b, f"{place}[{at}]")
-    elif isinstance(one, str) and isinstance(two, str) and not isinstance(parsed(one), str) and not isinstance(parsed(two), str):
-        return first_difference(parsed(one), parsed(two), f"{place}(JSON)")
-    elif isinstance(one, str) and isinstance(two, str):
-        start = len(os.path.commonprefix([one, two]))
-        return place, one[max(0, start - 40) :], two[max(0, start - 40) :]
-    return (place, one, two) if one != two else (f"{place} order", one, two)
+        for at, pair in enumerate(itertools.zip_longest(one, two, fillvalue=NOTHING)):
+            yield from differences(*pair, f"{place}[{at}]")
+    elif isinstance(one, str) and isinstance(two, str) and one != two:
+        if isinstance(inner := parsed(one), dict) and isinstance(other := parsed(two), dict):
+            yield from differences(inner, other, f"{place}(JSON)")
+        else:
+            start = max(0, len(os.path.commonprefix([one, two])) - 40)
+            yield place, one[start:], two[start:]
+    elif one != two:
+        yield place, one, two
 
 
 # How the Fabric fails, flags, and how many clients in each revision.
