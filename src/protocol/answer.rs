@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::json::Json;
 use super::jsonrpc::{self, Id};
 use super::revision::{Feature, Revision};
 use crate::account::{Account, Full, Guard, Resource};
@@ -51,53 +52,60 @@ impl Answer {
 
 /// Writes one result, field by field, directly into the message.
 pub(crate) struct ResultWriter {
-    out: Vec<u8>,
+    out: Json,
+    /// How much of it is before the members.
+    head: usize,
     /// The revision it is written for.
     pub(crate) revision: Revision,
     /// `resultType`, for revisions that have it; set it before the first field.
     pub(crate) kind: &'static str,
     /// The members of `_meta`, each after a comma.
-    meta: Vec<u8>,
+    meta: Json,
     empty: bool,
-    /// What was charged before writing.
-    pub(crate) memory: Option<Guard>,
 }
 
 impl ResultWriter {
     /// Begins the result that answers `id` in `revision`.
     pub(crate) fn new(id: &Id, revision: Revision) -> ResultWriter {
-        let mut out = jsonrpc::begin_result(id);
-        out.push(b'{');
-        ResultWriter::begun(out, revision)
+        ResultWriter::begun(jsonrpc::begin_result(id), revision)
     }
 
     /// Begins only the result object, for results that are cached.
     pub(crate) fn body(revision: Revision) -> ResultWriter {
-        ResultWriter::begun(vec![b'{'], revision)
+        ResultWriter::begun(Json::default(), revision)
     }
 
-    fn begun(out: Vec<u8>, revision: Revision) -> ResultWriter {
+    fn begun(mut out: Json, revision: Revision) -> ResultWriter {
+        out.extend(b"{");
         ResultWriter {
+            head: out.bytes.len(),
             out,
             revision,
             kind: "complete",
             // Room for what most results have.
-            meta: Vec::with_capacity(512),
+            meta: Json::with_capacity(512),
             empty: true,
-            memory: None,
         }
     }
 
-    /// Charges `bytes` to `account` before they are written, and reserves exactly this capacity.
-    ///
-    /// # Errors
-    /// [`Full`].
-    pub(crate) fn reserve(&mut self, account: &Account, bytes: usize) -> Result<(), Full> {
-        self.memory
-            .get_or_insert_with(|| account.open(Resource::Memory))
-            .grow(bytes)?;
-        self.out.reserve_exact(bytes);
-        Ok(())
+    /// Charges what it takes from now on to `account`: a call's answer may be long.
+    pub(crate) fn charged(mut self, account: &Account) -> ResultWriter {
+        self.out = self.out.charged(account);
+        self
+    }
+
+    /// Was there no room for all of it? Then it is no answer.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.out.is_cut
+    }
+
+    /// Begins anew, uncharged, with something short: there is always room for an error.
+    pub(crate) fn restart(&mut self) {
+        self.out.bytes.truncate(self.head);
+        self.out.bytes.shrink_to(0);
+        (self.out.is_cut, self.out.memory) = (false, None);
+        self.meta = Json::default();
+        self.empty = true;
     }
 
     /// Appends one field.
@@ -112,7 +120,7 @@ impl ResultWriter {
     }
 
     /// Appends the name of a field; the caller appends the value to the returned buffer.
-    pub(crate) fn key(&mut self, name: &str) -> &mut Vec<u8> {
+    pub(crate) fn key(&mut self, name: &str) -> &mut Json {
         if std::mem::take(&mut self.empty) && self.revision.knows(Feature::Stateless) {
             let kind = self.kind;
             self.field("resultType", kind);
@@ -143,21 +151,24 @@ impl ResultWriter {
             self.meta("io.modelcontextprotocol/serverInfo", &info);
         }
         let meta = std::mem::take(&mut self.meta);
-        if !meta.is_empty() {
-            let out = self.key("_meta");
+        if let Some(members) = meta.bytes.get(1..) {
+            let out = &mut self.key("_meta").bytes;
             out.push(b'{');
-            out.extend_from_slice(&meta[1..]);
+            out.extend_from_slice(members);
             out.push(b'}');
         }
-        self.out.push(b'}');
-        self.out
+        self.out.bytes.push(b'}');
+        self.out.bytes
     }
 
     /// Ends the whole message.
     pub(crate) fn end(mut self) -> Answer {
-        let memory = self.memory.take();
+        let mut memory = self.out.memory.take();
         let mut body = self.end_body();
         body.extend_from_slice(jsonrpc::END);
+        if let Some(memory) = &mut memory {
+            memory.shrink(memory.held().saturating_sub(body.len()));
+        }
         Answer {
             body,
             stored: None,
@@ -170,7 +181,7 @@ impl ResultWriter {
 /// Answers `id` with a cached result of [`ResultWriter::body`].
 pub(crate) fn stored(id: &Id, result: Arc<[u8]>) -> Answer {
     Answer {
-        body: jsonrpc::begin_result(id),
+        body: jsonrpc::begin_result(id).bytes,
         stored: Some(result),
         status: 200,
         memory: None,

@@ -12,6 +12,7 @@ use serde_json::{Number, Value};
 
 use crate::config::{MAX_BATCH, MAX_ID, MAX_LINE_VALUES, MAX_VALUES};
 
+use super::json::Json;
 use super::node::{self, Node, has_doubles};
 
 // Errors say these.
@@ -241,12 +242,15 @@ fn unreadable(text: &str) -> Invalid {
 /// Ends an answer of [`begin_result`].
 pub(crate) const END: &[u8] = b"}";
 
+/// Room for most answers, which is not charged. Bytes.
+const BEGUN: usize = 1 << 10;
+
 /// Starts an answer; the caller appends the result value, then [`END`].
-pub(crate) fn begin_result(id: &Id) -> Vec<u8> {
-    let mut out = Vec::with_capacity(256);
-    out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+pub(crate) fn begin_result(id: &Id) -> Json {
+    let mut out = Json::with_capacity(BEGUN);
+    out.extend(br#"{"jsonrpc":"2.0","id":"#);
     write_json(&mut out, id);
-    out.extend_from_slice(br#","result":"#);
+    out.extend(br#","result":"#);
     out
 }
 
@@ -263,53 +267,54 @@ pub(crate) fn array<'a>(answers: impl Iterator<Item = [&'a [u8]; 3]>) -> Vec<&'a
 
 /// Writes an error answer. `data` is any JSON value.
 pub(crate) fn error(id: Option<&Id>, code: i32, message: &str, data: &impl Serialize) -> Vec<u8> {
-    let mut out = br#"{"jsonrpc":"2.0""#.to_vec();
+    let mut out = Json::with_capacity(BEGUN);
+    out.extend(br#"{"jsonrpc":"2.0""#);
     if let Some(id) = id {
         write_member(&mut out, "id", id);
     }
-    write_name(&mut out, "error").push(b'{');
+    write_name(&mut out, "error").extend(b"{");
     write_member(&mut out, "code", &code);
     write_member(&mut out, "message", message);
     write_member(&mut out, "data", data);
-    out.extend_from_slice(b"}}");
-    out
+    out.extend(b"}}");
+    out.bytes
 }
 
 /// Writes a notification.
 pub(crate) fn notification(method: &str, params: &impl Serialize) -> Vec<u8> {
     let mut out = begin_notification(method);
     write_json(&mut out, params);
-    out.push(b'}');
-    out
+    out.extend(b"}");
+    out.bytes
 }
 
 /// A notification up to its params, which the caller appends, and `}`.
-pub(crate) fn begin_notification(method: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(256);
-    out.extend_from_slice(br#"{"jsonrpc":"2.0""#);
+pub(crate) fn begin_notification(method: &str) -> Json {
+    let mut out = Json::with_capacity(256);
+    out.extend(br#"{"jsonrpc":"2.0""#);
     write_member(&mut out, "method", method);
     write_name(&mut out, "params");
     out
 }
 
 /// Appends `value` as JSON.
-pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
-    serde_json::to_writer(out, value)
-        .expect("memory takes any text, and our types have string keys only");
+pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Json, value: &T) {
+    // Fails for want of room alone, which `out` knows: our types have string keys only.
+    let _ = serde_json::to_writer(out, value);
 }
 
 /// Appends the name of a member to the object that is open in `out`; the caller appends its value.
-pub(crate) fn write_name<'o>(out: &'o mut Vec<u8>, name: &str) -> &'o mut Vec<u8> {
-    if out.last() != Some(&b'{') {
-        out.push(b',');
+pub(crate) fn write_name<'o>(out: &'o mut Json, name: &str) -> &'o mut Json {
+    if out.bytes.last() != Some(&b'{') {
+        out.extend(b",");
     }
     write_json(out, name);
-    out.push(b':');
+    out.extend(b":");
     out
 }
 
 /// Appends a member to the object that is open in `out`.
-pub(crate) fn write_member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value: &T) {
+pub(crate) fn write_member<T: Serialize + ?Sized>(out: &mut Json, name: &str, value: &T) {
     write_json(write_name(out, name), value);
 }
 
@@ -325,20 +330,19 @@ pub(crate) fn string_len(text: &str) -> usize {
 
 /// Appends `json`, written by [`write_json`], as a JSON string. Only quotes and backslashes need escaping, which saves
 /// an eighth of the instructions of a call that lists patterns.
-pub(crate) fn write_json_as_string(out: &mut Vec<u8>, json: &[u8]) {
+pub(crate) fn write_json_as_string(out: &mut Json, mut json: &[u8]) {
     debug_assert!(
         json.iter().all(|byte| *byte >= b' '),
         "written on more than one line"
     );
-    out.reserve(json.len() + json.len() / 4 + 2);
-    out.push(b'"');
-    for &byte in json {
-        if matches!(byte, b'"' | b'\\') {
-            out.push(b'\\');
-        }
-        out.push(byte);
+    out.extend(b"\"");
+    while let Some(at) = json.iter().position(|byte| b"\"\\".contains(byte)) {
+        out.extend(&json[..at]);
+        out.extend(&[b'\\', json[at]]);
+        json = &json[at + 1..];
     }
-    out.push(b'"');
+    out.extend(json);
+    out.extend(b"\"");
 }
 
 #[cfg(test)]
@@ -356,11 +360,10 @@ mod tests {
     #[test]
     fn json_becomes_a_string_like_any_other_text() {
         let value = serde_json::json!({ "a\"\\": ["\u{0}\n\u{7f}", "ä\u{2028}🦀", 1.5, null, true, ""], "": {} });
-        let (mut json, mut quoted) = (Vec::new(), Vec::new());
+        let (mut json, mut quoted) = (Json::default(), Json::default());
         write_json(&mut json, &value);
-        write_json_as_string(&mut quoted, &json);
-        let text = String::from_utf8(json).unwrap();
-        let found = String::from_utf8(quoted).unwrap();
+        write_json_as_string(&mut quoted, json.bytes());
+        let [text, found] = [json, quoted].map(|json| String::from_utf8(json.bytes).unwrap());
         assert_eq!(found, serde_json::to_string(&text).unwrap());
     }
 
@@ -436,8 +439,8 @@ mod tests {
         let id = Id::Text("a".into());
         let mut out = begin_result(&id);
         write_json(&mut out, &serde_json::json!({}));
-        out.extend_from_slice(END);
-        assert_eq!(out, br#"{"jsonrpc":"2.0","id":"a","result":{}}"#);
+        out.extend(END);
+        assert_eq!(out.bytes, br#"{"jsonrpc":"2.0","id":"a","result":{}}"#);
         let data = serde_json::json!({"x": 1});
         assert_eq!(
             error(Some(&id), METHOD_NOT_FOUND, "no", &data),

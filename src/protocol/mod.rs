@@ -8,6 +8,7 @@
 
 mod answer;
 pub(crate) mod inbound;
+mod json;
 pub(crate) mod jsonrpc;
 mod meta;
 mod node;
@@ -17,6 +18,7 @@ mod session;
 
 pub(crate) use answer::{Answer, Refusal, ResultWriter, error_object, server_info, stored};
 pub(crate) use inbound::{ID_IN_USE, Inbound};
+pub(crate) use json::Json;
 pub(crate) use jsonrpc::Id;
 pub(crate) use meta::{Meta, RequestContext, RequestHeaders, TASKS, mirrored, without_handshake};
 pub(crate) use node::{Node, Params, VALUE};

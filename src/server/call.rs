@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex};
 use log::Level;
 
 use crate::access::Caller;
-use crate::account::{Full, Guard, Resource};
-use crate::config::MAX_PARTIAL_TEXT;
+use crate::account::{Guard, Resource};
 use crate::fabric::{Error, no_room};
 use crate::logging::Line;
 use crate::os::random;
@@ -19,9 +18,6 @@ use crate::tools::{
 use crate::{logging, metrics};
 
 use super::Server;
-
-/// An answer up to this length is sent even if there is no room for it: a failed run's, with what had arrived. Bytes.
-const ALWAYS_SENT: usize = MAX_PARTIAL_TEXT + (16 << 10);
 
 /// A request with checked params.
 pub(crate) struct Call {
@@ -82,15 +78,16 @@ impl Call {
             if let Err(error) = context.enter(place) {
                 return head.fail(error);
             }
-            let mut result = ResultWriter::new(&head.id, head.request.revision);
+            let account = &context.caller.account;
+            let result = ResultWriter::new(&head.id, head.request.revision);
+            let mut result = result.charged(account);
             if let Err(refusal) = work(&context, &mut result) {
                 metrics::failure(&refusal.error);
                 return head.refuse(refusal);
             }
-            let mut answer = result.end();
-            match answer.charge(&context.caller.account) {
-                Err(Full) if answer.body.len() > ALWAYS_SENT => head.fail(no_room()),
-                Ok(()) | Err(Full) => answer,
+            match result.is_cut() {
+                true => head.fail(no_room()),
+                false => result.end(),
             }
         }));
         // The panic hook has logged where it was.

@@ -49,9 +49,6 @@ pub(crate) use tools::tools_json;
 use methods::{METHODS, Method};
 use subscriptions::Subscriptions;
 
-/// Answers up to this size that need no Fabric are not charged: a batch has a thousand of them at most. Bytes.
-const UNCOUNTED: usize = 4 << 10;
-
 /// How to handle a message.
 pub(crate) enum Action {
     /// Nothing: a notification, or a response.
@@ -199,14 +196,7 @@ impl Receiver<'_, '_> {
             }
             Ok(Message::Request(request)) => {
                 let refused = |refusal| self.refuse(refusal, Some(&request.id));
-                let mut action = self.request(request).unwrap_or_else(refused);
-                if let Action::Answer(answer) = &mut action
-                    && answer.body.len() > UNCOUNTED
-                    && answer.charge(&self.caller.account).is_err()
-                {
-                    action = refused(too_many().into());
-                }
-                action
+                self.request(request).unwrap_or_else(refused)
             }
         }
     }

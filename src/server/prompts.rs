@@ -139,9 +139,9 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
         let text = prompt(context, &pattern, input, &variables, strategy)?;
         let description = snapshot.description(name);
         let out = result.field("description", description).key("messages");
-        out.extend_from_slice(br#"[{"content":{"text":"#);
+        out.extend(br#"[{"content":{"text":"#);
         jsonrpc::write_json(out, &text);
-        out.extend_from_slice(br#","type":"text"},"role":"user"}]"#);
+        out.extend(br#","type":"text"},"role":"user"}]"#);
         Ok(())
     }))
 }

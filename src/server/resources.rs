@@ -137,14 +137,12 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                 text
             }
         };
-        result
-            .reserve(&context.caller.account, jsonrpc::string_len(&text))
-            .map_err(|Full| no_room())?;
         let out = result.key("contents");
-        out.extend_from_slice(br#"[{"mimeType":"text/markdown","text":"#);
+        out.reserve(jsonrpc::string_len(&text) + uri.len() + 512);
+        out.extend(br#"[{"mimeType":"text/markdown","text":"#);
         jsonrpc::write_json(out, &text);
         jsonrpc::write_member(out, "uri", &uri);
-        out.extend_from_slice(b"}]");
+        out.extend(b"}]");
         result.cache(ttl);
         Ok(())
     }))

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::account::{Account, Full, Resource};
+use crate::account::{Account, Resource};
 use crate::config;
 use crate::encoding::json::decode;
-use crate::fabric::{Wait, no_room};
+use crate::fabric::Wait;
 use crate::protocol::jsonrpc::{self, METHOD_NOT_FOUND};
 use crate::protocol::pages;
 use crate::protocol::{Node, Params, Refusal, ResultWriter, Revision, TASKS as EXTENSION};
@@ -78,7 +78,7 @@ fn has_result(record: &Record) -> bool {
 
 /// The result of a task that has one.
 fn body(run: &Run, backend: &Backend, account: &Account, revision: Revision) -> Vec<u8> {
-    let mut result = ResultWriter::body(revision);
+    let mut result = ResultWriter::body(revision).charged(account);
     write_result(run, backend, account, &mut result);
     result.end_body()
 }
@@ -120,10 +120,7 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
         write_task(&record, backend.settings.keep, result);
         if !result.revision.is_legacy() && has_result(&record) {
             let body = body(run, backend, account, result.revision);
-            result
-                .reserve(account, body.len())
-                .map_err(|Full| no_room())?;
-            result.key("result").extend_from_slice(&body);
+            result.key("result").extend(&body);
         }
         Ok(())
     })

@@ -31,7 +31,7 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
         let tasks = tasks::are_asked_for(backend, revision);
         let mut result = ResultWriter::body(revision);
         let tools = define_all(&backend.policy, revision, tasks, backend.runs_nothing());
-        result.key("tools").extend(tools.bytes());
+        result.key("tools").extend(tools.as_bytes());
         result.cache(None);
         result.end_body().into()
     });

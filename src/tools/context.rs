@@ -21,7 +21,9 @@ use crate::access::{Caller, Role};
 use crate::account::{Account, Accounts, Full, Guard, Resource};
 use crate::config::{Policy, RunSettings};
 use crate::fabric::{Catalog, Client, Error, Kind, Usage, Wait};
-use crate::protocol::{Answer, Feature, Id, Level, Refusal, RequestContext, ResultWriter, jsonrpc};
+use crate::protocol::{
+    Answer, Feature, Id, Json, Level, Refusal, RequestContext, ResultWriter, jsonrpc,
+};
 use crate::runs::{Record, RunWriter, Runs};
 use crate::sync::lock;
 use crate::text::{counted, prefix};
@@ -348,7 +350,8 @@ impl Context {
             || self.head.request.tasks && writer.promise(settings.keep).is_ok();
         // Before the caller learns of it.
         writer.persist();
-        let mut result = ResultWriter::new(&self.head.id, self.head.request.revision);
+        let result = ResultWriter::new(&self.head.id, self.head.request.revision);
+        let mut result = result.charged(account);
         if is_task && result.revision.is_legacy() {
             result.field("task", &task(&run.record(), result.revision, settings.keep));
         } else if is_task {
@@ -394,16 +397,16 @@ impl Context {
 
     /// Sends a message about the call: `params` appends members. They are written at once: as a `Value`, each piece of a
     /// stream would cost half as much again.
-    fn send(&self, method: &str, params: impl FnOnce(&mut Vec<u8>)) {
+    fn send(&self, method: &str, params: impl FnOnce(&mut Json)) {
         let mut message = jsonrpc::begin_notification(method);
-        message.push(b'{');
+        message.extend(b"{");
         params(&mut message);
         if let Some(writer) = self.task() {
             let meta = json!({ RELATED_TASK: { "taskId": writer.run().id() } });
             jsonrpc::write_member(&mut message, "_meta", &meta);
         }
-        message.extend_from_slice(b"}}");
-        self.notify(&message);
+        message.extend(b"}}");
+        self.notify(message.bytes());
     }
 
     /// Does the caller want the text of what follows as it arrives, not only heartbeats?
@@ -476,11 +479,11 @@ impl Context {
                 jsonrpc::write_member(params, "level", CHUNK_LEVEL.name());
                 jsonrpc::write_member(params, "logger", "fabric_run_pattern");
                 let data = jsonrpc::write_name(params, "data");
-                data.push(b'{');
+                data.extend(b"{");
                 jsonrpc::write_member(data, "type", kind);
                 jsonrpc::write_member(data, "format", format);
                 jsonrpc::write_member(data, "content", content);
-                data.push(b'}');
+                data.extend(b"}");
             });
         }
     }

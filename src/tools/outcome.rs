@@ -1,14 +1,13 @@
 //! The result of a call, or its failure, and how they are written.
 
-use std::io::{self, Write};
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::account::{Account, Full, Guard, Resource};
+use crate::account::{Account, Guard};
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Error, Names, no_room};
-use crate::protocol::{Feature, ResultWriter, error_object, jsonrpc};
+use crate::protocol::{Feature, Json, ResultWriter, error_object, jsonrpc};
 use crate::runs::RunReport;
 use crate::text::prefix;
 use crate::time;
@@ -25,7 +24,7 @@ const FRAME: usize = 1 << 10;
 #[derive(Default)]
 pub(crate) struct Outcome {
     /// The members of the object but for the following three: JSON, each after a comma.
-    pub(super) members: Vec<u8>,
+    pub(super) members: Json,
     /// The member `patterns`, which is cached as JSON.
     pub(crate) patterns: Option<Arc<Names>>,
     /// A member that people and models read instead of the JSON: its name, and the text.
@@ -38,35 +37,8 @@ pub(crate) struct Outcome {
     pub(crate) size: Option<(&'static str, usize)>,
     /// Of a run: what the store keeps of it, from which the result is built.
     pub(crate) report: RunReport,
-    /// What it holds of memory. If it has some, its members are charged to that.
-    pub(super) memory: Option<Guard>,
-    /// There was no room for a member.
-    pub(super) is_cut: bool,
-}
-
-/// JSON that is charged as it is written, since nobody knows its length before: it may be of a long list.
-struct ChargedJson<'a> {
-    bytes: &'a mut Vec<u8>,
-    memory: &'a mut Option<Guard>,
-}
-
-impl Write for ChargedJson<'_> {
-    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
-        if let Some(memory) = self.memory
-            && self.bytes.capacity() - self.bytes.len() < more.len()
-        {
-            let step = more.len().max(self.bytes.len()).max(FRAME);
-            let grown = memory.grow(step);
-            grown.map_err(|Full| io::ErrorKind::OutOfMemory)?;
-            self.bytes.reserve_exact(step);
-        }
-        self.bytes.extend_from_slice(more);
-        Ok(more.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    /// What its text holds of memory.
+    pub(super) _memory: Option<Guard>,
 }
 
 impl Outcome {
@@ -90,18 +62,14 @@ impl Outcome {
     /// Charges `account` for the members that follow, which may be long.
     pub(super) fn charged(self, account: &Account) -> Outcome {
         Outcome {
-            memory: Some(account.open(Resource::Memory)),
+            members: self.members.charged(account),
             ..self
         }
     }
 
     /// Adds a member.
     pub(super) fn member(mut self, name: &str, value: impl Serialize) -> Outcome {
-        let out = ChargedJson {
-            bytes: jsonrpc::write_name(&mut self.members, name),
-            memory: &mut self.memory,
-        };
-        self.is_cut |= serde_json::to_writer(out, &value).is_err();
+        jsonrpc::write_member(&mut self.members, name, &value);
         self
     }
 
@@ -132,33 +100,33 @@ impl Outcome {
     }
 
     /// Appends the object.
-    fn write(&self, out: &mut Vec<u8>) {
-        out.push(b'{');
+    fn write(&self, out: &mut Json) {
+        out.extend(b"{");
         if let Some((name, text)) = &self.text {
             jsonrpc::write_member(out, name, text);
         }
         // Without the first comma where it would be the first character.
         let from = usize::from(self.text.is_none());
-        out.extend_from_slice(self.members.get(from..).unwrap_or_default());
+        out.extend(self.members.bytes().get(from..).unwrap_or_default());
         if let Some(patterns) = &self.patterns {
             let [json, _] = patterns.json();
-            jsonrpc::write_name(out, "patterns").extend_from_slice(json.as_bytes());
+            jsonrpc::write_name(out, "patterns").extend(json.as_bytes());
         }
         if !self.warnings.is_empty() {
             jsonrpc::write_member(out, "warnings", &self.warnings);
         }
-        out.push(b'}');
+        out.extend(b"}");
     }
 
     /// Appends `json`, which is the object, as a JSON string.
-    fn write_as_string(&self, out: &mut Vec<u8>, json: &[u8]) {
+    fn write_as_string(&self, out: &mut Json, json: &[u8]) {
         match &self.patterns {
             Some(patterns) if self.warnings.is_empty() => {
                 let [_, string] = patterns.json();
-                out.extend_from_slice(br#""{\"patterns\":"#);
+                out.extend(br#""{\"patterns\":"#);
                 // Without the quotes of the cached string.
-                out.extend_from_slice(&string.as_bytes()[1..string.len() - 1]);
-                out.extend_from_slice(br#"}""#);
+                out.extend(&string.as_bytes()[1..string.len() - 1]);
+                out.extend(br#"}""#);
             }
             _ => jsonrpc::write_json_as_string(out, json),
         }
@@ -187,73 +155,80 @@ impl From<Error> for Failure {
 }
 
 /// Appends text items to the list `content`.
-fn write_texts<'t>(out: &mut Vec<u8>, texts: impl Iterator<Item = &'t str>) {
+fn write_texts<'t>(out: &mut Json, texts: impl Iterator<Item = &'t str>) {
     for text in texts {
-        if out.last() != Some(&b'[') {
-            out.push(b',');
+        if out.bytes().last() != Some(&b'[') {
+            out.extend(b",");
         }
-        out.extend_from_slice(br#"{"type":"text","text":"#);
+        out.extend(br#"{"type":"text","text":"#);
         jsonrpc::write_json(out, text);
-        out.push(b'}');
+        out.extend(b"}");
     }
 }
 
-/// Writes the result of a call, success or failure. Its memory is charged to `account`.
+/// Writes the result of a call, success or failure. One for which there is no room becomes a failure with the beginning
+/// of its text.
 pub(crate) fn write(
     outcome: &Result<Outcome, Failure>,
     account: &Account,
     request_id: &str,
     result: &mut ResultWriter,
 ) {
-    let outcome = match outcome {
-        Ok(outcome) => outcome,
-        Err(failure) => return write_failure(failure, request_id, result),
+    let is_cut = match outcome {
+        Ok(outcome) => write_outcome(outcome, account, result),
+        Err(failure) => {
+            write_failure(failure, request_id, result);
+            result.is_cut()
+        }
     };
+    if is_cut {
+        let (text, error) = match outcome {
+            Ok(outcome) => (outcome.text.as_ref().map(|(_, text)| text), no_room()),
+            Err(failure) => (failure.partial.last(), failure.error.clone()),
+        };
+        let text = text.map(|text| prefix(text, MAX_PARTIAL_TEXT).to_owned());
+        let failure = Failure {
+            partial: text.into_iter().collect(),
+            ..error.into()
+        };
+        result.restart();
+        write_failure(&failure, request_id, result);
+    }
+}
+
+/// True if there was no room for it.
+fn write_outcome(outcome: &Outcome, account: &Account, result: &mut ResultWriter) -> bool {
     let structured = result.revision.knows(Feature::StructuredContent);
     let text = outcome.text.as_ref().map(|(_, text)| text.as_str());
-    let (mut memory, mut json) = (account.open(Resource::Memory), Vec::new());
-    let mut fits = !outcome.is_cut;
+    let mut object = Json::default().charged(account);
     if text.is_none() {
-        let cached = outcome.patterns.as_ref();
-        let cached = cached.map_or(0, |patterns| patterns.json()[0].len());
-        let length = outcome.members.len() + cached + FRAME;
-        fits = fits && memory.grow(length).is_ok();
-        if fits {
-            json.reserve(length);
-            outcome.write(&mut json);
-        }
+        outcome.write(&mut object);
     }
+    let json = object.bytes();
     let copies = if structured { 2 } else { 1 };
-    let needed = text.map_or(json.len() + json.len() / 4, jsonrpc::string_len) * copies + FRAME;
-    // Charged before it is written: JSON may be several times as long as its text.
-    if !fits || result.reserve(account, needed).is_err() {
-        let partial = text.map(|text| prefix(text, MAX_PARTIAL_TEXT).to_owned());
-        let failure = Failure {
-            partial: partial.into_iter().collect(),
-            ..no_room().into()
-        };
-        return write_failure(&failure, request_id, result);
-    }
+    let length = text.map_or(json.len() + json.len() / 4, jsonrpc::string_len);
     envelope(result);
     let out = result.key("content");
-    out.push(b'[');
+    out.reserve(length * copies + FRAME);
+    out.extend(b"[");
     if text.is_none() {
-        out.extend_from_slice(br#"{"type":"text","text":"#);
-        outcome.write_as_string(out, &json);
-        out.push(b'}');
+        out.extend(br#"{"type":"text","text":"#);
+        outcome.write_as_string(out, json);
+        out.extend(b"}");
     }
     let text = text.filter(|text| !(text.is_empty() && outcome.is_silent));
     let warnings = outcome.warnings.iter().map(String::as_str);
     write_texts(out, text.into_iter().chain(warnings));
-    out.push(b']');
+    out.extend(b"]");
     if structured {
         let out = result.key("structuredContent");
         match json.is_empty() {
             true => outcome.write(out),
-            false => out.extend_from_slice(&json),
+            false => out.extend(json),
         }
     }
     result.field("isError", &false);
+    outcome.members.is_cut || object.is_cut || result.is_cut()
 }
 
 /// Writes the result of a call that failed: a paragraph, what had arrived, and the error object in `_meta`.
@@ -264,9 +239,9 @@ pub(crate) fn write_failure(failure: &Failure, request_id: &str, result: &mut Re
     let said = format!("{title}. {} {urn}", error.detail);
     let partial = failure.partial.iter().map(String::as_str);
     let out = result.key("content");
-    out.push(b'[');
+    out.extend(b"[");
     write_texts(out, std::iter::once(said.as_str()).chain(partial));
-    out.push(b']');
+    out.extend(b"]");
     result.field("isError", &true);
     result.meta("error", &error_object(error, request_id));
 }
@@ -284,7 +259,7 @@ mod tests {
     use serde::Serializer;
 
     use super::*;
-    use crate::account::Accounts;
+    use crate::account::{Accounts, Resource};
     use crate::protocol::{Id, Revision};
 
     /// A list of 16 MB, which counts how much of it is written.
@@ -306,7 +281,8 @@ mod tests {
         let written = Arc::new(AtomicUsize::new(0));
         let outcome = Outcome::rows(1).charged(&account);
         let outcome = Ok(outcome.member("list", LongList(written.clone())));
-        let mut result = ResultWriter::new(&Id::Number(1.into()), Revision::NEWEST_LEGACY);
+        let result = ResultWriter::new(&Id::Number(1.into()), Revision::NEWEST_LEGACY);
+        let mut result = result.charged(&account);
         write(&outcome, &account, "1", &mut result);
         let answer = String::from_utf8(result.end().body).unwrap();
         assert!(answer.contains("response-too-large"), "{answer}");

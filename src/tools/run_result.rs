@@ -124,7 +124,7 @@ pub(crate) fn result(
     let text = run.read_chars(offset, most);
     let outcome = Outcome {
         is_silent: silence.is_some(),
-        memory: Some(memory),
+        _memory: Some(memory),
         ..Outcome::text("output_text", text)
     };
     let format = report.format.as_deref().unwrap_or(DEFAULT_FORMAT);
