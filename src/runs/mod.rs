@@ -9,6 +9,19 @@
 //!   Runs::begin ──> RunWriter ──append, finish──> the run <──read, wait, cancel── Run <── Runs::find
 //! ```
 //!
+//! The road of a piece of text, with what it locks; none of these is held over another, but for the first:
+//!
+//! ```text
+//!   Fabric ─> Event ─> Output ┬─> Context::content    notes: collected
+//!                             ├─> RunWriter::append   the run's state; each 4 KiB its accounts, each second its files
+//!                             └─> Context::flush      notes, held over the write ─> Peer::notify, the client's socket
+//!   end ─> finish (tools) ─> RunWriter::finish ─> files ─> result (tools) ─> ResultWriter ─> Peer::answer
+//! ```
+//!
+//! A worker that panics ends its run on the same road, as a failure; one that is dropped leaves it interrupted.
+//!
+//! - What a process made or has loaded ages by the steady clock: a time of day that jumps takes nothing away. The time of
+//!   day says how old that is which lay in the folder before.
 //! - What is kept is charged to the account of whoever began it, as it grows. If there is no more, that account's oldest
 //!   finished run goes; another's never does. What works does not go, nor what is promised (announced as a task) before
 //!   its time-to-live is over.
