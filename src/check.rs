@@ -6,8 +6,6 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
@@ -22,21 +20,15 @@ use crate::protocol::Revision;
 use crate::server::Server;
 use crate::text::{counted, for_terminal, number, wrapped};
 
-/// Delay before a person is told what is waited for.
-const QUIET: Duration = Duration::from_secs(1);
-
 /// The pattern that is run with the demo, and its input.
 const DEMO_PATTERN: &str = "write_commit_message";
 const DEMO_INPUT: &str = "Retry a request to the cache twice before falling back to the database.";
 
-/// The next step after problems, after success, and after the demo. `NAME` is a pattern.
+/// The next step after problems, after success, and after the demo. `START` is the flag, if Fabric was started by it,
+/// and `NAME` a pattern.
 const MEND: &str = "Next: fix the first problem above, and run the check again.\n";
 const NEXT: &str = "Next: try a run, which this check leaves out because it may cost money:\n\
-                    \x20 fabric-mcp --call fabric_run_pattern '{\"pattern_name\":\"NAME\"}' < FILE\n\
-                    Then fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
-                    fabric-mcp --generate client-config lists the clients.\n";
-const NEXT_AFTER_START: &str = "Next: try a run, which this check leaves out because it may cost money:\n\
-                    \x20 fabric-mcp --start-fabric --call fabric_run_pattern '{\"pattern_name\":\"NAME\"}' < FILE\n\
+                    \x20 fabric-mcp START--call fabric_run_pattern '{\"pattern_name\":\"NAME\"}' < FILE\n\
                     Then fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
                     fabric-mcp --generate client-config lists the clients.\n";
 const NEXT_AFTER_FOLDERS: &str = "Next: with the same --patterns-dir, fabric-mcp --install CLIENT adds these\n\
@@ -44,25 +36,6 @@ const NEXT_AFTER_FOLDERS: &str = "Next: with the same --patterns-dir, fabric-mcp
 const NEXT_AFTER_DEMO: &str = "Next: fabric-mcp --demo --install CLIENT adds this demo to your assistant or\n\
                                editor; fabric-mcp --generate client-config lists the clients. Then start your\n\
                                own Fabric, and check it: fabric-mcp --check\n";
-
-/// Colours of a terminal, as ANSI has them.
-const GREEN: &str = "32";
-const RED: &str = "31";
-const YELLOW: &str = "33";
-
-/// Prints a message; `None` for silence.
-pub(crate) type Say<'a> = Option<&'a (dyn Fn(&str) + Sync)>;
-
-/// How a report looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// Lines of text.
-    Plain,
-    /// Lines of text, on a terminal that has colours.
-    Coloured,
-    /// One JSON object.
-    Json,
-}
 
 /// Logs whether Fabric answers.
 pub(crate) fn log_connection(client: &Client) {
@@ -83,8 +56,8 @@ pub(crate) fn log_connection(client: &Client) {
     }
 }
 
-/// Runs `--check` and writes the report to `out`: line by line, or as one object at the end. `say` prints what is
-/// waited for. True unless there are errors; warnings do not count.
+/// Runs `--check` and writes the report to `out`: line by line, or with `json` as one object at the end. True unless there
+/// are errors; warnings do not count.
 ///
 /// # Errors
 /// Those of `out`.
@@ -92,11 +65,10 @@ pub(crate) fn run(
     server: &Arc<Server>,
     config: &Config,
     access: &Access,
-    look: Look,
+    json: bool,
     out: &mut dyn Write,
-    say: Say<'_>,
 ) -> io::Result<bool> {
-    let mut report = Report::new(config, look, out, say);
+    let mut report = Report::new(config, json, out);
     for warning in &config.warnings {
         report.found(Cause::Settings, &[("why", warning)]);
     }
@@ -107,7 +79,7 @@ pub(crate) fn run(
     if reachable {
         ask_for_the_rest(client, config, &mut report);
     }
-    match report.wait_for("the OAuth issuer", || access.probe()) {
+    match access.probe() {
         Some(Ok(works)) => report.line(true, "OAuth", &works),
         Some(Err(why)) => {
             report.line(false, "OAuth", "does not work");
@@ -124,7 +96,7 @@ pub(crate) fn run(
 
 /// Starts Fabric. True if it worked.
 fn start(process: &Arc<Process>, report: &mut Report<'_>) -> bool {
-    match report.wait_for("Fabric to start", || process.ask(&NoWait)) {
+    match process.ask(&NoWait) {
         Ok(fabric) => {
             let (program, version) = (fabric.program.display(), &*fabric.version);
             let took = milliseconds(fabric.took);
@@ -157,8 +129,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
         .and_then(|process| process.running());
     let url = own.as_ref().map_or(&config.fabric.url, |own| &own.url);
     let asked = Instant::now();
-    let patterns = "Fabric's list of patterns";
-    let names = match report.wait_for(patterns, || client.names(None, &no_wait())) {
+    let names = match client.names(None, &no_wait()) {
         Ok(names) => names,
         Err(error) => {
             let key = match error.cause {
@@ -182,7 +153,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
     let key = match own {
         // It was found out at the start.
         Some(_) => ACCEPTED,
-        None => report.wait_for("Fabric's answer without the key", || key_status(config)),
+        None => key_status(config),
     };
     report.key(key);
     if key == UNUSED {
@@ -219,8 +190,7 @@ fn key_status(config: &Config) -> KeyStatus {
 /// Sequentially: while Fabric answers another request, it may return an empty list of models.
 fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) {
     let wait = no_wait();
-    let models = "Fabric's list of models from all vendors";
-    match report.wait_for(models, || client.models(&wait)) {
+    match client.models(&wait) {
         Ok(models) => {
             let vendors = models.vendors.values();
             let vendors = vendors.filter(|names| !names.is_empty()).count();
@@ -245,7 +215,7 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) {
             }
         }
     }
-    match report.wait_for("Fabric's strategies", || client.strategies(&wait)) {
+    match client.strategies(&wait) {
         Ok(strategies) => {
             let count = strategies.as_ref().map_or(0, Vec::len);
             report.count("strategies", count, true);
@@ -258,7 +228,7 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) {
             report.found_behind(Cause::StrategiesUnread, &error);
         }
     }
-    match report.wait_for("Fabric's configuration", || client.configuration(&wait)) {
+    match client.configuration(&wait) {
         // The demo shows its made-up keys unmasked.
         Ok(configuration) if !config.demo && looks_old(&configuration) => {
             report.fabric("looks_old", true);
@@ -335,25 +305,6 @@ fn no_wait() -> Arc<dyn Wait> {
     Arc::new(NoWait)
 }
 
-/// Does `work`, and calls `tell` if it takes longer than `quiet`.
-fn after<T>(quiet: Duration, tell: &(dyn Fn() + Sync), work: impl FnOnce() -> T) -> T {
-    let (done, over) = mpsc::channel::<()>();
-    thread::scope(|scope| {
-        let watch = move || {
-            if over.recv_timeout(quiet) == Err(RecvTimeoutError::Timeout) {
-                tell();
-            }
-        };
-        // Without the thread, nothing is printed.
-        let _ = thread::Builder::new()
-            .name("patience".into())
-            .spawn_scoped(scope, watch);
-        let result = work();
-        drop(done);
-        result
-    })
-}
-
 /// To a hundredth.
 fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 100_000.0).round() / 100.0
@@ -372,14 +323,14 @@ const REFUSED: KeyStatus = ("refused", "refused", false);
 /// The report: its text goes out at once, JSON at the end.
 struct Report<'a> {
     out: &'a mut dyn Write,
-    say: Say<'a>,
-    look: Look,
+    is_json: bool,
     /// All but the problems.
     json: Value,
     /// In the order found.
     problems: Vec<Error>,
-    /// What to do next if all is good.
+    /// What to do next if all is good, and the flag that is in it.
     next: &'static str,
+    start: &'static str,
     /// The pattern of the proposed run: one of Fabric's, if it is known.
     pattern: &'static str,
     /// Whether all could be written.
@@ -387,18 +338,16 @@ struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    fn new(config: &Config, look: Look, out: &'a mut dyn Write, say: Say<'a>) -> Report<'a> {
+    fn new(config: &Config, is_json: bool, out: &'a mut dyn Write) -> Report<'a> {
         let (url, demo, version) = (&config.fabric.url, config.demo, env!("CARGO_PKG_VERSION"));
         let (what, kind, next) = match config.patterns_dirs.is_empty() {
             _ if demo => ("Fabric at", " (the built-in demo)", NEXT_AFTER_DEMO),
-            _ if config.start_fabric.is_some() => ("Fabric at", "", NEXT_AFTER_START),
             true => ("Fabric at", "", NEXT),
             false => ("the patterns in", " (without Fabric)", NEXT_AFTER_FOLDERS),
         };
         let mut report = Report {
             out,
-            say,
-            look,
+            is_json,
             json: json!({
                 "schema_version": 1,
                 "version": version,
@@ -417,6 +366,10 @@ impl<'a> Report<'a> {
                 "demo_run": null,
             }),
             problems: Vec::new(),
+            start: config
+                .start_fabric
+                .as_ref()
+                .map_or("", |_| "--start-fabric "),
             next,
             pattern: "NAME",
             written: Ok(()),
@@ -424,14 +377,6 @@ impl<'a> Report<'a> {
         let head = format!("fabric-mcp {version}: checking {what} {url}{kind}");
         report.write(&format!("{head}\n\n"));
         report
-    }
-
-    /// Does `work`; if it takes longer than [`QUIET`], says what is waited for.
-    fn wait_for<T>(&self, what: &str, work: impl FnOnce() -> T) -> T {
-        match self.say {
-            Some(say) => after(QUIET, &|| say(&format!("  ..  waiting for {what}\n")), work),
-            None => work(),
-        }
     }
 
     /// Notes a fact about Fabric.
@@ -483,11 +428,8 @@ impl<'a> Report<'a> {
                 return self.line(false, "default model", &text);
             }
         };
-        let mark = self.coloured(YELLOW, "??");
-        self.write(&format!(
-            "  {mark}  {:<15} {name}; not tried, as only a run can: it may cost money\n",
-            "default model"
-        ));
+        let text = format!("{name}; not tried, as only a run can: it may cost money");
+        self.marked("??", "default model", &text);
     }
 
     /// What this program speaks, which needs no Fabric.
@@ -516,26 +458,26 @@ impl<'a> Report<'a> {
         for error in std::mem::take(&mut self.problems) {
             let is_error = error.cause.is_none_or(Cause::is_error);
             good &= !is_error;
-            let (colour, word, severity) = match is_error {
-                true => (RED, "Problem", "error"),
-                false => (YELLOW, "Warning", "warning"),
+            let (word, severity) = match is_error {
+                true => ("Problem", "error"),
+                false => ("Warning", "warning"),
             };
             let (code, (what, fix)) = (error.code(), error.parts());
             let text = wrapped(&format!("{word}: {what} [{code}]"), 0);
-            let text = text.replacen(word, &self.coloured(colour, word), 1);
             let remedy = wrapped(&format!("Fix: {fix}"), 4);
             self.write(&format!("\n{text}\n    {remedy}\n"));
             problems.push(json!({"code": code, "severity": severity, "what": what, "fix": fix}));
         }
-        let (colour, verdict, next) = match (good, problems.is_empty()) {
-            (false, _) => (RED, "Not everything works.", MEND),
-            (true, false) => (YELLOW, "Everything works, but see above.", self.next),
-            (true, true) => (GREEN, "Everything works.", self.next),
+        let (verdict, next) = match (good, problems.is_empty()) {
+            (false, _) => ("Not everything works.", MEND),
+            (true, false) => ("Everything works, but see above.", self.next),
+            (true, true) => ("Everything works.", self.next),
         };
-        let verdict = self.coloured(colour, verdict);
-        let next = next.replace("NAME", self.pattern);
+        let next = next
+            .replace("NAME", self.pattern)
+            .replace("START", self.start);
         self.write(&format!("\n{verdict}\n{next}"));
-        if self.look == Look::Json {
+        if self.is_json {
             self.json["ok"] = good.into();
             self.json["problems"] = problems.into();
             self.written = writeln!(self.out, "{:#}", self.json).and_then(|()| self.out.flush());
@@ -544,21 +486,16 @@ impl<'a> Report<'a> {
     }
 
     fn line(&mut self, good: bool, name: &str, text: &str) {
-        let (colour, mark) = if good { (GREEN, "ok") } else { (RED, "--") };
-        let mark = self.coloured(colour, mark);
-        self.write(&format!("  {mark}  {name:<15} {text}\n"));
+        self.marked(if good { "ok" } else { "--" }, name, text);
     }
 
-    fn coloured(&self, colour: &str, text: &str) -> String {
-        match self.look {
-            Look::Coloured => format!("\x1b[{colour}m{text}\x1b[0m"),
-            Look::Plain | Look::Json => text.to_owned(),
-        }
+    fn marked(&mut self, mark: &str, name: &str, text: &str) {
+        self.write(&format!("  {mark}  {name:<15} {text}\n"));
     }
 
     /// Writes text, unless that has failed before.
     fn write(&mut self, text: &str) {
-        if self.look != Look::Json && self.written.is_ok() {
+        if !self.is_json && self.written.is_ok() {
             let written = self.out.write_all(text.as_bytes());
             self.written = written.and_then(|()| self.out.flush());
         }
@@ -568,10 +505,9 @@ impl<'a> Report<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Mutex;
 
     /// What `fill` adds to a report, as it is printed.
-    fn written(look: Look, demo: bool, fill: impl FnOnce(&mut Report<'_>)) -> String {
+    fn written(demo: bool, fill: impl FnOnce(&mut Report<'_>)) -> String {
         let config = Config {
             fabric: config::Fabric {
                 url: "http://f:1".into(),
@@ -581,7 +517,7 @@ mod tests {
             ..Config::default()
         };
         let mut out = Vec::new();
-        let mut report = Report::new(&config, look, &mut out, None);
+        let mut report = Report::new(&config, false, &mut out);
         fill(&mut report);
         report.end().unwrap();
         String::from_utf8(out).unwrap()
@@ -589,7 +525,7 @@ mod tests {
 
     #[test]
     fn the_text_reads_like_this() {
-        let text = written(Look::Plain, false, |report| {
+        let text = written(false, |report| {
             report.address("http://f:1 answers in 1.23 ms");
             report.key(ACCEPTED);
             report.protocol(10);
@@ -637,7 +573,7 @@ mod tests {
                 "--  default model   y, which Fabric does not list\n\nWarning: --default-model: Fabric lists no model y.",
             ),
         ] {
-            let text = written(Look::Plain, false, |report| {
+            let text = written(false, |report| {
                 report.default_model(model, &listed);
             });
             assert!(text.contains(said), "{text}");
@@ -645,62 +581,36 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_gets_colours_and_the_end_is_the_next_step() {
-        let good = written(Look::Coloured, false, |report| {
-            report.line(true, "patterns", "3");
+    fn the_end_is_the_next_step() {
+        let good = written(false, |report| report.line(true, "patterns", "3"));
+        assert!(good.contains("  ok  patterns        3\n"), "{good}");
+        assert!(
+            good.contains("\nEverything works.\nNext: try a run"),
+            "{good}"
+        );
+        let demo = written(true, |_| {});
+        assert!(
+            demo.ends_with("own Fabric, and check it: fabric-mcp --check\n"),
+            "{demo}"
+        );
+        let warned = written(true, |report| {
+            report.found(Cause::Settings, &[("why", "W.")])
         });
-        assert!(
-            good.contains("  \x1b[32mok\x1b[0m  patterns        3\n"),
-            "{good}"
-        );
-        assert!(
-            good.contains("\n\x1b[32mEverything works.\x1b[0m\nNext: try a run"),
-            "{good}"
-        );
-        assert!(
-            written(Look::Plain, true, |_| {})
-                .ends_with("own Fabric, and check it: fabric-mcp --check\n")
-        );
-        let warn = |report: &mut Report<'_>| report.found(Cause::Settings, &[("why", "W.")]);
         let fix = "Fix: Change the setting, or leave it so knowingly.";
-        let warned = written(Look::Coloured, true, warn);
         assert!(
-            warned.contains(&format!(
-                "\n\x1b[33mWarning\x1b[0m: W. [settings]\n    {fix}\n"
-            )),
+            warned.contains(&format!("\nWarning: W. [settings]\n    {fix}\n")),
             "{warned}"
         );
-        let fail = |report: &mut Report<'_>| {
+        let bad = written(true, |report| {
             report.line(false, "patterns", "0");
             report.found(Cause::NoPatterns, &[]);
-        };
-        let bad = written(Look::Coloured, true, fail);
-        let end = "\n\x1b[31mNot everything works.\x1b[0m\nNext: fix the first problem above, and run the check again.\n";
+        });
+        let end = "\nNot everything works.\nNext: fix the first problem above, and run the check again.\n";
         assert!(
-            bad.contains("  \x1b[31m--\x1b[0m  patterns        0\n")
-                && bad.contains("\n\x1b[31mProblem\x1b[0m: Fabric has no patterns")
-                && bad.ends_with(end),
+            bad.contains("\nProblem: Fabric has no patterns") && bad.ends_with(end),
             "{bad}"
         );
-        for look in [Look::Plain, Look::Json] {
-            assert!(!written(look, true, fail).contains('\x1b'));
-        }
-    }
-
-    #[test]
-    fn what_takes_long_is_told_and_what_does_not_is_not() {
-        let (told, heard) = mpsc::channel();
-        let told = Mutex::new(told);
-        // The work goes on until it has been told of.
-        let tell = || told.lock().unwrap().send(()).unwrap();
-        assert_eq!(
-            after(Duration::from_millis(1), &tell, || heard.recv()),
-            Ok(())
-        );
-        assert_eq!(
-            after(Duration::from_secs(3600), &|| panic!("told"), || 5),
-            5
-        );
+        assert!(bad.contains("  --  patterns        0\n"), "{bad}");
     }
 
     #[test]

@@ -68,7 +68,6 @@ use std::time::Duration;
 
 use access::{Access, OAuth, Tokens};
 use account::{Accounts, Bounds, Resource};
-use check::Look;
 use cli::{Command, ExitReason, Generate, START};
 use clients::{Launch, install};
 use config::{API_KEY, BASE_URL, Config, Connect, MAX_QUEUED_RUNS, Transport};
@@ -214,21 +213,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             }
             let (server, config, _demo) = assemble(config)?;
             let access = access(&config).map_err(ExitReason::usage)?;
-            let look = match json {
-                true => Look::Json,
-                false if has_colours(io::stdout().is_terminal()) => Look::Coloured,
-                false => Look::Plain,
-            };
-            let say = |text: &str| drop(io::stderr().write_all(text.as_bytes()));
-            let patient = !json && io::stderr().is_terminal();
-            let good = check::run(
-                &server,
-                &config,
-                &access,
-                look,
-                &mut io::stdout(),
-                patient.then_some(&say),
-            );
+            let good = check::run(&server, &config, &access, json, &mut io::stdout());
             good.or_else(ExitReason::unwritable)
         }
         Command::Serve(config) => {
@@ -263,12 +248,6 @@ fn print(text: &str) -> Result<bool, ExitReason> {
     let mut out = io::stdout();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.map(|()| true).or_else(ExitReason::unwritable)
-}
-
-/// Whether to use colours on a terminal: <https://no-color.org>.
-fn has_colours(is_terminal: bool) -> bool {
-    let unset = |name: &str| std::env::var_os(name).is_none_or(|value| value.is_empty());
-    is_terminal && unset("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 /// The path of this program.
