@@ -186,15 +186,15 @@ PATTERN = [name for name in PATTERN if name != "huge"] * 4 + ["huge"]
 TASK = ["summarize a text", "translate into German", "sumarize", "find weaknesses of an argument", "cook", "long", ""]
 CUT = {"offset": [0, 3, 10**9], "max_chars": [1, 5, 10**6]}
 RUN = {
-    "pattern_name": PATTERN, "input_text": ["x", TEXT, "{{x}}", ""], "stream": [True, False],
+    "pattern_name": PATTERN, "input_text": ["x", TEXT, "{{x}}"] * 5 + [""], "stream": [True, False],
     "dry_run": [True], "model_name": ["m1", "m2", "none"], "vendor_name": ["V", "no"], "strategy_name": ["cot", "no"],
     "context_name": ["about me", "no"], "session_name": ["s"], "language": ["de", "pt-BR", "??"],
-    "variables": [{"lang_code": "de"}, {"x": "{{plugin:sys:env:A}}"}, {"lang_code": 7}], "attachments": [["a"], []],
+    "variables": [{"lang_code": "de"}, {"x": "{{plugin:sys:env:A}}"}, {"lang_code": 7}], "attachments": [["a"]] + [[]] * 9,
     "temperature": [0, 0.5, 3], "top_p": [0.5, 2], "thinking": ["off", "high", "77", "much"], "search": [True],
     "search_location": ["Europe/Berlin"], "context_length": [4096], "strip_thinking": [True], "max_chars": [1, 10, 10**9],
     "wait_seconds": [60, 4000], "then": [[{"pattern_name": "translate", "variables": {"lang_code": "de"}}],
                                          [{"pattern_name": "error"}, {"pattern_name": "think"}], [{"x": 1}], []],
-    "input_from": [{"run_id": "@run@"}, {"url": "https://youtu.be/dQw4w9WgXcQ"}, {"url": "file:///etc"}],
+    "input_from": [{"run_id": "@run@"}, {"youtube": "https://youtu.be/dQw4w9WgXcQ"}, {"url": "file:///etc"}],
 }
 # The arguments of each tool with values for them; the first one is nearly always there.
 TOOLS = {
@@ -263,6 +263,9 @@ class Author:
             return method, self.request(method, self.some(METHODS[method]))
         tool = self.random.choice([*TOOLS] + ["fabric_run_pattern"] * 8)
         arguments = self.some(TOOLS[tool])
+        if tool == "fabric_run_pattern" and self.random.random() < 0.9:
+            # What is refused before Fabric is asked would hide how Fabric's answers are told.
+            arguments = {"input_text": "x", "variables": {"lang_code": "de"}} | arguments
         kind = f"{tool} {arguments.get('pattern_name', '')}".strip()
         return kind, self.call(tool, arguments)
 
@@ -287,21 +290,21 @@ class Author:
         """What is only seen on runs that do not end by themselves."""
         which = self.random.randrange(5)
         if which == 0:
-            call = self.call("fabric_run_pattern", {"pattern_name": "drip", "stream": True})
+            call = self.call("fabric_run_pattern", {"pattern_name": "drip", "input_text": "x", "stream": True})
             call["params"]["_meta"] = call["params"].get("_meta", {}) | {"progressToken": "t"}
             return [("cancelled", encoded(call))]
         if which == 1 and self.revision == MODERN:
             wanted = self.random.choice([{"toolsListChanged": True}, {"promptsListChanged": True}, {"x": 1}, {}])
             return [("listen", encoded(self.request("subscriptions/listen", {"notifications": wanted})))]
         if which < 4:
-            call = self.call("fabric_run_pattern", {"pattern_name": "hang", "wait_seconds": 0})
+            call = self.call("fabric_run_pattern", {"pattern_name": "hang", "input_text": "x", "wait_seconds": 0})
             more = [("fabric_get_run", {"run_id": "@run@", "wait_seconds": 0}), ("fabric_cancel_run", {"run_id": "@run@"}),
                     ("fabric_get_run", {"run_id": "@run@", "wait_seconds": 5})]
             return [("hang", encoded(call))] + [(f"hang {name}", encoded(self.call(name, what))) for name, what in more]
         pattern = self.random.choice(["hang", "summarize", "error", "cut_stream"])
         if self.revision != "2025-11-25":
             return []
-        call = self.call("fabric_run_pattern", {"pattern_name": pattern}, task={"ttl": 60000})
+        call = self.call("fabric_run_pattern", {"pattern_name": pattern, "input_text": "x"}, task={"ttl": 60000})
         more = ["tasks/get", "tasks/cancel", "tasks/result"] if pattern == "hang" else ["tasks/result", "tasks/get"]
         return [(f"task {pattern}", encoded(call))] + \
                [(f"task {pattern} {one}", encoded(self.request(one, {"taskId": "@run@"}))) for one in more]
