@@ -43,7 +43,7 @@ const FORBIDDEN: [(&str, &str); 8] = [
 ];
 
 /// What only these files or folders may name: crates, exceptions from the lint `unsafe_code`, and the time of day.
-/// Limits and ages are measured with `Instant`; the wall clock may jump.
+/// Limits are measured with `Instant`, as the wall clock may jump.
 const OWNED: [(&str, &str); 6] = [
     ("tiny_http::", "src/http"),
     (

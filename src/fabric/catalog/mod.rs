@@ -69,9 +69,9 @@ pub(crate) struct Entry {
     pub(crate) name: String,
     /// The whole text; `None` if it could not be read or exceeds [`MOST_TEXT`].
     pub(crate) text: Option<Box<str>>,
-    /// [`Pattern::summary`].
+    /// [`Pattern::summary`](super::Pattern::summary).
     description: String,
-    /// [`Pattern::variables`].
+    /// [`Pattern::variables`](super::Pattern::variables).
     pub(crate) variables: Vec<String>,
 }
 
