@@ -150,7 +150,7 @@ fn the_table_has_a_sentence_and_requests_for_each_pattern() {
             row.sentence
         );
         assert!(
-            (6..=10).contains(&requests.len()),
+            (6..=18).contains(&requests.len()),
             "{name}: {} requests",
             requests.len()
         );

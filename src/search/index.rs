@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use super::language::Language;
 use super::names::humanised;
 use super::own::{headings, sentence};
-use super::query::{ParsedQuery, Word};
+use super::query::{ParsedQuery, Word, needs};
 use super::stem::stem;
 use super::table::rows;
 use super::words::{plain_letters, words};
@@ -51,8 +51,10 @@ const TYPING_ERROR: f32 = 0.8;
 const WORDS: f32 = 2.0;
 /// A best score below this is *unsure*, and below the second one *nothing fits*. Found with people's tasks, and with some
 /// that no pattern is for.
-const UNSURE: f32 = 1.25;
-const NOTHING: f32 = 0.8;
+const UNSURE: f32 = 0.85;
+const NOTHING: f32 = 0.2;
+/// How much the likeness to what no pattern does takes from that score.
+const NO_TASK: f32 = 1.3;
 /// What to tell who searched then.
 const UNSURE_FIT: &str =
     "Unsure. If none of these does it, ask once more: what goes in, what should come out.";
@@ -60,6 +62,13 @@ const NOTHING_FITS: &str = "Nothing fits: almost certainly no pattern does this 
 /// Results end where the score falls below this share of the best one, but not before so many of them.
 const CANDIDATE: f32 = 0.5;
 const FEWEST: usize = 3;
+/// Most needs of a query, and the least share of the best score that the best pattern for one of several gets.
+const MOST_NEEDS: usize = 4;
+const OF_TWO: f32 = 0.8;
+/// Least score of that.
+const NEED: f32 = 0.95;
+/// What people ask a computer for and no pattern does.
+const NO_TASKS: &str = include_str!("nothing.txt");
 /// The same if there is no match, because no word of the query is known.
 const NOT_UNDERSTOOD: &str = "The query was not understood. Say it in English and in plain words, what goes in and what \
     should come out (\"summarize a text\"), or leave query out to see all names.";
@@ -129,6 +138,10 @@ impl Index {
             }
             index.patterns.push(name);
         }
+        // A text that is most like a request adds nothing to the sum over words.
+        let others = NO_TASKS.split(['\n', ';']);
+        others.for_each(|text| index.add(0.0, text));
+        index.patterns.push(String::new());
         index.weigh();
         index
     }
@@ -147,7 +160,7 @@ impl Index {
         let says_more = !stems.iter().all(|stem| language.verbs.contains(stem));
         for (word, stem) in said.iter().zip(&stems) {
             let is_verb = language.verbs.contains(stem);
-            let strength = if is_verb && said.len() == 1 {
+            let strength = if is_verb && said.len() == 1 && usual > 0.0 {
                 ONLY_VERB
             } else if usual != NAME {
                 usual
@@ -168,6 +181,7 @@ impl Index {
                     _ => postings.texts.push((at, share)),
                 }
                 match postings.patterns.last_mut() {
+                    _ if strength == 0.0 => {}
                     // Verbs are in most requests of a pattern: that says nothing about how much it is about them.
                     Some((last, sum)) if *last == pattern && is_verb => *sum = sum.max(strength),
                     Some((last, sum)) if *last == pattern => *sum += strength,
@@ -224,10 +238,28 @@ impl Index {
         limit: usize,
         allows: impl Fn(&str) -> bool,
     ) -> SearchResult<'_> {
+        let needs = needs(query);
+        let query = match needs.is_empty() {
+            true => query,
+            false => &needs.concat(),
+        };
         let request = ParsedQuery::parse(query);
         let named = self.named(query);
-        let mut ranked: Vec<(f32, &str)> = self
-            .scores(&request.words)
+        let mut scores = self.scores(&request.words);
+        let no_task = scores.pop().unwrap_or_default();
+        if needs.len() > 1 {
+            let best = scores.iter().copied().fold(0.0, f32::max);
+            for need in needs.iter().take(MOST_NEEDS) {
+                let own = self.scores(&ParsedQuery::parse(need).words);
+                let own = own.into_iter().zip(0..scores.len());
+                let first = own.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+                if let Some((NEED.., at)) = first {
+                    scores[at] = scores[at].max(OF_TWO * best);
+                }
+            }
+        }
+        let mut ranked: Vec<(f32, &str)> = scores
+            .into_iter()
             .zip(0..)
             .map(|(score, at)| score + if named.contains(&at) { NAMED } else { 0.0 })
             .zip(self.patterns.iter().map(String::as_str))
@@ -247,7 +279,7 @@ impl Index {
         SearchResult {
             hits: candidates.map(|((_, name), _)| *name).collect(),
             denied,
-            warning: match best {
+            warning: match best.map(|best| best - NO_TASK * no_task) {
                 None => Some(NOT_UNDERSTOOD),
                 Some(..NOTHING) => Some(NOTHING_FITS),
                 Some(..UNSURE) => Some(UNSURE_FIT),
@@ -257,7 +289,7 @@ impl Index {
     }
 
     /// The score of each pattern.
-    fn scores(&self, said: &[Word]) -> impl Iterator<Item = f32> {
+    fn scores(&self, said: &[Word]) -> Vec<f32> {
         let mut patterns = vec![0_f32; self.patterns.len()];
         let mut texts = vec![0_f32; self.texts.len()];
         let mut corrections = MOST_CORRECTED;
@@ -293,7 +325,8 @@ impl Index {
             }
         }
         let scores = patterns.into_iter().zip(likeness);
-        scores.map(move |(sum, likeness)| WORDS * sum / length.sqrt() + likeness)
+        let total = |(sum, likeness)| WORDS * sum / length.sqrt() + likeness;
+        scores.map(total).collect()
     }
 
     /// The terms that a word may mean, each with how sure that is.

@@ -1,7 +1,7 @@
 //! What words mean: `languages.tsv`.
 //!
-//! A line is a concept, its weight, and the words for it in English, German, French, Spanish, Portuguese and Chinese. A
-//! foreign word of at least four letters stands for all words that begin with it. Verbs that say what is to be done have
+//! A line is a concept, its weight, and the words for it in English, German, French, Spanish, Portuguese, Chinese,
+//! Japanese, Korean, Russian, Polish and Italian; in scripts without spaces these have four characters at most. A foreign word of at least four letters stands for all words that begin with it. Verbs that say what is to be done have
 //! a weight of their own, other words one by how few patterns have them. Lines without a concept are words that say
 //! little or, with weight 0, nothing.
 
@@ -16,6 +16,8 @@ const TABLE: &str = include_str!("languages.tsv");
 
 /// Fewest letters of a foreign word that stands for all that begin with it.
 const PREFIX: usize = 4;
+/// Most characters of a word in a script without spaces.
+const UNSPACED: usize = 4;
 
 /// The table.
 #[derive(Default)]
@@ -89,9 +91,16 @@ impl Language {
         let meaning = |word: &str| self.foreign.get(word).map(String::as_str);
         if run.starts_with(is_unspaced) {
             let chars: Vec<char> = run.chars().collect();
-            let words = |length| chars.windows(length).map(String::from_iter);
-            let words = (1..=4).flat_map(words);
-            return words.filter_map(|word| meaning(&word)).collect();
+            let (mut found, mut rest) = (Vec::new(), &chars[..]);
+            while !rest.is_empty() {
+                let lengths = (1..=rest.len().min(UNSPACED)).rev();
+                let mut known =
+                    lengths.filter_map(|n| Some((n, meaning(&String::from_iter(&rest[..n]))?)));
+                let longest = known.next();
+                found.extend(longest.map(|(_, meant)| meant));
+                rest = &rest[longest.map_or(1, |(length, _)| length)..];
+            }
+            return found;
         }
         // The longest first.
         let ends = (PREFIX.min(run.len())..=run.len()).rev();

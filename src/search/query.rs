@@ -2,13 +2,20 @@
 
 use super::language::Language;
 use super::stem::stem;
-use super::words::{plain_letters, runs, words};
+use super::words::{is_unspaced, plain_letters, runs, words};
 use crate::text::prefix;
 
 /// Longest query that is read, in bytes; the rest is ignored.
 const LONGEST: usize = 4 << 10;
 /// Most words of a query, framing ones included; further ones are ignored.
 const MOST_WORDS: usize = 128;
+/// Weight of two characters of a script without spaces that are no known word: most of them are parts of two words.
+const PAIR_WEIGHT: f32 = 0.2;
+
+/// Most words after "not for" that are not meant.
+const MOST_UNWANTED: usize = 6;
+/// Words before another need.
+const AND: &str = "and then also plus und dann et puis y luego e poi i oraz и";
 
 /// What a query asks for.
 pub(super) struct ParsedQuery {
@@ -42,13 +49,15 @@ impl Word {
 
     /// How much it weighs, if not by how few patterns have it.
     pub(super) fn weight(&self) -> Option<f32> {
+        if self.text.starts_with(is_unspaced) {
+            return Some(PAIR_WEIGHT);
+        }
         Language::table().weights.get(self.stems.first()?).copied()
     }
 }
 
 impl ParsedQuery {
     pub(super) fn parse(query: &str) -> ParsedQuery {
-        let query = prefix(query, LONGEST);
         let language = Language::table();
         let mut said = words(query);
         said.truncate(MOST_WORDS);
@@ -66,14 +75,16 @@ impl ParsedQuery {
                 continue;
             }
             let mut word = Word::new(text, language);
-            if is_foreign && !word.foreign.is_empty() {
+            // A word in another script is no English one, but may be one of somebody's own pattern.
+            if is_foreign && text.is_ascii() && !word.foreign.is_empty() {
                 word.stems.clear();
             }
             request.add(word);
         }
         let plain = plain_letters(query);
         // Stretches of a script without spaces, as pairs of characters above, may hold longer words.
-        for run in runs(&plain).into_iter().filter(|run| !run.is_ascii()) {
+        let is_longer = |run: &&str| !run.is_ascii() && !said.iter().any(|word| word == run);
+        for run in runs(&plain).into_iter().filter(is_longer) {
             for stem in language.foreign(run) {
                 request.add(Word {
                     text: run.to_owned(),
@@ -92,6 +103,75 @@ impl ParsedQuery {
         if self.words.len() < MOST_WORDS && !self.words.iter().any(|other| means(other) == wanted) {
             self.words.push(word);
         }
+    }
+}
+
+/// The needs that a query states, each as a text: without what it says is not meant, and with camelCase as words that
+/// `_` joins.
+pub(super) fn needs(query: &str) -> Vec<String> {
+    let said: Vec<&str> = prefix(query, LONGEST).split_whitespace().collect();
+    let plain = |word: &str| plain_letters(word.trim_matches(|c: char| !c.is_alphanumeric()));
+    let is_in = |word: Option<&&str>, list: &str| {
+        let word = word.map(|word| plain(word)).unwrap_or_default();
+        list.split(' ').any(|other| other == word)
+    };
+    let ends = |word: &str| word.ends_with([',', ';', '.', ':', '!', '?', '，', '。', '、']);
+    let mut needs = vec![String::new()];
+    let mut unwanted = 0;
+    for (at, word) in said.iter().enumerate() {
+        let (before, after) = (at.checked_sub(1).map(|at| said[at]), said.get(at + 1));
+        let opens = before.is_some_and(ends) || is_in(before.as_ref(), "but and");
+        let negates = is_in(Some(word), "not no nicht kein keine pas nao nie non")
+            && (opens
+                || is_in(
+                    after,
+                    "for about a an the as in of from fur pour para per dla",
+                ));
+        if negates
+            || is_in(Some(word), "without except")
+            || is_in(Some(word), "instead rather") && is_in(after, "of than")
+        {
+            unwanted = MOST_UNWANTED;
+        } else if is_in(Some(word), "but just only please") {
+            unwanted = 0;
+        }
+        let need = needs.len() - 1;
+        if unwanted == 0 {
+            needs[need].push_str(&parted(word));
+            needs[need].push(' ');
+        }
+        unwanted = if ends(word) {
+            0
+        } else {
+            unwanted.saturating_sub(1)
+        };
+        if ends(word) || is_in(after, AND) {
+            needs.push(String::new());
+        }
+    }
+    needs.retain(|need| need.contains(char::is_alphanumeric));
+    needs
+}
+
+/// A word in camelCase with `_` between its words, if it begins with a small letter or a verb: not `YouTube`.
+fn parted(word: &str) -> String {
+    let (mut parted, mut before) = (String::new(), ' ');
+    for c in word.chars() {
+        if c.is_uppercase() && before.is_lowercase() {
+            parted.push('_');
+        }
+        parted.push(c);
+        before = c;
+    }
+    let first = parted.split('_').next().unwrap_or_default();
+    let is_small = word.starts_with(char::is_lowercase);
+    match is_small
+        || Language::table()
+            .verbs
+            .contains(&stem(&first.to_lowercase()))
+    {
+        true => parted,
+        false => word.to_owned(),
     }
 }
 
@@ -186,6 +266,24 @@ mod tests {
             assert!(expected.split(' ').all(means), "{query}");
         }
         assert_eq!(ParsedQuery::parse("my resume").words[0].stems[0], "resum");
+    }
+
+    #[test]
+    fn a_query_states_needs_and_what_is_not_meant() {
+        for (query, expected) in [
+            ("analyzeMalware", "analyze_Malware"),
+            ("a YouTube video", "a YouTube video"),
+            ("an essay, not in his style", "an essay,"),
+            ("cards, but not for Anki, please", "cards, | but | please"),
+            ("why is it not working", "why is it not working"),
+            ("translate it instead of rating it", "translate it"),
+            ("fix it and tweet it", "fix it | and tweet it"),
+            ("", ""),
+        ] {
+            let needs = needs(query);
+            let needs: Vec<&str> = needs.iter().map(|need| need.trim()).collect();
+            assert_eq!(needs.join(" | "), expected, "{query}");
+        }
     }
 
     #[test]
