@@ -51,7 +51,7 @@ const TYPING_ERROR: f32 = 0.8;
 const WORDS: f32 = 2.0;
 /// A best score below this is *unsure*, and below the second one *nothing fits*. Found with people's tasks, and with some
 /// that no pattern is for.
-const UNSURE: f32 = 0.85;
+const UNSURE: f32 = 0.8;
 const NOTHING: f32 = 0.2;
 /// How much the likeness to what no pattern does takes from that score.
 const NO_TASK: f32 = 1.3;

@@ -14,6 +14,9 @@ const PAIR_WEIGHT: f32 = 0.2;
 
 /// Most words after "not for" that are not meant.
 const MOST_UNWANTED: usize = 6;
+/// Words that negate where a part of a sentence begins, or before these.
+const NOT: &str = "not no nicht kein keine pas nao nie non";
+const NOT_FOR: &str = "for about a an the as in of from fur pour para per dla";
 /// Words before another need.
 const AND: &str = "and then also plus und dann et puis y luego e poi i oraz и";
 
@@ -109,43 +112,30 @@ impl ParsedQuery {
 /// The needs that a query states, each as a text: without what it says is not meant, and with camelCase as words that
 /// `_` joins.
 pub(super) fn needs(query: &str) -> Vec<String> {
-    let said: Vec<&str> = prefix(query, LONGEST).split_whitespace().collect();
+    let words = prefix(query, LONGEST).split_whitespace().take(MOST_WORDS);
     let plain = |word: &str| plain_letters(word.trim_matches(|c: char| !c.is_alphanumeric()));
-    let is_in = |word: Option<&&str>, list: &str| {
-        let word = word.map(|word| plain(word)).unwrap_or_default();
-        list.split(' ').any(|other| other == word)
+    let said: Vec<(&str, String)> = words.map(|word| (word, plain(word))).collect();
+    let is_in = |at: usize, list: &str| {
+        let word = said.get(at).map(|(_, plain)| plain.as_str());
+        list.split(' ').any(|other| Some(other) == word)
     };
-    let ends = |word: &str| word.ends_with([',', ';', '.', ':', '!', '?', '，', '。', '、']);
-    let mut needs = vec![String::new()];
-    let mut unwanted = 0;
-    for (at, word) in said.iter().enumerate() {
-        let (before, after) = (at.checked_sub(1).map(|at| said[at]), said.get(at + 1));
-        let opens = before.is_some_and(ends) || is_in(before.as_ref(), "but and");
-        let negates = is_in(Some(word), "not no nicht kein keine pas nao nie non")
-            && (opens
-                || is_in(
-                    after,
-                    "for about a an the as in of from fur pour para per dla",
-                ));
-        if negates
-            || is_in(Some(word), "without except")
-            || is_in(Some(word), "instead rather") && is_in(after, "of than")
-        {
+    let (mut needs, mut begins, mut unwanted) = (vec![String::new()], false, 0);
+    for (at, (word, _)) in said.iter().enumerate() {
+        let negates = is_in(at, NOT) && (begins || is_in(at + 1, NOT_FOR));
+        let excludes = is_in(at, "without except");
+        if negates || excludes || is_in(at, "instead rather") && is_in(at + 1, "of than") {
             unwanted = MOST_UNWANTED;
-        } else if is_in(Some(word), "but just only please") {
+        } else if is_in(at, "but just only please") {
             unwanted = 0;
         }
-        let need = needs.len() - 1;
-        if unwanted == 0 {
-            needs[need].push_str(&parted(word));
-            needs[need].push(' ');
+        if let (0, Some(need)) = (unwanted, needs.last_mut()) {
+            need.push_str(&parted(word));
+            need.push(' ');
         }
-        unwanted = if ends(word) {
-            0
-        } else {
-            unwanted.saturating_sub(1)
-        };
-        if ends(word) || is_in(after, AND) {
+        let ends = word.ends_with([',', ';', '.', ':', '!', '?', '，', '。', '、']);
+        begins = ends || is_in(at, "but and");
+        unwanted = if ends { 0 } else { unwanted - unwanted.min(1) };
+        if ends || is_in(at + 1, AND) {
             needs.push(String::new());
         }
     }
