@@ -61,7 +61,6 @@ pub(crate) struct ResultWriter {
     pub(crate) kind: &'static str,
     /// The members of `_meta`, each after a comma.
     meta: Json,
-    empty: bool,
 }
 
 impl ResultWriter {
@@ -82,9 +81,7 @@ impl ResultWriter {
             out,
             revision,
             kind: "complete",
-            // Room for what most results have.
-            meta: Json::with_capacity(512),
-            empty: true,
+            meta: Json::default(),
         }
     }
 
@@ -105,7 +102,6 @@ impl ResultWriter {
         self.out.bytes.shrink_to(0);
         (self.out.is_cut, self.out.memory) = (false, None);
         self.meta = Json::default();
-        self.empty = true;
     }
 
     /// Appends one field.
@@ -121,9 +117,8 @@ impl ResultWriter {
 
     /// Appends the name of a field; the caller appends the value to the returned buffer.
     pub(crate) fn key(&mut self, name: &str) -> &mut Json {
-        if std::mem::take(&mut self.empty) && self.revision.knows(Feature::Stateless) {
-            let kind = self.kind;
-            self.field("resultType", kind);
+        if self.out.bytes.len() == self.head && self.revision.knows(Feature::Stateless) {
+            jsonrpc::write_member(&mut self.out, "resultType", self.kind);
         }
         jsonrpc::write_name(&mut self.out, name)
     }

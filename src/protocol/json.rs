@@ -5,8 +5,8 @@ use std::io::{self, Write};
 
 use crate::account::{Account, Full, Guard, Resource};
 
-/// By how much it grows at least. Bytes.
-const GROWTH: usize = 256;
+/// By how much it grows at least: the room of most answers. Bytes.
+const GROWTH: usize = 1 << 10;
 
 /// What messages are appended to.
 #[derive(Default)]
@@ -19,15 +19,7 @@ pub(crate) struct Json {
 }
 
 impl Json {
-    /// With room for so many bytes.
-    pub(super) fn with_capacity(bytes: usize) -> Json {
-        Json {
-            bytes: Vec::with_capacity(bytes),
-            ..Json::default()
-        }
-    }
-
-    /// The same, charged to `account` as it grows.
+    /// Charged to `account` as it grows from now on.
     pub(crate) fn charged(self, account: &Account) -> Json {
         Json {
             memory: Some(account.open(Resource::Memory)),

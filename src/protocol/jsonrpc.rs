@@ -182,27 +182,21 @@ impl<'de> DeserializeSeed<'de> for MessageReader<'_> {
 
 /// What a value is as a message; `fault` is what is wrong with its params.
 fn message<'a>(node: Node<'a>, fault: Option<&'static str>) -> Result<Message<'a>, Invalid> {
-    let Node::Object(members) = node else {
+    let Node::Object(mut members) = node else {
         return Err((None, INVALID_REQUEST, "A message is a JSON object."));
     };
     let is_doubled = has_doubles(&members);
-    let (mut version, mut id, mut method, mut params) = (None, None, None, None);
-    let (mut ids, mut is_response) = (0, false);
-    for (name, member) in members {
-        match &*name {
-            "jsonrpc" => version = Some(member),
-            "id" => {
-                ids += 1;
-                id = Some(Id::read(&member));
-            }
-            "method" => method = Some(member),
-            "params" => params = Some(member).filter(|params| *params != Node::Null),
-            "result" | "error" => is_response = true,
-            _ => {}
-        }
-    }
+    let mut take = |name| {
+        let at = members.iter().position(|(known, _)| known == name)?;
+        Some(members.swap_remove(at).1)
+    };
+    let (version, method) = (take("jsonrpc"), take("method"));
+    let params = take("params").filter(|params| *params != Node::Null);
+    let is_response = take("result").or_else(|| take("error")).is_some();
+    let id = take("id").map(|id| Id::read(&id));
+    let is_known = take("id").is_none();
     let refuse = |reason| {
-        let id = id.clone().flatten().filter(|_| ids == 1);
+        let id = id.clone().flatten().filter(|_| is_known);
         Err((id, INVALID_REQUEST, reason))
     };
     if is_doubled {
@@ -242,12 +236,9 @@ fn unreadable(text: &str) -> Invalid {
 /// Ends an answer of [`begin_result`].
 pub(crate) const END: &[u8] = b"}";
 
-/// Room for most answers, which is not charged. Bytes.
-const BEGUN: usize = 1 << 10;
-
 /// Starts an answer; the caller appends the result value, then [`END`].
 pub(crate) fn begin_result(id: &Id) -> Json {
-    let mut out = Json::with_capacity(BEGUN);
+    let mut out = Json::default();
     out.extend(br#"{"jsonrpc":"2.0","id":"#);
     write_json(&mut out, id);
     out.extend(br#","result":"#);
@@ -267,7 +258,7 @@ pub(crate) fn array<'a>(answers: impl Iterator<Item = [&'a [u8]; 3]>) -> Vec<&'a
 
 /// Writes an error answer. `data` is any JSON value.
 pub(crate) fn error(id: Option<&Id>, code: i32, message: &str, data: &impl Serialize) -> Vec<u8> {
-    let mut out = Json::with_capacity(BEGUN);
+    let mut out = Json::default();
     out.extend(br#"{"jsonrpc":"2.0""#);
     if let Some(id) = id {
         write_member(&mut out, "id", id);
@@ -290,7 +281,7 @@ pub(crate) fn notification(method: &str, params: &impl Serialize) -> Vec<u8> {
 
 /// A notification up to its params, which the caller appends, and `}`.
 pub(crate) fn begin_notification(method: &str) -> Json {
-    let mut out = Json::with_capacity(256);
+    let mut out = Json::default();
     out.extend(br#"{"jsonrpc":"2.0""#);
     write_member(&mut out, "method", method);
     write_name(&mut out, "params");

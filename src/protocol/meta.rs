@@ -129,14 +129,18 @@ impl<'m> Meta<'m> {
         }
     }
 
-    /// The context of a legacy request on a connection of `revision`.
+    /// The context of a legacy request on a connection of `revision` that has set this level.
     ///
     /// # Errors
     /// -32602 for an invalid progress token.
-    pub(crate) fn legacy(self, revision: Revision) -> Result<RequestContext, Refusal> {
+    pub(crate) fn legacy(
+        self,
+        revision: Revision,
+        level: Option<Level>,
+    ) -> Result<RequestContext, Refusal> {
         Ok(RequestContext {
             revision,
-            level: None,
+            level,
             progress_token: self.progress_token()?,
             tasks: false,
         })

@@ -165,46 +165,41 @@ impl<'p> Params<'p> {
     }
 }
 
-/// Reads a message, of which at most [`MAX_VALUES`] are kept and at most `left`, which is what its line or body may
+/// Reads a message, of which at most [`MAX_VALUES`] are kept and at most `line`, which is what its line or body may
 /// still have. Also says what is wrong with its params. Its own members are not checked: an error needs its id.
 ///
 /// # Errors
 /// It is not JSON.
 pub(super) fn read<'de, D: Deserializer<'de>>(
     from: D,
-    left: &mut usize,
+    line: &mut usize,
 ) -> Result<(Node<'de>, Option<&'static str>), D::Error> {
-    let own = MAX_VALUES.min(*left);
-    let mut limits = ValueLimits {
-        left: own,
-        fault: None,
-    };
+    let own = MAX_VALUES.min(*line);
+    let (mut left, mut fault) = (own, None);
     let reader = Reader {
-        limits: &mut limits,
+        left: &mut left,
+        fault: &mut fault,
         depth: 0,
     };
     let node = reader.deserialize(from)?;
-    *left -= own - limits.left;
-    Ok((node, limits.fault))
-}
-
-/// What may still be read of a message, and what was wrong with it.
-struct ValueLimits {
-    /// How many more values are kept.
-    left: usize,
-    fault: Option<&'static str>,
+    *line -= own - left;
+    Ok((node, fault))
 }
 
 /// Reads one value; `depth` objects and arrays are around it.
 struct Reader<'l> {
-    limits: &'l mut ValueLimits,
+    /// How many more values are kept of the message.
+    left: &'l mut usize,
+    /// What is wrong with it.
+    fault: &'l mut Option<&'static str>,
     depth: usize,
 }
 
 impl Reader<'_> {
     fn within(&mut self) -> Reader<'_> {
         Reader {
-            limits: self.limits,
+            left: self.left,
+            fault: self.fault,
             depth: self.depth + 1,
         }
     }
@@ -216,11 +211,11 @@ impl<'de> DeserializeSeed<'de> for Reader<'_> {
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Node<'de>, D::Error> {
         // The members of the message itself are kept in any case: its id is needed for the error.
         if self.depth > 1 {
-            if self.limits.left == 0 {
-                self.limits.fault = Some(TOO_MANY);
+            if *self.left == 0 {
+                *self.fault = Some(TOO_MANY);
                 return IgnoredAny::deserialize(from).map(|_| Node::Null);
             }
-            self.limits.left -= 1;
+            *self.left -= 1;
         }
         from.deserialize_any(self)
     }
@@ -265,7 +260,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         let mut items = Vec::new();
         while let Some(item) = seq.next_element_seed(self.within())? {
             // What is left out must not take room.
-            if self.limits.fault != Some(TOO_MANY) {
+            if *self.fault != Some(TOO_MANY) {
                 items.push(item);
             }
         }
@@ -280,13 +275,13 @@ impl<'de> Visitor<'de> for Reader<'_> {
                 "result" if self.depth == 0 => map.next_value::<IgnoredAny>().map(|_| Node::Null),
                 _ => map.next_value_seed(self.within()),
             }?;
-            if self.limits.fault != Some(TOO_MANY) || self.depth == 0 {
+            if *self.fault != Some(TOO_MANY) || self.depth == 0 {
                 members.push((name, member));
             }
         }
         if self.depth > 0 && has_doubles(&members) {
             let doubled = "params hold an object with the same field twice.";
-            self.limits.fault.get_or_insert(doubled);
+            self.fault.get_or_insert(doubled);
         }
         Ok(Node::Object(members))
     }

@@ -47,7 +47,7 @@ impl Cursor {
         Ok((begin..end, (end < total).then(|| write(end / PAGE_SIZE))))
     }
 
-    /// Writes this page of `total` entries, which `entry` makes, as the field `name`, and `nextCursor` if there is another
+    /// Writes this page of `total` entries, which `entry` makes unless they are gone, as the field `name`, and `nextCursor` if there is another
     /// page.
     ///
     /// # Errors
@@ -57,10 +57,10 @@ impl Cursor {
         result: &mut ResultWriter,
         name: &str,
         total: usize,
-        entry: impl Fn(usize) -> E,
+        entry: impl Fn(usize) -> Option<E>,
     ) -> Result<(), Refusal> {
         let (range, next) = self.page(total)?;
-        let page: Vec<E> = range.map(entry).collect();
+        let page: Vec<E> = range.filter_map(entry).collect();
         result.field(name, &page);
         if let Some(next) = next {
             result.field("nextCursor", &next);

@@ -76,6 +76,7 @@ enum RunPhase {
     Closed,
 }
 
+#[derive(Default)]
 struct Files {
     /// Locked as long as it is open: for other processes the run works.
     text: Option<File>,
@@ -94,10 +95,7 @@ impl LiveRun {
             id: record.id,
             changed: Condvar::new(),
             folder,
-            files: Mutex::new(Files {
-                text: None,
-                written: 0,
-            }),
+            files: Mutex::default(),
             ticked: AtomicU64::new(whole(clock.steady())),
             clock,
             state: Mutex::new(LiveState {

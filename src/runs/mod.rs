@@ -94,12 +94,9 @@ impl Run {
         match folder.load(known.id) {
             Ok(record) => Arc::new(record),
             Err(error) if error.kind() == ErrorKind::NotFound && known.is_elsewhere() => {
-                Arc::new(Record {
-                    state: RunState::Interrupted,
-                    bytes: 0,
-                    chars: Some(0),
-                    ..Record::clone(known)
-                })
+                let mut gone = Record::clone(known);
+                (gone.state, gone.bytes, gone.chars) = (RunState::Interrupted, 0, Some(0));
+                Arc::new(gone)
             }
             Err(_) => known.clone(),
         }

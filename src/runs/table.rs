@@ -55,9 +55,9 @@ struct RunEntry {
     record: Arc<Record>,
     age: Age,
     account: Account,
-    /// What it takes of what is kept: one run, and its bytes. `None` if there is no room to keep it: then it is forgotten at
-    /// its end.
-    charge: Option<(Guard, Guard)>,
+    /// What it takes of what is kept: one run, and its bytes. Nothing if there is no room to keep it: then it is forgotten
+    /// at its end.
+    charge: [Guard; 2],
     /// While it is in memory: it works here, there is no folder, or its end is still to be written there.
     live: Option<Arc<LiveRun>>,
 }
@@ -77,34 +77,16 @@ impl Age {
         self.ended
             .filter(|_| until.is_none_or(|until| until <= now))
     }
-
-    /// Has it been kept for `keep` milliseconds?
-    fn is_expired(self, ttl: Option<u64>, keep: u64, now: i64) -> bool {
-        let ended = self.may_go(ttl, now);
-        ended.is_some_and(|ended| ended.saturating_add_unsigned(keep) <= now)
-    }
 }
 
 impl RunEntry {
-    /// Charges so many bytes; `anew`: as kept, too, if it is not yet.
-    fn charge(&mut self, bytes: usize, anew: bool) -> Result<(), Full> {
-        if anew && self.charge.is_none() {
-            let run = self.account.take(Resource::Kept, 1)?;
-            self.charge = Some((run, self.account.take(Resource::Stored, bytes)?));
-        }
-        match &mut self.charge {
-            Some((_, charge)) => charge.set(bytes),
-            None => Ok(()),
-        }
+    fn is_kept(&self) -> bool {
+        self.charge[0].held() > 0
     }
+}
 
-    /// When it ended, if it may be removed before its time; for memory alone: if that frees some.
-    fn may_go(&self, for_memory: bool, now: i64) -> Option<i64> {
-        // Who holds a run holds its memory.
-        let frees = |live: &Arc<LiveRun>| Arc::strong_count(live) == 1;
-        let may_go = self.age.may_go(self.record.ttl, now);
-        may_go.filter(|_| !for_memory || self.live.as_ref().is_some_and(frees))
-    }
+fn uncharged(account: &Account) -> [Guard; 2] {
+    [Resource::Kept, Resource::Stored].map(|what| account.open(what))
 }
 
 impl Runs {
@@ -135,7 +117,7 @@ impl Runs {
     }
 
     /// Milliseconds of the steady clock.
-    pub(super) fn now(&self) -> i64 {
+    fn now(&self) -> i64 {
         i64::try_from(whole(self.0.clock.steady())).unwrap_or(i64::MAX)
     }
 
@@ -179,23 +161,20 @@ impl Runs {
     /// # Errors
     /// [`Full`]: there is no room for a task; nothing was started.
     pub(crate) fn begin(&self, mut record: Record, account: &Account) -> Result<RunWriter, Full> {
-        let (now, clock) = (self.now(), &self.0.clock);
-        self.tidy(now);
+        self.tidy();
+        let clock = &self.0.clock;
         record.created = clock.today();
         record.updated = record.created;
         let (is_task, record) = (record.ttl.is_some(), Arc::new(record));
         let folder = self.0.folder.clone();
         let live = LiveRun::new(record.clone(), folder, account, clock.clone());
         let live = Arc::new(live);
-        let age = Age {
-            began: now,
-            ended: None,
-        };
+        let (began, ended) = (self.now(), None);
         let entry = RunEntry {
             record,
-            age,
+            age: Age { began, ended },
             account: account.clone(),
-            charge: None,
+            charge: uncharged(account),
             live: Some(live.clone()),
         };
         self.entries().insert(live.id, entry);
@@ -214,35 +193,33 @@ impl Runs {
     /// There is no room in memory, or for what was promised. Any other run without room goes on, and is
     /// forgotten at its end unless there is some then.
     pub(super) fn charge(&self, live: &LiveRun, anew: bool) -> Result<(), Full> {
-        let (size, is_promised) = live.size();
-        let charged = self.charge_kept(live.id, size, anew);
-        if charged.is_err()
-            && let Some(entry) = self.entries().get_mut(&live.id).filter(|_| !is_promised)
-        {
-            entry.charge = None;
-        }
-        live.charge(charged.unwrap_or(is_promised))?;
-        match charged {
-            Err(Full) if is_promised => Err(Full),
-            _ => Ok(()),
-        }
+        let is_kept = self.charge_kept(live.id, live.size(), anew);
+        live.charge(is_kept.unwrap_or(true))?;
+        is_kept.map(drop)
     }
 
-    /// Charges a run as kept, if need be instead of the oldest of its account. False if it is not kept.
-    fn charge_kept(&self, id: RunId, bytes: usize, anew: bool) -> Result<bool, Full> {
+    /// The same for what is kept: so many bytes, promised or not. False if it is not kept; without room it goes uncharged.
+    fn charge_kept(&self, id: RunId, size: (usize, bool), anew: bool) -> Result<bool, Full> {
+        let (bytes, is_promised) = size;
         loop {
             let mut entries = self.entries();
-            let Some(entry) = entries.get_mut(&id) else {
+            let is_due = |entry: &&mut RunEntry| anew || entry.is_kept();
+            let Some(entry) = entries.get_mut(&id).filter(is_due) else {
                 return Ok(false);
             };
-            if entry.charge(bytes, anew).is_ok() {
-                return Ok(entry.charge.is_some());
+            let [run, stored] = &mut entry.charge;
+            if run.set(1).and_then(|()| stored.set(bytes)).is_ok() {
+                return Ok(true);
             }
             let account = entry.account.clone();
             drop(entries);
-            if !self.evict(&account, false) {
-                return Err(Full);
+            if self.evict(&account, false) {
+                continue;
             }
+            let mut entries = self.entries();
+            let entry = entries.get_mut(&id).filter(|_| !is_promised).ok_or(Full)?;
+            entry.charge = uncharged(&account);
+            return Ok(false);
         }
     }
 
@@ -263,8 +240,7 @@ impl Runs {
     /// Writes the end of a run, where there is a folder, and closes it; forgets it if it is not to be kept. False if the
     /// end was not written.
     fn store(&self, live: &LiveRun, mut record: Record) -> bool {
-        let is_kept = |entry: &RunEntry| entry.charge.is_some();
-        let is_kept = self.entries().get(&live.id).is_some_and(is_kept);
+        let is_kept = self.entries().get(&live.id).is_some_and(RunEntry::is_kept);
         let folder = live.folder.as_ref().filter(|_| is_kept);
         let is_written = folder.is_some_and(|folder| live.write_end(folder, &mut record));
         let (now, mut entries) = (self.now(), self.entries());
@@ -303,22 +279,34 @@ impl Runs {
         }
     }
 
+    /// Has it been kept for its time?
+    fn is_expired(&self, record: &Record, age: Age) -> bool {
+        let (now, keep) = (self.now(), self.0.keep);
+        let ended = age.may_go(record.ttl, now);
+        ended.is_some_and(|ended| ended.saturating_add_unsigned(keep) <= now)
+    }
+
     /// Removes expired runs.
-    pub(super) fn tidy(&self, now: i64) {
-        let keep = self.0.keep;
+    pub(super) fn tidy(&self) {
         let is_expired =
-            |_: &RunId, entry: &mut RunEntry| entry.age.is_expired(entry.record.ttl, keep, now);
+            |_: &RunId, entry: &mut RunEntry| self.is_expired(&entry.record, entry.age);
         let expired: Vec<_> = self.entries().extract_if(is_expired).collect();
         for (id, _) in expired {
             self.forget(id);
         }
     }
 
-    /// Removes the oldest run of an account that may go. False if there is none.
+    /// Removes the oldest run of an account that may go before its time; for memory alone: if that frees some. False if there is none.
     fn evict(&self, account: &Account, for_memory: bool) -> bool {
         let now = self.now();
+        // Who holds a run holds its memory.
+        let frees = |live: &Arc<LiveRun>| Arc::strong_count(live) == 1;
         let may_go = |(id, entry): (&RunId, &RunEntry)| {
-            let ended = entry.may_go(for_memory, now)?;
+            let is_of_use = !for_memory || entry.live.as_ref().is_some_and(frees);
+            let ended = entry
+                .age
+                .may_go(entry.record.ttl, now)
+                .filter(|_| is_of_use)?;
             entry.account.is(account).then_some((ended, *id))
         };
         let oldest = self.entries().iter().filter_map(may_go).min();
@@ -334,25 +322,22 @@ impl Runs {
         }
     }
 
-    /// The caller's run of that id; `None` if it is unknown, expired or another caller's.
+    /// The caller's run of that id; `None` if it is unknown, expired or another caller's. Ownership is checked here and
+    /// nowhere else.
     pub(crate) fn find(&self, id: &str, caller: &Identity) -> Option<Run> {
-        self.find_at(RunId::parse(id)?, caller, self.now())
-    }
-
-    /// Ownership is checked here and nowhere else.
-    pub(super) fn find_at(&self, id: RunId, caller: &Identity, now: i64) -> Option<Run> {
-        let is_theirs = |record: &Record, age: Age| {
-            caller.shares_with(&record.owner) && !age.is_expired(record.ttl, self.0.keep, now)
+        let id = RunId::parse(id)?;
+        let is_theirs = |record: &Record, age| {
+            caller.shares_with(&record.owner) && !self.is_expired(record, age)
         };
         let entries = self.entries();
         let entry = entries.get(&id);
         if entry.is_some_and(|entry| !is_theirs(&entry.record, entry.age)) {
             return None;
         }
-        let live = entry.and_then(|entry| entry.live.clone());
-        let known = entry.map(|entry| entry.age);
+        let found = entry.map(|entry| (entry.live.clone(), entry.age));
         drop(entries);
-        if let Some(live) = live {
+        let (live, known) = found.unzip();
+        if let Some(live) = live.flatten() {
             live.look();
             return Some(Run(RunPlace::Live(live)));
         }
@@ -385,7 +370,7 @@ impl Runs {
         if let Some(folder) = &self.0.folder {
             self.refresh(folder);
         }
-        self.tidy(self.now());
+        self.tidy();
     }
 
     /// Sweeps now and then, so that runs of other processes count even if nobody ever lists.
@@ -434,15 +419,15 @@ impl Runs {
         let entry = entries.entry(id).or_insert_with(|| RunEntry {
             record: record.clone(),
             age,
+            charge: uncharged(&account),
             account,
-            charge: None,
             live: None,
         });
         if entry.live.is_none() {
             (entry.record, entry.age) = (record, age);
             drop(entries);
             // Without room it stays, uncharged, until it is known how it ended.
-            let _ = self.charge_kept(id, bytes, true);
+            let _ = self.charge_kept(id, (bytes, false), true);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Runs in memory, their accounts, and what these tests share with those of the folder.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
@@ -52,6 +53,20 @@ pub(super) fn accounts(memory: usize, kept: usize, stored: usize) -> Accounts {
 pub(super) struct Bench {
     pub(super) runs: Runs,
     pub(super) accounts: Accounts,
+    pub(super) ahead: Arc<AtomicU64>,
+}
+
+/// A clock that can be set ahead by so many milliseconds.
+struct AheadClock(Arc<dyn Clock>, Arc<AtomicU64>);
+
+impl Clock for AheadClock {
+    fn today(&self) -> u64 {
+        self.0.today() + self.1.load(Ordering::Relaxed)
+    }
+
+    fn steady(&self) -> Duration {
+        self.0.steady() + Duration::from_millis(self.1.load(Ordering::Relaxed))
+    }
 }
 
 /// Clocks that go as they do.
@@ -65,8 +80,14 @@ impl Bench {
     }
 
     fn at(clock: Arc<dyn Clock>, accounts: Accounts, folder: Option<Arc<Folder>>) -> Bench {
+        let ahead = Arc::<AtomicU64>::default();
+        let clock = Arc::new(AheadClock(clock, ahead.clone()));
         let runs = Runs::new(KEEP, folder, &accounts, clock);
-        Bench { runs, accounts }
+        Bench {
+            runs,
+            accounts,
+            ahead,
+        }
     }
 
     fn account(&self, owner: &Identity) -> Account {
@@ -109,12 +130,18 @@ impl Bench {
 
     /// Is it there after that time?
     pub(super) fn has_after(&self, run: &Run, owner: &Identity, time: Duration) -> bool {
-        let then = self.runs.now() + time.as_millis() as i64;
-        self.runs.find_at(run.id(), owner, then).is_some()
+        self.after(time, || self.has(run, owner))
     }
 
     pub(super) fn tidy_after(&self, time: Duration) {
-        self.runs.tidy(self.runs.now() + time.as_millis() as i64);
+        self.after(time, || self.runs.tidy());
+    }
+
+    fn after<T>(&self, time: Duration, then: impl FnOnce() -> T) -> T {
+        self.ahead.store(whole(time), Ordering::Relaxed);
+        let found = then();
+        self.ahead.store(0, Ordering::Relaxed);
+        found
     }
 }
 
@@ -315,7 +342,14 @@ fn a_run_is_kept_for_its_time_and_read_by_who_holds_it() {
 fn nothing_is_kept_where_nothing_shall_be() {
     let accounts = Accounts::alone(1 << 30);
     let runs = Runs::new(Duration::ZERO, None, &accounts, clock());
-    let (bench, me) = (Bench { runs, accounts }, named("me"));
+    let (bench, me) = (
+        Bench {
+            runs,
+            accounts,
+            ahead: Arc::default(),
+        },
+        named("me"),
+    );
     assert!(!bench.runs.keeps());
     let writer = bench.begin(&me);
     writer.append("text").unwrap();

@@ -147,7 +147,13 @@ fn nothing_is_written_where_nothing_is_kept() {
     let at = Temporary::new();
     let (folder, accounts) = (Folder::open(&at.0).unwrap(), Accounts::alone(1 << 30));
     let runs = Runs::new(Duration::ZERO, Some(folder), &accounts, clock());
-    Bench { runs, accounts }.finished(&Identity::Local, "x");
+    let ahead = Arc::default();
+    Bench {
+        runs,
+        accounts,
+        ahead,
+    }
+    .finished(&Identity::Local, "x");
     assert_eq!(at.names(), Vec::<String>::new());
 }
 

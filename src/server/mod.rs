@@ -245,16 +245,13 @@ impl Receiver<'_, '_> {
         let begins = matches!(&*request.method, "initialize" | "ping");
         let revision = self.session.revision();
         let revision = revision.or(begins.then_some(Revision::NEWEST_LEGACY));
-        let context = meta.legacy(revision.ok_or_else(|| {
+        let revision = revision.ok_or_else(|| {
             let without = without_handshake();
             Refusal::params(format!(
                 "Nothing is agreed on yet: send initialize first, or {without}"
             ))
-        })?)?;
-        Ok(RequestContext {
-            level: *lock(&self.session.level),
-            ..context
-        })
+        })?;
+        meta.legacy(revision, *lock(&self.session.level))
     }
 
     fn refuse(&self, refusal: Refusal, id: Option<&Id>) -> Action {

@@ -53,7 +53,7 @@ pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refu
         if has_titles {
             entry["title"] = format!("Fabric {name}").into();
         }
-        entry
+        Some(entry)
     };
     let mut result = request.result();
     cursor.write(&mut result, "resourceTemplates", all.len(), entry)?;
@@ -77,13 +77,13 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                     (STRATEGY_TEMPLATE, &strategy.name, description)
                 }
             };
-            ResourceEntry {
+            Some(ResourceEntry {
                 description,
                 mime_type: MARKDOWN,
                 name,
                 title: has_titles.then(|| humanised(name)),
                 uri: template.replace("{name}", &percent_encode(name)),
-            }
+            })
         };
         let total = patterns.len() + strategies.len();
         cursor.write(result, "resources", total, entry)?;

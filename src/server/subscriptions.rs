@@ -28,8 +28,9 @@ const LOOK: Duration = Duration::from_millis(500);
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// An accepted `subscriptions/listen`: 2026-07-28, basic/patterns/subscriptions.
+#[derive(Clone)]
 pub(crate) struct Listen {
-    /// The id that cancels it.
+    /// The id that cancels it; `null` of a legacy client, which has only a connection.
     pub(crate) id: Id,
     revision: Revision,
     prompts: bool,
@@ -121,11 +122,7 @@ impl Listen {
     /// A listener that sends its notifications to `sink`.
     pub(crate) fn listener(&self, account: Account, sink: impl Sink) -> Listener {
         Listener {
-            params: self.params(),
-            prompts: self.prompts,
-            resources: self.resources,
-            tasks: self.tasks.clone(),
-            revision: self.revision,
+            listen: self.clone(),
             account,
             sink: Box::new(sink),
         }
@@ -133,7 +130,10 @@ impl Listen {
 
     /// The params that all its messages have.
     fn params(&self) -> Value {
-        json!({ "_meta": { SUBSCRIPTION_ID: self.id } })
+        match &self.id {
+            Id::Null => json!({}),
+            id => json!({ "_meta": { SUBSCRIPTION_ID: id } }),
+        }
     }
 }
 
@@ -142,11 +142,7 @@ pub(crate) type Registration = Arc<Listener>;
 
 /// One subscriber.
 pub(crate) struct Listener {
-    params: Value,
-    prompts: bool,
-    resources: bool,
-    tasks: Vec<Run>,
-    revision: Revision,
+    listen: Listen,
     /// What its notifications are charged to while they are written.
     account: Account,
     sink: Box<dyn Sink>,
@@ -161,23 +157,23 @@ impl<F: Fn(&[u8]) -> bool + Send + Sync + 'static> Sink for F {}
 impl Listener {
     /// A legacy client: gets every notification, without subscription ids.
     pub(crate) fn legacy(server: &Server, account: Account, sink: impl Sink) -> Listener {
-        Listener {
-            params: json!({}),
+        let listen = Listen {
+            id: Id::Null,
+            revision: Revision::NEWEST_LEGACY,
             prompts: !server.backend.policy.no_prompts,
             resources: true,
+            task_ids: Vec::new(),
             tasks: Vec::new(),
-            revision: Revision::NEWEST_LEGACY,
-            account,
-            sink: Box::new(sink),
-        }
+        };
+        listen.listener(account, sink)
     }
 
     /// Sends the result of each of its tasks once it ends, until all have or the listener is gone.
     fn watch(listener: &Weak<Listener>, mut working: Vec<Run>, backend: &Backend) {
         while let Some(listener) = listener.upgrade() {
             for run in working.extract_if(.., |run| run.bare().state != RunState::Working) {
-                let (meta, revision) = (&listener.params["_meta"], listener.revision);
-                let message = tasks::changed(&run, backend, meta, revision, &listener.account);
+                let (params, revision) = (listener.listen.params(), listener.listen.revision);
+                let message = tasks::changed(&run, backend, params, revision, &listener.account);
                 if message.is_some_and(|message| !(listener.sink)(&message)) {
                     return;
                 }
@@ -218,9 +214,9 @@ impl Subscriptions {
             let subscriptions = self.clone();
             spawn("poller", UNTOLD, move || subscriptions.poll());
         });
-        if !listener.tasks.is_empty() {
+        if !listener.listen.tasks.is_empty() {
             let (weak, backend) = (Arc::downgrade(&listener), self.backend.clone());
-            let tasks = listener.tasks.clone();
+            let tasks = listener.listen.tasks.clone();
             spawn("tasks", UNTOLD, move || {
                 Listener::watch(&weak, tasks, &backend)
             });
@@ -254,10 +250,13 @@ impl Subscriptions {
     /// Notifies all listeners of changed lists. The lock is not held while sending.
     pub(crate) fn lists_changed(&self) {
         for one in self.registered() {
-            for (list, is_followed) in [("prompts", one.prompts), ("resources", one.resources)] {
+            let Listen {
+                prompts, resources, ..
+            } = one.listen;
+            for (list, is_followed) in [("prompts", prompts), ("resources", resources)] {
                 if is_followed {
                     let method = format!("notifications/{list}/list_changed");
-                    (one.sink)(&jsonrpc::notification(&method, &one.params));
+                    (one.sink)(&jsonrpc::notification(&method, &one.listen.params()));
                 }
             }
         }

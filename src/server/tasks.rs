@@ -83,11 +83,11 @@ fn body(run: &Run, backend: &Backend, account: &Account, revision: Revision) -> 
     result.end_body()
 }
 
-/// `notifications/tasks` of 2026-07-28; `None` if it is too long to queue for a reader: clients fetch it.
+/// `notifications/tasks` of 2026-07-28 to a subscription with these params; `None` if it is too long to queue for a reader: clients fetch it.
 pub(super) fn changed(
     run: &Run,
     backend: &Backend,
-    meta: &Value,
+    subscription: Value,
     revision: Revision,
     account: &Account,
 ) -> Option<Vec<u8>> {
@@ -96,7 +96,7 @@ pub(super) fn changed(
         return None;
     }
     let mut params = task(&record, revision, backend.settings.keep);
-    params["_meta"] = meta.clone();
+    params["_meta"] = subscription["_meta"].clone();
     if has_result(&record) {
         let body = Some(body(run, backend, account, revision));
         let body = body.filter(|body| body.len() <= MAX_TOLD)?;
@@ -208,16 +208,10 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
         let why =
             "Without a login tasks are found by their ids alone, so there is no list of them.";
         let ids = ids.ok_or_else(|| Refusal::new(METHOD_NOT_FOUND, why))?;
-        let (range, next) = cursor.page(ids.len())?;
-        let ids = ids[range].iter().map(ToString::to_string);
-        let runs = ids.filter_map(|id| backend.runs.find(&id, owner));
-        let tasks: Vec<_> = runs
-            .map(|run| task(&run.bare(), revision, backend.settings.keep))
-            .collect();
-        result.field("tasks", &tasks);
-        if let Some(next) = next {
-            result.field("nextCursor", &next);
-        }
-        Ok(())
+        let entry = |at: usize| {
+            let run = backend.runs.find(&ids[at].to_string(), owner)?;
+            Some(task(&run.bare(), revision, backend.settings.keep))
+        };
+        cursor.write(result, "tasks", ids.len(), entry)
     }))
 }
