@@ -185,6 +185,8 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             config,
         } => {
             let mut config = *config;
+            // `--json` prints the structured result.
+            config.policy.plain_results = false;
             // The run ends with this process, so wait for it; it is kept only where another process can find it.
             config.kept.answer_within = Duration::ZERO;
             if config.kept.state_dir.is_none() {

@@ -127,6 +127,9 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(RUNS, "strip-thinking", "", "")
         .one(|c, t| set(&mut c.policy.strip_thinking, values::switch(t)))
         .help("Leave out a <think> or <thinking> block at the beginning of an output"),
+    flag(RUNS, "plain-results", "", "")
+        .one(|c, t| set(&mut c.policy.plain_results, values::switch(t)))
+        .help("Send each result once, as text, for clients that give a model its structured copy too"),
     flag(RUNS, "read-only", "", "")
         .one(|c, t| set(&mut c.policy.read_only, values::switch(t)))
         .help("Offer only what is free: of runs, only dry_run"),

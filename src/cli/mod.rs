@@ -192,7 +192,9 @@ pub(crate) fn parse(
         }
     }
     if settings.has("list-tools") {
-        let policy = settings.only(&["read-only", "tool"])?.policy;
+        let policy = settings
+            .only(&["plain-results", "read-only", "tool"])?
+            .policy;
         return Ok(Command::ListTools { policy, json });
     }
     if let Some(url) = settings.one("connect", values::connect_url)? {

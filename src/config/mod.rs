@@ -183,6 +183,8 @@ pub(crate) struct Policy {
     pub(crate) default_language: String,
     /// Leave out a block of thinking that opens the output of runs that do not say: `--strip-thinking`.
     pub(crate) strip_thinking: bool,
+    /// Leave out `structuredContent` and output schemas: `--plain-results`.
+    pub(crate) plain_results: bool,
     /// Offer nothing that costs money: `--read-only`.
     pub(crate) read_only: bool,
     /// The tools that are offered; if empty, all: `--tool`.

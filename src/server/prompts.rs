@@ -11,7 +11,7 @@ use crate::fabric::{Entry, Name, Snapshot, is_runnable, not_found, not_runnable}
 use crate::protocol::{Feature, Params, Refusal, Revision, jsonrpc};
 use crate::search::humanised;
 use crate::text::shown;
-use crate::tools::prompt;
+use crate::tools::{prompt, take_pattern};
 
 use super::{Action, Request, Server, while_fresh};
 
@@ -98,11 +98,12 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
         let value = value.text().ok_or_else(|| params.refusal())?;
         arguments.insert(name.to_string(), value.to_owned());
     }
-    let pattern = Name::parse("name", name)?;
+    let mut pattern = Name::parse("name", name)?;
     server.backend.policy.check_prompt("name", &pattern)?;
     Ok(request.call(move |context, result| {
         let backend = &context.backend;
         let snapshot = backend.catalog.snapshot(&context.wait())?;
+        take_pattern(&mut pattern, context)?;
         let name = pattern.as_str();
         let Some(entry) = snapshot.pattern(name) else {
             let names = snapshot.patterns.iter().map(|entry| entry.name.as_str());

@@ -107,9 +107,9 @@ pub(super) fn changed(
 
 /// The result that the call returns without a task.
 fn write_result(run: &Run, backend: &Backend, account: &Account, result: &mut ResultWriter) {
-    let request_id = run.record().report.request_id.clone();
+    let request_id = run.record().report.request_id.clone().unwrap_or_default();
     let outcome = tools::result(run, None, backend, account);
-    write(&outcome, account, &request_id.unwrap_or_default(), result);
+    write(&outcome, &backend.policy, account, &request_id, result);
 }
 
 /// Parses `tasks/get`.

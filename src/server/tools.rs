@@ -46,13 +46,14 @@ pub(crate) fn tools_json(policy: &Policy) -> String {
 
 /// The list of tools. `is_dry`: of runs, only `dry_run` works.
 fn define_all(policy: &Policy, revision: Revision, tasks: bool, is_dry: bool) -> String {
-    let define = |tool| define(tool, revision, tasks, is_dry);
+    let has_output = policy.has_structure(revision);
+    let define = |tool| define(tool, revision, has_output, tasks, is_dry);
     let tools: Vec<String> = policy.tools().map(define).collect();
     format!("[{}]", tools.join(","))
 }
 
 /// A tool in a list. Its schemas are text: a parsed map would lose the order of their properties.
-fn define(tool: &Tool, revision: Revision, tasks: bool, is_dry: bool) -> String {
+fn define(tool: &Tool, revision: Revision, has_output: bool, tasks: bool, is_dry: bool) -> String {
     let annotations = json!({
         "title": tool.title,
         "readOnlyHint": tool.read_only,
@@ -75,7 +76,6 @@ fn define(tool: &Tool, revision: Revision, tasks: bool, is_dry: bool) -> String 
     // Only runs take long enough.
     let may_be_task = tasks && tool.is_run() && !is_only_dry;
     let has_annotations = revision.knows(Feature::ToolAnnotations);
-    let has_output = revision.knows(Feature::StructuredContent);
     let knows = |feature| revision.knows(feature);
     let title = json!(tool.title).to_string();
     let members = [

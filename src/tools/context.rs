@@ -344,7 +344,8 @@ impl Context {
             return;
         };
         self.flush();
-        let (Backend { settings, .. }, account) = (&*self.backend, &self.caller.account);
+        let (backend, account) = (&*self.backend, &self.caller.account);
+        let settings = &backend.settings;
         let run = writer.run();
         let is_task = self.task().is_some()
             || self.head.request.tasks && writer.promise(settings.keep).is_ok();
@@ -358,8 +359,8 @@ impl Context {
             result.kind = "task";
             write_task(&run.record(), settings.keep, &mut result);
         } else {
-            let so_far = so_far(&run, None, &self.backend, account);
-            write(&so_far, account, &self.head.request_id, &mut result);
+            let (so_far, id) = (so_far(&run, None, backend, account), &self.head.request_id);
+            write(&so_far, &backend.policy, account, id, &mut result);
         }
         self.answer(result.end());
     }

@@ -32,7 +32,7 @@ pub(super) fn take(what: &str, name: &mut Name, known: &Names) -> Option<String>
 ///
 /// # Errors
 /// The caller cancelled.
-pub(super) fn take_pattern(
+pub(crate) fn take_pattern(
     name: &mut Name,
     context: &Arc<Context>,
 ) -> Result<Option<String>, Error> {

@@ -43,6 +43,7 @@ use arguments::Arguments;
 pub(crate) use context::{
     Backend, CallHead, Context, ContextState, MethodWork, Peer, RELATED_TASK, ToolCall, places,
 };
+pub(crate) use listed::take_pattern;
 pub(crate) use outcome::{Failure, Outcome, write, write_failure};
 pub(crate) use prompt::prompt;
 pub(crate) use run_pattern::no_text;
@@ -165,7 +166,7 @@ fn end_call(
     }
     let (backend, account) = (&context.backend, &context.caller.account);
     let Some(writer) = context.run() else {
-        return write(&outcome, account, request_id, result);
+        return write(&outcome, &backend.policy, account, request_id, result);
     };
     let run = writer.run();
     run_result::finish(writer, outcome, context.usage(), request_id);
@@ -178,7 +179,7 @@ fn end_call(
     }
     if !context.is_answered() {
         let outcome = run_result::result(&run, None, backend, account);
-        write(&outcome, account, request_id, result);
+        write(&outcome, &backend.policy, account, request_id, result);
         if outcome.is_err() && backend.runs.keeps() {
             // With the id, the caller can read a text that is truncated here.
             result.meta("run_id", &run.id());

@@ -7,11 +7,12 @@ use serde::Serialize;
 use crate::account::{Account, Guard};
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Error, Names, no_room};
-use crate::protocol::{Feature, Json, ResultWriter, error_object, jsonrpc};
+use crate::protocol::{Json, ResultWriter, error_object, jsonrpc};
 use crate::runs::RunReport;
 use crate::text::prefix;
 use crate::time;
 
+use super::Policy;
 use super::part::Part;
 
 /// Version of the result format, in `_meta`. Adding an optional field does not change it.
@@ -29,7 +30,7 @@ pub(crate) struct Outcome {
     pub(crate) patterns: Option<Arc<Names>>,
     /// A member that people and models read instead of the JSON: its name, and the text.
     pub(crate) text: Option<(&'static str, String)>,
-    /// The member `warnings`, unless there are none. Each becomes a text of its own too.
+    /// The member `warnings`, unless there are none. Beside a text that is no JSON, each is a text of its own too.
     pub(crate) warnings: Vec<String>,
     /// The first warning stands in the place of an empty text.
     pub(crate) is_silent: bool,
@@ -170,12 +171,14 @@ fn write_texts<'t>(out: &mut Json, texts: impl Iterator<Item = &'t str>) {
 /// of its text.
 pub(crate) fn write(
     outcome: &Result<Outcome, Failure>,
+    policy: &Policy,
     account: &Account,
     request_id: &str,
     result: &mut ResultWriter,
 ) {
+    let structured = policy.has_structure(result.revision);
     let is_cut = match outcome {
-        Ok(outcome) => write_outcome(outcome, account, result),
+        Ok(outcome) => write_outcome(outcome, structured, account, result),
         Err(failure) => {
             write_failure(failure, request_id, result);
             result.is_cut()
@@ -197,8 +200,12 @@ pub(crate) fn write(
 }
 
 /// True if there was no room for it.
-fn write_outcome(outcome: &Outcome, account: &Account, result: &mut ResultWriter) -> bool {
-    let structured = result.revision.knows(Feature::StructuredContent);
+fn write_outcome(
+    outcome: &Outcome,
+    structured: bool,
+    account: &Account,
+    result: &mut ResultWriter,
+) -> bool {
     let text = outcome.text.as_ref().map(|(_, text)| text.as_str());
     let mut object = Json::default().charged(account);
     if text.is_none() {
@@ -211,14 +218,15 @@ fn write_outcome(outcome: &Outcome, account: &Account, result: &mut ResultWriter
     let out = result.key("content");
     out.reserve(length * copies + FRAME);
     out.extend(b"[");
-    if text.is_none() {
+    if let Some(text) = text {
+        let shown = Some(text).filter(|text| !(text.is_empty() && outcome.is_silent));
+        let warnings = outcome.warnings.iter().map(String::as_str);
+        write_texts(out, shown.into_iter().chain(warnings));
+    } else {
         out.extend(br#"{"type":"text","text":"#);
         outcome.write_as_string(out, json);
         out.extend(b"}");
     }
-    let text = text.filter(|text| !(text.is_empty() && outcome.is_silent));
-    let warnings = outcome.warnings.iter().map(String::as_str);
-    write_texts(out, text.into_iter().chain(warnings));
     out.extend(b"]");
     if structured {
         let out = result.key("structuredContent");
@@ -283,7 +291,7 @@ mod tests {
         let outcome = Ok(outcome.member("list", LongList(written.clone())));
         let result = ResultWriter::new(&Id::Number(1.into()), Revision::NEWEST_LEGACY);
         let mut result = result.charged(&account);
-        write(&outcome, &account, "1", &mut result);
+        write(&outcome, &Policy::default(), &account, "1", &mut result);
         let answer = String::from_utf8(result.end().body).unwrap();
         assert!(answer.contains("response-too-large"), "{answer}");
         assert!(written.load(Ordering::Relaxed) < 1 << 16);

@@ -2,6 +2,7 @@
 
 use crate::config::{MODEL_VARIABLE, PatternModel, Policy};
 use crate::fabric::{Chat, Error, Name, names};
+use crate::protocol::{Feature, Revision};
 
 use super::{TOOLS, Tool, refused};
 
@@ -44,6 +45,11 @@ impl Policy {
         TOOLS
             .iter()
             .filter(move |tool| self.tools.is_empty() || is_named(tool))
+    }
+
+    /// Do tools have an output schema, and their results `structuredContent`?
+    pub(crate) fn has_structure(&self, revision: Revision) -> bool {
+        revision.knows(Feature::StructuredContent) && !self.plain_results
     }
 
     /// Sets the pattern's model, or else the default one, if the run names none, and refuses a model that is not

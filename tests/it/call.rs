@@ -10,7 +10,8 @@ use crate::support::fabric::FakeFabric;
 use crate::support::folder::TempFolder;
 use crate::support::process::{Finished, Output, Program};
 use crate::support::reply::{Reply, Step, content, line};
-use crate::support::{DEADLINE, poll};
+use crate::support::stdio::Stdio;
+use crate::support::{Caller, DEADLINE, Era, poll};
 
 const RUN: &str = "fabric_run_pattern";
 const SUMMARIZE: &str = r#"{"pattern_name":"summarize","input_is_text":true}"#;
@@ -53,6 +54,28 @@ fn only_text_goes_to_stdout() {
     let status = process.wait_exit(DEADLINE);
     assert!(status.success(), "{}", process.stderr());
     assert_eq!(fabric.chats()[0]["prompts"][0]["userInput"], "given");
+}
+
+#[test]
+fn plain_results_are_text_alone_but_for_json_on_the_command_line() {
+    let fabric = FakeFabric::start();
+    let plain = || Program::with(&fabric).flags("--plain-results");
+    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), plain());
+    let tools = client.result("tools/list", json!({}));
+    assert!(!tools.to_string().contains("outputSchema"), "{tools}");
+    for (tool, arguments) in [
+        (RUN, json!({"pattern_name": "ai", "input_text": "x"})),
+        ("fabric_list_strategies", json!({})),
+    ] {
+        let result = client.call(tool, arguments);
+        assert_eq!(result["isError"], false, "{result}");
+        assert!(result.get("structuredContent").is_none(), "{result}");
+    }
+    let json = plain()
+        .flags("--json --call fabric_list_strategies")
+        .run(DEADLINE);
+    let shown: Value = serde_json::from_str(&json.expect_code(0).stdout).unwrap();
+    assert!(shown["strategies"].is_array(), "{shown}");
 }
 
 #[cfg(unix)]

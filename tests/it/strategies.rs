@@ -30,7 +30,8 @@ fn the_list_is_empty_and_a_warning_says_why() {
         let warning = data["warnings"][0].as_str().unwrap();
         assert!(warning.starts_with(SAYS), "{warning}");
         expect::contains(warning, ["`fabric --setup`"]);
-        assert_eq!(result["content"][1]["text"], warning, "{era:?}: {result}");
+        let texts = result["content"].as_array().unwrap().len();
+        assert_eq!(texts, 1, "a warning is said once: {era:?}: {result}");
     }
 }
 

@@ -45,6 +45,16 @@ pub(super) struct LiveSession {
 }
 
 impl LiveSession {
+    pub(super) fn new(owner: &Identity, revision: Revision) -> Arc<LiveSession> {
+        Arc::new(LiveSession {
+            owner: owner.clone(),
+            session: Arc::new(Session::of(revision)),
+            inflight: Inflight::default(),
+            stream: Mutex::default(),
+            has_ended: AtomicBool::new(false),
+        })
+    }
+
     fn is_of(&self, who: &Identity) -> bool {
         who.shares_with(&self.owner) && !self.has_ended.load(Ordering::Relaxed)
     }
@@ -86,13 +96,7 @@ impl Sessions {
         if table.len() >= MAX_SESSIONS {
             forget_idle(&mut table);
         }
-        let live = Arc::new(LiveSession {
-            owner: who.clone(),
-            session: Arc::new(Session::of(key.1)),
-            inflight: Inflight::default(),
-            stream: Mutex::default(),
-            has_ended: AtomicBool::new(false),
-        });
+        let live = LiveSession::new(who, key.1);
         table.insert(key, live.clone());
         Some(live)
     }

@@ -3,7 +3,8 @@
 //! ```text
 //!   POST ─▶ Content-Type (415) ─▶ Accept (406) ─▶ body (413 …) ─▶ parse (400) ─┬─ modern: by itself
 //!                                                                              ├─ initialize: a new session
-//!                                                                              └─ legacy: in its session (400, 404)
+//!                                                                              └─ legacy: in its session (400, 404),
+//!                                                                                 or by its version header alone
 //! ```
 //! A call runs on its connection's own thread; those of a batch have some more. In scope: statuses, sessions, the
 //! mirrored headers, whether leaving means cancelling. Not in scope: what comes before the message (`web`), what it
@@ -130,16 +131,22 @@ impl Streamable {
         }
     }
 
-    /// The session that a request names; `inbound` is its message, if it has one.
+    /// The session that a request names; `inbound` is its message, if it has one. A message that names only its revision is
+    /// a session of its own: gateways and scripts send single requests.
     fn session(
         &self,
         head: &Head,
         caller: &Arc<Caller>,
         inbound: Option<&Inbound<'_>>,
     ) -> Result<Arc<LiveSession>, HttpError> {
+        let version = head.header("mcp-protocol-version");
+        let revision = version.and_then(Revision::named);
         let Some(id) = head.header(SESSION_ID) else {
             if inbound.is_none() {
                 return Err(HttpError::method(head, METHODS_WITHOUT_SESSION));
+            }
+            if let Some(revision) = revision.filter(|revision| revision.is_legacy()) {
+                return Ok(LiveSession::new(&caller.identity, revision));
             }
             let without = without_handshake();
             let reason = format!(
@@ -148,8 +155,7 @@ impl Streamable {
             );
             return Err(refused(400, INVALID_PARAMS, &reason, inbound));
         };
-        let version = head.header("mcp-protocol-version");
-        if version.is_some_and(|version| Revision::named(version).is_none()) {
+        if version.is_some() && revision.is_none() {
             let known = Revision::ALL.map(Revision::name).join(", ");
             let reason = format!("This MCP-Protocol-Version is not supported: use one of {known}.");
             return Err(refused(400, INVALID_REQUEST, &reason, inbound));

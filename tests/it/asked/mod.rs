@@ -19,6 +19,7 @@ fn wrong_calls_are_taken_or_answered_with_all_that_is_wrong_and_none_is_paid_for
     let mut client = Stdio::ready(&fabric);
     client.result("prompts/list", json!({}));
     client.success("fabric_list_models", json!({}));
+    client.result("prompts/get", json!({"name": "Extract Wisdom"}));
     let mut bad = Vec::new();
     let rows: Vec<&str> = include_str!("calls.tsv").lines().collect();
     assert_eq!(rows.len(), 120);

@@ -158,6 +158,42 @@ fn legacy_errors_are_200_unless_there_is_no_session_or_no_request() {
 }
 
 #[test]
+fn a_request_that_names_only_its_legacy_revision_is_a_session_of_its_own() {
+    let (_fabric, server) = start();
+    let list = request(
+        json!(7),
+        "tools/call",
+        json!({"name": "fabric_list_strategies"}),
+    );
+    for (version, status) in [
+        ("2025-03-26", 200),
+        ("2025-06-18", 200),
+        ("2025-11-25", 200),
+        ("2025-06-19", 400),
+    ] {
+        let headers = [("MCP-Protocol-Version", version)];
+        let answer = server.post(&headers, &list);
+        answer.expect_status(status);
+        let result = &answer.json()["result"];
+        let is_structured = status == 200 && version != "2025-03-26";
+        assert_eq!(
+            result["structuredContent"].is_object(),
+            is_structured,
+            "{version}"
+        );
+        assert_eq!(answer.header("mcp-session-id"), None);
+        let note = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        let noted = if status == 200 { 202 } else { 400 };
+        server.post(&headers, &note).expect_status(noted);
+        for method in ["GET", "DELETE"] {
+            let mut http = server.connect();
+            http.request(method, "/mcp", &headers, None)
+                .expect_status(405);
+        }
+    }
+}
+
+#[test]
 fn only_what_is_accepted_is_sent() {
     let (_fabric, server) = start();
     let mut http = server.connect();
