@@ -86,6 +86,9 @@ const SHORT: usize = 200;
 /// Lists of words, a line each: verbs that begin requests, in several languages; others that ask; words around them; the
 /// endings of files' names.
 const WORDS: &str = include_str!("requests.txt");
+const VERBS: usize = 0;
+const AROUND: usize = 2;
+const ENDINGS: usize = 3;
 
 /// What is in an input beside words, the clearest last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,26 +99,22 @@ enum Thing {
 }
 
 /// Refuses an `argument` that holds a file's bytes, or that is about a link or a file and has nothing else. A model may open
-/// links if it can `search`; where it `is_free`, nothing is refused.
+/// links if it can `search`.
 ///
 /// # Errors
 /// `invalid-request`, saying what to give instead.
-pub(super) fn check(argument: &str, text: &str, is_free: bool, search: bool) -> Result<(), Error> {
+pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Error> {
     let text = text.trim();
     let what = match (no_text(text), meant(text)) {
-        _ if is_free => return Ok(()),
-        (Some(what), _) => format!("is {what}, not text"),
-        (None, None) => return Ok(()),
+        (Some(what), _) => &format!("is {what}, not text"),
         (None, Some(Thing::File)) => {
             "is only the path or name of a file, which nothing opens: give the text itself"
-                .to_owned()
         }
-        (None, Some(_)) if search => return Ok(()),
-        (None, Some(_)) => {
-            "only names a link, which nothing opens: of a YouTube video give input_from \
-                            {\"youtube\": link}, otherwise the text itself"
-                .to_owned()
+        (None, Some(_)) if !search => {
+            "only names a link, which nothing opens: of a YouTube video give input_from {\"youtube\": link}, otherwise the \
+             text itself"
         }
+        _ => return Ok(()),
     };
     let detail = format!(
         "`{argument}` {what}. With \"input_is_text\": true it is run as it is. Nothing was run."
@@ -123,66 +122,64 @@ pub(super) fn check(argument: &str, text: &str, is_free: bool, search: bool) -> 
     Err(refused(detail).about(argument))
 }
 
+/// Kinds of files that are no text, and how their bytes begin, as they are or in base64.
+const FILES: [(&str, &str); 3] = [
+    (
+        "a PDF (pdftotext makes text of it)",
+        "%PDF- JVBERi0 data:application/pdf",
+    ),
+    (
+        "a zip archive or an office document (unzip opens it, pandoc makes text of it)",
+        "PK\u{3}\u{4} UEsDB data:application/zip",
+    ),
+    (
+        "an image (tesseract makes text of it)",
+        "GIF8 R0lGOD iVBORw0KGgo /9j/4 data:image/ PNG\r\n\u{1a} JFIF",
+    ),
+];
+
 /// What a text is that holds the bytes of a file, perhaps as base64, and what makes text of it.
 pub(crate) fn no_text(text: &str) -> Option<&'static str> {
-    let begins = |marks: &[&str]| marks.iter().any(|mark| text.starts_with(mark));
-    let start: String = text.chars().take(16).collect();
-    if begins(&["%PDF-", "JVBERi0", "data:application/pdf"]) {
-        Some("a PDF (pdftotext makes text of it)")
-    } else if begins(&["PK\u{3}\u{4}", "UEsDB", "data:application/zip"]) {
-        Some("a zip archive or an office document (unzip opens it, pandoc makes text of it)")
-    } else if begins(&["GIF8", "R0lGOD", "iVBORw0KGgo", "/9j/4", "data:image/"])
-        || start.contains("PNG\r\n")
-        || start.contains("JFIF")
-    {
-        Some("an image (tesseract makes text of it)")
-    } else {
-        let binary = "a binary file, as it has NUL bytes (iconv makes UTF-8 of UTF-16)";
-        text.contains('\0').then_some(binary)
-    }
+    let start = text.trim_start_matches(|c: char| c.is_control() || c == '\u{fffd}');
+    let is = |marks: &str| marks.split(' ').any(|mark| start.starts_with(mark));
+    let binary = "a binary file, as it has NUL bytes (iconv makes UTF-8 of UTF-16)";
+    let found = FILES.iter().find(|(_, marks)| is(marks));
+    let found = found.map(|(what, _)| *what);
+    found.or_else(|| text.contains('\0').then_some(binary))
 }
 
 /// The thing that a text is about and has nothing else: the thing alone, or a short request to do something with it.
 fn meant(text: &str) -> Option<Thing> {
     // On Windows, paths often have blanks.
-    if let [b'a'..=b'z' | b'A'..=b'Z', b':', b'/' | b'\\', ..] | [b'\\', b'\\', ..] =
-        text.as_bytes()
-        && !text.contains('\n')
-    {
+    let is_path = matches!(text.as_bytes(), [b'\\', b'\\', ..])
+        || matches!(text.as_bytes(), [disk, b':', b'/' | b'\\', ..] if disk.is_ascii_alphabetic());
+    if is_path && !text.contains('\n') {
         return Some(Thing::File);
     }
     if !text.contains(char::is_whitespace) {
         return thing(text);
     }
-    let (mut found, mut words) = (None, Vec::new());
-    for token in text.split_whitespace() {
-        match thing(token) {
-            None => words.push(token.to_lowercase()),
-            thing => found = found.max(thing),
-        }
-        if words.len() * 2 > SHORT {
-            return None;
-        }
+    if text.chars().nth(SHORT).is_some() {
+        return None;
     }
-    let found = found.filter(|_| text.chars().nth(SHORT).is_none())?;
-    let is_in = |list, word: &str| {
+    let found = text.split_whitespace().filter_map(thing).max()?;
+    let words = text.split_whitespace().filter(|word| thing(word).is_none());
+    // The list that each word is in.
+    let lists = words.clone().map(|word| {
         let word = word.trim_matches(|c: char| !c.is_alphanumeric());
-        word.is_empty() || is_listed(list, word)
-    };
-    let asks = words.iter().any(|word| is_in(0, word) || is_in(1, word));
-    let is_only = words
-        .iter()
-        .all(|word| (0..3).any(|list| is_in(list, word)));
+        match word.to_lowercase().as_str() {
+            "" => Some(AROUND),
+            word => (0..3).find(|list| is_listed(*list, word)),
+        }
+    });
+    let lists = Vec::from_iter(lists);
+    let is_only = lists.iter().all(Option::is_some);
     // What follows a colon may be what is asked about.
-    let begins = words
-        .iter()
-        .find(|word| !is_in(2, word))
-        .is_some_and(|word| is_in(0, word))
-        && !words.iter().any(|word| word.ends_with(':'));
+    let begins = lists.iter().find(|list| **list != Some(AROUND)) == Some(&Some(VERBS))
+        && !words.clone().any(|word| word.ends_with(':'));
     let is_meant = match found {
-        Thing::Video => is_only || begins && words.len() <= 12,
-        Thing::File => is_only || begins && words.len() <= 8,
-        Thing::Link => is_only && asks,
+        Thing::Video | Thing::File => is_only || begins && lists.len() <= 12,
+        Thing::Link => is_only && lists.iter().any(|list| *list < Some(AROUND)),
     };
     is_meant.then_some(found)
 }
@@ -192,7 +189,7 @@ fn is_listed(list: usize, word: &str) -> bool {
         .lines()
         .skip(list)
         .take(1)
-        .flat_map(|line| line.split(' '));
+        .flat_map(str::split_whitespace);
     words.any(|known| known == word)
 }
 
@@ -200,29 +197,23 @@ fn is_listed(list: usize, word: &str) -> bool {
 fn thing(word: &str) -> Option<Thing> {
     let word = word.trim_matches(['"', '\'', '(', ')', '`', ',', ';', ':', '!', '?', '.']);
     let word = word.to_ascii_lowercase();
-    let bare = word
-        .strip_prefix("https://")
-        .or(word.strip_prefix("http://"));
-    let bare = bare.or(word.strip_prefix("www."));
-    let host = bare
-        .unwrap_or(&word)
-        .trim_start_matches("www.")
-        .trim_start_matches("m.");
+    let mut links = ["https://", "http://", "www."].into_iter();
+    let link = links.find_map(|start| word.strip_prefix(start));
+    let host = link.unwrap_or(&word);
+    let host = host.trim_start_matches("www.").trim_start_matches("m.");
+    if host.starts_with("youtu.be/") || host.starts_with("youtube.com/") {
+        return Some(Thing::Video);
+    }
+    if link.is_some() {
+        return Some(Thing::Link);
+    }
     let path = word.trim_start_matches(['~', '.']).strip_prefix('/');
-    let name = word
-        .rsplit_once('.')
-        .filter(|(name, _)| name.ends_with(char::is_alphanumeric));
+    let (name, ending) = word.rsplit_once('.').unwrap_or_default();
     let is_file = path.is_some_and(|path| path.starts_with(char::is_alphanumeric))
-        || name.is_some_and(|(_, ending)| is_listed(3, ending))
+        || name.ends_with(char::is_alphanumeric) && is_listed(ENDINGS, ending)
         || word.starts_with("file://")
         || word.starts_with("attach");
-    if host.starts_with("youtu.be/") || host.starts_with("youtube.com/") {
-        Some(Thing::Video)
-    } else if bare.is_some() {
-        Some(Thing::Link)
-    } else {
-        is_file.then_some(Thing::File)
-    }
+    is_file.then_some(Thing::File)
 }
 
 #[cfg(test)]
@@ -231,7 +222,7 @@ mod tests {
 
     #[test]
     fn what_only_names_something_is_refused_with_what_to_give() {
-        let said = |text: &str| check("input_text", text, false, false).map_err(|e| e.detail);
+        let said = |text: &str| check("input_text", text, false).map_err(|e| e.detail);
         for link in [
             "https://example.org/a?b#c",
             "\n HTTP://x \n",
@@ -247,12 +238,7 @@ mod tests {
             ] {
                 assert!(refusal.contains(word), "{refusal}");
             }
-            assert_eq!(
-                check("input_text", link, false, true),
-                Ok(()),
-                "a search opens it"
-            );
-            assert_eq!(check("input_text", link, true, false), Ok(()));
+            assert_eq!(check("input_text", link, true), Ok(()), "a search opens it");
         }
         for path in [
             "/etc/hosts",

@@ -148,14 +148,16 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     }
     // A dry run pays nothing, and a context or a session may be what the input is about.
     let is_free = dry_run || is_text || steps[0].context.is_some() || steps[0].session.is_some();
-    if arguments.former("attachments") && !is_free {
-        arguments.check(Err(refused(NOT_READ).about("attachments")));
+    let has_attachments = arguments.former("attachments");
+    if !is_free {
+        let not_read = has_attachments.then(|| refused(NOT_READ).about("attachments"));
+        arguments.check(not_read.map_or(Ok(()), Err));
+        arguments.check(input::check("input_text", &input, steps[0].search));
     }
     if from.is_some() && !input.is_empty() {
         let why = "`input_from` replaces `input_text`: give one of them.";
         arguments.check(Err(refused(why).about("input_from")));
     }
-    arguments.check(input::check("input_text", &input, is_free, steps[0].search));
     let run = RunPattern {
         echo: None,
         dry_run,

@@ -66,7 +66,9 @@ impl RunPattern {
         warnings.extend(checked.map_err(|error| self.with_log(error.into()))?);
         if let Some(from) = from {
             input = from.text(context)?;
-            input::check("input_from", &input, self.is_free, self.steps[0].search)?;
+            if !self.is_free {
+                input::check("input_from", &input, self.steps[0].search)?;
+            }
             self.echo = short(&input);
         }
         let done = match self.dry_run {
