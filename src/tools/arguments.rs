@@ -21,33 +21,35 @@ use crate::text::{closest, either, shown};
 
 use super::{refused, within};
 
+type Literal = &'static str;
+
 /// An argument that was asked for.
 pub(super) struct Argument {
-    pub(super) name: &'static str,
-    pub(super) json_type: &'static str,
+    pub(super) name: Literal,
+    pub(super) json_type: Literal,
     /// What its schema says beside type and description.
     constraints: String,
-    pub(super) description: &'static str,
+    pub(super) description: Literal,
     pub(super) required: bool,
 }
 
 /// The arguments of a call, or of a step in one.
 #[derive(Default)]
 pub(super) struct Arguments<'a> {
-    tool: &'static str,
+    tool: Literal,
     /// Prefix of names in refusals: empty, or the place in a list, such as `then[0].`.
     place: String,
     given: &'a [(Cow<'a, str>, Node<'a>)],
     /// What was asked for so far, in this order.
     pub(super) asked: Vec<Argument>,
     /// An argument that is not in the schema any more.
-    former: &'static str,
+    former: Literal,
     faults: Vec<Error>,
 }
 
-/// What models call arguments by mistake, and which they mean.
-const MEANT: &str = "name pattern_name text input_text content input_text input input_text url input_from \
-                     video input_from youtube input_from lang_code variables";
+/// What models call arguments by mistake, and what they mean.
+const MEANT: Literal = "name pattern_name, text input_text, content input_text, input input_text, url input_from, \
+                     video input_from, youtube input_from, lang_code variables {\"lang_code\": …}";
 
 /// An empty value of this argument would make a free call a paid one.
 const FREE: &str = "dry_run";
@@ -59,7 +61,7 @@ impl<'a> Arguments<'a> {
     /// # Errors
     /// All refusals in one.
     pub(super) fn read<T>(
-        tool: &'static str,
+        tool: Literal,
         place: String,
         given: &'a [(Cow<'a, str>, Node<'a>)],
         read: impl FnOnce(&mut Arguments<'_>) -> Result<T, Error>,
@@ -76,7 +78,7 @@ impl<'a> Arguments<'a> {
 
     /// What `read` asks for when nothing is given.
     pub(super) fn none<T>(
-        tool: &'static str,
+        tool: Literal,
         read: impl FnOnce(&mut Arguments<'static>) -> Result<T, Error>,
     ) -> Arguments<'static> {
         let mut arguments = Arguments {
@@ -117,10 +119,10 @@ impl<'a> Arguments<'a> {
     /// An object whose members `read` asks for and checks; `None` if left out. A string is the member that `bare` says.
     pub(super) fn object<T>(
         &mut self,
-        name: &'static str,
-        description: &'static str,
+        name: Literal,
+        description: Literal,
         read: fn(&mut Arguments<'_>) -> Result<T, Error>,
-        bare: fn(&str) -> &'static str,
+        bare: fn(&str) -> Literal,
     ) -> Option<T> {
         let tool = self.tool;
         let constraints = Arguments::none(tool, read).properties() + ",";
@@ -129,7 +131,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// A text of any length (the message it came in was limited); empty if left out.
-    pub(super) fn text(&mut self, name: &'static str, description: &'static str) -> String {
+    pub(super) fn text(&mut self, name: Literal, description: Literal) -> String {
         let text = self.ask(name, "string", String::new(), description, string);
         text.map(str::to_owned).unwrap_or_default()
     }
@@ -137,32 +139,32 @@ impl<'a> Arguments<'a> {
     /// A string of at most [`MAX_STRING`] bytes, read by `parse`, which gets its name too; `None` if left out or empty.
     pub(super) fn parsed<T>(
         &mut self,
-        name: &'static str,
-        description: &'static str,
+        name: Literal,
+        description: Literal,
         parse: impl FnOnce(&str, &str) -> Result<T, Error>,
     ) -> Option<T> {
-        let read = |path: &str, node| match short(path, node)?.trim() {
-            "" => Ok(None),
-            text => parse(path, text).map(Some),
+        let read = |path: &str, node| match string(path, node)? {
+            text if text.len() > MAX_STRING => Err(refused(format!(
+                "`{path}` is {} bytes long: at most {MAX_STRING} are allowed.",
+                text.len()
+            ))),
+            text if text.trim().is_empty() => Ok(None),
+            text => parse(path, text.trim()).map(Some),
         };
         self.ask(name, "string", String::new(), description, read)
             .flatten()
     }
 
     /// A string of at most [`MAX_STRING`] bytes; `None` if left out or empty.
-    pub(super) fn string(
-        &mut self,
-        name: &'static str,
-        description: &'static str,
-    ) -> Option<String> {
+    pub(super) fn string(&mut self, name: Literal, description: Literal) -> Option<String> {
         self.parsed(name, description, |_, text| Ok(text.to_owned()))
     }
 
     /// Such a string if it `is_valid`; others are refused with what they must be: `wanted`.
     pub(super) fn valid(
         &mut self,
-        name: &'static str,
-        description: &'static str,
+        name: Literal,
+        description: Literal,
         is_valid: fn(&str) -> bool,
         wanted: &str,
     ) -> Option<String> {
@@ -173,12 +175,12 @@ impl<'a> Arguments<'a> {
     }
 
     /// A name that Fabric may safely use in a path; `None` if left out or empty.
-    pub(super) fn name(&mut self, name: &'static str, description: &'static str) -> Option<Name> {
+    pub(super) fn name(&mut self, name: Literal, description: Literal) -> Option<Name> {
         self.parsed(name, description, Name::parse)
     }
 
     /// The name of a model or a vendor; empty if left out, which lets Fabric choose.
-    pub(super) fn model(&mut self, name: &'static str, description: &'static str) -> String {
+    pub(super) fn model(&mut self, name: Literal, description: Literal) -> String {
         self.parsed(name, description, names::model)
             .unwrap_or_default()
     }
@@ -186,26 +188,24 @@ impl<'a> Arguments<'a> {
     /// A string that must be given, and that `parse` refuses if it is empty.
     pub(super) fn required<T>(
         &mut self,
-        name: &'static str,
-        description: &'static str,
-        parse: impl FnOnce(&str, &str) -> Result<T, Error>,
+        name: Literal,
+        description: Literal,
+        parse: impl Fn(&str, &str) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let faults = self.faults.len();
-        let text = self.string(name, description);
-        if let Some(fault) = self.faults.get(faults) {
-            return Err(fault.clone());
+        let (path, faults) = (self.path(name), self.faults.len());
+        let found = self.parsed(name, description, &parse);
+        let asked = self.asked.last_mut().into_iter();
+        asked.for_each(|argument| argument.required = true);
+        match (found, self.faults.split_off(faults).pop()) {
+            (Some(value), _) => Ok(value),
+            (None, Some(fault)) => Err(fault),
+            (None, None) => parse(&path, "").map_err(|error| error.about(path)),
         }
-        self.asked
-            .iter_mut()
-            .for_each(|argument| argument.required |= argument.name == name);
-        let path = self.path(name);
-        let read = parse(&path, &text.unwrap_or_default()).map_err(|error| error.about(path));
-        read.inspect_err(|error| self.refuse(error.clone()))
     }
 
     /// The pattern to work on. Where it is refused, another name stands for it, so that the other arguments can be
     /// read: such a call never gets further than [`Arguments::end`].
-    pub(super) fn pattern(&mut self, description: &'static str) -> Name {
+    pub(super) fn pattern(&mut self, description: Literal) -> Name {
         let tool = self.tool;
         let parse = |path: &str, text: &str| match text {
             "" => Err(refused(format!(
@@ -213,17 +213,15 @@ impl<'a> Arguments<'a> {
             ))),
             text => Name::parse(path, text),
         };
-        self.required("pattern_name", description, parse)
-            .unwrap_or_else(|_| Name::parse("", "refused").expect("letters are a name"))
+        let read = self.required("pattern_name", description, parse);
+        read.unwrap_or_else(|error| {
+            self.faults.push(error);
+            Name::default()
+        })
     }
 
     /// A truth value; `usual` if left out.
-    pub(super) fn flag(
-        &mut self,
-        name: &'static str,
-        usual: bool,
-        description: &'static str,
-    ) -> bool {
+    pub(super) fn flag(&mut self, name: Literal, usual: bool, description: Literal) -> bool {
         let is = |node: &Node<'_>, word| {
             let text = node.text().map(str::trim);
             text.is_some_and(|text| text.eq_ignore_ascii_case(word))
@@ -241,10 +239,10 @@ impl<'a> Arguments<'a> {
     /// A number within these bounds; `usual` if left out.
     pub(super) fn number(
         &mut self,
-        name: &'static str,
+        name: Literal,
         bounds: (f64, f64),
         usual: f64,
-        description: &'static str,
+        description: Literal,
     ) -> f64 {
         self.bounded(name, ("number", "a number"), bounds, description)
             .unwrap_or(usual)
@@ -253,9 +251,9 @@ impl<'a> Arguments<'a> {
     /// A whole number within these bounds.
     pub(super) fn integer(
         &mut self,
-        name: &'static str,
+        name: Literal,
         (least, most): (usize, usize),
-        description: &'static str,
+        description: Literal,
     ) -> Option<usize> {
         let bounds = (least as f64, most as f64);
         let number = self.bounded(name, ("integer", "a whole number"), bounds, description);
@@ -263,17 +261,17 @@ impl<'a> Arguments<'a> {
     }
 
     /// How long the caller wants to wait, at most `most` seconds: if it is more, that is what is allowed.
-    pub(super) fn wait(&mut self, most: usize, description: &'static str) -> Option<Duration> {
+    pub(super) fn wait(&mut self, most: usize, description: Literal) -> Option<Duration> {
         let seconds = self.integer("wait_seconds", (0, most), description);
         seconds.map(|seconds| Duration::from_secs(seconds as u64))
     }
 
     fn bounded(
         &mut self,
-        name: &'static str,
-        (json_type, kind): (&'static str, &str),
+        name: Literal,
+        (json_type, kind): (Literal, &str),
         (least, most): (f64, f64),
-        description: &'static str,
+        description: Literal,
     ) -> Option<f64> {
         // JavaScript knows one kind of number: 5.0 is 5.
         let is_allowed = |number: &f64| {
@@ -305,8 +303,8 @@ impl<'a> Arguments<'a> {
     pub(super) fn part(
         &mut self,
         (most, usual): (usize, usize),
-        skip: &'static str,
-        max: &'static str,
+        skip: Literal,
+        max: Literal,
     ) -> (usize, usize) {
         let offset = self.integer("offset", (0, most), skip);
         let max_chars = self.integer("max_chars", (1, most), max);
@@ -316,8 +314,8 @@ impl<'a> Arguments<'a> {
     /// Pattern variables, names and values checked by Fabric's guard.
     pub(super) fn variables(
         &mut self,
-        name: &'static str,
-        description: &'static str,
+        name: Literal,
+        description: Literal,
     ) -> BTreeMap<String, String> {
         let place = self.place.clone();
         let read = |path: &str, node: &Node<'_>| {
@@ -347,9 +345,9 @@ impl<'a> Arguments<'a> {
     /// list of one.
     pub(super) fn steps<T>(
         &mut self,
-        name: &'static str,
+        name: Literal,
         most: usize,
-        description: &'static str,
+        description: Literal,
         step: fn(&mut Arguments<'_>) -> Result<T, Error>,
     ) -> Vec<T> {
         let tool = self.tool;
@@ -383,7 +381,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Whether an argument has anything in it that is not in the schema any more.
-    pub(super) fn former(&mut self, name: &'static str) -> bool {
+    pub(super) fn former(&mut self, name: Literal) -> bool {
         self.former = name;
         let mut given = self.given.iter();
         given.any(|(given, node)| given == name && !node.is_empty())
@@ -406,46 +404,34 @@ impl<'a> Arguments<'a> {
         let mut faults = Vec::new();
         for name in unknown {
             let (path, tool) = (self.path(&shown(name, 64)), self.tool);
-            let pairs = MEANT.split_whitespace().collect::<Vec<_>>();
-            let meant = pairs
-                .chunks(2)
-                .find(|pair| pair[0] == name && known.contains(&pair[1]));
-            let hint = match (
-                meant.map(|pair| pair[1]),
-                closest(name, known.iter().copied()),
-            ) {
-                (Some("variables"), _) => format!("; did you mean variables {{\"{name}\": …}}?"),
-                (Some(meant), _) => format!("; did you mean {meant}?"),
-                (None, names) if !names.is_empty() => format!("; did you mean {}?", either(&names)),
-                _ if known.is_empty() => ": it takes none.".to_owned(),
-                _ if !faults.is_empty() => ".".to_owned(),
-                _ => format!(": it takes {}.", known.join(", ")),
+            let meant = MEANT.split(", ").filter_map(|pair| pair.split_once(' '));
+            let is_known = |words: &str| known.iter().any(|known| words.starts_with(known));
+            let meant = meant.filter(|(wrong, meant)| *wrong == name && is_known(meant));
+            let mut meant: Vec<&str> = meant.map(|(_, meant)| meant).collect();
+            if meant.is_empty() {
+                meant = closest(name, known.iter().copied());
+            }
+            let hint = match meant.as_slice() {
+                [] if known.is_empty() => ": it takes none.".to_owned(),
+                [] if !faults.is_empty() => ".".to_owned(),
+                [] => format!(": it takes {}.", known.join(", ")),
+                meant => format!("; did you mean {}?", either(meant)),
             };
-            let error = refused(format!("`{path}` is not an argument of {tool}{hint}"));
-            faults.push(match self.place.trim_end_matches('.') {
-                "" => error,
-                place => error.about(place),
-            });
+            let detail = format!("`{path}` is not an argument of {tool}{hint}");
+            faults.push(refused(detail));
         }
         faults.extend(self.faults);
-        match value {
-            Ok(value) => Error::all(faults).map(|()| value),
-            Err(error) => {
-                if !faults.contains(&error) {
-                    faults.push(error.clone());
-                }
-                Error::all(faults).and(Err(error))
-            }
-        }
+        faults.extend(value.as_ref().err().cloned());
+        Error::all(faults).and(value)
     }
 
     /// An argument as `read` reads it, which gets its name as refusals have it; `None` if left out or refused.
     fn ask<T>(
         &mut self,
-        name: &'static str,
-        json_type: &'static str,
+        name: Literal,
+        json_type: Literal,
         constraints: String,
-        description: &'static str,
+        description: Literal,
         read: impl FnOnce(&str, &'a Node<'a>) -> Result<T, Error>,
     ) -> Option<T> {
         self.asked.push(Argument {
@@ -460,13 +446,8 @@ impl<'a> Arguments<'a> {
             return None;
         }
         let path = self.path(name);
-        read(&path, node)
-            .map_err(|error| self.refuse(error.about(path)))
-            .ok()
-    }
-
-    fn refuse(&mut self, error: Error) {
-        self.faults.push(error);
+        let read = read(&path, node).map_err(|error| error.about(path));
+        read.map_err(|error| self.faults.push(error)).ok()
     }
 
     /// The name of an argument as refusals have it.
@@ -477,10 +458,10 @@ impl<'a> Arguments<'a> {
 
 /// What `read` makes of the members of an object at `path`. A string is the one member that `bare` says.
 fn members<T>(
-    tool: &'static str,
+    tool: Literal,
     path: &str,
     node: &Node<'_>,
-    bare: fn(&str) -> &'static str,
+    bare: fn(&str) -> Literal,
     read: fn(&mut Arguments<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let (node, place) = (unquoted(node), format!("{path}."));
@@ -505,17 +486,6 @@ fn unquoted<'n>(node: &'n Node<'n>) -> Cow<'n, Node<'n>> {
 fn string<'a>(path: &str, node: &'a Node<'_>) -> Result<&'a str, Error> {
     node.text()
         .ok_or_else(|| wrong_type(path, "a string", node))
-}
-
-/// A string of at most [`MAX_STRING`] bytes.
-fn short<'a>(path: &str, node: &'a Node<'_>) -> Result<&'a str, Error> {
-    match string(path, node)? {
-        text if text.len() <= MAX_STRING => Ok(text),
-        text => Err(refused(format!(
-            "`{path}` is {} bytes long: at most {MAX_STRING} are allowed.",
-            text.len()
-        ))),
-    }
 }
 
 fn wrong_type(path: &str, wanted: &str, found: &Node<'_>) -> Error {
