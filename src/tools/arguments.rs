@@ -67,24 +67,27 @@ impl<'a> Arguments<'a> {
         read: impl FnOnce(&mut Arguments<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut arguments = Arguments {
-            tool,
             place,
             given,
-            ..Arguments::default()
+            ..Arguments::of(tool)
         };
         let value = read(&mut arguments);
         arguments.end(value)
     }
 
+    fn of(tool: Literal) -> Arguments<'a> {
+        Arguments {
+            tool,
+            ..Arguments::default()
+        }
+    }
+
     /// What `read` asks for when nothing is given.
     pub(super) fn none<T>(
         tool: Literal,
-        read: impl FnOnce(&mut Arguments<'static>) -> Result<T, Error>,
-    ) -> Arguments<'static> {
-        let mut arguments = Arguments {
-            tool,
-            ..Arguments::default()
-        };
+        read: impl FnOnce(&mut Arguments<'a>) -> Result<T, Error>,
+    ) -> Arguments<'a> {
+        let mut arguments = Arguments::of(tool);
         let _ = read(&mut arguments);
         arguments
     }
@@ -103,17 +106,15 @@ impl<'a> Arguments<'a> {
             let (name, description) = (json(argument.name), json(argument.description));
             format!(r#"{name}:{{"type":"{kind}",{constraints}"description":{description}}}"#)
         };
-        let properties: Vec<String> = self.asked.iter().map(property).collect();
+        let properties = self.asked.iter().map(property);
+        let properties = Vec::from_iter(properties).join(",");
         let required = self.asked.iter().filter(|argument| argument.required);
-        let required: Vec<String> = required.map(|argument| json(argument.name)).collect();
-        let required = match required.is_empty() {
-            true => String::new(),
-            false => format!(r#""required":[{}],"#, required.join(",")),
+        let required = required.map(|argument| json(argument.name));
+        let required = match Vec::from_iter(required).join(",").as_str() {
+            "" => String::new(),
+            names => format!(r#""required":[{names}],"#),
         };
-        format!(
-            r#""properties":{{{}}},{required}"additionalProperties":false"#,
-            properties.join(",")
-        )
+        format!(r#""properties":{{{properties}}},{required}"additionalProperties":false"#)
     }
 
     /// An object whose members `read` asks for and checks; `None` if left out. A string is the member that `bare` says.
@@ -222,15 +223,14 @@ impl<'a> Arguments<'a> {
 
     /// A truth value; `usual` if left out.
     pub(super) fn flag(&mut self, name: Literal, usual: bool, description: Literal) -> bool {
-        let is = |node: &Node<'_>, word| {
-            let text = node.text().map(str::trim);
-            text.is_some_and(|text| text.eq_ignore_ascii_case(word))
-        };
-        let read = |path: &str, node: &Node<'_>| match node {
-            Node::Bool(value) => Ok(*value),
-            text if is(text, "true") => Ok(true),
-            text if is(text, "false") => Ok(false),
-            other => Err(wrong_type(path, "true or false", other)),
+        let read = |path: &str, node: &Node<'_>| {
+            let text = node.text().unwrap_or_default().trim();
+            match (node, &*text.to_ascii_lowercase()) {
+                (Node::Bool(value), _) => Ok(*value),
+                (_, "true") => Ok(true),
+                (_, "false") => Ok(false),
+                _ => Err(wrong_type(path, "true or false", node)),
+            }
         };
         self.ask(name, "boolean", String::new(), description, read)
             .unwrap_or(usual)

@@ -165,7 +165,6 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         stream,
         strip_thinking,
         max_chars,
-        wait,
         is_free,
     };
     let patterns = run.patterns().map(|pattern| ("pattern", pattern));
@@ -179,7 +178,7 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
             true => Resource::Calls,
             false => Resource::Runs,
         },
-        wait: run.wait,
+        wait,
         ..Prepared::new(move |context| run.run(input, from, context))
     })
 }

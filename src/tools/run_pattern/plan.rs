@@ -27,12 +27,12 @@ const UNLISTED_VENDOR: &str = "codex";
 /// What a check has found: nothing, a warning or a fault.
 type Checked = Result<Option<String>, Error>;
 
-/// Checks all steps before the first is run, and returns warnings; `input` is that of the first, and `is_needed` if it must
-/// not be empty.
+/// Checks all steps before the first is run, and returns warnings; `input` is that of the first, which `lacks_input` if it
+/// is empty and needed.
 pub(super) fn check(
     steps: &mut [Chat],
     input: &str,
-    is_needed: bool,
+    lacks_input: bool,
     context: &Arc<Context>,
 ) -> Result<Vec<String>, Error> {
     let (fabric, wait) = (&context.backend.fabric, &context.wait());
@@ -43,11 +43,9 @@ pub(super) fn check(
     {
         let known = all.iter().flatten().map(|one| one.name.as_str()).collect();
         for (i, step) in steps.iter_mut().enumerate() {
-            if let Some(name) = &mut step.strategy {
-                let argument = format!("{}strategy_name", place(i));
-                let why = |name: &str| no_strategy(name, all.as_deref());
-                found.push(is_known(argument, "strategy", name, &known, why));
-            }
+            let why = |name: &str| no_strategy(name, all.as_deref());
+            let name = step.strategy.as_mut();
+            found.extend(name.map(|name| is_known(i, "strategy", name, &known, why)));
         }
     }
     // Context and session belong to the first step. Fabric's error for a context would show a path of its host.
@@ -59,13 +57,7 @@ pub(super) fn check(
             None => no_folder("contexts"),
         };
         let known = all.clone().unwrap_or_default();
-        found.push(is_known(
-            "context_name".to_owned(),
-            "context",
-            name,
-            &known,
-            why,
-        ));
+        found.push(is_known(0, "context", name, &known, why));
     }
     // Fabric starts a new session silently, but it may be a typing error.
     if let Some(name) = steps[0].session.as_ref().map(Name::as_str)
@@ -77,13 +69,11 @@ pub(super) fn check(
             "Fabric had no session named \"{name}\", so this run began without earlier messages.{hint}"
         ))));
     }
-    // With variables, the guard reads the pattern.
-    if is_needed && steps[0].variables.is_empty() {
-        found.push(needs_nothing(&steps[0], context));
-    }
-    match steps {
-        [step] => found.push(known_variables(step, context)),
-        _ => patterns(steps, input, context, &mut found)?,
+    if steps.len() > 1 {
+        patterns(steps, input, lacks_input, context, &mut found)?;
+    } else if lacks_input && steps[0].variables.is_empty() || seems_to_lack(&steps[0], context) {
+        // With variables, the guard reads the pattern.
+        found.push(needs(&steps[0], lacks_input, context).map(|()| None));
     }
     models(steps, context, &mut found)?;
     let (mut warnings, mut faults) = (Vec::new(), Vec::new());
@@ -96,9 +86,9 @@ pub(super) fn check(
     Error::all(faults).map(|()| warnings)
 }
 
-/// Refuses an argument with a name that is not `known`, unless there is one that is alike: that is taken. `what` it would be.
+/// Refuses the name of `what` in a step if it is not `known`, unless there is one that is alike: that is taken.
 fn is_known(
-    argument: String,
+    step: usize,
     what: &str,
     name: &mut Name,
     known: &Names,
@@ -107,23 +97,7 @@ fn is_known(
     let taken = take(what, name, known);
     match known.contains(name.as_str()) {
         true => Ok(taken),
-        false => Err(lacking(argument, &why(name.as_str()))),
-    }
-}
-
-/// Refuses a run that has neither an input nor variables, by what the pattern needs.
-fn needs_nothing(step: &Chat, context: &Arc<Context>) -> Checked {
-    let read = context
-        .backend
-        .fabric
-        .pattern(&step.pattern, &context.wait());
-    match read.map(|pattern| pattern.variables()) {
-        Ok(needed) if !needed.is_empty() => {
-            lacks_nothing("variables", &step.pattern, &needed, &step.variables).map(|()| None)
-        }
-        // Old versions of Fabric do not return all patterns that they run.
-        Err(error) if !matches!(error.kind, Kind::FabricInternal | Kind::ApiError) => Err(error),
-        _ => Err(no_input()),
+        false => Err(lacking(step, &format!("{what}_name"), &why(name.as_str()))),
     }
 }
 
@@ -134,71 +108,75 @@ pub(super) fn no_input() -> Error {
 
 /// Adds to the error of a step whether Fabric lacks a name in it.
 pub(super) fn explain(step: &Chat, error: Error, context: &Arc<Context>) -> Error {
+    let fabric = &context.backend.fabric;
     // None is started only to explain.
-    if context.backend.fabric.rests() {
+    if fabric.rests() {
         return error;
     }
     // The pattern may not exist; the names are read only after a failure.
-    let mut error = context
-        .backend
-        .fabric
-        .explain(&step.pattern, error, &context.wait());
-    if !matches!(error.kind, Kind::FabricInternal | Kind::ApiError) || error.retry_after.is_some() {
+    let mut error = fabric.explain(&step.pattern, error, &context.wait());
+    if !is_vague(&error) || error.retry_after.is_some() {
         return error;
     }
     // Fabric's words in every language, with nothing after one or both.
-    let lacks_default = ["Default Model = Default Vendor =", "Default Vendor = ."];
-    if step.model.is_empty()
-        && lacks_default
-            .iter()
-            .any(|words| error.detail.contains(words))
-    {
+    let mut words = ["Default Model = Default Vendor =", "Default Vendor = ."].into_iter();
+    if step.model.is_empty() && words.any(|words| error.detail.contains(words)) {
         return Error::of(error.kind, Cause::NoDefaultModel, &[]);
     }
     // Fabric names one at a time.
-    if let Err(lacking) = variables(step, context) {
+    if let Err(lacking) = needs(step, false, context) {
         return lacking;
     }
     // Older versions of Fabric do not find a model in another case.
     let is_exact = |one: &str, other: &str| one == other;
-    let models = listed_models(std::slice::from_ref(step), context);
-    match models.map(|models| unknown_model(&models.unwrap_or_default(), step, is_exact)) {
+    match listed_models(std::slice::from_ref(step), context) {
         Err(stopped) => return stopped,
-        Ok(Some((_, why))) => error.detail = format!("{} {why}", error.detail),
-        Ok(None) => {}
+        Ok(models) => {
+            let unknown = models.and_then(|models| unknown_model(&models, step, is_exact));
+            let why = unknown.map(|(_, why)| format!(" {why}"));
+            error.detail += &why.unwrap_or_default();
+        }
     }
     error
 }
 
-/// Refuses a run without the variables of the cached pattern, once a fresh read confirms them.
-fn known_variables(step: &Chat, context: &Arc<Context>) -> Checked {
+/// Does this error of Fabric's not say what is wrong?
+fn is_vague(error: &Error) -> bool {
+    matches!(error.kind, Kind::FabricInternal | Kind::ApiError)
+}
+
+/// Has the cached pattern of a step a variable without a value?
+fn seems_to_lack(step: &Chat, context: &Context) -> bool {
     let latest = context.backend.catalog.latest();
     let cached = latest
         .as_ref()
         .and_then(|all| all.pattern(step.pattern.as_str()));
-    let lacks = |name: &String| !step.variables.contains_key(name);
-    match cached {
-        Some(pattern) if pattern.variables.iter().any(lacks) => {
-            variables(step, context).map(|()| None)
-        }
-        _ => Ok(None),
+    let is_given = |name: &String| step.variables.contains_key(name);
+    cached.is_some_and(|pattern| !pattern.variables.iter().all(is_given))
+}
+
+/// Refuses a step without the variables of its pattern, if that can be read, or without an input where there are none.
+fn needs(step: &Chat, lacks_input: bool, context: &Arc<Context>) -> Result<(), Error> {
+    let pattern = &step.pattern;
+    let needed = match context.backend.fabric.pattern(pattern, &context.wait()) {
+        Ok(read) => read.variables(),
+        Err(error) if error.kind == Kind::Cancelled => return Err(error),
+        // Old versions of Fabric do not return all patterns that they run.
+        Err(error) if lacks_input && !is_vague(&error) => return Err(error),
+        Err(_) => Vec::new(),
+    };
+    lacks_nothing("variables", pattern, &needed, &step.variables)?;
+    match lacks_input && needed.is_empty() {
+        true => Err(no_input()),
+        false => Ok(()),
     }
 }
 
-/// Refuses a run without the variables of the pattern, if it can be read.
-fn variables(step: &Chat, context: &Arc<Context>) -> Result<(), Error> {
-    let fabric = &context.backend.fabric;
-    let Some(read) = unless_cancelled(fabric.pattern(&step.pattern, &context.wait()))? else {
-        return Ok(());
-    };
-    let (pattern, needed) = (&step.pattern, read.variables());
-    lacks_nothing("variables", pattern, &needed, &step.variables)
-}
-
-/// Finds unknown patterns and missing variables of a chain.
+/// Finds unknown patterns and missing variables of a chain, and a missing input.
 fn patterns(
     steps: &[Chat],
     input: &str,
+    lacks_input: bool,
     context: &Arc<Context>,
     found: &mut Vec<Checked>,
 ) -> Result<(), Error> {
@@ -207,14 +185,17 @@ fn patterns(
     for (i, step) in steps.iter().enumerate() {
         let (place, pattern) = (place(i), &step.pattern);
         if !names.contains(pattern.as_str()) {
-            let mut error = not_found(pattern, &names);
-            error.detail = format!("`{place}pattern_name`: {} Nothing was run.", error.detail);
-            found.push(Err(error));
+            let why = not_found(pattern, &names);
+            let detail = format!("`{place}pattern_name`: {} Nothing was run.", why.detail);
+            found.push(Err(Error { detail, ..why }));
             continue;
         }
         let read = context.backend.fabric.pattern(pattern, wait)?;
-        let argument = format!("{place}variables");
-        let mut checked = lacks_nothing(&argument, pattern, &read.variables(), &step.variables);
+        let (argument, needed) = (format!("{place}variables"), read.variables());
+        let mut checked = lacks_nothing(&argument, pattern, &needed, &step.variables);
+        if lacks_input && i == 0 && needed.is_empty() {
+            checked = Err(no_input());
+        }
         // Checked again with its input when the step is run.
         if checked.is_ok() && !step.variables.is_empty() {
             let input = if i == 0 { input } else { "" };
@@ -227,16 +208,16 @@ fn patterns(
 }
 
 /// Takes models of similar names, and finds unknown ones, and vendors, of a chain. Those of a single run are only looked up
-/// where they are known already, or their name cannot be right: with a wrong one it fails without cost.
+/// where they are known already: with a wrong one it fails without cost.
 fn models(
     steps: &mut [Chat],
     context: &Arc<Context>,
     found: &mut Vec<Checked>,
 ) -> Result<(), Error> {
     let is_chain = steps.len() > 1;
-    let models = match &*steps {
-        [step] if !step.model.contains(' ') => context.backend.catalog.known_models(),
-        _ => listed_models(steps, context)?,
+    let models = match is_chain {
+        true => listed_models(steps, context)?,
+        false => context.backend.catalog.known_models(),
     };
     let Some(models) = models else {
         let seconds = MODELS_TIME.as_secs();
@@ -246,17 +227,16 @@ fn models(
         return Ok(());
     };
     let all = models.models.iter().map(String::as_str).collect();
+    // The operator's spelling of an allowed one stays.
+    let is_free = context.backend.policy.allowed_models.is_empty();
     for (i, step) in steps.iter_mut().enumerate() {
-        // The operator's spelling of an allowed one stays.
-        let is_free = context.backend.policy.allowed_models.is_empty();
-        if let Some((taken, said)) = alike("model", &step.model, &all).filter(|_| is_free) {
+        if is_free && let Some((taken, said)) = alike("model", &step.model, &all) {
             step.model = taken;
             found.push(Ok(Some(said)));
         }
-        if let Some((argument, why)) = unknown_model(&models, step, is_same).filter(|_| is_chain) {
+        if is_chain && let Some((argument, why)) = unknown_model(&models, step, is_same) {
             // A step without its own model uses the call's, which came first.
-            let place = place(i);
-            found.push(Err(lacking(format!("{place}{argument}"), &why)));
+            found.push(Err(lacking(i, argument, &why)));
             break;
         }
     }
@@ -266,22 +246,24 @@ fn models(
 /// The cached models if they have all that the steps name, else a fresh list; `None` if that takes too long or
 /// fails.
 fn listed_models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<Arc<Models>>, Error> {
-    let names_none = |step: &Chat| step.model.is_empty() && step.vendor.is_empty();
-    if steps.iter().all(names_none) {
+    let is_default = |step: &Chat| step.model.is_empty() && step.vendor.is_empty();
+    if steps.iter().all(is_default) {
         return Ok(Some(Arc::default()));
     }
     let has = |models: &Models, step| unknown_model(models, step, is_same).is_none();
-    let has_all = |models: &Arc<Models>| steps.iter().all(|step| has(models, step));
     let catalog = &context.backend.catalog;
-    match catalog.known_models().filter(has_all) {
+    let cached = catalog.known_models();
+    let cached = cached.filter(|models| steps.iter().all(|step| has(models, step)));
+    match cached {
         None => unless_cancelled(catalog.models_within(MODELS_TIME, &context.wait()))
             .map(Option::flatten),
-        known => Ok(known),
+        cached => Ok(cached),
     }
 }
 
-/// Refuses an argument that names what Fabric lacks.
-fn lacking(argument: String, why: &str) -> Error {
+/// Refuses an argument of a step that names what Fabric lacks.
+fn lacking(step: usize, argument: &str, why: &str) -> Error {
+    let argument = place(step) + argument;
     refused(format!("`{argument}`: {why} Nothing was run.")).about(argument)
 }
 
@@ -296,28 +278,28 @@ fn unknown_model(
     step: &Chat,
     is_it: fn(&str, &str) -> bool,
 ) -> Option<(&'static str, String)> {
-    let (model, vendor) = (step.model.as_str(), step.vendor.as_str());
-    let names = |names: &mut dyn Iterator<Item = &String>| names.map(String::as_str).collect();
-    let all = models.models.iter();
-    let all: Names = names(&mut all.chain(models.vendors.values().flatten()));
+    let (model, vendor, vendors) = (&*step.model, &*step.vendor, &models.vendors);
+    let all = models.models.iter().chain(vendors.values().flatten());
+    let all: Names = all.map(String::as_str).collect();
     // Fabric lists none while it is still asking the vendors.
     if all.is_empty() || vendor.eq_ignore_ascii_case(UNLISTED_VENDOR) {
         return None;
     }
-    let mut vendors = models.vendors.iter();
-    let (known, of) = match vendors.find(|(known, _)| is_it(known, vendor)) {
-        Some((name, known)) => (names(&mut known.iter()), format!(" of the vendor {name}")),
+    let (known, of) = match vendors.iter().find(|(known, _)| is_it(known, vendor)) {
+        Some((name, known)) => (
+            known.iter().map(String::as_str).collect(),
+            format!(" of the vendor {name}"),
+        ),
         None if vendor.is_empty() => (all, String::new()),
         None => {
-            let known = names(&mut models.vendors.keys());
+            let known = vendors.keys().map(String::as_str).collect();
             return Some(("vendor_name", not_listed("vendor", vendor, "", &known)));
         }
     };
     let prefix = model.split_once('/').filter(|_| vendor.is_empty());
     let is_known = model.is_empty()
         || known.iter().any(|known| is_it(known, model))
-        || prefix
-            .is_some_and(|(prefix, _)| models.vendors.keys().any(|known| is_same(known, prefix)));
+        || prefix.is_some_and(|(prefix, _)| vendors.keys().any(|known| is_same(known, prefix)));
     (!is_known).then(|| ("model_name", not_listed("model", model, &of, &known)))
 }
 

@@ -1,7 +1,6 @@
 //! Running the steps, one after the other.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error, Kind, Name};
@@ -37,8 +36,6 @@ pub(super) struct RunPattern {
     pub(super) stream: bool,
     pub(super) strip_thinking: bool,
     pub(super) max_chars: Option<usize>,
-    /// How long its caller wants to wait.
-    pub(super) wait: Option<Duration>,
     /// The input is run or shown as it is.
     pub(super) is_free: bool,
 }
@@ -61,8 +58,8 @@ impl RunPattern {
         let short = |text: &str| (text.len() <= MAX_ECHO).then(|| text.to_owned());
         self.echo = short(&input);
         // Before a transcript, which may take a minute; the guard sees the whole input when its step is run.
-        let is_needed = from.is_none() && self.lacks_input(&input);
-        let checked = plan::check(&mut self.steps, &input, is_needed, context);
+        let lacks_input = from.is_none() && self.lacks_input(&input);
+        let checked = plan::check(&mut self.steps, &input, lacks_input, context);
         warnings.extend(checked.map_err(|error| self.with_log(error.into()))?);
         if let Some(from) = from {
             input = from.text(context)?;
@@ -93,7 +90,8 @@ impl RunPattern {
 
     /// Begins the run.
     fn begin(&self, from: Option<&InputSource>, context: &Context) -> Result<(), Error> {
-        if !context.backend.runs.keeps() && self.wait.is_some() {
+        let waits = context.tool().is_some_and(|called| called.wait.is_some());
+        if waits && !context.backend.runs.keeps() {
             let detail = "`wait_seconds` cannot be used: this server keeps no runs (--keep-runs 0). Leave it out.";
             return Err(refused(detail).about("wait_seconds"));
         }
@@ -139,11 +137,10 @@ impl RunPattern {
         let strategy = step.strategy.as_ref().map_or("", Name::as_str);
         let text = prompt(context, &step.pattern, input, &step.variables, strategy)
             .map_err(|error| plan::explain(step, error, context))?;
-        let named = |what, name: &Option<Name>| {
-            name.as_ref()
-                .map(|name| format!("{what} \"{}\"", name.as_str()))
+        let named = |what: &str, name: &Option<Name>| {
+            let name = name.as_ref().map(Name::as_str);
+            name.map(|name| format!("{what} \"{name}\""))
         };
-        let begins = named("The text begins with the strategy", &step.strategy);
         let language = Some(&step.language).filter(|language| !language.is_empty());
         let more = [
             named("the text of the context", &step.context),
@@ -151,11 +148,9 @@ impl RunPattern {
             language.map(|language| format!("the order to answer in the language {language}")),
         ];
         let more = Vec::from_iter(more.into_iter().flatten()).join(", ");
-        let adds = Some(format!("A run also sends what is not shown here: {more}."));
-        let adds = adds.filter(|_| !more.is_empty());
-        let then = (self.steps.len() > 1).then(|| {
-            "The prompts of `then` are not shown: each works on the output before it.".to_owned()
-        });
+        let begins = named("The text begins with the strategy", &step.strategy);
+        let adds = format!("A run also sends what is not shown here: {more}.");
+        let then = "The prompts of `then` are not shown: each works on the output before it.";
         // Without a Fabric, the prompt is all there is: the caller's own model follows it.
         let usual = match context.backend.fabric.has_fabric() {
             true => USUAL_PROMPT,
@@ -169,7 +164,9 @@ impl RunPattern {
             .member("output_format", DEFAULT_FORMAT)
             .warn(warnings)
             .warn(begins.map(|begins| begins + "."))
-            .warn(adds.into_iter().chain(then).chain(cut)))
+            .warn((!more.is_empty()).then_some(adds))
+            .warn((self.steps.len() > 1).then(|| then.to_owned()))
+            .warn(cut))
     }
 
     /// Runs all steps; `warnings` are those of the checks before them.
