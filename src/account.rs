@@ -33,8 +33,6 @@ table! {
         Calls = 1;
         /// Calls that wait for a run of another call.
         Waits = 1;
-        /// Messages over HTTP+SSE that are acted on: the thread of each may wait for the reader of another connection.
-        Messages = 1;
         /// Calls that are not over, each on a thread: their answer may still be written, or their run goes on.
         Open = 1;
         /// Streams that may be open for hours.

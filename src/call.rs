@@ -346,7 +346,7 @@ fn tell(state: &mut CallState) {
 }
 
 impl Peer for Screen {
-    fn notify(&self, message: &[u8]) {
+    fn notify(&self, message: &[u8], _wanted: &dyn Fn() -> bool) {
         let message: Value = decode(message).unwrap_or_default();
         let params = &message["params"];
         let mut state = lock(&self.state);

@@ -101,9 +101,6 @@ const FIRST_ANSWER: Duration = Duration::from_millis(10);
 const STDIO_CALLS: usize = 32;
 /// Unfinished calls on stdio, each on a thread: most of them wait until the client reads.
 const STDIO_OPEN: usize = 4096;
-/// Messages over HTTP+SSE that are acted on at once: half as many as threads of closed connections may be left before
-/// new connections have to wait.
-const MAX_SSE_MESSAGES: usize = 32;
 /// Transcripts that Fabric fetches at once: each is a process on its host.
 const MAX_TRANSCRIPTS: usize = 8;
 
@@ -394,7 +391,6 @@ fn bounds(config: &Config) -> Bounds {
         // Over HTTP every call has a thread, or is refused: a queue would only hide that.
         Resource::Queue => 0,
         Resource::Calls | Resource::Waits => calls,
-        Resource::Messages => MAX_SSE_MESSAGES,
         // The one client of stdio may send many before it reads.
         Resource::Open if is_stdio => STDIO_OPEN,
         Resource::Open => config.max_runs + 2 * calls,

@@ -182,7 +182,8 @@ fn parsed(body: &[u8]) -> Value {
 /// The caller disconnected, which like in Fabric ends the run.
 fn chat(mut exchange: Exchange<'_>, chat: &Value) -> io::Result<()> {
     let headers = [("Content-Type", "text/readystream")];
-    let mut stream = exchange.defer().stream(&headers);
+    let mut stream = exchange.responder();
+    stream.open(&headers);
     let mut send = |event: Value| stream.event(&[event.to_string().as_bytes()]);
     let prompt = &chat["prompts"][0];
     let pause = match field(prompt, "model").eq_ignore_ascii_case(INSTANT) {
@@ -211,7 +212,8 @@ fn chat(mut exchange: Exchange<'_>, chat: &Value) -> io::Result<()> {
         }
     }
     send(json!({"type": "complete", "format": "plain"}))?;
-    stream.finish()
+    stream.end();
+    Ok(())
 }
 
 /// The same for every video.

@@ -1,7 +1,7 @@
 //! The request loop of one connection, and the exchange that a handler gets.
 //!
 //! In scope: keep-alive, unread bodies, panics, and when the connection closes. Not in scope: reading heads (`request`)
-//! and bodies (`body`), writing (`answer`).
+//! and bodies (`body`), writing (`responder`).
 
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,10 +11,10 @@ use crate::account::Account;
 use crate::logging;
 use crate::sync::lock;
 
-use super::answer::Deferred;
 use super::body::{self, Body};
 use super::registry::{ConnectionPhase, Lease};
 use super::request::{self, Framing, Head, Rejection};
+use super::responder::Responder;
 use super::socket::Connection;
 use super::{HTTPVersion, Handler, Method};
 
@@ -57,15 +57,7 @@ fn refuse(connection: &mut Connection, Rejection(status, text): Rejection) {
     let slot = Arc::clone(connection.slot());
     let message = format!("{}: answered {status}: {text}", slot.peer);
     logging::debug(module_path!(), message);
-    slot.shift(ConnectionPhase::Request, ConnectionPhase::Response);
-    let response = Deferred {
-        slot,
-        version: HTTPVersion(1, 1),
-        head_only: false,
-        close: true,
-        has_unread: true,
-        is_stream: false,
-    };
+    let mut response = Responder::new(slot, HTTPVersion(1, 1), false, true, true);
     let headers = [("Content-Type", "text/plain; charset=utf-8")];
     response.respond(status, &headers, &[text.as_bytes(), b"\n"]);
     connection.linger();
@@ -104,10 +96,9 @@ impl<'a> Exchange<'a> {
         self.connection.slot().hold()
     }
 
-    /// Answers with a body of known size, in parts. Adds the headers for framing; omits headers that are not visible
-    /// ASCII. If the client has disconnected or does not read for `write_timeout`, the connection ends.
+    /// Answers with a body of known size: [`Responder::respond`].
     pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
-        self.defer().respond(status, headers, body);
+        self.responder().respond(status, headers, body);
     }
 
     /// Frees the read buffer, before a wait during which nothing is read.
@@ -115,9 +106,9 @@ impl<'a> Exchange<'a> {
         self.connection.free_buffer(0);
     }
 
-    /// Defers the response, once: whether it is sized or a stream is decided later. The connection can be reused after it,
-    /// unless a part of the body is missing. An unread body is skipped if already buffered, but not waited for.
-    pub(crate) fn defer(&mut self) -> Deferred {
+    /// The way back, once. The connection can be reused after it, unless a part of the body is missing. An unread body is
+    /// skipped if already buffered, but not waited for.
+    pub(crate) fn responder(&mut self) -> Responder {
         let connection = &mut *self.connection;
         if let Framing::Length(length) = connection.body
             && length <= connection.unread().len() as u64
@@ -125,15 +116,10 @@ impl<'a> Exchange<'a> {
             connection.consume(length as usize);
             connection.body = Framing::None;
         }
-        let slot = Arc::clone(connection.slot());
-        slot.shift(ConnectionPhase::Request, ConnectionPhase::Response);
-        Deferred {
-            slot,
-            version: self.head.version.clone(),
-            head_only: self.head.method == Method::Head,
-            close: connection.body != Framing::None || !self.head.keep_alive,
-            has_unread: connection.has_unread(),
-            is_stream: false,
-        }
+        let (slot, head) = (Arc::clone(connection.slot()), self.head);
+        let head_only = head.method == Method::Head;
+        let close = connection.body != Framing::None || !head.keep_alive;
+        let has_unread = connection.has_unread();
+        Responder::new(slot, head.version.clone(), head_only, close, has_unread)
     }
 }

@@ -33,11 +33,11 @@
 //!   │          │
 //!   └──────────┴── unread body, aborted stream ─────▶ closed
 //! ```
-mod answer;
 mod body;
 mod connection;
 mod registry;
 mod request;
+mod responder;
 mod response;
 mod server;
 mod socket;
@@ -47,16 +47,16 @@ mod hostile;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use answer::Deferred;
 pub(crate) use body::Body;
 pub(crate) use connection::Exchange;
 pub(crate) use request::{Head, Rejection};
+pub(crate) use responder::{Accepts, JSON, Responder};
 pub(crate) use server::{HttpServer, listen};
 pub(crate) use tiny_http::{HTTPVersion, Method};
 
 /// Answers the requests of an [`HttpServer`]. Called on the connection's own thread, concurrently.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// Answers one request with [`Exchange::respond`] or [`Exchange::defer`]. If the handler returns or panics without
+    /// Answers one request with [`Exchange::respond`] or [`Exchange::responder`]. If the handler returns or panics without
     /// either, the client gets a 500; after a panic the connection is closed.
     fn handle(&self, exchange: Exchange<'_>);
 }

@@ -62,8 +62,6 @@ pub(super) struct Slot {
     pub(super) peer: SocketAddr,
     /// All connections and their limits.
     pub(super) registry: Arc<Registry>,
-    /// For the heads of its responses and chunks.
-    pub(super) buffer: Mutex<Vec<u8>>,
     state: Mutex<SlotState>,
 }
 
@@ -105,10 +103,9 @@ impl Slot {
         self.end_response(None, Shutdown::Both);
     }
 
-    /// If nothing follows the response, gives back the connection's place and memory, whatever its thread goes on with.
+    /// If nothing follows the response, gives back the connection's place, whatever its thread goes on with.
     pub(super) fn release(&self) {
         if self.phase() == ConnectionPhase::Over {
-            *lock(&self.buffer) = Vec::new();
             self.registry.remove(self);
         }
     }
@@ -200,7 +197,6 @@ impl Registry {
             socket,
             peer,
             registry: Arc::clone(self),
-            buffer: Mutex::default(),
             state: Mutex::new(SlotState {
                 phase: ConnectionPhase::Idle,
                 admitted: false,

@@ -3,7 +3,7 @@
 //! tiny_http writes every head. It cannot write `Connection`, which is appended here. It adds `Content-Length: 0` to a
 //! 204 (against RFC 9110, 8.6) and has no body without framing (HTTP/1.0 streams), so that line is removed here.
 //!
-//! Not in scope: bodies (`answer`).
+//! Not in scope: bodies (`responder`).
 
 use std::io;
 

@@ -26,15 +26,50 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     /// What `body` holds of memory, if it was charged.
     pub(crate) memory: Option<Guard>,
+    /// Those of a batch: its message is their array, without a body.
+    batch: Vec<Answer>,
+}
+
+/// Any other message, which is sent like an answer.
+impl From<Vec<u8>> for Answer {
+    fn from(body: Vec<u8>) -> Answer {
+        Answer {
+            body,
+            stored: None,
+            status: 200,
+            memory: None,
+            batch: Vec::new(),
+        }
+    }
 }
 
 impl Answer {
-    /// The parts of the message; some may be empty.
-    pub(crate) fn parts(&self) -> [&[u8]; 3] {
-        match &self.stored {
-            Some(stored) => [&self.body, stored, jsonrpc::END],
-            None => [&self.body, &[], &[]],
+    /// The array of these, of which there is one at least.
+    pub(crate) fn array(batch: Vec<Answer>) -> Answer {
+        Answer {
+            batch,
+            ..Vec::new().into()
         }
+    }
+
+    /// The parts of the message.
+    pub(crate) fn parts(&self) -> Vec<&[u8]> {
+        match &self.stored {
+            Some(stored) => vec![&self.body, stored, jsonrpc::END],
+            None if self.batch.is_empty() => vec![&self.body],
+            None => jsonrpc::array(self.batch.iter().map(Answer::parts)),
+        }
+    }
+
+    /// What it holds of memory, in bytes; a stored result is shared.
+    pub(crate) fn size(&self) -> usize {
+        self.body.len() + self.batch.iter().map(Answer::size).sum::<usize>()
+    }
+
+    /// What of that is charged already.
+    pub(crate) fn charged(&self) -> usize {
+        let own = self.memory.as_ref().map_or(0, Guard::held);
+        own + self.batch.iter().map(Answer::charged).sum::<usize>()
     }
 
     /// Charges the body to `account`, as far as it was not before writing.
@@ -165,10 +200,8 @@ impl ResultWriter {
             memory.shrink(memory.held().saturating_sub(body.len()));
         }
         Answer {
-            body,
-            stored: None,
-            status: 200,
             memory,
+            ..body.into()
         }
     }
 }
@@ -176,10 +209,8 @@ impl ResultWriter {
 /// Answers `id` with a cached result of [`ResultWriter::body`].
 pub(crate) fn stored(id: &Id, result: Arc<[u8]>) -> Answer {
     Answer {
-        body: jsonrpc::begin_result(id).bytes,
         stored: Some(result),
-        status: 200,
-        memory: None,
+        ..jsonrpc::begin_result(id).bytes.into()
     }
 }
 
@@ -266,10 +297,8 @@ impl Refusal {
             _ => 200,
         };
         Answer {
-            body,
-            stored: None,
             status,
-            memory: None,
+            ..body.into()
         }
     }
 }

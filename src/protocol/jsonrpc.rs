@@ -246,7 +246,7 @@ pub(crate) fn begin_result(id: &Id) -> Json {
 }
 
 /// The answers of a batch as one array, in parts to avoid a large copy.
-pub(crate) fn array<'a>(answers: impl Iterator<Item = [&'a [u8]; 3]>) -> Vec<&'a [u8]> {
+pub(crate) fn array<'a>(answers: impl Iterator<Item = Vec<&'a [u8]>>) -> Vec<&'a [u8]> {
     let mut parts: Vec<&[u8]> = Vec::new();
     for answer in answers {
         parts.push(if parts.is_empty() { b"[" } else { b"," });

@@ -13,7 +13,7 @@ use crate::logging;
 use crate::protocol::{Answer, Id, Node, Params, Refusal, ResultWriter, Revision, jsonrpc};
 use crate::runs::{Run, RunState};
 use crate::sync::{lock, spawn};
-use crate::tools::Backend;
+use crate::tools::{Backend, Peer};
 
 use super::{Action, Request, Server, refuse, tasks};
 
@@ -35,9 +35,9 @@ pub(crate) struct Listen {
     revision: Revision,
     prompts: bool,
     resources: bool,
-    /// The requested tasks; `tasks` has those of the caller.
+    /// The requested tasks, and those of them that are the caller's.
     task_ids: Vec<String>,
-    pub(crate) tasks: Vec<Run>,
+    tasks: Vec<Run>,
 }
 
 /// Parses `subscriptions/listen`. Unsupported kinds are ignored, which is not an error.
@@ -84,8 +84,23 @@ pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Re
 }
 
 impl Listen {
+    /// Acknowledges it to `peer`, and tells it of changes from then on.
+    pub(crate) fn begin(
+        &self,
+        server: &Server,
+        account: Account,
+        peer: Arc<dyn Peer>,
+    ) -> Registration {
+        peer.answer(self.acknowledgement());
+        server.subscriptions.add(Listener {
+            listen: self.clone(),
+            account,
+            peer,
+        })
+    }
+
     /// The first message: what was accepted.
-    pub(crate) fn acknowledgement(&self) -> Vec<u8> {
+    pub(super) fn acknowledgement(&self) -> Answer {
         let mut honoured = json!({});
         if self.prompts {
             honoured["promptsListChanged"] = true.into();
@@ -98,7 +113,7 @@ impl Listen {
         }
         let mut params = self.params();
         params["notifications"] = honoured;
-        jsonrpc::notification("notifications/subscriptions/acknowledged", &params)
+        jsonrpc::notification("notifications/subscriptions/acknowledged", &params).into()
     }
 
     /// The answer when the server ends it gracefully.
@@ -114,18 +129,9 @@ impl Listen {
     }
 
     /// What is sent after the end where no stream of its own closes: the specification has servers send a cancellation.
-    pub(crate) fn cancelled(&self) -> Vec<u8> {
+    pub(crate) fn cancelled(&self) -> Answer {
         let params = json!({ "requestId": self.id, "reason": "The server is shutting down." });
-        jsonrpc::notification("notifications/cancelled", &params)
-    }
-
-    /// A listener that sends its notifications to `sink`.
-    pub(crate) fn listener(&self, account: Account, sink: impl Sink) -> Listener {
-        Listener {
-            listen: self.clone(),
-            account,
-            sink: Box::new(sink),
-        }
+        jsonrpc::notification("notifications/cancelled", &params).into()
     }
 
     /// The params that all its messages have.
@@ -145,18 +151,13 @@ pub(crate) struct Listener {
     listen: Listen,
     /// What its notifications are charged to while they are written.
     account: Account,
-    sink: Box<dyn Sink>,
+    /// Must not wait for its client where there are others: they are to be told too.
+    peer: Arc<dyn Peer>,
 }
-
-/// Where a subscriber's notifications go. False once it has left. Must not wait for its client: others are to be told
-/// too.
-pub(crate) trait Sink: Fn(&[u8]) -> bool + Send + Sync + 'static {}
-
-impl<F: Fn(&[u8]) -> bool + Send + Sync + 'static> Sink for F {}
 
 impl Listener {
     /// A legacy client: gets every notification, without subscription ids.
-    pub(crate) fn legacy(server: &Server, account: Account, sink: impl Sink) -> Listener {
+    pub(crate) fn legacy(server: &Server, account: Account, peer: Arc<dyn Peer>) -> Listener {
         let listen = Listen {
             id: Id::Null,
             revision: Revision::NEWEST_LEGACY,
@@ -165,7 +166,15 @@ impl Listener {
             task_ids: Vec::new(),
             tasks: Vec::new(),
         };
-        listen.listener(account, sink)
+        Listener {
+            listen,
+            account,
+            peer,
+        }
+    }
+
+    fn tell(&self, message: &[u8]) {
+        self.peer.notify(message, &|| true);
     }
 
     /// Sends the result of each of its tasks once it ends, until all have or the listener is gone.
@@ -174,9 +183,9 @@ impl Listener {
             for run in working.extract_if(.., |run| run.bare().state != RunState::Working) {
                 let (params, revision) = (listener.listen.params(), listener.listen.revision);
                 let message = tasks::changed(&run, backend, params, revision, &listener.account);
-                if message.is_some_and(|message| !(listener.sink)(&message)) {
-                    return;
-                }
+                message
+                    .into_iter()
+                    .for_each(|message| listener.tell(&message));
             }
             // The listener may leave during the wait.
             drop(listener);
@@ -256,7 +265,7 @@ impl Subscriptions {
             for (list, is_followed) in [("prompts", prompts), ("resources", resources)] {
                 if is_followed {
                     let method = format!("notifications/{list}/list_changed");
-                    (one.sink)(&jsonrpc::notification(&method, &one.listen.params()));
+                    one.tell(&jsonrpc::notification(&method, &one.listen.params()));
                 }
             }
         }
@@ -267,13 +276,22 @@ impl Subscriptions {
 mod tests {
     use super::*;
 
-    type Heard = Arc<Mutex<Vec<String>>>;
+    /// All that a peer was told.
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<String>>);
 
-    fn sink(heard: &Heard) -> impl Sink {
-        let heard = heard.clone();
-        move |message: &[u8]| {
-            lock(&heard).push(String::from_utf8(message.to_vec()).unwrap());
-            true
+    impl Peer for Heard {
+        fn notify(&self, message: &[u8], _: &dyn Fn() -> bool) {
+            let message = String::from_utf8(message.to_vec()).unwrap();
+            lock(&self.0).push(message);
+        }
+
+        fn answer(&self, answer: Answer) {
+            self.notify(&answer.body, &|| true);
+        }
+
+        fn stopped(&self) -> bool {
+            false
         }
     }
 
@@ -294,7 +312,7 @@ mod tests {
         let all = &server.subscriptions;
         for _ in 0..3 {
             let account = server.backend.accounts.of("");
-            drop(all.add(listen(true).listener(account, |_: &[u8]| true)));
+            drop(all.add(Listener::legacy(&server, account, Arc::<Heard>::default())));
         }
         assert!(lock(&all.listeners).len() <= 1);
     }
@@ -318,22 +336,22 @@ mod tests {
     fn listeners_get_what_they_requested_until_they_leave() {
         let server = Server::without_fabric();
         let (all, account) = (&server.subscriptions, server.backend.accounts.of(""));
-        let (modern, legacy) = (Heard::default(), Heard::default());
-        let asked = listen(true);
-        let first = all.add(asked.listener(account.clone(), sink(&modern)));
-        let second = all.add(Listener::legacy(&server, account, sink(&legacy)));
+        let (modern, legacy) = (Arc::<Heard>::default(), Arc::<Heard>::default());
+        let first = listen(true).begin(&server, account.clone(), modern.clone());
+        let second = all.add(Listener::legacy(&server, account, legacy.clone()));
         all.lists_changed();
         drop(first);
         all.lists_changed();
         drop(second);
         all.lists_changed();
         assert_eq!(
-            *lock(&modern),
+            *lock(&modern.0),
             [
+                r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"},"notifications":{"resourcesListChanged":true}}}"#,
                 r#"{"jsonrpc":"2.0","method":"notifications/resources/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}}"#
             ]
         );
-        let heard = lock(&legacy);
+        let heard = lock(&legacy.0);
         assert_eq!(heard.len(), 4);
         assert_eq!(
             heard[0],

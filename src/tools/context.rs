@@ -45,8 +45,10 @@ pub(crate) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
 /// The client of one call. Implemented by transports.
 pub(crate) trait Peer: Send + Sync {
-    /// Sends one notification: a whole message, one line. Dropped if it cannot be sent: [`Peer::stopped`] tells.
-    fn notify(&self, message: &[u8]);
+    /// Sends one notification: a whole message, one line, unless `wanted` says no. It is asked when it is this message's
+    /// turn, so that what is answered after a cancellation comes after everything of the cancelled call. Dropped if it
+    /// cannot be sent: [`Peer::stopped`] tells.
+    fn notify(&self, message: &[u8], wanted: &dyn Fn() -> bool);
 
     /// Sends the answer. Called once. The call's thread may go on with a run.
     fn answer(&self, answer: Answer);
@@ -392,7 +394,7 @@ impl Context {
     /// Sends a whole message, if the caller still gets any.
     pub(crate) fn notify(&self, message: &[u8]) {
         if self.is_told() {
-            self.peer.notify(message);
+            self.peer.notify(message, &|| true);
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::account::{Account, Full};
 use crate::fabric::no_room;
-use crate::protocol::{Answer, Id, jsonrpc};
+use crate::protocol::{Answer, Id};
 use crate::server::{Action, Call, refuse};
 use crate::sync::{lock, wait_while};
 
@@ -78,12 +78,9 @@ impl Batch {
         drop(wait_while(&self.changed, state, Duration::MAX, is_pending));
     }
 
-    /// Sends the array, in parts. False if there is nothing to send.
-    pub(super) fn send(&self, send: impl FnOnce(&[&[u8]])) -> bool {
+    /// The array, once. `None` if there is nothing to send.
+    pub(super) fn array(&self) -> Option<Answer> {
         let answers = std::mem::take(&mut lock(&self.state).answers);
-        if !answers.is_empty() {
-            send(&jsonrpc::array(answers.iter().map(Answer::parts)));
-        }
-        !answers.is_empty()
+        (!answers.is_empty()).then(|| Answer::array(answers))
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::account::Guard;
-use crate::protocol::Id;
+use crate::protocol::{Answer, Id};
 use crate::server::Registration;
 use crate::sync::lock;
 
@@ -37,7 +37,7 @@ pub(crate) struct InflightListen {
     /// Its share of what there is.
     pub(crate) _share: Guard,
     /// What to send when the server ends it.
-    pub(crate) end: Vec<Vec<u8>>,
+    pub(crate) end: [Answer; 2],
 }
 
 /// The requests of one connection that have no answer yet.
@@ -94,7 +94,7 @@ impl Inflight {
     }
 
     /// Ends all subscriptions. Returns what has to be sent for that.
-    pub(crate) fn end_listening(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn end_listening(&self) -> Vec<Answer> {
         let mut all = lock(&self.0);
         let ended = all.extract_if(|_, (_, listen)| listen.is_some());
         let ended = ended.filter_map(|(_, (_, listen))| listen);

@@ -17,7 +17,6 @@ use crate::protocol::{Answer, Id, Inbound, VALUE};
 use crate::server::refuse;
 use crate::tools::Backend;
 
-pub(crate) use pipe::Outlet;
 pub(crate) use threads::start;
 
 /// Decodes a line or body. What that may take of memory is held until the guard is dropped.

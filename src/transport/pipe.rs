@@ -2,9 +2,9 @@
 //! session.
 //!
 //! ```text
-//!   message ─▶ server ─┬─ an answer ──────────────────────────────▶ Line
-//!                      ├─ a call ─▶ thread ─▶ notifications, answer ─▶ Line
-//!                      └─ a subscription ─▶ kept, told of changes ───▶ Line
+//!   message ─▶ server ─┬─ an answer ──────────────────────────────▶ line
+//!                      ├─ a call ─▶ thread ─▶ notifications, answer ─▶ line
+//!                      └─ a subscription ─▶ kept, told of changes ───▶ line
 //! ```
 //! What is cheap is answered where messages are read, and each call gets a thread, so that `notifications/cancelled` and
 //! `ping` work meanwhile. In scope: ids in use, batches, cancelling, the end. Not in scope: how messages are framed.
@@ -12,7 +12,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::access::Caller;
-use crate::account::Resource;
+use crate::account::{Full, Resource};
 use crate::fabric::{Error, too_many};
 use crate::protocol::{Answer, Id, Inbound, Session};
 use crate::server::{Action, Call, Listen, Listener, Registration, Server};
@@ -22,25 +22,6 @@ use super::batch::Batch;
 use super::inflight::{Cancel, Inflight, InflightListen};
 use super::{read, start};
 
-/// The sending side of a pipe: whole messages, from any thread.
-pub(crate) trait Outlet: Send + Sync {
-    /// Sends one message, in parts, unless `wanted` says no. It is asked when it is this message's turn, so that what is answered
-    /// after a cancellation comes after everything of the cancelled call. What cannot be sent is dropped;
-    /// [`Outlet::is_gone`] tells why.
-    fn send_if(&self, message: &[&[u8]], wanted: &dyn Fn() -> bool);
-
-    /// Sends one message.
-    fn send(&self, message: &[&[u8]]) {
-        self.send_if(message, &|| true);
-    }
-
-    /// Sends a notification of changed lists, which must not wait for this client: others are to be told too.
-    fn tell(&self, message: &[u8]);
-
-    /// Has the client left?
-    fn is_gone(&self) -> bool;
-}
-
 /// One client.
 pub(crate) struct Pipe {
     pub(super) server: Arc<Server>,
@@ -48,14 +29,15 @@ pub(crate) struct Pipe {
     pub(crate) session: Arc<Session>,
     /// Its requests that have no answer yet.
     pub(crate) inflight: Arc<Inflight>,
-    line: Arc<dyn Outlet>,
+    /// Where all of it is sent.
+    line: Arc<dyn Peer>,
     /// The registration of a legacy client that follows lists.
     follower: OnceLock<Registration>,
 }
 
 impl Pipe {
     /// A client that has sent nothing yet.
-    pub(crate) fn new(server: Arc<Server>, session: Session, line: Arc<dyn Outlet>) -> Pipe {
+    pub(crate) fn new(server: Arc<Server>, session: Session, line: Arc<dyn Peer>) -> Pipe {
         Pipe {
             server,
             session: Arc::new(session),
@@ -83,7 +65,7 @@ impl Pipe {
     pub(crate) fn act(&self, action: Action, caller: &Caller) {
         match action {
             Action::Nothing => {}
-            Action::Answer(answer) => self.line.send(&answer.parts()),
+            Action::Answer(answer) => self.line.answer(answer),
             Action::Cancel(id) => self.inflight.cancel(&id),
             Action::Call(call) => {
                 let cancel = self.inflight.begin(&call.head.id);
@@ -95,7 +77,7 @@ impl Pipe {
         if self.session.follows_lists() {
             self.follower.get_or_init(|| {
                 let account = caller.account.clone();
-                let listener = Listener::legacy(&self.server, account, sink(self.line.clone()));
+                let listener = Listener::legacy(&self.server, account, self.line.clone());
                 self.server.subscriptions.add(listener)
             });
         }
@@ -104,7 +86,7 @@ impl Pipe {
     /// Ends all subscriptions, and tells the client.
     pub(crate) fn end_listening(&self) {
         for message in self.inflight.end_listening() {
-            self.line.send(&[&message]);
+            self.line.answer(message);
         }
     }
 
@@ -113,7 +95,10 @@ impl Pipe {
             return;
         };
         if calls.is_empty() {
-            batch.send(|array| self.line.send(array));
+            batch
+                .array()
+                .into_iter()
+                .for_each(|array| self.line.answer(array));
         }
         for (cancel, call) in calls {
             self.call(*call, cancel, Some(batch.clone()));
@@ -132,38 +117,30 @@ impl Pipe {
     }
 
     fn listen(&self, listen: &Listen, caller: &Caller) {
-        let refuse = |error| self.line.send(&[&listen.fail(error).body]);
-        let account = &caller.account;
-        if account.is_closed() {
-            return refuse(Error::stopped());
-        }
-        let Ok(share) = account.take(Resource::Streams, 1) else {
-            return refuse(too_many());
+        let account = caller.account.clone();
+        let share = match account.is_closed() {
+            true => Err(Error::stopped()),
+            false => account
+                .take(Resource::Streams, 1)
+                .map_err(|Full| too_many()),
+        };
+        let share = match share {
+            Ok(share) => share,
+            Err(error) => return self.line.answer(listen.fail(error)),
         };
         let cancel = self.inflight.begin(&listen.id);
-        // The acknowledgement comes first: only then can anything be told.
-        self.line.send(&[&listen.acknowledgement()]);
-        let listener = listen.listener(account.clone(), sink(self.line.clone()));
         let listen_on = InflightListen {
-            _place: self.server.subscriptions.add(listener),
+            _place: listen.begin(&self.server, account, self.line.clone()),
             _share: share,
-            end: vec![listen.end().body, listen.cancelled()],
+            end: [listen.end(), listen.cancelled()],
         };
         self.inflight.listen(&listen.id, &cancel, listen_on);
     }
 }
 
-/// Where notifications of changed lists go.
-pub(super) fn sink(line: Arc<dyn Outlet>) -> impl Fn(&[u8]) -> bool + Send + Sync + 'static {
-    move |message: &[u8]| {
-        line.tell(message);
-        !line.is_gone()
-    }
-}
-
 /// The client of a call on a pipe.
 struct PipePeer {
-    line: Arc<dyn Outlet>,
+    line: Arc<dyn Peer>,
     inflight: Arc<Inflight>,
     id: Id,
     cancel: Cancel,
@@ -171,23 +148,24 @@ struct PipePeer {
 }
 
 impl Peer for PipePeer {
-    fn notify(&self, message: &[u8]) {
-        self.line
-            .send_if(&[message], &|| !self.cancel.is_cancelled());
+    fn notify(&self, message: &[u8], wanted: &dyn Fn() -> bool) {
+        let is_wanted = || wanted() && !self.cancel.is_cancelled();
+        self.line.notify(message, &is_wanted);
     }
 
     fn answer(&self, answer: Answer) {
         let wanted = self.inflight.finish(&self.id, &self.cancel);
+        let mut answer = wanted.then_some(answer);
         if let Some(batch) = &self.batch {
-            if batch.answer(&self.id, wanted.then_some(answer)) {
-                batch.send(|array| self.line.send(array));
-            }
-        } else if wanted {
-            self.line.send(&[&answer.body]);
+            let is_last = batch.answer(&self.id, answer.take());
+            answer = is_last.then(|| batch.array()).flatten();
         }
+        answer
+            .into_iter()
+            .for_each(|answer| self.line.answer(answer));
     }
 
     fn stopped(&self) -> bool {
-        self.cancel.is_cancelled() || self.line.is_gone()
+        self.cancel.is_cancelled() || self.line.stopped()
     }
 }

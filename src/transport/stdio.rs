@@ -11,12 +11,13 @@ use crate::access::{Caller, Identity};
 use crate::config::{ABORT_GRACE, MAX_MESSAGE};
 use crate::encoding::json::mend_surrogates;
 use crate::protocol::jsonrpc::{INVALID_REQUEST, is_blank};
-use crate::protocol::{Id, Refusal, Session};
+use crate::protocol::{Answer, Id, Refusal, Session};
 use crate::server::{Action, Server, refuse};
 use crate::sync::{lock, spawn};
+use crate::tools::Peer;
 
 use super::drain;
-use super::pipe::{Outlet, Pipe};
+use super::pipe::Pipe;
 
 /// Time for unfinished calls after the end of stdin.
 pub(crate) const STDIO_DRAIN: Duration = Duration::from_secs(2);
@@ -183,10 +184,9 @@ impl Writer {
             broken: Box::new(broken),
         }
     }
-}
 
-impl Outlet for Writer {
-    fn send_if(&self, message: &[&[u8]], wanted: &dyn Fn() -> bool) {
+    /// Sends one message, in parts. Blocks while the client does not read.
+    fn send(&self, message: &[&[u8]], wanted: &dyn Fn() -> bool) {
         let mut out = lock(&self.out);
         if !wanted() {
             return;
@@ -198,13 +198,18 @@ impl Outlet for Writer {
             (self.broken)();
         }
     }
+}
 
-    fn tell(&self, message: &[u8]) {
-        // There is only this client.
-        self.send(&[message]);
+impl Peer for Writer {
+    fn notify(&self, message: &[u8], wanted: &dyn Fn() -> bool) {
+        self.send(&[message], wanted);
     }
 
-    fn is_gone(&self) -> bool {
+    fn answer(&self, answer: Answer) {
+        self.send(&answer.parts(), &|| true);
+    }
+
+    fn stopped(&self) -> bool {
         // A client that leaves ends the process.
         false
     }

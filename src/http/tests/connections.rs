@@ -130,10 +130,10 @@ fn held_connections_can_be_evicted_again_however_they_end() {
         let held = exchange.hold();
         match exchange.head.path() {
             "/panic" => panic!("while the connection is held"),
-            "/aborted" => drop(exchange.defer().stream(&[])),
-            "/finished" => exchange.defer().stream(&[]).finish().unwrap(),
-            "/put-off" => exchange.defer().respond(200, &[], &[b"ok"]),
-            "/forgotten" => drop(exchange.defer()),
+            "/aborted" => drop(stream(&mut exchange)),
+            "/finished" => assert!(stream(&mut exchange).end()),
+            "/put-off" => exchange.responder().respond(200, &[], &[b"ok"]),
+            "/forgotten" => drop(exchange.responder()),
             _ => exchange.respond(if held { 200 } else { 503 }, &[], &[b""]),
         }
     });

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::registry::Registry;
 use super::server::accept_loop;
-use super::{Deferred, Exchange, Handler, HttpServer, Rejection, listen};
+use super::{Exchange, Handler, HttpServer, Rejection, Responder, listen};
 use crate::account::Accounts;
 use crate::config::HttpLimits;
 use crate::fabric::fixture::need_loopback;
@@ -54,6 +54,13 @@ pub(super) fn echo(mut exchange: Exchange<'_>) {
             Err(Rejection(status, text)) => exchange.respond(status, &[], &[text.as_bytes()]),
         },
     }
+}
+
+/// A response that has begun a stream.
+fn stream(exchange: &mut Exchange<'_>) -> Responder {
+    let mut stream = exchange.responder();
+    stream.stream();
+    stream
 }
 
 pub(super) fn connect(server: &HttpServer) -> TcpStream {
@@ -558,7 +565,7 @@ fn a_handler_that_panics_or_stays_silent_costs_one_connection() {
                 panic!("after the answer");
             }
             "/stream" => {
-                let mut stream = exchange.defer().stream(&[]);
+                let mut stream = stream(&mut exchange);
                 stream.event(&[b"one"]).unwrap();
                 panic!("in a stream");
             }

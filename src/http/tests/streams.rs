@@ -2,20 +2,18 @@
 
 use super::*;
 
-fn events(mut stream: Deferred) {
+fn events(mut stream: Responder) {
     stream.event(&[b"{\"a\":1}"]).unwrap();
-    stream.named_event("endpoint", b"/x").unwrap();
-    stream.comment().unwrap();
+    stream.send(&[b"event: endpoint\ndata: /x\n\n"]).unwrap();
+    stream.send(&[b":\n\n"]).unwrap();
     stream.event(&[b"two ", b"parts"]).unwrap();
-    stream.finish().unwrap();
+    assert!(stream.end() && stream.is_gone());
 }
-
-const SSE: [(&str, &str); 1] = [("Content-Type", "text/event-stream")];
 
 #[test]
 fn streams_are_exactly_these_bytes() {
     let server = server(HttpLimits::default(), |mut exchange| {
-        events(exchange.defer().stream(&SSE))
+        events(stream(&mut exchange))
     });
     let request = |version: &str| format!("GET / HTTP/{version}\r\nHost: a\r\n\r\n");
     let mut client = connect(&server);
@@ -43,14 +41,14 @@ fn streams_are_exactly_these_bytes() {
 fn a_stream_that_is_kept_beyond_its_handler_is_cut() {
     let (hand_over, handed) = sync_channel(1);
     let server = server(HttpLimits::default(), move |mut exchange| {
-        hand_over.send(exchange.defer().stream(&SSE)).unwrap()
+        hand_over.send(stream(&mut exchange)).unwrap()
     });
     let mut client = connect(&server);
     get(&mut client, "/");
-    let mut stream: Deferred = handed.recv_timeout(PATIENCE).unwrap();
+    let mut stream: Responder = handed.recv_timeout(PATIENCE).unwrap();
     until(&mut client, "\r\n\r\n");
     assert_eq!(rest(&mut client), "");
-    assert!(stream.gone() && stream.event(&[b"late"]).is_err() && stream.finish().is_err());
+    assert!(stream.is_gone() && stream.event(&[b"late"]).is_err());
     assert_eq!(server.drain(Instant::now() + PATIENCE), 0);
 }
 
@@ -58,12 +56,13 @@ fn a_stream_that_is_kept_beyond_its_handler_is_cut() {
 fn a_response_can_be_given_by_another_thread_while_the_handler_waits() {
     let server = server(HttpLimits::default(), |mut exchange| {
         let sized = exchange.head.path() == "/sized";
-        let response = exchange.defer();
+        let mut response = exchange.responder();
         let answering = thread::spawn(move || {
             if sized {
                 response.respond(200, &[], &[b"one ", b"two"]);
             } else {
-                events(response.stream(&SSE));
+                response.stream();
+                events(response);
             }
         });
         answering.join().unwrap();
@@ -85,12 +84,13 @@ fn a_closing_response_gives_back_the_place_while_the_handler_goes_on() {
     let server = server(HttpLimits::default(), move |mut exchange| {
         assert!(exchange.hold());
         let sized = exchange.head.path() == "/sized";
-        let mut response = exchange.defer();
+        let mut response = exchange.responder();
         response.close = true;
         if sized {
             response.respond(200, &[], &[b"sized"]);
         } else {
-            events(response.stream(&SSE));
+            response.stream();
+            events(response);
         }
         answered.send(()).unwrap();
         may_go.lock().unwrap().recv_timeout(PATIENCE).unwrap();
@@ -118,15 +118,15 @@ fn a_client_that_left_is_noticed_while_nothing_is_sent() {
     let (left, has_left) = sync_channel(1);
     let server = server(HttpLimits::default(), move |mut exchange| {
         let pipelined = exchange.head.path() == "/pipelined";
-        let mut stream = exchange.defer().stream(&SSE);
+        let mut stream = stream(&mut exchange);
         stream.event(&[b"here"]).unwrap();
         let moment = Duration::from_millis(50);
         let limit = if pipelined { moment } else { PATIENCE };
         let begin = Instant::now();
-        while !stream.gone() && begin.elapsed() < limit {
+        while !stream.is_gone() && begin.elapsed() < limit {
             thread::yield_now();
         }
-        left.send(stream.gone()).unwrap();
+        left.send(stream.is_gone()).unwrap();
     });
     let mut client = connect(&server);
     get(&mut client, "/");
@@ -153,14 +153,14 @@ fn a_client_that_never_reads_blocks_its_stream_for_the_write_timeout() {
         if exchange.head.method == crate::http::Method::Post {
             return echo(exchange);
         }
-        let mut stream = exchange.defer().stream(&SSE);
+        let mut stream = stream(&mut exchange);
         let error = loop {
             if let Err(e) = stream.event(&[&[b'x'; 1 << 16]]) {
                 break e.kind();
             }
         };
-        assert!(stream.gone() && stream.event(&[]).is_err() && stream.comment().is_err());
-        done.send((error, stream.finish().is_err())).unwrap();
+        done.send((error, stream.is_gone() && stream.event(&[]).is_err()))
+            .unwrap();
     });
     let mut client = connect(&server);
     get(&mut client, "/");

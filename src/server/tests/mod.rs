@@ -159,7 +159,7 @@ fn show(action: Action) -> String {
             format!(
                 "listen {} {}",
                 json(&listen.id),
-                String::from_utf8(listen.acknowledgement()).unwrap()
+                String::from_utf8(listen.acknowledgement().body).unwrap()
             )
         }
         Action::Cancel(id) => format!("cancel {}", json(&id)),

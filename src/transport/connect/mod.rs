@@ -30,8 +30,9 @@ use crate::protocol::inbound::cancelled;
 use crate::protocol::jsonrpc::{self, INTERNAL_ERROR, INVALID_REQUEST, Message, is_blank};
 use crate::protocol::{ID_IN_USE, Id, Inbound, Meta, Refusal, mirrored};
 use crate::sync::{lock, wait_while};
+use crate::tools::Peer;
+use crate::transport::start;
 use crate::transport::stdio::{BUFFER, LineSize, STDIO_DRAIN, Writer, read_line};
-use crate::transport::{Outlet, start};
 
 use remote::{Headers, Remote, SESSION_ID, VERSION, small};
 
@@ -285,11 +286,12 @@ impl Relay {
             if inbound.is_invalid() {
                 return Err(self.remote.refused(200, false, ""));
             } else if answered.is_empty() {
-                self.writer.send_if(&[message], &|| !request.is_over());
+                self.writer.notify(message, &|| !request.is_over());
             } else if request.claim(&answered) {
                 let opened =
                     (request.is_initialize).then(|| self.remote.enter(session.as_deref(), message));
-                self.writer.send(&[opened.as_deref().unwrap_or(message)]);
+                let message = opened.as_deref().unwrap_or(message);
+                self.writer.notify(message, &|| true);
             }
             Ok(!request.is_over())
         })
@@ -310,7 +312,7 @@ impl Relay {
             let request_id = random::request_id();
             log::warn!("request {request_id}: {}", refusal.error);
             let answer = refusal.clone().answer(Some(id), false, &request_id);
-            self.writer.send(&[&answer.body]);
+            self.writer.answer(answer);
         }
     }
 }

@@ -111,15 +111,16 @@ fn address(text: &str) -> Option<IpAddr> {
 }
 
 /// What every answer to a page of an allowed origin carries.
-pub(super) fn cors(origin: &str) -> [(&str, &str); 3] {
-    [
+pub(super) fn cors(origin: &str) -> Vec<(&'static str, String)> {
+    let headers = [
         ("Access-Control-Allow-Origin", origin),
         (
             "Access-Control-Expose-Headers",
             "Mcp-Session-Id, WWW-Authenticate",
         ),
         ("Vary", "Origin"),
-    ]
+    ];
+    headers.map(|(name, value)| (name, value.to_owned())).into()
 }
 
 /// Of the headers that a page wants to send, by its preflight, those that MCP has: there is no wildcard for `mcp-` in CORS,

@@ -4,11 +4,11 @@
 
 mod guard;
 mod ops;
-mod reply;
+mod post;
+mod queue;
 mod sessions;
 mod sse;
 mod streamable;
-mod streams;
 mod web;
 
 use std::io;
@@ -86,7 +86,7 @@ impl Listening {
         backend.accounts.close();
         // Idle connections end now, the others with their answer.
         self.http.drain(Instant::now());
-        streams::wake();
+        queue::wake();
         drain(backend, limit);
         // What has been answered still has to be written.
         self.http.drain(deadline.max(Instant::now() + ABORT_GRACE));

@@ -20,7 +20,7 @@ use crate::server::Registration;
 use crate::sync::lock;
 
 use super::super::inflight::Inflight;
-use super::streams::Channel;
+use super::queue::Queue;
 
 /// The number and the revision in the id of a session, `<revision>.<32 lower-case hex digits>`; `None` for anything we would
 /// not have made.
@@ -39,7 +39,7 @@ pub(super) struct LiveSession {
     /// Its calls.
     pub(super) inflight: Inflight,
     /// The stream that a GET has opened, and the registration of a client that follows lists.
-    pub(super) stream: Mutex<Option<(Arc<Channel>, Option<Registration>)>>,
+    pub(super) stream: Mutex<Option<(Arc<Queue>, Option<Registration>)>>,
     /// Remembered so that its id is refused and not adopted again.
     has_ended: AtomicBool,
 }
@@ -63,8 +63,8 @@ impl LiveSession {
     pub(super) fn end(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
         self.inflight.cancel_all();
-        if let Some((channel, _)) = lock(&self.stream).take() {
-            channel.reply.end();
+        if let Some((queue, _)) = lock(&self.stream).take() {
+            queue.end();
         }
     }
 }

@@ -17,11 +17,12 @@ use crate::os::random;
 use crate::protocol::Session;
 use crate::server::Action;
 use crate::sync::lock;
+use crate::tools::Peer;
 
-use super::super::pipe::{Outlet, Pipe};
+use super::super::pipe::Pipe;
 use super::super::read;
-use super::reply::revocation;
-use super::streams::Channel;
+use super::post::revocation;
+use super::queue::Queue;
 use super::web::{Endpoint, HttpError, Visit};
 
 /// What stands after the stream's path to make that of the endpoint for messages.
@@ -63,21 +64,19 @@ impl Sse {
         HttpError::unless(visit.accepts.events, 406, detail)?;
         visit.stay(caller)?;
         let id = random::id();
-        let channel = Channel::open(visit);
+        let (mut responder, queue) = Queue::open(visit, caller);
         let (server, session) = (visit.web.server.clone(), Session::default());
-        let pipe = Arc::new(Pipe::new(server, session, channel.clone()));
+        let pipe = Arc::new(Pipe::new(server, session, queue.clone()));
         let owner = caller.identity.clone();
         lock(&self.0).insert(id.clone(), (owner, pipe.clone()));
         let path = visit.web.path.trim_end_matches('/');
-        let endpoint = format!("{path}{MESSAGES}?{SESSION_ID}={id}");
-        let endpoint = endpoint.as_bytes();
-        channel
-            .reply
-            .write(|stream| stream.named_event("endpoint", endpoint));
-        channel.carry(caller, |is_revoked| {
+        let first = format!("event: endpoint\ndata: {path}{MESSAGES}?{SESSION_ID}={id}\n\n");
+        // A stream that fails is gone.
+        let _ = responder.send(&[first.as_bytes()]);
+        queue.carry(responder, caller, |is_revoked| {
             pipe.end_listening();
             if is_revoked {
-                channel.send(&[&revocation()]);
+                queue.answer(revocation());
             }
             // Calls that are not over may still be answered here.
             is_revoked || caller.account.held(Resource::Open) == 0
@@ -102,14 +101,8 @@ impl Sse {
             action => action,
         };
         drop((body, parsing));
-        let answer = visit.defer();
-        let mut waits = || !answer.deferred.gone();
-        let place = caller.account.wait_for(Resource::Messages, &mut waits);
-        if let Some(_acting) = place {
-            answer.respond(202, &[], &[]);
-            // May block on a slow reader.
-            pipe.act(action, caller);
-        }
+        visit.respond(202, &[], &[]);
+        pipe.act(action, caller);
         Ok(())
     }
 }

@@ -8,26 +8,26 @@
 //! ```
 //! A call runs on its connection's own thread; those of a batch have some more. In scope: statuses, sessions, the
 //! mirrored headers, whether leaving means cancelling. Not in scope: what comes before the message (`web`), what it
-//! means (`protocol`), how its answer is written (`reply`).
+//! means (`protocol`), how its answer is written (`http`).
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::access::{Caller, Role};
 use crate::fabric::{Error, Kind};
-use crate::http::{Head, Method};
+use crate::http::{Head, Method, Responder};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
 use crate::protocol::{Inbound, Refusal, Revision, Session, without_handshake};
 use crate::server::{Action, Call, Listen, Listener, refuse};
 use crate::sync::lock;
+use crate::tools::Peer;
 
 use super::super::batch::Batch;
-use super::super::pipe::{Outlet, sink};
 use super::super::read;
 use super::super::threads::start;
-use super::reply::{PostPeer, Reply, revocation, revoked};
+use super::post::{Post, revocation, revoked};
+use super::queue::Queue;
 use super::sessions::{LiveSession, Sessions};
-use super::streams::Channel;
 use super::web::{Endpoint, HttpError, Visit, Web};
 
 /// Allowed methods, with and without sessions.
@@ -114,7 +114,9 @@ impl Streamable {
             (Action::Answer(answer), _) => {
                 let status = if is_one { answer.status } else { 400 };
                 let id = opened.as_deref().map(|id| (SESSION_ID, id));
-                visit.defer().answer(status, id.as_slice(), &answer.parts());
+                visit
+                    .responder()
+                    .answer(status, id.as_slice(), &answer.parts());
                 Ok(())
             }
             (Action::Call(call), live) => run(visit, caller, *call, live),
@@ -172,20 +174,20 @@ impl Streamable {
         // one: nothing is sent on both.
         let mut place = lock(&live.stream);
         if let Some((before, _)) = place.take() {
-            before.reply.end();
+            before.end();
         }
         visit.stay(caller)?;
-        let channel = Channel::open(visit);
-        *place = Some((channel.clone(), None));
+        let (responder, queue) = Queue::open(visit, caller);
+        *place = Some((queue.clone(), None));
         drop(place);
         follow(visit.web, &live, caller);
-        channel.carry(caller, |is_revoked| {
+        queue.carry(responder, caller, |is_revoked| {
             if is_revoked {
-                channel.send(&[&revocation()]);
+                queue.answer(revocation());
             }
             true
         });
-        lock(&live.stream).take_if(|(current, _)| Arc::ptr_eq(current, &channel));
+        lock(&live.stream).take_if(|(current, _)| Arc::ptr_eq(current, &queue));
         Ok(())
     }
 
@@ -215,9 +217,9 @@ fn run(
         return Err(HttpError::answer(status, answer).with("WWW-Authenticate", challenge));
     }
     let begun = live.as_ref().map(|live| live.inflight.begin(&call.head.id));
-    let reply = Arc::new(Reply::new(visit, call.is_run()));
+    let responder = responder(visit, call.is_run());
     let cancel = begun.unwrap_or_default();
-    let peer = Arc::new(PostPeer::new(reply, &call, cancel, live, None, caller));
+    let peer = Arc::new(Post::new(responder, &call, cancel, live, None, caller));
     call.serve(&visit.web.server, peer, |work| {
         work();
         Ok(())
@@ -238,35 +240,45 @@ fn batch(
         return Ok(());
     };
     let may_go_on = calls.iter().any(|(_, call)| call.is_run());
-    let reply = Arc::new(Reply::new(visit, may_go_on));
+    let responder = responder(visit, may_go_on);
     for (cancel, call) in calls {
         let (live, batch) = (Some(live.clone()), Some(batch.clone()));
-        let peer = PostPeer::new(reply.clone(), &call, cancel, live, batch, caller);
+        let peer = Post::new(responder.clone(), &call, cancel, live, batch, caller);
         call.serve(&visit.web.server, Arc::new(peer), start);
     }
     batch.wait();
-    let is_sent = batch.send(|array| reply.finish(200, array));
-    if !is_sent && let Some(later) = reply.end() {
-        later.respond(202, &[], &[]);
+    let mut responder = lock(&responder);
+    if let Some(array) = batch.array() {
+        responder.answer(200, &[], &array.parts());
+    } else if !responder.end() {
+        responder.respond(202, &[], &[]);
     }
     Ok(())
+}
+
+/// The way back of calls. If one `may_go_on` after its answer, it is the last of its connection: the head of a stream says so
+/// before anyone knows.
+fn responder(visit: &mut Visit<'_>, may_go_on: bool) -> Arc<Mutex<Responder>> {
+    let mut responder = visit.responder();
+    if may_go_on {
+        visit.exchange.free_buffer();
+        responder.close = true;
+    }
+    Arc::new(Mutex::new(responder))
 }
 
 fn listen(visit: &mut Visit<'_>, caller: &Arc<Caller>, listen: Listen) -> Result<(), HttpError> {
     let detail = "A subscription is answered with a stream: accept text/event-stream.";
     HttpError::unless(visit.accepts.events, 406, detail)?;
     visit.stay(caller)?;
-    let channel = Channel::open(visit);
-    // The acknowledgement comes first: only then can anything be told.
-    channel.send(&[&listen.acknowledgement()]);
-    let listener = listen.listener(caller.account.clone(), sink(channel.clone()));
-    let _place = visit.web.server.subscriptions.add(listener);
-    channel.carry(caller, |is_revoked| {
-        let end = match is_revoked {
+    let (responder, queue) = Queue::open(visit, caller);
+    let account = caller.account.clone();
+    let _place = listen.begin(&visit.web.server, account, queue.clone());
+    queue.carry(responder, caller, |is_revoked| {
+        queue.answer(match is_revoked {
             true => listen.fail(revoked()),
             false => listen.end(),
-        };
-        channel.send(&[&end.body]);
+        });
         true
     });
     Ok(())
@@ -275,11 +287,11 @@ fn listen(visit: &mut Visit<'_>, caller: &Arc<Caller>, listen: Listen) -> Result
 /// A session that has listed prompts or resources gets notifications of changes on its stream, once it has one.
 fn follow(web: &Web, live: &LiveSession, caller: &Caller) {
     if live.session.follows_lists()
-        && let Some((channel, follower)) = &mut *lock(&live.stream)
+        && let Some((queue, follower)) = &mut *lock(&live.stream)
     {
         follower.get_or_insert_with(|| {
-            let (account, sink) = (caller.account.clone(), sink(channel.clone()));
-            let listener = Listener::legacy(&web.server, account, sink);
+            let account = caller.account.clone();
+            let listener = Listener::legacy(&web.server, account, queue.clone());
             web.server.subscriptions.add(listener)
         });
     }

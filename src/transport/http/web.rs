@@ -6,7 +6,6 @@
 //! ```
 //! In scope: everything before a transport sees a request, and errors outside of JSON-RPC answers. Not in scope: MCP.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use crate::access::{Access, AccessError, Caller, Role};
 use crate::account::{Guard as Share, Resource};
 use crate::encoding::json::mend_surrogates;
 use crate::fabric::{Error, Kind};
-use crate::http::{Body, Deferred, Exchange, Handler, Head, Method, Rejection};
+use crate::http::{Accepts, Body, Exchange, Handler, Head, JSON, Method, Rejection, Responder};
 use crate::metrics;
 use crate::os::random;
 use crate::protocol::jsonrpc::INVALID_REQUEST;
@@ -25,7 +24,6 @@ use crate::server::Server;
 
 use super::guard::{RequestGuard, allowed_headers, cors, preflight};
 use super::ops::{Ops, PROBES};
-use super::reply::Accepts;
 
 /// What one transport serves after these checks.
 pub(super) trait Endpoint: Send + Sync {
@@ -69,8 +67,8 @@ impl Handler for Web {
                 headers.push(("Retry-After", "1"));
             }
             visit
-                .defer()
-                .answer(error.status, &headers, &[&error.answer.body]);
+                .responder()
+                .answer(error.status, &headers, &error.answer.parts());
         }
     }
 }
@@ -216,19 +214,11 @@ impl From<Rejection> for HttpError {
     }
 }
 
-/// The header of a JSON body.
-pub(super) const JSON: (&str, &str) = ("Content-Type", "application/json");
 /// What a caller is told that has its share of the connections.
 const HAS_ITS_SHARE: &str = "This caller holds as many connections as one may: let calls end, close a stream, or raise \
                              --max-connections.";
 /// What a caller is told when all connections are held.
 const IS_FULL: &str = "The server is serving as many requests as it may. Try again in a moment.";
-/// The headers of a stream: no proxy may cache or buffer it.
-const STREAM: [(&str, &str); 3] = [
-    ("Content-Type", "text/event-stream"),
-    ("Cache-Control", "no-cache"),
-    ("X-Accel-Buffering", "no"),
-];
 
 /// An admitted request, and the way to answer it.
 pub(super) struct Visit<'a> {
@@ -284,65 +274,16 @@ impl<'a> Visit<'a> {
 
     /// Answers with a body of known size, in these parts.
     pub(super) fn respond(&mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
-        self.defer().respond(status, headers, body);
+        self.responder().respond(status, headers, body);
     }
 
-    /// Defers the answer, once.
-    pub(super) fn defer(&mut self) -> Later {
-        Later {
-            origin: self.origin.map(str::to_owned),
-            accepts: self.accepts,
-            deferred: self.exchange.defer(),
-            _share: self.share.take(),
-        }
-    }
-}
-
-/// A deferred answer.
-pub(super) struct Later {
-    origin: Option<String>,
-    pub(super) accepts: Accepts,
-    pub(super) deferred: Deferred,
-    /// The caller's share of the connections, until the answer is over.
-    _share: Option<Share>,
-}
-
-impl Later {
-    /// Ends with a result, in parts: the last event of a stream, or JSON, or a stream of it alone if only that is accepted.
-    /// An error status is JSON unless there is a stream already. `headers` are further ones of what is no stream yet.
-    pub(super) fn answer(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
-        if self.deferred.is_stream {
-            self.deferred.end_with(body);
-        } else if self.accepts.json || status != 200 {
-            self.respond(status, &[headers, &[JSON]].concat(), body);
-        } else {
-            self.stream(headers).deferred.end_with(body);
-        }
-    }
-
-    /// Answers with a body of known size, in these parts.
-    pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
-        metrics::RESPONSES.add([status], 1);
-        self.deferred
-            .respond(status, &with_cors(headers, self.origin.as_deref()), body);
-    }
-
-    /// Answers with a stream, whose head goes out at once; `headers` are further ones.
-    pub(super) fn stream(self, headers: &[(&str, &str)]) -> Later {
-        metrics::RESPONSES.add([200], 1);
-        let headers = [headers, &STREAM].concat();
-        let headers = with_cors(&headers, self.origin.as_deref());
-        let deferred = self.deferred.stream(&headers);
-        Later { deferred, ..self }
-    }
-}
-
-fn with_cors<'h>(
-    headers: &'h [(&'h str, &'h str)],
-    origin: Option<&'h str>,
-) -> Cow<'h, [(&'h str, &'h str)]> {
-    match origin {
-        Some(origin) => [headers, &cors(origin)].concat().into(),
-        None => headers.into(),
+    /// The way to answer it, once.
+    pub(super) fn responder(&mut self) -> Responder {
+        let mut responder = self.exchange.responder();
+        responder.accepts = self.accepts;
+        responder.headers = self.origin.map(cors).unwrap_or_default();
+        responder.count = |status| metrics::RESPONSES.add([status], 1);
+        responder.share = self.share.take();
+        responder
     }
 }

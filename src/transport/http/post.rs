@@ -1,0 +1,131 @@
+//! The client of a call that came in a POST of Streamable HTTP, whose own connection gets the answer: JSON if nothing precedes
+//! the result, else an event stream.
+//!
+//! In scope: when leaving cancels a call, and what is told to a caller whose token was taken away. Not in scope: the response
+//! itself (`http`).
+
+use std::sync::{Arc, Mutex, Once};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::access::Caller;
+use crate::fabric::{Error, Kind};
+use crate::http::{JSON, Responder};
+use crate::protocol::Answer;
+use crate::protocol::jsonrpc;
+use crate::server::{Call, refuse};
+use crate::sync::lock;
+use crate::tools::{CallHead, Peer};
+
+use super::super::batch::Batch;
+use super::super::inflight::Cancel;
+use super::sessions::LiveSession;
+
+/// The client of one such call.
+pub(super) struct Post {
+    /// Those of a batch share it.
+    responder: Arc<Mutex<Responder>>,
+    head: Arc<CallHead>,
+    cancel: Cancel,
+    /// Its session; without one, leaving cancels, as ids belong to their POST alone.
+    session: Option<Arc<LiveSession>>,
+    /// The batch that its answer belongs to.
+    batch: Option<Arc<Batch>>,
+    /// Leaving cancels it: in the modern revision, and where nothing is lost but the answer.
+    leaving_cancels: bool,
+    caller: Arc<Caller>,
+    /// Done once the caller's token was taken away.
+    cut: Once,
+}
+
+impl Post {
+    /// For `call`, which is answered by `responder`, perhaps as part of a batch.
+    pub(super) fn new(
+        responder: Arc<Mutex<Responder>>,
+        call: &Call,
+        cancel: Cancel,
+        session: Option<Arc<LiveSession>>,
+        batch: Option<Arc<Batch>>,
+        caller: &Arc<Caller>,
+    ) -> Post {
+        Post {
+            responder,
+            head: call.head.clone(),
+            cancel,
+            // A run goes on in a session: its answer is lost, but not the run.
+            leaving_cancels: session.is_none() || !call.is_run(),
+            session,
+            batch,
+            caller: caller.clone(),
+            cut: Once::new(),
+        }
+    }
+
+    /// Was the caller's token taken away? Then the response ends with an error that says so; a paid run goes on.
+    fn is_cut(&self) -> bool {
+        if !self.cut.is_completed() && self.caller.require(self.caller.role).is_err() {
+            self.cut.call_once(|| {
+                let id = Some(&self.head.id);
+                let error = refuse(revoked().into(), id, false);
+                lock(&self.responder).answer(401, &[], &error.parts());
+            });
+        }
+        self.cut.is_completed()
+    }
+}
+
+impl Peer for Post {
+    fn notify(&self, message: &[u8], wanted: &dyn Fn() -> bool) {
+        if !self.cancel.is_cancelled() && wanted() {
+            // Where only JSON is accepted, and after the end, it is dropped.
+            let _ = lock(&self.responder).event(&[message]);
+        }
+    }
+
+    fn answer(&self, answer: Answer) {
+        let wanted = match &self.session {
+            Some(live) => live.inflight.finish(&self.head.id, &self.cancel),
+            None => true,
+        };
+        if let Some(batch) = &self.batch {
+            batch.answer(&self.head.id, wanted.then_some(answer));
+            return;
+        }
+        let mut responder = lock(&self.responder);
+        if wanted {
+            responder.answer(answer.status, &[], &answer.parts());
+        } else if !responder.end() {
+            let cancelled = self.head.fail(Error::cancelled());
+            responder.respond(200, &[JSON], &cancelled.parts());
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        self.cancel.is_cancelled()
+            || (!self.is_cut() && self.leaving_cancels && lock(&self.responder).is_gone())
+    }
+
+    fn begins(&self) {
+        lock(&self.responder).stream();
+    }
+
+    fn idle(&self, _: Duration) {
+        lock(&self.responder).keep_alive();
+    }
+}
+
+/// The caller's token was taken away while it was served.
+pub(super) fn revoked() -> Error {
+    Error::new(
+        Kind::Forbidden,
+        "Your token was removed, changed or has expired, so nothing more is sent here. Get a valid one, then ask again: a \
+         run that had begun goes on.",
+    )
+}
+
+/// The last message of a stream whose caller's token was taken away.
+pub(super) fn revocation() -> Answer {
+    let params = json!({ "level": "error", "data": revoked().detail });
+    jsonrpc::notification("notifications/message", &params).into()
+}

@@ -1,0 +1,240 @@
+//! A stream that others write to: HTTP+SSE, a session's GET, `subscriptions/listen`. They queue messages; only the thread of
+//! the stream's connection writes them, so nobody waits for its reader.
+//!
+//! ```text
+//!   open ─┬─ `end`: somebody ends it, or the server stops ─▶ ending ─ all is written ─▶ gone
+//!         └─ the client leaves, or an answer does not fit ─────────────────────────────▶ gone
+//! ```
+//! In scope: the queue and its bounds, keep-alives, the end. Not in scope: content. A notification that does not fit is dropped.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use crate::access::Caller;
+use crate::account::{Guard, Resource};
+use crate::config::GONE_CHECK;
+use crate::http::Responder;
+use crate::protocol::Answer;
+use crate::sync::lock;
+use crate::tools::Peer;
+
+use super::web::Visit;
+
+/// Notifications are queued while no more than this waits, in bytes.
+const MAX_NOTES: usize = 1 << 20;
+/// Answers are queued while no more than this waits, in bytes, and while their account pays for them. So a single one may be
+/// as long as any.
+const MAX_ANSWERS: usize = 64 << 20;
+/// What a queued message takes beside its bytes.
+const MESSAGE: usize = 128;
+/// Short messages are written together up to this, in bytes.
+const MAX_WRITE: usize = 64 << 10;
+/// How often an idle stream checks for a disconnect.
+const STREAM_TICK: Duration = Duration::from_secs(1);
+/// How often a stream of a server that stops checks whether its calls are answered.
+const LAST_TICK: Duration = Duration::from_millis(20);
+
+/// The messages of one stream.
+pub(super) struct Queue {
+    state: Mutex<QueueState>,
+    /// The one that opened it and carries it.
+    thread: Thread,
+    /// Somebody wants to know whether the client is still there, and the thread has not looked since.
+    is_asked: AtomicBool,
+}
+
+struct QueueState {
+    phase: QueuePhase,
+    waiting: VecDeque<Answer>,
+    /// What waits or is being written, in bytes.
+    bytes: usize,
+    /// What of that is not charged by the answers themselves. Never nothing, so that an event rarely touches the account.
+    memory: Guard,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum QueuePhase {
+    Open,
+    Ending,
+    Gone,
+}
+
+/// The threads that carry streams.
+static CARRIERS: Mutex<Vec<Thread>> = Mutex::new(Vec::new());
+
+/// Makes all streams look at once whether the server stops.
+pub(super) fn wake() {
+    lock(&CARRIERS).iter().for_each(Thread::unpark);
+}
+
+impl Queue {
+    /// Answers with a stream, which the client accepts, to be carried by this thread.
+    pub(super) fn open(visit: &mut Visit<'_>, caller: &Caller) -> (Responder, Arc<Queue>) {
+        visit.exchange.free_buffer();
+        let mut responder = visit.responder();
+        responder.stream();
+        let mut memory = caller.account.open(Resource::Memory);
+        // Without it, what is queued is refused.
+        let _ = memory.grow(1);
+        let queue = Queue {
+            state: Mutex::new(QueueState {
+                phase: QueuePhase::Open,
+                waiting: VecDeque::new(),
+                bytes: 0,
+                memory,
+            }),
+            thread: thread::current(),
+            is_asked: AtomicBool::new(false),
+        };
+        (responder, Arc::new(queue))
+    }
+
+    /// Ends the stream once what is queued is written.
+    pub(super) fn end(&self) {
+        let mut state = lock(&self.state);
+        if state.phase == QueuePhase::Open {
+            state.phase = QueuePhase::Ending;
+        }
+        drop(state);
+        self.thread.unpark();
+    }
+
+    /// Runs the stream on this thread until it ends, at the latest when the caller's token becomes invalid. When that
+    /// happens or the server stops, `leave` queues the final messages, and is asked again until it says that nothing else
+    /// will be queued; it is told whether the token is to blame.
+    pub(super) fn carry(
+        &self,
+        mut responder: Responder,
+        caller: &Caller,
+        leave: impl Fn(bool) -> bool,
+    ) {
+        lock(&CARRIERS).push(self.thread.clone());
+        let (mut looked, mut is_revoked) = (Instant::now(), false);
+        loop {
+            if looked.elapsed() >= GONE_CHECK {
+                self.is_asked.store(false, Ordering::Relaxed);
+                looked = Instant::now();
+                responder.keep_alive();
+                if responder.is_gone() {
+                    break;
+                }
+                is_revoked = caller.require(caller.role).is_err();
+            }
+            let stops = is_revoked || caller.account.is_closed();
+            if stops && leave(is_revoked) {
+                self.end();
+            }
+            let (messages, phase) = lock(&self.state).next();
+            if !messages.is_empty() {
+                let is_written = responder.send(&events(&messages)).is_ok();
+                lock(&self.state).give_back(&messages);
+                if !is_written {
+                    break;
+                }
+            } else if phase == QueuePhase::Open {
+                let is_asked = self.is_asked.load(Ordering::Relaxed);
+                thread::park_timeout(match is_asked {
+                    _ if stops => LAST_TICK,
+                    true => GONE_CHECK,
+                    false => STREAM_TICK,
+                });
+            } else {
+                if phase == QueuePhase::Ending {
+                    responder.end();
+                }
+                break;
+            }
+        }
+        lock(&self.state).cut();
+        lock(&CARRIERS).retain(|other| other.id() != self.thread.id());
+    }
+
+    /// Queues a message while at most so many bytes wait. False if it does not fit.
+    fn push(&self, message: Answer, most: usize, wanted: &dyn Fn() -> bool) -> bool {
+        let mut state = lock(&self.state);
+        if state.phase != QueuePhase::Open || !wanted() {
+            return true;
+        }
+        if state.bytes > most || state.memory.grow(owed(&message)).is_err() {
+            return false;
+        }
+        state.bytes += size(&message);
+        state.waiting.push_back(message);
+        drop(state);
+        // A system call only if it sleeps.
+        self.thread.unpark();
+        true
+    }
+}
+
+impl QueueState {
+    /// The next messages to write.
+    fn next(&mut self) -> (Vec<Answer>, QueuePhase) {
+        let mut bytes = 0;
+        let fit = self.waiting.iter().take_while(|message| {
+            let is_first = bytes == 0;
+            bytes += size(message);
+            is_first || bytes <= MAX_WRITE
+        });
+        let count = fit.count();
+        (self.waiting.drain(..count).collect(), self.phase)
+    }
+
+    /// These do not wait any more.
+    fn give_back(&mut self, messages: &[Answer]) {
+        self.bytes -= messages.iter().map(size).sum::<usize>();
+        self.memory.shrink(messages.iter().map(owed).sum());
+    }
+
+    /// Drops what waits, and takes no more.
+    fn cut(&mut self) {
+        self.phase = QueuePhase::Gone;
+        let waiting = Vec::from(std::mem::take(&mut self.waiting));
+        self.give_back(&waiting);
+    }
+}
+
+/// What a message takes of memory, in bytes.
+fn size(message: &Answer) -> usize {
+    message.size() + MESSAGE
+}
+
+/// What of that is not charged yet.
+fn owed(message: &Answer) -> usize {
+    size(message).saturating_sub(message.charged())
+}
+
+/// The messages as events, in parts.
+fn events(messages: &[Answer]) -> Vec<&[u8]> {
+    let mut parts: Vec<&[u8]> = Vec::with_capacity(5 * messages.len());
+    for message in messages {
+        parts.push(b"data: ");
+        parts.extend(message.parts());
+        parts.push(b"\n\n");
+    }
+    parts
+}
+
+impl Peer for Queue {
+    fn notify(&self, message: &[u8], wanted: &dyn Fn() -> bool) {
+        self.push(message.to_vec().into(), MAX_NOTES, wanted);
+    }
+
+    fn answer(&self, answer: Answer) {
+        if !self.push(answer, MAX_ANSWERS, &|| true) {
+            log::warn!("a stream is cut: its client does not read, and an answer does not fit");
+            lock(&self.state).cut();
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        // Only the stream's thread may look. It is awake again before the next time that this is asked.
+        if !self.is_asked.swap(true, Ordering::Relaxed) {
+            self.thread.unpark();
+        }
+        lock(&self.state).phase == QueuePhase::Gone
+    }
+}
