@@ -3,11 +3,12 @@
 
 use std::any::Any;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::support::fabric::FakeFabric;
+use crate::support::http::Http;
 use crate::support::process::{Output, Program};
 use crate::support::reply::{Reply, Step, content, line};
 use crate::support::stdio::{Stdio, with_meta};
@@ -82,35 +83,64 @@ fn a_reader_that_stopped_holds_up_neither_others_nor_the_end() {
     }
 }
 
-#[test]
-fn a_caller_that_reads_nothing_is_refused_calls_in_the_end() {
-    let fabric = FakeFabric::start();
-    let text = "word ".repeat(200_000);
-    let pattern = json!({"Name": "ai", "Description": "", "Pattern": text});
+/// Posts a request on a connection of its own, as a client of HTTP+SSE may, and waits for nothing.
+fn post(client: &Sse, id: usize, method: &str, params: &Value) -> Http {
+    let message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+    let mut http = client.server.connect();
+    let sent = http.send_post(&client.endpoint, &[], &message);
+    sent.expect("the request is taken");
+    http
+}
+
+/// A server with two clients of HTTP+SSE, and a call whose answer has 1 MB.
+fn two_clients(fabric: &FakeFabric) -> (Sse, Sse, Value) {
+    let pattern = json!({"Name": "ai", "Description": "", "Pattern": "word ".repeat(200_000)});
     fabric.on("GET /patterns/ai", Reply::json(pattern));
-    // With these, 16 calls may work at once, and 33 may have no written answer.
-    let program = Program::with(&fabric).flags("--max-connections 16 --max-runs 1");
-    let server = serve(Wire::Sse, program);
-    let mut deaf = Sse::to(&server, Era::Legacy(LEGACY[0]), None);
-    let params = json!({"name": "fabric_get_pattern_details", "arguments": {"pattern_name": "ai", "max_chars": 1_000_000}});
-    let ids: Vec<Value> = (0..49).map(|n| json!(format!("call-{n}"))).collect();
-    for id in &ids {
-        let message =
-            json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params.clone()});
-        // Each on a connection of its own: the thread of one whose call is refused waits for the reader, too.
-        let answer = server.connect().post(&deaf.endpoint, &[], &message);
-        assert_eq!(answer.status, 202, "{}", answer.text());
+    let server = serve(Wire::Sse, Program::with(fabric));
+    let sse = || Sse::to(&server, Era::Legacy(LEGACY[0]), None);
+    let arguments = json!({"pattern_name": "ai", "max_chars": 1_000_000});
+    let params = json!({"name": "fabric_get_pattern_details", "arguments": arguments});
+    (sse(), sse(), params)
+}
+
+#[test]
+fn nobody_waits_for_anothers_reader_and_what_it_did_not_read_waits_for_it() {
+    let fabric = FakeFabric::start();
+    let (mut deaf, mut other, long) = two_clients(&fabric);
+    // More than the buffers of sockets hold, and then many that would have to wait for them.
+    let calls = (0..24).map(|id| post(&deaf, 1000 + id, "tools/call", &long));
+    let mut posts: Vec<Http> = calls.collect();
+    posts.extend((24..124).map(|id| post(&deaf, 1000 + id, "tools/list", &json!({}))));
+    let begun = Instant::now();
+    let answer = other.request("ping", json!({}));
+    assert_eq!(answer["result"], json!({}), "{answer}");
+    assert!(begun.elapsed() < ENDS_WITHIN, "{:?}", begun.elapsed());
+    for mut http in posts {
+        assert_eq!(http.answer().expect("an answer").status, 202);
     }
-    let health = server.get("/healthz", &[]);
-    assert_eq!(health.status, 200);
-    let answers: Vec<Value> = ids.iter().map(|id| deaf.answer(id)).collect();
-    let is_refused = |answer: &&Value| {
-        let text = answer["result"]["content"][0]["text"].as_str();
-        answer["result"]["isError"] == true
-            && text.is_some_and(|text| text.contains("error:too-many-requests"))
-    };
-    let refused = answers.iter().filter(is_refused).count();
-    assert!((1..=33).contains(&refused), "{refused} of {}", ids.len());
+    for id in 0..124 {
+        let answer = deaf.answer(&json!(1000 + id));
+        assert_eq!(answer["result"]["isError"], Value::Null, "{answer}");
+    }
+}
+
+#[test]
+fn a_stream_ends_if_an_answer_does_not_fit_its_queue() {
+    let fabric = FakeFabric::start();
+    let (mut deaf, mut other, long) = two_clients(&fabric);
+    // 64 MiB may wait.
+    for id in 0..80 {
+        let answer = post(&deaf, 1000 + id, "tools/call", &long).answer();
+        assert_eq!(answer.expect("an answer").status, 202);
+    }
+    deaf.server.process.wait_stderr("an answer does not fit");
+    let answer = other.request("ping", json!({}));
+    assert_eq!(answer["result"], json!({}), "{answer}");
+    // Cut, not ended: the client can tell.
+    assert!(deaf.read_to_end().is_err());
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+    let again = || deaf.server.connect().post(&deaf.endpoint, &[], &message);
+    assert!(poll(ENDS_WITHIN, || (again().status == 404).then_some(())).is_some());
 }
 
 /// Whether this child has ended: gone, or a zombie.

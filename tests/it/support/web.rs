@@ -307,6 +307,12 @@ impl Sse {
         self.answer(&id)
     }
 
+    /// Reads until the stream ends. Fails if it is cut.
+    pub(crate) fn read_to_end(&mut self) -> io::Result<()> {
+        while self.events.next()?.is_some() {}
+        Ok(())
+    }
+
     /// Closes the stream.
     pub(crate) fn leave(self) {
         self.events.into_connection().close();
