@@ -68,7 +68,7 @@ impl Handler for Web {
             }
             visit
                 .responder()
-                .answer(error.status, &headers, &error.answer.parts());
+                .answer(error.status, &headers, &[&error.body]);
         }
     }
 }
@@ -157,7 +157,7 @@ impl Web {
 pub(super) struct HttpError {
     status: u16,
     headers: Vec<(&'static str, String)>,
-    answer: Answer,
+    body: Vec<u8>,
 }
 
 impl HttpError {
@@ -166,7 +166,7 @@ impl HttpError {
         HttpError {
             status,
             headers: Vec::new(),
-            answer,
+            body: answer.body,
         }
     }
 
