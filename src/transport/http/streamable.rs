@@ -12,8 +12,11 @@
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use crate::access::{Caller, Role};
+use crate::account::Resource;
+use crate::config::ABORT_GRACE;
 use crate::fabric::{Error, Kind};
 use crate::http::{Head, Method, Responder};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
@@ -175,6 +178,10 @@ impl Streamable {
         let mut place = lock(&live.stream);
         if let Some((before, _)) = place.take() {
             before.end();
+            // It gives back its place in a moment, unless its client reads nothing.
+            let begun = Instant::now();
+            let mut soon = || begun.elapsed() < ABORT_GRACE;
+            drop(caller.account.wait_for(Resource::Streams, &mut soon));
         }
         visit.stay(caller)?;
         let (responder, queue) = Queue::open(visit, caller);
