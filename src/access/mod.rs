@@ -6,9 +6,10 @@
 //!        └ none: 401                             └ bad: 401 · no scope: 403 · issuer down: 503
 //! ```
 //! In scope: from the header `Authorization` to a caller with its account, what it may still do, and the answer if it may
-//! not. Not in scope: which role a request needs (`transport`), MCP. There are no threads here.
+//! not. Not in scope: which role a request needs (`transport`), MCP. One thread asks an OAuth issuer again about the tokens
+//! that callers hold.
 //!
-//! No message contains a token. Only digests of tokens are kept, but for those of OAuth during their requests and streams.
+//! No message contains a token. Only digests of tokens are kept, but for those of OAuth while callers hold them.
 
 mod digest;
 mod error;
@@ -17,7 +18,7 @@ mod oauth;
 mod tokens;
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 pub(crate) use error::{AccessError, Flaw};
 pub(crate) use identity::{Identity, Role};
@@ -25,10 +26,9 @@ pub(crate) use oauth::OAuth;
 pub(crate) use tokens::{Tokens, generate, token};
 
 use crate::account::{Account, Accounts};
-use crate::config::Secret;
 use crate::text::is_placeholder;
 use digest::{Digest, digest};
-use oauth::Grant;
+use oauth::Known;
 
 /// The rules of one process.
 pub(crate) struct Access {
@@ -52,16 +52,18 @@ enum Pass {
     /// Nothing was needed, and nothing changes.
     Open,
     Token(Arc<Tokens>, Digest),
-    /// The token, to be asked about again, and what it was confirmed to give last.
-    OAuth(Arc<OAuth>, Secret, Mutex<Grant>),
+    /// What the issuer says of the token, kept up to date.
+    OAuth(Arc<OAuth>, Arc<Known>),
 }
 
 impl Access {
     /// With neither a token nor OAuth, every caller is admitted with every role.
     pub(crate) fn new(tokens: Tokens, oauth: Option<OAuth>) -> Access {
+        let oauth = oauth.map(Arc::new);
+        oauth.iter().for_each(OAuth::start_refresher);
         Access {
             tokens: Arc::new(tokens),
-            oauth: oauth.map(Arc::new),
+            oauth,
         }
     }
 
@@ -92,10 +94,12 @@ impl Access {
             }
             (None, None) => return Err(AccessError::BadToken(Flaw::UNKNOWN)),
             (None, Some(oauth)) => {
-                let grant = oauth.check(token)?;
-                let (identity, role) = (grant.identity.clone(), grant.role);
-                let pass = Pass::OAuth(oauth.clone(), Secret::new(token), Mutex::new(grant));
-                (identity, role, pass)
+                let (known, grant) = oauth.check(token)?;
+                (
+                    grant.identity,
+                    grant.role,
+                    Pass::OAuth(oauth.clone(), known),
+                )
             }
         };
         Ok(Caller {
@@ -144,8 +148,7 @@ impl Caller {
     }
 
     /// Does the caller have this role now? A named token that was removed or changed counts no more within a second, one
-    /// that its issuer revoked within a minute. Cheap, except once a minute with OAuth, when it may take as long as
-    /// [`Access::admit`].
+    /// that its issuer revoked within a minute. Never asks the issuer.
     ///
     /// # Errors
     /// [`AccessError::Forbidden`], and what [`Access::admit`] says of a token that is good no more.
@@ -156,7 +159,10 @@ impl Caller {
                 Some((identity, role)) if identity == self.identity => role,
                 _ => return Err(AccessError::BadToken(Flaw::UNKNOWN)),
             },
-            Pass::OAuth(oauth, token, last) => oauth.role(token.expose(), last)?,
+            Pass::OAuth(oauth, known) => match oauth.grant(known)? {
+                grant if grant.identity == self.identity => grant.role,
+                _ => return Err(AccessError::BadToken(Flaw::INACTIVE)),
+            },
         };
         if has >= role {
             Ok(())
@@ -180,7 +186,7 @@ fn bearer<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::OAuthSettings;
+    use crate::config::{OAuthSettings, Secret};
     use std::fs;
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);

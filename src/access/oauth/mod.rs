@@ -9,12 +9,15 @@
 //! issuer. Not in scope: obtaining tokens, and checking signatures: the issuer is asked instead, since it knows what was
 //! revoked.
 //!
-//! A positive answer is kept for a minute and never serves beyond the token's expiry, a negative one is kept for [`BAD`]. What
+//! A positive answer is kept for a minute and never serves beyond the token's expiry, a negative one is kept for [`BAD`]. While
+//! callers hold a token, a thread asks about it again before its minute is over, so that what goes on never waits for the
+//! issuer. If that cannot be asked, its last answer counts until [`UNCONFIRMED`]. What
 //! goes wrong with the introspection of one token concerns this token alone, since anybody can send one that the issuer
 //! chokes on. Only an issuer whose metadata cannot be had is down for everybody.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -32,19 +35,25 @@ use crate::config::{OAuthSettings, Secret};
 use crate::encoding::base64;
 use crate::encoding::json::decode;
 use crate::encoding::percent::percent_encode;
-use crate::sync::{lock, wait_while};
+use crate::sync::{lock, spawn, wait_while};
 use crate::time::{Clock, SystemClock};
 use crate::url::WebUrl;
 
 /// How long a good answer is kept.
 const GOOD: Duration = Duration::from_secs(60);
+/// The age at which a good answer is asked for again while callers hold the token.
+const REFRESH: Duration = Duration::from_secs(45);
+/// How often the refresher looks for such answers. With [`EXCHANGE`], what the issuer refuses is refused within [`GOOD`].
+const TICK: Duration = Duration::from_secs(5);
+/// How many threads refresh, so that a token that the issuer chokes on delays no other.
+const REFRESHERS: usize = 4;
 /// How long a bad answer is kept.
 const BAD: Duration = Duration::from_secs(5);
 /// How long an answer that makes no sense, or did not come, is kept: at least, and as long as the wait for it was.
 const ODD: Duration = Duration::from_secs(1);
 /// Longest exchange with the issuer.
 const EXCHANGE: Duration = Duration::from_secs(10);
-/// How long what has begun goes on while the issuer cannot confirm its token: one check may fail.
+/// How long a good answer counts while the issuer cannot be asked: one check may fail.
 const UNCONFIRMED: Duration = Duration::from_secs(120);
 /// Waits between tries to reach the issuer: the first, and the longest they double to.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -106,14 +115,26 @@ struct Discovery {
 /// What is known of tokens, and which ones are being asked about.
 #[derive(Default)]
 struct Answers {
-    /// With the time until which each counts.
-    known: HashMap<Digest, (Duration, Verdict)>,
+    known: HashMap<Digest, Arc<Known>>,
     asking: HashSet<Digest>,
     /// How many callers wait for one of these.
     waiting: usize,
 }
 
 type Verdict = Result<Grant, AccessError>;
+
+/// What is known of a token. Its callers hold it too, and so see what the issuer says of it later.
+pub(super) struct Known(Mutex<Answer>);
+
+struct Answer {
+    verdict: Verdict,
+    /// Until when nobody who comes has to ask.
+    until: Duration,
+    /// When the refresher asks.
+    due: Duration,
+    /// The token, while callers hold it.
+    token: Option<Secret>,
+}
 
 /// What a valid token gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,7 +215,7 @@ impl OAuth {
 
     /// Validates a token. Asks the issuer if need be, which takes at most [`EXCHANGE`], and twice that if its metadata
     /// must be found first.
-    pub(super) fn check(&self, token: &str) -> Verdict {
+    pub(super) fn check(&self, token: &str) -> Result<(Arc<Known>, Grant), AccessError> {
         // A revoked token of ours must not be sent to the issuer.
         if token.starts_with(tokens::PREFIX) {
             return Err(AccessError::BadToken(Flaw::UNKNOWN));
@@ -202,29 +223,45 @@ impl OAuth {
         if !is_token(token) {
             return Err(AccessError::BadToken(Flaw::MALFORMED));
         }
-        let grant = self.ask(token)?;
-        self.check_expiry(&grant).map(|()| grant)
+        let known = self.ask(token)?;
+        let grant = self.grant(&known)?;
+        lock(&known.0)
+            .token
+            .get_or_insert_with(|| Secret::new(token));
+        Ok((known, grant))
     }
 
-    /// The role that an accepted token gives now, as the issuer confirmed it [`GOOD`] ago at most, or [`UNCONFIRMED`]
-    /// while it cannot be asked. `last` is what it was confirmed to give last. Takes as long as [`OAuth::check`] once in
-    /// that time.
-    pub(super) fn role(&self, token: &str, last: &Mutex<Grant>) -> Result<Role, AccessError> {
-        let mut last = lock(last);
-        match self.ask(token) {
-            Ok(grant) if grant.identity == last.identity => *last = grant,
-            Ok(_) => return Err(AccessError::BadToken(Flaw::INACTIVE)),
-            Err(AccessError::Unavailable(_)) if self.clock.steady() < last.asked + UNCONFIRMED => {}
-            Err(refusal) => return Err(refusal),
+    /// What a token gives now, as the issuer said last: a look at memory.
+    pub(super) fn grant(&self, known: &Known) -> Verdict {
+        match lock(&known.0).grant(self.clock.steady()) {
+            Ok(grant) if grant.expires.is_some_and(|end| end <= self.date()) => {
+                Err(AccessError::BadToken(Flaw::EXPIRED))
+            }
+            said => said,
         }
-        self.check_expiry(&last)?;
-        Ok(last.role)
     }
 
-    fn check_expiry(&self, grant: &Grant) -> Result<(), AccessError> {
-        match grant.expires {
-            Some(end) if end <= self.date() => Err(AccessError::BadToken(Flaw::EXPIRED)),
-            _ => Ok(()),
+    /// Starts what refreshes the answers that callers hold. It ends with the last reference to `self`.
+    pub(super) fn start_refresher(self: &Arc<OAuth>) {
+        for _ in 0..REFRESHERS {
+            let oauth = Arc::downgrade(self);
+            let otherwise = "answers of the OAuth issuer are refreshed late, or not at all";
+            spawn("oauth refresher", otherwise, move || {
+                while let Some(oauth) = oauth.upgrade() {
+                    oauth.refresh();
+                    drop(oauth);
+                    thread::sleep(TICK);
+                }
+            });
+        }
+    }
+
+    /// Asks about each token that callers hold, if it is time.
+    fn refresh(&self) {
+        loop {
+            let due = lock(&self.answers).due(self.clock.steady());
+            let Some((digest, token)) = due else { return };
+            self.introspected(Asking(self, digest), token.expose());
         }
     }
 
@@ -234,7 +271,7 @@ impl OAuth {
     }
 
     /// The issuer's answer about a token: known, or asked for now by one caller for all.
-    fn ask(&self, token: &str) -> Verdict {
+    fn ask(&self, token: &str) -> Result<Arc<Known>, AccessError> {
         let digest = digest(token.as_bytes());
         let must_wait = |answers: &mut Answers| {
             answers.find(digest, self.clock.steady()).is_none()
@@ -251,15 +288,19 @@ impl OAuth {
         if !in_time {
             return Err(AccessError::Unavailable(RETRY.0));
         }
-        if let Some(answer) = answers.find(digest, self.clock.steady()) {
-            return answer;
+        if let Some(known) = answers.find(digest, self.clock.steady()) {
+            return Ok(known);
         }
         answers.asking.insert(digest);
         drop(answers);
-        let _asking = Asking(self, digest);
-        let (until, answer) = self.introspect(token);
-        lock(&self.answers).keep(digest, until, &answer, self.clock.steady());
-        answer
+        Ok(self.introspected(Asking(self, digest), token))
+    }
+
+    /// What is known of a token once the issuer was asked.
+    fn introspected(&self, asking: Asking<'_>, token: &str) -> Arc<Known> {
+        let (until, verdict) = self.introspect(token);
+        let now = self.clock.steady();
+        lock(&self.answers).keep(asking.1, until, verdict, now)
     }
 
     /// The issuer's answer about a token, and until when it counts.
@@ -520,21 +561,76 @@ impl Drop for Asking<'_> {
     }
 }
 
+impl Answer {
+    /// The last answer, as long as it counts.
+    fn grant(&self, now: Duration) -> Verdict {
+        match &self.verdict {
+            Ok(grant) if now >= grant.asked + UNCONFIRMED => Err(AccessError::Unavailable(RETRY.0)),
+            said => said.clone(),
+        }
+    }
+}
+
 impl Answers {
-    fn find(&self, digest: Digest, now: Duration) -> Option<Verdict> {
-        let (until, answer) = self.known.get(&digest)?;
-        (now < *until).then(|| answer.clone())
+    /// What is known, unless the issuer has to be asked first. What callers hold is refreshed without those who come.
+    fn find(&self, digest: Digest, now: Duration) -> Option<Arc<Known>> {
+        let known = self.known.get(&digest)?;
+        let answer = lock(&known.0);
+        let is_refreshed = Arc::strong_count(known) > 1 && answer.grant(now).is_ok();
+        (now < answer.until || is_refreshed).then(|| known.clone())
     }
 
-    /// When full, forgets the refusals, and if there are none, everything: it can be asked again.
-    fn keep(&mut self, digest: Digest, until: Duration, answer: &Verdict, now: Duration) {
-        if self.known.len() >= MAX_ANSWERS {
-            self.known.retain(|_, (until, _)| now + BAD < *until);
+    /// A token to refresh, now marked as being asked about. Forgets those that no caller holds any more.
+    fn due(&mut self, now: Duration) -> Option<(Digest, Secret)> {
+        self.known.iter().find_map(|(digest, known)| {
+            let mut answer = lock(&known.0);
+            answer.token.take_if(|_| Arc::strong_count(known) == 1);
+            let token = answer.token.as_ref().filter(|_| answer.due <= now)?;
+            let is_new = self.asking.insert(*digest);
+            is_new.then(|| (*digest, token.clone()))
+        })
+    }
+
+    /// Keeps an answer; a good one is not replaced by none as long as it counts. When full, forgets the refusals that no
+    /// caller holds, and if there are none, everything: it can be asked again.
+    fn keep(
+        &mut self,
+        digest: Digest,
+        until: Duration,
+        verdict: Verdict,
+        now: Duration,
+    ) -> Arc<Known> {
+        for left in [BAD, GOOD] {
+            if self.known.len() >= MAX_ANSWERS {
+                self.known.retain(|_, known| {
+                    Arc::strong_count(known) > 1 || now + left < lock(&known.0).until
+                });
+            }
         }
-        if self.known.len() >= MAX_ANSWERS {
-            self.known.clear();
+        let due = match &verdict {
+            Ok(grant) => grant.asked + REFRESH,
+            Err(AccessError::Unavailable(_)) => now + TICK,
+            Err(_) => Duration::MAX,
+        };
+        let mut said = Answer {
+            verdict,
+            until,
+            due,
+            token: None,
+        };
+        let Some(known) = self.known.get(&digest) else {
+            let known = Arc::new(Known(Mutex::new(said)));
+            self.known.insert(digest, known.clone());
+            return known;
+        };
+        let mut before = lock(&known.0);
+        said.token = before.token.take();
+        if let Err(AccessError::Unavailable(_)) = said.verdict {
+            said.verdict = before.grant(now).or(said.verdict);
         }
-        self.known.insert(digest, (until, answer.clone()));
+        *before = said;
+        drop(before);
+        known.clone()
     }
 }
 

@@ -80,7 +80,7 @@ fn a_silent_issuer_is_always_described_in_the_same_words() {
 fn a_token_is_asked_about_once_as_the_rfc_has_it() {
     let fake = Fake::new(good);
     let (oauth, _) = oauth(&fake);
-    let grant = oauth.check("a.B-1_~+/==").unwrap();
+    let (known, grant) = oauth.check("a.B-1_~+/==").unwrap();
     let alice = format!("oauth:{}/as#alice", fake.url);
     assert_eq!((grant.identity.to_string(), grant.role), (alice, Role::Run));
     let seen = fake.seen();
@@ -102,8 +102,7 @@ fn a_token_is_asked_about_once_as_the_rfc_has_it() {
         assert_eq!(seen[1].headers[name], value);
     }
     assert!(!seen[0].headers.contains_key("authorization"));
-    let role = oauth.role("a.B-1_~+/==", &Mutex::new(grant));
-    assert!(oauth.check("a.B-1_~+/==").is_ok() && role == Ok(Role::Run));
+    assert!(oauth.check("a.B-1_~+/==").is_ok() && oauth.grant(&known) == Ok(grant));
     assert_eq!(fake.lines(), [""; 0]);
     assert!(oauth.check("another").is_ok());
     assert_eq!(fake.lines(), [QUESTION]);
@@ -423,45 +422,79 @@ fn metadata_is_looked_for_by_one_for_all() {
 }
 
 #[test]
-fn a_stream_ends_with_its_token() {
-    let fake = Fake::new(|_| with("exp", json!(DATE + 90)));
+fn what_goes_on_never_asks_the_issuer_and_is_refreshed_before_its_minute_is_over() {
+    let fake = Fake::new(|_| with("exp", json!(DATE + 130)));
     let (oauth, hand) = oauth(&fake);
-    let last = Mutex::new(oauth.check("t").unwrap());
+    let (held, _) = oauth.check("t").unwrap();
+    assert!(oauth.check("left").is_ok());
     fake.seen();
-    hand.pass(59_999);
-    assert!(oauth.role("t", &last).is_ok() && fake.lines().is_empty());
+    let refreshed = || {
+        oauth.refresh();
+        fake.lines()
+    };
+    hand.pass(44_999);
+    assert_eq!(refreshed(), [""; 0]);
     hand.pass(1);
-    assert!(oauth.role("t", &last).is_ok());
-    assert_eq!(fake.lines(), [QUESTION]);
-    hand.pass(29_999);
-    assert!(oauth.role("t", &last).is_ok() && fake.lines().is_empty());
-    hand.pass(1);
-    assert!(oauth.role("t", &last).is_err());
+    assert_eq!(refreshed(), [QUESTION], "only what is held");
+    hand.pass(44_999);
+    // Whoever comes now does not ask, and the issuer may take its time.
+    assert!(oauth.grant(&held).is_ok() && refusal(&oauth, "t").is_none());
     assert_eq!(fake.lines(), [""; 0]);
+    hand.pass(40_001);
+    assert_eq!(oauth.grant(&held).err(), bad(Flaw::EXPIRED));
 }
 
 #[test]
-fn a_stream_outlives_a_short_outage_and_no_long_one() {
+fn an_issuer_that_hangs_holds_nobody_up_who_is_here() {
+    let fake = Fake::new(good);
+    let (oauth, hand) = oauth_within(&fake, Duration::from_secs(60));
+    let (held, _) = oauth.check("t").unwrap();
+    let (asked, asks) = std::sync::mpsc::channel();
+    let (goes_on, go_on) = std::sync::mpsc::channel::<()>();
+    fake.script(move |_| {
+        let _ = asked.send(());
+        let _ = go_on.recv();
+        FakeReply::Raw(Vec::new())
+    });
+    hand.pass(61_000);
+    thread::scope(|scope| {
+        let refresher = scope.spawn(|| oauth.refresh());
+        asks.recv().unwrap();
+        // The answer does not come before this is over.
+        assert!(oauth.grant(&held).is_ok() && refusal(&oauth, "t").is_none());
+        drop(goes_on);
+        refresher.join().unwrap();
+    });
+}
+
+#[test]
+fn what_was_said_last_counts_through_a_short_outage_and_no_long_one() {
     let fake = Fake::new(good);
     let (oauth, hand) = oauth(&fake);
-    let last = Mutex::new(oauth.check("t").unwrap());
+    let (held, _) = oauth.check("t").unwrap();
+    assert!(oauth.check("left").is_ok());
+    oauth.refresh();
     fake.script(|_| FakeReply::Raw(Vec::new()));
     hand.pass(60_000);
-    assert!(oauth.role("t", &last).is_ok() && refusal(&oauth, "t").is_some());
+    oauth.refresh();
+    let all = || {
+        (
+            oauth.grant(&held).is_ok(),
+            refusal(&oauth, "left").is_none(),
+        )
+    };
+    assert_eq!(all(), (true, true));
+    assert!(refusal(&oauth, "new").is_some());
     hand.pass(59_999);
-    assert!(oauth.role("t", &last).is_ok());
+    oauth.refresh();
+    assert_eq!(all(), (true, true));
     hand.pass(1);
-    assert!(oauth.role("t", &last).is_err());
-
+    oauth.refresh();
+    assert_eq!(all(), (false, false));
     fake.script(fake.with_metadata(good));
     hand.pass(30_000);
-    let last = Mutex::new(oauth.check("u").unwrap());
-    fake.script(|_| FakeReply::Raw(Vec::new()));
-    hand.pass(119_999);
-    assert!(oauth.role("u", &last).is_ok());
-    fake.script(fake.with_metadata(|_| FakeReply::json(&json!({"active": false}))));
-    hand.pass(30_000);
-    assert!(oauth.role("u", &last).is_err(), "it was revoked meanwhile");
+    oauth.refresh();
+    assert_eq!(all(), (true, true), "it answers again");
 }
 
 #[test]
@@ -533,18 +566,24 @@ fn what_has_begun_ends_when_its_token_is_revoked_or_is_another_one() {
     ] {
         let fake = Fake::new(good);
         let (oauth, hand) = oauth(&fake);
-        let last = Mutex::new(oauth.check("t").unwrap());
+        let (held, before) = oauth.check("t").unwrap();
+        // As a caller's role is told.
+        let role = || match oauth.grant(&held)? {
+            grant if grant.identity == before.identity => Ok(grant.role),
+            _ => inactive,
+        };
         fake.script(fake.with_metadata(move |_| with(name, value.clone())));
-        hand.pass(59_999);
-        assert_eq!(oauth.role("t", &last), Ok(Role::Run));
+        hand.pass(44_999);
+        oauth.refresh();
+        assert_eq!(role(), Ok(Role::Run));
         hand.pass(1);
-        assert_eq!(oauth.role("t", &last), said, "{name}");
+        oauth.refresh();
+        assert_eq!(role(), said, "{name}");
         // An outage gives nothing back.
         fake.script(|_| FakeReply::Raw(Vec::new()));
         hand.pass(60_000);
-        if said == Ok(Role::Read) {
-            assert_eq!(oauth.role("t", &last), said);
-        }
+        oauth.refresh();
+        assert_eq!(role(), said, "{name}");
     }
 }
 
@@ -565,7 +604,7 @@ fn users_without_a_subject_are_refused_and_clients_are_not() {
         let shown = said.to_string();
         let fake = Fake::new(move |_| FakeReply::json(&said));
         let found = oauth(&fake).0.check("t");
-        let found = found.map(|grant| grant.identity.to_string());
+        let found = found.map(|(_, grant)| grant.identity.to_string());
         let issuer = format!("{}/as", fake.url);
         let expected = identity
             .map(|owner| owner.replace("ISSUER", &issuer))
@@ -817,17 +856,20 @@ fn questions_at_once_are_bounded() {
 fn memory_is_bounded_and_refusals_go_first() {
     let mut answers = Answers::default();
     let (now, refusal) = (Duration::ZERO, Err(AccessError::NoToken));
+    // What a caller holds stays, however long it has been there.
+    let _held = answers.keep(u128::MAX, now, refusal.clone(), now);
     let good = MAX_ANSWERS as u128 / 2;
-    for digest in 0..2 * good {
+    for digest in 1..2 * good {
         let until = if digest < good { GOOD } else { BAD };
-        answers.keep(digest, until, &refusal, now);
+        answers.keep(digest, until, refusal.clone(), now);
     }
     assert_eq!(answers.known.len(), MAX_ANSWERS);
-    answers.keep(99_999, GOOD, &refusal, now);
+    answers.keep(99_999, GOOD, refusal.clone(), now);
     assert_eq!(answers.known.len() as u128, good + 1);
     assert!(answers.find(good, now).is_none() && answers.find(good - 1, now).is_some());
     for digest in 100_000..110_000 {
-        answers.keep(digest, GOOD, &refusal, now);
+        answers.keep(digest, GOOD, refusal.clone(), now);
         assert!(answers.known.len() <= MAX_ANSWERS && answers.find(digest, now).is_some());
     }
+    assert!(answers.known.contains_key(&u128::MAX));
 }
