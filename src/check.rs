@@ -14,7 +14,8 @@ use crate::access::Access;
 use crate::config::{self, Config, MODEL_VARIABLE, Policy};
 use crate::fabric::names::is_same;
 use crate::fabric::{
-    Cause, Chat, Client, Error, Event, Kind, Name, Names, NoWait, Process, Wait, not_found,
+    CallObserver, Cause, Chat, Client, Error, Event, Kind, Name, Names, Process, Unobserved,
+    not_found,
 };
 use crate::protocol::Revision;
 use crate::server::Server;
@@ -43,7 +44,7 @@ pub(crate) fn log_connection(client: &Client) {
         return log::info!("Fabric is started by the first call that needs it.");
     }
     let url = &client.settings.url;
-    match client.names(None, &no_wait()) {
+    match client.names(None, &unobserved()) {
         Ok(names) if !client.has_fabric() => {
             let patterns = counted(names.len(), "pattern");
             log::info!("Reading {patterns} from --patterns-dir, without any Fabric.");
@@ -96,7 +97,7 @@ pub(crate) fn run(
 
 /// Starts Fabric. True if it worked.
 fn start(process: &Arc<Process>, report: &mut Report<'_>) -> bool {
-    match process.ask(&NoWait) {
+    match process.ask(&Unobserved) {
         Ok(fabric) => {
             let (program, version) = (fabric.program.display(), &*fabric.version);
             let took = milliseconds(fabric.took);
@@ -129,7 +130,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
         .and_then(|process| process.running());
     let url = own.as_ref().map_or(&config.fabric.url, |own| &own.url);
     let asked = Instant::now();
-    let names = match client.names(None, &no_wait()) {
+    let names = match client.names(None, &unobserved()) {
         Ok(names) => names,
         Err(error) => {
             let key = match error.cause {
@@ -180,7 +181,7 @@ fn key_status(config: &Config) -> KeyStatus {
         api_key: None,
         ..config.fabric.clone()
     };
-    match Client::new(&without).map(|client| client.names(None, &no_wait())) {
+    match Client::new(&without).map(|client| client.names(None, &unobserved())) {
         Ok(Ok(_)) => UNUSED,
         Ok(Err(error)) if error.cause == Some(Cause::KeyMissing) => ACCEPTED,
         _ => UNKNOWN,
@@ -189,7 +190,7 @@ fn key_status(config: &Config) -> KeyStatus {
 
 /// Sequentially: while Fabric answers another request, it may return an empty list of models.
 fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) {
-    let wait = no_wait();
+    let wait = unobserved();
     match client.models(&wait) {
         Ok(models) => {
             let vendors = models.vendors.values();
@@ -279,7 +280,7 @@ fn run_demo(client: &Client, report: &mut Report<'_>) {
     };
     let ended = Name::parse("pattern_name", DEMO_PATTERN).and_then(|pattern| {
         let chat = Box::new(Chat::new(pattern, DEMO_INPUT.to_owned()));
-        client.run(client.check(chat, &no_wait())?, &no_wait(), &mut show)
+        client.run(client.check(chat, &unobserved())?, &unobserved(), &mut show)
     });
     report.write("\n\n");
     let why = match ended {
@@ -301,8 +302,8 @@ fn run_demo(client: &Client, report: &mut Report<'_>) {
     report.found(Cause::DemoRun, &[("why", why.trim_end_matches('.'))]);
 }
 
-fn no_wait() -> Arc<dyn Wait> {
-    Arc::new(NoWait)
+fn unobserved() -> Arc<dyn CallObserver> {
+    Arc::new(Unobserved)
 }
 
 /// To a hundredth.

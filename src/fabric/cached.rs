@@ -12,8 +12,8 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::wait::SLICE;
-use super::{Error, Kind, Wait};
+use super::observer::SLICE;
+use super::{CallObserver, Error, Kind};
 use crate::sync::lock;
 
 /// A cached value.
@@ -70,7 +70,7 @@ impl<T> Cached<T> {
     pub(crate) fn get(
         &self,
         max_age: Duration,
-        wait: &dyn Wait,
+        wait: &dyn CallObserver,
         read: impl FnOnce(Option<&Arc<T>>) -> Result<Arc<T>, Error>,
     ) -> Result<Arc<T>, Error> {
         let asked = Instant::now();
@@ -139,7 +139,7 @@ impl<T> Drop for Landing<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric::NoWait;
+    use crate::fabric::Unobserved;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread;
 
@@ -159,13 +159,13 @@ mod tests {
         max_age: Duration,
         read: impl FnOnce() -> ReadResult,
     ) -> ReadResult {
-        cached.get(max_age, &NoWait, |_| read())
+        cached.get(max_age, &Unobserved, |_| read())
     }
 
     /// Reports its first callback: its caller is then waiting for another's read.
     struct Announced(Mutex<Sender<()>>);
 
-    impl Wait for Announced {
+    impl CallObserver for Announced {
         fn still_waiting(&self) -> Result<(), Error> {
             let _ = lock(&self.0).send(());
             Ok(())
@@ -204,7 +204,7 @@ mod tests {
     fn a_value_is_read_once_while_it_is_young() {
         let cached = Cached::new(LONG);
         assert_eq!(get(&cached, LONG, || Ok(Arc::new(1))), Ok(Arc::new(1)));
-        let found = cached.get(LONG, &NoWait, another_reads).unwrap();
+        let found = cached.get(LONG, &Unobserved, another_reads).unwrap();
         assert_eq!(found, Arc::new(1));
         let found = get(&cached, Duration::ZERO, || Ok(Arc::new(2)));
         assert_eq!(found, Ok(Arc::new(2)));
@@ -220,7 +220,7 @@ mod tests {
         let cached = Cached::new(LONG);
         get(&cached, LONG, || Ok(Arc::new(1))).unwrap();
         let before = |before: Option<&Arc<u32>>| Ok(Arc::new(**before.unwrap() + 1));
-        let found = cached.get(Duration::ZERO, &NoWait, before).unwrap();
+        let found = cached.get(Duration::ZERO, &Unobserved, before).unwrap();
         assert_eq!(found, Arc::new(2));
     }
 
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn a_caller_that_stops_waiting_is_cancelled() {
         struct Left;
-        impl Wait for Left {
+        impl CallObserver for Left {
             fn still_waiting(&self) -> Result<(), Error> {
                 Err(Error::cancelled())
             }

@@ -2,7 +2,7 @@
 //!
 //! In scope: requests and responses (`calls` over `client`), validation of what is sent (`names`, `template`), the
 //! content of responses (`types`, `listing`, `events`, `sanitize`), and caches (`cached`, `catalog`). Not in scope:
-//! MCP, and how tools present a response. Callers get callbacks during a wait through [`Wait`].
+//! MCP, and how tools present a response. Callers get callbacks during a wait through [`CallObserver`].
 
 mod cached;
 mod calls;
@@ -13,11 +13,11 @@ mod events;
 pub(crate) mod fixture;
 mod listing;
 pub(crate) mod names;
+mod observer;
 mod process;
 mod sanitize;
 pub(crate) mod template;
 mod types;
-mod wait;
 mod youtube;
 
 pub(crate) use cached::Cached;
@@ -27,10 +27,10 @@ pub(crate) use client::{BuiltInFabric, Client};
 pub(crate) use events::{Event, Usage};
 pub(crate) use listing::Names;
 pub(crate) use names::Name;
+pub(crate) use observer::{CallObserver, Poll, Unobserved, Until};
 pub(crate) use process::{HELPER, Process, be_helper, find};
 pub(crate) use sanitize::sanitize;
 pub(crate) use types::{Chat, Models, Pattern, Strategy, is_runnable};
-pub(crate) use wait::{NoWait, Poll, Until, Wait};
 pub(crate) use youtube::{Transcript, VideoId};
 
 pub(crate) use crate::error::{Cause, Error, Kind};

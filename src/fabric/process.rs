@@ -24,8 +24,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::wait::SLICE;
-use super::{Cached, Cause, Error, Kind, Wait};
+use super::observer::SLICE;
+use super::{Cached, CallObserver, Cause, Error, Kind};
 use crate::agent;
 use crate::config::{API_KEY, BASE_URL, OWN_VARIABLE, WORKER_STACK};
 use crate::os::{random, signals};
@@ -92,7 +92,7 @@ impl Running {
     }
 
     /// Whether it comes up, and asks for its key, which nobody else gets to see.
-    fn comes_up(&self, begun: Instant, wait: &dyn Wait) -> Result<bool, Error> {
+    fn comes_up(&self, begun: Instant, wait: &dyn CallObserver) -> Result<bool, Error> {
         let url = format!("{}/patterns/names", self.url);
         let refuses = |key| agent::status(&url, Some(key), ANSWER) == Ok(401);
         while self.lives() && begun.elapsed() < START {
@@ -146,7 +146,7 @@ impl Process {
     ///
     /// # Errors
     /// It cannot be started: for all who waited for it. Cancelled, as `wait` says.
-    pub(crate) fn ask(self: &Arc<Process>, wait: &dyn Wait) -> Result<Arc<Running>, Error> {
+    pub(crate) fn ask(self: &Arc<Process>, wait: &dyn CallObserver) -> Result<Arc<Running>, Error> {
         self.sweep();
         *lock(&self.used) = Instant::now();
         let failed = |error: &Error| self.tell(&format!("No Fabric was started: {error}"));
@@ -197,7 +197,7 @@ impl Process {
         }
     }
 
-    fn launch(self: &Arc<Process>, wait: &dyn Wait) -> Result<Arc<Running>, Error> {
+    fn launch(self: &Arc<Process>, wait: &dyn CallObserver) -> Result<Arc<Running>, Error> {
         if let [Some(first), Some(last)] = [0, 2].map(|at| lock(&self.ends).get(at).copied())
             && last - first < MINUTE
             && last.elapsed() < MINUTE

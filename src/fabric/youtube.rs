@@ -8,8 +8,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::wait::SLICE;
-use super::{Error, Kind, Wait, sanitize};
+use super::observer::SLICE;
+use super::{CallObserver, Error, Kind, sanitize};
 use crate::encoding::json::decode;
 use crate::sync::{lock, wait_while};
 use crate::url::split;
@@ -135,7 +135,7 @@ impl Downloads {
     pub(super) fn begin<'a>(
         &'a self,
         video: &'a VideoId,
-        wait: &Arc<dyn Wait>,
+        wait: &Arc<dyn CallObserver>,
     ) -> Result<Download<'a>, Error> {
         let is_busy = |videos: &mut Vec<VideoId>| videos.contains(video);
         loop {
@@ -231,13 +231,16 @@ mod tests {
     #[test]
     fn a_video_is_fetched_once_at_a_time() {
         struct Impatient;
-        impl Wait for Impatient {
+        impl CallObserver for Impatient {
             fn still_waiting(&self) -> Result<(), Error> {
                 Err(Error::cancelled())
             }
         }
         let [video, other] = [ID, "12345678901"].map(|id| VideoId(id.to_owned()));
-        let (downloads, wait) = (Downloads::default(), Arc::new(Impatient) as Arc<dyn Wait>);
+        let (downloads, wait) = (
+            Downloads::default(),
+            Arc::new(Impatient) as Arc<dyn CallObserver>,
+        );
         let first = downloads.begin(&video, &wait).unwrap();
         let second = downloads.begin(&video, &wait);
         assert_eq!(second.err(), Some(Error::cancelled()));

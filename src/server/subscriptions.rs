@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::account::Account;
-use crate::fabric::{Error, Poll, Wait};
+use crate::fabric::{CallObserver, Error, Poll};
 use crate::logging;
 use crate::protocol::{Answer, Id, Node, Params, Refusal, ResultWriter, Revision, jsonrpc};
 use crate::runs::{Run, RunState};
@@ -242,7 +242,7 @@ impl Subscriptions {
 
     /// Reads the list of patterns while there are listeners. The catalogue tells of changes.
     fn poll(&self) {
-        let wait: Arc<dyn Wait> = Arc::new(Poll);
+        let wait: Arc<dyn CallObserver> = Arc::new(Poll);
         let catalog = &self.backend.catalog;
         loop {
             thread::sleep(catalog.ttl);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::account::{Account, Resource};
 use crate::config;
 use crate::encoding::json::decode;
-use crate::fabric::Wait;
+use crate::fabric::CallObserver;
 use crate::protocol::jsonrpc::{self, METHOD_NOT_FOUND};
 use crate::protocol::pages;
 use crate::protocol::{Node, Params, Refusal, ResultWriter, Revision, TASKS as EXTENSION};

@@ -1,6 +1,6 @@
 //! What a call has all the way down: who calls, in which revision, whom to tell, and whose account pays.
 //!
-//! One thread does a call. Whenever it waits for Fabric, the context is asked whether to go on ([`Wait`]): there it sends
+//! One thread does a call. Whenever it waits for Fabric, the context is asked whether to go on ([`CallObserver`]): there it sends
 //! collected text, heartbeats, and, when the caller has waited long enough for a run, an answer that says so. The same
 //! thread then goes on with the run.
 //!
@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::access::{Caller, Role};
 use crate::account::{Account, Accounts, Full, Guard, Resource};
 use crate::config::{Policy, RunSettings};
-use crate::fabric::{Catalog, Client, Error, Kind, Usage, Wait};
+use crate::fabric::{CallObserver, Catalog, Client, Error, Kind, Usage};
 use crate::protocol::{
     Answer, Feature, Id, Json, Level, Refusal, RequestContext, ResultWriter, jsonrpc,
 };
@@ -197,7 +197,7 @@ struct Notes {
 
 impl Context {
     /// The context as Fabric's client waits with it.
-    pub(crate) fn wait(self: &Arc<Context>) -> Arc<dyn Wait> {
+    pub(crate) fn wait(self: &Arc<Context>) -> Arc<dyn CallObserver> {
         self.clone()
     }
 
@@ -504,7 +504,7 @@ impl Context {
     }
 }
 
-impl Wait for Context {
+impl CallObserver for Context {
     fn before_blocking(&self) {
         self.flush();
     }

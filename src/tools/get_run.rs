@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::account::Resource;
 use crate::config::MAX_RUN_OUTPUT;
-use crate::fabric::{Error, Wait};
+use crate::fabric::{CallObserver, Error};
 use crate::runs::{Run, RunState, SLICE};
 use crate::time;
 

@@ -21,8 +21,8 @@ use super::client::{FabricResponse, Limit, pause};
 use super::events::{self, Decoder, Each};
 use super::types::can_be_given;
 use super::{
-    Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Pattern, Strategy, Transcript,
-    VideoId, Wait, names, sanitize, template, youtube,
+    CallObserver, Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Pattern, Strategy,
+    Transcript, VideoId, names, sanitize, template, youtube,
 };
 
 /// Delays before retries of an empty list of models: Fabric may be querying the vendors for another caller.
@@ -42,7 +42,7 @@ impl Client {
     pub(crate) fn names(
         &self,
         before: Option<&Arc<Names>>,
-        wait: &Arc<dyn Wait>,
+        wait: &Arc<dyn CallObserver>,
     ) -> Result<Arc<Names>, Error> {
         let same = |body: &[u8]| before.filter(|same| same.body == body);
         self.read("/patterns/names", Limit::Request, wait, |body| {
@@ -57,7 +57,7 @@ impl Client {
     pub(crate) fn listed_pattern(
         &self,
         name: &Name,
-        wait: &Arc<dyn Wait>,
+        wait: &Arc<dyn CallObserver>,
     ) -> Result<Pattern, Error> {
         let path = format!("/patterns/{}", percent_encode(name.as_str()));
         self.read(&path, Limit::Request, wait, |body| {
@@ -66,7 +66,10 @@ impl Client {
     }
 
     /// `GET /strategies`, sorted by name. A 500 means that there is no such folder: see [`Cause::NoStrategies`].
-    pub(crate) fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
+    pub(crate) fn strategies(
+        &self,
+        wait: &Arc<dyn CallObserver>,
+    ) -> Result<Option<Vec<Strategy>>, Error> {
         in_folder(self.read("/strategies", Limit::Request, wait, |body| {
             // Go writes an empty list as `null`.
             let mut strategies = decode::<Option<Vec<Strategy>>>(&body)?.unwrap_or_default();
@@ -79,7 +82,7 @@ impl Client {
     ///
     /// Meanwhile it returns an empty list to every other caller (seen up to 1.4.470), so an empty list is requested
     /// again after each of [`EMPTY_MODELS_DELAYS`].
-    pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
+    pub(crate) fn models(&self, wait: &Arc<dyn CallObserver>) -> Result<Models, Error> {
         let mut delays = EMPTY_MODELS_DELAYS.iter();
         loop {
             let models: Models = self.read("/models/names", Limit::Models, wait, |body| {
@@ -94,13 +97,21 @@ impl Client {
 
     /// `GET /contexts/names` or `GET /sessions/names`: `what` is the plural. `None` on a 500, which means that there is no
     /// such folder.
-    pub(crate) fn stored(&self, what: &str, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
+    pub(crate) fn stored(
+        &self,
+        what: &str,
+        wait: &Arc<dyn CallObserver>,
+    ) -> Result<Option<Names>, Error> {
         let path = format!("/{what}/names");
         in_folder(self.read(&path, Limit::Request, wait, Names::read))
     }
 
     /// `GET /patterns/:name`. A pattern that is not on the list of names is [`Kind::PatternNotFound`].
-    pub(crate) fn pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error> {
+    pub(crate) fn pattern(
+        &self,
+        name: &Name,
+        wait: &Arc<dyn CallObserver>,
+    ) -> Result<Pattern, Error> {
         self.listed_pattern(name, wait)
             .map_err(|error| self.explain(name, error, wait))
     }
@@ -112,7 +123,7 @@ impl Client {
         name: &Name,
         input: &str,
         variables: &BTreeMap<String, String>,
-        wait: &Arc<dyn Wait>,
+        wait: &Arc<dyn CallObserver>,
     ) -> Result<Pattern, Error> {
         self.guard(name, variables, input, wait)?;
         let path = format!("/patterns/{}/apply", percent_encode(name.as_str()));
@@ -127,7 +138,10 @@ impl Client {
     }
 
     /// `GET /config` as received, **with vendors' keys in plain text**: redact it before showing any of it.
-    pub(crate) fn configuration(&self, wait: &Arc<dyn Wait>) -> Result<Map<String, Value>, Error> {
+    pub(crate) fn configuration(
+        &self,
+        wait: &Arc<dyn CallObserver>,
+    ) -> Result<Map<String, Value>, Error> {
         self.read("/config", Limit::Request, wait, |body| members(&body))
     }
 
@@ -138,7 +152,7 @@ impl Client {
         video: &VideoId,
         language: Option<&str>,
         timestamps: bool,
-        wait: &Arc<dyn Wait>,
+        wait: &Arc<dyn CallObserver>,
     ) -> Result<Transcript, Error> {
         let mut request = json!({"url": video.url(), "timestamps": timestamps});
         if let Some(language) = language {
@@ -162,7 +176,11 @@ impl Client {
 
     /// Validates a run before it is sent. Costs a `GET` of the pattern if there are variables or the input has a `{`,
     /// and nothing otherwise.
-    pub(crate) fn check(&self, request: Box<Chat>, wait: &Arc<dyn Wait>) -> Result<Checked, Error> {
+    pub(crate) fn check(
+        &self,
+        request: Box<Chat>,
+        wait: &Arc<dyn CallObserver>,
+    ) -> Result<Checked, Error> {
         let unused = self.guard(&request.pattern, &request.variables, &request.input, wait)?;
         Ok(Checked { request, unused })
     }
@@ -176,7 +194,7 @@ impl Client {
     pub(crate) fn run(
         &self,
         Checked { request, .. }: Checked,
-        wait: &Arc<dyn Wait>,
+        wait: &Arc<dyn CallObserver>,
         each: Each<'_>,
     ) -> Result<(), Error> {
         let (json, input) = (encode(&request, wait)?, request.input.len());
@@ -212,7 +230,7 @@ impl Client {
         name: &Name,
         variables: &BTreeMap<String, String>,
         input: &str,
-        wait: &Arc<dyn Wait>,
+        wait: &Arc<dyn CallObserver>,
     ) -> Result<Vec<String>, Error> {
         names::variables(variables)?;
         if variables.is_empty() && !template::is_suspicious(input) {
@@ -240,7 +258,7 @@ impl Client {
 
     /// Replaces the `error` of a run or read of `name` by "not found" if Fabric does not list that pattern. Errors with
     /// another cause stay unchanged.
-    pub(crate) fn explain(&self, name: &Name, error: Error, wait: &Arc<dyn Wait>) -> Error {
+    pub(crate) fn explain(&self, name: &Name, error: Error, wait: &Arc<dyn CallObserver>) -> Error {
         // Fabric reports a missing pattern only as localised text, in a 500 or an `error` event.
         let may_be_missing = matches!(
             error.kind,
@@ -261,7 +279,7 @@ impl Client {
         &self,
         path: &str,
         limit: Limit,
-        wait: &Arc<dyn Wait>,
+        wait: &Arc<dyn CallObserver>,
         decode: impl FnOnce(Vec<u8>) -> Option<T>,
     ) -> Result<T, Error> {
         decode(self.get(path, limit, wait)?).ok_or_else(|| self.unexpected("GET", path))
@@ -380,7 +398,7 @@ fn members(body: &[u8]) -> Option<Map<String, Value>> {
 }
 
 /// Encodes a request, charged to `wait` until it is sent.
-fn encode(body: &impl Serialize, wait: &Arc<dyn Wait>) -> Result<Vec<u8>, Error> {
+fn encode(body: &impl Serialize, wait: &Arc<dyn CallObserver>) -> Result<Vec<u8>, Error> {
     // Cannot fail: there are only texts and numbers in it, with texts as keys.
     let json = serde_json::to_vec(body).unwrap_or_default();
     wait.hold(json.len()).map_err(|Full| too_many())?;
@@ -404,7 +422,7 @@ pub(crate) fn no_room() -> Error {
 struct EventRelay<'a> {
     client: &'a Client,
     each: Each<'a>,
-    wait: &'a Arc<dyn Wait>,
+    wait: &'a Arc<dyn CallObserver>,
     /// Bytes of content.
     received: usize,
     is_complete: bool,

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::super::NoWait;
+use super::super::Unobserved;
 use super::super::fixture::{
     END, Fixture, STREAM, chunk, complete, content, event, json, quick, settings, status,
 };
@@ -18,15 +18,15 @@ impl Client {
     fn chat(
         &self,
         request: Chat,
-        wait: &Arc<dyn Wait>,
+        wait: &Arc<dyn CallObserver>,
         each: &mut dyn FnMut(Event) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.run(self.check(Box::new(request), wait)?, wait, each)
     }
 }
 
-fn no_wait() -> Arc<dyn Wait> {
-    Arc::new(NoWait)
+fn unobserved() -> Arc<dyn CallObserver> {
+    Arc::new(Unobserved)
 }
 
 fn name(name: &str) -> Name {
@@ -36,7 +36,7 @@ fn name(name: &str) -> Name {
 /// One run with `client`: its text, whether `complete` arrived, and the result.
 fn run(client: &Client) -> (String, bool, Result<(), Error>) {
     let (mut text, mut is_complete) = (String::new(), false);
-    let end = client.chat(Chat::new(name("p"), "in"), &no_wait(), &mut |event| {
+    let end = client.chat(Chat::new(name("p"), "in"), &unobserved(), &mut |event| {
         match event {
             Event::Content { content, .. } => text.push_str(&content),
             Event::Complete => is_complete = true,
@@ -56,7 +56,7 @@ fn failed_run(fixture: &Fixture) -> Error {
 
 /// The kind of the error in place of the list of names.
 fn no_names(client: &Client) -> Kind {
-    client.names(None, &no_wait()).unwrap_err().kind
+    client.names(None, &unobserved()).unwrap_err().kind
 }
 
 fn stream(events: &[String]) -> String {
@@ -66,7 +66,7 @@ fn stream(events: &[String]) -> String {
 #[test]
 fn every_request_says_who_sends_it_and_wants_no_compression() {
     let fixture = Fixture::always(json("[]"));
-    fixture.client().names(None, &no_wait()).unwrap();
+    fixture.client().names(None, &unobserved()).unwrap();
     run(&fixture.client()).2.unwrap_err();
     for seen in fixture.requests() {
         assert_eq!(seen.headers["accept-encoding"], "identity");
@@ -104,7 +104,7 @@ fn no_headers_in_time_is_a_silent_run_and_for_anything_else_unavailable() {
         request_timeout: Duration::from_millis(30),
         ..settings(&fixture.url)
     };
-    let error = quick(&total).names(None, &no_wait()).unwrap_err();
+    let error = quick(&total).names(None, &unobserved()).unwrap_err();
     assert_eq!(error.kind, Kind::ApiUnavailable);
     assert!(error.detail.contains("--request-timeout"), "{error}");
     // On a busy machine the time may run out before the request is sent; but nothing is retried.
@@ -137,7 +137,7 @@ fn the_body_of_an_error_is_not_waited_for() {
     let begun = Instant::now();
     let (_, _, ended) = run(&client);
     assert_eq!(ended.unwrap_err().kind, Kind::FabricInternal);
-    let error = client.configuration(&no_wait()).unwrap_err();
+    let error = client.configuration(&unobserved()).unwrap_err();
     assert_eq!(error.kind, Kind::FabricInternal);
     // Each limit is 20 s.
     let elapsed = begun.elapsed();
@@ -172,7 +172,7 @@ fn an_unreadable_or_unexpected_body_is_an_error_that_does_not_quote_it() {
         "\u{feff}[]",
     ] {
         let client = Fixture::always(json(body)).client();
-        let error = client.names(None, &no_wait()).unwrap_err();
+        let error = client.names(None, &unobserved()).unwrap_err();
         assert_eq!(error.kind, Kind::ApiError, "{body}");
         assert!(!error.detail.contains("s3cret"), "{error}");
     }
@@ -247,7 +247,7 @@ fn limits_on_sizes_hold() {
     for response in [json("[\"1234567\"]"), chunked] {
         let mut client = Fixture::always(response).client();
         client.max_body = 11;
-        let names = client.names(None, &no_wait()).unwrap();
+        let names = client.names(None, &unobserved()).unwrap();
         assert_eq!(*names, ["1234567"].into_iter().collect());
         client.max_body = 10;
         assert_eq!(no_names(&client), Kind::ResponseTooLarge);
@@ -266,7 +266,9 @@ fn a_pattern_that_is_not_listed_is_not_found() {
     let listed = || json("[\"summarize\",\"summarize_paper\",\"zz\"]");
     let fixture = Fixture::routes([(NAMES, listed())]);
     let client = fixture.client();
-    let error = client.pattern(&name("sumarize"), &no_wait()).unwrap_err();
+    let error = client
+        .pattern(&name("sumarize"), &unobserved())
+        .unwrap_err();
     assert_eq!(error.kind, Kind::PatternNotFound);
     assert_eq!(
         error.detail,
@@ -279,30 +281,30 @@ fn a_pattern_that_is_not_listed_is_not_found() {
     );
     // No typing error: what a search for it finds.
     let error = client
-        .pattern(&name("shorten_paper"), &no_wait())
+        .pattern(&name("shorten_paper"), &unobserved())
         .unwrap_err();
     assert_eq!(
         error.detail,
         "Fabric has no pattern named \"shorten_paper\". A search for this finds \"summarize_paper\" and \"summarize\". \
          If none of them does the task, describe it as query of fabric_list_patterns."
     );
-    let error = client.pattern(&name("qqq"), &no_wait()).unwrap_err();
+    let error = client.pattern(&name("qqq"), &unobserved()).unwrap_err();
     assert_eq!(
         error.detail,
         "Fabric has no pattern named \"qqq\". fabric_list_patterns has them all."
     );
     let error = client
-        .apply(&name("nope"), "", &BTreeMap::new(), &no_wait())
+        .apply(&name("nope"), "", &BTreeMap::new(), &unobserved())
         .unwrap_err();
     assert_eq!(error.kind, Kind::PatternNotFound);
     assert_eq!(fixture.count("POST /patterns/nope/apply"), 1);
     // If the pattern is listed, the failure has another cause.
-    let error = client.pattern(&name("zz"), &no_wait()).unwrap_err();
+    let error = client.pattern(&name("zz"), &unobserved()).unwrap_err();
     assert_eq!(error.kind, Kind::FabricInternal);
 
     let explain = |kind| {
         client
-            .explain(&name("nope"), Error::new(kind, "x"), &no_wait())
+            .explain(&name("nope"), Error::new(kind, "x"), &unobserved())
             .kind
     };
     for kind in [
@@ -328,12 +330,15 @@ fn a_pattern_that_is_not_listed_is_not_found() {
 fn without_the_list_the_original_error_stands() {
     let client = Fixture::routes([]).client();
     assert_eq!(
-        client.pattern(&name("nope"), &no_wait()).unwrap_err().kind,
+        client
+            .pattern(&name("nope"), &unobserved())
+            .unwrap_err()
+            .kind,
         Kind::FabricInternal
     );
     let original = Error::new(Kind::ApiError, "as it was");
     assert_eq!(
-        client.explain(&name("nope"), original.clone(), &no_wait()),
+        client.explain(&name("nope"), original.clone(), &unobserved()),
         original
     );
 }
@@ -342,12 +347,12 @@ fn without_the_list_the_original_error_stands() {
 struct Leaves(AtomicUsize);
 
 impl Leaves {
-    fn after(asked: usize) -> Arc<dyn Wait> {
+    fn after(asked: usize) -> Arc<dyn CallObserver> {
         Arc::new(Leaves(AtomicUsize::new(asked)))
     }
 }
 
-impl Wait for Leaves {
+impl CallObserver for Leaves {
     fn still_waiting(&self) -> Result<(), Error> {
         let left = self
             .0
@@ -383,7 +388,7 @@ fn an_error_of_the_caller_ends_the_run_and_closes_the_connection() {
     let ours = Error::new(Kind::Internal, "ours");
     let end = fixture
         .client()
-        .chat(Chat::new(name("p"), ""), &no_wait(), &mut |_| {
+        .chat(Chat::new(name("p"), ""), &unobserved(), &mut |_| {
             Err(ours.clone())
         });
     assert_eq!(end, Err(ours));
@@ -419,14 +424,14 @@ fn reads_are_tried_three_times_but_only_where_that_can_help() {
         });
         let result = fixture
             .client()
-            .names(None, &no_wait())
+            .names(None, &unobserved())
             .map(|_| ())
             .map_err(|error| error.kind);
         assert_eq!((result, fixture.requests().len()), (end, tries), "{first}");
     }
     let fixture = Fixture::always(status("503 X", ""));
     assert_eq!(
-        fixture.client().strategies(&no_wait()).unwrap_err().kind,
+        fixture.client().strategies(&unobserved()).unwrap_err().kind,
         Kind::ApiUnavailable
     );
     assert_eq!(fixture.requests().len(), 3);
@@ -451,8 +456,8 @@ fn reads_share_a_connection_and_runs_have_their_own() {
     ]);
     let client = fixture.client();
     for _ in 0..2 {
-        client.names(None, &no_wait()).unwrap();
-        client.strategies(&no_wait()).unwrap_err();
+        client.names(None, &unobserved()).unwrap();
+        client.strategies(&unobserved()).unwrap_err();
         assert_eq!(run(&client).2, Ok(()));
     }
     let connections: Vec<_> = fixture
@@ -475,9 +480,9 @@ fn a_stale_pooled_connection_is_replaced_unnoticed() {
         number != 0
     });
     let client = fixture.client();
-    client.names(None, &no_wait()).unwrap();
+    client.names(None, &unobserved()).unwrap();
     assert_eq!(run(&client).2, Ok(()));
-    client.names(None, &no_wait()).unwrap();
+    client.names(None, &unobserved()).unwrap();
     assert_eq!((fixture.count(POST), fixture.count(NAMES)), (1, 2));
 }
 
@@ -496,7 +501,7 @@ fn a_request_that_cannot_be_sent_in_time_is_no_silent_run() {
     };
     let end = quick(&limits).chat(
         Chat::new(name("p"), "x".repeat(32 << 20)),
-        &no_wait(),
+        &unobserved(),
         &mut |_| Ok(()),
     );
     assert_eq!(end.unwrap_err().kind, Kind::ApiUnavailable);
@@ -526,7 +531,7 @@ fn only_a_500_means_that_there_is_no_folder_of_strategies() {
     ] {
         let result = Fixture::always(answer.clone())
             .client()
-            .strategies(&no_wait());
+            .strategies(&unobserved());
         assert_eq!(
             result.map_err(|error| (error.kind, error.status)),
             end,

@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use super::cached::Cached;
-use super::wait::SLICE;
-use super::{Client, Error, Kind, Models, Name, Names, Strategy, Until, Wait};
+use super::observer::SLICE;
+use super::{CallObserver, Client, Error, Kind, Models, Name, Names, Strategy, Until};
 use crate::logging;
 use crate::search::{Index, purpose};
 
@@ -113,7 +113,7 @@ impl Catalog {
     }
 
     /// All patterns and strategies, refreshed if expired (single-flight; an error goes to every caller that waited).
-    pub(crate) fn snapshot(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
+    pub(crate) fn snapshot(&self, wait: &Arc<dyn CallObserver>) -> Result<Arc<Snapshot>, Error> {
         loop {
             let read = |_: Option<&_>| self.refresh(wait);
             let snapshot = self.snapshot.get(self.ttl, wait.as_ref(), read)?;
@@ -131,7 +131,7 @@ impl Catalog {
         self.snapshot.latest(None)
     }
 
-    fn refresh(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
+    fn refresh(&self, wait: &Arc<dyn CallObserver>) -> Result<Arc<Snapshot>, Error> {
         let until = Instant::now() + self.ttl;
         let names = self.names(Duration::ZERO, wait)?;
         let patterns = self.read_patterns(&names, wait)?;
@@ -156,7 +156,7 @@ impl Catalog {
     pub(crate) fn names(
         &self,
         max_age: Duration,
-        wait: &Arc<dyn Wait>,
+        wait: &Arc<dyn CallObserver>,
     ) -> Result<Arc<Names>, Error> {
         let mut changed = false;
         let read = self.names.get(max_age, wait.as_ref(), |before| {
@@ -177,7 +177,7 @@ impl Catalog {
     }
 
     /// All models, read after the call.
-    pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Models>, Error> {
+    pub(crate) fn models(&self, wait: &Arc<dyn CallObserver>) -> Result<Arc<Models>, Error> {
         let read = |_: Option<&_>| self.fabric.models(wait).map(Arc::new);
         self.models.get(Duration::ZERO, wait.as_ref(), read)
     }
@@ -191,10 +191,10 @@ impl Catalog {
     pub(crate) fn models_within(
         &self,
         time: Duration,
-        wait: &Arc<dyn Wait>,
+        wait: &Arc<dyn CallObserver>,
     ) -> Result<Option<Arc<Models>>, Error> {
         let until = Instant::now() + time;
-        let limited: Arc<dyn Wait> = Arc::new(Until {
+        let limited: Arc<dyn CallObserver> = Arc::new(Until {
             wait: Arc::clone(wait),
             until,
         });
@@ -206,7 +206,11 @@ impl Catalog {
 
     /// Reads every pattern, up to [`CATALOG_REQUESTS`] at once. One that cannot be read stays listed by name; if too
     /// many fail because Fabric is gone, the refresh fails.
-    fn read_patterns(&self, names: &Names, wait: &Arc<dyn Wait>) -> Result<Vec<Entry>, Error> {
+    fn read_patterns(
+        &self,
+        names: &Names,
+        wait: &Arc<dyn CallObserver>,
+    ) -> Result<Vec<Entry>, Error> {
         let next = AtomicUsize::new(0);
         // Only this thread calls `wait`, which need not support several threads.
         let stop = Arc::new(AtomicBool::new(false));
@@ -216,7 +220,7 @@ impl Catalog {
             for _ in 0..CATALOG_REQUESTS.min(names.len()) {
                 let (sender, stop, next) = (sender.clone(), Arc::clone(&stop), &next);
                 let helper = move || {
-                    let wait: Arc<dyn Wait> = stop;
+                    let wait: Arc<dyn CallObserver> = stop;
                     while wait.still_waiting().is_ok() {
                         let at = next.fetch_add(1, Ordering::Relaxed);
                         let Some(name) = names.get(at) else { return };
@@ -243,7 +247,7 @@ impl Catalog {
         Ok(entries)
     }
 
-    fn read_pattern(&self, name: &str, wait: &Arc<dyn Wait>) -> Result<Entry, Error> {
+    fn read_pattern(&self, name: &str, wait: &Arc<dyn CallObserver>) -> Result<Entry, Error> {
         let pattern = self
             .fabric
             .listed_pattern(&Name::parse("name", name)?, wait)?;
@@ -260,7 +264,7 @@ impl Catalog {
 fn collect(
     names: &Names,
     received: &mpsc::Receiver<(usize, Result<Entry, Error>)>,
-    wait: &dyn Wait,
+    wait: &dyn CallObserver,
 ) -> Result<Vec<Entry>, Error> {
     let unread = |name: &str| Entry {
         name: name.to_owned(),
@@ -313,7 +317,7 @@ fn is_general(error: &Error) -> bool {
 }
 
 /// A flag that stops what waits.
-impl Wait for AtomicBool {
+impl CallObserver for AtomicBool {
     fn still_waiting(&self) -> Result<(), Error> {
         match self.load(Ordering::Relaxed) {
             true => Err(Error::cancelled()),

@@ -3,7 +3,7 @@ use std::sync::Mutex;
 
 use super::super::fixture::{Fixture, json, status};
 use super::*;
-use crate::fabric::NoWait;
+use crate::fabric::Unobserved;
 use crate::sync::lock;
 
 const TTL: Duration = Duration::from_secs(300);
@@ -42,8 +42,8 @@ fn fabric(names: &[&str]) -> (Fixture, Listed, Catalog) {
     (fixture, listed, catalog)
 }
 
-fn no_wait() -> Arc<dyn Wait> {
-    Arc::new(NoWait)
+fn unobserved() -> Arc<dyn CallObserver> {
+    Arc::new(Unobserved)
 }
 
 fn kind<T>(read: Result<T, Error>) -> Option<Kind> {
@@ -61,7 +61,7 @@ fn names_of(snapshot: &Snapshot) -> Vec<&str> {
 #[test]
 fn everything_is_read_once_and_for_its_time() {
     let (fabric, _, catalog) = fabric(&["a", "b"]);
-    let snapshot = catalog.snapshot(&no_wait()).unwrap();
+    let snapshot = catalog.snapshot(&unobserved()).unwrap();
     let entry = snapshot.pattern("b").unwrap();
     assert_eq!(
         (entry.text.as_deref(), &entry.variables[..]),
@@ -75,10 +75,10 @@ fn everything_is_read_once_and_for_its_time() {
     assert_eq!(snapshot.pattern("c"), None);
     assert!(Arc::ptr_eq(
         &snapshot,
-        &catalog.snapshot(&no_wait()).unwrap()
+        &catalog.snapshot(&unobserved()).unwrap()
     ));
     assert_eq!(
-        *catalog.names(catalog.ttl, &no_wait()).unwrap(),
+        *catalog.names(catalog.ttl, &unobserved()).unwrap(),
         ["a", "b"].into_iter().collect()
     );
     let counts =
@@ -87,7 +87,7 @@ fn everything_is_read_once_and_for_its_time() {
     catalog.snapshot.invalidate(|_| true);
     assert!(!Arc::ptr_eq(
         &snapshot,
-        &catalog.snapshot(&no_wait()).unwrap()
+        &catalog.snapshot(&unobserved()).unwrap()
     ));
     assert_eq!(counts(&fabric), [2, 2, 2]);
 }
@@ -95,7 +95,7 @@ fn everything_is_read_once_and_for_its_time() {
 #[test]
 fn fresh_lists_are_read_anew_and_others_once() {
     let (fabric, listed, catalog) = fabric(&["a"]);
-    let names = |age| names_as_text(&catalog.names(age, &no_wait()).unwrap());
+    let names = |age| names_as_text(&catalog.names(age, &unobserved()).unwrap());
     assert_eq!(names(catalog.ttl), "a");
     list(&listed, &["b"]);
     assert_eq!(names(catalog.ttl), "a");
@@ -112,10 +112,10 @@ fn names_as_text(names: &Names) -> String {
 fn a_large_list_is_read_whole_with_few_requests_at_once() {
     let names: Vec<String> = (0..250).map(|i| format!("p{i:03}")).collect();
     let (fabric, listed, catalog) = fabric(&[]);
-    assert!(catalog.snapshot(&no_wait()).unwrap().patterns.is_empty());
+    assert!(catalog.snapshot(&unobserved()).unwrap().patterns.is_empty());
     *lock(&listed) = Some(names.clone());
-    catalog.names(Duration::ZERO, &no_wait()).unwrap();
-    assert_eq!(names_of(&catalog.snapshot(&no_wait()).unwrap()), names);
+    catalog.names(Duration::ZERO, &unobserved()).unwrap();
+    assert_eq!(names_of(&catalog.snapshot(&unobserved()).unwrap()), names);
     let requests = fabric.requests();
     let of_patterns = |line: &str| line.starts_with("GET /patterns/p");
     let found = requests.iter().filter(|r| of_patterns(&r.line)).count();
@@ -124,21 +124,21 @@ fn a_large_list_is_read_whole_with_few_requests_at_once() {
     // One that goes away fails the refresh, without a request for every pattern.
     let known = names.iter().map(String::as_str).collect();
     *lock(&listed) = None;
-    let read = catalog.read_patterns(&known, &no_wait());
+    let read = catalog.read_patterns(&known, &unobserved());
     assert_eq!(kind(read), Some(Kind::ApiUnauthorized));
     assert!(fabric.requests().len() < requests.len() + 50);
     catalog.snapshot.invalidate(|_| true);
-    let read = catalog.snapshot(&no_wait());
+    let read = catalog.snapshot(&unobserved());
     assert_eq!(kind(read), Some(Kind::ApiUnauthorized));
     // Nothing of the failed read is kept.
     *lock(&listed) = Some(names);
-    assert_eq!(catalog.snapshot(&no_wait()).unwrap().patterns.len(), 250);
+    assert_eq!(catalog.snapshot(&unobserved()).unwrap().patterns.len(), 250);
 }
 
 #[test]
 fn single_failures_leave_the_name_and_a_plain_description() {
     let (_fabric, _, catalog) = fabric(&["../odd", "broken", "i"]);
-    let snapshot = catalog.snapshot(&no_wait()).unwrap();
+    let snapshot = catalog.snapshot(&unobserved()).unwrap();
     assert_eq!(names_of(&snapshot), ["../odd", "broken", "i"]);
     assert_eq!(snapshot.pattern("broken").unwrap().text, None);
     assert_eq!(
@@ -161,10 +161,10 @@ fn changed_names_are_detected_by_every_read() {
         counted.fetch_add(1, Ordering::SeqCst);
     });
     let changes = || changes.load(Ordering::SeqCst);
-    let poll = || catalog.names(Duration::ZERO, &no_wait());
+    let poll = || catalog.names(Duration::ZERO, &unobserved());
     // Neither the first list nor an identical one is a change.
     poll().unwrap();
-    catalog.snapshot(&no_wait()).unwrap();
+    catalog.snapshot(&unobserved()).unwrap();
     poll().unwrap();
     assert_eq!(changes(), 0);
     // A poll finds another list, which invalidates the previous snapshot.
@@ -172,11 +172,14 @@ fn changed_names_are_detected_by_every_read() {
     poll().unwrap();
     poll().unwrap();
     assert_eq!(changes(), 1);
-    assert_eq!(names_of(&catalog.snapshot(&no_wait()).unwrap()), ["a", "b"]);
+    assert_eq!(
+        names_of(&catalog.snapshot(&unobserved()).unwrap()),
+        ["a", "b"]
+    );
     // A refresh finds another list.
     list(&listed, &["c"]);
     catalog.snapshot.invalidate(|_| true);
-    assert_eq!(names_of(&catalog.snapshot(&no_wait()).unwrap()), ["c"]);
+    assert_eq!(names_of(&catalog.snapshot(&unobserved()).unwrap()), ["c"]);
     poll().unwrap();
     assert_eq!(changes(), 2);
     // A failed read is not a change.
@@ -191,11 +194,11 @@ fn after_a_change_is_reported_nothing_outdated_is_returned() {
     let found = Arc::new(Mutex::new(Vec::new()));
     let (asks, finds) = (Arc::downgrade(&catalog), Arc::clone(&found));
     catalog.on_change(move || {
-        let snapshot = asks.upgrade().unwrap().snapshot(&no_wait()).unwrap();
+        let snapshot = asks.upgrade().unwrap().snapshot(&unobserved()).unwrap();
         lock(&finds).push(names_of(&snapshot).join(" "));
     });
-    catalog.snapshot(&no_wait()).unwrap();
+    catalog.snapshot(&unobserved()).unwrap();
     list(&listed, &["a", "b"]);
-    catalog.names(Duration::ZERO, &no_wait()).unwrap();
+    catalog.names(Duration::ZERO, &unobserved()).unwrap();
     assert_eq!(*lock(&found), ["a b"]);
 }

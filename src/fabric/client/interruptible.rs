@@ -1,6 +1,6 @@
 //! Interruptible reads: every [`SLICE`], a blocked read asks its caller whether to continue.
 //!
-//! ureq pools connections, so the caller cannot belong to the connection: it is the [`Wait`] of the current thread, set
+//! ureq pools connections, so the caller cannot belong to the connection: it is the [`CallObserver`] of the current thread, set
 //! for the duration of a request.
 
 use std::cell::RefCell;
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
-use crate::fabric::Wait;
-use crate::fabric::wait::SLICE;
+use crate::fabric::CallObserver;
+use crate::fabric::observer::SLICE;
 
 /// When the time for a read is over, it looks once more for so long: after the process was stopped or the machine slept,
 /// the input is there.
@@ -82,22 +82,22 @@ impl Transport for Interruptible<Box<dyn Transport>> {
 
 thread_local! {
     /// Who waits on this thread, and when that was asked last.
-    static WAITING: RefCell<Option<(Arc<dyn Wait>, Instant)>> = const { RefCell::new(None) };
+    static WAITING: RefCell<Option<(Arc<dyn CallObserver>, Instant)>> = const { RefCell::new(None) };
 }
 
-fn ask(wait: &Arc<dyn Wait>) -> Result<(), ureq::Error> {
+fn ask(wait: &Arc<dyn CallObserver>) -> Result<(), ureq::Error> {
     WAITING.set(Some((Arc::clone(wait), Instant::now())));
     let asked = wait.still_waiting();
     asked.map_err(|error| ureq::Error::Other(Box::new(error)))
 }
 
-/// Until it is dropped, reads on this thread ask its [`Wait`]. A thread has one at a time. Not `Send`: it must be dropped
+/// Until it is dropped, reads on this thread ask its [`CallObserver`]. A thread has one at a time. Not `Send`: it must be dropped
 /// on the same thread.
 pub(super) struct WaitScope(PhantomData<*const ()>);
 
 impl WaitScope {
     /// Sets who waits on this thread.
-    pub(super) fn enter(wait: &Arc<dyn Wait>) -> WaitScope {
+    pub(super) fn enter(wait: &Arc<dyn CallObserver>) -> WaitScope {
         WAITING.set(Some((Arc::clone(wait), Instant::now())));
         WaitScope(PhantomData)
     }
@@ -141,7 +141,7 @@ mod tests {
 
     struct Patient;
 
-    impl Wait for Patient {
+    impl CallObserver for Patient {
         fn still_waiting(&self) -> Result<(), crate::fabric::Error> {
             Ok(())
         }
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn input_that_is_there_when_the_time_is_over_is_taken() {
-        let _scope = WaitScope::enter(&(Arc::new(Patient) as Arc<dyn Wait>));
+        let _scope = WaitScope::enter(&(Arc::new(Patient) as Arc<dyn CallObserver>));
         let read = |has_input| {
             let over = NextTimeout {
                 after: Duration::ZERO.into(),

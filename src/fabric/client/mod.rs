@@ -6,7 +6,7 @@
 //! GETs use pooled connections and are retried. POSTs cost money or run templates, so each is sent exactly once, on a
 //! new connection: a pooled one may be closing, and a request lost there could not be retried.
 //!
-//! A blocked read wakes up every 100 ms to ask the [`Wait`] of its thread whether to continue. Looking a name up, connecting
+//! A blocked read wakes up every 100 ms to ask the [`CallObserver`] of its thread whether to continue. Looking a name up, connecting
 //! and writing cannot be interrupted; they have timeouts of their own.
 
 mod cause;
@@ -25,10 +25,10 @@ use ureq::http::{HeaderMap, HeaderValue, Response, header};
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, RequestBuilder, SendBody};
 
+use super::observer::SLICE;
 use super::process::{Process, Running};
-use super::wait::SLICE;
 use super::youtube::Downloads;
-use super::{Cause, Error, Kind, Until, Wait};
+use super::{CallObserver, Cause, Error, Kind, Until};
 use interruptible::{Interruptible, WaitScope};
 use outgoing::Outgoing;
 use plain::PlainConnector;
@@ -202,7 +202,7 @@ impl Client {
     }
 
     /// Where a request goes. A Fabric of our own is started if need be, but not for a poll, which does not keep it either.
-    fn target(&self, wait: &Arc<dyn Wait>) -> Result<Target, Error> {
+    fn target(&self, wait: &Arc<dyn CallObserver>) -> Result<Target, Error> {
         let Some(process) = &self.process else {
             return Ok(Target {
                 url: self.settings.url.clone(),
@@ -227,7 +227,7 @@ impl Client {
         &self,
         path: &str,
         limit: Limit,
-        wait: &Arc<dyn Wait>,
+        wait: &Arc<dyn CallObserver>,
     ) -> Result<Vec<u8>, Error> {
         let mut deadline = None;
         let mut delays = self.retry_delays.iter();
@@ -276,7 +276,7 @@ impl Client {
         path: &'c str,
         json: Vec<u8>,
         limit: Limit,
-        wait: &'c Arc<dyn Wait>,
+        wait: &'c Arc<dyn CallObserver>,
         explain: Option<Explain>,
     ) -> Result<FabricResponse<'c>, Error> {
         wait.still_waiting()?;
@@ -344,7 +344,7 @@ struct Attempt<'c> {
     /// Its number, from 1.
     attempt: usize,
     begun: Instant,
-    wait: &'c Arc<dyn Wait>,
+    wait: &'c Arc<dyn CallObserver>,
 }
 
 impl fmt::Display for Attempt<'_> {
@@ -380,7 +380,7 @@ impl<'c> Attempt<'c> {
             let is_small =
                 self.method == "GET" && length.is_some_and(|length| length <= SMALL_BODY);
             if is_small || status == 400 || self.explain.is_some() {
-                let hurry: Arc<dyn Wait> = Arc::new(Until {
+                let hurry: Arc<dyn CallObserver> = Arc::new(Until {
                     wait: Arc::clone(self.wait),
                     until: Instant::now() + self.client.after_error,
                 });
@@ -554,7 +554,7 @@ fn wants_tls(said: &[u8]) -> bool {
 }
 
 /// Sleeps, unless the caller stops waiting.
-pub(super) fn pause(time: Duration, wait: &dyn Wait) -> Result<(), Error> {
+pub(super) fn pause(time: Duration, wait: &dyn CallObserver) -> Result<(), Error> {
     let end = Instant::now() + time;
     loop {
         wait.still_waiting()?;

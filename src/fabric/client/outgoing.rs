@@ -3,13 +3,13 @@
 use std::io::{self, Cursor, Read};
 use std::sync::Arc;
 
-use crate::fabric::Wait;
+use crate::fabric::CallObserver;
 
 /// A body that is freed as soon as it is sent: the response may take an hour.
 pub(super) struct Outgoing {
     pub(super) json: Cursor<Vec<u8>>,
     /// What it is charged to.
-    pub(super) wait: Arc<dyn Wait>,
+    pub(super) wait: Arc<dyn CallObserver>,
 }
 
 impl Read for Outgoing {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::account::Full;
 use crate::config::MAX_RUN_OUTPUT;
-use crate::fabric::{Error, VideoId, Wait, no_room};
+use crate::fabric::{CallObserver, Error, VideoId, no_room};
 use crate::runs::RunState;
 use crate::tools::get_run::find;
 use crate::tools::get_transcript::{TranscriptStyle, fetch};

@@ -1,7 +1,7 @@
 //! The output of a step: text, usage, format.
 
 use crate::account::Full;
-use crate::fabric::{Error, Event, Usage, Wait, no_room};
+use crate::fabric::{CallObserver, Error, Event, Usage, no_room};
 use crate::metrics;
 use crate::runs::RunReport;
 use crate::text::prefix;

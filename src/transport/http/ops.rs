@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::account::Resource;
-use crate::fabric::{Cached, Error, Kind, Poll, Until, Wait};
+use crate::fabric::{Cached, CallObserver, Error, Kind, Poll, Until};
 use crate::tools::Backend;
 use crate::{metrics, time};
 
@@ -66,7 +66,7 @@ impl Ops {
             return None;
         }
         self.ready.ask(|| {
-            let wait: Arc<dyn Wait> = Arc::new(patience());
+            let wait: Arc<dyn CallObserver> = Arc::new(patience());
             self.backend.fabric.names(None, &wait).map(drop)
         })
     }
@@ -97,7 +97,10 @@ impl Ops {
         let (backend, lists_models) = (self.backend.clone(), self.lists_models.clone());
         let list = move || {
             // If it fails, the next one who asks for the metrics tries again.
-            if let Ok(models) = backend.catalog.models(&(Arc::new(Poll) as Arc<dyn Wait>)) {
+            if let Ok(models) = backend
+                .catalog
+                .models(&(Arc::new(Poll) as Arc<dyn CallObserver>))
+            {
                 metrics::label_tokens(Some(&models.models));
             }
             lists_models.store(false, Ordering::Relaxed);

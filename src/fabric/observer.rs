@@ -1,4 +1,4 @@
-//! What a caller does while it waits for Fabric.
+//! What watches a call while it waits for Fabric.
 //!
 //! In scope: the callbacks during a wait. Not in scope: the waiting (`client`), and what the callbacks do: flush, send
 //! heartbeats, detect that the caller has gone.
@@ -12,8 +12,10 @@ use crate::account::Full;
 /// How often a waiting call checks whether to continue.
 pub(super) const SLICE: Duration = Duration::from_millis(100);
 
-/// The caller that waits for Fabric. All methods run on the waiting thread and must not block.
-pub(crate) trait Wait: Send + Sync {
+/// What watches a call while it waits for Fabric. All methods run on the waiting thread. They may write to the call's own
+/// reader, as slow as it is, and to the state folder, and wait for nothing else: for no issuer, no other client, no lock
+/// that is held over I/O. Fabric's stream stands still as long as they take.
+pub(crate) trait CallObserver: Send + Sync {
     /// Flush buffered output: the next read may block. Called before each read of the socket.
     fn before_blocking(&self) {}
 
@@ -21,7 +23,7 @@ pub(crate) trait Wait: Send + Sync {
     /// caller's read or a retry. [`Error::cancelled`] closes the connection and ends the call.
     fn still_waiting(&self) -> Result<(), Error>;
 
-    /// Charges `bytes` more to the caller, until [`Wait::release`] or the end of the call.
+    /// Charges `bytes` more to the caller, until [`CallObserver::release`] or the end of the call.
     ///
     /// # Errors
     /// [`Full`]: the budget is exhausted.
@@ -40,9 +42,9 @@ pub(crate) trait Wait: Send + Sync {
 
 /// Waits without callbacks, within the limits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NoWait;
+pub(crate) struct Unobserved;
 
-impl Wait for NoWait {
+impl CallObserver for Unobserved {
     fn still_waiting(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -51,7 +53,7 @@ impl Wait for NoWait {
 /// The same, for what this server does on its own.
 pub(crate) struct Poll;
 
-impl Wait for Poll {
+impl CallObserver for Poll {
     fn still_waiting(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -61,15 +63,15 @@ impl Wait for Poll {
     }
 }
 
-/// Forwards to another wait, with a deadline.
+/// Forwards to another observer, with a deadline.
 pub(crate) struct Until {
-    /// The other wait.
-    pub(crate) wait: Arc<dyn Wait>,
+    /// The other observer.
+    pub(crate) wait: Arc<dyn CallObserver>,
     /// The deadline.
     pub(crate) until: Instant,
 }
 
-impl Wait for Until {
+impl CallObserver for Until {
     fn before_blocking(&self) {
         self.wait.before_blocking();
     }
@@ -102,7 +104,7 @@ mod tests {
     #[test]
     fn a_deadline_changes_nothing_else() {
         struct Other;
-        impl Wait for Other {
+        impl CallObserver for Other {
             fn still_waiting(&self) -> Result<(), Error> {
                 Ok(())
             }
