@@ -161,11 +161,14 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
     Ok(())
 }
 
-/// The only one of these names that differs from `wanted` in nothing but case and separators.
+/// The one of these names that is `wanted`, or the only one that differs from it in nothing but case and separators.
 pub(crate) fn alike<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let wanted = letters(wanted);
-    let mut alike = names.into_iter().filter(|name| letters(name) == wanted);
-    alike.next().filter(|_| alike.next().is_none())
+    let like = letters(wanted);
+    let alike = names.into_iter().filter(|name| letters(name) == like);
+    match *alike.collect::<Vec<_>>() {
+        [one] => Some(one),
+        ref several => several.iter().copied().find(|name| *name == wanted),
+    }
 }
 
 /// "Did you mean" suggestions for an unknown name, as a sentence after a space; empty if nothing is similar.

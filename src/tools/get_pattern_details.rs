@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::config::MAX_FABRIC_BODY;
-use crate::fabric::{Error, Kind, Name, is_runnable, not_runnable};
+use crate::fabric::{Error, Name, is_runnable, not_runnable};
 
 use super::listed::take_pattern;
 use super::part::Part;
@@ -39,14 +39,8 @@ fn details(
     wanted: (usize, usize),
 ) -> Result<Outcome, Failure> {
     let backend = &context.backend;
-    let wait = &context.wait();
-    let pattern = match backend.fabric.pattern(&name, wait) {
-        Err(error) if error.kind == Kind::PatternNotFound => {
-            take_pattern(&mut name, context)?.ok_or(error)?;
-            backend.fabric.pattern(&name, wait)?
-        }
-        read => read?,
-    };
+    take_pattern(&mut name, context)?;
+    let pattern = backend.fabric.pattern(&name, &context.wait())?;
     let denied = backend.policy.check("pattern_name", &name).err();
     let name = name.as_str();
     let mut variables = pattern.variables();
@@ -71,11 +65,7 @@ fn details(
         .member("tags", &pattern.tags)
         .member("variables", variables)
         .optional("runnable", (!runnable || denied.is_some()).then_some(false))
-        .warn(
-            [denied, warning]
-                .into_iter()
-                .flatten()
-                .map(|error| error.detail),
-        )
+        .warn(denied.map(|error| error.detail))
+        .warn(warning.map(|error| error.detail))
         .part(&part, "prompt", TOOL.name))
 }

@@ -16,7 +16,7 @@ const MOST_FOUND: usize = 3;
 
 /// The only name that differs from the one given in case and separators alone, and the warning that says so.
 pub(super) fn alike(what: &str, given: &str, known: &Names) -> Option<(String, String)> {
-    let taken = names::alike(given, known.iter()).filter(|_| !known.contains(given))?;
+    let taken = names::alike(given, known.iter()).filter(|taken| *taken != given)?;
     let said = format!("Fabric has no {what} named \"{given}\": \"{taken}\" was used.");
     Some((taken.to_owned(), said))
 }
@@ -51,10 +51,11 @@ pub(crate) fn take_pattern(
 /// `invalid-request`: there is none.
 pub(super) fn strategy<'a>(name: &str, all: Option<&'a [Strategy]>) -> Result<&'a Strategy, Error> {
     let listed = all.unwrap_or_default();
-    let named = |name: &str| listed.iter().find(|strategy| strategy.name == name);
-    let alike = || names::alike(name, listed.iter().map(|strategy| &*strategy.name));
-    let found = named(name).or_else(|| alike().and_then(named));
-    found.ok_or_else(|| refused(format!("`strategy_name`: {}", no_strategy(name, all))))
+    let taken = names::alike(name, listed.iter().map(|strategy| &*strategy.name));
+    let mut found = listed.iter().filter(|one| taken == Some(&one.name));
+    found
+        .next()
+        .ok_or_else(|| refused(format!("`strategy_name`: {}", no_strategy(name, all))))
 }
 
 /// Says that Fabric has no strategy of this name, and which are called or described like it.
@@ -63,21 +64,16 @@ pub(super) fn no_strategy(name: &str, all: Option<&[Strategy]>) -> String {
         return Cause::NoStrategies.to_string();
     };
     let known = all.iter().map(|strategy| &*strategy.name).collect();
-    let mut hint = did_you_mean(name, &known);
-    if hint.is_empty() {
-        let index = Index::build(all.iter().map(|one| (&*one.name, &one.description)));
-        hint = suggestion(index.search(name, MOST_FOUND, |_| true).hits);
-    }
-    lacks("strategy", name, "", &known, &hint)
+    let index = Index::build(all.iter().map(|one| (&*one.name, &one.description)));
+    let described = suggestion(index.search(name, MOST_FOUND, |_| true).hits);
+    not_listed("strategy", name, "", &known, &described)
 }
 
-/// Says that Fabric has nothing of this name: `what` it would be, `of` what, and the names that there are.
-pub(super) fn not_listed(what: &str, name: &str, of: &str, names: &Names) -> String {
-    lacks(what, name, of, names, &did_you_mean(name, names))
-}
-
-/// The same with a `hint` at what may be meant.
-fn lacks(what: &str, name: &str, of: &str, names: &Names, hint: &str) -> String {
+/// Says that Fabric has nothing of this name: `what` it would be, `of` what, and the names that there are. If none is
+/// similar, `other` says what may be meant.
+pub(super) fn not_listed(what: &str, name: &str, of: &str, names: &Names, other: &str) -> String {
+    let similar = did_you_mean(name, names);
+    let hint = if similar.is_empty() { other } else { &similar };
     let shown = shown(name, 128);
     let tool = match what {
         "strategy" => list_strategies::TOOL.name,

@@ -53,7 +53,7 @@ pub(super) fn check(
         && let Some(all) = unless_cancelled(fabric.stored("contexts", wait))?
     {
         let why = |name: &str| match &all {
-            Some(known) => not_listed("context", name, "", known),
+            Some(known) => not_listed("context", name, "", known, ""),
             None => no_folder("contexts"),
         };
         let known = all.clone().unwrap_or_default();
@@ -293,14 +293,14 @@ fn unknown_model(
         None if vendor.is_empty() => (all, String::new()),
         None => {
             let known = vendors.keys().map(String::as_str).collect();
-            return Some(("vendor_name", not_listed("vendor", vendor, "", &known)));
+            return Some(("vendor_name", not_listed("vendor", vendor, "", &known, "")));
         }
     };
     let prefix = model.split_once('/').filter(|_| vendor.is_empty());
     let is_known = model.is_empty()
         || known.iter().any(|known| is_it(known, model))
         || prefix.is_some_and(|(prefix, _)| vendors.keys().any(|known| is_same(known, prefix)));
-    (!is_known).then(|| ("model_name", not_listed("model", model, &of, &known)))
+    (!is_known).then(|| ("model_name", not_listed("model", model, &of, &known, "")))
 }
 
 #[cfg(test)]
