@@ -1,11 +1,9 @@
 //! `fabric_list_models`: the models that Fabric can use.
 
-use std::sync::Arc;
-
 use crate::fabric::Error;
 use crate::text::letters;
 
-use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
+use super::{Arguments, Outcome, Policy, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_models",
@@ -18,23 +16,20 @@ pub(super) const TOOL: Tool = Tool {
 
 fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let query = arguments.string("query", "Part of a name.");
+    let query = letters(query.as_deref().unwrap_or_default());
     Ok(Prepared::new(move |context| {
-        models(context, &letters(query.as_deref().unwrap_or_default()))
+        let found = context.backend.catalog.models(&context.wait())?;
+        let mut vendors = found.vendors.clone();
+        if vendors.is_empty() {
+            vendors.insert("unknown".to_owned(), found.models.clone());
+        }
+        for (vendor, models) in &mut vendors {
+            let is_of = letters(vendor).contains(&query);
+            models.retain(|model| is_of || letters(model).contains(&query));
+        }
+        vendors.retain(|_, models| !models.is_empty());
+        Ok(Outcome::rows(vendors.values().map(Vec::len).sum())
+            .charged(&context.caller.account)
+            .member("models_by_vendor", vendors))
     }))
-}
-
-fn models(context: &Arc<Context>, query: &str) -> Result<Outcome, Failure> {
-    let found = context.backend.catalog.models(&context.wait())?;
-    let mut vendors = found.vendors.clone();
-    if vendors.is_empty() {
-        vendors.insert("unknown".to_owned(), found.models.clone());
-    }
-    for (vendor, models) in &mut vendors {
-        let is_of = letters(vendor).contains(query);
-        models.retain(|model| is_of || letters(model).contains(query));
-    }
-    vendors.retain(|_, models| !models.is_empty());
-    Ok(Outcome::rows(vendors.values().map(Vec::len).sum())
-        .charged(&context.caller.account)
-        .member("models_by_vendor", vendors))
 }
