@@ -32,6 +32,7 @@ fn wrong_calls_are_taken_or_answered_with_all_that_is_wrong_and_none_is_paid_for
             _ => RUN,
         };
         let arguments: Value = serde_json::from_str(arguments).expect(row);
+        let given = arguments.clone();
         let result = client.call(tool, arguments);
         let said = result["content"][0]["text"].as_str().unwrap_or_default();
         let chats = fabric.chats();
@@ -59,8 +60,63 @@ fn wrong_calls_are_taken_or_answered_with_all_that_is_wrong_and_none_is_paid_for
         if !is_right {
             bad.push(format!("{row}\n    {said}"));
         }
+        if result["isError"] == true && tool == RUN {
+            let next = corrected(given, said);
+            let result = client.call(tool, next.clone());
+            if result["isError"] == true {
+                let again = &result["content"][0]["text"];
+                bad.push(format!("{row}\n    {said}\n    {next}\n    {again}"));
+            }
+        }
     }
     assert!(bad.is_empty(), "{} of 120:\n{}", bad.len(), bad.join("\n"));
+}
+
+/// The call that a refused one becomes if all is done that the answer says: arguments are renamed as suggested, what is wrong
+/// is replaced by what is suggested or left out, and the input is a text.
+fn corrected(mut call: Value, said: &str) -> Value {
+    for part in said.split("? ").flat_map(|part| part.split(". ")) {
+        let mut parts = part.splitn(3, '`').skip(1);
+        let (Some(path), Some(rest)) = (parts.next(), parts.next()) else {
+            continue;
+        };
+        if rest.starts_with(" is missing") {
+            continue;
+        }
+        let (object, name) = match path.rsplit_once('.') {
+            None => (&mut call, path),
+            Some(("input_from", name)) => (&mut call["input_from"], name),
+            Some((_, name)) => (&mut call["then"][0], name),
+        };
+        let object = object.as_object_mut().unwrap();
+        let value = object.remove(name).unwrap_or_default();
+        if let Some((_, meant)) = rest.split_once("did you mean ") {
+            let meant = meant.split([' ', ',', '?']).next().unwrap();
+            let is_variable = meant == "variables";
+            let value = if is_variable {
+                json!({ name: value })
+            } else {
+                value
+            };
+            object.insert(meant.to_owned(), value);
+        } else if let Some((_, meant)) = part.split_once("Did you mean \"") {
+            object.insert(name.to_owned(), meant.split('"').next().into());
+        }
+    }
+    if said.contains("lacks \"lang_code\"") {
+        call["variables"] = json!({"lang_code": "de"});
+    }
+    if call["pattern_name"].is_null() {
+        call["pattern_name"] = json!("ai");
+    }
+    let has_source = match &call["input_from"] {
+        Value::String(text) => !text.is_empty(),
+        from => from.as_object().is_some_and(|from| !from.is_empty()),
+    };
+    if !has_source && (said.contains("input_text") || call["input_text"].is_null()) {
+        call["input_text"] = json!("the text itself");
+    }
+    call
 }
 
 #[test]
