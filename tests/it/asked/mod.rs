@@ -106,7 +106,7 @@ fn corrected(mut call: Value, said: &str) -> Value {
     if said.contains("lacks \"lang_code\"") {
         call["variables"] = json!({"lang_code": "de"});
     }
-    if call["pattern_name"].is_null() {
+    if call["pattern_name"].as_str().is_none_or(str::is_empty) {
         call["pattern_name"] = json!("ai");
     }
     let has_source = match &call["input_from"] {
