@@ -208,14 +208,14 @@ fn patterns(
 }
 
 /// Takes models of similar names, and finds unknown ones, and vendors, of a chain. Those of a single run are only looked up
-/// where they are known already: with a wrong one it fails without cost.
+/// where they are known already, or their name cannot be right: with a wrong one it fails without cost.
 fn models(
     steps: &mut [Chat],
     context: &Arc<Context>,
     found: &mut Vec<Checked>,
 ) -> Result<(), Error> {
     let is_chain = steps.len() > 1;
-    let models = match is_chain {
+    let models = match is_chain || steps[0].model.contains(' ') {
         true => listed_models(steps, context)?,
         false => context.backend.catalog.known_models(),
     };
