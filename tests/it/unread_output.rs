@@ -98,7 +98,7 @@ fn two_clients(fabric: &FakeFabric) -> (Sse, Sse, Value) {
     let pattern = json!({"Name": "ai", "Description": "", "Pattern": "word ".repeat(200_000)});
     fabric.on("GET /patterns/ai", Reply::json(pattern));
     let server = serve(Wire::Sse, Program::with(fabric));
-    let sse = || Sse::to(&server, Era::Legacy(LEGACY[0]), None);
+    let sse = || Sse::to(&server, Era::Legacy(LEGACY[3]), None);
     let arguments = json!({"pattern_name": "ai", "max_chars": 1_000_000});
     let params = json!({"name": "fabric_get_pattern_details", "arguments": arguments});
     (sse(), sse(), params)
@@ -117,6 +117,28 @@ fn nobody_waits_for_anothers_reader_and_what_it_did_not_read_waits_for_it() {
         let answer = deaf.answer(&json!(1000 + id));
         assert_ne!(answer["result"]["isError"], true,);
     }
+}
+
+#[test]
+fn a_slow_reader_loses_progress_and_never_its_answer() {
+    let fabric = FakeFabric::start();
+    let piece = "word ".repeat(2_000);
+    let pieces = Step::Repeat(line(&content(&piece)), 2_000);
+    fabric.once_run(Reply::sse().step(pieces).complete());
+    let (mut slow, ..) = two_clients(&fabric);
+    let id = slow.begin("tools/call", run());
+    // The run ends although nothing is read meanwhile.
+    slow.server.process.wait_stderr("tool=fabric_run_pattern");
+    let answer = slow.answer(&id);
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert_eq!(text.len(), piece.len() * 2_000);
+    let progress: Vec<_> = slow
+        .notes
+        .iter()
+        .filter_map(|note| note["params"]["progress"].as_u64())
+        .collect();
+    assert!(!progress.is_empty() && progress.is_sorted());
+    assert!(progress.len() < 1_000, "{}", progress.len());
 }
 
 #[test]
