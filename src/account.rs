@@ -4,17 +4,23 @@
 //! In scope: amounts and their bounds, the rule between callers, the rate, draining. Not in scope: who a caller is
 //! (`access`), and what is done with what it got.
 //!
-//! The rule, where there are several callers: an account gets one more while what it holds is less than three times
-//! what is free. So one greedy caller gets three quarters, two get three sevenths each, and something is always left.
+//! The rule, where there are several callers: a quarter of each total is divided among seats, and up to its seat a
+//! caller is always served. What it holds beyond its seat, its excess, comes from the rest: one more while that excess
+//! is less than three times what is free there. Each name in the tokens file has a seat of its own; of all others each
+//! takes one of [`SHARED_SEATS`] while it holds anything, and none if none is left. Where a quarter is less than one for
+//! each seat, a seat holds nothing. Those who wait get the next place in the order of who holds least.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::error::table;
 use crate::os::heap;
+use crate::rate::Rate;
 use crate::sync::{lock, wait_while};
 
 /// Amounts of bytes are taken in multiples of this, so that small pieces of output rarely touch the shared counters.
@@ -49,14 +55,16 @@ table! {
 /// How many resources there are.
 pub(crate) const RESOURCES: usize = Resource::ALL.len();
 
+/// Seats of callers who are not in the tokens file, where there may be such.
+pub(crate) const SHARED_SEATS: usize = 32;
 /// Transcripts at once of one of several callers.
 const TRANSCRIPTS_PER_CALLER: usize = 2;
 /// After this much memory was given back, the allocator gives it back to the system. Bytes.
 const MUCH: usize = 16 << 20;
+/// Less of memory than this is little for one caller. Bytes.
+const SMALL: usize = 8 << 20;
 /// With so many accounts, idle ones are forgotten.
 const MANY_HOLDERS: usize = 10_000;
-/// The period of the rate limit.
-const MINUTE: Duration = Duration::from_secs(60);
 /// How often a call that waits for its turn asks whether it still should.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -65,7 +73,7 @@ const SLICE: Duration = Duration::from_millis(100);
 pub(crate) struct Full;
 
 /// The bounds of one process.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Bounds {
     /// How much of each resource there is.
     pub(crate) totals: [usize; RESOURCES],
@@ -73,8 +81,9 @@ pub(crate) struct Bounds {
     pub(crate) runs_per_caller: usize,
     /// Runs and transcripts a minute of one caller; 0 is no limit: `--max-calls-per-minute`.
     pub(crate) per_minute: u32,
-    /// Whether callers are told apart, so that the rule holds between them. Otherwise there is one account.
-    pub(crate) several: bool,
+    /// Where callers are told apart, so that the rule holds between them: the seats of those who have none of their own.
+    /// Otherwise there is one account.
+    pub(crate) shared_seats: Option<usize>,
 }
 
 /// All accounts of a process.
@@ -97,13 +106,38 @@ type Reclaim = Box<dyn Fn(&Account) -> bool + Send + Sync>;
 
 #[derive(Default)]
 struct Ledger {
-    used: [usize; RESOURCES],
+    pools: [Pool; RESOURCES],
+    /// Who has a seat of its own.
+    names: HashSet<String>,
+    /// How many of the shared seats are free.
+    free_seats: usize,
     /// By identity; one that holds nothing is forgotten once its rate is whole again.
     holders: HashMap<String, Arc<Holder>>,
+    /// In the order in which they came.
+    queue: Vec<Waiter>,
     /// The highest use of memory since some was given back to the system.
     peak: usize,
-    /// Threads that wait for a change: telling nobody is a system call too.
+    /// Threads that wait until all is idle: telling nobody is a system call too.
     waiting: usize,
+}
+
+/// What there is of a resource, and what is held of it.
+#[derive(Default)]
+struct Pool {
+    used: usize,
+    /// What a seat holds.
+    seat: usize,
+    /// What is for all beyond the seats.
+    common: usize,
+    /// What of that is held: the excess of all.
+    excess: usize,
+}
+
+/// One who waits for one of a resource, on this thread.
+struct Waiter {
+    what: Resource,
+    holder: Arc<Holder>,
+    thread: Thread,
 }
 
 /// The account of one caller.
@@ -112,22 +146,26 @@ pub(crate) struct Account(Arc<Holder>);
 
 struct Holder {
     bank: Arc<Bank>,
-    held: Mutex<[usize; RESOURCES]>,
-    /// Until when its rate is used up: the theoretical arrival time of GCRA, the generic cell rate algorithm.
-    rate: Mutex<Option<Instant>>,
+    name: String,
+    /// Changed only while the ledger is locked, as is the next.
+    held: [AtomicUsize; RESOURCES],
+    has_seat: AtomicBool,
+    rate: Rate,
 }
 
 impl Accounts {
-    /// Accounts that share `bounds`.
+    /// Accounts that share `bounds`. Nobody has a seat of its own before [`Accounts::seat`].
     pub(crate) fn new(bounds: Bounds) -> Accounts {
-        Accounts(Arc::new(Bank {
+        let accounts = Accounts(Arc::new(Bank {
             bounds,
             ledger: Mutex::default(),
             changed: Condvar::new(),
             closed: AtomicBool::new(false),
             aborting: AtomicBool::new(false),
             reclaim: OnceLock::new(),
-        }))
+        }));
+        accounts.divide(HashSet::new());
+        accounts
     }
 
     /// One account, with so many bytes of memory and as much as it wants of everything else.
@@ -136,18 +174,54 @@ impl Accounts {
         totals[Resource::Memory as usize] = memory;
         Accounts::new(Bounds {
             totals,
-            runs_per_caller: 0,
-            per_minute: 0,
-            several: false,
+            ..Bounds::default()
         })
+    }
+
+    /// Gives each of these identities a seat of its own, and takes it from all others. What a caller holds beyond its new
+    /// seat is excess until it is given back.
+    pub(crate) fn seat(&self, names: HashSet<String>) {
+        let seats = names.len() + self.0.bounds.shared_seats.unwrap_or(0);
+        self.divide(names);
+        let (seat, least) = (
+            lock(&self.0.ledger).pools[Resource::Memory as usize].seat >> 20,
+            SMALL >> 20,
+        );
+        if seats > 0 && seat < least && self.0.bounds.shared_seats.is_some() {
+            log::warn!(
+                "{seats} callers at once are sure of {seat} MiB of memory each, which a large input or output exceeds: \
+                 raise --max-memory to {} MiB or more",
+                4 * seats * least
+            );
+        }
+    }
+
+    fn divide(&self, names: HashSet<String>) {
+        let shared_seats = self.0.bounds.shared_seats.unwrap_or(0);
+        let seats = names.len() + shared_seats;
+        let ledger = &mut *lock(&self.0.ledger);
+        ledger.free_seats = shared_seats;
+        for (what, pool) in Resource::ALL.into_iter().zip(&mut ledger.pools) {
+            let share = (self.total(what) / 4).checked_div(seats).unwrap_or(0);
+            pool.seat = share - share % what.row();
+            (pool.common, pool.excess) = (self.total(what) - seats * pool.seat, 0);
+        }
+        for (name, holder) in &ledger.holders {
+            let has_own = names.contains(name);
+            let shares = !has_own && !holder.is_idle() && ledger.free_seats > 0;
+            ledger.free_seats -= usize::from(shares);
+            holder.has_seat.store(has_own || shares, Relaxed);
+            for (pool, held) in ledger.pools.iter_mut().zip(&holder.held) {
+                pool.excess += holder.excess(pool, held.load(Relaxed));
+            }
+        }
+        ledger.names = names;
     }
 
     /// The account of this identity; without several callers the only one.
     pub(crate) fn of(&self, identity: impl fmt::Display) -> Account {
-        let name = match self.0.bounds.several {
-            true => identity.to_string(),
-            false => String::new(),
-        };
+        let is_told = self.0.bounds.shared_seats.is_some();
+        let name = is_told.then(|| identity.to_string()).unwrap_or_default();
         let mut ledger = lock(&self.0.ledger);
         if let Some(holder) = ledger.holders.get(&name) {
             return Account(holder.clone());
@@ -157,8 +231,10 @@ impl Accounts {
         }
         let holder = Arc::new(Holder {
             bank: self.0.clone(),
-            held: Mutex::default(),
-            rate: Mutex::default(),
+            name: name.clone(),
+            held: Default::default(),
+            has_seat: AtomicBool::new(ledger.names.contains(&name)),
+            rate: Rate::default(),
         });
         ledger.holders.insert(name, holder.clone());
         Account(holder)
@@ -173,7 +249,7 @@ impl Accounts {
 
     /// How much of a resource is held by all together.
     pub(crate) fn used(&self, what: Resource) -> usize {
-        lock(&self.0.ledger).used[what as usize]
+        lock(&self.0.ledger).pools[what as usize].used
     }
 
     /// How much of a resource there is.
@@ -183,19 +259,19 @@ impl Accounts {
 
     /// From now on no run begins.
     pub(crate) fn close(&self) {
-        self.0.closed.store(true, Ordering::Release);
+        self.0.closed.store(true, Release);
     }
 
     /// From now on every call is told to stop.
     pub(crate) fn abort(&self) {
-        self.0.aborting.store(true, Ordering::Release);
+        self.0.aborting.store(true, Release);
     }
 
     /// Waits until no call and no run is under way, at most for `limit`. True if none is.
     pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
         let busy = |ledger: &mut Ledger| {
-            let open = ledger.used[Resource::Open as usize];
-            open + ledger.used[Resource::Runs as usize] > 0
+            let used = |what: Resource| ledger.pools[what as usize].used;
+            used(Resource::Open) + used(Resource::Runs) > 0
         };
         let mut ledger = lock(&self.0.ledger);
         ledger.waiting += 1;
@@ -208,10 +284,88 @@ impl Accounts {
 impl Ledger {
     /// Forgets accounts that hold nothing and whose rate is whole.
     fn forget_idle(&mut self, now: Instant) {
-        self.holders.retain(|_, holder| {
-            let is_idle = Arc::strong_count(holder) == 1;
-            !is_idle || lock(&holder.rate).is_some_and(|until| until > now)
-        });
+        self.holders
+            .retain(|_, holder| Arc::strong_count(holder) > 1 || !holder.rate.is_whole(now));
+    }
+
+    /// Gives a holder of nothing a shared seat, if it has none and one is free.
+    fn sit(&mut self, holder: &Holder) {
+        if !holder.has_seat.load(Relaxed) && self.free_seats > 0 && holder.is_idle() {
+            self.free_seats -= 1;
+            holder.has_seat.store(true, Relaxed);
+        }
+    }
+
+    /// Takes a shared seat back from a holder of nothing.
+    fn rise(&mut self, holder: &Holder) {
+        let has_seat = holder.has_seat.load(Relaxed);
+        if has_seat && holder.is_idle() && !self.names.contains(&holder.name) {
+            self.free_seats += 1;
+            holder.has_seat.store(false, Relaxed);
+        }
+    }
+
+    /// Who of those who wait gets the next one: of all who may have it who holds least, and of these who came first.
+    fn next(&self, what: Resource) -> Option<&Waiter> {
+        let waiting = self.queue.iter().filter(|waiter| waiter.what == what);
+        waiting
+            .filter(|waiter| waiter.holder.may_have(self, what, 1))
+            .min_by_key(|waiter| waiter.holder.held(what))
+    }
+}
+
+impl Holder {
+    fn is_idle(&self) -> bool {
+        self.held.iter().all(|held| held.load(Relaxed) == 0)
+    }
+
+    fn held(&self, what: Resource) -> usize {
+        self.held[what as usize].load(Relaxed)
+    }
+
+    fn seat(&self, pool: &Pool) -> usize {
+        usize::from(self.has_seat.load(Relaxed)) * pool.seat
+    }
+
+    /// What of so much would be beyond its seat.
+    fn excess(&self, pool: &Pool, held: usize) -> usize {
+        held.saturating_sub(self.seat(pool))
+    }
+
+    /// May it have so much more, by the rule between callers?
+    fn may_have(&self, ledger: &Ledger, what: Resource, amount: usize) -> bool {
+        let (pool, held) = (&ledger.pools[what as usize], self.held(what));
+        let all = held.saturating_add(amount);
+        let (own, more) = (self.excess(pool, held), self.excess(pool, all));
+        let more = more - own;
+        let free = pool.common.saturating_sub(pool.excess);
+        let before_last = more.saturating_sub(what.row());
+        let is_in_share = self.bank.bounds.shared_seats.is_none()
+            || own.saturating_add(before_last) < free.saturating_sub(before_last).saturating_mul(3);
+        let most = self.most(what).unwrap_or(usize::MAX);
+        all <= most && (more == 0 || more <= free && is_in_share)
+    }
+
+    /// See [`Account::most`].
+    fn most(&self, what: Resource) -> Option<usize> {
+        let bounds = &self.bank.bounds;
+        let most = match what {
+            Resource::Runs => bounds.runs_per_caller,
+            Resource::Transcripts if bounds.shared_seats.is_some() => TRANSCRIPTS_PER_CALLER,
+            _ => 0,
+        };
+        Some(most).filter(|most| *most > 0)
+    }
+
+    /// Makes what it holds `held`.
+    fn set(&self, ledger: &mut Ledger, what: Resource, held: usize) {
+        let (pool, before) = (&mut ledger.pools[what as usize], self.held(what));
+        pool.used = pool.used - before + held;
+        pool.excess = pool.excess - self.excess(pool, before) + self.excess(pool, held);
+        self.held[what as usize].store(held, Relaxed);
+        if what == Resource::Memory {
+            ledger.peak = ledger.peak.max(pool.used);
+        }
     }
 }
 
@@ -234,26 +388,35 @@ impl Account {
         guard.grow(amount).map(|()| guard)
     }
 
-    /// Takes one, and waits for it as long as `still_waiting` says so. `None` once it does not.
+    /// Takes one, and waits for it as long as `still_waiting` says so. `None` once it does not. Of all who wait and may have
+    /// it, the next one is for who holds least.
     pub(crate) fn wait_for(
         &self,
         what: Resource,
         still_waiting: &mut dyn FnMut() -> bool,
     ) -> Option<Guard> {
-        loop {
-            if let Ok(guard) = self.take(what, 1) {
-                return Some(guard);
+        let (mut guard, bank) = (self.open(what), &self.0.bank);
+        let me = thread::current();
+        lock(&bank.ledger).queue.push(Waiter {
+            what,
+            holder: self.0.clone(),
+            thread: me.clone(),
+        });
+        let got = loop {
+            if self.charge(what, 1, Some(&me)).is_ok() {
+                guard.held = 1;
+                break Some(guard);
             }
             if !still_waiting() {
-                return None;
+                break None;
             }
-            let bank = &self.0.bank;
-            // Given back meanwhile: then this wait is one slice too long at most.
-            let mut ledger = lock(&bank.ledger);
-            ledger.waiting += 1;
-            let waited = bank.changed.wait_timeout(ledger, SLICE);
-            waited.unwrap_or_else(PoisonError::into_inner).0.waiting -= 1;
-        }
+            thread::park_timeout(SLICE);
+        };
+        let ledger = &mut *lock(&bank.ledger);
+        ledger.queue.retain(|waiter| waiter.thread.id() != me.id());
+        // There may be more than one to be had.
+        ledger.next(what).inspect(|next| next.thread.unpark());
+        got
     }
 
     /// Are both the same account? True for all callers where these are not told apart.
@@ -263,62 +426,46 @@ impl Account {
 
     /// How much of a resource it holds.
     pub(crate) fn held(&self, what: Resource) -> usize {
-        lock(&self.0.held)[what as usize]
+        self.0.held(what)
+    }
+
+    /// How much of a resource its seat holds.
+    pub(crate) fn seat(&self, what: Resource) -> usize {
+        let ledger = lock(&self.0.bank.ledger);
+        self.0.seat(&ledger.pools[what as usize])
     }
 
     /// Has the process been told to begin no run?
     pub(crate) fn is_closed(&self) -> bool {
-        self.0.bank.closed.load(Ordering::Acquire)
+        self.0.bank.closed.load(Acquire)
     }
 
     /// Must all calls stop, because the process ends?
     pub(crate) fn is_aborting(&self) -> bool {
-        self.0.bank.aborting.load(Ordering::Acquire)
+        self.0.bank.aborting.load(Acquire)
     }
 
     /// Most of a resource that one caller may hold, where there is a limit besides the rule between callers.
     pub(crate) fn most(&self, what: Resource) -> Option<usize> {
-        let bounds = &self.0.bank.bounds;
-        let most = match what {
-            Resource::Runs => bounds.runs_per_caller,
-            Resource::Transcripts if bounds.several => TRANSCRIPTS_PER_CALLER,
-            _ => 0,
-        };
-        Some(most).filter(|most| *most > 0)
+        self.0.most(what)
     }
 
     /// Does the caller's rate have room `now` for so many more runs or transcripts? `counts`: they are counted against it.
     ///
     /// # Errors
-    /// When it may be tried again; `None` if so many are never taken in a minute. Nothing was counted.
+    /// Those of [`Rate::take`].
     pub(crate) fn rate_at(
         &self,
         more: u32,
         now: Instant,
         counts: bool,
     ) -> Result<(), Option<Duration>> {
-        let per_minute = self.0.bank.bounds.per_minute;
-        let Some(interval) = MINUTE.checked_div(per_minute) else {
-            return Ok(());
-        };
-        if more > per_minute {
-            return Err(None);
-        }
-        let mut rate = lock(&self.0.rate);
-        let next = rate.map_or(now, |used_until| used_until.max(now)) + interval * more;
-        let over = next.saturating_duration_since(now).saturating_sub(MINUTE);
-        if !over.is_zero() {
-            return Err(Some(over.max(Duration::from_millis(1))));
-        }
-        if counts {
-            *rate = Some(next);
-        }
-        Ok(())
+        self.0.rate.take(self.per_minute(), more, now, counts)
     }
 
     /// Is it the only account?
     pub(crate) fn is_alone(&self) -> bool {
-        !self.0.bank.bounds.several
+        self.0.bank.bounds.shared_seats.is_none()
     }
 
     /// Runs and transcripts a minute that are taken from one caller; 0 is no limit.
@@ -326,46 +473,40 @@ impl Account {
         self.0.bank.bounds.per_minute
     }
 
-    /// Takes `amount`, a multiple of the resource's row, if the bounds and the rule leave room for all of it.
-    fn charge(&self, what: Resource, amount: usize) -> Result<(), Full> {
-        let bank = &self.0.bank;
-        let mut ledger = lock(&bank.ledger);
-        let mut held = lock(&self.0.held);
-        let (own, used) = (held[what as usize], ledger.used[what as usize]);
-        let free = bank.bounds.totals[what as usize].saturating_sub(used);
-        let before_last = amount.saturating_sub(what.row());
-        let has_its_share = bank.bounds.several
-            && own.saturating_add(before_last)
-                >= (free.saturating_sub(before_last)).saturating_mul(3);
-        let over_limit = self
-            .most(what)
-            .is_some_and(|most| own.saturating_add(amount) > most);
-        if amount > free || has_its_share || over_limit {
-            return Err(Full);
+    /// Takes `amount`, a multiple of the resource's row, as who waits on this thread, or as who does not wait.
+    fn charge(&self, what: Resource, amount: usize, waits: Option<&Thread>) -> Result<(), Full> {
+        let holder = &self.0;
+        let ledger = &mut *lock(&holder.bank.ledger);
+        ledger.sit(holder);
+        let all = holder.held(what).saturating_add(amount);
+        // Nobody waits for what is one's own.
+        let is_own = holder.excess(&ledger.pools[what as usize], all) == 0;
+        let is_next = |next: &Waiter| {
+            waits.is_some_and(|me| me.id() == next.thread.id())
+                || holder.held(what) < next.holder.held(what)
+        };
+        let may_have = holder.may_have(ledger, what, amount)
+            && (is_own || ledger.next(what).is_none_or(is_next));
+        if may_have {
+            holder.set(ledger, what, all);
         }
-        held[what as usize] += amount;
-        ledger.used[what as usize] += amount;
-        if what == Resource::Memory {
-            ledger.peak = ledger.peak.max(ledger.used[what as usize]);
-        }
-        Ok(())
+        ledger.rise(holder);
+        may_have.then_some(()).ok_or(Full)
     }
 
     fn give_back(&self, what: Resource, amount: usize) {
-        let bank = &self.0.bank;
+        let (holder, bank) = (&self.0, &self.0.bank);
         let mut ledger = lock(&bank.ledger);
-        lock(&self.0.held)[what as usize] -= amount;
-        ledger.used[what as usize] -= amount;
-        if what != Resource::Memory {
-            let is_awaited = ledger.waiting > 0;
-            drop(ledger);
-            if is_awaited {
-                bank.changed.notify_all();
-            }
-        } else if ledger.peak - ledger.used[what as usize] >= MUCH {
-            ledger.peak = ledger.used[what as usize];
+        holder.set(&mut ledger, what, holder.held(what) - amount);
+        ledger.rise(holder);
+        ledger.next(what).inspect(|next| next.thread.unpark());
+        let used = ledger.pools[what as usize].used;
+        if what == Resource::Memory && ledger.peak - used >= MUCH {
+            ledger.peak = used;
             drop(ledger);
             heap::trim();
+        } else if ledger.waiting > 0 {
+            bank.changed.notify_all();
         }
     }
 }
@@ -402,7 +543,7 @@ impl Guard {
         let before = self.held.next_multiple_of(step);
         let charged = held.checked_next_multiple_of(step).ok_or(Full)?;
         if charged > before {
-            while let Err(Full) = account.charge(self.what, charged - before) {
+            while let Err(Full) = account.charge(self.what, charged - before, None) {
                 let reclaim = account.0.bank.reclaim.get();
                 let reclaim = reclaim.filter(|_| self.what == Resource::Memory);
                 if !reclaim.is_some_and(|reclaim| reclaim(account)) {
@@ -430,15 +571,23 @@ impl Drop for Guard {
 }
 
 #[cfg(test)]
+#[path = "../tests/it/support/rng.rs"]
+#[allow(
+    dead_code,
+    reason = "shared with the integration tests, which use more of it"
+)]
+mod rng;
+
+#[cfg(test)]
 mod tests {
+    use super::rng::Rng;
     use super::*;
 
     fn accounts(total: usize, several: bool) -> Accounts {
         Accounts::new(Bounds {
             totals: [total; RESOURCES],
-            runs_per_caller: 0,
-            per_minute: 0,
-            several,
+            shared_seats: several.then_some(0),
+            ..Bounds::default()
         })
     }
 
@@ -448,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn one_takes_three_quarters_two_three_sevenths_and_something_is_left() {
+    fn without_seats_one_takes_three_quarters_and_two_three_sevenths_each() {
         let accounts = accounts(700, true);
         let (a, b) = (accounts.of("a"), accounts.of("b"));
         let first = all(&a, Resource::Runs);
@@ -472,19 +621,122 @@ mod tests {
     }
 
     #[test]
-    fn few_places_are_of_use_and_one_account_may_have_all() {
-        assert_eq!(all(&accounts(1, true).of("a"), Resource::Runs).len(), 1);
-        let alone = accounts(5, false);
-        let held = all(&alone.of("a"), Resource::Runs);
-        assert_eq!(held.len(), 5);
-        assert!(
-            alone.of("b").take(Resource::Runs, 1).is_err(),
-            "the same account"
+    fn a_seat_is_always_free_for_whom_it_is() {
+        let accounts = Accounts::new(Bounds {
+            shared_seats: Some(2),
+            ..accounts(80, true).0.bounds.clone()
+        });
+        let names = |names: &str| names.split(' ').map(str::to_owned).collect();
+        accounts.seat(names("a b c"));
+        let taken = |name: &str| all(&accounts.of(name), Resource::Runs);
+        // Five seats of 4; the rest, 60, is shared.
+        let greedy: Vec<_> = ["a", "b", "x", "y", "z"].map(taken).into();
+        let found: Vec<usize> = greedy.iter().map(Vec::len).collect();
+        assert_eq!(
+            found,
+            [4 + 45, 4 + 12, 4 + 3, 4, 0],
+            "there are two shared seats"
         );
-        drop(held);
-        assert!(alone.of("b").take(Resource::Runs, 5).is_ok());
-        let (used, total) = (alone.used(Resource::Runs), alone.total(Resource::Runs));
-        assert_eq!((used, total), (0, 5));
+        assert_eq!(accounts.of("c").seat(Resource::Runs), 4);
+        assert_eq!((taken("c").len(), taken("z").len()), (4, 0));
+        drop(greedy);
+        assert_eq!(
+            taken("z").len(),
+            4 + 45,
+            "a seat is given back with all that was held"
+        );
+        let late = taken("a");
+        accounts.seat(names("b c d e f g"));
+        // Eight seats of 2, and of the other 64 `a` has 47, as it has a shared seat now.
+        assert_eq!((taken("d").len(), taken("x").len()), (2 + 13, 2 + 3));
+        drop(late);
+        assert_eq!(taken("a").len(), 2 + 48);
+        let all_back = Resource::ALL.map(|what| accounts.used(what));
+        assert_eq!(all_back, [0; RESOURCES]);
+    }
+
+    #[test]
+    fn whatever_a_hundred_callers_did_nobody_is_refused_its_seat() {
+        let mut rng = Rng::new(1);
+        for round in 0..20 {
+            let accounts = Accounts::new(Bounds {
+                totals: Resource::ALL.map(|what| what.row() * (200 + rng.within(0..4000))),
+                shared_seats: Some(16),
+                ..accounts(0, true).0.bounds.clone()
+            });
+            let callers: Vec<Account> = (0..100).map(|n| accounts.of(n)).collect();
+            let mut held: Vec<(usize, Guard)> = Vec::new();
+            for step in 0..3_000 {
+                if step % 500 == 0 {
+                    let first = rng.within(0..100);
+                    accounts.seat(
+                        (first..100.min(first + rng.within(0..30)))
+                            .map(|n| n.to_string())
+                            .collect(),
+                    );
+                }
+                if rng.within(0..5) == 0 && !held.is_empty() {
+                    held.swap_remove(rng.within(0..held.len()));
+                    continue;
+                }
+                let (n, what) = (rng.within(0..100), Resource::ALL[rng.within(0..RESOURCES)]);
+                // A tenth of the callers are greedy.
+                let amount = what.row() * (1 + if n % 10 == 0 { rng.within(0..100) } else { 0 });
+                let own = callers[n].held(what);
+                match callers[n].take(what, amount) {
+                    Ok(guard) => held.push((n, guard)),
+                    Err(Full)
+                        if what == Resource::Transcripts
+                            && own + amount > TRANSCRIPTS_PER_CALLER => {}
+                    Err(Full) => assert!(
+                        own + amount > callers[n].seat(what),
+                        "{round} {step} {what:?}"
+                    ),
+                }
+            }
+            drop(held);
+            let ledger = lock(&accounts.0.ledger);
+            let is_empty = |pool: &Pool| (pool.used, pool.excess) == (0, 0);
+            assert!(ledger.pools.iter().all(is_empty) && ledger.free_seats == 16);
+        }
+    }
+
+    #[test]
+    fn who_holds_least_gets_the_next_place() {
+        let accounts = accounts(4, true);
+        let (a, b, c) = (accounts.of("a"), accounts.of("b"), accounts.of("c"));
+        let take = |account: &Account, n| account.take(Resource::Runs, n).unwrap();
+        let mut held = vec![take(&a, 2), take(&b, 1), take(&c, 1)];
+        let (got, order) = std::sync::mpsc::channel();
+        let waits = |n| {
+            while lock(&accounts.0.ledger).queue.len() < n {
+                thread::yield_now();
+            }
+        };
+        thread::scope(|scope| {
+            for (n, account) in [&a, &b, &b].into_iter().enumerate() {
+                let got = got.clone();
+                scope.spawn(move || {
+                    let guard = account.wait_for(Resource::Runs, &mut || true);
+                    got.send((n, guard)).unwrap();
+                });
+                waits(n + 1);
+            }
+            held.pop();
+            let first = order.recv().unwrap();
+            assert_eq!(first.0, 1, "b holds less than a");
+            assert!(
+                b.take(Resource::Runs, 1).is_err(),
+                "nobody passes who waits"
+            );
+            drop(first);
+            // All places are tried for again: what is free is for the second of b, then for a.
+            let second = order.recv().unwrap();
+            assert_eq!(second.0, 2);
+            drop(second);
+            assert_eq!(order.recv().unwrap().0, 0);
+        });
+        assert!(accounts.of("d").take(Resource::Runs, 1).is_ok());
     }
 
     #[test]
@@ -508,10 +760,11 @@ mod tests {
         assert_eq!(guard.grow(1), Err(Full), "three quarters");
         let kept = Arc::new(Mutex::new(Some(guard)));
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let (reclaimed, log, owner) = (kept.clone(), asked.clone(), a.clone());
+        let (reclaimed, log) = (kept.clone(), asked.clone());
+        let greedy = a.clone();
         accounts.reclaim_with(Box::new(move |account| {
-            lock(&log).push(account.is(&owner));
-            account.is(&owner) && lock(&reclaimed).take().is_some()
+            lock(&log).push(account.is(&greedy));
+            account.is(&greedy) && lock(&reclaimed).take().is_some()
         }));
         assert!(
             b.take(Resource::Memory, 3 * step).is_err(),

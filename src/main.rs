@@ -48,6 +48,7 @@ mod logging;
 mod metrics;
 mod os;
 mod protocol;
+mod rate;
 mod runs;
 mod search;
 mod server;
@@ -67,7 +68,7 @@ use std::thread;
 use std::time::Duration;
 
 use access::{Access, OAuth, Tokens};
-use account::{Accounts, Bounds, Resource};
+use account::{Accounts, Bounds, Resource, SHARED_SEATS};
 use cli::{Command, ExitReason, Generate, START};
 use clients::{Launch, install};
 use config::{API_KEY, BASE_URL, Config, Connect, MAX_QUEUED_RUNS, Transport};
@@ -411,7 +412,12 @@ fn bounds(config: &Config) -> Bounds {
         totals: Resource::ALL.map(total),
         runs_per_caller,
         per_minute,
-        several: !is_stdio && !is_open_here && !has_one_token,
+        shared_seats: (!is_stdio && !is_open_here && !has_one_token).then(|| {
+            match http.oauth.is_some() || http.is_open() {
+                true => SHARED_SEATS,
+                false => 0,
+            }
+        }),
     }
 }
 

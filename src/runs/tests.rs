@@ -45,7 +45,7 @@ pub(super) fn accounts(memory: usize, kept: usize, stored: usize) -> Accounts {
         totals: Resource::ALL.map(total),
         runs_per_caller: 0,
         per_minute: 0,
-        several: true,
+        shared_seats: Some(0),
     })
 }
 

@@ -561,7 +561,7 @@ mod tests {
             totals,
             runs_per_caller: 0,
             per_minute: 0,
-            several: false,
+            shared_seats: None,
         })
         .of("");
         let (place, open) = places(&account, Resource::Calls).unwrap();

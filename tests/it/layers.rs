@@ -24,7 +24,7 @@ const LAYERS: [&str; 18] = [
     "account clients logging",
     "os",
     "agent",
-    "encoding time sync text",
+    "encoding time sync text rate",
     "config",
     "url error",
 ];
