@@ -429,10 +429,14 @@ impl Account {
         self.0.held(what)
     }
 
-    /// How much of a resource its seat holds.
-    pub(crate) fn seat(&self, what: Resource) -> usize {
-        let ledger = lock(&self.0.bank.ledger);
-        self.0.seat(&ledger.pools[what as usize])
+    /// What it holds of a resource of which there is no more, for the end of a sentence; nothing where it is the only one.
+    pub(crate) fn holding(&self, what: Resource) -> String {
+        let held = self.held(what);
+        match self.0.seat(&lock(&self.0.bank.ledger).pools[what as usize]) {
+            _ if self.is_alone() => String::new(),
+            0 => format!(": you hold {held}, and the rest is taken"),
+            seat => format!(": you hold {held} of {seat} that are yours, and the rest is taken"),
+        }
     }
 
     /// Has the process been told to begin no run?
@@ -591,6 +595,11 @@ mod tests {
         })
     }
 
+    fn seat(account: &Account, what: Resource) -> usize {
+        let ledger = lock(&account.0.bank.ledger);
+        account.0.seat(&ledger.pools[what as usize])
+    }
+
     /// Takes one at a time until there is no more.
     fn all(account: &Account, what: Resource) -> Vec<Guard> {
         std::iter::from_fn(|| account.take(what, 1).ok()).collect()
@@ -637,7 +646,7 @@ mod tests {
             [4 + 45, 4 + 12, 4 + 3, 4, 0],
             "there are two shared seats"
         );
-        assert_eq!(accounts.of("c").seat(Resource::Runs), 4);
+        assert_eq!(seat(&accounts.of("c"), Resource::Runs), 4);
         assert_eq!((taken("c").len(), taken("z").len()), (4, 0));
         drop(greedy);
         assert_eq!(
@@ -689,7 +698,7 @@ mod tests {
                         if what == Resource::Transcripts
                             && own + amount > TRANSCRIPTS_PER_CALLER => {}
                     Err(Full) => assert!(
-                        own + amount > callers[n].seat(what),
+                        own + amount > seat(&callers[n], what),
                         "{round} {step} {what:?}"
                     ),
                 }

@@ -212,7 +212,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
                 logging::start(config.log_level, config.log_json);
             }
             let (server, config, _demo) = assemble(config)?;
-            let access = access(&config).map_err(ExitReason::usage)?;
+            let access = access(&config, &server.backend.accounts).map_err(ExitReason::usage)?;
             let good = check::run(&server, &config, &access, json, &mut io::stdout());
             good.or_else(ExitReason::unwritable)
         }
@@ -384,13 +384,23 @@ fn bounds(config: &Config) -> Bounds {
         true => config.max_runs.max(STDIO_CALLS),
         false => config.max_runs.max(http.max_connections),
     };
+    let is_open_here = http.is_open()
+        && http.trusted_proxies.is_empty()
+        && url::Host::parse(&config.host).is_ok_and(|host| host.is_loopback());
+    let has_one_token = http.token.is_some() && http.tokens_file.is_none() && http.oauth.is_none();
+    let has_others = http.is_open() || http.oauth.is_some();
+    let shared_seats = (!is_stdio && !is_open_here && !has_one_token).then_some(if has_others {
+        SHARED_SEATS
+    } else {
+        0
+    });
     let (kept, stored) = runs::bounds(config.kept.state_dir.is_some());
     let total = |what| match what {
         Resource::Memory => config.max_memory,
         Resource::Runs => config.max_runs,
-        Resource::Queue if is_stdio => MAX_QUEUED_RUNS,
-        // Over HTTP every call has a thread, or is refused: a queue would only hide that.
-        Resource::Queue => 0,
+        // For one caller over HTTP, whose calls all have threads, a queue would only hide how many there are.
+        Resource::Queue if !is_stdio && shared_seats.is_none() => 0,
+        Resource::Queue => MAX_QUEUED_RUNS,
         Resource::Calls | Resource::Waits => calls,
         // The one client of stdio may send many before it reads.
         Resource::Open if is_stdio => STDIO_OPEN,
@@ -400,10 +410,6 @@ fn bounds(config: &Config) -> Bounds {
         Resource::Kept => kept,
         Resource::Stored => stored,
     };
-    let is_open_here = http.is_open()
-        && http.trusted_proxies.is_empty()
-        && url::Host::parse(&config.host).is_ok_and(|host| host.is_loopback());
-    let has_one_token = http.token.is_some() && http.tokens_file.is_none() && http.oauth.is_none();
     let (runs_per_caller, per_minute) = match is_stdio {
         true => (0, 0),
         false => (http.max_runs_per_caller, http.max_calls_per_minute),
@@ -412,12 +418,7 @@ fn bounds(config: &Config) -> Bounds {
         totals: Resource::ALL.map(total),
         runs_per_caller,
         per_minute,
-        shared_seats: (!is_stdio && !is_open_here && !has_one_token).then(|| {
-            match http.oauth.is_some() || http.is_open() {
-                true => SHARED_SEATS,
-                false => 0,
-            }
-        }),
+        shared_seats,
     }
 }
 
@@ -487,8 +488,9 @@ fn relay(settings: &Connect) -> Result<(), ExitReason> {
 }
 
 /// Access control over HTTP, from `config`.
-fn access(config: &Config) -> Result<Access, String> {
-    let tokens = Tokens::open(config.http.token.clone(), config.http.tokens_file.clone())?;
+fn access(config: &Config, accounts: &Accounts) -> Result<Access, String> {
+    let (token, file) = (config.http.token.clone(), config.http.tokens_file.clone());
+    let tokens = Tokens::open(token, file, accounts)?;
     let oauth = config.http.oauth.clone().map(OAuth::new).transpose()?;
     Ok(Access::new(tokens, oauth))
 }
@@ -497,7 +499,8 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     if let Some(prices) = &config.http.prices {
         metrics::set_prices(prices.clone());
     }
-    let access = Arc::new(access(config).map_err(ExitReason::usage)?);
+    let access = access(config, &server.backend.accounts).map_err(ExitReason::usage)?;
+    let access = Arc::new(access);
     // Before listening, so that every signal ends the process gracefully. SIGHUP means reload, unless it comes from a
     // closed terminal and there is no file to reload.
     let reloads = config.http.tokens_file.is_some() || !io::stderr().is_terminal();

@@ -86,13 +86,14 @@ impl Identity {
         self == other || matches!((self, other), (Identity::Peer(_), Identity::Peer(_)))
     }
 
-    /// The token's name, the subject, the client's id or the address: `caller=` in the log, and the label of metrics.
+    /// The token's name, `oauth:` and the subject, `oauth-client:` and the client's id, or the address: `caller=` in the log, and the label of metrics.
     pub(crate) fn name(&self) -> String {
         match self {
-            Identity::Named(full) => {
-                let name = full.rsplit_once('#').or_else(|| full.split_once(':'));
-                name.map_or(&**full, |(_, name)| name).to_owned()
-            }
+            Identity::Named(full) => match full.split_once(':') {
+                Some(("token", name)) => name.to_owned(),
+                Some((kind, rest)) => format!("{kind}:{}", rest.rsplit('#').next().unwrap_or(rest)),
+                None => full.to_string(),
+            },
             Identity::Peer(ip) => ip.to_string(),
             Identity::Local => "stdio".to_owned(),
         }

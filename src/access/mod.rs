@@ -198,7 +198,7 @@ mod tests {
     fn access(token: Option<&str>, oauth: bool) -> Access {
         let settings = OAuthSettings::of("http://localhost:1/as", "id", "secret");
         Access::new(
-            Tokens::open(token.map(Secret::new), None).unwrap(),
+            Tokens::open(token.map(Secret::new), None, &accounts()).unwrap(),
             oauth.then(|| OAuth::new(settings).unwrap()),
         )
     }
@@ -269,7 +269,7 @@ mod tests {
         let token = "a".repeat(32);
         let write = |line: &str| fs::write(&path, format!("{line} {token}")).unwrap();
         write("alice run");
-        let tokens = Tokens::open(None, Some(path.clone())).unwrap();
+        let tokens = Tokens::open(None, Some(path.clone()), &accounts()).unwrap();
         let access = Access::new(tokens, None);
         let caller = access
             .admit([&*format!("Bearer {token}")], PEER, &accounts())

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use super::digest::{Digest, digest};
 use super::identity::{Identity, Role};
+use crate::account::Accounts;
 use crate::config::{MAX_SECRET, Secret};
 use crate::logging;
 use crate::os::random;
@@ -46,6 +47,8 @@ const MAX_NAME: usize = 64;
 pub(crate) struct Tokens {
     default: Option<Secret>,
     file: Option<PathBuf>,
+    /// Where each name has a seat.
+    accounts: Accounts,
     clock: Box<dyn Clock>,
     table: Mutex<TokenTable>,
     watch: Mutex<Watch>,
@@ -63,20 +66,27 @@ struct Watch {
 }
 
 impl Tokens {
-    /// The token of `FABRIC_MCP_AUTH_TOKEN`, which is called `default`, and those of the file.
+    /// The token of `FABRIC_MCP_AUTH_TOKEN`, which is called `default`, and those of the file. Each name gets a seat among
+    /// `accounts`.
     ///
     /// # Errors
     /// The file cannot be read or has a mistake: one line that begins with the variable's name.
-    pub(crate) fn open(default: Option<Secret>, file: Option<PathBuf>) -> Result<Tokens, String> {
+    pub(crate) fn open(
+        default: Option<Secret>,
+        file: Option<PathBuf>,
+        accounts: &Accounts,
+    ) -> Result<Tokens, String> {
         let tokens = Tokens {
             table: Mutex::new(parse(b"", default.as_ref())?),
             default,
             file,
+            accounts: accounts.clone(),
             clock: Box::new(SystemClock::new()),
             watch: Mutex::default(),
         };
         let read = tokens.read(&mut lock(&tokens.watch), Duration::ZERO)?;
         report(Ok(read));
+        tokens.seat(&lock(&tokens.table));
         Ok(tokens)
     }
 
@@ -143,6 +153,11 @@ impl Tokens {
         Ok(Some(format!("{named} was read: {}", self.take(table))))
     }
 
+    fn seat(&self, table: &TokenTable) {
+        let names = table.values().map(|(identity, _)| identity.to_string());
+        self.accounts.seat(names.collect());
+    }
+
     fn take(&self, table: TokenTable) -> String {
         let beyond = |table: &TokenTable, other: &TokenTable| {
             let holders = table.iter();
@@ -152,6 +167,7 @@ impl Tokens {
         };
         let mut current = lock(&self.table);
         let (new, gone) = (beyond(&table, &current), beyond(&current, &table));
+        self.seat(&table);
         *current = table;
         let tokens = counted(current.len(), "token");
         format!("{tokens}, {new} new, {gone} gone")
@@ -414,7 +430,7 @@ mod tests {
             write(&path, content, 9000, &clock);
             let tokens = Tokens {
                 clock: Box::new(clock.clone()),
-                ..Tokens::open(None, Some(path.clone())).unwrap()
+                ..Tokens::open(None, Some(path.clone()), &Accounts::alone(1)).unwrap()
             };
             lock(&tokens.watch).due = clock.steady() + LOOK;
             TokenBench {
@@ -566,12 +582,21 @@ mod tests {
 
     #[test]
     fn a_bad_file_is_no_start() {
-        let missing = Tokens::open(Some(Secret::new("x")), Some("/no/such".into())).err();
+        let missing = Tokens::open(
+            Some(Secret::new("x")),
+            Some("/no/such".into()),
+            &Accounts::alone(1),
+        )
+        .err();
         let expected = "--tokens-file (FABRIC_MCP_TOKENS_FILE): no such file: \"/no/such\"; give one with the lines \
                         that fabric-mcp --generate token NAME ROLE prints";
         assert_eq!(missing.as_deref(), Some(expected));
-        assert!(Tokens::open(None, None).unwrap().is_empty());
-        let only = Tokens::open(Some(Secret::new("x")), None).unwrap();
+        assert!(
+            Tokens::open(None, None, &Accounts::alone(1))
+                .unwrap()
+                .is_empty()
+        );
+        let only = Tokens::open(Some(Secret::new("x")), None, &Accounts::alone(1)).unwrap();
         let has = |token: &str| only.holder(digest(token.as_bytes())).is_some();
         assert!(!only.is_empty() && has("x") && !has("") && !has("xx"));
     }

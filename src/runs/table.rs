@@ -155,17 +155,17 @@ impl Runs {
         self.entries().values().filter(is_kept).count()
     }
 
-    /// Starts the run of this record, which is kept if there is room in `account`. With a time-to-live it is announced as a
-    /// task: it can be found for at least that long.
+    /// Starts the run of this record, once it has a place among what `account` keeps and the memory for its start. With a
+    /// time-to-live it is announced as a task: it can be found for at least that long.
     ///
     /// # Errors
-    /// [`Full`]: there is no room for a task; nothing was started.
+    /// [`Full`], and nothing was started.
     pub(crate) fn begin(&self, mut record: Record, account: &Account) -> Result<RunWriter, Full> {
         self.tidy();
         let clock = &self.0.clock;
         record.created = clock.today();
         record.updated = record.created;
-        let (is_task, record) = (record.ttl.is_some(), Arc::new(record));
+        let record = Arc::new(record);
         let folder = self.0.folder.clone();
         let live = LiveRun::new(record.clone(), folder, account, clock.clone());
         let live = Arc::new(live);
@@ -178,7 +178,7 @@ impl Runs {
             live: Some(live.clone()),
         };
         self.entries().insert(live.id, entry);
-        if self.charge(&live, self.keeps()).is_err() && is_task {
+        if self.charge(&live, self.keeps()).is_err() {
             self.forget(live.id);
             return Err(Full);
         }
@@ -190,12 +190,15 @@ impl Runs {
     /// Charges what a run has by now, if need be instead of older ones; `anew`: as kept, too, if it is not yet.
     ///
     /// # Errors
-    /// There is no room in memory, or for what was promised. Any other run without room goes on, and is
-    /// forgotten at its end unless there is some then.
+    /// There is no room in memory, or for what is to be kept `anew` or was promised. Any other run without room goes on, and
+    /// is forgotten at its end unless there is some then.
     pub(super) fn charge(&self, live: &LiveRun, anew: bool) -> Result<(), Full> {
         let is_kept = self.charge_kept(live.id, live.size(), anew);
         live.charge(is_kept.unwrap_or(true))?;
-        is_kept.map(drop)
+        match is_kept {
+            Ok(false) if anew => Err(Full),
+            is_kept => is_kept.map(drop),
+        }
     }
 
     /// The same for what is kept: so many bytes, promised or not. False if it is not kept; without room it goes uncharged.

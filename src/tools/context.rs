@@ -161,8 +161,14 @@ pub(crate) struct ContextState {
 /// # Errors
 /// `too-many-requests`: all are taken, and the queue is full.
 pub(crate) fn places(account: &Account, what: Resource) -> Result<(Guard, Guard), Error> {
+    let has_most = account
+        .most(what)
+        .is_some_and(|most| account.held(what) >= most);
     let place = account.take(what, 1);
-    let place = place.or_else(|Full| account.take(Resource::Queue, 1));
+    let place = place.or_else(|full| match has_most && !account.is_alone() {
+        true => Err(full),
+        false => account.take(Resource::Queue, 1),
+    });
     let both = place.and_then(|place| Ok((place, account.take(Resource::Open, 1)?)));
     both.map_err(|Full| busy(account, what))
 }
@@ -171,7 +177,10 @@ pub(crate) fn places(account: &Account, what: Resource) -> Result<(Guard, Guard)
 fn busy(account: &Account, what: Resource) -> Error {
     let most = account.most(what);
     let why = match most.filter(|most| account.held(what) >= *most) {
-        None => "Too many calls are running and waiting already.".to_owned(),
+        None => format!(
+            "Too many calls are running and waiting already{}.",
+            account.holding(what)
+        ),
         Some(most) => format!(
             "You have {} under way, as many as this server takes from one caller.",
             counted(most, "run")
@@ -206,19 +215,26 @@ impl Context {
     /// # Errors
     /// `too-many-requests`, or `cancelled` if the caller left while it waited.
     pub(crate) fn enter(&self, mut guard: Guard) -> Result<(), Error> {
-        let (begun, account, what) = (Instant::now(), &self.caller.account, self.head.place);
-        let patience = self.patience();
+        let what = self.head.place;
         if guard.what != what {
-            let mut waiting = Ok(());
-            let turn = account.wait_for(what, &mut || {
-                waiting = self.still_waiting();
-                waiting.is_ok() && patience.is_none_or(|patience| begun.elapsed() < patience)
-            });
-            waiting?;
-            guard = turn.ok_or_else(|| busy(account, what))?;
+            let turn = self.turn(what)?;
+            guard = turn.ok_or_else(|| busy(&self.caller.account, what))?;
         }
         *lock(&self.state.place) = Some(guard);
         Ok(())
+    }
+
+    /// Waits for one of a resource as long as the caller has patience; `None` once it has none.
+    ///
+    /// # Errors
+    /// `cancelled` if the caller left meanwhile.
+    pub(super) fn turn(&self, what: Resource) -> Result<Option<Guard>, Error> {
+        let (begun, patience, mut waiting) = (Instant::now(), self.patience(), Ok(()));
+        let turn = self.caller.account.wait_for(what, &mut || {
+            waiting = self.still_waiting();
+            waiting.is_ok() && patience.is_none_or(|patience| begun.elapsed() < patience)
+        });
+        waiting.map(|()| turn)
     }
 
     /// Gives back the place, before an answer to a possibly slow reader.
@@ -310,14 +326,16 @@ impl Context {
     /// the text so far, and the run goes on.
     ///
     /// # Errors
-    /// `too-many-requests`: there is no room for a task.
+    /// `too-many-requests`: there is no room for it, and nothing was begun.
     pub(super) fn begin_run(&self, mut record: Record) -> Result<(), Error> {
         let (runs, account) = (&self.backend.runs, &self.caller.account);
         let ttl = self.tool().and_then(|called| called.ttl);
         record.ttl = ttl.map(whole);
         let writer = runs.begin(record, account).map_err(|Full| {
-            let detail = "There is no room for another task: too many of yours or in all work or must be kept. \
-                          Try again later, or call without params.task.";
+            let detail = format!(
+                "There is no room for another run: too many work or are kept{}. Try again later.",
+                account.holding(Resource::Kept)
+            );
             Error::new(Kind::TooManyRequests, detail)
         })?;
         let limit = match ttl {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::account::{Full, Resource};
+use crate::account::Resource;
 use crate::config::MAX_FABRIC_BODY;
 use crate::fabric::{Error, Kind, Transcript, VideoId};
 
@@ -80,10 +80,12 @@ pub(super) fn fetch(
     style: &TranscriptStyle,
 ) -> Result<Transcript, Failure> {
     let fetch = || {
-        let account = &context.caller.account;
-        let _fetching = account.take(Resource::Transcripts, 1).map_err(|Full| {
-            let detail = "Fabric is fetching as many transcripts as it may, for you or for everybody. Try again in a \
-                          moment.";
+        let _fetching = context.turn(Resource::Transcripts)?.ok_or_else(|| {
+            let holding = context.caller.account.holding(Resource::Transcripts);
+            let detail = format!(
+                "Fabric is fetching as many transcripts as it may, for you or for everybody{holding}. Try again in a \
+                 moment."
+            );
             Error::new(Kind::TooManyRequests, detail)
         })?;
         context.count()?;

@@ -22,9 +22,9 @@ const LAYERS: [&str; 18] = [
     "runs http search",
     "access",
     "account clients logging",
-    "os",
+    "os rate",
     "agent",
-    "encoding time sync text rate",
+    "encoding time sync text",
     "config",
     "url error",
 ];

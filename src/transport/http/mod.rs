@@ -6,6 +6,7 @@ mod guard;
 mod ops;
 mod post;
 mod queue;
+mod refusals;
 mod sessions;
 mod sse;
 mod streamable;
@@ -26,6 +27,7 @@ use super::drain;
 
 use self::guard::RequestGuard;
 use self::ops::Ops;
+use self::refusals::Refusals;
 use self::sse::Sse;
 use self::streamable::Streamable;
 use self::web::{Endpoint, Web};
@@ -64,6 +66,7 @@ impl Listening {
             guard: RequestGuard::new(&config.http, &config.host, address),
             access,
             ops: Ops::new(server.backend.clone()),
+            refusals: Refusals::default(),
             server,
             path: config.path.clone(),
             endpoint,

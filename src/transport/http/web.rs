@@ -24,6 +24,7 @@ use crate::server::Server;
 
 use super::guard::{RequestGuard, allowed_headers, cors, preflight};
 use super::ops::{Ops, PROBES};
+use super::refusals::Refusals;
 
 /// What one transport serves after these checks.
 pub(super) trait Endpoint: Send + Sync {
@@ -48,6 +49,7 @@ pub(super) struct Web {
     /// The path of the MCP endpoint.
     pub(super) path: String,
     pub(super) ops: Ops,
+    pub(super) refusals: Refusals,
     pub(super) endpoint: Box<dyn Endpoint>,
 }
 
@@ -85,7 +87,7 @@ impl Web {
             return Ok(());
         }
         visit.origin = self.guard.origin(head).map_err(|detail| {
-            log::info!("{}: answered 403: {detail}", visit.exchange.peer());
+            self.refusals.log(visit.exchange.peer().ip(), 403, &detail);
             HttpError::new(403, detail)
         })?;
         let metrics = head.path() == "/metrics";
@@ -140,7 +142,7 @@ impl Web {
     /// The answer to a caller at `ip` that is not admitted.
     fn refused(&self, ip: IpAddr, refusal: AccessError, caller: Option<&Caller>) -> HttpError {
         let ((status, label), detail) = (refusal.status(), refusal.detail());
-        log::info!("{ip}: answered {status}: {detail}");
+        self.refusals.log(ip, status, &detail);
         metrics::CALLERS_REFUSED.add([label], 1);
         let kind = match status {
             403 => Kind::Forbidden,
@@ -214,9 +216,6 @@ impl From<Rejection> for HttpError {
     }
 }
 
-/// What a caller is told that has its share of the connections.
-const HAS_ITS_SHARE: &str = "This caller holds as many connections as one may: let calls end, close a stream, or raise \
-                             --max-connections.";
 /// What a caller is told when all connections are held.
 const IS_FULL: &str = "The server is serving as many requests as it may. Try again in a moment.";
 
@@ -264,7 +263,12 @@ impl<'a> Visit<'a> {
     pub(super) fn stay(&mut self, caller: &Caller) -> Result<(), HttpError> {
         self.share = caller.account.take(Resource::Streams, 1).ok();
         if self.share.is_none() && !caller.account.is_alone() {
-            return Err(HttpError::new(429, HAS_ITS_SHARE));
+            let detail = format!(
+                "This caller holds as many connections as one may{}. Let calls end, close a stream, or raise \
+                 --max-connections.",
+                caller.account.holding(Resource::Streams)
+            );
+            return Err(HttpError::new(429, detail));
         }
         if self.share.is_some() && self.exchange.hold() {
             return Ok(());

@@ -230,7 +230,7 @@ fn one_caller_leaves_connections_to_the_others() {
     let session = WebSession::of(&server, "2025-11-25", Some(bearer('a')));
     let first = session.get();
     let kind = |n| if n < 6 { listen('a') } else { waiting.clone() };
-    let hers: Vec<_> = (0..11).map(|n| kind(n).stream(&server)).collect();
+    let hers: Vec<_> = (0..10).map(|n| kind(n).stream(&server)).collect();
     // On one connection: the server notices later that a client has left.
     let mut spare = server.connect();
     for modern in [listen('a'), waiting.clone(), of(call(), 'a')] {
