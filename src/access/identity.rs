@@ -145,12 +145,12 @@ mod tests {
             (
                 user("auth0|42"),
                 "oauth:https://as.example/t#auth0|42",
-                "auth0|42",
+                "oauth:auth0|42",
             ),
             (
                 user("a b=\"c\"\r\nx%20é#"),
                 "oauth:https://as.example/t#a%20b%3D%22c%22%0D%0Ax%2520%C3%A9%23",
-                "a%20b%3D%22c%22%0D%0Ax%2520%C3%A9%23",
+                "oauth:a%20b%3D%22c%22%0D%0Ax%2520%C3%A9%23",
             ),
         ] {
             assert_eq!(

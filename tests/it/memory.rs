@@ -63,8 +63,8 @@ fn small_requests_are_served_while_large_ones_fill_the_budget() {
         let mut sse = (wire == Wire::Sse).then(|| Sse::to(&server, era, None));
         let path = sse.as_ref().map_or("/mcp", |sse| &sse.endpoint).to_owned();
         let send = || unfinished(&server, &path, 8 * MIB);
-        let held = [(); 3].map(|()| send());
-        wait_charged(&server, |bytes| bytes >= 24 * MIB);
+        let held = [(); 2].map(|()| send());
+        wait_charged(&server, |bytes| bytes >= 16 * MIB);
         // Before the end of the body.
         let answer = send().answer().expect("an answer");
         assert_eq!(answer.expect_status(503).header("retry-after"), Some("1"));

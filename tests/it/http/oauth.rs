@@ -139,7 +139,7 @@ fn the_issuers_word_decides() {
     send(&server, "a-token-of-the-environment", call()).expect_status(200);
     server.process.wait_stderr("caller=default");
     let log = server.process.stderr();
-    contains(&log, ["caller=user|7", "have it add sub"]);
+    contains(&log, ["caller=oauth:user|7", "have it add sub"]);
     for canary in ["c4nary", SECRET, "a-token-of-the-environment"] {
         assert!(!log.contains(canary), "{canary} in {log}");
     }
