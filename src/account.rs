@@ -220,8 +220,10 @@ impl Accounts {
 
     /// The account of this identity; without several callers the only one.
     pub(crate) fn of(&self, identity: impl fmt::Display) -> Account {
-        let is_told = self.0.bounds.shared_seats.is_some();
-        let name = is_told.then(|| identity.to_string()).unwrap_or_default();
+        let name = match self.0.bounds.shared_seats {
+            Some(_) => identity.to_string(),
+            None => String::new(),
+        };
         let mut ledger = lock(&self.0.ledger);
         if let Some(holder) = ledger.holders.get(&name) {
             return Account(holder.clone());
@@ -429,13 +431,16 @@ impl Account {
         self.0.held(what)
     }
 
-    /// What it holds of a resource of which there is no more, for the end of a sentence; nothing where it is the only one.
+    /// What it holds of a resource of which there is no more, as a sentence after another; nothing where it is the only one.
     pub(crate) fn holding(&self, what: Resource) -> String {
         let held = self.held(what);
         match self.0.seat(&lock(&self.0.bank.ledger).pools[what as usize]) {
             _ if self.is_alone() => String::new(),
-            0 => format!(": you hold {held}, and the rest is taken"),
-            seat => format!(": you hold {held} of {seat} that are yours, and the rest is taken"),
+            0 => format!(" You hold {held}, and the rest is taken."),
+            seat => format!(
+                " You hold {} of {seat} that are yours, and the rest is taken.",
+                held.min(seat)
+            ),
         }
     }
 
@@ -575,17 +580,9 @@ impl Drop for Guard {
 }
 
 #[cfg(test)]
-#[path = "../tests/it/support/rng.rs"]
-#[allow(
-    dead_code,
-    reason = "shared with the integration tests, which use more of it"
-)]
-mod rng;
-
-#[cfg(test)]
 mod tests {
-    use super::rng::Rng;
     use super::*;
+    use crate::http::hostile::rng::Rng;
 
     fn accounts(total: usize, several: bool) -> Accounts {
         Accounts::new(Bounds {

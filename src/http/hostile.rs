@@ -19,7 +19,7 @@ use crate::config::HttpLimits;
     dead_code,
     reason = "shared with the integration tests, which use more of it"
 )]
-mod rng;
+pub(crate) mod rng;
 use rng::Rng;
 
 /// Connections in a normal test run; `FABRIC_MCP_FUZZ` overrides it.

@@ -43,7 +43,7 @@ mod server;
 mod socket;
 
 #[cfg(test)]
-mod hostile;
+pub(crate) mod hostile;
 #[cfg(test)]
 mod tests;
 

@@ -178,7 +178,7 @@ fn busy(account: &Account, what: Resource) -> Error {
     let most = account.most(what);
     let why = match most.filter(|most| account.held(what) >= *most) {
         None => format!(
-            "Too many calls are running and waiting already{}.",
+            "Too many calls are running and waiting already.{}",
             account.holding(what)
         ),
         Some(most) => format!(
@@ -333,7 +333,7 @@ impl Context {
         record.ttl = ttl.map(whole);
         let writer = runs.begin(record, account).map_err(|Full| {
             let detail = format!(
-                "There is no room for another run: too many work or are kept{}. Try again later.",
+                "There is no room for another run: too many work or are kept.{} Try again later.",
                 account.holding(Resource::Kept)
             );
             Error::new(Kind::TooManyRequests, detail)

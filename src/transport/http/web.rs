@@ -264,7 +264,7 @@ impl<'a> Visit<'a> {
         self.share = caller.account.take(Resource::Streams, 1).ok();
         if self.share.is_none() && !caller.account.is_alone() {
             let detail = format!(
-                "This caller holds as many connections as one may{}. Let calls end, close a stream, or raise \
+                "This caller holds as many connections as one may.{} Let calls end, close a stream, or raise \
                  --max-connections.",
                 caller.account.holding(Resource::Streams)
             );
