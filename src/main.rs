@@ -477,7 +477,6 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
 fn relay(settings: &Connect) -> Result<(), ExitReason> {
     heap::tune();
     let relay = Relay::new(settings, io::stdout(), leave).map_err(ExitReason::usage)?;
-    let relay = Arc::new(relay);
     logging::start(settings.log_level, settings.log_json);
     let other = relay.clone();
     let end = move |signal: &str| {

@@ -14,6 +14,9 @@ const HEADER_MISMATCH: i32 = -32020;
 /// A protocol version that this server does not speak.
 const UNSUPPORTED_VERSION: i32 = -32022;
 
+/// The header whose value may be encoded.
+const NAME: &str = "Mcp-Name";
+
 /// Members of `_meta`.
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -113,7 +116,7 @@ impl<'m> Meta<'m> {
         let level = self.get(LEVEL).map(level).transpose()?;
         let progress_token = self.progress_token()?;
         if let Some(headers) = headers {
-            check(headers, version, request)?;
+            check(headers, request)?;
         }
         match Revision::named(version) {
             Some(revision) if !revision.is_legacy() => Ok(RequestContext {
@@ -175,38 +178,44 @@ fn unsupported(version: &str, legacy: bool) -> Refusal {
         .with("requested", version)
 }
 
-/// Compares the headers with the body: 2026-07-28, basic/transports/streamable-http.
-fn check(
-    headers: &RequestHeaders<'_>,
-    version: &str,
-    request: &RequestMessage<'_>,
-) -> Result<(), Refusal> {
-    let (header, of_body) = ("MCP-Protocol-Version", "protocol version");
-    same(header, of_body, headers(header), Some(version))?;
-    let method = Some(&*request.method);
-    same("Mcp-Method", "method", headers("Mcp-Method"), method)?;
-    let Some(member) = mirrored(&request.method) else {
-        return Ok(());
-    };
-    let name = headers("Mcp-Name").map(base64::from_header).transpose();
-    let name = name.map_err(|why| {
-        let detail = format!("The header Mcp-Name is not readable: {why}.");
-        Refusal::new(HEADER_MISMATCH, detail)
-    })?;
-    // If the body has no name either, the method reports that better.
+/// The HTTP headers that repeat parts of a modern request, as far as its method has them: the name of each, the part's name
+/// in errors, and its value if the request has one.
+pub(crate) fn mirrors<'r>(
+    request: &'r RequestMessage<'_>,
+) -> impl Iterator<Item = (&'static str, &'static str, Option<&'r str>)> {
     let params = request.params.as_ref();
-    let value = params.and_then(|params| params.get(member)?.text());
-    same("Mcp-Name", &format!("params.{member}"), name, value)
+    let version = Meta::read(params).ok().and_then(Meta::version);
+    let member = match &*request.method {
+        "tools/call" | "prompts/get" => Some(("params.name", "name")),
+        "resources/read" => Some(("params.uri", "uri")),
+        "tasks/get" | "tasks/cancel" | "tasks/update" => Some(("params.taskId", "taskId")),
+        _ => None,
+    };
+    let value = move |member: &str| params?.get(member)?.text();
+    let name = member.map(|(part, member)| (NAME, part, value(member)));
+    [
+        ("MCP-Protocol-Version", "protocol version", version),
+        ("Mcp-Method", "method", Some(&*request.method)),
+    ]
+    .into_iter()
+    .chain(name)
 }
 
-/// The member of a method's params that `Mcp-Name` repeats, if any.
-pub(crate) fn mirrored(method: &str) -> Option<&'static str> {
-    match method {
-        "tools/call" | "prompts/get" => Some("name"),
-        "resources/read" => Some("uri"),
-        "tasks/get" | "tasks/cancel" | "tasks/update" => Some("taskId"),
-        _ => None,
+/// Compares the headers with the body: 2026-07-28, basic/transports/streamable-http.
+fn check(headers: &RequestHeaders<'_>, request: &RequestMessage<'_>) -> Result<(), Refusal> {
+    for (header, of_body, wanted) in mirrors(request) {
+        let mut found = headers(header);
+        if header == NAME {
+            let decoded = found.map(base64::from_header).transpose();
+            found = decoded.map_err(|why| {
+                let detail = format!("The header Mcp-Name is not readable: {why}.");
+                Refusal::new(HEADER_MISMATCH, detail)
+            })?;
+        }
+        // If the body has no name either, the method reports that better.
+        same(header, of_body, found, wanted)?;
     }
+    Ok(())
 }
 
 /// Compares a header with what it repeats of the body.

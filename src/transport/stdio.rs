@@ -26,7 +26,7 @@ pub(crate) const STDIO_DRAIN: Duration = Duration::from_secs(2);
 const MAX_SOUGHT: u64 = 4 * MAX_MESSAGE as u64;
 
 /// Input is read in pieces of this size, and output is collected up to it.
-pub(crate) const BUFFER: usize = 64 << 10;
+const BUFFER: usize = 64 << 10;
 
 /// The stdio side of the server, running.
 pub(crate) struct Stdio(Arc<Pipe>);
@@ -61,25 +61,19 @@ impl Stdio {
     }
 
     fn read(&self, input: impl Read) -> io::Result<()> {
-        let mut input = BufReader::with_capacity(BUFFER, input);
-        let (pipe, mut line) = (&self.0, Vec::new());
+        let pipe = &self.0;
         let accounts = &pipe.server.backend.accounts;
         let caller = Arc::new(Caller::open(Identity::Local, accounts));
-        while let Some(size) = read_line(&mut input, &mut line)? {
-            if let LineSize::TooLong(id) = size {
-                let reason =
-                    format!("The line is longer than {MAX_MESSAGE} bytes, the limit. Send less.");
-                let refusal = Refusal::new(INVALID_REQUEST, reason);
-                let id = id.or(pipe.session.no_id());
-                let answer = refuse(refusal, id.as_ref(), false);
-                pipe.act(Action::Answer(answer), &caller);
-            } else if !is_blank(&line) {
-                mend_surrogates(&mut line);
-                let action = pipe.read(&line, &caller);
-                pipe.act(action, &caller);
-            }
-        }
-        Ok(())
+        read_lines(input, |line| {
+            let action = match line {
+                Ok(line) => pipe.read(line, &caller),
+                Err((id, refusal)) => {
+                    let id = id.or(pipe.session.no_id());
+                    Action::Answer(refuse(refusal, id.as_ref(), false))
+                }
+            };
+            pipe.act(action, &caller);
+        })
     }
 
     /// Sends no new run to Fabric, ends subscriptions at once, and lets running calls finish within `limit`; the others
@@ -114,17 +108,37 @@ pub(crate) fn within(limit: Duration, finish: impl FnOnce() + Send + 'static) {
 
 /// Of a line that was read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum LineSize {
+enum LineSize {
     Fits,
     /// It was longer than [`MAX_MESSAGE`] and has been skipped. Its id, if it is a request.
     TooLong(Option<Id>),
 }
 
+/// Reads `input` to its end. `take` gets each line that is not blank, or why it is too long to be read, and for which id.
+///
+/// # Errors
+/// Those of reading.
+pub(crate) fn read_lines(
+    input: impl Read,
+    mut take: impl FnMut(Result<&mut Vec<u8>, (Option<Id>, Refusal)>),
+) -> io::Result<()> {
+    let mut input = BufReader::with_capacity(BUFFER, input);
+    let mut line = Vec::new();
+    while let Some(size) = read_line(&mut input, &mut line)? {
+        if let LineSize::TooLong(id) = size {
+            let reason =
+                format!("The line is longer than {MAX_MESSAGE} bytes, the limit. Send less.");
+            take(Err((id, Refusal::new(INVALID_REQUEST, reason))));
+        } else if !is_blank(&line) {
+            mend_surrogates(&mut line);
+            take(Ok(&mut line));
+        }
+    }
+    Ok(())
+}
+
 /// Reads one line into `line`, without its end. `None` at the end of input.
-pub(crate) fn read_line(
-    input: &mut impl BufRead,
-    line: &mut Vec<u8>,
-) -> io::Result<Option<LineSize>> {
+fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<LineSize>> {
     line.clear();
     // The memory of one large message must not be kept for good.
     line.shrink_to(BUFFER);

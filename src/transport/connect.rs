@@ -1,0 +1,477 @@
+//! `--connect`: stdio on one side, the Streamable HTTP of another fabric-mcp on the other, for clients that only start
+//! programs.
+//!
+//! ```text
+//!   stdin ─▶ one reader ─┬─ a request ─▶ thread ─▶ POST ─▶ its messages ────────────────┐
+//!                        ├─ initialize ─▶ POST, before the next line ─▶ its messages ───┼─▶ one writer ─▶ stdout
+//!                        ├─ what is no message ─────────────────────────────────────────┘
+//!                        ├─ a notification ─▶ POST, before the next line
+//!                        └─ modern cancellation ─▶ closes that response
+//! ```
+//! In scope: the session, ids that wait, cancelling, the end. Not in scope: what messages mean, beyond their era. A message
+//! is sent once: a run costs money. A batch is one request, which is answered by one array.
+
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use ureq::http::{self, Response};
+use ureq::unversioned::transport::DefaultConnector;
+use ureq::{Agent, AsSendBody, Body, Timeout};
+
+use crate::account::{Accounts, Guard, Resource};
+use crate::agent::{self, Lookups};
+use crate::config::{Connect, SSE_COMMENT};
+use crate::encoding::{base64, json::decode};
+use crate::error::{Error, Kind};
+use crate::protocol::inbound::cancelled;
+use crate::protocol::jsonrpc::{self, INVALID_REQUEST, Message};
+use crate::protocol::{ID_IN_USE, Id, Inbound, Refusal, mirrors};
+use crate::server::refuse;
+use crate::sync::lock;
+use crate::text::shown;
+use crate::tools::Peer;
+use crate::transport::start;
+use crate::transport::stdio::{STDIO_DRAIN, Writer, read_lines};
+
+/// Requests at once, each with a thread and a connection; as many subscriptions. Further ones are refused and do not wait:
+/// the reader would wait with them, and then could not read the cancellation that makes room.
+const MAX_PENDING: usize = 64;
+/// Most bytes of all messages that are on their way, in both directions. One answer may take them all.
+const MAX_HELD: usize = 64 << 20;
+/// Buffer of a connection in each direction, in bytes; an answer is read in pieces of this size.
+const BUFFER: usize = 16 << 10;
+/// Longest time for looking up the server's name, for connecting, and for `initialize` with all of its reply. The next line
+/// belongs to the session that it opens, and waits for it; so does the end of input.
+const OPENING: Duration = Duration::from_secs(10);
+/// Longest time for a notification, which the next line must not overtake.
+const TELLING: Duration = Duration::from_secs(5);
+/// Longest time for ending the session.
+const LEAVING: Duration = Duration::from_secs(2);
+/// Longest silence of the server, which sends a comment every [`SSE_COMMENT`].
+const SILENCE: Duration = SSE_COMMENT.saturating_mul(6);
+/// Longest message whose values are looked at, in bytes.
+const MAX_SMALL: usize = 64 << 10;
+/// How much of the server's own words an error quotes, in characters.
+const QUOTED: usize = 500;
+
+const JSON: &str = "application/json";
+const STREAM: &str = "text/event-stream";
+const SESSION_ID: &str = "Mcp-Session-Id";
+
+/// What `--check` sends.
+const INITIALIZE: &[u8] =
+    br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",
+    "capabilities":{},"clientInfo":{"name":"fabric-mcp --check","version":"1"}}}"#;
+
+// The words of errors.
+const TOKEN: &str = "refuses the token of FABRIC_MCP_AUTH_TOKEN or --auth-token-file, or gets \
+    none. Put the one that you got for this server there, then start the client again.";
+const ENDED: &str = "has ended this session. Start the client again, or this server in it.";
+const FAILED: &str = "failed, or gave a proxy in front of it no answer. Its own log tells why. A \
+    run that had begun may go on, so look with fabric_get_run before you start it again.";
+const NO_SERVER: &str = "does not answer as an MCP server. Check the URL of --connect, https or \
+    http, and its path: that of fabric-mcp is /mcp. A redirect is not followed, as the token would \
+    go along: Give --connect the URL that it leads to. A server with --transport sse will not do.";
+const CUT: &str = "broke the connection before the answer was there. Nothing is sent twice: a run \
+    that had begun may go on, so look with fabric_get_run before you start it again.";
+const UNREACHED: &str = "Check the URL of --connect, the network, and that the server runs. If it \
+    is the certificate: Use a name of its certificate in the URL. With an authority of your own, \
+    set SSL_CERT_FILE to a PEM file with its certificate; a self-signed one has to say CA:FALSE.";
+const TOO_LARGE: &str = "The answer does not fit into the 64 MiB of --connect, its limit for all \
+    messages on their way. Get that of a run in parts: fabric_get_run with max_chars and offset.";
+const FULL: &str = "64 requests are waiting for their answers, or messages take up 64 MiB, the \
+    limits of --connect: this one was not sent. Cancel one, or try again once one is answered.";
+
+/// The headers that not every request has.
+type Headers = Vec<(&'static str, String)>;
+/// A place and memory.
+type Held = [Guard; 2];
+type Reply = Result<Response<Body>, ureq::Error>;
+
+/// Opens a session and ends it, and says how that went.
+///
+/// # Errors
+/// Why the server cannot be used, and what to do.
+pub(crate) fn check(settings: &Connect) -> Result<String, String> {
+    let relay = Relay::new(settings, io::sink(), || ())?;
+    let (begun, id) = (Instant::now(), Id::Number(1.into()));
+    let request = relay.request(vec![id], Headers::new(), Some(OPENING));
+    let mut opened = relay.exchange(&request, INITIALIZE);
+    if opened.is_ok() && lock(&relay.session).is_empty() {
+        opened = Err(relay.refused(200, false, ""));
+    }
+    relay.leave();
+    let token = match settings.token {
+        Some(_) => "takes the token",
+        None => "asks for no token",
+    };
+    let (url, time) = (&settings.url, begun.elapsed().as_millis());
+    let report = format!("The server at {url} answers in {time} ms, and {token}.\n");
+    opened.map(|()| report).map_err(|error| error.detail)
+}
+
+/// The two sides.
+pub(crate) struct Relay {
+    settings: Connect,
+    config: ureq::config::Config,
+    lookups: Lookups,
+    /// The headers of every message in the session; without one, none.
+    session: Mutex<Headers>,
+    /// Hands out places and [`MAX_HELD`].
+    accounts: Accounts,
+    writer: Writer,
+    pending: Mutex<Vec<Arc<Request>>>,
+}
+
+/// What goes to the server: a line, until the server has said all about it.
+struct Request {
+    /// The ids that are neither answered nor cancelled. Once there are none, nothing more is written.
+    waiting: Mutex<Vec<Id>>,
+    headers: Headers,
+    /// Longest time for it and for all of its reply.
+    limit: Option<Duration>,
+    /// Of this request alone, because only an agent as a whole can be interrupted. Its connection is new: one that was idle
+    /// may be closing, and a request that is lost there must not be sent again.
+    agent: Agent,
+}
+
+impl Request {
+    /// Whether there are ids, and all are waiting. If so, they are not any more.
+    fn claim(&self, ids: &[Option<&Id>]) -> bool {
+        let mut waiting = lock(&self.waiting);
+        let is_waiting = |id: &Option<&Id>| id.is_some_and(|id| waiting.contains(id));
+        let all = !ids.is_empty() && ids.iter().all(is_waiting);
+        waiting.retain(|id| !(all && ids.contains(&Some(id))));
+        all
+    }
+
+    fn is_over(&self) -> bool {
+        lock(&self.waiting).is_empty()
+    }
+
+    /// Is it of a session? Otherwise closing its response cancels it.
+    fn has_session(&self) -> bool {
+        self.headers.iter().any(|(name, _)| *name == SESSION_ID)
+    }
+}
+
+impl Relay {
+    /// Between the server and `output`; connects to nothing yet. `broken` is called, after the end of the session, when
+    /// `output` cannot be written any more.
+    ///
+    /// # Errors
+    /// Which setting cannot work, and why.
+    pub(crate) fn new(
+        settings: &Connect,
+        output: impl Write + Send + 'static,
+        broken: fn(),
+    ) -> Result<Arc<Relay>, String> {
+        let ca_file = settings.ca_file.as_deref();
+        let config = agent::config("--connect", &settings.url, ca_file, BUFFER, 0)?
+            .accept(format!("{JSON}, {STREAM}"))
+            .timeout_resolve(Some(OPENING))
+            .timeout_connect(Some(OPENING))
+            .timeout_per_write(Some(SILENCE))
+            .timeout_per_read(Some(SILENCE));
+        Ok(Arc::new_cyclic(|relay: &Weak<Relay>| {
+            let relay = relay.clone();
+            let broken = move || {
+                relay.upgrade().inspect(|relay| relay.leave());
+                broken();
+            };
+            Relay {
+                settings: settings.clone(),
+                config: config.build(),
+                lookups: Lookups::new(),
+                session: Mutex::default(),
+                accounts: Accounts::alone(MAX_HELD),
+                writer: Writer::new(output, broken),
+                pending: Mutex::default(),
+            }
+        }))
+    }
+
+    /// Passes on what comes from `input` to its end, then waits [`STDIO_DRAIN`] for answers and ends the session.
+    ///
+    /// # Errors
+    /// Those of reading `input`, which count as its end.
+    pub(crate) fn serve(self: &Arc<Self>, input: impl Read) -> io::Result<()> {
+        log::info!("passing messages on to {}", self.settings.url);
+        let read = read_lines(input, |line| match line {
+            Ok(line) => self.pass_on(std::mem::take(line)),
+            Err((id, refusal)) => self.answer(id, refusal),
+        });
+        self.accounts.wait_idle(STDIO_DRAIN);
+        self.leave();
+        read
+    }
+
+    /// Ends the session, if there is one: the server stops what it does for it.
+    pub(crate) fn leave(&self) {
+        let headers = std::mem::take(&mut *lock(&self.session));
+        if !headers.is_empty() {
+            // If that fails, the server will forget it.
+            let _ = self.send("DELETE", &self.request(vec![], headers, Some(LEAVING)), ());
+        }
+    }
+
+    fn pass_on(self: &Arc<Self>, line: Vec<u8>) {
+        let inbound = Inbound::read(&line, false);
+        match &inbound.messages[..] {
+            [Err((id, code, reason))] if !inbound.is_batch => {
+                return self.answer(id.clone(), Refusal::new(*code, *reason));
+            }
+            [Ok(Message::Notification { method, params })] => {
+                self.cancel(cancelled(method, params.as_ref()).as_ref());
+            }
+            _ => {}
+        }
+        if !inbound.is_request() {
+            return self.tell(&line);
+        }
+        let place = match inbound.request() {
+            // It ends when the client does.
+            Some(one) if one.method == "subscriptions/listen" => Resource::Streams,
+            _ => Resource::Open,
+        };
+        let limit = inbound.initialize.then_some(OPENING);
+        let request = Arc::new(self.request(inbound.ids(), self.headers(&inbound), limit));
+        drop(inbound);
+        let held = match self.admit(&request, place, line.len()) {
+            Ok(held) => held,
+            Err(refusal) => return self.end(&request, refusal),
+        };
+        let (relay, sent) = (self.clone(), request.clone());
+        let work = move || {
+            let done = relay.exchange(&sent, &line);
+            relay.end(&sent, done.err().unwrap_or_else(Error::cancelled).into());
+            drop((line, held));
+        };
+        if limit.is_some() {
+            work();
+        } else if let Err(error) = start(Box::new(work)) {
+            self.end(&request, error.into());
+        }
+    }
+
+    /// The headers of the session, or those that repeat parts of a modern request.
+    fn headers(&self, inbound: &Inbound<'_>) -> Headers {
+        match inbound.request() {
+            _ if inbound.initialize => Headers::new(),
+            Some(request) if inbound.modern => mirrors(request)
+                .filter_map(|(name, _, value)| Some((name, base64::to_header(value?).into())))
+                .collect(),
+            _ => lock(&self.session).clone(),
+        }
+    }
+
+    fn request(&self, ids: Vec<Id>, headers: Headers, limit: Option<Duration>) -> Request {
+        let (config, lookups) = (self.config.clone(), self.lookups.clone());
+        Request {
+            waiting: Mutex::new(ids),
+            headers,
+            limit,
+            agent: Agent::with_parts(config, DefaultConnector::new(), lookups),
+        }
+    }
+
+    /// Takes on a request of so many bytes, unless an id of it is in use or there is too much. Returns what it holds.
+    fn admit(&self, new: &Arc<Request>, what: Resource, size: usize) -> Result<Held, Refusal> {
+        let (mut pending, ids) = (lock(&self.pending), lock(&new.waiting));
+        let has_one = |other: &Arc<Request>| lock(&other.waiting).iter().any(|id| ids.contains(id));
+        if pending.iter().any(has_one) {
+            return Err(Refusal::new(INVALID_REQUEST, ID_IN_USE));
+        }
+        let account = self.accounts.of("");
+        match (account.take(what, 1), account.take(Resource::Memory, size)) {
+            (Ok(one), Ok(memory)) if account.held(what) <= MAX_PENDING => {
+                pending.push(new.clone());
+                Ok([one, memory])
+            }
+            _ => Err(Error::new(Kind::TooManyRequests, FULL).into()),
+        }
+    }
+
+    /// Lets nothing more be written for the request with this id, unless that is one of a batch, which has one answer.
+    fn cancel(&self, id: Option<&Id>) {
+        for request in lock(&self.pending).iter() {
+            let is_alone = lock(&request.waiting).len() == 1;
+            if is_alone && request.claim(&[id]) && !request.has_session() {
+                request.agent.clone().shutdown();
+            }
+        }
+    }
+
+    /// Passes on a notification. Without a session it is dropped: what is stateless has nothing to be told.
+    fn tell(&self, notification: &[u8]) {
+        let request = self.request(vec![], lock(&self.session).clone(), Some(TELLING));
+        if !request.headers.is_empty()
+            && let Err(error) = self.send("POST", &request, notification)
+        {
+            log::warn!("a notification was not passed on: {error}");
+        }
+    }
+
+    /// Sends a request, and passes on the messages of the reply until all is answered or cancelled.
+    ///
+    /// # Errors
+    /// Why not all is.
+    fn exchange(&self, request: &Request, line: &[u8]) -> Result<(), Error> {
+        let Some(id) = lock(&request.waiting).first().cloned() else {
+            return Ok(());
+        };
+        let reply = self.send("POST", request, line);
+        let reply = reply.map_err(|error| self.failed(error, false))?;
+        if request.is_over() {
+            // Its cancellation may have overtaken it, on another connection.
+            let params = json!({ "requestId": id });
+            self.tell(&jsonrpc::notification("notifications/cancelled", &params));
+            return Ok(());
+        }
+        let (status, headers) = (reply.status().as_u16(), reply.headers());
+        let session = headers
+            .get(SESSION_ID)
+            .map(|id| id.to_str().unwrap_or_default().to_owned());
+        let is = |media| {
+            reply
+                .body()
+                .mime_type()
+                .is_some_and(|found| media == found.trim())
+        };
+        let (is_json, is_stream, mut said) = (is(JSON), is(STREAM), Value::Null);
+        let is_lost = status == 404 && request.has_session();
+        let body = reply.into_body().into_with_config().limit(u64::MAX);
+        let mut input = BufReader::new(body.reader());
+        while (is_json || is_stream)
+            && let Some((line, _held)) = self.next(&mut input)?
+        {
+            // In a stream the other lines are comments, and the ends of events.
+            let prefix: &[u8] = if is_stream { b"data:" } else { b"" };
+            let message = line.strip_prefix(prefix).unwrap_or_default().trim_ascii();
+            let small = Some(message).filter(|message| message.len() <= MAX_SMALL);
+            said = small.and_then(decode).unwrap_or_default();
+            let inbound = Inbound::read(message, false);
+            let answered = inbound.answered();
+            if !is_lost && request.claim(&answered) {
+                let opened = session.as_deref().filter(|_| request.limit.is_some());
+                let opened = opened.map(|id| self.enter(id, &said, message));
+                self.writer
+                    .notify(opened.as_deref().unwrap_or(message), &|| true);
+            } else if answered.is_empty() && !inbound.is_invalid() {
+                self.writer.notify(message, &|| !request.is_over());
+            }
+            if request.is_over() {
+                return Ok(());
+            }
+        }
+        let said = said["error"]["message"].as_str().unwrap_or_default();
+        Err(match is_stream && status == 200 {
+            true => self.failed(io::Error::from(ErrorKind::UnexpectedEof).into(), true),
+            false => self.refused(status, is_lost, said),
+        })
+    }
+
+    /// The next line of a reply, and the memory it takes; `None` at the end.
+    fn next(&self, input: &mut impl BufRead) -> Result<Option<(Vec<u8>, Guard)>, Error> {
+        let (mut line, mut held) = (Vec::new(), self.accounts.of("").open(Resource::Memory));
+        let too_large = |_| Error::new(Kind::ResponseTooLarge, TOO_LARGE);
+        while !line.ends_with(b"\n") {
+            let piece = input.take(BUFFER as u64).read_until(b'\n', &mut line);
+            match piece.map_err(|error| self.failed(error.into(), true))? {
+                0 => break,
+                more => held.grow(more).map_err(too_large)?,
+            }
+        }
+        Ok(Some((line, held)).filter(|(line, _)| !line.is_empty()))
+    }
+
+    /// Begins the session with this id that an answer to `initialize` opens, in the place of another. Returns the answer
+    /// without the offer to tell of changed lists: that needs a stream beside the requests, and there is none.
+    fn enter(&self, id: &str, said: &Value, answer: &[u8]) -> Vec<u8> {
+        if let Some(version) = said["result"]["protocolVersion"].as_str() {
+            self.leave();
+            let version = ("MCP-Protocol-Version", version.to_owned());
+            *lock(&self.session) = vec![(SESSION_ID, id.to_owned()), version];
+        }
+        let (kept, offered) = (r#""listChanged":false"#, r#""listChanged":true"#);
+        String::from_utf8_lossy(answer)
+            .replace(offered, kept)
+            .into()
+    }
+
+    /// Ends a request. What has no answer gets this one.
+    fn end(&self, request: &Arc<Request>, refusal: Refusal) {
+        lock(&self.pending).retain(|other| !Arc::ptr_eq(other, request));
+        let unanswered = std::mem::take(&mut *lock(&request.waiting));
+        for id in unanswered {
+            self.answer(Some(id), refusal.clone());
+        }
+    }
+
+    /// Answers ourselves.
+    fn answer(&self, id: Option<Id>, refusal: Refusal) {
+        let answer = refuse(refusal, Some(&id.unwrap_or(Id::Null)), false);
+        self.writer.answer(answer);
+    }
+
+    /// Sends something to the server, once.
+    fn send(&self, method: &str, request: &Request, body: impl AsSendBody) -> Reply {
+        let token = self.settings.token.as_ref();
+        let token = token.map(|token| ("Authorization", format!("Bearer {}", token.expose())));
+        let mut head = http::Request::builder()
+            .method(method)
+            .uri(&self.settings.url);
+        for (name, value) in request.headers.iter().chain(&token) {
+            head = head.header(*name, value);
+        }
+        let sent = head.header("Content-Type", JSON).body(body)?;
+        let sent = request.agent.configure_request(sent);
+        request
+            .agent
+            .run(sent.timeout_global(request.limit).build())
+    }
+
+    /// The error for a reply with this status that does not answer all. `said` are the server's words.
+    fn refused(&self, status: u16, is_lost: bool, said: &str) -> Error {
+        let (kind, words) = match status {
+            401 => (Kind::Forbidden, TOKEN),
+            403 => (Kind::Forbidden, "refuses this."),
+            400 | 413 if !said.is_empty() => (Kind::ApiError, "refuses this."),
+            404 if is_lost => (Kind::ApiError, ENDED),
+            429 | 503 => (Kind::TooManyRequests, "is busy. Try again in a moment."),
+            500.. => (Kind::ApiError, FAILED),
+            _ => (Kind::ApiError, NO_SERVER),
+        };
+        let said = match said {
+            "" => String::new(),
+            said => format!(" It says: {}", shown(said, QUOTED)),
+        };
+        let words = format!("{} {words}{said}", self.settings.url);
+        Error::new(kind, format!("HTTP {status}: the server at {words}"))
+    }
+
+    /// The error for no reply, or for a part of one.
+    fn failed(&self, error: ureq::Error, has_begun: bool) -> Error {
+        use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+        use Timeout::{Connect, Global, Resolve};
+        let broken = [
+            BrokenPipe,
+            ConnectionAborted,
+            ConnectionReset,
+            UnexpectedEof,
+        ];
+        let is_cut = match &error {
+            ureq::Error::Timeout(late) => !matches!(late, Connect | Resolve | Global),
+            ureq::Error::Io(error) => has_begun || broken.contains(&error.kind()),
+            _ => has_begun,
+        };
+        let why = agent::explain(error, OPENING);
+        let (kind, words) = match is_cut {
+            true => (Kind::StreamInterrupted, CUT.to_owned()),
+            false => (Kind::ApiUnavailable, format!("{why}. {UNREACHED}")),
+        };
+        Error::new(kind, format!("The server at {} {words}", self.settings.url))
+    }
+}
