@@ -160,11 +160,8 @@ pub(crate) fn without_handshake() -> String {
 
 /// The error for an unsupported version in a modern envelope; for a legacy revision it says what the envelope accepts.
 fn unsupported(version: &str, legacy: bool) -> Refusal {
-    let supported: Vec<&str> = Revision::ALL
-        .iter()
-        .filter(|r| !legacy || !r.is_legacy())
-        .map(|r| r.name())
-        .collect();
+    let fits = |revision: &Revision| !legacy || !revision.is_legacy();
+    let supported = Revision::ALL.into_iter().filter(fits).map(Revision::name);
     let detail = if legacy {
         let newest = Revision::NEWEST.name();
         format!(
@@ -174,7 +171,7 @@ fn unsupported(version: &str, legacy: bool) -> Refusal {
         "This protocol version is not supported: use one of those in \"supported\".".to_string()
     };
     Refusal::new(UNSUPPORTED_VERSION, detail)
-        .with("supported", supported)
+        .with("supported", Vec::from_iter(supported))
         .with("requested", version)
 }
 

@@ -274,10 +274,8 @@ impl Runs {
         let mut unwritten: Vec<_> = self.entries().values().filter_map(ended).collect();
         unwritten.sort_by_cached_key(|live| live.size().0);
         let works = works || !unwritten.is_empty();
-        let mut store = unwritten
-            .iter()
-            .map(|live| (live, Record::clone(&live.record())));
-        if works && store.all(|(live, record)| self.store(live, record)) {
+        let store = |live: &Arc<LiveRun>| self.store(live, Record::clone(&live.record()));
+        if works && unwritten.iter().all(store) {
             folder.recovered();
         }
     }
@@ -386,9 +384,7 @@ impl Runs {
 
     /// Brings the table up to date with what has changed in the folder.
     fn refresh(&self, folder: &Folder) {
-        if folder.is_failing() {
-            self.rewrite(false);
-        }
+        self.rewrite(false);
         let mut read = lock(&self.0.read);
         *read = Some(Instant::now());
         let names = match folder.names() {
