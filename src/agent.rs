@@ -18,6 +18,9 @@ use crate::sync::{lock, start, wait_while};
 use crate::text::number;
 use crate::url::Host;
 
+/// Buffer of one connection, in each direction, in bytes: room for the longest credentials and any sensible head of an
+/// answer. ureq's default is 256 KB for both.
+const BUFFER: usize = 16 << 10;
 /// Most name lookups of one client at once. The system's lookup cannot be ended: with silent name servers it lasts for
 /// half a minute, longer than its caller waits.
 const MAX_LOOKUPS: usize = 8;
@@ -29,8 +32,8 @@ pub(crate) const KEY_HEADER: &str = "X-API-Key";
 /// Stack of a lookup, in bytes: std's default, because the system may load modules for it.
 const LOOKUP_STACK: usize = 2 << 20;
 
-/// The configuration of an agent for the server of `url`, which errors call `name`: with buffers of `buffer` bytes, and
-/// `kept` idle connections. `ca_file` (`SSL_CERT_FILE`) holds the certificates to trust instead of the built-in roots; it
+/// The configuration of an agent for the server of `url`, which errors call `name`: with buffers of [`BUFFER`] bytes, and
+/// no idle connections. `ca_file` (`SSL_CERT_FILE`) holds the certificates to trust instead of the built-in roots; it
 /// is often set machine-wide, and ignored for http.
 ///
 /// # Errors
@@ -39,8 +42,6 @@ pub(crate) fn config(
     name: &str,
     url: &str,
     ca_file: Option<&Path>,
-    buffer: usize,
-    kept: usize,
 ) -> Result<AgentBuilder, String> {
     let wrong = || format!("{name} is not a URL: give it as http://HOST:PORT");
     let uri: Uri = url.parse().map_err(|_| wrong())?;
@@ -55,12 +56,12 @@ pub(crate) fn config(
         .proxy(proxy)
         .user_agent(concat!("fabric-mcp/", env!("CARGO_PKG_VERSION")))
         .accept_encoding("identity")
-        .input_buffer_size(buffer)
-        .output_buffer_size(buffer)
+        .input_buffer_size(BUFFER)
+        .output_buffer_size(BUFFER)
         // A buffer that is full must be an error, not the end of the stream that ureq takes it for.
-        .max_response_header_size(buffer - 1)
-        .max_idle_connections(kept)
-        .max_idle_connections_per_host(kept);
+        .max_response_header_size(BUFFER - 1)
+        .max_idle_connections(0)
+        .max_idle_connections_per_host(0);
     match uri.scheme_str() {
         Some("https") => with_tls(builder, name, ca_file),
         _ => Ok(builder),
@@ -220,11 +221,8 @@ impl Resolver for Lookups {
 /// # Errors
 /// Why there is none within `time`: the predicate of a sentence about the server.
 pub(crate) fn status(url: &str, key: Option<&str>, time: Duration) -> Result<u16, String> {
-    let config = Agent::config_builder()
+    let config = config("the address", url, None)?
         .timeout_global(Some(time))
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .max_redirects_will_error(false)
         .proxy(None)
         .build();
     let agent = Agent::with_parts(config, DefaultConnector::new(), Lookups::new());

@@ -97,10 +97,11 @@ pub(crate) fn run(
 
 /// Starts Fabric. True if it worked.
 fn start(process: &Arc<Process>, report: &mut Report<'_>) -> bool {
+    let asked = Instant::now();
     match process.ask(&Unobserved) {
         Ok(fabric) => {
             let (program, version) = (fabric.program.display(), &*fabric.version);
-            let took = milliseconds(fabric.took);
+            let took = milliseconds(asked.elapsed());
             let text = format!("{program}, {version}, up in {} ms", number(took));
             report.line(true, "program", &text);
             report.fabric("url", &*fabric.url);

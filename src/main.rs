@@ -60,7 +60,7 @@ mod transport;
 mod url;
 
 use std::io::{self, IsTerminal, StdinLock, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{ExitCode, exit};
 use std::sync::Arc;
@@ -91,7 +91,8 @@ use transport::stdio::Stdio;
 /// How long the process waits at its end for the last log lines.
 const LOG_FLUSH: Duration = Duration::from_millis(200);
 
-/// How long --install waits for a Fabric at the usual address.
+/// Where Fabric usually listens, and how long --install waits for it there.
+const USUAL: ([u8; 4], u16) = ([127, 0, 0, 1], 8080);
 const QUICK: Duration = Duration::from_millis(500);
 
 /// On stdio, work that the first answer does not need starts this much later. Measured: a fifth to a third less time
@@ -273,31 +274,26 @@ fn which_fabric(launch: &mut Launch, offers: bool) -> Option<String> {
     let Launch::Program { args, env } = launch else {
         return None;
     };
-    let is_wanted = args.iter().any(|arg| arg == START);
-    if !is_wanted && !offers {
-        return None;
-    }
-    let usual: SocketAddr = ([127, 0, 0, 1], 8080).into();
-    if !is_wanted && TcpStream::connect_timeout(&usual, QUICK).is_ok() {
-        return Some(format!(
-            "FABRIC_BASE_URL is not set: the entry uses what listens at {usual}.\n"
-        ));
-    }
-    let (program, version) = match fabric::find(Path::new(""), &|_| ()) {
-        Ok(found) => found,
-        Err(none) => return Some(format!("{}\n", none.detail)),
-    };
-    let program = program.display();
-    args.retain(|arg| arg != START);
-    args.push(format!("{START}={program}"));
-    env.retain(|(name, _)| name != BASE_URL && name != API_KEY);
-    let why = match is_wanted {
+    let why = match args.iter().any(|arg| arg == START) {
         true => "--start-fabric was given",
+        false if !offers => return None,
+        false if TcpStream::connect_timeout(&USUAL.into(), QUICK).is_ok() => {
+            let what =
+                "FABRIC_BASE_URL is not set: the entry uses what listens at 127.0.0.1:8080.\n";
+            return Some(what.to_owned());
+        }
         false => "FABRIC_BASE_URL is not set, and nothing listens at 127.0.0.1:8080",
     };
-    Some(format!(
-        "The entry starts {program}, {version}, when it is needed: {why}.\n"
-    ))
+    Some(match fabric::find(Path::new(""), &|_| ()) {
+        Ok((program, version)) => {
+            let program = program.display();
+            args.retain(|arg| arg != START);
+            args.push(format!("{START}={program}"));
+            env.retain(|(name, _)| name != BASE_URL && name != API_KEY);
+            format!("The entry starts {program}, {version}, when it is needed: {why}.\n")
+        }
+        Err(none) => format!("{}\n", none.detail),
+    })
 }
 
 /// Prints the file to stdout and, if stderr is a terminal, where to save it.

@@ -54,11 +54,10 @@ impl<T> Cached<T> {
         newest.map(|(_, value)| Arc::clone(value))
     }
 
-    /// Drops the value if `outdated` says so.
-    pub(crate) fn invalidate(&self, outdated: impl FnOnce(&T) -> bool) {
-        lock(&self.state)
-            .value
-            .take_if(|(_, value)| outdated(value));
+    /// Drops the value if `outdated` says so. True if it did.
+    pub(crate) fn invalidate(&self, outdated: impl FnOnce(&T) -> bool) -> bool {
+        let mut state = lock(&self.state);
+        state.value.take_if(|(_, value)| outdated(value)).is_some()
     }
 
     /// A value whose read began at most `max_age` ago. If there is none, calls `read` with the previous value, or waits

@@ -12,14 +12,13 @@
 //!
 //! In scope: which program that is, its environment, start, output and end. Not in scope: requests (`client`).
 
-use std::collections::VecDeque;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -68,10 +67,10 @@ pub(crate) struct Process {
     up: Cached<Running>,
     /// When the last request began, or was seen in flight.
     used: Mutex<Instant>,
-    /// When one ended by itself: the last three times.
-    ends: Mutex<VecDeque<Instant>>,
+    /// When one ended by itself the last three times, the oldest first.
+    ends: Mutex<[Option<Instant>; 3]>,
     /// Its last lines, and what else was found.
-    output: Mutex<VecDeque<String>>,
+    output: Mutex<Vec<String>>,
 }
 
 /// One that is up. Ended when nobody has it any more.
@@ -81,8 +80,6 @@ pub(crate) struct Running {
     pub(crate) program: PathBuf,
     /// As its `--version` says.
     pub(crate) version: String,
-    /// How long its start took.
-    pub(crate) took: Duration,
     helper: Mutex<Child>,
 }
 
@@ -134,7 +131,7 @@ impl Process {
 
     /// Its last lines, or what was found instead of it.
     pub(crate) fn output(&self) -> Vec<String> {
-        lock(&self.output).iter().cloned().collect()
+        lock(&self.output).clone()
     }
 
     /// Whoever comes next gets another one, since Fabric reads its settings only at its start.
@@ -156,18 +153,9 @@ impl Process {
 
     /// Forgets one that has ended.
     fn sweep(&self) {
-        let mut ended = false;
-        self.up.invalidate(|one| {
-            ended = !one.lives();
-            ended
-        });
-        if ended {
-            let mut ends = lock(&self.ends);
-            ends.push_back(Instant::now());
-            if ends.len() > 3 {
-                ends.pop_front();
-            }
-            drop(ends);
+        if self.up.invalidate(|one| !one.lives()) {
+            lock(&self.ends).rotate_left(1);
+            lock(&self.ends)[2] = Some(Instant::now());
             thread::sleep(PROOF);
             self.tell("Fabric has ended.");
         }
@@ -198,7 +186,7 @@ impl Process {
     }
 
     fn launch(self: &Arc<Process>, wait: &dyn CallObserver) -> Result<Arc<Running>, Error> {
-        if let [Some(first), Some(last)] = [0, 2].map(|at| lock(&self.ends).get(at).copied())
+        if let [Some(first), _, Some(last)] = *lock(&self.ends)
             && last - first < MINUTE
             && last.elapsed() < MINUTE
         {
@@ -215,18 +203,16 @@ impl Process {
             let address = free.and_then(|free| free.local_addr());
             let address = address.map_err(not_started)?;
             let key = random::id();
-            let mut one = Running {
+            let helper = self.hold(&program, address, &key).map_err(not_started)?;
+            let one = Arc::new(Running {
                 url: format!("http://{address}"),
-                helper: Mutex::new(self.hold(&program, &address.to_string(), &key)?),
                 key,
                 program: program.clone(),
                 version: version.clone(),
-                took: Duration::ZERO,
-            };
+                helper: Mutex::new(helper),
+            });
             if one.comes_up(begun, wait)? {
-                one.took = begun.elapsed();
                 log::info!("Fabric {version} was started.");
-                let one = Arc::new(one);
                 let (process, weak) = (self.clone(), Arc::downgrade(&one));
                 let watch = move || process.watch(&weak);
                 spawn("fabric", "Fabric is kept until the end", watch);
@@ -250,50 +236,48 @@ impl Process {
     }
 
     /// Starts the helper with Fabric. Both write to our `output`.
-    fn hold(self: &Arc<Process>, program: &Path, address: &str, key: &str) -> Result<Child, Error> {
-        let (output, writer) = io::pipe().map_err(not_started)?;
+    fn hold(
+        self: &Arc<Process>,
+        program: &Path,
+        address: SocketAddr,
+        key: &str,
+    ) -> io::Result<Child> {
         // On Linux the file may have been replaced meanwhile; and whoever kills by name spares the helper.
-        let own = Path::new("/proc/self/exe");
-        let own = if own.exists() {
-            own.into()
-        } else {
-            env::current_exe().unwrap_or_default()
-        };
-        let mut helper = command(own.as_os_str());
-        helper
+        let mut own = PathBuf::from("/proc/self/exe");
+        if !own.exists() {
+            own = env::current_exe()?;
+        }
+        let mut helper = command(own.as_os_str())
             .arg(HELPER)
             .arg(program)
-            .args(["--serve", "--address", address, "--api-key", key]);
-        let other = writer.try_clone().map_err(not_started)?;
-        let helper = helper
+            .args(["--serve", "--address", &address.to_string()])
+            .args(["--api-key", key])
             .stdin(Stdio::piped())
-            .stdout(other)
-            .stderr(writer)
-            .spawn();
-        let process = self.clone();
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let (process, output) = (self.clone(), helper.stderr.take());
         let collect = move || {
-            let (mut output, mut line) = (BufReader::new(output), Vec::new());
-            while (&mut output)
-                .take(LINE)
-                .read_until(b'\n', &mut line)
-                .is_ok_and(|read| read > 0)
+            let (mut output, mut line) = (output.map(BufReader::new), Vec::new());
+            while let Some(output) = &mut output
+                && let Ok(1..) = output.take(LINE).read_until(b'\n', &mut line)
             {
                 process.note(String::from_utf8_lossy(&line).trim_end().to_owned());
                 line.clear();
             }
         };
-        start("output", WORKER_STACK, Box::new(collect)).map_err(not_started)?;
-        helper.map_err(not_started)
+        start("output", WORKER_STACK, Box::new(collect))?;
+        Ok(helper)
     }
 
     /// Keeps a line, unless it is one of those that list the routes at every start.
     fn note(&self, line: String) {
         let mut output = lock(&self.output);
         if !line.is_empty() && !line.starts_with("[GIN-debug]") {
-            output.push_back(line);
+            output.push(line);
         }
         if output.len() > LINES {
-            output.pop_front();
+            output.remove(0);
         }
     }
 }
@@ -305,29 +289,33 @@ fn not_started(why: impl ToString) -> Error {
 
 /// The helper: runs the command until stdin closes, a signal comes, or the command ends.
 pub(crate) fn be_helper(mut args: impl Iterator<Item = OsString>) -> ExitCode {
-    let (ends, end) = channel();
-    let (of_signals, mut signals) = (ends.clone(), signals::install(true));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (here, over) = (thread::current(), is_over.clone());
+    let end = move || {
+        over.store(true, Ordering::Relaxed);
+        here.unpark();
+    };
+    let (at_signal, mut signals) = (end.clone(), signals::install(true));
     spawn("signals", "signals are not handled", move || {
         signals.wait();
-        let _ = of_signals.send(());
+        at_signal();
     });
     let pipe = move || {
-        let _ = io::copy(&mut io::stdin(), &mut io::sink());
-        let _ = ends.send(());
+        // Nothing is ever written to it.
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        end();
     };
     // Before Fabric: without this thread nothing would end it.
     let watched = start("pipe", WORKER_STACK, Box::new(pipe));
-    let program = args.next().unwrap_or_default();
-    let Ok(mut fabric) = watched.and_then(|()| detached(&program).args(args).spawn()) else {
+    let mut fabric = detached(&args.next().unwrap_or_default());
+    let fabric = fabric.args(args).stdout(io::stderr());
+    let Ok(mut fabric) = watched.and_then(|()| fabric.spawn()) else {
         return ExitCode::FAILURE;
     };
     let begun = Instant::now();
-    while matches!(fabric.try_wait(), Ok(None)) {
+    while !is_over.load(Ordering::Relaxed) && matches!(fabric.try_wait(), Ok(None)) {
         // At the start it may end for a taken port.
-        let pause = (begun.elapsed() / 10).clamp(LOOK, SLICE);
-        if end.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
-            break;
-        }
+        thread::park_timeout((begun.elapsed() / 10).clamp(LOOK, SLICE));
     }
     kill(&mut fabric);
     ExitCode::SUCCESS
@@ -364,13 +352,12 @@ fn command(program: &OsStr) -> Command {
 fn kill(child: &mut Child) {
     let id = child.id().to_string();
     let (killer, args) = match cfg!(windows) {
-        true => ("taskkill", vec!["/t", "/f", "/pid", &id]),
-        false => ("/bin/sh", vec!["-c", "kill -9 -$0", &id]),
+        true => ("taskkill", ["/t", "/f", "/pid", &id]),
+        false => ("/bin/sh", ["-c", "kill -9 -$0", &id, ""]),
     };
-    let mut killer = Command::new(killer);
-    killer.args(args).stdin(Stdio::null());
-    // Its output is nobody's.
-    let _ = killer.output();
+    let mut killer = detached(killer.as_ref());
+    killer.stdout(Stdio::null()).stderr(Stdio::null());
+    let _ = killer.args(args).status();
     let _ = child.kill();
     let _ = child.wait();
 }
@@ -389,37 +376,38 @@ fn folders() -> Vec<PathBuf> {
 /// # Errors
 /// There is none.
 pub(crate) fn find(given: &Path, tell: &dyn Fn(String)) -> Result<(PathBuf, String), Error> {
+    let usual = NAMES.map(Path::new);
     let names = match given.as_os_str().is_empty() {
-        true => NAMES.map(PathBuf::from).to_vec(),
-        false => vec![given.to_owned()],
+        true => &usual[..],
+        false => &[given],
     };
     let folders = folders();
-    let all = names
-        .iter()
-        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
-    let mut all: Vec<PathBuf> = all.collect();
+    let mut all = Vec::new();
+    for name in names {
+        all.extend(folders.iter().map(|folder| folder.join(name)));
+    }
     // A whole path is the same in every folder.
     all.dedup();
     for program in all.into_iter().filter(|program| program.is_file()) {
-        match version(&program) {
-            Some(version) => return Ok((program, version)),
-            None => tell(format!(
-                "{} does not answer --version as Fabric 1.4 does",
-                program.display()
-            )),
+        if let Some(version) = version(&program) {
+            return Ok((program, version));
         }
+        let shown = program.display();
+        tell(format!(
+            "{shown} does not answer --version as Fabric 1.4 does"
+        ));
     }
     Err(Error::of(Kind::ApiUnavailable, Cause::NoProgram, &[]))
 }
 
 /// What its `--version` says, if it is Fabric's.
 fn version(program: &Path) -> Option<String> {
-    let mut asked = command(program.as_os_str());
-    asked
+    let mut child = command(program.as_os_str())
         .arg("--version")
         .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    let mut child = asked.spawn().ok()?;
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
     let begun = Instant::now();
     while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < VERSION {
         thread::sleep(LOOK);

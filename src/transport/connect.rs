@@ -40,8 +40,6 @@ use crate::transport::stdio::{STDIO_DRAIN, Writer, read_lines};
 const MAX_PENDING: usize = 64;
 /// Most bytes of all messages that are on their way, in both directions. One answer may take them all.
 const MAX_HELD: usize = 64 << 20;
-/// Buffer of a connection in each direction, in bytes; an answer is read in pieces of this size.
-const BUFFER: usize = 16 << 10;
 /// Longest time for looking up the server's name, for connecting, and for `initialize` with all of its reply. The next line
 /// belongs to the session that it opens, and waits for it; so does the end of input.
 const OPENING: Duration = Duration::from_secs(10);
@@ -169,7 +167,7 @@ impl Relay {
         broken: fn(),
     ) -> Result<Arc<Relay>, String> {
         let ca_file = settings.ca_file.as_deref();
-        let config = agent::config("--connect", &settings.url, ca_file, BUFFER, 0)?
+        let config = agent::config("--connect", &settings.url, ca_file)?
             .accept(format!("{JSON}, {STREAM}"))
             .timeout_resolve(Some(OPENING))
             .timeout_connect(Some(OPENING))

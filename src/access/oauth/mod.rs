@@ -59,9 +59,6 @@ const UNCONFIRMED: Duration = Duration::from_secs(120);
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// How often the same failure is logged.
 const LOG: Duration = Duration::from_secs(60);
-/// Buffer of one connection to the issuer, in each direction, in bytes: room for the longest credentials and any sensible
-/// head of an answer.
-const BUFFER: usize = 16 << 10;
 /// Largest body of an answer, in bytes. Metadata of OpenID providers has some 10 KB.
 const MAX_BODY: u64 = 256 << 10;
 /// Longest token, in bytes.
@@ -156,7 +153,7 @@ impl OAuth {
         let basic = base64::encode(format!("{id}:{secret}").as_bytes());
         let credentials = Secret::new(format!("Basic {basic}"));
         let (issuer, ca_file) = (settings.issuer.as_str(), settings.ca_file.as_deref());
-        let config = agent::config("the URL", issuer, ca_file, BUFFER, 0)
+        let config = agent::config("the URL", issuer, ca_file)
             .map_err(|why| format!("--oauth-issuer: {why}"))?
             .accept("application/json")
             .build();

@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use ureq::http::{HeaderMap, HeaderValue, Response, header};
+use ureq::http::{HeaderMap, HeaderValue, Request, Response, header};
 use ureq::unversioned::transport::DefaultConnector;
-use ureq::{Agent, Body, RequestBuilder, SendBody};
+use ureq::{Agent, Body, SendBody};
 
 use super::observer::SLICE;
 use super::process::{Process, Running};
@@ -42,8 +42,7 @@ use crate::text::{is_placeholder, number};
 /// Delays before the retries of a GET; a run is never retried.
 const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
 
-/// Buffer of one connection, in each direction, in bytes. Fits the longest API key and any sensible response head. ureq's
-/// default is 256 KB for both.
+/// Buffer of one connection, in each direction, in bytes. Fits the longest API key and any sensible response head.
 const BUFFER: usize = 8 << 10;
 /// Buffer of a run that has nothing but events to read, in bytes.
 const RUN_BUFFER: usize = 1 << 10;
@@ -118,7 +117,12 @@ impl Client {
         let agent = |kept, input| {
             let url = format!("{}/", settings.url);
             let ca_file = settings.ca_file.as_deref();
-            let config = agent::config("FABRIC_BASE_URL", &url, ca_file, BUFFER, kept)?
+            let config = agent::config("FABRIC_BASE_URL", &url, ca_file)?
+                .input_buffer_size(BUFFER)
+                .output_buffer_size(BUFFER)
+                .max_response_header_size(BUFFER - 1)
+                .max_idle_connections(kept)
+                .max_idle_connections_per_host(kept)
                 .timeout_resolve(Some(settings.connect_timeout))
                 .timeout_connect(Some(settings.connect_timeout))
                 .timeout_per_write(Some(settings.request_timeout))
@@ -238,7 +242,6 @@ impl Client {
             // A start has its own limit.
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + self.time(limit).0);
             let left = deadline.saturating_duration_since(Instant::now());
-            let request = target.with_key(self.kept.get(format!("{}{path}", target.url)));
             let call = Attempt {
                 client: self,
                 method: "GET",
@@ -249,13 +252,8 @@ impl Client {
                 begun: Instant::now(),
                 wait,
             };
-            let waiting = (WaitScope::enter(wait), target);
-            let sent = match &self.built_in {
-                Some(fabric) => within_process(fabric.answer("GET", path, &[])),
-                None => request.config().timeout_global(Some(left)).build().call(),
-            };
             let read = call
-                .opened(sent, waiting)
+                .send(target, None, left)
                 .and_then(|response| response.into_bytes(self.max_body));
             let error = match read {
                 Ok(body) => return Ok(body),
@@ -281,11 +279,6 @@ impl Client {
     ) -> Result<FabricResponse<'c>, Error> {
         wait.still_waiting()?;
         let target = self.target(wait)?;
-        let request = self
-            .fresh
-            .post(format!("{}{path}", target.url))
-            .header(header::CONTENT_TYPE, "application/json");
-        let request = target.with_key(request);
         let call = Attempt {
             client: self,
             method: "POST",
@@ -296,22 +289,7 @@ impl Client {
             begun: Instant::now(),
             wait,
         };
-        let outgoing = Outgoing {
-            json: Cursor::new(json),
-            wait: Arc::clone(wait),
-        };
-        let waiting = (WaitScope::enter(wait), target);
-        let sent = match &self.built_in {
-            Some(fabric) => within_process(fabric.answer("POST", path, outgoing.json.get_ref())),
-            None => request
-                .header(header::CONTENT_LENGTH, outgoing.json.get_ref().len())
-                .config()
-                .timeout_global(Some(self.time(limit).0))
-                .timeout_per_read((limit == Limit::Run).then_some(self.settings.idle_timeout))
-                .build()
-                .send(SendBody::from_owned_reader(outgoing)),
-        };
-        call.opened(sent, waiting)
+        call.send(target, Some(json), self.time(limit).0)
     }
 }
 
@@ -321,13 +299,6 @@ struct Target {
     key: Option<HeaderValue>,
     /// What was started for it, which is not ended before.
     _in_use: Option<Arc<Running>>,
-}
-
-impl Target {
-    fn with_key<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
-        let key = self.key.iter();
-        key.fold(request, |request, key| request.header(KEY_HEADER, key))
-    }
 }
 
 /// Kept until a response is dropped.
@@ -354,14 +325,51 @@ impl fmt::Display for Attempt<'_> {
 }
 
 impl<'c> Attempt<'c> {
-    /// The response if it is a 200 and not a web page.
-    fn opened(
+    /// Sends the request, with `json` as the body of a POST. The response if it is a 200 and not a web page.
+    fn send(
         self,
-        sent: Result<Response<Body>, ureq::Error>,
-        waiting: Waiting,
+        target: Target,
+        json: Option<Vec<u8>>,
+        time: Duration,
     ) -> Result<FabricResponse<'c>, Error> {
+        let waiting = (WaitScope::enter(self.wait), target);
+        let sent = self.sent(&waiting.1, json, time);
         self.checked(sent, waiting)
             .inspect_err(|error| self.log(error.status, Some(error.kind)))
+    }
+
+    fn sent(
+        &self,
+        target: &Target,
+        json: Option<Vec<u8>>,
+        time: Duration,
+    ) -> Result<Response<Body>, ureq::Error> {
+        let client = self.client;
+        if let Some(fabric) = &client.built_in {
+            let json = json.unwrap_or_default();
+            return within_process(fabric.answer(self.method, self.path, &json));
+        }
+        let url = format!("{}{}", target.url, self.path);
+        let mut request = Request::builder().method(self.method).uri(url);
+        let (mut agent, mut body) = (&client.kept, SendBody::none());
+        if let Some(json) = json {
+            request = request
+                .header(header::CONTENT_TYPE, "application/json")
+                .header(header::CONTENT_LENGTH, json.len());
+            let (json, wait) = (Cursor::new(json), Arc::clone(self.wait));
+            agent = &client.fresh;
+            body = SendBody::from_owned_reader(Outgoing { json, wait });
+        }
+        if let Some(key) = &target.key {
+            request = request.header(KEY_HEADER, key);
+        }
+        let idle = client.settings.idle_timeout;
+        let request = agent
+            .configure_request(request.body(body)?)
+            .timeout_global(Some(time))
+            .timeout_per_read((self.limit == Limit::Run).then_some(idle))
+            .build();
+        agent.run(request)
     }
 
     fn checked(
