@@ -21,7 +21,9 @@ pub(crate) trait CallObserver: Send + Sync {
 
     /// Called before a POST is sent, and about every [`SLICE`] while waiting for headers, body, another
     /// caller's read or a retry. [`Error::cancelled`] closes the connection and ends the call.
-    fn still_waiting(&self) -> Result<(), Error>;
+    fn still_waiting(&self) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Charges `bytes` more to the caller, until [`CallObserver::release`] or the end of the call.
     ///
@@ -44,20 +46,12 @@ pub(crate) trait CallObserver: Send + Sync {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unobserved;
 
-impl CallObserver for Unobserved {
-    fn still_waiting(&self) -> Result<(), Error> {
-        Ok(())
-    }
-}
+impl CallObserver for Unobserved {}
 
 /// The same, for what this server does on its own.
 pub(crate) struct Poll;
 
 impl CallObserver for Poll {
-    fn still_waiting(&self) -> Result<(), Error> {
-        Ok(())
-    }
-
     fn is_poll(&self) -> bool {
         true
     }

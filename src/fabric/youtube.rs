@@ -3,15 +3,16 @@
 //! Fabric passes what it parses from a URL to yt-dlp, a program on its host. So it gets a URL that is built here from
 //! the video's ID, and nothing that the caller wrote.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Mutex;
 
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::client::pause;
 use super::observer::SLICE;
 use super::{CallObserver, Error, Kind, sanitize};
 use crate::encoding::json::decode;
-use crate::sync::{lock, wait_while};
+use crate::sync::lock;
 use crate::url::split;
 
 /// The end of every error about a URL.
@@ -121,39 +122,33 @@ pub(crate) struct Transcript {
 
 /// The videos whose transcripts Fabric is fetching. It has one folder for each, which the first request to end removes, so
 /// a second one for the same video would fail.
-#[derive(Default)]
-pub(super) struct Downloads {
-    videos: Mutex<Vec<VideoId>>,
-    ended: Condvar,
-}
+pub(super) type Downloads = Mutex<Vec<VideoId>>;
 
 /// The download of one video, until it is dropped.
 pub(super) struct Download<'a>(&'a Downloads, &'a VideoId);
 
-impl Downloads {
+impl<'a> Download<'a> {
     /// Waits until no other call fetches the video.
-    pub(super) fn begin<'a>(
-        &'a self,
+    pub(super) fn begin(
+        downloads: &'a Downloads,
         video: &'a VideoId,
-        wait: &Arc<dyn CallObserver>,
+        wait: &dyn CallObserver,
     ) -> Result<Download<'a>, Error> {
-        let is_busy = |videos: &mut Vec<VideoId>| videos.contains(video);
         loop {
-            let (mut videos, is_free) = wait_while(&self.ended, lock(&self.videos), SLICE, is_busy);
-            if is_free {
+            let mut videos = lock(downloads);
+            if !videos.contains(video) {
                 videos.push(video.clone());
-                return Ok(Download(self, video));
+                return Ok(Download(downloads, video));
             }
             drop(videos);
-            wait.still_waiting()?;
+            pause(SLICE, wait)?;
         }
     }
 }
 
 impl Drop for Download<'_> {
     fn drop(&mut self) {
-        lock(&self.0.videos).retain(|video| video != self.1);
-        self.0.ended.notify_all();
+        lock(self.0).retain(|video| video != self.1);
     }
 }
 
@@ -237,16 +232,13 @@ mod tests {
             }
         }
         let [video, other] = [ID, "12345678901"].map(|id| VideoId(id.to_owned()));
-        let (downloads, wait) = (
-            Downloads::default(),
-            Arc::new(Impatient) as Arc<dyn CallObserver>,
-        );
-        let first = downloads.begin(&video, &wait).unwrap();
-        let second = downloads.begin(&video, &wait);
-        assert_eq!(second.err(), Some(Error::cancelled()));
-        let _other = downloads.begin(&other, &wait).unwrap();
+        let downloads = Downloads::default();
+        let begin = |video| Download::begin(&downloads, video, &Impatient);
+        let first = begin(&video).unwrap();
+        assert_eq!(begin(&video).err(), Some(Error::cancelled()));
+        let _other = begin(&other).unwrap();
         drop(first);
-        downloads.begin(&video, &wait).unwrap();
+        begin(&video).unwrap();
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::text;
 use super::client::{FabricResponse, Limit, pause};
 use super::events::{self, Decoder, Each};
 use super::types::can_be_given;
+use super::youtube::Download;
 use super::{
     CallObserver, Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Pattern, Strategy,
     Transcript, VideoId, names, sanitize, template, youtube,
@@ -158,7 +159,7 @@ impl Client {
         if let Some(language) = language {
             request["language"] = language.into();
         }
-        let _download = self.downloads.begin(video, wait)?;
+        let _download = Download::begin(&self.downloads, video, wait.as_ref())?;
         let path = "/youtube/transcript";
         let request = encode(&request, wait)?;
         let response = self.post(path, request, Limit::Models, wait, Some(youtube::explain));
