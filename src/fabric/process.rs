@@ -17,8 +17,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::{Child, Command, ExitCode, Stdio, exit};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -289,36 +288,33 @@ fn not_started(why: impl ToString) -> Error {
 
 /// The helper: runs the command until stdin closes, a signal comes, or the command ends.
 pub(crate) fn be_helper(mut args: impl Iterator<Item = OsString>) -> ExitCode {
-    let is_over = Arc::new(AtomicBool::new(false));
-    let (here, over) = (thread::current(), is_over.clone());
-    let end = move || {
-        over.store(true, Ordering::Relaxed);
-        here.unpark();
+    let mut signals = signals::install(true);
+    let mut fabric = detached(&args.next().unwrap_or_default());
+    let Ok(fabric) = fabric.args(args).stdout(io::stderr()).spawn() else {
+        return ExitCode::FAILURE;
     };
-    let (at_signal, mut signals) = (end.clone(), signals::install(true));
+    let fabric = Arc::new(Mutex::new(fabric));
+    let watched = fabric.clone();
+    let end = move || {
+        kill(&mut lock(&fabric));
+        exit(0)
+    };
+    let (at_signal, at_end) = (end.clone(), end.clone());
     spawn("signals", "signals are not handled", move || {
         signals.wait();
         at_signal();
     });
-    let pipe = move || {
-        // Nothing is ever written to it.
-        let _ = io::stdin().read_to_end(&mut Vec::new());
-        end();
-    };
-    // Before Fabric: without this thread nothing would end it.
-    let watched = start("pipe", WORKER_STACK, Box::new(pipe));
-    let mut fabric = detached(&args.next().unwrap_or_default());
-    let fabric = fabric.args(args).stdout(io::stderr());
-    let Ok(mut fabric) = watched.and_then(|()| fabric.spawn()) else {
-        return ExitCode::FAILURE;
-    };
     let begun = Instant::now();
-    while !is_over.load(Ordering::Relaxed) && matches!(fabric.try_wait(), Ok(None)) {
-        // At the start it may end for a taken port.
-        thread::park_timeout((begun.elapsed() / 10).clamp(LOOK, SLICE));
-    }
-    kill(&mut fabric);
-    ExitCode::SUCCESS
+    spawn("end", "the end of Fabric is not noticed", move || {
+        while matches!(lock(&watched).try_wait(), Ok(None)) {
+            // At the start it may end for a taken port.
+            thread::sleep((begun.elapsed() / 10).clamp(LOOK, SLICE));
+        }
+        at_end();
+    });
+    // On this thread, which there always is: nothing is ever written to it.
+    let _ = io::stdin().read_to_end(&mut Vec::new());
+    end()
 }
 
 /// A command in a process group of its own, since Ctrl-C is for us; without stdin, which Fabric would read.
