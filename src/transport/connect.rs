@@ -35,6 +35,8 @@ use crate::tools::Peer;
 use crate::transport::start;
 use crate::transport::stdio::{STDIO_DRAIN, Writer, read_lines};
 
+/// An answer is read in pieces of at most this many bytes.
+const PIECE: u64 = 16 << 10;
 /// Requests at once, each with a thread and a connection; as many subscriptions. Further ones are refused and do not wait:
 /// the reader would wait with them, and then could not read the cancellation that makes room.
 const MAX_PENDING: usize = 64;
@@ -376,7 +378,7 @@ impl Relay {
         let (mut line, mut held) = (Vec::new(), self.accounts.of("").open(Resource::Memory));
         let too_large = |_| Error::new(Kind::ResponseTooLarge, TOO_LARGE);
         while !line.ends_with(b"\n") {
-            let piece = input.take(BUFFER as u64).read_until(b'\n', &mut line);
+            let piece = input.take(PIECE).read_until(b'\n', &mut line);
             match piece.map_err(|error| self.failed(error.into(), true))? {
                 0 => break,
                 more => held.grow(more).map_err(too_large)?,
