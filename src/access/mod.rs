@@ -121,18 +121,17 @@ impl Access {
         self.oauth.as_ref()?.document(path, endpoint)
     }
 
-    /// The value of `WWW-Authenticate` that goes with a refusal. `caller` is who was admitted before: holders of named
-    /// tokens are not sent to the issuer for a larger scope.
-    pub(crate) fn challenge(
-        &self,
-        refusal: AccessError,
-        caller: Option<&Caller>,
-    ) -> Option<String> {
-        let by_name = caller.is_some_and(|caller| !matches!(caller.pass, Pass::OAuth(..)));
-        match &self.oauth {
-            Some(oauth) if !by_name => oauth.challenge(refusal),
-            _ => (refusal.status().0 == 401).then(|| "Bearer".to_owned()),
-        }
+    /// The value of `WWW-Authenticate` that goes with a refusal to who is not admitted.
+    pub(crate) fn challenge(&self, refusal: AccessError) -> Option<String> {
+        challenge(self.oauth.as_ref(), refusal)
+    }
+}
+
+/// Without `oauth`, a 401 asks for any token.
+fn challenge(oauth: Option<&Arc<OAuth>>, refusal: AccessError) -> Option<String> {
+    match oauth {
+        Some(oauth) => oauth.challenge(refusal),
+        None => (refusal.status().0 == 401).then(|| "Bearer".to_owned()),
     }
 }
 
@@ -145,6 +144,16 @@ impl Caller {
             role: Role::Run,
             pass: Pass::Open,
         }
+    }
+
+    /// The value of `WWW-Authenticate` that goes with a refusal to this caller: holders of named tokens are not sent to the
+    /// issuer for a larger scope.
+    pub(crate) fn challenge(&self, refusal: AccessError) -> Option<String> {
+        let oauth = match &self.pass {
+            Pass::OAuth(oauth, _) => Some(oauth),
+            Pass::Open | Pass::Token(..) => None,
+        };
+        challenge(oauth, refusal)
     }
 
     /// Does the caller have this role now? A named token that was removed or changed counts no more within a second, one
@@ -298,8 +307,10 @@ mod tests {
             AccessError::Forbidden(Role::Run),
             AccessError::BadToken(Flaw::UNKNOWN),
         );
-        let challenge = |access: &Access, refusal, caller| {
-            let value = access.challenge(refusal, caller).unwrap_or_default();
+        let challenge = |access: &Access, refusal, caller: Option<&Caller>| {
+            let by = |caller: &Caller| caller.challenge(refusal);
+            let value = caller.map_or_else(|| access.challenge(refusal), by);
+            let value = value.unwrap_or_default();
             value
                 .split([' ', '='])
                 .take(2)
@@ -308,6 +319,7 @@ mod tests {
         };
         for (access, refusal, caller, value) in [
             (&both, forbidden, Some(&caller), ""),
+            (&both, unknown, Some(&caller), "Bearer"),
             (&both, forbidden, None, "Bearer resource_metadata"),
             (
                 &both,

@@ -64,11 +64,17 @@ impl Post {
 
     /// Was the caller's token taken away? Then the response ends with an error that says so; a paid run goes on.
     fn is_cut(&self) -> bool {
-        if !self.cut.is_completed() && self.caller.require(self.caller.role).is_err() {
+        if !self.cut.is_completed()
+            && let Err(refusal) = self.caller.require(self.caller.role)
+        {
             self.cut.call_once(|| {
                 let id = Some(&self.head.id);
                 let error = refuse(revoked().into(), id, false);
-                lock(&self.responder).answer(401, &[], &error.parts());
+                let challenge = self.caller.challenge(refusal);
+                let challenge = challenge
+                    .as_deref()
+                    .map(|value| ("WWW-Authenticate", value));
+                lock(&self.responder).answer(401, challenge.as_slice(), &error.parts());
             });
         }
         self.cut.is_completed()

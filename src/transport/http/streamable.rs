@@ -219,7 +219,7 @@ fn run(
         let error = Error::new(Kind::Forbidden, refusal.detail());
         let answer = call.head.fail(error);
         // An OAuth client may get itself a larger scope.
-        let challenge = visit.web.access.challenge(refusal, Some(caller));
+        let challenge = caller.challenge(refusal);
         let status = if challenge.is_some() { 403 } else { 200 };
         return Err(HttpError::answer(status, answer).with("WWW-Authenticate", challenge));
     }

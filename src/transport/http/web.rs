@@ -148,9 +148,13 @@ impl Web {
             403 => Kind::Forbidden,
             _ => Kind::InvalidRequest,
         };
+        let challenge = match caller {
+            Some(caller) => caller.challenge(refusal),
+            None => self.access.challenge(refusal),
+        };
         let retry = refusal.retry_after().map(|seconds| seconds.to_string());
         HttpError::of(status, Error::new(kind, detail))
-            .with("WWW-Authenticate", self.access.challenge(refusal, caller))
+            .with("WWW-Authenticate", challenge)
             .with("Retry-After", retry)
     }
 }

@@ -268,8 +268,13 @@ fn tokens_change_under_load_and_only_the_removed_notice() {
     subscription.next_json();
     let mut running = bobs(paid());
     fabric.wait_held(1);
+    let silent = paid()
+        .with("Authorization", &bearer('b'))
+        .with("Accept", "application/json");
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
+        let silent = scope.spawn(|| silent.send(&mut server.connect(), &server.path));
+        fabric.wait_held(2);
         let work = || {
             let mut count = 0;
             while !done.load(Ordering::Relaxed) {
@@ -285,6 +290,11 @@ fn tokens_change_under_load_and_only_the_removed_notice() {
         expect_revocation(&mut subscription);
         // The run it pays for continues, but without notifications.
         expect_revocation(&mut running);
+        let cut = silent.join().unwrap();
+        assert_eq!(
+            cut.expect_status(401).header("www-authenticate"),
+            Some("Bearer")
+        );
         wait_status(&server, 'b', 401);
         wait_status(&server, 'c', 200);
         // An invalid file changes nothing and is logged.
