@@ -308,6 +308,7 @@ impl Sse {
     }
 
     /// Reads until the stream ends. Fails if it is cut.
+    #[cfg(unix)]
     pub(crate) fn read_to_end(&mut self) -> io::Result<()> {
         while self.events.next()?.is_some() {}
         Ok(())
