@@ -29,7 +29,7 @@ pub(crate) fn run_message(pattern: &str, stream: bool, meta: &str) -> String {
         (false, _) => "",
     };
     format!(
-        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"fabric_run_pattern","arguments":{{"pattern_name":"{pattern}","stream":{stream}}},"_meta":{{{meta}{token}}}}}}}"#
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"fabric_run_pattern","arguments":{{"pattern_name":"{pattern}","input_text":"x","stream":{stream}}},"_meta":{{{meta}{token}}}}}}}"#
     )
 }
 

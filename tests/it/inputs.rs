@@ -46,6 +46,10 @@ fn what_is_no_input_is_not_run_unless_it_is_said_to_be_one() {
         RUN,
         json!({"pattern_name": "write_letter", "variables": letter}),
     );
+    // What somebody's own pattern needs is not known.
+    fabric.once_run(Reply::run(&["It will rain."]));
+    let data = client.success(RUN, json!({"pattern_name": "my_own_horoscope"}));
+    expect::contains(&data["warnings"][0], ["There was no input"]);
 }
 
 #[test]

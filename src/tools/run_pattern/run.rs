@@ -23,6 +23,10 @@ const MAX_ECHO: usize = 64 << 10;
 /// Most characters of the prompt that a dry run shows, unless more are asked for.
 const USUAL_PROMPT: usize = 8000;
 
+/// The warning of a run of somebody's own pattern without an input: it may need none.
+const NO_INPUT: &str = "There was no input: the pattern had only its own text to work on. If the output mentions an \
+                        input, it is made up.";
+
 /// The warning, or the error of an earlier step, if nothing is left of an output.
 const ONLY_THINKING: &str = "The model only thought and gave no answer: all of its output was left out \
                              (strip_thinking).";
@@ -61,6 +65,11 @@ impl RunPattern {
         let lacks_input = from.is_none() && self.lacks_input(&input);
         let checked = plan::check(&mut self.steps, &input, lacks_input, context);
         warnings.extend(checked.map_err(|error| self.with_log(error.into()))?);
+        let step = &self.steps[0];
+        let is_own = search::known(step.pattern.as_str()).is_none() && step.variables.is_empty();
+        if is_own && !self.is_free && from.is_none() && input.trim().is_empty() {
+            warnings.push(NO_INPUT.to_owned());
+        }
         if let Some(from) = from {
             input = from.text(context)?;
             if !self.is_free {
@@ -75,10 +84,10 @@ impl RunPattern {
         done.map_err(|failure| self.with_log(failure))
     }
 
-    /// Is this no input for the first step, and one needed?
+    /// Is this no input for the first step, and one needed? What is needed by somebody's own pattern is not known.
     fn lacks_input(&self, input: &str) -> bool {
         let row = search::known(self.steps[0].pattern.as_str());
-        !self.is_free && !row.is_some_and(|row| row.needs_no_input) && input.trim().is_empty()
+        !self.is_free && row.is_some_and(|row| !row.needs_no_input) && input.trim().is_empty()
     }
 
     /// The patterns, one after the other.
