@@ -140,6 +140,18 @@ struct Waiter {
     thread: Thread,
 }
 
+/// Takes this thread out of the queue for a resource, after a panic too: nobody may wait behind one who is gone.
+struct Leave<'b>(&'b Bank, Resource);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        let (me, ledger) = (thread::current().id(), &mut *lock(&self.0.ledger));
+        ledger.queue.retain(|waiter| waiter.thread.id() != me);
+        // There may be more than one to be had.
+        ledger.next(self.1).inspect(|next| next.thread.unpark());
+    }
+}
+
 /// The account of one caller.
 #[derive(Clone)]
 pub(crate) struct Account(Arc<Holder>);
@@ -397,28 +409,23 @@ impl Account {
         what: Resource,
         still_waiting: &mut dyn FnMut() -> bool,
     ) -> Option<Guard> {
-        let (mut guard, bank) = (self.open(what), &self.0.bank);
-        let me = thread::current();
-        lock(&bank.ledger).queue.push(Waiter {
+        let (mut guard, me) = (self.open(what), thread::current());
+        lock(&self.0.bank.ledger).queue.push(Waiter {
             what,
             holder: self.0.clone(),
             thread: me.clone(),
         });
-        let got = loop {
+        let _leave = Leave(&self.0.bank, what);
+        loop {
             if self.charge(what, 1, Some(&me)).is_ok() {
                 guard.held = 1;
-                break Some(guard);
+                return Some(guard);
             }
             if !still_waiting() {
-                break None;
+                return None;
             }
             thread::park_timeout(SLICE);
-        };
-        let ledger = &mut *lock(&bank.ledger);
-        ledger.queue.retain(|waiter| waiter.thread.id() != me.id());
-        // There may be more than one to be had.
-        ledger.next(what).inspect(|next| next.thread.unpark());
-        got
+        }
     }
 
     /// Are both the same account? True for all callers where these are not told apart.

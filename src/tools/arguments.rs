@@ -21,34 +21,32 @@ use crate::text::{closest, either, shown};
 
 use super::{refused, within};
 
-type Literal = &'static str;
-
 /// An argument that was asked for.
 pub(super) struct Argument {
-    pub(super) name: Literal,
-    pub(super) json_type: Literal,
+    pub(super) name: &'static str,
+    pub(super) json_type: &'static str,
     /// What its schema says beside type and description.
     constraints: String,
-    pub(super) description: Literal,
+    pub(super) description: &'static str,
     pub(super) required: bool,
 }
 
 /// The arguments of a call, or of a step in one.
 #[derive(Default)]
 pub(super) struct Arguments<'a> {
-    tool: Literal,
+    tool: &'static str,
     /// Prefix of names in refusals: empty, or the place in a list, such as `then[0].`.
     place: String,
     given: &'a [(Cow<'a, str>, Node<'a>)],
     /// What was asked for so far, in this order.
     pub(super) asked: Vec<Argument>,
     /// An argument that is not in the schema any more.
-    former: Literal,
+    former: &'static str,
     faults: Vec<Error>,
 }
 
 /// What models call arguments by mistake, and what they mean.
-const MEANT: Literal = "name pattern_name, text input_text, content input_text, input input_text, url input_from, \
+const MEANT: &'static str = "name pattern_name, text input_text, content input_text, input input_text, url input_from, \
                      video input_from, youtube input_from, lang_code variables {\"lang_code\": …}";
 
 /// An empty value of this argument would make a free call a paid one.
@@ -61,7 +59,7 @@ impl<'a> Arguments<'a> {
     /// # Errors
     /// All refusals in one.
     pub(super) fn read<T>(
-        tool: Literal,
+        tool: &'static str,
         place: String,
         given: &'a [(Cow<'a, str>, Node<'a>)],
         read: impl FnOnce(&mut Arguments<'_>) -> Result<T, Error>,
@@ -75,7 +73,7 @@ impl<'a> Arguments<'a> {
         arguments.end(value)
     }
 
-    fn of(tool: Literal) -> Arguments<'a> {
+    fn of(tool: &'static str) -> Arguments<'a> {
         Arguments {
             tool,
             ..Arguments::default()
@@ -84,7 +82,7 @@ impl<'a> Arguments<'a> {
 
     /// What `read` asks for when nothing is given.
     pub(super) fn none<T>(
-        tool: Literal,
+        tool: &'static str,
         read: impl FnOnce(&mut Arguments<'a>) -> Result<T, Error>,
     ) -> Arguments<'a> {
         let mut arguments = Arguments::of(tool);
@@ -120,10 +118,10 @@ impl<'a> Arguments<'a> {
     /// An object whose members `read` asks for and checks; `None` if left out. A string is the member that `bare` says.
     pub(super) fn object<T>(
         &mut self,
-        name: Literal,
-        description: Literal,
+        name: &'static str,
+        description: &'static str,
         read: fn(&mut Arguments<'_>) -> Result<T, Error>,
-        bare: fn(&str) -> Literal,
+        bare: fn(&str) -> &'static str,
     ) -> Option<T> {
         let tool = self.tool;
         let constraints = Arguments::none(tool, read).properties() + ",";
@@ -132,7 +130,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// A text of any length (the message it came in was limited); empty if left out.
-    pub(super) fn text(&mut self, name: Literal, description: Literal) -> String {
+    pub(super) fn text(&mut self, name: &'static str, description: &'static str) -> String {
         let text = self.ask(name, "string", String::new(), description, string);
         text.map(str::to_owned).unwrap_or_default()
     }
@@ -140,8 +138,8 @@ impl<'a> Arguments<'a> {
     /// A string of at most [`MAX_STRING`] bytes, read by `parse`, which gets its name too; `None` if left out or empty.
     pub(super) fn parsed<T>(
         &mut self,
-        name: Literal,
-        description: Literal,
+        name: &'static str,
+        description: &'static str,
         parse: impl FnOnce(&str, &str) -> Result<T, Error>,
     ) -> Option<T> {
         let read = |path: &str, node| match string(path, node)? {
@@ -157,15 +155,19 @@ impl<'a> Arguments<'a> {
     }
 
     /// A string of at most [`MAX_STRING`] bytes; `None` if left out or empty.
-    pub(super) fn string(&mut self, name: Literal, description: Literal) -> Option<String> {
+    pub(super) fn string(
+        &mut self,
+        name: &'static str,
+        description: &'static str,
+    ) -> Option<String> {
         self.parsed(name, description, |_, text| Ok(text.to_owned()))
     }
 
     /// Such a string if it `is_valid`; others are refused with what they must be: `wanted`.
     pub(super) fn valid(
         &mut self,
-        name: Literal,
-        description: Literal,
+        name: &'static str,
+        description: &'static str,
         is_valid: fn(&str) -> bool,
         wanted: &str,
     ) -> Option<String> {
@@ -176,12 +178,12 @@ impl<'a> Arguments<'a> {
     }
 
     /// A name that Fabric may safely use in a path; `None` if left out or empty.
-    pub(super) fn name(&mut self, name: Literal, description: Literal) -> Option<Name> {
+    pub(super) fn name(&mut self, name: &'static str, description: &'static str) -> Option<Name> {
         self.parsed(name, description, Name::parse)
     }
 
     /// The name of a model or a vendor; empty if left out, which lets Fabric choose.
-    pub(super) fn model(&mut self, name: Literal, description: Literal) -> String {
+    pub(super) fn model(&mut self, name: &'static str, description: &'static str) -> String {
         self.parsed(name, description, names::model)
             .unwrap_or_default()
     }
@@ -189,8 +191,8 @@ impl<'a> Arguments<'a> {
     /// A string that must be given, and that `parse` refuses if it is empty.
     pub(super) fn required<T>(
         &mut self,
-        name: Literal,
-        description: Literal,
+        name: &'static str,
+        description: &'static str,
         parse: impl Fn(&str, &str) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let (path, faults) = (self.path(name), self.faults.len());
@@ -206,7 +208,7 @@ impl<'a> Arguments<'a> {
 
     /// The pattern to work on. Where it is refused, another name stands for it, so that the other arguments can be
     /// read: such a call never gets further than [`Arguments::end`].
-    pub(super) fn pattern(&mut self, description: Literal) -> Name {
+    pub(super) fn pattern(&mut self, description: &'static str) -> Name {
         let tool = self.tool;
         let parse = |path: &str, text: &str| match text {
             "" => Err(refused(format!(
@@ -222,7 +224,12 @@ impl<'a> Arguments<'a> {
     }
 
     /// A truth value; `usual` if left out.
-    pub(super) fn flag(&mut self, name: Literal, usual: bool, description: Literal) -> bool {
+    pub(super) fn flag(
+        &mut self,
+        name: &'static str,
+        usual: bool,
+        description: &'static str,
+    ) -> bool {
         let read = |path: &str, node: &Node<'_>| {
             let text = node.text().unwrap_or_default().trim();
             match (node, &*text.to_ascii_lowercase()) {
@@ -239,10 +246,10 @@ impl<'a> Arguments<'a> {
     /// A number within these bounds; `usual` if left out.
     pub(super) fn number(
         &mut self,
-        name: Literal,
+        name: &'static str,
         bounds: (f64, f64),
         usual: f64,
-        description: Literal,
+        description: &'static str,
     ) -> f64 {
         self.bounded(name, ("number", "a number"), bounds, description)
             .unwrap_or(usual)
@@ -251,9 +258,9 @@ impl<'a> Arguments<'a> {
     /// A whole number within these bounds.
     pub(super) fn integer(
         &mut self,
-        name: Literal,
+        name: &'static str,
         (least, most): (usize, usize),
-        description: Literal,
+        description: &'static str,
     ) -> Option<usize> {
         let bounds = (least as f64, most as f64);
         let number = self.bounded(name, ("integer", "a whole number"), bounds, description);
@@ -261,17 +268,17 @@ impl<'a> Arguments<'a> {
     }
 
     /// How long the caller wants to wait, at most `most` seconds: if it is more, that is what is allowed.
-    pub(super) fn wait(&mut self, most: usize, description: Literal) -> Option<Duration> {
+    pub(super) fn wait(&mut self, most: usize, description: &'static str) -> Option<Duration> {
         let seconds = self.integer("wait_seconds", (0, most), description);
         seconds.map(|seconds| Duration::from_secs(seconds as u64))
     }
 
     fn bounded(
         &mut self,
-        name: Literal,
-        (json_type, kind): (Literal, &str),
+        name: &'static str,
+        (json_type, kind): (&'static str, &str),
         (least, most): (f64, f64),
-        description: Literal,
+        description: &'static str,
     ) -> Option<f64> {
         // JavaScript knows one kind of number: 5.0 is 5.
         let is_allowed = |number: &f64| {
@@ -303,8 +310,8 @@ impl<'a> Arguments<'a> {
     pub(super) fn part(
         &mut self,
         (most, usual): (usize, usize),
-        skip: Literal,
-        max: Literal,
+        skip: &'static str,
+        max: &'static str,
     ) -> (usize, usize) {
         let offset = self.integer("offset", (0, most), skip);
         let max_chars = self.integer("max_chars", (1, most), max);
@@ -314,8 +321,8 @@ impl<'a> Arguments<'a> {
     /// Pattern variables, names and values checked by Fabric's guard.
     pub(super) fn variables(
         &mut self,
-        name: Literal,
-        description: Literal,
+        name: &'static str,
+        description: &'static str,
     ) -> BTreeMap<String, String> {
         let place = self.place.clone();
         let read = |path: &str, node: &Node<'_>| {
@@ -345,9 +352,9 @@ impl<'a> Arguments<'a> {
     /// list of one.
     pub(super) fn steps<T>(
         &mut self,
-        name: Literal,
+        name: &'static str,
         most: usize,
-        description: Literal,
+        description: &'static str,
         step: fn(&mut Arguments<'_>) -> Result<T, Error>,
     ) -> Vec<T> {
         let tool = self.tool;
@@ -381,7 +388,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Whether an argument has anything in it that is not in the schema any more.
-    pub(super) fn former(&mut self, name: Literal) -> bool {
+    pub(super) fn former(&mut self, name: &'static str) -> bool {
         self.former = name;
         let mut given = self.given.iter();
         given.any(|(given, node)| given == name && !node.is_empty())
@@ -428,10 +435,10 @@ impl<'a> Arguments<'a> {
     /// An argument as `read` reads it, which gets its name as refusals have it; `None` if left out or refused.
     fn ask<T>(
         &mut self,
-        name: Literal,
-        json_type: Literal,
+        name: &'static str,
+        json_type: &'static str,
         constraints: String,
-        description: Literal,
+        description: &'static str,
         read: impl FnOnce(&str, &'a Node<'a>) -> Result<T, Error>,
     ) -> Option<T> {
         self.asked.push(Argument {
@@ -458,10 +465,10 @@ impl<'a> Arguments<'a> {
 
 /// What `read` makes of the members of an object at `path`. A string is the one member that `bare` says.
 fn members<T>(
-    tool: Literal,
+    tool: &'static str,
     path: &str,
     node: &Node<'_>,
-    bare: fn(&str) -> Literal,
+    bare: fn(&str) -> &'static str,
     read: fn(&mut Arguments<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let (node, place) = (unquoted(node), format!("{path}."));

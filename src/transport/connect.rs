@@ -122,11 +122,11 @@ pub(crate) struct Relay {
     /// Hands out places and [`MAX_HELD`].
     accounts: Accounts,
     writer: Writer,
-    pending: Mutex<Vec<Arc<Request>>>,
+    pending: Mutex<Vec<Arc<PendingRequest>>>,
 }
 
 /// What goes to the server: a line, until the server has said all about it.
-struct Request {
+struct PendingRequest {
     /// The ids that are neither answered nor cancelled. Once there are none, nothing more is written.
     waiting: Mutex<Vec<Id>>,
     headers: Headers,
@@ -137,7 +137,7 @@ struct Request {
     agent: Agent,
 }
 
-impl Request {
+impl PendingRequest {
     /// Whether there are ids, and all are waiting. If so, they are not any more.
     fn claim(&self, ids: &[Option<&Id>]) -> bool {
         let mut waiting = lock(&self.waiting);
@@ -267,9 +267,9 @@ impl Relay {
         }
     }
 
-    fn request(&self, ids: Vec<Id>, headers: Headers, limit: Option<Duration>) -> Request {
+    fn request(&self, ids: Vec<Id>, headers: Headers, limit: Option<Duration>) -> PendingRequest {
         let (config, lookups) = (self.config.clone(), self.lookups.clone());
-        Request {
+        PendingRequest {
             waiting: Mutex::new(ids),
             headers,
             limit,
@@ -278,9 +278,15 @@ impl Relay {
     }
 
     /// Takes on a request of so many bytes, unless an id of it is in use or there is too much. Returns what it holds.
-    fn admit(&self, new: &Arc<Request>, what: Resource, size: usize) -> Result<Held, Refusal> {
+    fn admit(
+        &self,
+        new: &Arc<PendingRequest>,
+        what: Resource,
+        size: usize,
+    ) -> Result<Held, Refusal> {
         let (mut pending, ids) = (lock(&self.pending), lock(&new.waiting));
-        let has_one = |other: &Arc<Request>| lock(&other.waiting).iter().any(|id| ids.contains(id));
+        let has_one =
+            |other: &Arc<PendingRequest>| lock(&other.waiting).iter().any(|id| ids.contains(id));
         if pending.iter().any(has_one) {
             return Err(Refusal::new(INVALID_REQUEST, ID_IN_USE));
         }
@@ -318,7 +324,7 @@ impl Relay {
     ///
     /// # Errors
     /// Why not all is.
-    fn exchange(&self, request: &Request, line: &[u8]) -> Result<(), Error> {
+    fn exchange(&self, request: &PendingRequest, line: &[u8]) -> Result<(), Error> {
         let Some(id) = lock(&request.waiting).first().cloned() else {
             return Ok(());
         };
@@ -402,7 +408,7 @@ impl Relay {
     }
 
     /// Ends a request. What has no answer gets this one.
-    fn end(&self, request: &Arc<Request>, refusal: Refusal) {
+    fn end(&self, request: &Arc<PendingRequest>, refusal: Refusal) {
         lock(&self.pending).retain(|other| !Arc::ptr_eq(other, request));
         let unanswered = std::mem::take(&mut *lock(&request.waiting));
         for id in unanswered {
@@ -417,7 +423,7 @@ impl Relay {
     }
 
     /// Sends something to the server, once.
-    fn send(&self, method: &str, request: &Request, body: impl AsSendBody) -> Reply {
+    fn send(&self, method: &str, request: &PendingRequest, body: impl AsSendBody) -> Reply {
         let token = self.settings.token.as_ref();
         let token = token.map(|token| ("Authorization", format!("Bearer {}", token.expose())));
         let mut head = http::Request::builder()

@@ -121,9 +121,9 @@ struct Answers {
 type Verdict = Result<Grant, AccessError>;
 
 /// What is known of a token. Its callers hold it too, and so see what the issuer says of it later.
-pub(super) struct Known(Mutex<Answer>);
+pub(super) struct Known(Mutex<LastAnswer>);
 
-struct Answer {
+struct LastAnswer {
     verdict: Verdict,
     /// Until when nobody who comes has to ask.
     until: Duration,
@@ -558,7 +558,7 @@ impl Drop for Asking<'_> {
     }
 }
 
-impl Answer {
+impl LastAnswer {
     /// The last answer, as long as it counts.
     fn grant(&self, now: Duration) -> Verdict {
         match &self.verdict {
@@ -609,7 +609,7 @@ impl Answers {
             Err(AccessError::Unavailable(_)) => now + TICK,
             Err(_) => Duration::MAX,
         };
-        let mut said = Answer {
+        let mut said = LastAnswer {
             verdict,
             until,
             due,

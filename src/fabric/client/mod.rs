@@ -206,9 +206,9 @@ impl Client {
     }
 
     /// Where a request goes. A Fabric of our own is started if need be, but not for a poll, which does not keep it either.
-    fn target(&self, wait: &Arc<dyn CallObserver>) -> Result<Target, Error> {
+    fn target(&self, wait: &Arc<dyn CallObserver>) -> Result<FabricAddress, Error> {
         let Some(process) = &self.process else {
-            return Ok(Target {
+            return Ok(FabricAddress {
                 url: self.settings.url.clone(),
                 key: self.key.clone(),
                 _in_use: None,
@@ -218,7 +218,7 @@ impl Client {
             true => process.running().ok_or_else(Error::cancelled)?,
             false => process.ask(wait.as_ref())?,
         };
-        Ok(Target {
+        Ok(FabricAddress {
             url: own.url.clone(),
             key: HeaderValue::from_str(&own.key).ok(),
             _in_use: Some(own).filter(|_| !wait.is_poll()),
@@ -294,7 +294,7 @@ impl Client {
 }
 
 /// Where a request goes, until its response is dropped.
-struct Target {
+struct FabricAddress {
     url: String,
     key: Option<HeaderValue>,
     /// What was started for it, which is not ended before.
@@ -302,7 +302,7 @@ struct Target {
 }
 
 /// Kept until a response is dropped.
-type Waiting = (WaitScope, Target);
+type Waiting = (WaitScope, FabricAddress);
 
 /// One attempt of a request, for errors and the log.
 #[derive(Clone, Copy)]
@@ -328,7 +328,7 @@ impl<'c> Attempt<'c> {
     /// Sends the request, with `json` as the body of a POST. The response if it is a 200 and not a web page.
     fn send(
         self,
-        target: Target,
+        target: FabricAddress,
         json: Option<Vec<u8>>,
         time: Duration,
     ) -> Result<FabricResponse<'c>, Error> {
@@ -340,7 +340,7 @@ impl<'c> Attempt<'c> {
 
     fn sent(
         &self,
-        target: &Target,
+        target: &FabricAddress,
         json: Option<Vec<u8>>,
         time: Duration,
     ) -> Result<Response<Body>, ureq::Error> {

@@ -25,7 +25,7 @@ const NO_INPUT: &str = "`input_text` is empty, so the model would make an input 
 const UNLISTED_VENDOR: &str = "codex";
 
 /// What a check has found: nothing, a warning or a fault.
-type Checked = Result<Option<String>, Error>;
+type Finding = Result<Option<String>, Error>;
 
 /// Checks all steps before the first is run, and returns warnings; `input` is that of the first, which `lacks_input` if it
 /// is empty and needed.
@@ -93,7 +93,7 @@ fn is_known(
     name: &mut Name,
     known: &Names,
     why: impl FnOnce(&str) -> String,
-) -> Checked {
+) -> Finding {
     let taken = take(what, name, known);
     match known.contains(name.as_str()) {
         true => Ok(taken),
@@ -178,7 +178,7 @@ fn patterns(
     input: &str,
     lacks_input: bool,
     context: &Arc<Context>,
-    found: &mut Vec<Checked>,
+    found: &mut Vec<Finding>,
 ) -> Result<(), Error> {
     let wait = &context.wait();
     let names = context.backend.catalog.names(Duration::ZERO, wait)?;
@@ -196,7 +196,7 @@ fn patterns(
         if lacks_input && i == 0 && needed.is_empty() {
             checked = Err(no_input());
         }
-        // Checked again with its input when the step is run.
+        // Finding again with its input when the step is run.
         if checked.is_ok() && !step.variables.is_empty() {
             let input = if i == 0 { input } else { "" };
             checked = template::check(&read, &step.variables, input)
@@ -212,7 +212,7 @@ fn patterns(
 fn models(
     steps: &mut [Chat],
     context: &Arc<Context>,
-    found: &mut Vec<Checked>,
+    found: &mut Vec<Finding>,
 ) -> Result<(), Error> {
     let is_chain = steps.len() > 1;
     let models = match is_chain || steps[0].model.contains(' ') {

@@ -24,7 +24,7 @@ const MAX_ECHO: usize = 64 << 10;
 const USUAL_PROMPT: usize = 8000;
 
 /// The warning of a run of somebody's own pattern without an input: it may need none.
-const NO_INPUT: &str = "There was no input: the pattern had only its own text to work on. If the output mentions an \
+const PERHAPS_NO_INPUT: &str = "There was no input: the pattern had only its own text to work on. If the output mentions an \
                         input, it is made up.";
 
 /// The warning, or the error of an earlier step, if nothing is left of an output.
@@ -68,7 +68,7 @@ impl RunPattern {
         let step = &self.steps[0];
         let is_own = search::known(step.pattern.as_str()).is_none() && step.variables.is_empty();
         if is_own && !self.is_free && from.is_none() && input.trim().is_empty() {
-            warnings.push(NO_INPUT.to_owned());
+            warnings.push(PERHAPS_NO_INPUT.to_owned());
         }
         if let Some(from) = from {
             input = from.text(context)?;
