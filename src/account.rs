@@ -1,5 +1,5 @@
-//! One account a caller: everything that callers can make the process hold is handed out by their account, as guards
-//! that give it back when they are dropped.
+//! One account a caller: everything that callers can make the process hold is handed out by their account, as
+//! reservations that give it back when they are dropped.
 //!
 //! In scope: amounts and their bounds, the rule between callers, the rate, draining. Not in scope: who a caller is
 //! (`access`), and what is done with what it got.
@@ -40,7 +40,7 @@ table! {
         /// Calls that wait for a run of another call.
         Waits = 1;
         /// Calls that are not over, each on a thread: their answer may still be written, or their run goes on.
-        Open = 1;
+        CallThreads = 1;
         /// Streams that may be open for hours.
         Streams = 1;
         /// Transcripts that Fabric is fetching, each by a process on its host.
@@ -60,7 +60,7 @@ pub(crate) const SHARED_SEATS: usize = 32;
 /// Transcripts at once of one of several callers.
 const TRANSCRIPTS_PER_CALLER: usize = 2;
 /// After this much memory was given back, the allocator gives it back to the system. Bytes.
-const MUCH: usize = 16 << 20;
+const TRIM_AFTER: usize = 16 << 20;
 /// Less of memory than this is little for one caller. Bytes.
 const SMALL: usize = 8 << 20;
 /// With so many accounts, idle ones are forgotten.
@@ -70,7 +70,7 @@ const SLICE: Duration = Duration::from_millis(100);
 
 /// There is no more of a resource, for this caller or for anyone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) struct QuotaExceeded;
 
 /// The bounds of one process.
 #[derive(Clone, Debug, Default)]
@@ -285,7 +285,7 @@ impl Accounts {
     pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
         let busy = |ledger: &mut Ledger| {
             let used = |what: Resource| ledger.pools[what as usize].used;
-            used(Resource::Open) + used(Resource::Runs) > 0
+            used(Resource::CallThreads) + used(Resource::Runs) > 0
         };
         let mut ledger = lock(&self.0.ledger);
         ledger.waiting += 1;
@@ -385,8 +385,8 @@ impl Holder {
 
 impl Account {
     /// An amount of nothing, to grow.
-    pub(crate) fn open(&self, what: Resource) -> Guard {
-        Guard {
+    pub(crate) fn open(&self, what: Resource) -> Reservation {
+        Reservation {
             account: self.clone(),
             what,
             held: 0,
@@ -396,8 +396,8 @@ impl Account {
     /// Takes `amount`.
     ///
     /// # Errors
-    /// [`Full`].
-    pub(crate) fn take(&self, what: Resource, amount: usize) -> Result<Guard, Full> {
+    /// [`QuotaExceeded`].
+    pub(crate) fn take(&self, what: Resource, amount: usize) -> Result<Reservation, QuotaExceeded> {
         let mut guard = self.open(what);
         guard.grow(amount).map(|()| guard)
     }
@@ -408,7 +408,7 @@ impl Account {
         &self,
         what: Resource,
         still_waiting: &mut dyn FnMut() -> bool,
-    ) -> Option<Guard> {
+    ) -> Option<Reservation> {
         let (mut guard, me) = (self.open(what), thread::current());
         lock(&self.0.bank.ledger).queue.push(Waiter {
             what,
@@ -490,7 +490,12 @@ impl Account {
     }
 
     /// Takes `amount`, a multiple of the resource's row, as who waits on this thread, or as who does not wait.
-    fn charge(&self, what: Resource, amount: usize, waits: Option<&Thread>) -> Result<(), Full> {
+    fn charge(
+        &self,
+        what: Resource,
+        amount: usize,
+        waits: Option<&Thread>,
+    ) -> Result<(), QuotaExceeded> {
         let holder = &self.0;
         let ledger = &mut *lock(&holder.bank.ledger);
         ledger.sit(holder);
@@ -507,7 +512,7 @@ impl Account {
             holder.set(ledger, what, all);
         }
         ledger.rise(holder);
-        may_have.then_some(()).ok_or(Full)
+        may_have.then_some(()).ok_or(QuotaExceeded)
     }
 
     fn give_back(&self, what: Resource, amount: usize) {
@@ -517,7 +522,7 @@ impl Account {
         ledger.rise(holder);
         ledger.next(what).inspect(|next| next.thread.unpark());
         let used = ledger.pools[what as usize].used;
-        if what == Resource::Memory && ledger.peak - used >= MUCH {
+        if what == Resource::Memory && ledger.peak - used >= TRIM_AFTER {
             ledger.peak = used;
             drop(ledger);
             heap::trim();
@@ -528,7 +533,7 @@ impl Account {
 }
 
 /// An amount taken from an account, given back on drop. Keep it beside what it stands for, and drop it afterwards.
-pub(crate) struct Guard {
+pub(crate) struct Reservation {
     account: Account,
     /// Of what it is.
     pub(crate) what: Resource,
@@ -536,7 +541,7 @@ pub(crate) struct Guard {
     held: usize,
 }
 
-impl Guard {
+impl Reservation {
     /// How much it is.
     pub(crate) fn held(&self) -> usize {
         self.held
@@ -545,25 +550,25 @@ impl Guard {
     /// Adds `more`.
     ///
     /// # Errors
-    /// [`Full`], and nothing has changed.
-    pub(crate) fn grow(&mut self, more: usize) -> Result<(), Full> {
-        self.set(self.held.checked_add(more).ok_or(Full)?)
+    /// [`QuotaExceeded`], and nothing has changed.
+    pub(crate) fn grow(&mut self, more: usize) -> Result<(), QuotaExceeded> {
+        self.set(self.held.checked_add(more).ok_or(QuotaExceeded)?)
     }
 
     /// Makes it `held`. For memory, finished runs of this account are dropped first, if that is needed.
     ///
     /// # Errors
-    /// [`Full`], and nothing has changed.
-    pub(crate) fn set(&mut self, held: usize) -> Result<(), Full> {
+    /// [`QuotaExceeded`], and nothing has changed.
+    pub(crate) fn set(&mut self, held: usize) -> Result<(), QuotaExceeded> {
         let (step, account) = (self.what.row(), &self.account);
         let before = self.held.next_multiple_of(step);
-        let charged = held.checked_next_multiple_of(step).ok_or(Full)?;
+        let charged = held.checked_next_multiple_of(step).ok_or(QuotaExceeded)?;
         if charged > before {
-            while let Err(Full) = account.charge(self.what, charged - before, None) {
+            while let Err(QuotaExceeded) = account.charge(self.what, charged - before, None) {
                 let reclaim = account.0.bank.reclaim.get();
                 let reclaim = reclaim.filter(|_| self.what == Resource::Memory);
                 if !reclaim.is_some_and(|reclaim| reclaim(account)) {
-                    return Err(Full);
+                    return Err(QuotaExceeded);
                 }
             }
         } else if charged < before {
@@ -580,7 +585,7 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.shrink(self.held);
     }
@@ -605,7 +610,7 @@ mod tests {
     }
 
     /// Takes one at a time until there is no more.
-    fn all(account: &Account, what: Resource) -> Vec<Guard> {
+    fn all(account: &Account, what: Resource) -> Vec<Reservation> {
         std::iter::from_fn(|| account.take(what, 1).ok()).collect()
     }
 
@@ -618,7 +623,7 @@ mod tests {
         drop(first);
         let mut taken = Vec::new();
         loop {
-            let more: Vec<Guard> = [&a, &b]
+            let more: Vec<Reservation> = [&a, &b]
                 .iter()
                 .filter_map(|account| account.take(Resource::Runs, 1).ok())
                 .collect();
@@ -678,7 +683,7 @@ mod tests {
                 ..accounts(0, true).0.bounds.clone()
             });
             let callers: Vec<Account> = (0..100).map(|n| accounts.of(n)).collect();
-            let mut held: Vec<(usize, Guard)> = Vec::new();
+            let mut held: Vec<(usize, Reservation)> = Vec::new();
             for step in 0..3_000 {
                 if step % 500 == 0 {
                     let first = rng.within(0..100);
@@ -698,10 +703,10 @@ mod tests {
                 let own = callers[n].held(what);
                 match callers[n].take(what, amount) {
                     Ok(guard) => held.push((n, guard)),
-                    Err(Full)
+                    Err(QuotaExceeded)
                         if what == Resource::Transcripts
                             && own + amount > TRANSCRIPTS_PER_CALLER => {}
-                    Err(Full) => assert!(
+                    Err(QuotaExceeded) => assert!(
                         own + amount > seat(&callers[n], what),
                         "{round} {step} {what:?}"
                     ),
@@ -770,7 +775,7 @@ mod tests {
             (step, step)
         );
         guard.grow(5 * step).unwrap();
-        assert_eq!(guard.grow(1), Err(Full), "three quarters");
+        assert_eq!(guard.grow(1), Err(QuotaExceeded), "three quarters");
         let kept = Arc::new(Mutex::new(Some(guard)));
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (reclaimed, log) = (kept.clone(), asked.clone());

@@ -232,13 +232,13 @@ pub(crate) fn status(url: &str, key: Option<&str>, time: Duration) -> Result<u16
         .fold(request, |request, key| request.header(KEY_HEADER, key));
     match request.call() {
         Ok(response) => Ok(response.status().as_u16()),
-        Err(error) => Err(explain(error, time)),
+        Err(error) => Err(reason(error, time)),
     }
 }
 
 /// Why there was no whole answer within `time`: the predicate of a sentence about the server. Never with a part of the
 /// request: ureq's errors have none.
-pub(crate) fn explain(error: ureq::Error, time: Duration) -> String {
+pub(crate) fn reason(error: ureq::Error, time: Duration) -> String {
     match error {
         ureq::Error::Timeout(_) => {
             format!("does not answer within {} s", number(time.as_secs_f64()))

@@ -33,7 +33,6 @@
 mod access;
 mod account;
 mod agent;
-mod call;
 mod check;
 mod cli;
 mod clients;
@@ -52,6 +51,7 @@ mod rate;
 mod runs;
 mod search;
 mod server;
+mod shell;
 mod sync;
 mod text;
 mod time;
@@ -85,7 +85,7 @@ use sync::spawn;
 use time::SystemClock;
 use tools::{Backend, Policy};
 use transport::connect::Relay;
-use transport::http::Listening;
+use transport::http::HttpTransport;
 use transport::stdio::Stdio;
 
 /// How long the process waits at its end for the last log lines.
@@ -130,7 +130,7 @@ fn main() -> ExitCode {
     let variables = variables.map(|(name, value)| (name.to_ascii_uppercase(), value));
     let command = cli::parse(args, &variables.collect::<Vec<_>>(), &cli::read_secret);
     let code = command.and_then(run).unwrap_or_else(|exit| {
-        call::say(&exit.reason);
+        shell::say(&exit.reason);
         ExitCode::from(exit.code)
     });
     logging::flush(LOG_FLUSH);
@@ -192,8 +192,8 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
                 config.kept.keep = Duration::ZERO;
             }
             let (server, config, _demo) = assemble(config)?;
-            config.warnings.iter().for_each(|text| call::say(text));
-            let called = call::run(&server, &tool, arguments.as_deref(), json);
+            config.warnings.iter().for_each(|text| shell::say(text));
+            let called = shell::run(&server, &tool, arguments.as_deref(), json);
             // The end of a run that could not be written at once.
             server.backend.runs.interrupt_all();
             called
@@ -307,7 +307,7 @@ fn generate(what: &Generate) -> Result<bool, ExitReason> {
     let (text, hint) = generate::generate(what, &program, &env).map_err(ExitReason::usage)?;
     let good = print(&text)?;
     if io::stderr().is_terminal() {
-        call::say(&hint);
+        shell::say(&hint);
     }
     Ok(good)
 }
@@ -315,7 +315,7 @@ fn generate(what: &Generate) -> Result<bool, ExitReason> {
 /// Refuses names of `--tool` that no tool has.
 fn check_tools(policy: &Policy) -> Result<(), ExitReason> {
     let mut names = policy.tools.iter();
-    names.try_for_each(|name| call::check_name("--tool", name, &Policy::default()))
+    names.try_for_each(|name| shell::check_name("--tool", name, &Policy::default()))
 }
 
 /// Builds everything but the transport. With `--demo`, the built-in Fabric runs while its server is kept.
@@ -399,8 +399,8 @@ fn bounds(config: &Config) -> Bounds {
         Resource::Queue => MAX_QUEUED_RUNS,
         Resource::Calls | Resource::Waits => calls,
         // The one client of stdio may send many before it reads.
-        Resource::Open if is_stdio => STDIO_OPEN,
-        Resource::Open => config.max_runs + 2 * calls,
+        Resource::CallThreads if is_stdio => STDIO_OPEN,
+        Resource::CallThreads => config.max_runs + 2 * calls,
         Resource::Streams => http.max_connections,
         Resource::Transcripts => MAX_TRANSCRIPTS,
         Resource::Kept => kept,
@@ -422,7 +422,7 @@ fn bounds(config: &Config) -> Bounds {
 fn log_connection(server: &Arc<Server>) {
     let (client, runs) = (server.backend.fabric.clone(), server.backend.runs.clone());
     spawn(
-        "behind",
+        "start-check",
         "the connection to Fabric is not tested",
         move || {
             runs.sweep();
@@ -444,7 +444,7 @@ fn serve_stdin(
     end: impl FnOnce(&str) + Send + 'static,
 ) -> Result<(), ExitReason> {
     let mut signals = signals::install(false);
-    spawn("behind", "signals are not handled", move || {
+    spawn("signals", "signals are not handled", move || {
         begin();
         end(signals.wait().name());
         leave();
@@ -501,7 +501,7 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     let reloads = config.http.tokens_file.is_some() || !io::stderr().is_terminal();
     let mut signals = signals::install(reloads);
     let listening =
-        Listening::start(server.clone(), access.clone(), config).map_err(ExitReason::failed)?;
+        HttpTransport::start(server.clone(), access.clone(), config).map_err(ExitReason::failed)?;
     log_connection(&server);
     let has_tokens = config.http.token.is_some() || config.http.tokens_file.is_some();
     let auth = match (has_tokens, config.http.oauth.is_some()) {

@@ -5,7 +5,7 @@ use crate::clients::{Launch, McpClient, Variable};
 use crate::config::{BASE_URL, Transport};
 
 use super::flags::{self, API_KEY, AUTH_TOKEN, CERT_FILE, FLAGS};
-use super::input::FlagsAndEnv;
+use super::parse::FlagsAndEnv;
 use super::{ExitReason, resolve, values};
 
 /// The flag of a Fabric that is started; `--install` adds the path of its program.

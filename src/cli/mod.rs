@@ -11,8 +11,8 @@
 
 pub(crate) mod flags;
 mod help;
-mod input;
 mod launch;
+mod parse;
 mod resolve;
 pub(crate) mod topics;
 mod values;
@@ -26,7 +26,7 @@ use crate::access::{self, Role};
 use crate::clients::{self, CLIENTS, Launch, McpClient};
 use crate::config::{Config, Connect, MAX_SECRET, Policy, Secret};
 use crate::text::hint;
-use input::{FlagsAndEnv, unexpected_word};
+use parse::{FlagsAndEnv, unexpected_word};
 
 pub(crate) use help::PRECEDENCE;
 pub(crate) use launch::START;
@@ -156,7 +156,7 @@ pub(crate) fn parse(
 ) -> Result<Command, ExitReason> {
     let settings = FlagsAndEnv::read(args, variables, read_file)?;
     if let Some(on) = settings.last("help") {
-        let text = help::help(on == input::LETTER, settings.words.first());
+        let text = help::help(on == parse::LETTER, settings.words.first());
         return text.map(Command::Print);
     }
     if settings.has("version") {

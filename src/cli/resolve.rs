@@ -10,7 +10,7 @@ use super::flags::{
     API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, FLAGS, Flag, OAUTH_CLIENT_ID,
     OAUTH_CLIENT_SECRET, VARIABLES,
 };
-use super::input::FlagsAndEnv;
+use super::parse::FlagsAndEnv;
 use super::{ExitReason, named, values};
 use crate::config::{
     Config, Connect, HTTP_MAX_RUNS, OAuthSettings, OWN_VARIABLE, Policy, Secret, Transport,

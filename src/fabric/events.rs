@@ -16,7 +16,7 @@ use crate::encoding::json;
 pub(super) const MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Capacity of a buffer that is kept between events, in bytes.
-const KEPT: usize = 64 << 10;
+const MAX_IDLE_BUFFER: usize = 64 << 10;
 
 /// One event of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,10 +160,10 @@ impl Decoder {
     }
 }
 
-/// Clears a buffer and frees its capacity beyond [`KEPT`].
+/// Clears a buffer and frees its capacity beyond [`MAX_IDLE_BUFFER`].
 fn clear(buffer: &mut Vec<u8>) {
     buffer.clear();
-    buffer.shrink_to(KEPT);
+    buffer.shrink_to(MAX_IDLE_BUFFER);
 }
 
 /// Parses one event. Anything but a JSON object whose known fields have the right type is [`Kind::ApiError`].

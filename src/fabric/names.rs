@@ -46,7 +46,7 @@ impl Name {
                 c.escape_debug()
             ),
         };
-        refused(format!("`{field}` {why}"))
+        bad_name(format!("`{field}` {why}"))
     }
 
     /// The name as given.
@@ -55,7 +55,7 @@ impl Name {
     }
 }
 
-fn refused<T>(why: String) -> Result<T, Error> {
+fn bad_name<T>(why: String) -> Result<T, Error> {
     Err(Error::new(Kind::InvalidRequest, why))
 }
 
@@ -118,7 +118,7 @@ fn accents_alike(name: &str) -> String {
 /// (`meta-llama/x`, `llama3:8b`); empty means Fabric's default.
 pub(crate) fn model(field: &str, value: &str) -> Result<String, Error> {
     if value.chars().nth(MAX_NAME).is_some() || value.chars().any(char::is_control) {
-        return refused(format!(
+        return bad_name(format!(
             "`{field}` must have at most {MAX_NAME} characters, and no control characters."
         ));
     }
@@ -129,7 +129,7 @@ pub(crate) fn model(field: &str, value: &str) -> Result<String, Error> {
 /// and Fabric's input sentinel. `template` checks what they form in a pattern. The error is [`Kind::InvalidRequest`].
 pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Error> {
     if variables.len() > MAX_VARIABLES {
-        return refused(format!(
+        return bad_name(format!(
             "`variables` has {} entries: at most {MAX_VARIABLES} are allowed.",
             variables.len()
         ));
@@ -139,7 +139,7 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
         let shown = name.escape_debug();
         let is_long = name.chars().nth(MAX_NAME).is_some();
         if name.is_empty() || is_long || is_template(name) || name.contains(is_odd) {
-            return refused(format!(
+            return bad_name(format!(
                 "`variables` has a name that is empty or longer than {MAX_NAME} characters, or has `{{{{`, control \
                  characters or Fabric's mark for the input in it."
             ));
@@ -156,7 +156,7 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
         } else {
             continue;
         };
-        return refused(format!("`variables.{shown}` {why}"));
+        return bad_name(format!("`variables.{shown}` {why}"));
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Error;
-use crate::account::Full;
+use crate::account::QuotaExceeded;
 
 /// How often a waiting call checks whether to continue.
 pub(super) const SLICE: Duration = Duration::from_millis(100);
@@ -28,8 +28,8 @@ pub(crate) trait CallObserver: Send + Sync {
     /// Charges `bytes` more to the caller, until [`CallObserver::release`] or the end of the call.
     ///
     /// # Errors
-    /// [`Full`]: the budget is exhausted.
-    fn hold(&self, _bytes: usize) -> Result<(), Full> {
+    /// [`QuotaExceeded`]: the budget is exhausted.
+    fn hold(&self, _bytes: usize) -> Result<(), QuotaExceeded> {
         Ok(())
     }
 
@@ -78,7 +78,7 @@ impl CallObserver for Until {
         }
     }
 
-    fn hold(&self, bytes: usize) -> Result<(), Full> {
+    fn hold(&self, bytes: usize) -> Result<(), QuotaExceeded> {
         self.wait.hold(bytes)
     }
 
@@ -102,8 +102,8 @@ mod tests {
             fn still_waiting(&self) -> Result<(), Error> {
                 Ok(())
             }
-            fn hold(&self, _: usize) -> Result<(), Full> {
-                Err(Full)
+            fn hold(&self, _: usize) -> Result<(), QuotaExceeded> {
+                Err(QuotaExceeded)
             }
         }
         let now = Instant::now();

@@ -214,7 +214,7 @@ impl Process {
                 log::info!("Fabric {version} was started.");
                 let (process, weak) = (self.clone(), Arc::downgrade(&one));
                 let watch = move || process.watch(&weak);
-                spawn("fabric", "Fabric is kept until the end", watch);
+                spawn("fabric-watch", "Fabric is kept until the end", watch);
                 return Ok(one);
             }
             drop(one);
@@ -265,7 +265,7 @@ impl Process {
                 line.clear();
             }
         };
-        start("output", WORKER_STACK, Box::new(collect))?;
+        start("fabric-output", WORKER_STACK, Box::new(collect))?;
         Ok(helper)
     }
 

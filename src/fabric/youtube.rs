@@ -156,7 +156,7 @@ impl Drop for Download<'_> {
 ///
 /// Fabric's messages are in the language of its host, so this looks for what is the same in all of them: names of
 /// programs, their options and formats.
-pub(super) fn explain(error: Error, body: &[u8]) -> Error {
+pub(super) fn transcript_error(error: Error, body: &[u8]) -> Error {
     let status = error.status.unwrap_or_default();
     let because = |kind, detail: &str| Error {
         kind,
@@ -310,7 +310,7 @@ mod tests {
 
     fn explained(status: u16, body: &str) -> (Kind, String) {
         let error = Error::new(Kind::from_status(status), "generic").after_status(status);
-        let error = explain(error, body.as_bytes());
+        let error = transcript_error(error, body.as_bytes());
         assert_eq!(error.status, Some(status));
         (error.kind, error.detail)
     }

@@ -7,10 +7,10 @@
 mod completions;
 mod compose;
 mod man;
-mod skills;
+mod skill_files;
 mod unit;
 
-pub(crate) use skills::write as write_skills;
+pub(crate) use skill_files::write as write_skills;
 
 use std::env::consts::OS;
 use std::path::Path;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::request::{Framing, Rejection};
 use super::socket::Connection;
-use crate::account::{Account, Full, Guard, Resource};
+use crate::account::{Account, QuotaExceeded, Reservation, Resource};
 use crate::config::{MAX_HEAD, MAX_MESSAGE};
 
 /// Longest chunk-size line, including extensions, in bytes.
@@ -46,7 +46,7 @@ impl From<io::Error> for Rejection {
 /// A body, and what it holds of memory.
 pub(crate) struct Body {
     pub(crate) bytes: Vec<u8>,
-    memory: Guard,
+    memory: Reservation,
 }
 
 /// Reads the whole body, whose memory `account` pays. With `expects_continue`, sends `100 Continue` first, unless the body is too large.
@@ -83,7 +83,7 @@ fn append(connection: &mut Connection, body: &mut Body, count: usize) -> Result<
     while filled < end {
         if filled == body.bytes.len() {
             let step = (end - filled).min(filled.max(FIRST_STEP));
-            body.memory.grow(step).map_err(|Full| NO_MEMORY)?;
+            body.memory.grow(step).map_err(|QuotaExceeded| NO_MEMORY)?;
             body.bytes.try_reserve(step).map_err(|_| NO_MEMORY)?;
             body.bytes.resize(filled + step, 0);
         }

@@ -14,7 +14,7 @@ use std::time::Instant;
 use super::HTTPVersion;
 use super::registry::{ConnectionPhase, Slot};
 use super::{response, socket};
-use crate::account::Guard;
+use crate::account::Reservation;
 use crate::config::SSE_COMMENT;
 use crate::logging;
 
@@ -86,7 +86,7 @@ pub(crate) struct Responder {
     /// Counts its status.
     pub(crate) count: fn(u16),
     /// The caller's share of the connections, until it is over.
-    pub(crate) share: Option<Guard>,
+    pub(crate) share: Option<Reservation>,
     /// For its head and the frames of its chunks.
     buffer: Vec<u8>,
     /// When something was written last; at first, when it was made.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::json::Json;
 use super::jsonrpc::{self, Id};
 use super::revision::{Feature, Revision};
-use crate::account::{Account, Full, Guard, Resource};
+use crate::account::{Account, QuotaExceeded, Reservation, Resource};
 use crate::config::STATIC_TTL;
 use crate::error::{Error, Kind};
 
@@ -25,7 +25,7 @@ pub(crate) struct Answer {
     /// The HTTP status, where the answer is no stream.
     pub(crate) status: u16,
     /// What `body` holds of memory, if it was charged.
-    pub(crate) memory: Option<Guard>,
+    pub(crate) memory: Option<Reservation>,
     /// Those of a batch: its message is their array, without a body.
     batch: Vec<Answer>,
 }
@@ -68,15 +68,15 @@ impl Answer {
 
     /// What of that is charged already.
     pub(crate) fn charged(&self) -> usize {
-        let own = self.memory.as_ref().map_or(0, Guard::held);
+        let own = self.memory.as_ref().map_or(0, Reservation::held);
         own + self.batch.iter().map(Answer::charged).sum::<usize>()
     }
 
     /// Charges the body to `account`, as far as it was not before writing.
     ///
     /// # Errors
-    /// [`Full`].
-    pub(crate) fn charge(&mut self, account: &Account) -> Result<(), Full> {
+    /// [`QuotaExceeded`].
+    pub(crate) fn charge(&mut self, account: &Account) -> Result<(), QuotaExceeded> {
         let length = self.body.len();
         let memory = self
             .memory

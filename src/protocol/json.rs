@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use crate::account::{Account, Full, Guard, Resource};
+use crate::account::{Account, QuotaExceeded, Reservation, Resource};
 
 /// By how much it grows at least: the room of most answers. Bytes.
 const GROWTH: usize = 1 << 10;
@@ -13,7 +13,7 @@ const GROWTH: usize = 1 << 10;
 pub(crate) struct Json {
     pub(super) bytes: Vec<u8>,
     /// What it holds of memory beyond what it began with, if it is charged.
-    pub(super) memory: Option<Guard>,
+    pub(super) memory: Option<Reservation>,
     /// There was no room for all of it, so nothing more is appended.
     pub(crate) is_cut: bool,
 }
@@ -32,7 +32,7 @@ impl Json {
         let capacity = self.bytes.len().saturating_add(more);
         if capacity > self.bytes.capacity() {
             let charged = self.memory.as_mut().map(|memory| memory.set(capacity));
-            self.is_cut |= charged == Some(Err(Full));
+            self.is_cut |= charged == Some(Err(QuotaExceeded));
             if !self.is_cut {
                 self.bytes.reserve_exact(more);
             }

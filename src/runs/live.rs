@@ -16,13 +16,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::account::{Account, Full, Guard, Resource};
+use crate::account::{Account, QuotaExceeded, Reservation, Resource};
 use crate::sync::{lock, wait_while};
 use crate::time::{Clock, whole};
 
 use super::folder::{CANCEL, Folder};
+use super::output;
 use super::record::{Record, RunId, RunReport, RunState};
-use super::text;
 
 /// The memory of a run besides its text, in bytes; an estimate.
 const BASE: usize = 1 << 10;
@@ -50,7 +50,7 @@ pub(super) struct LiveRun {
     /// Locked before `state`, never after it.
     files: Mutex<Files>,
     /// What it has of the memory. To make room for more, other runs may be removed meanwhile.
-    memory: Mutex<Guard>,
+    memory: Mutex<Reservation>,
 }
 
 struct LiveState {
@@ -123,7 +123,7 @@ impl LiveRun {
         }
         state.heard = Some(self.clock.steady());
         let had = (state.text.capacity(), state.text.len() / STEP);
-        text::append(&mut state.text, piece);
+        output::append(&mut state.text, piece);
         let record = Arc::make_mut(&mut state.record);
         record.bytes += piece.len() as u64;
         record.chars = record.chars.map(|had| had + piece.chars().count() as u64);
@@ -154,8 +154,8 @@ impl LiveRun {
     /// Charges what it has of the memory by now.
     ///
     /// # Errors
-    /// [`Full`]; it has it all the same.
-    pub(super) fn charge(&self, is_kept: bool) -> Result<(), Full> {
+    /// [`QuotaExceeded`]; it has it all the same.
+    pub(super) fn charge(&self, is_kept: bool) -> Result<(), QuotaExceeded> {
         let mut state = self.state();
         state.is_kept = is_kept;
         // Values take about twice the memory of their text.
@@ -338,7 +338,7 @@ impl LiveRun {
     }
 
     pub(super) fn read(&self, from: usize, most: usize) -> String {
-        text::part(&self.state().text, from, most)
+        output::part(&self.state().text, from, most)
     }
 
     /// See [`super::Run::wait`].

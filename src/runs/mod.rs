@@ -35,9 +35,9 @@
 
 mod folder;
 mod live;
+mod output;
 mod record;
 mod table;
-mod text;
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ mod tests;
 #[cfg(test)]
 mod tests_folder;
 
-use crate::account::Full;
+use crate::account::QuotaExceeded;
 use crate::error::{Error, Kind};
 use crate::time::{milliseconds_now, whole};
 use live::LiveRun;
@@ -143,7 +143,7 @@ impl Run {
             }
             RunPlace::Stored(folder, record) => {
                 let left = self.bare().bytes.saturating_sub(from);
-                text::whole(folder.read_text(record.id, from, left.min(most as u64)))
+                output::whole(folder.read_text(record.id, from, left.min(most as u64)))
             }
         }
     }
@@ -215,9 +215,9 @@ impl RunWriter {
     /// or that something has come which is not part of the text.
     ///
     /// # Errors
-    /// [`Full`]: there is no room for it in the account, even without the finished runs that may go. This piece is
+    /// [`QuotaExceeded`]: there is no room for it in the account, even without the finished runs that may go. This piece is
     /// kept, but the worker should end the run.
-    pub(crate) fn append(&self, piece: &str) -> Result<(), Full> {
+    pub(crate) fn append(&self, piece: &str) -> Result<(), QuotaExceeded> {
         let charged = match self.live.push(piece) {
             true => self.runs.charge(&self.live, false),
             false => Ok(()),
@@ -234,11 +234,11 @@ impl RunWriter {
     /// Promises to keep the run as a task: it can be found for at least `ttl` from its start.
     ///
     /// # Errors
-    /// [`Full`]: there is no room for a task; the run goes on.
-    pub(crate) fn promise(&self, ttl: Duration) -> Result<(), Full> {
+    /// [`QuotaExceeded`]: there is no room for a task; the run goes on.
+    pub(crate) fn promise(&self, ttl: Duration) -> Result<(), QuotaExceeded> {
         self.live.set_ttl(Some(whole(ttl)));
         let charged = self.runs.charge(&self.live, true);
-        charged.inspect_err(|Full| self.live.set_ttl(None))
+        charged.inspect_err(|QuotaExceeded| self.live.set_ttl(None))
     }
 
     /// Must the run stop? Call it several times a second: it also writes text that has waited for a second to disk, and

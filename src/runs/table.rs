@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::access::Identity;
-use crate::account::{Account, Accounts, Full, Guard, Resource};
+use crate::account::{Account, Accounts, QuotaExceeded, Reservation, Resource};
 use crate::sync::lock;
 use crate::time::{Clock, whole};
 
@@ -57,7 +57,7 @@ struct RunEntry {
     account: Account,
     /// What it takes of what is kept: one run, and its bytes. Nothing if there is no room to keep it: then it is forgotten
     /// at its end.
-    charge: [Guard; 2],
+    charge: [Reservation; 2],
     /// While it is in memory: it works here, there is no folder, or its end is still to be written there.
     live: Option<Arc<LiveRun>>,
 }
@@ -85,7 +85,7 @@ impl RunEntry {
     }
 }
 
-fn uncharged(account: &Account) -> [Guard; 2] {
+fn uncharged(account: &Account) -> [Reservation; 2] {
     [Resource::Kept, Resource::Stored].map(|what| account.open(what))
 }
 
@@ -159,8 +159,12 @@ impl Runs {
     /// time-to-live it is announced as a task: it can be found for at least that long.
     ///
     /// # Errors
-    /// [`Full`], and nothing was started.
-    pub(crate) fn begin(&self, mut record: Record, account: &Account) -> Result<RunWriter, Full> {
+    /// [`QuotaExceeded`], and nothing was started.
+    pub(crate) fn begin(
+        &self,
+        mut record: Record,
+        account: &Account,
+    ) -> Result<RunWriter, QuotaExceeded> {
         self.tidy();
         let clock = &self.0.clock;
         record.created = clock.today();
@@ -180,7 +184,7 @@ impl Runs {
         self.entries().insert(live.id, entry);
         if self.charge(&live, self.keeps()).is_err() {
             self.forget(live.id);
-            return Err(Full);
+            return Err(QuotaExceeded);
         }
         live.write(false);
         let runs = self.clone();
@@ -192,17 +196,22 @@ impl Runs {
     /// # Errors
     /// There is no room in memory, or for what is to be kept `anew` or was promised. Any other run without room goes on, and
     /// is forgotten at its end unless there is some then.
-    pub(super) fn charge(&self, live: &LiveRun, anew: bool) -> Result<(), Full> {
+    pub(super) fn charge(&self, live: &LiveRun, anew: bool) -> Result<(), QuotaExceeded> {
         let is_kept = self.charge_kept(live.id, live.size(), anew);
         live.charge(is_kept.unwrap_or(true))?;
         match is_kept {
-            Ok(false) if anew => Err(Full),
+            Ok(false) if anew => Err(QuotaExceeded),
             is_kept => is_kept.map(drop),
         }
     }
 
     /// The same for what is kept: so many bytes, promised or not. False if it is not kept; without room it goes uncharged.
-    fn charge_kept(&self, id: RunId, size: (usize, bool), anew: bool) -> Result<bool, Full> {
+    fn charge_kept(
+        &self,
+        id: RunId,
+        size: (usize, bool),
+        anew: bool,
+    ) -> Result<bool, QuotaExceeded> {
         let (bytes, is_promised) = size;
         loop {
             let mut entries = self.entries();
@@ -220,7 +229,10 @@ impl Runs {
                 continue;
             }
             let mut entries = self.entries();
-            let entry = entries.get_mut(&id).filter(|_| !is_promised).ok_or(Full)?;
+            let entry = entries
+                .get_mut(&id)
+                .filter(|_| !is_promised)
+                .ok_or(QuotaExceeded)?;
             entry.charge = uncharged(&account);
             return Ok(false);
         }

@@ -99,7 +99,7 @@ impl Bench {
         self.runs.begin(record(owner), &account).unwrap()
     }
 
-    pub(super) fn task(&self, owner: &Identity, ttl: Duration) -> Result<RunWriter, Full> {
+    pub(super) fn task(&self, owner: &Identity, ttl: Duration) -> Result<RunWriter, QuotaExceeded> {
         let ttl = Some(ttl.as_millis() as u64);
         let record = Record {
             ttl,
@@ -415,10 +415,10 @@ fn what_is_promised_is_reserved_and_stays() {
     assert_eq!(tasks.len(), 7, "64 KiB each, about three quarters");
     assert_eq!(tasks[0].run().record().ttl, Some(7_200_000));
     let ordinary = bench.begin(&me);
-    assert_eq!(ordinary.promise(KEEP), Err(Full));
+    assert_eq!(ordinary.promise(KEEP), Err(QuotaExceeded));
     assert_eq!(ordinary.run().record().ttl, None);
     tasks[0].append(&"x".repeat(64 << 10)).unwrap();
-    assert_eq!(tasks[0].append(&"x".repeat(64 << 10)), Err(Full));
+    assert_eq!(tasks[0].append(&"x".repeat(64 << 10)), Err(QuotaExceeded));
     assert!(bench.task(&you, KEEP).is_ok(), "others have what is left");
     tasks.iter().for_each(complete);
     assert!(bench.task(&me, KEEP).is_ok(), "they were shorter");

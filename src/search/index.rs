@@ -11,9 +11,9 @@
 use std::collections::HashMap;
 
 use super::language::Language;
-use super::names::humanised;
 use super::own::{headings, sentence};
 use super::query::{ParsedQuery, Word, needs};
+use super::similar::humanised;
 use super::stem::stem;
 use super::table::rows;
 use super::words::{plain_letters, words};

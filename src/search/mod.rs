@@ -8,13 +8,13 @@
 mod evaluation;
 mod index;
 mod language;
-mod names;
 mod own;
 mod query;
+mod similar;
 mod stem;
 mod table;
 mod words;
 
 pub(crate) use index::{Index, purpose};
-pub(crate) use names::{humanised, kebab, skill_names};
+pub(crate) use similar::{humanised, kebab, skill_names};
 pub(crate) use table::known;

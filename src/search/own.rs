@@ -1,6 +1,6 @@
 //! What a pattern that is not in the table does: the first sentence of its text that says so, and its headings.
 
-use super::names::{capitalised, humanised};
+use super::similar::{capitalised, humanised};
 use super::words::{plain_letters, words};
 
 /// Longest sentence, in characters.

@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex};
 use log::Level;
 
 use crate::access::Caller;
-use crate::account::{Guard, Resource};
+use crate::account::{Reservation, Resource};
 use crate::fabric::{Error, no_room};
 use crate::logging::Line;
 use crate::os::random;
 use crate::protocol::{Answer, Id, Refusal, ResultWriter, Revision};
 use crate::sync::Work;
 use crate::tools::{
-    self, Backend, CallHead, Context, ContextState, Failure, MethodWork, Peer, ToolCall, places,
+    self, Backend, CallHead, Context, ContextState, Failure, MethodWork, Peer, ToolCall,
+    reserve_slots,
 };
 use crate::{logging, metrics};
 
@@ -26,7 +27,7 @@ pub(crate) struct Call {
     /// Who calls.
     pub(super) caller: Arc<Caller>,
     /// What its params hold of memory.
-    pub(super) memory: Guard,
+    pub(super) memory: Reservation,
     pub(super) work: MethodWork,
 }
 
@@ -48,7 +49,7 @@ impl Call {
         let (account, told) = (&self.caller.account, peer.clone());
         let places = match self.is_run() && account.is_closed() {
             true => Err(Error::stopped()),
-            false => places(account, self.head.place),
+            false => reserve_slots(account, self.head.place),
         };
         let begun = places.and_then(|(place, open)| {
             start(Box::new(move || self.run(backend, told, place, open)))
@@ -60,7 +61,13 @@ impl Call {
 
     /// Blocks until all is done, within the configured timeouts. A panic costs this call only. Whoever ends the process
     /// waits until `_open` is dropped.
-    fn run(self, backend: Arc<Backend>, peer: Arc<dyn Peer>, place: Guard, _open: Guard) {
+    fn run(
+        self,
+        backend: Arc<Backend>,
+        peer: Arc<dyn Peer>,
+        place: Reservation,
+        _open: Reservation,
+    ) {
         let (head, work) = (self.head, self.work);
         let _scopes = (
             self.caller.identity.log_scope(),

@@ -4,7 +4,7 @@
 //!   Inbound ──Server::receive──▶ Action ┬ Nothing
 //!                                       ├ Answer   send it
 //!                                       ├ Call     may block: do it on a thread, which sends its answer
-//!                                       ├ Listen   keep it, send it changes
+//!                                       ├ Subscribe keep it, send it changes
 //!                                       ├ Cancel   stop the call or subscription of that id
 //!                                       └ Batch    all of that, answered as one array
 //! ```
@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::access::Caller;
-use crate::account::{Full, Guard, Resource};
+use crate::account::{QuotaExceeded, Reservation, Resource};
 use crate::fabric::{Snapshot, too_many};
 use crate::os::random;
 use crate::protocol::inbound::{cancelled, is_modern};
@@ -43,7 +43,7 @@ use crate::text::shown;
 use crate::tools::{Backend, CallHead, Context, MethodWork, ToolCall};
 
 pub(crate) use call::{Call, refuse};
-pub(crate) use subscriptions::{Listen, Listener, Registration};
+pub(crate) use subscriptions::{Registration, SubscribeRequest, Subscriber};
 pub(crate) use tools::tools_json;
 
 use methods::{METHODS, Method};
@@ -58,7 +58,7 @@ pub(crate) enum Action {
     /// Run this on a thread that may block, then send its answer.
     Call(Box<Call>),
     /// Keep this subscription until it is cancelled or the server ends.
-    Listen(Box<Listen>),
+    Subscribe(Box<SubscribeRequest>),
     /// Stop the call or subscription of this id, if any. Nothing more is sent for it.
     Cancel(Id),
     /// Do all of this, in order; send the answers as one array when all are complete, or nothing if there are none.
@@ -81,7 +81,7 @@ struct Request<'a> {
     params: Option<&'a Node<'a>>,
     context: RequestContext,
     /// What its params hold of memory.
-    memory: Guard,
+    memory: Reservation,
     session: &'a Arc<Session>,
     caller: &'a Arc<Caller>,
 }
@@ -219,7 +219,7 @@ impl Receiver<'_, '_> {
         })?;
         let memory = params.map_or(0, Node::size);
         let memory = self.caller.account.take(Resource::Memory, memory);
-        let memory = memory.map_err(|Full| too_many())?;
+        let memory = memory.map_err(|QuotaExceeded| too_many())?;
         let request = Request {
             id: request.id.clone(),
             method,

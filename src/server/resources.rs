@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::json;
 
-use crate::account::Full;
+use crate::account::QuotaExceeded;
 use crate::encoding::percent::{percent_decode, percent_encode};
 use crate::fabric::{Cause, Entry, Error, Kind, Name, no_room};
 use crate::protocol::pages;
@@ -133,7 +133,7 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                 ttl = while_fresh(&skills.snapshot);
                 let text = skills.document(name);
                 let text = text.ok_or_else(|| missing("skills/list has all skills."))?;
-                wait.hold(text.len()).map_err(|Full| no_room())?;
+                wait.hold(text.len()).map_err(|QuotaExceeded| no_room())?;
                 text
             }
         };

@@ -29,7 +29,7 @@ const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// An accepted `subscriptions/listen`: 2026-07-28, basic/patterns/subscriptions.
 #[derive(Clone)]
-pub(crate) struct Listen {
+pub(crate) struct SubscribeRequest {
     /// The id that cancels it; `null` of a legacy client, which has only a connection.
     pub(crate) id: Id,
     revision: Revision,
@@ -73,7 +73,7 @@ pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Re
     task_ids.dedup();
     let (runs, caller) = (&server.backend.runs, &request.caller.identity);
     let find = |id: &String| runs.find(id, caller);
-    Ok(Action::Listen(Box::new(Listen {
+    Ok(Action::Subscribe(Box::new(SubscribeRequest {
         tasks: task_ids.iter().filter_map(find).collect(),
         prompts: wanted("promptsListChanged")? && !server.backend.policy.no_prompts,
         resources: wanted("resourcesListChanged")?,
@@ -83,7 +83,7 @@ pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Re
     })))
 }
 
-impl Listen {
+impl SubscribeRequest {
     /// Acknowledges it to `peer`, and tells it of changes from then on.
     pub(crate) fn begin(
         &self,
@@ -92,7 +92,7 @@ impl Listen {
         peer: Arc<dyn Peer>,
     ) -> Registration {
         peer.answer(self.acknowledgement());
-        server.subscriptions.add(Listener {
+        server.subscriptions.add(Subscriber {
             listen: self.clone(),
             account,
             peer,
@@ -144,21 +144,21 @@ impl Listen {
 }
 
 /// A listener's registration; dropping it ends the notifications.
-pub(crate) type Registration = Arc<Listener>;
+pub(crate) type Registration = Arc<Subscriber>;
 
 /// One subscriber.
-pub(crate) struct Listener {
-    listen: Listen,
+pub(crate) struct Subscriber {
+    listen: SubscribeRequest,
     /// What its notifications are charged to while they are written.
     account: Account,
     /// Must not wait for its client where there are others: they are to be told too.
     peer: Arc<dyn Peer>,
 }
 
-impl Listener {
+impl Subscriber {
     /// A legacy client: gets every notification, without subscription ids.
-    pub(crate) fn legacy(server: &Server, account: Account, peer: Arc<dyn Peer>) -> Listener {
-        let listen = Listen {
+    pub(crate) fn legacy(server: &Server, account: Account, peer: Arc<dyn Peer>) -> Subscriber {
+        let listen = SubscribeRequest {
             id: Id::Null,
             revision: Revision::NEWEST_LEGACY,
             prompts: !server.backend.policy.no_prompts,
@@ -166,7 +166,7 @@ impl Listener {
             task_ids: Vec::new(),
             tasks: Vec::new(),
         };
-        Listener {
+        Subscriber {
             listen,
             account,
             peer,
@@ -178,7 +178,7 @@ impl Listener {
     }
 
     /// Sends the result of each of its tasks once it ends, until all have or the listener is gone.
-    fn watch(listener: &Weak<Listener>, mut working: Vec<Run>, backend: &Backend) {
+    fn watch(listener: &Weak<Subscriber>, mut working: Vec<Run>, backend: &Backend) {
         while let Some(listener) = listener.upgrade() {
             for run in working.extract_if(.., |run| run.bare().state != RunState::Working) {
                 let (params, revision) = (listener.listen.params(), listener.listen.revision);
@@ -195,39 +195,39 @@ impl Listener {
     }
 }
 
-/// All listeners of the process.
+/// All subscribers of the process.
 pub(crate) struct Subscriptions {
-    listeners: Mutex<Vec<Weak<Listener>>>,
+    subscribers: Mutex<Vec<Weak<Subscriber>>>,
     /// A thread reads the list of patterns for them, from the first one on.
     poller: Once,
     backend: Arc<Backend>,
 }
 
 impl Subscriptions {
-    /// No listeners to changes of what this backend lists.
+    /// No subscribers to changes of what this backend lists.
     pub(super) fn new(backend: Arc<Backend>) -> Subscriptions {
         Subscriptions {
-            listeners: Mutex::default(),
+            subscribers: Mutex::default(),
             poller: Once::new(),
             backend,
         }
     }
 
     /// Adds a listener, until the registration is dropped.
-    pub(crate) fn add(self: &Arc<Subscriptions>, listener: Listener) -> Registration {
+    pub(crate) fn add(self: &Arc<Subscriptions>, listener: Subscriber) -> Registration {
         let listener = Arc::new(listener);
         // Forgets those that have left.
         drop(self.registered());
-        lock(&self.listeners).push(Arc::downgrade(&listener));
+        lock(&self.subscribers).push(Arc::downgrade(&listener));
         self.poller.call_once(|| {
             let subscriptions = self.clone();
-            spawn("poller", UNTOLD, move || subscriptions.poll());
+            spawn("list-poller", UNTOLD, move || subscriptions.poll());
         });
         if !listener.listen.tasks.is_empty() {
             let (weak, backend) = (Arc::downgrade(&listener), self.backend.clone());
             let tasks = listener.listen.tasks.clone();
-            spawn("tasks", UNTOLD, move || {
-                Listener::watch(&weak, tasks, &backend)
+            spawn("task-watch", UNTOLD, move || {
+                Subscriber::watch(&weak, tasks, &backend)
             });
         }
         listener
@@ -235,12 +235,12 @@ impl Subscriptions {
 
     /// All that are registered.
     fn registered(&self) -> Vec<Registration> {
-        let mut listeners = lock(&self.listeners);
-        listeners.retain(|listener| listener.strong_count() > 0);
-        listeners.iter().filter_map(Weak::upgrade).collect()
+        let mut subscribers = lock(&self.subscribers);
+        subscribers.retain(|listener| listener.strong_count() > 0);
+        subscribers.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Reads the list of patterns while there are listeners. The catalogue tells of changes.
+    /// Reads the list of patterns while there are subscribers. The catalogue tells of changes.
     fn poll(&self) {
         let wait: Arc<dyn CallObserver> = Arc::new(Poll);
         let catalog = &self.backend.catalog;
@@ -256,10 +256,10 @@ impl Subscriptions {
         }
     }
 
-    /// Notifies all listeners of changed lists. The lock is not held while sending.
+    /// Notifies all subscribers of changed lists. The lock is not held while sending.
     pub(crate) fn lists_changed(&self) {
         for one in self.registered() {
-            let Listen {
+            let SubscribeRequest {
                 prompts, resources, ..
             } = one.listen;
             for (list, is_followed) in [("prompts", prompts), ("resources", resources)] {
@@ -295,8 +295,8 @@ mod tests {
         }
     }
 
-    fn listen(resources: bool) -> Listen {
-        Listen {
+    fn listen(resources: bool) -> SubscribeRequest {
+        SubscribeRequest {
             id: Id::Text("s".into()),
             revision: Revision::R2026_07_28,
             prompts: false,
@@ -312,9 +312,13 @@ mod tests {
         let all = &server.subscriptions;
         for _ in 0..3 {
             let account = server.backend.accounts.of("");
-            drop(all.add(Listener::legacy(&server, account, Arc::<Heard>::default())));
+            drop(all.add(Subscriber::legacy(
+                &server,
+                account,
+                Arc::<Heard>::default(),
+            )));
         }
-        assert!(lock(&all.listeners).len() <= 1);
+        assert!(lock(&all.subscribers).len() <= 1);
     }
 
     #[test]
@@ -338,7 +342,7 @@ mod tests {
         let (all, account) = (&server.subscriptions, server.backend.accounts.of(""));
         let (modern, legacy) = (Arc::<Heard>::default(), Arc::<Heard>::default());
         let first = listen(true).begin(&server, account.clone(), modern.clone());
-        let second = all.add(Listener::legacy(&server, account, legacy.clone()));
+        let second = all.add(Subscriber::legacy(&server, account, legacy.clone()));
         all.lists_changed();
         drop(first);
         all.lists_changed();

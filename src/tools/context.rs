@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::access::{Caller, Role};
-use crate::account::{Account, Accounts, Full, Guard, Resource};
+use crate::account::{Account, Accounts, QuotaExceeded, Reservation, Resource};
 use crate::config::{Policy, RunSettings};
 use crate::fabric::{CallObserver, Catalog, Client, Error, Kind, Usage};
 use crate::protocol::{
@@ -134,7 +134,7 @@ pub(crate) struct Context {
     /// What its answer needs.
     pub(crate) head: Arc<CallHead>,
     /// What the call holds of memory.
-    pub(crate) memory: Mutex<Guard>,
+    pub(crate) memory: Mutex<Reservation>,
     /// How far it has come; at first not at all.
     pub(crate) state: ContextState,
 }
@@ -143,9 +143,9 @@ pub(crate) struct Context {
 #[derive(Default)]
 pub(crate) struct ContextState {
     /// Locked by the call's thread only, so that it may be held over a write.
-    notes: Mutex<Notes>,
+    pending_progress: Mutex<PendingProgress>,
     /// Its place among the calls that may work.
-    place: Mutex<Option<Guard>>,
+    place: Mutex<Option<Reservation>>,
     answered: AtomicBool,
     /// The run, if it makes one.
     run: OnceLock<RunWriter>,
@@ -160,7 +160,10 @@ pub(crate) struct ContextState {
 ///
 /// # Errors
 /// `too-many-requests`: all are taken, and the queue is full.
-pub(crate) fn places(account: &Account, what: Resource) -> Result<(Guard, Guard), Error> {
+pub(crate) fn reserve_slots(
+    account: &Account,
+    what: Resource,
+) -> Result<(Reservation, Reservation), Error> {
     let has_most = account
         .most(what)
         .is_some_and(|most| account.held(what) >= most);
@@ -169,8 +172,8 @@ pub(crate) fn places(account: &Account, what: Resource) -> Result<(Guard, Guard)
         true => Err(full),
         false => account.take(Resource::Queue, 1),
     });
-    let both = place.and_then(|place| Ok((place, account.take(Resource::Open, 1)?)));
-    both.map_err(|Full| busy(account, what))
+    let both = place.and_then(|place| Ok((place, account.take(Resource::CallThreads, 1)?)));
+    both.map_err(|QuotaExceeded| busy(account, what))
 }
 
 /// There is no place for another call.
@@ -192,7 +195,7 @@ fn busy(account: &Account, what: Resource) -> Error {
 
 /// What is still to be said.
 #[derive(Default)]
-struct Notes {
+struct PendingProgress {
     stream_text: bool,
     /// Text to send, or only to count.
     pending: String,
@@ -214,7 +217,7 @@ impl Context {
     ///
     /// # Errors
     /// `too-many-requests`, or `cancelled` if the caller left while it waited.
-    pub(crate) fn enter(&self, mut guard: Guard) -> Result<(), Error> {
+    pub(crate) fn enter(&self, mut guard: Reservation) -> Result<(), Error> {
         let what = self.head.place;
         if guard.what != what {
             let turn = self.turn(what)?;
@@ -228,7 +231,7 @@ impl Context {
     ///
     /// # Errors
     /// `cancelled` if the caller left meanwhile.
-    pub(super) fn turn(&self, what: Resource) -> Result<Option<Guard>, Error> {
+    pub(super) fn turn(&self, what: Resource) -> Result<Option<Reservation>, Error> {
         let (begun, patience, mut waiting) = (Instant::now(), self.patience(), Ok(()));
         let turn = self.caller.account.wait_for(what, &mut || {
             waiting = self.still_waiting();
@@ -331,7 +334,7 @@ impl Context {
         let (runs, account) = (&self.backend.runs, &self.caller.account);
         let ttl = self.tool().and_then(|called| called.ttl);
         record.ttl = ttl.map(whole);
-        let writer = runs.begin(record, account).map_err(|Full| {
+        let writer = runs.begin(record, account).map_err(|QuotaExceeded| {
             let detail = format!(
                 "There is no room for another run: too many work or are kept.{} Try again later.",
                 account.holding(Resource::Kept)
@@ -405,13 +408,13 @@ impl Context {
     }
 
     /// Does the caller still get messages?
-    fn is_told(&self) -> bool {
+    fn accepts_notifications(&self) -> bool {
         !self.is_answered() || self.task().is_some()
     }
 
     /// Sends a whole message, if the caller still gets any.
     pub(crate) fn notify(&self, message: &[u8]) {
-        if self.is_told() {
+        if self.accepts_notifications() {
             self.peer.notify(message, &|| true);
         }
     }
@@ -432,58 +435,58 @@ impl Context {
 
     /// Does the caller want the text of what follows as it arrives, not only heartbeats?
     pub(crate) fn stream_text(&self, stream: bool) {
-        lock(&self.state.notes).stream_text = stream;
+        lock(&self.state.pending_progress).stream_text = stream;
     }
 
     /// Tells the caller, soon, of a piece of text.
     pub(crate) fn content(&self, format: &str, mut content: &str) {
-        if !self.is_told() {
+        if !self.accepts_notifications() {
             return;
         }
-        let mut notes = lock(&self.state.notes);
-        if notes.format != format {
-            self.flush_pending(&mut notes);
-            format.clone_into(&mut notes.format);
+        let mut pending_progress = lock(&self.state.pending_progress);
+        if pending_progress.format != format {
+            self.flush_pending(&mut pending_progress);
+            format.clone_into(&mut pending_progress.format);
         }
         while !content.is_empty() {
             let piece = prefix(content, MOST_TEXT);
             content = &content[piece.len()..];
-            if notes.pending.len() + piece.len() > MOST_TEXT {
-                self.flush_pending(&mut notes);
+            if pending_progress.pending.len() + piece.len() > MOST_TEXT {
+                self.flush_pending(&mut pending_progress);
             }
-            notes.pending.push_str(piece);
+            pending_progress.pending.push_str(piece);
         }
     }
 
     /// Tells the caller of another event of Fabric's: its type, and what it says.
     pub(crate) fn event(&self, kind: &str, content: &str) {
-        let mut notes = lock(&self.state.notes);
-        self.flush_pending(&mut notes);
-        self.log_chunk(&notes, kind, "plain", content);
+        let mut pending_progress = lock(&self.state.pending_progress);
+        self.flush_pending(&mut pending_progress);
+        self.log_chunk(&pending_progress, kind, "plain", content);
     }
 
     /// Sends what is collected.
     pub(crate) fn flush(&self) {
-        self.flush_pending(&mut lock(&self.state.notes));
+        self.flush_pending(&mut lock(&self.state.pending_progress));
     }
 
     /// Sends the caller a message about the work, such as which step begins.
     pub(crate) fn say(&self, message: &str) {
-        let mut notes = lock(&self.state.notes);
-        self.flush_pending(&mut notes);
-        self.progress(&mut notes, 1, Some(message));
+        let mut pending_progress = lock(&self.state.pending_progress);
+        self.flush_pending(&mut pending_progress);
+        self.progress(&mut pending_progress, 1, Some(message));
     }
 
-    fn progress(&self, notes: &mut Notes, step: u64, text: Option<&str>) {
+    fn progress(&self, pending_progress: &mut PendingProgress, step: u64, text: Option<&str>) {
         let Some(progress_token) = &self.head.request.progress_token else {
             return;
         };
-        notes.progress += step;
-        notes.last = Some(Instant::now());
+        pending_progress.progress += step;
+        pending_progress.last = Some(Instant::now());
         let text = text.filter(|_| self.head.request.revision.knows(Feature::ProgressMessage));
         self.send("notifications/progress", |params| {
             jsonrpc::write_member(params, "progressToken", progress_token);
-            jsonrpc::write_member(params, "progress", &notes.progress);
+            jsonrpc::write_member(params, "progress", &pending_progress.progress);
             text.into_iter()
                 .for_each(|text| jsonrpc::write_member(params, "message", text));
         });
@@ -492,10 +495,17 @@ impl Context {
     /// Sends a piece of output, or another event, in Fabric's own shape. Modern callers request log messages with each
     /// request, legacy ones once per connection. For legacy callers without a level the choice is ours: chunks, unless
     /// they get them as progress.
-    fn log_chunk(&self, notes: &Notes, kind: &str, format: &str, content: &str) {
+    fn log_chunk(
+        &self,
+        pending_progress: &PendingProgress,
+        kind: &str,
+        format: &str,
+        content: &str,
+    ) {
         let request = &self.head.request;
         let ours = request.revision.is_legacy() && request.progress_token.is_none();
-        if notes.stream_text && request.level.map_or(ours, |least| CHUNK_LEVEL >= least) {
+        if pending_progress.stream_text && request.level.map_or(ours, |least| CHUNK_LEVEL >= least)
+        {
             self.send("notifications/message", |params| {
                 jsonrpc::write_member(params, "level", CHUNK_LEVEL.name());
                 jsonrpc::write_member(params, "logger", "fabric_run_pattern");
@@ -509,15 +519,15 @@ impl Context {
         }
     }
 
-    fn flush_pending(&self, notes: &mut Notes) {
-        let mut text = std::mem::take(&mut notes.pending);
+    fn flush_pending(&self, pending_progress: &mut PendingProgress) {
+        let mut text = std::mem::take(&mut pending_progress.pending);
         if !text.is_empty() {
-            let said = Some(text.as_str()).filter(|_| notes.stream_text);
-            self.progress(notes, text.chars().count() as u64, said);
-            self.log_chunk(notes, "content", &notes.format, &text);
+            let said = Some(text.as_str()).filter(|_| pending_progress.stream_text);
+            self.progress(pending_progress, text.chars().count() as u64, said);
+            self.log_chunk(pending_progress, "content", &pending_progress.format, &text);
             // The buffer serves the next piece.
             text.clear();
-            notes.pending = text;
+            pending_progress.pending = text;
         }
     }
 }
@@ -543,16 +553,16 @@ impl CallObserver for Context {
             let silence = run.map_or(Duration::ZERO, |run| run.silence());
             self.peer.idle(silence);
         }
-        let mut notes = lock(&self.state.notes);
-        self.flush_pending(&mut notes);
-        let last = notes.last.get_or_insert_with(Instant::now);
+        let mut pending_progress = lock(&self.state.pending_progress);
+        self.flush_pending(&mut pending_progress);
+        let last = pending_progress.last.get_or_insert_with(Instant::now);
         if last.elapsed() >= HEARTBEAT {
-            self.progress(&mut notes, 1, None);
+            self.progress(&mut pending_progress, 1, None);
         }
         Ok(())
     }
 
-    fn hold(&self, bytes: usize) -> Result<(), Full> {
+    fn hold(&self, bytes: usize) -> Result<(), QuotaExceeded> {
         match bytes {
             0 => Ok(()),
             _ => lock(&self.memory).grow(bytes),
@@ -574,7 +584,7 @@ mod tests {
     #[test]
     fn a_call_that_is_not_over_counts_even_when_it_has_left_its_place() {
         let mut totals = [8; crate::account::RESOURCES];
-        totals[Resource::Open as usize] = 1;
+        totals[Resource::CallThreads as usize] = 1;
         let account = Accounts::new(Bounds {
             totals,
             runs_per_caller: 0,
@@ -582,12 +592,12 @@ mod tests {
             shared_seats: None,
         })
         .of("");
-        let (place, open) = places(&account, Resource::Calls).unwrap();
+        let (place, open) = reserve_slots(&account, Resource::Calls).unwrap();
         drop(place);
         assert_eq!(account.held(Resource::Calls), 0);
-        let refused = places(&account, Resource::Runs).err().unwrap();
+        let refused = reserve_slots(&account, Resource::Runs).err().unwrap();
         assert_eq!(refused.kind, Kind::TooManyRequests);
         drop(open);
-        assert!(places(&account, Resource::Calls).is_ok());
+        assert!(reserve_slots(&account, Resource::Calls).is_ok());
     }
 }

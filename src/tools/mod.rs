@@ -41,7 +41,8 @@ use crate::{logging, metrics};
 
 use arguments::Arguments;
 pub(crate) use context::{
-    Backend, CallHead, Context, ContextState, MethodWork, Peer, RELATED_TASK, ToolCall, places,
+    Backend, CallHead, Context, ContextState, MethodWork, Peer, RELATED_TASK, ToolCall,
+    reserve_slots,
 };
 pub(crate) use listed::take_pattern;
 pub(crate) use outcome::{Failure, Outcome, write, write_failure};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::account::{Account, Guard};
+use crate::account::{Account, Reservation};
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Error, Names, no_room};
 use crate::protocol::{Json, ResultWriter, error_object, jsonrpc};
@@ -39,7 +39,7 @@ pub(crate) struct Outcome {
     /// Of a run: what the store keeps of it, from which the result is built.
     pub(crate) report: RunReport,
     /// What its text holds of memory.
-    pub(super) _memory: Option<Guard>,
+    pub(super) _memory: Option<Reservation>,
 }
 
 impl Outcome {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::account::{Account, Full, Resource};
+use crate::account::{Account, QuotaExceeded, Resource};
 use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
 use crate::fabric::{Error, Kind, Usage, no_room};
 use crate::runs::{Record, Run, RunError, RunReport, RunState, RunWriter};
@@ -116,7 +116,7 @@ pub(crate) fn result(
     let memory = account.take(Resource::Memory, bytes);
     let memory = match (error.clone().filter(|_| part.is_none()), memory) {
         (Some(error), _) => return Err(failed(error)),
-        (None, Err(Full)) => return Err(failed(no_room())),
+        (None, Err(QuotaExceeded)) => return Err(failed(no_room())),
         (None, Ok(memory)) => memory,
     };
     let silence = silence(run.silence(), backend.fabric.settings.idle_timeout)

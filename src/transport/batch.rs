@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use crate::account::{Account, Full};
+use crate::account::{Account, QuotaExceeded};
 use crate::fabric::no_room;
 use crate::protocol::{Answer, Id};
 use crate::server::{Action, Call, refuse};
@@ -42,7 +42,7 @@ impl Batch {
                 Action::Answer(answer) => answers.push(answer),
                 Action::Cancel(id) => inflight.cancel(&id),
                 Action::Call(call) => calls.push((inflight.begin(&call.head.id), call)),
-                Action::Nothing | Action::Listen(_) | Action::Batch(_) => {}
+                Action::Nothing | Action::Subscribe(_) | Action::Batch(_) => {}
             }
         }
         calls.retain(|(cancel, _)| !cancel.is_cancelled());
@@ -60,7 +60,7 @@ impl Batch {
     pub(super) fn answer(&self, id: &Id, answer: Option<Answer>) -> bool {
         let answer = answer.map(|mut answer| match answer.charge(&self.account) {
             Ok(()) => answer,
-            Err(Full) => refuse(no_room().into(), Some(id), false),
+            Err(QuotaExceeded) => refuse(no_room().into(), Some(id), false),
         });
         let mut state = lock(&self.state);
         state.answers.extend(answer);

@@ -20,7 +20,7 @@ use ureq::http::{self, Response};
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, AsSendBody, Body, Timeout};
 
-use crate::account::{Accounts, Guard, Resource};
+use crate::account::{Accounts, Reservation, Resource};
 use crate::agent::{self, Lookups};
 use crate::config::{Connect, SSE_COMMENT};
 use crate::encoding::{base64, json::decode};
@@ -87,7 +87,7 @@ const FULL: &str = "64 requests are waiting for their answers, or messages take 
 /// The headers that not every request has.
 type Headers = Vec<(&'static str, String)>;
 /// A place and memory.
-type Held = [Guard; 2];
+type Held = [Reservation; 2];
 type Reply = Result<Response<Body>, ureq::Error>;
 
 /// Opens a session and ends it, and says how that went.
@@ -234,7 +234,7 @@ impl Relay {
         let place = match inbound.request() {
             // It ends when the client does.
             Some(one) if one.method == "subscriptions/listen" => Resource::Streams,
-            _ => Resource::Open,
+            _ => Resource::CallThreads,
         };
         let limit = inbound.initialize.then_some(OPENING);
         let request = Arc::new(self.request(inbound.ids(), self.headers(&inbound), limit));
@@ -380,7 +380,7 @@ impl Relay {
     }
 
     /// The next line of a reply, and the memory it takes; `None` at the end.
-    fn next(&self, input: &mut impl BufRead) -> Result<Option<(Vec<u8>, Guard)>, Error> {
+    fn next(&self, input: &mut impl BufRead) -> Result<Option<(Vec<u8>, Reservation)>, Error> {
         let (mut line, mut held) = (Vec::new(), self.accounts.of("").open(Resource::Memory));
         let too_large = |_| Error::new(Kind::ResponseTooLarge, TOO_LARGE);
         while !line.ends_with(b"\n") {
@@ -473,7 +473,7 @@ impl Relay {
             ureq::Error::Io(error) => has_begun || broken.contains(&error.kind()),
             _ => has_begun,
         };
-        let why = agent::explain(error, OPENING);
+        let why = agent::reason(error, OPENING);
         let (kind, words) = match is_cut {
             true => (Kind::StreamInterrupted, CUT.to_owned()),
             false => (Kind::ApiUnavailable, format!("{why}. {UNREACHED}")),

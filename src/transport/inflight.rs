@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::account::Guard;
+use crate::account::Reservation;
 use crate::protocol::{Answer, Id};
 use crate::server::Registration;
 use crate::sync::lock;
@@ -35,7 +35,7 @@ pub(crate) struct InflightListen {
     /// Its place among the listeners.
     pub(crate) _place: Registration,
     /// Its share of what there is.
-    pub(crate) _share: Guard,
+    pub(crate) _share: Reservation,
     /// What to send when the server ends it.
     pub(crate) end: [Answer; 2],
 }

@@ -10,7 +10,7 @@ mod threads;
 
 use std::time::Duration;
 
-use crate::account::{Account, Full, Guard, Resource};
+use crate::account::{Account, QuotaExceeded, Reservation, Resource};
 use crate::config::{ABORT_GRACE, MAX_LINE_VALUES};
 use crate::fabric::too_many;
 use crate::protocol::{Answer, Id, Inbound, VALUE};
@@ -28,11 +28,11 @@ fn read<'a>(
     modern_header: bool,
     no_id: Option<Id>,
     account: &Account,
-) -> Result<(Guard, Inbound<'a>), Answer> {
+) -> Result<(Reservation, Inbound<'a>), Answer> {
     let values = (bytes.len() / 2 + 1).min(MAX_LINE_VALUES);
     match account.take(Resource::Memory, bytes.len() + VALUE * values) {
         Ok(parsing) => Ok((parsing, Inbound::read(bytes, modern_header))),
-        Err(Full) => {
+        Err(QuotaExceeded) => {
             let id = Id::sought(&mut &*bytes).or(no_id);
             Err(refuse(too_many().into(), id.as_ref(), modern_header))
         }

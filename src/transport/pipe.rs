@@ -12,10 +12,10 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::access::Caller;
-use crate::account::{Full, Resource};
+use crate::account::{QuotaExceeded, Resource};
 use crate::fabric::{Error, too_many};
 use crate::protocol::{Answer, Id, Inbound, Session};
-use crate::server::{Action, Call, Listen, Listener, Registration, Server};
+use crate::server::{Action, Call, Registration, Server, SubscribeRequest, Subscriber};
 use crate::tools::Peer;
 
 use super::batch::Batch;
@@ -71,13 +71,13 @@ impl Pipe {
                 let cancel = self.inflight.begin(&call.head.id);
                 self.call(*call, cancel, None);
             }
-            Action::Listen(listen) => self.listen(&listen, caller),
+            Action::Subscribe(listen) => self.listen(&listen, caller),
             Action::Batch(actions) => self.batch(actions, caller),
         }
         if self.session.follows_lists() {
             self.follower.get_or_init(|| {
                 let account = caller.account.clone();
-                let listener = Listener::legacy(&self.server, account, self.line.clone());
+                let listener = Subscriber::legacy(&self.server, account, self.line.clone());
                 self.server.subscriptions.add(listener)
             });
         }
@@ -116,13 +116,13 @@ impl Pipe {
         call.serve(&self.server, peer, start);
     }
 
-    fn listen(&self, listen: &Listen, caller: &Caller) {
+    fn listen(&self, listen: &SubscribeRequest, caller: &Caller) {
         let account = caller.account.clone();
         let share = match account.is_closed() {
             true => Err(Error::stopped()),
             false => account
                 .take(Resource::Streams, 1)
-                .map_err(|Full| too_many()),
+                .map_err(|QuotaExceeded| too_many()),
         };
         let share = match share {
             Ok(share) => share,

@@ -70,7 +70,7 @@ fn input_may_be_as_long_as_a_line() {
 fn a_run_may_give_32_mib() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    // Just above; what is below is in `src/fabric/calls/tests.rs`, with smaller numbers.
+    // Just above; what is below is in `src/fabric/routes/tests.rs`, with smaller numbers.
     let mib = line(&content(&"m".repeat(MIB)));
     let reply = Reply::sse().step(Step::Repeat(mib, 32));
     fabric.once_run(reply.content("m").complete());

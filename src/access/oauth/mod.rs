@@ -9,7 +9,7 @@
 //! issuer. Not in scope: obtaining tokens, and checking signatures: the issuer is asked instead, since it knows what was
 //! revoked.
 //!
-//! A positive answer is kept for a minute and never serves beyond the token's expiry, a negative one is kept for [`BAD`]. While
+//! A positive answer is kept for a minute and never serves beyond the token's expiry, a negative one is kept for [`REFUSAL_HOLDS`]. While
 //! callers hold a token, a thread asks about it again before its minute is over, so that what goes on never waits for the
 //! issuer. If that cannot be asked, its last answer counts until [`UNCONFIRMED`]. What
 //! goes wrong with the introspection of one token concerns this token alone, since anybody can send one that the issuer
@@ -40,17 +40,17 @@ use crate::time::{Clock, SystemClock};
 use crate::url::WebUrl;
 
 /// How long a good answer is kept.
-const GOOD: Duration = Duration::from_secs(60);
+const GRANT_HOLDS: Duration = Duration::from_secs(60);
 /// The age at which a good answer is asked for again while callers hold the token.
 const REFRESH: Duration = Duration::from_secs(45);
-/// How often the refresher looks for such answers. With [`EXCHANGE`], what the issuer refuses is refused within [`GOOD`].
+/// How often the refresher looks for such answers. With [`EXCHANGE`], what the issuer refuses is refused within [`GRANT_HOLDS`].
 const TICK: Duration = Duration::from_secs(5);
 /// How many threads refresh, so that a token that the issuer chokes on delays no other.
 const REFRESHERS: usize = 4;
 /// How long a bad answer is kept.
-const BAD: Duration = Duration::from_secs(5);
+const REFUSAL_HOLDS: Duration = Duration::from_secs(5);
 /// How long an answer that makes no sense, or did not come, is kept: at least, and as long as the wait for it was.
-const ODD: Duration = Duration::from_secs(1);
+const FAILURE_HOLDS: Duration = Duration::from_secs(1);
 /// Longest exchange with the issuer.
 const EXCHANGE: Duration = Duration::from_secs(10);
 /// How long a good answer counts while the issuer cannot be asked: one check may fail.
@@ -310,7 +310,7 @@ impl OAuth {
         let said = self.question(&endpoint, token);
         let now = self.clock.steady();
         match said.map(|said| said.judge(&self.settings, asked, self.date())) {
-            Ok(Ok(grant)) => (asked + GOOD, Ok(grant)),
+            Ok(Ok(grant)) => (asked + GRANT_HOLDS, Ok(grant)),
             Ok(Err(refusal)) => {
                 if refusal == AccessError::BadToken(Flaw::NO_SUBJECT) {
                     self.warn(
@@ -319,10 +319,10 @@ impl OAuth {
                          basic); who comes with such a token is answered 401",
                     );
                 }
-                (now + BAD, Err(refusal))
+                (now + REFUSAL_HOLDS, Err(refusal))
             }
             Err(why) => {
-                let wait = ODD.max(now.saturating_sub(asked));
+                let wait = FAILURE_HOLDS.max(now.saturating_sub(asked));
                 self.warn(&format!("{why}; {UNAVAILABLE}"));
                 (now + wait, Err(AccessError::Unavailable(wait)))
             }
@@ -544,7 +544,7 @@ impl OAuth {
             Ok((status, body.read_to_vec()?))
         };
         sent.and_then(read)
-            .map_err(|error| agent::explain(error, self.limit))
+            .map_err(|error| agent::reason(error, self.limit))
     }
 }
 
@@ -597,7 +597,7 @@ impl Answers {
         verdict: Verdict,
         now: Duration,
     ) -> Arc<Known> {
-        for left in [BAD, GOOD] {
+        for left in [REFUSAL_HOLDS, GRANT_HOLDS] {
             if self.known.len() >= MAX_ANSWERS {
                 self.known.retain(|_, known| {
                     Arc::strong_count(known) > 1 || now + left < lock(&known.0).until

@@ -860,15 +860,19 @@ fn memory_is_bounded_and_refusals_go_first() {
     let _held = answers.keep(u128::MAX, now, refusal.clone(), now);
     let good = MAX_ANSWERS as u128 / 2;
     for digest in 1..2 * good {
-        let until = if digest < good { GOOD } else { BAD };
+        let until = if digest < good {
+            GRANT_HOLDS
+        } else {
+            REFUSAL_HOLDS
+        };
         answers.keep(digest, until, refusal.clone(), now);
     }
     assert_eq!(answers.known.len(), MAX_ANSWERS);
-    answers.keep(99_999, GOOD, refusal.clone(), now);
+    answers.keep(99_999, GRANT_HOLDS, refusal.clone(), now);
     assert_eq!(answers.known.len() as u128, good + 1);
     assert!(answers.find(good, now).is_none() && answers.find(good - 1, now).is_some());
     for digest in 100_000..110_000 {
-        answers.keep(digest, GOOD, refusal.clone(), now);
+        answers.keep(digest, GRANT_HOLDS, refusal.clone(), now);
         assert!(answers.known.len() <= MAX_ANSWERS && answers.find(digest, now).is_some());
     }
     assert!(answers.known.contains_key(&u128::MAX));

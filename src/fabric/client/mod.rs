@@ -48,7 +48,7 @@ const BUFFER: usize = 8 << 10;
 const RUN_BUFFER: usize = 1 << 10;
 /// Idle connections in the pool. With fewer, concurrent callers reconnect for every other request, and beyond a usual
 /// listen backlog of 128 some wait a second. Each takes about 10 KB, for 15 s.
-const KEPT: usize = 256;
+const MAX_POOLED: usize = 256;
 /// Error bodies up to this size are read and discarded, so that the connection can be reused.
 const SMALL_BODY: u64 = 16 << 10;
 /// How long to wait for the rest after an error. Fabric sends `complete` right after an `error`, and HTTP errors in one
@@ -139,7 +139,7 @@ impl Client {
         };
         Ok(Client {
             key,
-            kept: agent(KEPT, BUFFER)?,
+            kept: agent(MAX_POOLED, BUFFER)?,
             fresh: agent(0, RUN_BUFFER)?,
             settings: settings.clone(),
             built_in: None,
@@ -382,7 +382,7 @@ impl<'c> Attempt<'c> {
         let body = body.into_with_config().limit(u64::MAX).reader();
         if head.status != 200 {
             let status = head.status.as_u16();
-            let error = self.refused(status, &head.headers);
+            let error = self.status_error(status, &head.headers);
             // Read, but not waited for long: to reuse the connection, and because it may say why. Else it is not shown,
             // as it is meant for Fabric's operator.
             let is_small =
@@ -440,7 +440,7 @@ impl<'c> Attempt<'c> {
         line.log(log::Level::Debug, "fabric_mcp::fabric");
     }
 
-    fn refused(&self, status: u16, headers: &HeaderMap) -> Error {
+    fn status_error(&self, status: u16, headers: &HeaderMap) -> Error {
         let retry_after = headers
             .get(header::RETRY_AFTER)
             .filter(|_| matches!(status, 429 | 503))

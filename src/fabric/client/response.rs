@@ -5,7 +5,7 @@ use std::io::Read;
 use ureq::BodyReader;
 
 use super::{Attempt, SMALL_BODY, Waiting};
-use crate::account::Full;
+use crate::account::QuotaExceeded;
 use crate::fabric::{Error, Kind, no_room};
 
 /// Bodies are charged in pieces of this size.
@@ -54,7 +54,7 @@ impl FabricResponse<'_> {
             let values = arrived.iter().filter(|byte| b",[{".contains(byte));
             let held = 2 * arrived.len() + VALUE * values.count();
             let held = self.call.wait.hold(held);
-            held.map_err(|Full| no_room())?;
+            held.map_err(|QuotaExceeded| no_room())?;
             if (read as u64) < most {
                 return Ok(bytes);
             }

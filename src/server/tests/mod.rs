@@ -155,7 +155,7 @@ fn show(action: Action) -> String {
                 .fold(text, |text, key| masked(&text, key))
         }
         Action::Call(call) => format!("call {}", json(&call.head.id)),
-        Action::Listen(listen) => {
+        Action::Subscribe(listen) => {
             format!(
                 "listen {} {}",
                 json(&listen.id),

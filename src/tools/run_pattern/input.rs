@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::account::Full;
+use crate::account::QuotaExceeded;
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{CallObserver, Error, VideoId, no_room};
 use crate::runs::RunState;
@@ -76,7 +76,7 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
         return Err(refused(detail).about(argument));
     }
     let held = context.hold(record.bytes as usize);
-    held.map_err(|Full| no_room())?;
+    held.map_err(|QuotaExceeded| no_room())?;
     Ok(run.read_chars(0, MAX_RUN_OUTPUT))
 }
 

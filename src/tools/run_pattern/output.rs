@@ -1,6 +1,6 @@
 //! The output of a step: text, usage, format.
 
-use crate::account::Full;
+use crate::account::QuotaExceeded;
 use crate::fabric::{CallObserver, Error, Event, Usage, no_room};
 use crate::metrics;
 use crate::runs::RunReport;
@@ -61,7 +61,9 @@ impl Output {
                 let format = format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned());
                 let text = match &mut self.thinking {
                     Some(thinking) => {
-                        context.hold(content.len()).map_err(|Full| no_room())?;
+                        context
+                            .hold(content.len())
+                            .map_err(|QuotaExceeded| no_room())?;
                         let (text, left_out) = thinking.take(&content);
                         context.release(text.len() + left_out);
                         text
@@ -116,7 +118,7 @@ impl Output {
                 told.and_then(|()| context.hold(text.len()))
             }
         };
-        appended.map_err(|Full| no_room())
+        appended.map_err(|QuotaExceeded| no_room())
     }
 
     /// Counts the text and tokens of a step that has ended.

@@ -107,14 +107,14 @@ pub(super) fn no_input() -> Error {
 }
 
 /// Adds to the error of a step whether Fabric lacks a name in it.
-pub(super) fn explain(step: &Chat, error: Error, context: &Arc<Context>) -> Error {
+pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Context>) -> Error {
     let fabric = &context.backend.fabric;
     // None is started only to explain.
     if fabric.rests() {
         return error;
     }
     // The pattern may not exist; the names are read only after a failure.
-    let mut error = fabric.explain(&step.pattern, error, &context.wait());
+    let mut error = fabric.or_not_found(&step.pattern, error, &context.wait());
     if !is_vague(&error) || error.retry_after.is_some() {
         return error;
     }

@@ -145,7 +145,7 @@ impl RunPattern {
         let step = &self.steps[0];
         let strategy = step.strategy.as_ref().map_or("", Name::as_str);
         let text = prompt(context, &step.pattern, input, &step.variables, strategy)
-            .map_err(|error| plan::explain(step, error, context))?;
+            .map_err(|error| plan::with_names_looked_up(step, error, context))?;
         let named = |what: &str, name: &Option<Name>| {
             let name = name.as_ref().map(Name::as_str);
             name.map(|name| format!("{what} \"{name}\""))
@@ -248,7 +248,7 @@ impl RunPattern {
         context.flush();
         output.count(step.model_label(), ended.is_ok(), context);
         let mut error = match ended {
-            Err(error) => plan::explain(step, error, context),
+            Err(error) => plan::with_names_looked_up(step, error, context),
             Ok(()) if output.is_only_thinking && !is_result => {
                 Error::new(Kind::ApiError, ONLY_THINKING)
             }

@@ -33,12 +33,12 @@ use self::streamable::Streamable;
 use self::web::{Endpoint, Web};
 
 /// A server that listens. Dropping it cuts everything.
-pub(crate) struct Listening {
+pub(crate) struct HttpTransport {
     http: HttpServer,
     web: Arc<Web>,
 }
 
-impl Listening {
+impl HttpTransport {
     /// Listens where `config` says, and serves from now on.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl Listening {
         server: Arc<Server>,
         access: Arc<Access>,
         config: &Config,
-    ) -> Result<Listening, String> {
+    ) -> Result<HttpTransport, String> {
         let mut limits = HttpLimits {
             max_connections: config.http.max_connections,
             ..HttpLimits::default()
@@ -73,7 +73,7 @@ impl Listening {
         });
         let http = HttpServer::start(listener, limits, web.clone())
             .map_err(|error| format!("cannot serve: no thread can be started: {error}"))?;
-        Ok(Listening { http, web })
+        Ok(HttpTransport { http, web })
     }
 
     /// The address it listens on, with the real port.

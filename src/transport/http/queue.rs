@@ -14,14 +14,14 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::access::Caller;
-use crate::account::{Guard, Resource};
+use crate::account::{Reservation, Resource};
 use crate::config::GONE_CHECK;
 use crate::http::Responder;
 use crate::protocol::Answer;
 use crate::sync::lock;
 use crate::tools::Peer;
 
-use super::web::Visit;
+use super::web::HttpRequest;
 
 /// Notifications are queued while no more than this waits, in bytes.
 const MAX_NOTES: usize = 1 << 20;
@@ -52,7 +52,7 @@ struct QueueState {
     /// What waits or is being written, in bytes.
     bytes: usize,
     /// What of that is not charged by the answers themselves. Never nothing, so that an event rarely touches the account.
-    memory: Guard,
+    memory: Reservation,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,9 +72,9 @@ pub(super) fn wake() {
 
 impl Queue {
     /// Answers with a stream, which the client accepts, to be carried by this thread.
-    pub(super) fn open(visit: &mut Visit<'_>, caller: &Caller) -> (Responder, Arc<Queue>) {
-        visit.exchange.free_buffer();
-        let mut responder = visit.responder();
+    pub(super) fn open(incoming: &mut HttpRequest<'_>, caller: &Caller) -> (Responder, Arc<Queue>) {
+        incoming.exchange.free_buffer();
+        let mut responder = incoming.responder();
         responder.stream();
         let mut memory = caller.account.open(Resource::Memory);
         // Without it, what is queued is refused.

@@ -23,7 +23,7 @@ use super::super::pipe::Pipe;
 use super::super::read;
 use super::post::revocation;
 use super::queue::Queue;
-use super::web::{Endpoint, HttpError, Visit};
+use super::web::{Endpoint, HttpError, HttpRequest};
 
 /// What stands after the stream's path to make that of the endpoint for messages.
 const MESSAGES: &str = "/message";
@@ -46,10 +46,10 @@ impl Endpoint for Sse {
         }
     }
 
-    fn serve(&self, visit: &mut Visit<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
-        match visit.head().method {
-            Method::Post => self.post(visit, caller),
-            _ => self.get(visit, caller),
+    fn serve(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
+        match incoming.head().method {
+            Method::Post => self.post(incoming, caller),
+            _ => self.get(incoming, caller),
         }
     }
 
@@ -59,17 +59,17 @@ impl Endpoint for Sse {
 }
 
 impl Sse {
-    fn get(&self, visit: &mut Visit<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
+    fn get(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
         let detail = "This path answers with a stream: accept text/event-stream.";
-        HttpError::unless(visit.accepts.events, 406, detail)?;
-        visit.stay(caller)?;
+        HttpError::unless(incoming.accepts.events, 406, detail)?;
+        incoming.stay(caller)?;
         let id = random::id();
-        let (mut responder, queue) = Queue::open(visit, caller);
-        let (server, session) = (visit.web.server.clone(), Session::default());
+        let (mut responder, queue) = Queue::open(incoming, caller);
+        let (server, session) = (incoming.web.server.clone(), Session::default());
         let pipe = Arc::new(Pipe::new(server, session, queue.clone()));
         let owner = caller.identity.clone();
         lock(&self.0).insert(id.clone(), (owner, pipe.clone()));
-        let path = visit.web.path.trim_end_matches('/');
+        let path = incoming.web.path.trim_end_matches('/');
         let first = format!("event: endpoint\ndata: {path}{MESSAGES}?{SESSION_ID}={id}\n\n");
         // A stream that fails is gone.
         let _ = responder.send(&[first.as_bytes()]);
@@ -79,20 +79,20 @@ impl Sse {
                 queue.answer(revocation());
             }
             // Calls that are not over may still be answered here.
-            is_revoked || caller.account.held(Resource::Open) == 0
+            is_revoked || caller.account.held(Resource::CallThreads) == 0
         });
         lock(&self.0).remove(&id);
         pipe.inflight.cancel_all();
         Ok(())
     }
 
-    fn post(&self, visit: &mut Visit<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
-        visit.require_json()?;
-        let id = visit.head().query_value(SESSION_ID);
+    fn post(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
+        incoming.require_json()?;
+        let id = incoming.head().query_value(SESSION_ID);
         let session = id.and_then(|id| lock(&self.0).get(id).cloned());
         let session = session.filter(|(owner, _)| caller.identity.shares_with(owner));
         let (_, pipe) = session.ok_or_else(|| HttpError::new(404, NO_SESSION))?;
-        let body = visit.read_body(caller)?;
+        let body = incoming.read_body(caller)?;
         let (parsing, inbound) = read(&body.bytes, false, None, &caller.account)
             .map_err(|answer| HttpError::answer(503, answer))?;
         let is_message = !inbound.is_invalid();
@@ -101,7 +101,7 @@ impl Sse {
             action => action,
         };
         drop((body, parsing));
-        visit.respond(202, &[], &[]);
+        incoming.respond(202, &[], &[]);
         pipe.act(action, caller);
         Ok(())
     }

@@ -21,7 +21,7 @@ use crate::fabric::{Error, Kind};
 use crate::http::{Head, Method, Responder};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
 use crate::protocol::{Inbound, Refusal, Revision, Session, without_handshake};
-use crate::server::{Action, Call, Listen, Listener, refuse};
+use crate::server::{Action, Call, SubscribeRequest, Subscriber, refuse};
 use crate::sync::lock;
 use crate::tools::Peer;
 
@@ -31,7 +31,7 @@ use super::super::threads::start;
 use super::post::{Post, revocation, revoked};
 use super::queue::Queue;
 use super::sessions::{LiveSession, Sessions};
-use super::web::{Endpoint, HttpError, Visit, Web};
+use super::web::{Endpoint, HttpError, HttpRequest, Web};
 
 /// Allowed methods, with and without sessions.
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
@@ -56,11 +56,11 @@ impl Endpoint for Streamable {
         matches!(rest, "" | "/").then_some(METHODS)
     }
 
-    fn serve(&self, visit: &mut Visit<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
-        match visit.head().method {
-            Method::Post => self.post(visit, caller),
-            Method::Delete => self.delete(visit, caller),
-            _ => self.get(visit, caller),
+    fn serve(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
+        match incoming.head().method {
+            Method::Post => self.post(incoming, caller),
+            Method::Delete => self.delete(incoming, caller),
+            _ => self.get(incoming, caller),
         }
     }
 
@@ -70,14 +70,14 @@ impl Endpoint for Streamable {
 }
 
 impl Streamable {
-    fn post(&self, visit: &mut Visit<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
-        visit.require_json()?;
-        let accepts_one = visit.accepts.json || visit.accepts.events;
+    fn post(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
+        incoming.require_json()?;
+        let accepts_one = incoming.accepts.json || incoming.accepts.events;
         let detail =
             "Answers are application/json or text/event-stream: accept at least one of them.";
         HttpError::unless(accepts_one, 406, detail)?;
-        let body = visit.read_body(caller)?;
-        let (head, server) = (visit.head(), &visit.web.server);
+        let body = incoming.read_body(caller)?;
+        let (head, server) = (incoming.head(), &incoming.web.server);
         let version = head.header("mcp-protocol-version");
         let modern_header = version.is_some_and(is_modern_version);
         let (parsing, mut inbound) = read(&body.bytes, modern_header, None, &caller.account)
@@ -96,7 +96,7 @@ impl Streamable {
             let (who, given) = (&caller.identity, head.header(SESSION_ID));
             if given.is_some_and(|id| self.sessions.is_live(id, who)) {
                 let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
-                return Err(refused(200, INVALID_REQUEST, reason, Some(&inbound)));
+                return Err(bad_message(200, INVALID_REQUEST, reason, Some(&inbound)));
             }
             let session = Arc::new(Session::default());
             let action = server.receive(&session, inbound, None, caller);
@@ -108,7 +108,7 @@ impl Streamable {
             let live = live.insert(self.session(head, caller, Some(&inbound))?);
             inbound.refuse_ids(|id| live.inflight.contains(id));
             let action = server.receive(&live.session, inbound, None, caller);
-            follow(visit.web, live, caller);
+            follow(incoming.web, live, caller);
             action
         };
         // What follows may block.
@@ -117,20 +117,20 @@ impl Streamable {
             (Action::Answer(answer), _) => {
                 let status = if is_one { answer.status } else { 400 };
                 let id = opened.as_deref().map(|id| (SESSION_ID, id));
-                visit
+                incoming
                     .responder()
                     .answer(status, id.as_slice(), &answer.parts());
                 Ok(())
             }
-            (Action::Call(call), live) => run(visit, caller, *call, live),
-            (Action::Listen(asked), None) => listen(visit, caller, *asked),
-            (Action::Batch(actions), Some(live)) => batch(visit, caller, &live, actions),
+            (Action::Call(call), live) => run(incoming, caller, *call, live),
+            (Action::Subscribe(asked), None) => listen(incoming, caller, *asked),
+            (Action::Batch(actions), Some(live)) => batch(incoming, caller, &live, actions),
             (action, live) => {
                 // Without a session a cancel would hit other clients' requests: ids belong to their POST alone.
                 if let (Action::Cancel(id), Some(live)) = (action, live) {
                     live.inflight.cancel(&id);
                 }
-                visit.respond(202, &[], &[]);
+                incoming.respond(202, &[], &[]);
                 Ok(())
             }
         }
@@ -158,21 +158,21 @@ impl Streamable {
                 "This request belongs to no session: send initialize first and repeat the Mcp-Session-Id of its answer, or \
                  {without}"
             );
-            return Err(refused(400, INVALID_PARAMS, &reason, inbound));
+            return Err(bad_message(400, INVALID_PARAMS, &reason, inbound));
         };
         if version.is_some() && revision.is_none() {
             let known = Revision::ALL.map(Revision::name).join(", ");
             let reason = format!("This MCP-Protocol-Version is not supported: use one of {known}.");
-            return Err(refused(400, INVALID_REQUEST, &reason, inbound));
+            return Err(bad_message(400, INVALID_REQUEST, &reason, inbound));
         }
         let live = self.sessions.find(id, &caller.identity);
-        live.ok_or_else(|| refused(404, INVALID_REQUEST, SESSION_ENDED, inbound))
+        live.ok_or_else(|| bad_message(404, INVALID_REQUEST, SESSION_ENDED, inbound))
     }
 
-    fn get(&self, visit: &mut Visit<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
-        let live = self.session(visit.head(), caller, None)?;
+    fn get(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
+        let live = self.session(incoming.head(), caller, None)?;
         let detail = "A session's stream is text/event-stream: accept that.";
-        HttpError::unless(visit.accepts.events, 406, detail)?;
+        HttpError::unless(incoming.accepts.events, 406, detail)?;
         // Registered before the head is sent: the client's next GET must find it. A new stream takes the place of the old
         // one: nothing is sent on both.
         let mut place = lock(&live.stream);
@@ -183,11 +183,11 @@ impl Streamable {
             let mut soon = || begun.elapsed() < ABORT_GRACE;
             drop(caller.account.wait_for(Resource::Streams, &mut soon));
         }
-        visit.stay(caller)?;
-        let (responder, queue) = Queue::open(visit, caller);
+        incoming.stay(caller)?;
+        let (responder, queue) = Queue::open(incoming, caller);
         *place = Some((queue.clone(), None));
         drop(place);
-        follow(visit.web, &live, caller);
+        follow(incoming.web, &live, caller);
         queue.carry(responder, caller, |is_revoked| {
             if is_revoked {
                 queue.answer(revocation());
@@ -198,21 +198,25 @@ impl Streamable {
         Ok(())
     }
 
-    fn delete(&self, visit: &mut Visit<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
-        self.session(visit.head(), caller, None)?.end();
-        visit.respond(204, &[], &[]);
+    fn delete(
+        &self,
+        incoming: &mut HttpRequest<'_>,
+        caller: &Arc<Caller>,
+    ) -> Result<(), HttpError> {
+        self.session(incoming.head(), caller, None)?.end();
+        incoming.respond(204, &[], &[]);
         Ok(())
     }
 }
 
 /// Does a call on this thread. In a session it may be cancelled by its id; without one, by leaving.
 fn run(
-    visit: &mut Visit<'_>,
+    incoming: &mut HttpRequest<'_>,
     caller: &Arc<Caller>,
     call: Call,
     live: Option<Arc<LiveSession>>,
 ) -> Result<(), HttpError> {
-    visit.stay(caller)?;
+    incoming.stay(caller)?;
     if call.is_run()
         && let Err(refusal) = caller.require(Role::Run)
     {
@@ -224,10 +228,10 @@ fn run(
         return Err(HttpError::answer(status, answer).with("WWW-Authenticate", challenge));
     }
     let begun = live.as_ref().map(|live| live.inflight.begin(&call.head.id));
-    let responder = responder(visit, call.is_run());
+    let responder = responder(incoming, call.is_run());
     let cancel = begun.unwrap_or_default();
     let peer = Arc::new(Post::new(responder, &call, cancel, live, None, caller));
-    call.serve(&visit.web.server, peer, |work| {
+    call.serve(&incoming.web.server, peer, |work| {
         work();
         Ok(())
     });
@@ -236,22 +240,22 @@ fn run(
 
 /// Does each call on a thread, which may go on with a run after the array is sent.
 fn batch(
-    visit: &mut Visit<'_>,
+    incoming: &mut HttpRequest<'_>,
     caller: &Arc<Caller>,
     live: &Arc<LiveSession>,
     actions: Vec<Action>,
 ) -> Result<(), HttpError> {
-    visit.stay(caller)?;
+    incoming.stay(caller)?;
     let Some((batch, calls)) = Batch::begin(actions, &live.inflight, &caller.account) else {
-        visit.respond(202, &[], &[]);
+        incoming.respond(202, &[], &[]);
         return Ok(());
     };
     let may_go_on = calls.iter().any(|(_, call)| call.is_run());
-    let responder = responder(visit, may_go_on);
+    let responder = responder(incoming, may_go_on);
     for (cancel, call) in calls {
         let (live, batch) = (Some(live.clone()), Some(batch.clone()));
         let peer = Post::new(responder.clone(), &call, cancel, live, batch, caller);
-        call.serve(&visit.web.server, Arc::new(peer), start);
+        call.serve(&incoming.web.server, Arc::new(peer), start);
     }
     batch.wait();
     let mut responder = lock(&responder);
@@ -265,22 +269,26 @@ fn batch(
 
 /// The way back of calls. If one `may_go_on` after its answer, it is the last of its connection: the head of a stream says so
 /// before anyone knows.
-fn responder(visit: &mut Visit<'_>, may_go_on: bool) -> Arc<Mutex<Responder>> {
-    let mut responder = visit.responder();
+fn responder(incoming: &mut HttpRequest<'_>, may_go_on: bool) -> Arc<Mutex<Responder>> {
+    let mut responder = incoming.responder();
     if may_go_on {
-        visit.exchange.free_buffer();
+        incoming.exchange.free_buffer();
         responder.close = true;
     }
     Arc::new(Mutex::new(responder))
 }
 
-fn listen(visit: &mut Visit<'_>, caller: &Arc<Caller>, listen: Listen) -> Result<(), HttpError> {
+fn listen(
+    incoming: &mut HttpRequest<'_>,
+    caller: &Arc<Caller>,
+    listen: SubscribeRequest,
+) -> Result<(), HttpError> {
     let detail = "A subscription is answered with a stream: accept text/event-stream.";
-    HttpError::unless(visit.accepts.events, 406, detail)?;
-    visit.stay(caller)?;
-    let (responder, queue) = Queue::open(visit, caller);
+    HttpError::unless(incoming.accepts.events, 406, detail)?;
+    incoming.stay(caller)?;
+    let (responder, queue) = Queue::open(incoming, caller);
     let account = caller.account.clone();
-    let _place = listen.begin(&visit.web.server, account, queue.clone());
+    let _place = listen.begin(&incoming.web.server, account, queue.clone());
     queue.carry(responder, caller, |is_revoked| {
         queue.answer(match is_revoked {
             true => listen.fail(revoked()),
@@ -298,14 +306,14 @@ fn follow(web: &Web, live: &LiveSession, caller: &Caller) {
     {
         follower.get_or_insert_with(|| {
             let account = caller.account.clone();
-            let listener = Listener::legacy(&web.server, account, queue.clone());
+            let listener = Subscriber::legacy(&web.server, account, queue.clone());
             web.server.subscriptions.add(listener)
         });
     }
 }
 
 /// The answer to a message that is not taken.
-fn refused(status: u16, code: i32, reason: &str, inbound: Option<&Inbound<'_>>) -> HttpError {
+fn bad_message(status: u16, code: i32, reason: &str, inbound: Option<&Inbound<'_>>) -> HttpError {
     let id = inbound
         .and_then(Inbound::request)
         .map(|request| &request.id);

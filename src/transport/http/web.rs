@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::access::{Access, AccessError, Caller, Role};
-use crate::account::{Guard as Share, Resource};
+use crate::account::{Reservation, Resource};
 use crate::encoding::json::mend_surrogates;
 use crate::fabric::{Error, Kind};
 use crate::http::{Accepts, Body, Exchange, Handler, Head, JSON, Method, Rejection, Responder};
@@ -35,7 +35,7 @@ pub(super) trait Endpoint: Send + Sync {
     ///
     /// # Errors
     /// The answer, if there is none yet.
-    fn serve(&self, visit: &mut Visit<'_>, caller: &Arc<Caller>) -> Result<(), HttpError>;
+    fn serve(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Result<(), HttpError>;
 
     /// How many sessions there are.
     fn sessions(&self) -> usize;
@@ -55,20 +55,20 @@ pub(super) struct Web {
 
 impl Handler for Web {
     fn handle(&self, exchange: Exchange<'_>) {
-        let mut visit = Visit {
+        let mut incoming = HttpRequest {
             web: self,
             accepts: Accepts::of(exchange.head.headers_named("accept")),
             exchange,
             origin: None,
             share: None,
         };
-        if let Err(error) = self.serve(&mut visit) {
+        if let Err(error) = self.serve(&mut incoming) {
             let headers = error.headers.iter();
             let mut headers: Vec<_> = headers.map(|(name, value)| (*name, &**value)).collect();
             if headers.is_empty() && matches!(error.status, 429 | 503) {
                 headers.push(("Retry-After", "1"));
             }
-            visit
+            incoming
                 .responder()
                 .answer(error.status, &headers, &[&error.body]);
         }
@@ -76,18 +76,19 @@ impl Handler for Web {
 }
 
 impl Web {
-    fn serve(&self, visit: &mut Visit<'_>) -> Result<(), HttpError> {
-        let head = visit.head();
+    fn serve(&self, incoming: &mut HttpRequest<'_>) -> Result<(), HttpError> {
+        let head = incoming.head();
         if PROBES.contains(&head.path()) {
             if !matches!(head.method, Method::Get | Method::Head) {
                 return Err(HttpError::method(head, "GET, HEAD"));
             }
             let (status, body) = self.ops.probe(head.path());
-            visit.respond(status, &[JSON, ("Cache-Control", "no-store")], &[&body]);
+            incoming.respond(status, &[JSON, ("Cache-Control", "no-store")], &[&body]);
             return Ok(());
         }
-        visit.origin = self.guard.origin(head).map_err(|detail| {
-            self.refusals.log(visit.exchange.peer().ip(), 403, &detail);
+        incoming.origin = self.guard.origin(head).map_err(|detail| {
+            self.refusals
+                .log(incoming.exchange.peer().ip(), 403, &detail);
             HttpError::new(403, detail)
         })?;
         let metrics = head.path() == "/metrics";
@@ -102,45 +103,45 @@ impl Web {
             // As OAuth errors look: its discovery probes paths that do not exist here.
             let why = format!("There is nothing at this path; MCP is at {}.", self.path);
             let body = json!({"error": "not_found", "error_description": why}).to_string();
-            visit.respond(404, &[JSON], &[body.as_bytes()]);
+            incoming.respond(404, &[JSON], &[body.as_bytes()]);
             return Ok(());
         };
         if head.method == Method::Options {
-            visit.respond(204, &preflight(methods, &allowed_headers(head)), &[]);
+            incoming.respond(204, &preflight(methods, &allowed_headers(head)), &[]);
             return Ok(());
         }
         let allowed = methods
             .split(", ")
             .any(|method| method == head.method.as_str());
         if let (Some(document), true) = (&document, allowed) {
-            visit.respond(200, &[JSON, ("Cache-Control", "max-age=3600")], &[document]);
+            incoming.respond(200, &[JSON, ("Cache-Control", "max-age=3600")], &[document]);
             return Ok(());
         }
         let forwarded: Vec<&str> = head.headers_named("x-forwarded-for").collect();
-        let ip = self.guard.caller(&forwarded, visit.exchange.peer().ip());
+        let ip = self.guard.caller(&forwarded, incoming.exchange.peer().ip());
         let authorization = head.headers_named("authorization");
         let accounts = &self.server.backend.accounts;
         let caller = self.access.admit(authorization, ip, accounts);
-        let caller = caller.map_err(|refusal| self.refused(ip, refusal, None))?;
+        let caller = caller.map_err(|refusal| self.not_admitted(ip, refusal, None))?;
         let _scope = caller.identity.log_scope();
         caller
             .require(if metrics { Role::Metrics } else { Role::Read })
-            .map_err(|refusal| self.refused(ip, refusal, Some(&caller)))?;
+            .map_err(|refusal| self.not_admitted(ip, refusal, Some(&caller)))?;
         if !allowed {
             return Err(HttpError::method(head, methods));
         }
         if metrics {
-            let connections = visit.exchange.connections();
+            let connections = incoming.exchange.connections();
             let text = self.ops.metrics(connections, self.endpoint.sessions());
             let media = ("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
-            visit.respond(200, &[media], &[text.as_bytes()]);
+            incoming.respond(200, &[media], &[text.as_bytes()]);
             return Ok(());
         }
-        self.endpoint.serve(visit, &Arc::new(caller))
+        self.endpoint.serve(incoming, &Arc::new(caller))
     }
 
     /// The answer to a caller at `ip` that is not admitted.
-    fn refused(&self, ip: IpAddr, refusal: AccessError, caller: Option<&Caller>) -> HttpError {
+    fn not_admitted(&self, ip: IpAddr, refusal: AccessError, caller: Option<&Caller>) -> HttpError {
         let ((status, label), detail) = (refusal.status(), refusal.detail());
         self.refusals.log(ip, status, &detail);
         metrics::CALLERS_REFUSED.add([label], 1);
@@ -224,7 +225,7 @@ impl From<Rejection> for HttpError {
 const IS_FULL: &str = "The server is serving as many requests as it may. Try again in a moment.";
 
 /// An admitted request, and the way to answer it.
-pub(super) struct Visit<'a> {
+pub(super) struct HttpRequest<'a> {
     /// Where it came.
     pub(super) web: &'a Web,
     /// The request.
@@ -233,10 +234,10 @@ pub(super) struct Visit<'a> {
     pub(super) accepts: Accepts,
     origin: Option<&'a str>,
     /// Its caller's share of the connections, once it has one.
-    share: Option<Share>,
+    share: Option<Reservation>,
 }
 
-impl<'a> Visit<'a> {
+impl<'a> HttpRequest<'a> {
     /// The request's head.
     pub(super) fn head(&self) -> &'a Head {
         self.exchange.head

@@ -304,7 +304,7 @@ fn a_pattern_that_is_not_listed_is_not_found() {
 
     let explain = |kind| {
         client
-            .explain(&name("nope"), Error::new(kind, "x"), &unobserved())
+            .or_not_found(&name("nope"), Error::new(kind, "x"), &unobserved())
             .kind
     };
     for kind in [
@@ -338,7 +338,7 @@ fn without_the_list_the_original_error_stands() {
     );
     let original = Error::new(Kind::ApiError, "as it was");
     assert_eq!(
-        client.explain(&name("nope"), original.clone(), &unobserved()),
+        client.or_not_found(&name("nope"), original.clone(), &unobserved()),
         original
     );
 }

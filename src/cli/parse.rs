@@ -36,7 +36,7 @@ impl<'a> FlagsAndEnv<'a> {
     ) -> Result<FlagsAndEnv<'a>, ExitReason> {
         let (mut given, mut words) = (Vec::new(), Vec::new());
         let mut parser = lexopt::Parser::from_args(args);
-        while let Some(arg) = parser.next().map_err(explain)? {
+        while let Some(arg) = parser.next().map_err(usage_error)? {
             let (flag, on) = match arg {
                 Arg::Long(name) => (
                     flags::by_long(name).ok_or_else(|| unknown_long(name))?,
@@ -245,7 +245,7 @@ fn value_of(flag: &Flag, parser: &mut lexopt::Parser) -> Result<String, ExitReas
     }
 }
 
-fn explain(error: lexopt::Error) -> ExitReason {
+fn usage_error(error: lexopt::Error) -> ExitReason {
     ExitReason::usage(match error {
         lexopt::Error::UnexpectedValue { option, .. } => {
             format!("{option} takes no value; write {option} alone")

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::account::Full;
+use crate::account::QuotaExceeded;
 use crate::config::{MAX_NAME, MAX_VARIABLES};
 use crate::encoding::json::decode;
 use crate::encoding::percent::percent_encode;
@@ -114,7 +114,7 @@ impl Client {
         wait: &Arc<dyn CallObserver>,
     ) -> Result<Pattern, Error> {
         self.listed_pattern(name, wait)
-            .map_err(|error| self.explain(name, error, wait))
+            .map_err(|error| self.or_not_found(name, error, wait))
     }
 
     /// `POST /patterns/:name/apply`: the pattern as a run sends it, with `input` and `variables` filled in. Not
@@ -135,7 +135,7 @@ impl Client {
                 let pattern = members(&body).and_then(|body| Pattern::from_body(body, name));
                 pattern.ok_or_else(|| self.unexpected("POST", &path))
             })
-            .map_err(|error| self.explain(name, error, wait))
+            .map_err(|error| self.or_not_found(name, error, wait))
     }
 
     /// `GET /config` as received, **with vendors' keys in plain text**: redact it before showing any of it.
@@ -162,7 +162,13 @@ impl Client {
         let _download = Download::begin(&self.downloads, video, wait.as_ref())?;
         let path = "/youtube/transcript";
         let request = encode(&request, wait)?;
-        let response = self.post(path, request, Limit::Models, wait, Some(youtube::explain));
+        let response = self.post(
+            path,
+            request,
+            Limit::Models,
+            wait,
+            Some(youtube::transcript_error),
+        );
         let response = response.map_err(|error| Error {
             detail: self.without_key(&error.detail),
             ..error
@@ -259,7 +265,12 @@ impl Client {
 
     /// Replaces the `error` of a run or read of `name` by "not found" if Fabric does not list that pattern. Errors with
     /// another cause stay unchanged.
-    pub(crate) fn explain(&self, name: &Name, error: Error, wait: &Arc<dyn CallObserver>) -> Error {
+    pub(crate) fn or_not_found(
+        &self,
+        name: &Name,
+        error: Error,
+        wait: &Arc<dyn CallObserver>,
+    ) -> Error {
         // Fabric reports a missing pattern only as localised text, in a 500 or an `error` event.
         let may_be_missing = matches!(
             error.kind,
@@ -402,7 +413,7 @@ fn members(body: &[u8]) -> Option<Map<String, Value>> {
 fn encode(body: &impl Serialize, wait: &Arc<dyn CallObserver>) -> Result<Vec<u8>, Error> {
     // Cannot fail: there are only texts and numbers in it, with texts as keys.
     let json = serde_json::to_vec(body).unwrap_or_default();
-    wait.hold(json.len()).map_err(|Full| too_many())?;
+    wait.hold(json.len()).map_err(|QuotaExceeded| too_many())?;
     Ok(json)
 }
 
@@ -466,7 +477,7 @@ impl EventRelay<'_> {
                 self.wait.release(held.saturating_sub(now));
                 let more = self.wait.hold(now.saturating_sub(held));
                 held = now;
-                more.map_err(|Full| no_room())
+                more.map_err(|QuotaExceeded| no_room())
             });
             // After `complete`, trailing bytes do not matter: whether they are seen depends on how the stream was cut
             // into packets.
