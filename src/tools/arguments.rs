@@ -46,7 +46,7 @@ pub(super) struct Arguments<'a> {
 }
 
 /// What models call arguments by mistake, and what they mean.
-const MEANT: &'static str = "name pattern_name, text input_text, content input_text, input input_text, url input_from, \
+const MEANT: &str = "name pattern_name, text input_text, content input_text, input input_text, url input_from, \
                      video input_from, youtube input_from, lang_code variables {\"lang_code\": …}";
 
 /// An empty value of this argument would make a free call a paid one.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Every module, from the top: a module may use only those in the lines below its own.
 const LAYERS: [&str; 18] = [
     "main",
-    "check call generate",
+    "check shell generate",
     "demo",
     "transport",
     "server",

@@ -1,5 +1,6 @@
 //! The process: how it ends, and how it handles broken pipes, full pipes and signals.
 
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -57,16 +58,21 @@ fn the_end_of_input_in_mid_run_ends_within_two_seconds() {
     assert!(times.iter().any(|time| *time <= PROMISED), "{times:?}");
 }
 
+/// Writes to one whose stdout is closed until it ends.
+fn end_of_deaf(client: &mut Stdio) -> ExitStatus {
+    // Another process may still hold a copy of the pipe's other end, so one ping may not be enough.
+    let ping = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
+    let ended = poll(DEADLINE, || (!client.process.write(ping)).then_some(()));
+    assert!(ended.is_some(), "it goes on, though nobody reads");
+    client.wait_exit(DEADLINE)
+}
+
 #[test]
 fn a_closed_stdout_ends_it_quietly() {
     let fabric = FakeFabric::start();
     let mut client = deaf(Program::with(&fabric));
     client.process.wait_stderr("started on stdio transport");
-    // Another process may still hold a copy of the pipe's other end, so one ping may not be enough.
-    let ping = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
-    let ended = poll(DEADLINE, || (!client.process.write(ping)).then_some(()));
-    assert!(ended.is_some(), "it goes on, though nobody reads");
-    let status = client.wait_exit(DEADLINE);
+    let status = end_of_deaf(&mut client);
     let log = client.stderr();
     assert!(status.code().is_some(), "no signal: {status}\n{log}");
     assert!(!log.contains("panic"), "{log}");
@@ -78,10 +84,10 @@ fn a_closed_stdout_loses_no_line_of_the_log() {
     let mut client = deaf(Program::with(&fabric));
     client.process.wait_stderr("started on stdio transport");
     let params = with_meta(json!({"name": "fabric_list_patterns", "arguments": {}}));
-    client.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
-    client.wait_exit(DEADLINE);
-    let log = client.stderr();
-    assert!(log.contains("tool=fabric_list_patterns"), "{log}");
+    client.send(&json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}));
+    // Its answer cannot be written, which ends the process.
+    client.process.wait_stderr("tool=fabric_list_patterns");
+    end_of_deaf(&mut client);
 }
 
 #[test]
