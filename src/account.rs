@@ -18,10 +18,10 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use crate::error::table;
 use crate::os::heap;
 use crate::rate::Rate;
 use crate::sync::{lock, wait_while};
+use crate::table::table;
 
 /// Amounts of bytes are taken in multiples of this, so that small pieces of output rarely touch the shared counters.
 const PAGE: usize = 4 << 10;

@@ -1,19 +1,6 @@
 //! fabric-mcp: a Model Context Protocol server in front of Fabric's REST API.
 //!
-//! ```text
-//!   client                                                               fabric --serve
-//!     │ bytes                                                                   ▲
-//!     ▼                                                                         │ HTTP
-//!  transport ───► protocol ────────► server ─────────► tools ────────────────► fabric
-//!  stdio, http,   a message, its     its row in the    a file for each tool:   names and templates
-//!  sse; threads   era and revision   table of methods  arguments → result      guarded, events decoded
-//!     ▲                                                  │        │
-//!     │                                                  ▼        ▼
-//!     │                                                runs     search
-//!     └── one writer ◄── protocol: the answer in its revision's form
-//! ```
-//!
-//! Dependencies point one way, which `tests/it/layers.rs` checks. The road of one `tools/call`:
+//! `.github/ARCHITECTURE.md` has the picture. The road of one `tools/call`:
 //!
 //! 1. [`transport`] reads a line or body of limited size; over HTTP, [`access`](mod@access) knows the caller by then.
 //! 2. [`protocol`] reads it once into values that borrow from it, finds era and revision, and checks the envelope.
@@ -53,6 +40,7 @@ mod search;
 mod server;
 mod shell;
 mod sync;
+mod table;
 mod text;
 mod time;
 mod tools;

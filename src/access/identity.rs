@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::percent::percent_encode_but;
-use crate::error::table;
 use crate::logging::{self, Scope};
+use crate::table::table;
 use crate::url::network;
 
 table! {

@@ -6,30 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Declares an enum as a table: one row a variant, from which everything else follows, [`ALL`](Kind::ALL) too.
-macro_rules! table {
-    ($(#[$about:meta])* $name:ident: $row:ty { $($(#[$doc:meta])* $variant:ident = $facts:expr;)+ }) => {
-        $(#[$about])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub(crate) enum $name {
-            $($(#[$doc])* $variant,)+
-        }
-
-        impl $name {
-            /// Every one, in this order.
-            #[allow(dead_code, reason = "not every table is listed")]
-            pub(crate) const ALL: [$name; [$($name::$variant),+].len()] = [$($name::$variant),+];
-
-            const fn row(self) -> $row {
-                match self {
-                    $($name::$variant => $facts,)+
-                }
-            }
-        }
-    };
-}
-
-pub(crate) use table;
+use crate::table::table;
 
 /// Whose failure it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,38 +19,51 @@ enum Origin {
     Server,
 }
 
-/// Of each [`Kind`]: its name, its title, and what `--help errors` says of it.
-const KINDS: &str = include_str!("kinds.txt");
-
 table! {
-    /// The kind of failure. Each has a URN, `urn:fabric-mcp:error:…`, whose last part is in its row.
-    Kind: (&'static str, Origin) {
-        /// No connection, DNS, TLS, connect timeout, no answer in time to anything but a run; 502, 503, 504.
+    /// The kind of failure. Its row has the last part of its URN, `urn:fabric-mcp:error:…`; its comment is the title that
+    /// people see, and what `--help errors` says of it.
+    told Kind: (&'static str, Origin) {
+        /// Fabric cannot be reached
+        /// Fabric cannot be reached: connection, DNS or TLS failed, no answer in time (runs aside), or 502, 503, 504
         ApiUnavailable = ("fabric-api-unavailable", Origin::Fabric);
-        /// 401 and 403.
+        /// No valid API key for Fabric
+        /// Fabric's API key is missing or wrong: 401, 403
         ApiUnauthorized = ("fabric-api-unauthorized", Origin::Fabric);
-        /// Any other 5xx.
+        /// Fabric failed
+        /// Fabric failed: another 5xx
         FabricInternal = ("fabric-internal-error", Origin::Fabric);
-        /// 429 and other 4xx, a redirect, an unreadable or unexpected body, a 200 that is not a run, an `error` event,
-        /// `complete` without content.
+        // 429 and other 4xx, a redirect, an `error` event, and a 200 or `complete` without a run.
+        /// Fabric answered with an error
+        /// Fabric answered with an error, or with something that is not an answer
         ApiError = ("fabric-api-error", Origin::Fabric);
-        /// A run that sent no content within the idle time.
+        /// The run went silent
+        /// Fabric took the run and sent no content within --idle-timeout: the model may have failed
         Timeout = ("fabric-timeout", Origin::Fabric);
-        /// The stream ended before `complete`, was silent for too long after content, or hit the run's time limit.
+        // Also: silent for too long after content, or longer than a run may take.
+        /// Fabric's answer was cut short
+        /// The output was cut short; what had arrived is kept in the result
         StreamInterrupted = ("fabric-stream-interrupted", Origin::Fabric);
-        /// A size limit was hit.
+        /// The answer is too large
+        /// Too much data
         ResponseTooLarge = ("response-too-large", Origin::Server);
-        /// Fabric does not list the pattern.
+        /// No such pattern
+        /// No such pattern; those that may be meant are suggested
         PatternNotFound = ("pattern-not-found", Origin::Caller);
-        /// An invalid name, variable, argument or pattern.
+        /// The request was refused
+        /// An argument, name, variable or pattern was refused
         InvalidRequest = ("invalid-request", Origin::Caller);
-        /// The caller's role does not allow it.
+        /// Not allowed
+        /// The caller's role or scope does not allow it
         Forbidden = ("forbidden", Origin::Server);
-        /// Workers and queue are full, or the rate limit was hit.
+        /// Too many requests
+        /// Too many runs at once, or in a minute
         TooManyRequests = ("too-many-requests", Origin::Server);
-        /// The caller cancelled.
+        /// Cancelled
+        /// The caller cancelled, or the server stopped
         Cancelled = ("cancelled", Origin::Caller);
-        /// A bug of ours, a panic included; or this machine failed: it has no thread or no disk space left.
+        // Or this machine failed: it has no thread or no disk space left.
+        /// Internal error
+        /// A bug of fabric-mcp
         Internal = ("internal-server-error", Origin::Server);
     }
 }
@@ -91,12 +81,12 @@ impl Kind {
 
     /// A short title for people, the same for every failure of this kind.
     pub(crate) fn title(self) -> &'static str {
-        text(KINDS, &self, 1)
+        self.words()[0]
     }
 
     /// What `--help errors` says of it.
     pub(crate) fn help(self) -> &'static str {
-        text(KINDS, &self, 2)
+        self.words()[1]
     }
 
     /// Did Fabric fail?
@@ -125,149 +115,204 @@ impl Kind {
     }
 }
 
-table! {
-    /// Why Fabric could not be used, or not as it should be. Finer than [`Kind`]. Each has a code for scripts of `--check`,
-    /// which never changes; an empty one stands for the name of the error's kind.
-    Cause: &'static str {
-        /// There is no Fabric to be started.
-        NoProgram = "fabric-not-found";
-        /// It was never set up.
-        NotSetUp = "fabric-not-set-up";
-        /// It does not come up, for `{why}`.
-        NotStarted = "fabric-not-started";
-        /// It has ended while it was asked.
-        FabricEnded = "fabric-ended";
-        /// Nothing listens on that port.
-        Refused = "connection-refused";
-        /// No connection, for `{why}`.
-        NoConnection = "";
-        /// The host's name cannot be resolved.
-        UnknownHost = "unknown-host";
-        /// No connection within the connect timeout.
-        ConnectTimeout = "connect-timeout";
-        /// Connected, but no answer in time.
-        Silent = "no-answer";
-        /// The answer began, but did not end in time.
-        Unfinished = "";
-        /// A run took longer than it may: our limit, and no failure of Fabric.
-        RunTimeout = "";
-        /// The request was not read in time.
-        Unread = "no-answer";
-        /// A run that sent nothing for too long.
-        RunSilent = "";
-        /// The answer ended too early.
-        BrokeOff = "";
-        /// The proxy from the environment does not connect, for `{why}`.
-        Proxy = "proxy-failed";
-        /// The certificate has expired, or this machine's clock is fast.
-        CertificateExpired = "certificate-expired";
-        /// The certificate is not valid yet, or this machine's clock is slow.
-        CertificateNotYetValid = "certificate-not-yet-valid";
-        /// The certificate's issuer is not trusted here.
-        CertificateUnknownIssuer = "certificate-unknown-issuer";
-        /// The certificate is an authority's (`CA:TRUE`), which TLS does not take as a server's own.
-        CertificateOfAuthority = "certificate-of-authority";
-        /// The certificate is for another name, which `{why}` may tell.
-        CertificateWrongName = "certificate-wrong-name";
-        /// The peer does not speak TLS.
-        NotTls = "not-tls";
-        /// The peer answers that it speaks TLS only.
-        WantsTls = "wants-tls";
-        /// TLS failed in another way.
-        Tls = "tls-failed";
-        /// The peer closes the connection at once.
-        Closed = "not-http";
-        /// The same where TLS should be spoken.
-        ClosedTls = "not-tls";
-        /// The peer does not speak HTTP.
-        NotHttp = "not-http";
-        /// A web page.
-        WebPage = "web-page";
-        /// An answer that is compressed.
-        Compressed = "";
-        /// A redirect.
-        Redirect = "redirect";
-        /// 401 or 403, and no key was sent.
-        KeyMissing = "key-missing";
-        /// 401 or 403 in spite of the key.
-        KeyRefused = "key-refused";
-        /// The same, and the key reads like a placeholder.
-        KeyPlaceholder = "key-placeholder";
-        /// 404: another program, or another path.
-        NotFound = "not-found";
-        /// 429.
-        Busy = "";
-        /// Another 4xx.
-        RefusedRequest = "";
-        /// 502, 503 or 504: a proxy answers, but Fabric does not.
-        BadGateway = "bad-gateway";
-        /// Another 5xx.
-        Failed = "";
-        /// An answer that is not Fabric's.
-        NotFabric = "not-fabric";
-        /// The head of the answer is too large.
-        HeadTooLarge = "";
-        /// The system gives no thread for looking the name up.
-        NoThread = "";
-        /// The system gives no socket, for `{why}`. Restarting Fabric does not help.
-        NoSocket = "";
-        /// Found by `--check`: the list is empty.
-        NoPatterns = "no-patterns";
-        /// Found by `--check`: the key is not needed.
-        KeyNotAskedFor = "key-not-asked-for";
-        /// Found by `--check`: the list is empty.
-        NoModels = "no-models";
-        /// Found by `--check`: every version answers with a 500 without a vendor.
-        NoVendor = "no-vendor";
-        /// A run that names no model, and Fabric has no default.
-        NoDefaultModel = "no-default-model";
-        /// There are only folders of patterns.
-        NeedsFabric = "no-fabric";
-        /// The folder is not there.
-        NoStrategies = "no-strategies";
-        /// Found by `--check`: as configured.
-        OldFabric = "old-fabric";
-        /// Found by `--check`: they cannot be listed, for `{why}`.
-        StrategiesUnread = "no-strategies";
-        /// Found by `--check`: it cannot be read, for `{why}`.
-        NoConfiguration = "no-configuration";
-        /// Found by `--check`: what the command line warns of.
-        Settings = "settings";
-        /// Found by `--check`: the issuer gives no usable answer, for `{why}`.
-        OAuthIssuer = "oauth-issuer";
-        /// Found by `--check`: the demo does not work, for `{why}`.
-        DemoRun = "demo-run";
-    }
+/// Whether `--check` fails because of a [`Cause`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Severity {
+    Error,
+    Warning,
 }
 
-/// Of each [`Cause`]: its name and severity; what happened and why, with `{url}`, `{request}`, `{status}`, `{limit}`
-/// (seconds) or `{why}`; and what to do.
-const CAUSES: &str = include_str!("causes.txt");
+table! {
+    /// Why Fabric could not be used, or not as it should be. Finer than [`Kind`]. Its row says whether `--check` fails
+    /// because of it, and has the code for scripts of `--check`, which never changes; an empty one stands for the name of
+    /// the error's kind. Its comment is what people are told: what happened and why, and what to do. In it, `{url}`,
+    /// `{request}`, `{status}`, `{limit}` (seconds) or `{why}` are filled in.
+    #[allow(rustdoc::bare_urls, reason = "its rows' comments are shown to people as they are")]
+    told Cause: (Severity, &'static str) {
+        /// No Fabric 1.4 was found that could be started.
+        /// Install it (https://github.com/danielmiessler/fabric#installation) and run `fabric --setup`, or name its program: --start-fabric=PROGRAM.
+        NoProgram = (Severity::Error, "fabric-not-found");
+        /// Fabric cannot be started, because it is not set up.
+        /// Run `fabric --setup` on this machine and choose a default model, then try again.
+        NotSetUp = (Severity::Error, "fabric-not-set-up");
+        /// Fabric cannot be started: {why}.
+        /// Try again; if it stays so, the log of fabric-mcp, and fabric-mcp --start-fabric --check, show what Fabric said.
+        NotStarted = (Severity::Error, "fabric-not-started");
+        /// The Fabric that this server had started has ended.
+        /// Try again: it is then started anew. What it said last is in the log of fabric-mcp.
+        FabricEnded = (Severity::Error, "fabric-ended");
+        /// Nothing listens at {url}.
+        /// Start `fabric --serve`; if it runs, set FABRIC_BASE_URL to the host and port it prints.
+        Refused = (Severity::Error, "connection-refused");
+        /// No connection to Fabric at {url} ({why}).
+        /// Check the network between here and Fabric, and that `fabric --serve` runs.
+        NoConnection = (Severity::Error, "");
+        /// The host name in {url} cannot be resolved.
+        /// Correct the name in FABRIC_BASE_URL, or fix this machine's DNS; `getent hosts NAME` tests it.
+        UnknownHost = (Severity::Error, "unknown-host");
+        /// {url} does not accept the connection within {limit} s: the host is off, or a firewall drops it.
+        /// Check the host and port in FABRIC_BASE_URL and the firewall; a slow network needs a longer --connect-timeout.
+        ConnectTimeout = (Severity::Error, "connect-timeout");
+        /// Fabric at {url} did not answer {request} within {limit} s ({flag}).
+        /// Restart `fabric --serve` if it hangs; if it is only slow, raise that limit.
+        Silent = (Severity::Error, "no-answer");
+        /// Fabric at {url} did not finish {request} within {limit} s ({flag}).
+        /// If that is how slow it is, raise that limit.
+        Unfinished = (Severity::Error, "");
+        // Our limit, and no failure of Fabric.
+        /// The run at Fabric ({url}) took longer than {limit} s ({flag}), so it was ended.
+        /// Ask for less, or raise that limit.
+        RunTimeout = (Severity::Error, "");
+        /// Fabric at {url} stopped taking in {request}.
+        /// Restart `fabric --serve` if it hangs; a slow network needs a longer --request-timeout.
+        Unread = (Severity::Error, "no-answer");
+        /// Fabric at {url} was silent for {limit} s during the run: the model may have failed; Fabric's own log tells.
+        /// A slower model needs a longer --idle-timeout.
+        RunSilent = (Severity::Error, "");
+        /// The connection to Fabric at {url} broke off in the middle of the answer to {request}.
+        /// Try again if the rest is needed; if it happens again, the logs of Fabric, and of a proxy before it, tell why.
+        BrokeOff = (Severity::Error, "");
+        /// The proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names does not connect to Fabric at {url}: {why}.
+        /// Correct that variable; if Fabric needs no proxy, add its host to NO_PROXY.
+        Proxy = (Severity::Error, "proxy-failed");
+        /// The certificate at {url} has expired, or this machine's clock is fast.
+        /// Check the clock with `date -u`; if it is right, renew the certificate.
+        CertificateExpired = (Severity::Error, "certificate-expired");
+        /// The certificate at {url} is not valid yet, or this machine's clock is slow.
+        /// Check the clock with `date -u`, and set it.
+        CertificateNotYetValid = (Severity::Error, "certificate-not-yet-valid");
+        /// The certificate at {url} comes from an authority that is not trusted here.
+        /// Set SSL_CERT_FILE to a PEM file with that authority's certificate.
+        CertificateUnknownIssuer = (Severity::Error, "certificate-unknown-issuer");
+        /// The server at {url} shows an authority's certificate (CA:TRUE), which cannot be a server's own.
+        /// Make one by `openssl req -x509 -addext basicConstraints=CA:FALSE -addext subjectAltName=DNS:HOST` (or IP:…).
+        CertificateOfAuthority = (Severity::Error, "certificate-of-authority");
+        /// The certificate at {url} is for another host name ({why}).
+        /// Use the name of the certificate in FABRIC_BASE_URL.
+        CertificateWrongName = (Severity::Error, "certificate-wrong-name");
+        /// What listens at {url} does not speak TLS.
+        /// Write http:// instead of https:// in FABRIC_BASE_URL, or correct its port.
+        NotTls = (Severity::Error, "not-tls");
+        // It answers that it speaks TLS only.
+        /// What listens at {url} wants TLS (HTTP 400).
+        /// Write https:// instead of http:// in FABRIC_BASE_URL, or correct its port.
+        WantsTls = (Severity::Error, "wants-tls");
+        /// No secure connection to Fabric at {url}: {why}.
+        /// Check the proxy or server that ends TLS before Fabric, and whether it is https at all.
+        Tls = (Severity::Error, "tls-failed");
+        /// Fabric at {url} closed the connection without an answer to {request}.
+        /// Fabric's own log may tell why; if another program listens there, correct the port in FABRIC_BASE_URL, or write https:// if TLS is spoken there.
+        Closed = (Severity::Error, "not-http");
+        /// What listens at {url} closed the connection without an answer to {request}.
+        /// Write http:// instead of https:// in FABRIC_BASE_URL if it does not speak TLS, or correct its port; else Fabric's own log may tell why.
+        ClosedTls = (Severity::Error, "not-tls");
+        /// What listens at {url} does not answer in HTTP.
+        /// Correct the port in FABRIC_BASE_URL, or write https:// if TLS is spoken there.
+        NotHttp = (Severity::Error, "not-http");
+        /// {url} answers {request} with a web page: a proxy, a login page or another program.
+        /// Set FABRIC_BASE_URL to the address of `fabric --serve` itself, with the path under which a proxy has it.
+        WebPage = (Severity::Error, "web-page");
+        /// The answer to {request} from {url} came compressed, which was not asked for: a proxy may be answering there.
+        /// Switch its compression off, or let FABRIC_BASE_URL name Fabric itself.
+        Compressed = (Severity::Error, "");
+        /// {url} answers {request} with a redirect (HTTP {status}), which is not followed: the key would go along.
+        /// Set FABRIC_BASE_URL to where it leads; `curl -sI URL` shows that.
+        Redirect = (Severity::Error, "redirect");
+        /// Fabric at {url} wants an API key (HTTP {status}), and FABRIC_API_KEY is not set.
+        /// Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; for a client, in its env: your shell's variables may not reach it.
+        KeyMissing = (Severity::Error, "key-missing");
+        /// Fabric at {url} refuses the key in FABRIC_API_KEY (HTTP {status}).
+        /// Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; it may have changed.
+        KeyRefused = (Severity::Error, "key-refused");
+        /// Fabric at {url} refuses the key (HTTP {status}): FABRIC_API_KEY holds a placeholder that nothing has replaced.
+        /// Put the key itself there, in the client's env; or start the client from a shell where FABRIC_API_KEY is set.
+        KeyPlaceholder = (Severity::Error, "key-placeholder");
+        /// Fabric at {url} does not know {request} (HTTP 404).
+        /// Check the name, and the port and path in FABRIC_BASE_URL: another program may listen there, and without a proxy there is no path.
+        NotFound = (Severity::Error, "not-found");
+        /// Fabric at {url} gets too many requests (HTTP 429).
+        /// Try again {later}.
+        Busy = (Severity::Error, "");
+        /// Fabric at {url} refused {request} (HTTP {status}).
+        /// Look into Fabric's own log: it tells why.
+        RefusedRequest = (Severity::Error, "");
+        /// A proxy answers at {url}, but it does not reach Fabric (HTTP {status}).
+        /// Try again {later}; if it stays so, start `fabric --serve` behind the proxy, and check the address the proxy has for it.
+        BadGateway = (Severity::Error, "bad-gateway");
+        /// Fabric at {url} failed on {request} (HTTP {status}).
+        /// Look into Fabric's own log: it tells why.
+        Failed = (Severity::Error, "");
+        /// {url} answers {request} with something that is not Fabric's: another program or a proxy may listen there, or this version of Fabric is too old or too new.
+        /// Check FABRIC_BASE_URL before you try again; if it is Fabric, update it or fabric-mcp.
+        NotFabric = (Severity::Error, "not-fabric");
+        /// The headers of the answer to {request} from {url} are too large.
+        /// Check whether FABRIC_BASE_URL names Fabric itself.
+        HeadTooLarge = (Severity::Error, "");
+        /// The system has no thread to look up a host name for {url}: nothing was sent.
+        /// Try again in a moment.
+        NoThread = (Severity::Error, "");
+        // Restarting Fabric does not help.
+        /// This machine let us open no further connection to Fabric at {url}: {why}.
+        /// Raise its limit on open files, or lower --max-runs and --max-connections.
+        NoSocket = (Severity::Error, "");
+        // From here on mostly found by `--check`.
+        /// Fabric has no patterns, so nothing can be run.
+        /// Fetch them on Fabric's machine with `fabric --updatepatterns`, then restart `fabric --serve`.
+        NoPatterns = (Severity::Error, "no-patterns");
+        /// FABRIC_API_KEY is set, but Fabric answers without it too: whoever reaches its address can use it.
+        /// Start it with `fabric --serve --api-key KEY`, or unset FABRIC_API_KEY.
+        KeyNotAskedFor = (Severity::Warning, "key-not-asked-for");
+        /// Fabric lists no models: no vendor is set up, or none of them answers.
+        /// Set one up on Fabric's machine with `fabric --setup`, then restart `fabric --serve`.
+        NoModels = (Severity::Warning, "no-models");
+        /// Fabric cannot list its models (HTTP 500).
+        /// If no vendor is set up, do that on Fabric's machine with `fabric --setup`, then restart it; else its own log tells why.
+        NoVendor = (Severity::Error, "no-vendor");
+        /// Fabric has no default model: run `fabric --setup`, then restart `fabric --serve`; or start this server with --default-model.
+        /// Until then, name one of fabric_list_models as model_name.
+        NoDefaultModel = (Severity::Error, "no-default-model");
+        /// This needs a Fabric, and this server has none: it reads patterns from folders (--patterns-dir).
+        /// Get the pattern's prompt with dry_run of fabric_run_pattern and follow it yourself, or start the server with --fabric-url instead of --patterns-dir.
+        NeedsFabric = (Severity::Error, "no-fabric");
+        /// Fabric has no strategies: it cannot read their folder (HTTP 500), which mostly means that they were never fetched.
+        /// Run `fabric --setup` on Fabric's host and choose Strategies there.
+        NoStrategies = (Severity::Warning, "no-strategies");
+        /// This looks like an old Fabric. Before v1.4.367 the text of a run comes in one piece at its end; before v1.4.442 a cancelled run goes on, and is paid for.
+        /// Update Fabric on its machine; fabric-mcp works with it as it is.
+        OldFabric = (Severity::Warning, "old-fabric");
+        /// Fabric cannot list its strategies; runs without one work. {why}
+        /// {fix}
+        StrategiesUnread = (Severity::Warning, "no-strategies");
+        /// fabric_get_configuration will fail. {why}
+        /// {fix}
+        NoConfiguration = (Severity::Warning, "no-configuration");
+        /// {why}
+        /// Change the setting, or leave it so knowingly.
+        Settings = (Severity::Warning, "settings");
+        /// OAuth callers cannot come in: {why}.
+        /// Check --oauth-issuer, and whether it can be reached from here; fabric-mcp --help oauth tells what to set up there.
+        OAuthIssuer = (Severity::Error, "oauth-issuer");
+        /// The demo's run failed: {why}.
+        /// This is a bug of fabric-mcp: please report it.
+        DemoRun = (Severity::Error, "demo-run");
+    }
+}
 
 impl Cause {
     /// What happened and why, with holes in braces: for results, `--check` and `--help problems` alike.
     pub(crate) fn what(self) -> &'static str {
-        text(CAUSES, &self, 1)
+        self.words()[0]
     }
 
     /// What to do, with holes in braces.
     pub(crate) fn fix(self) -> &'static str {
-        text(CAUSES, &self, 2)
+        self.words()[1]
     }
 
     /// Whether `--check` fails because of it.
     pub(crate) fn is_error(self) -> bool {
-        text(CAUSES, &self, 0).ends_with(" error")
+        self.row().0 == Severity::Error
     }
-}
-
-/// A line of the text about `what`, which begins with its name.
-fn text(all: &'static str, what: &impl fmt::Debug, line: usize) -> &'static str {
-    let name = format!("{what:?}");
-    let is_other = |line: &&str| line.split(' ').next() != Some(&name);
-    let text = all.lines().skip_while(is_other).nth(line);
-    text.expect("a test looks for the words of each")
-        .trim_start()
 }
 
 impl fmt::Display for Cause {
@@ -356,8 +401,8 @@ impl Error {
     /// What identifies the failure in the report of `--check`; stable.
     pub(crate) fn code(&self) -> &'static str {
         match self.cause.map(Cause::row) {
-            None | Some("") => self.kind.name(),
-            Some(code) => code,
+            None | Some((_, "")) => self.kind.name(),
+            Some((_, code)) => code,
         }
     }
 
@@ -409,17 +454,10 @@ mod tests {
 
     #[test]
     fn every_kind_has_its_own_urn_and_title() {
-        let helps: std::collections::HashSet<_> = Kind::ALL.iter().map(|k| k.help()).collect();
-        assert_eq!(
-            (helps.len(), KINDS.lines().count() + 1),
-            (Kind::ALL.len(), 4 * Kind::ALL.len())
-        );
-        let names: std::collections::HashSet<_> = Kind::ALL.iter().map(|k| k.name()).collect();
-        let titles: std::collections::HashSet<_> = Kind::ALL.iter().map(|k| k.title()).collect();
-        assert_eq!(
-            (names.len(), titles.len()),
-            (Kind::ALL.len(), Kind::ALL.len())
-        );
+        for text in [Kind::name, Kind::title, Kind::help] {
+            let texts: std::collections::HashSet<_> = Kind::ALL.map(text).into();
+            assert_eq!(texts.len(), Kind::ALL.len());
+        }
         assert_eq!(
             Kind::ApiUnavailable.urn(),
             "urn:fabric-mcp:error:fabric-api-unavailable"
@@ -428,13 +466,8 @@ mod tests {
 
     #[test]
     fn every_cause_says_what_happened_and_what_to_do() {
-        assert_eq!(CAUSES.lines().count() + 1, 4 * Cause::ALL.len());
         for cause in Cause::ALL {
-            let (code, what, fix) = (cause.row(), cause.what(), cause.fix());
-            assert!(
-                cause.is_error() || text(CAUSES, &cause, 0).ends_with(" warning"),
-                "{cause:?}"
-            );
+            let ((_, code), [what, fix]) = (cause.row(), cause.words());
             let ends = |text: &str| text.ends_with(['.', '}']) || text.ends_with("(or IP:…).");
             assert!(ends(what) && ends(fix), "{cause:?}");
             assert!(

@@ -3,7 +3,7 @@
 //! In scope: names, order, and the table of features by revision. Not in scope: the revision of a message (`meta`,
 //! `session`). Other modules ask `revision.knows(…)` and do not compare revisions.
 
-use crate::error::table;
+use crate::table::table;
 
 table! {
     /// A revision of the Model Context Protocol, ordered from oldest to newest, with its name in messages and headers.
@@ -45,6 +45,17 @@ table! {
         Stateless = Revision::R2026_07_28;
     }
 }
+
+/// The header that carries a legacy session's id.
+pub(crate) const SESSION_HEADER: &str = "Mcp-Session-Id";
+/// The header that carries the revision, of sessions from 2025-06-18 on too.
+pub(crate) const VERSION_HEADER: &str = "MCP-Protocol-Version";
+/// The stateless revision's header that repeats the method.
+pub(crate) const METHOD_HEADER: &str = "Mcp-Method";
+/// The stateless revision's header that repeats what the request is about; its value may be encoded.
+pub(crate) const NAME_HEADER: &str = "Mcp-Name";
+/// What the names of all of MCP's headers begin with, in lower case.
+pub(crate) const HEADER_PREFIX: &str = "mcp-";
 
 impl Revision {
     /// The newest revision.

@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::access::Identity;
-use crate::error::table;
 use crate::os::random;
+use crate::table::table;
 
 /// The id of a run: `run_` and 32 lower-case hex digits that nobody can guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

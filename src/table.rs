@@ -1,0 +1,44 @@
+//! `table!`: an enum whose variants are the rows of a table.
+
+/// Declares an enum as a table: one row a variant, from which everything else follows, `ALL` too. With `told` before its
+/// name, the two lines of comment of each row are words for people, and the compiler wants both.
+macro_rules! table {
+    ($(#[$about:meta])* told $name:ident: $row:ty {
+        $(#[doc = $first:literal] #[doc = $second:literal] $variant:ident = $facts:expr;)+
+    }) => {
+        $crate::table::table! {
+            $(#[$about])*
+            $name: $row { $(#[doc = $first] #[doc = $second] $variant = $facts;)+ }
+        }
+
+        impl $name {
+            /// The two lines of its comment.
+            const fn words(self) -> [&'static str; 2] {
+                match self {
+                    $($name::$variant => [$first.trim_ascii_start(), $second.trim_ascii_start()],)+
+                }
+            }
+        }
+    };
+    ($(#[$about:meta])* $name:ident: $row:ty { $($(#[$doc:meta])* $variant:ident = $facts:expr;)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub(crate) enum $name {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl $name {
+            /// Every one, in this order.
+            #[allow(dead_code, reason = "not every table is listed")]
+            pub(crate) const ALL: [$name; [$($name::$variant),+].len()] = [$($name::$variant),+];
+
+            const fn row(self) -> $row {
+                match self {
+                    $($name::$variant => $facts,)+
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use table;
