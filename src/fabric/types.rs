@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::ser::SerializeStruct;
+use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
@@ -181,17 +181,17 @@ impl Serialize for Chat {
             session_name: text(&self.session),
             variables: &self.variables,
         };
-        let mut wire = serializer.serialize_struct("Chat", 10)?;
-        wire.serialize_field("prompts", &[prompt])?;
-        wire.serialize_field("language", &self.language)?;
-        wire.serialize_field("temperature", &self.temperature)?;
-        wire.serialize_field("topP", &self.top_p)?;
-        wire.serialize_field("frequencyPenalty", &self.frequency_penalty)?;
-        wire.serialize_field("presencePenalty", &self.presence_penalty)?;
-        wire.serialize_field("modelContextLength", &self.context_length)?;
-        wire.serialize_field("thinking", &self.thinking)?;
-        wire.serialize_field("search", &self.search)?;
-        wire.serialize_field("searchLocation", &self.search_location)?;
+        let mut wire = serializer.serialize_map(None)?;
+        wire.serialize_entry("prompts", &[prompt])?;
+        wire.serialize_entry("language", &self.language)?;
+        wire.serialize_entry("temperature", &self.temperature)?;
+        wire.serialize_entry("topP", &self.top_p)?;
+        wire.serialize_entry("frequencyPenalty", &self.frequency_penalty)?;
+        wire.serialize_entry("presencePenalty", &self.presence_penalty)?;
+        wire.serialize_entry("modelContextLength", &self.context_length)?;
+        wire.serialize_entry("thinking", &self.thinking)?;
+        wire.serialize_entry("search", &self.search)?;
+        wire.serialize_entry("searchLocation", &self.search_location)?;
         wire.end()
     }
 }

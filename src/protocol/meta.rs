@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::answer::Refusal;
 use super::jsonrpc::{Id, RequestMessage};
 use super::node::Node;
-use super::revision::Revision;
+use super::revision::{METHOD_HEADER, NAME_HEADER, Revision, VERSION_HEADER};
 use super::session::Level;
 use crate::encoding::base64;
 
@@ -13,9 +13,6 @@ use crate::encoding::base64;
 const HEADER_MISMATCH: i32 = -32020;
 /// A protocol version that this server does not speak.
 const UNSUPPORTED_VERSION: i32 = -32022;
-
-/// The header whose value may be encoded.
-const NAME: &str = "Mcp-Name";
 
 /// Members of `_meta`.
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -189,10 +186,10 @@ pub(crate) fn mirrors<'r>(
         _ => None,
     };
     let value = move |member: &str| params?.get(member)?.text();
-    let name = member.map(|(part, member)| (NAME, part, value(member)));
+    let name = member.map(|(part, member)| (NAME_HEADER, part, value(member)));
     [
-        ("MCP-Protocol-Version", "protocol version", version),
-        ("Mcp-Method", "method", Some(&*request.method)),
+        (VERSION_HEADER, "protocol version", version),
+        (METHOD_HEADER, "method", Some(&*request.method)),
     ]
     .into_iter()
     .chain(name)
@@ -202,10 +199,10 @@ pub(crate) fn mirrors<'r>(
 fn check(headers: &RequestHeaders<'_>, request: &RequestMessage<'_>) -> Result<(), Refusal> {
     for (header, of_body, wanted) in mirrors(request) {
         let mut found = headers(header);
-        if header == NAME {
+        if header == NAME_HEADER {
             let decoded = found.map(base64::from_header).transpose();
             found = decoded.map_err(|why| {
-                let detail = format!("The header Mcp-Name is not readable: {why}.");
+                let detail = format!("The header {NAME_HEADER} is not readable: {why}.");
                 Refusal::new(HEADER_MISMATCH, detail)
             })?;
         }

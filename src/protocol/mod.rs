@@ -22,5 +22,5 @@ pub(crate) use json::Json;
 pub(crate) use jsonrpc::Id;
 pub(crate) use meta::{Meta, RequestContext, RequestHeaders, TASKS, mirrors, without_handshake};
 pub(crate) use node::{Node, Params, VALUE};
-pub(crate) use revision::{Feature, Revision};
+pub(crate) use revision::{Feature, HEADER_PREFIX, Revision, SESSION_HEADER, VERSION_HEADER};
 pub(crate) use session::{Level, Session};

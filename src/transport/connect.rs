@@ -27,7 +27,7 @@ use crate::encoding::{base64, json::decode};
 use crate::error::{Error, Kind};
 use crate::protocol::inbound::cancelled;
 use crate::protocol::jsonrpc::{self, INVALID_REQUEST, Message};
-use crate::protocol::{ID_IN_USE, Id, Inbound, Refusal, mirrors};
+use crate::protocol::{ID_IN_USE, Id, Inbound, Refusal, SESSION_HEADER, VERSION_HEADER, mirrors};
 use crate::server::refuse;
 use crate::sync::lock;
 use crate::text::shown;
@@ -58,7 +58,6 @@ const QUOTED: usize = 500;
 
 const JSON: &str = "application/json";
 const STREAM: &str = "text/event-stream";
-const SESSION_ID: &str = "Mcp-Session-Id";
 
 /// What `--check` sends.
 const INITIALIZE: &[u8] =
@@ -153,7 +152,7 @@ impl PendingRequest {
 
     /// Is it of a session? Otherwise closing its response cancels it.
     fn has_session(&self) -> bool {
-        self.headers.iter().any(|(name, _)| *name == SESSION_ID)
+        self.headers.iter().any(|(name, _)| *name == SESSION_HEADER)
     }
 }
 
@@ -338,7 +337,7 @@ impl Relay {
         }
         let (status, headers) = (reply.status().as_u16(), reply.headers());
         let session = headers
-            .get(SESSION_ID)
+            .get(SESSION_HEADER)
             .map(|id| id.to_str().unwrap_or_default().to_owned());
         let is = |media| {
             reply
@@ -398,8 +397,8 @@ impl Relay {
     fn enter(&self, id: &str, said: &Value, answer: &[u8]) -> Vec<u8> {
         if let Some(version) = said["result"]["protocolVersion"].as_str() {
             self.leave();
-            let version = ("MCP-Protocol-Version", version.to_owned());
-            *lock(&self.session) = vec![(SESSION_ID, id.to_owned()), version];
+            let version = (VERSION_HEADER, version.to_owned());
+            *lock(&self.session) = vec![(SESSION_HEADER, id.to_owned()), version];
         }
         let (kept, offered) = (r#""listChanged":false"#, r#""listChanged":true"#);
         String::from_utf8_lossy(answer)

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::config::Http;
 use crate::http::Head;
+use crate::protocol::{HEADER_PREFIX, SESSION_HEADER};
 use crate::text::shown;
 use crate::url::{self, Authority, Host};
 
@@ -112,12 +113,10 @@ fn address(text: &str) -> Option<IpAddr> {
 
 /// What every answer to a page of an allowed origin carries.
 pub(super) fn cors(origin: &str) -> Vec<(&'static str, String)> {
+    let exposed = format!("{SESSION_HEADER}, WWW-Authenticate");
     let headers = [
         ("Access-Control-Allow-Origin", origin),
-        (
-            "Access-Control-Expose-Headers",
-            "Mcp-Session-Id, WWW-Authenticate",
-        ),
+        ("Access-Control-Expose-Headers", exposed.as_str()),
         ("Vary", "Origin"),
     ];
     headers.map(|(name, value)| (name, value.to_owned())).into()
@@ -132,7 +131,7 @@ pub(super) fn allowed_headers(head: &Head) -> String {
         .flat_map(|value| value.split(','));
     let lower = wanted.map(|name| name.trim().to_ascii_lowercase());
     let ours: Vec<_> = lower
-        .filter(|name| KNOWN.contains(&name.as_str()) || name.starts_with("mcp-"))
+        .filter(|name| KNOWN.contains(&name.as_str()) || name.starts_with(HEADER_PREFIX))
         .collect();
     ours.join(", ")
 }

@@ -20,7 +20,9 @@ use crate::config::ABORT_GRACE;
 use crate::fabric::{Error, Kind};
 use crate::http::{Head, Method, Responder};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
-use crate::protocol::{Inbound, Refusal, Revision, Session, without_handshake};
+use crate::protocol::{
+    Inbound, Refusal, Revision, SESSION_HEADER, Session, VERSION_HEADER, without_handshake,
+};
 use crate::server::{Action, Call, SubscribeRequest, Subscriber, refuse};
 use crate::sync::lock;
 use crate::tools::Peer;
@@ -36,9 +38,6 @@ use super::web::{Endpoint, HttpError, HttpRequest, Web};
 /// Allowed methods, with and without sessions.
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
 const METHODS_WITHOUT_SESSION: &str = "POST, OPTIONS";
-
-/// The header that carries a legacy session's id.
-const SESSION_ID: &str = "Mcp-Session-Id";
 
 /// What is answered to the id of a session that was ended, or is another's.
 const SESSION_ENDED: &str = "This session has ended: send initialize to begin another one.";
@@ -78,7 +77,7 @@ impl Streamable {
         HttpError::unless(accepts_one, 406, detail)?;
         let body = incoming.read_body(caller)?;
         let (head, server) = (incoming.head(), &incoming.web.server);
-        let version = head.header("mcp-protocol-version");
+        let version = head.header(VERSION_HEADER);
         let modern_header = version.is_some_and(is_modern_version);
         let (parsing, mut inbound) = read(&body.bytes, modern_header, None, &caller.account)
             .map_err(|answer| HttpError::answer(503, answer))?;
@@ -93,7 +92,7 @@ impl Streamable {
             };
             server.receive(&self.stateless, inbound, Some(&headers), caller)
         } else if inbound.initialize {
-            let (who, given) = (&caller.identity, head.header(SESSION_ID));
+            let (who, given) = (&caller.identity, head.header(SESSION_HEADER));
             if given.is_some_and(|id| self.sessions.is_live(id, who)) {
                 let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
                 return Err(bad_message(200, INVALID_REQUEST, reason, Some(&inbound)));
@@ -116,7 +115,7 @@ impl Streamable {
         match (action, live) {
             (Action::Answer(answer), _) => {
                 let status = if is_one { answer.status } else { 400 };
-                let id = opened.as_deref().map(|id| (SESSION_ID, id));
+                let id = opened.as_deref().map(|id| (SESSION_HEADER, id));
                 incoming
                     .responder()
                     .answer(status, id.as_slice(), &answer.parts());
@@ -144,9 +143,9 @@ impl Streamable {
         caller: &Arc<Caller>,
         inbound: Option<&Inbound<'_>>,
     ) -> Result<Arc<LiveSession>, HttpError> {
-        let version = head.header("mcp-protocol-version");
+        let version = head.header(VERSION_HEADER);
         let revision = version.and_then(Revision::named);
-        let Some(id) = head.header(SESSION_ID) else {
+        let Some(id) = head.header(SESSION_HEADER) else {
             if inbound.is_none() {
                 return Err(HttpError::method(head, METHODS_WITHOUT_SESSION));
             }
