@@ -34,7 +34,7 @@ pub(crate) struct Call {
 impl Call {
     /// Does it run a pattern? Such a call may be answered before its end.
     pub(crate) fn is_run(&self) -> bool {
-        self.head.place == Resource::Runs
+        self.head.needs == Resource::Runs
     }
 
     /// Does it on a thread that `start` gets it, and sends its answer to `peer`: when it is done, or for a run when its
@@ -47,13 +47,12 @@ impl Call {
     ) {
         let (head, backend) = (self.head.clone(), server.backend.clone());
         let (account, told) = (&self.caller.account, peer.clone());
-        let places = match self.is_run() && account.is_closed() {
+        let slots = match self.is_run() && account.is_closed() {
             true => Err(Error::stopped()),
-            false => reserve_slots(account, self.head.place),
+            false => reserve_slots(account, self.head.needs),
         };
-        let begun = places.and_then(|(place, open)| {
-            start(Box::new(move || self.run(backend, told, place, open)))
-        });
+        let begun = slots
+            .and_then(|(slot, open)| start(Box::new(move || self.run(backend, told, slot, open))));
         if let Err(error) = begun {
             peer.answer(head.fail(error));
         }
@@ -65,7 +64,7 @@ impl Call {
         self,
         backend: Arc<Backend>,
         peer: Arc<dyn Peer>,
-        place: Reservation,
+        slot: Reservation,
         _open: Reservation,
     ) {
         let (head, work) = (self.head, self.work);
@@ -82,7 +81,7 @@ impl Call {
             state: ContextState::default(),
         });
         let done = catch_unwind(AssertUnwindSafe(|| {
-            if let Err(error) = context.enter(place) {
+            if let Err(error) = context.enter(slot) {
                 return head.fail(error);
             }
             let account = &context.caller.account;

@@ -109,14 +109,14 @@ impl Request<'_> {
     }
 
     /// The same with another kind of place, or for a tool.
-    fn call_in(self, place: Resource, tool: Option<ToolCall>, work: MethodWork) -> Action {
+    fn call_in(self, needs: Resource, tool: Option<ToolCall>, work: MethodWork) -> Action {
         Action::Call(Box::new(Call {
             head: Arc::new(CallHead {
                 id: self.id,
                 method: self.method,
                 request: self.context,
                 request_id: random::request_id(),
-                place,
+                needs,
                 tool,
             }),
             caller: self.caller.clone(),

@@ -168,7 +168,7 @@ pub(super) fn result(server: &Server, request: Request<'_>) -> Result<Action, Re
 fn one(
     server: &Server,
     request: Request<'_>,
-    place: Resource,
+    needs: Resource,
     work: fn(&Run, &Arc<Context>, &mut ResultWriter) -> Result<(), Refusal>,
 ) -> Result<Action, Refusal> {
     check(server, &request)?;
@@ -183,7 +183,7 @@ fn one(
         })?;
         work(&run, context, result)
     };
-    Ok(request.call_in(place, None, Box::new(work)))
+    Ok(request.call_in(needs, None, Box::new(work)))
 }
 
 fn check(server: &Server, request: &Request<'_>) -> Result<(), Refusal> {

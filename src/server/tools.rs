@@ -46,14 +46,13 @@ pub(crate) fn tools_json(policy: &Policy) -> String {
 
 /// The list of tools. `is_dry`: of runs, only `dry_run` works.
 fn define_all(policy: &Policy, revision: Revision, tasks: bool, is_dry: bool) -> String {
-    let has_output = policy.has_structure(revision);
-    let define = |tool| define(tool, revision, has_output, tasks, is_dry);
+    let define = |tool| define(tool, policy, revision, tasks, is_dry);
     let tools: Vec<String> = policy.tools().map(define).collect();
     format!("[{}]", tools.join(","))
 }
 
 /// A tool in a list. Its schemas are text: a parsed map would lose the order of their properties.
-fn define(tool: &Tool, revision: Revision, has_output: bool, tasks: bool, is_dry: bool) -> String {
+fn define(tool: &Tool, policy: &Policy, revision: Revision, tasks: bool, is_dry: bool) -> String {
     let annotations = json!({
         "title": tool.title,
         "readOnlyHint": tool.read_only,
@@ -83,9 +82,13 @@ fn define(tool: &Tool, revision: Revision, has_output: bool, tasks: bool, is_dry
         (has_annotations, "annotations", annotations.to_string()),
         (true, "description", description.to_string()),
         (may_be_task, "execution", execution.to_string()),
-        (true, "inputSchema", tool.input_schema()),
+        (true, "inputSchema", tool.input_schema(policy)),
         (true, "name", json!(tool.name).to_string()),
-        (has_output, "outputSchema", tool.output_schema()),
+        (
+            policy.has_structure(revision),
+            "outputSchema",
+            tool.output_schema(),
+        ),
         (knows(Feature::Title), "title", title),
     ];
     let members = members.into_iter().filter(|(is_known, ..)| *is_known);
@@ -125,7 +128,7 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
         Ok(prepared) => prepared,
         Err(error) => return Ok(Action::Answer(wrong_arguments(tool, error, &request))),
     };
-    if is_task && prepared.place != Resource::Runs {
+    if is_task && prepared.needs != Resource::Runs {
         return Err(Refusal::params(
             "A dry run cannot be a task: call it without params.task.",
         ));
@@ -136,7 +139,7 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
         wait: prepared.wait,
         ttl,
     };
-    Ok(request.call_in(prepared.place, Some(called), prepared.work))
+    Ok(request.call_in(prepared.needs, Some(called), prepared.work))
 }
 
 /// The answer to a call with wrong arguments: a result where the revision allows it, so that the model sees what is wrong

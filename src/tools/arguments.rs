@@ -1,6 +1,6 @@
 //! The arguments of a tool.
 //!
-//! A tool's `prepare` asks for each of its arguments once, with type, bounds and description, and in the order of the
+//! A tool's `declare` asks for each of its arguments once, with type, bounds and description, and in the order of the
 //! schema. What it asks for is its schema, its lines in `--list-tools` and what a refusal lists: an argument is one
 //! statement.
 //!
@@ -27,7 +27,7 @@ pub(super) struct Argument {
     pub(super) json_type: &'static str,
     /// What its schema says beside type and description.
     constraints: String,
-    pub(super) description: &'static str,
+    pub(super) description: Cow<'static, str>,
     pub(super) required: bool,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Argument {
 pub(super) struct Arguments<'a> {
     tool: &'static str,
     /// Prefix of names in refusals: empty, or the place in a list, such as `then[0].`.
-    place: String,
+    prefix: String,
     given: &'a [(Cow<'a, str>, Node<'a>)],
     /// What was asked for so far, in this order.
     pub(super) asked: Vec<Argument>,
@@ -54,18 +54,18 @@ const FREE: &str = "dry_run";
 
 impl<'a> Arguments<'a> {
     /// What `read` makes of the `arguments` of a call of `tool`, or of the members of an object in them, whose names begin
-    /// with `place`.
+    /// with `prefix`.
     ///
     /// # Errors
     /// All refusals in one.
     pub(super) fn read<T>(
         tool: &'static str,
-        place: String,
+        prefix: String,
         given: &'a [(Cow<'a, str>, Node<'a>)],
         read: impl FnOnce(&mut Arguments<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut arguments = Arguments {
-            place,
+            prefix,
             given,
             ..Arguments::of(tool)
         };
@@ -101,7 +101,7 @@ impl<'a> Arguments<'a> {
         let json = |value: &str| serde_json::Value::from(value).to_string();
         let property = |argument: &Argument| {
             let (kind, constraints) = (argument.json_type, &argument.constraints);
-            let (name, description) = (json(argument.name), json(argument.description));
+            let (name, description) = (json(argument.name), json(&argument.description));
             format!(r#"{name}:{{"type":"{kind}",{constraints}"description":{description}}}"#)
         };
         let properties = self.asked.iter().map(property);
@@ -243,14 +243,9 @@ impl<'a> Arguments<'a> {
             .unwrap_or(usual)
     }
 
-    /// A number within these bounds; `usual` if left out.
-    pub(super) fn number(
-        &mut self,
-        name: &'static str,
-        bounds: (f64, f64),
-        usual: f64,
-        description: &'static str,
-    ) -> f64 {
+    /// A number within these bounds; `usual` if left out, which its description says.
+    pub(super) fn number(&mut self, name: &'static str, bounds: (f64, f64), usual: f64) -> f64 {
+        let description = format!("Default {usual}.");
         self.bounded(name, ("number", "a number"), bounds, description)
             .unwrap_or(usual)
     }
@@ -278,7 +273,7 @@ impl<'a> Arguments<'a> {
         name: &'static str,
         (json_type, kind): (&'static str, &str),
         (least, most): (f64, f64),
-        description: &'static str,
+        description: impl Into<Cow<'static, str>>,
     ) -> Option<f64> {
         // JavaScript knows one kind of number: 5.0 is 5.
         let is_allowed = |number: &f64| {
@@ -324,7 +319,7 @@ impl<'a> Arguments<'a> {
         name: &'static str,
         description: &'static str,
     ) -> BTreeMap<String, String> {
-        let place = self.place.clone();
+        let prefix = self.prefix.clone();
         let read = |path: &str, node: &Node<'_>| {
             let node = unquoted(node);
             let Node::Object(members) = &*node else {
@@ -340,7 +335,7 @@ impl<'a> Arguments<'a> {
                 };
                 variables.insert(key.to_string(), text);
             }
-            names::variables(&variables).map_err(|error| within(&place, error.detail))?;
+            names::variables(&variables).map_err(|error| within(&prefix, error.detail))?;
             Ok(variables)
         };
         let constraints = r#""additionalProperties":{"type":"string"},"#.to_owned();
@@ -438,14 +433,14 @@ impl<'a> Arguments<'a> {
         name: &'static str,
         json_type: &'static str,
         constraints: String,
-        description: &'static str,
+        description: impl Into<Cow<'static, str>>,
         read: impl FnOnce(&str, &'a Node<'a>) -> Result<T, Error>,
     ) -> Option<T> {
         self.asked.push(Argument {
             name,
             json_type,
             constraints,
-            description,
+            description: description.into(),
             required: false,
         });
         let (_, node) = self.given.iter().find(|(given, _)| given == name)?;
@@ -459,7 +454,7 @@ impl<'a> Arguments<'a> {
 
     /// The name of an argument as refusals have it.
     fn path(&self, name: &str) -> String {
-        format!("{}{name}", self.place)
+        format!("{}{name}", self.prefix)
     }
 }
 
@@ -471,12 +466,12 @@ fn members<T>(
     bare: fn(&str) -> &'static str,
     read: fn(&mut Arguments<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let (node, place) = (unquoted(node), format!("{path}."));
+    let (node, prefix) = (unquoted(node), format!("{path}."));
     match &*node {
-        Node::Object(given) => Arguments::read(tool, place, given, read),
+        Node::Object(given) => Arguments::read(tool, prefix, given, read),
         Node::Text(text) => {
             let given = [(bare(text).into(), node.clone().into_owned())];
-            Arguments::read(tool, place, &given, read)
+            Arguments::read(tool, prefix, &given, read)
         }
         other => Err(wrong_type(path, "an object or a string", other)),
     }
@@ -542,7 +537,7 @@ mod tests {
     }
 
     fn number(arguments: &mut Arguments<'_>) -> f64 {
-        arguments.number("n", (0.0, 2.0), 9.0, "")
+        arguments.number("n", (0.0, 2.0), 9.0)
     }
 
     fn integer(arguments: &mut Arguments<'_>) -> Option<usize> {

@@ -13,10 +13,10 @@ pub(super) const TOOL: Tool = Tool {
     description: "Stop a run; returns its output so far.",
     output: include_str!("results/cancel_run.json"),
     read_only: false,
-    prepare,
+    declare,
 };
 
-fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let run_id = arguments.required("run_id", "The run.", |_, id| match id {
         "" => Err(refused(
             "`run_id` is missing: fabric_run_pattern and fabric_get_run give it.",

@@ -101,8 +101,8 @@ pub(crate) struct CallHead {
     pub(crate) request: RequestContext,
     /// Correlates the answer with its log line.
     pub(crate) request_id: String,
-    /// What it needs a place of while it works.
-    pub(crate) place: Resource,
+    /// What it takes a slot of while it works.
+    pub(crate) needs: Resource,
     /// The tool, whose failures are results.
     pub(crate) tool: Option<ToolCall>,
 }
@@ -145,7 +145,7 @@ pub(crate) struct ContextState {
     /// Locked by the call's thread only, so that it may be held over a write.
     pending_progress: Mutex<PendingProgress>,
     /// Its place among the calls that may work.
-    place: Mutex<Option<Reservation>>,
+    slot: Mutex<Option<Reservation>>,
     answered: AtomicBool,
     /// The run, if it makes one.
     run: OnceLock<RunWriter>,
@@ -167,12 +167,12 @@ pub(crate) fn reserve_slots(
     let has_most = account
         .most(what)
         .is_some_and(|most| account.held(what) >= most);
-    let place = account.take(what, 1);
-    let place = place.or_else(|full| match has_most && !account.is_alone() {
+    let slot = account.take(what, 1);
+    let slot = slot.or_else(|full| match has_most && !account.is_alone() {
         true => Err(full),
         false => account.take(Resource::Queue, 1),
     });
-    let both = place.and_then(|place| Ok((place, account.take(Resource::CallThreads, 1)?)));
+    let both = slot.and_then(|slot| Ok((slot, account.take(Resource::CallThreads, 1)?)));
     both.map_err(|QuotaExceeded| busy(account, what))
 }
 
@@ -218,12 +218,12 @@ impl Context {
     /// # Errors
     /// `too-many-requests`, or `cancelled` if the caller left while it waited.
     pub(crate) fn enter(&self, mut guard: Reservation) -> Result<(), Error> {
-        let what = self.head.place;
+        let what = self.head.needs;
         if guard.what != what {
             let turn = self.turn(what)?;
             guard = turn.ok_or_else(|| busy(&self.caller.account, what))?;
         }
-        *lock(&self.state.place) = Some(guard);
+        *lock(&self.state.slot) = Some(guard);
         Ok(())
     }
 
@@ -242,7 +242,7 @@ impl Context {
 
     /// Gives back the place, before an answer to a possibly slow reader.
     pub(crate) fn leave(&self) {
-        *lock(&self.state.place) = None;
+        *lock(&self.state.slot) = None;
     }
 
     /// Adds what a step of the run used.
@@ -592,8 +592,8 @@ mod tests {
             shared_seats: None,
         })
         .of("");
-        let (place, open) = reserve_slots(&account, Resource::Calls).unwrap();
-        drop(place);
+        let (slot, open) = reserve_slots(&account, Resource::Calls).unwrap();
+        drop(slot);
         assert_eq!(account.held(Resource::Calls), 0);
         let refused = reserve_slots(&account, Resource::Runs).err().unwrap();
         assert_eq!(refused.kind, Kind::TooManyRequests);

@@ -18,7 +18,7 @@ pub(super) const TOOL: Tool = Tool {
                   up all the same; fabric_list_models shows which work. Secrets are hidden.",
     output: r#"{"type":"object","properties":{},"additionalProperties":true}"#,
     read_only: true,
-    prepare: |_, _| Ok(Prepared::new(configuration)),
+    declare: |_, _| Ok(Prepared::new(configuration)),
 };
 
 /// Replaces a value that may be secret.

@@ -16,13 +16,13 @@ pub(super) const TOOL: Tool = Tool {
                   follow one yourself.",
     output: include_str!("results/get_pattern_details.json"),
     read_only: true,
-    prepare,
+    declare,
 };
 
 /// Most characters of the prompt, unless more are asked for.
 const USUAL: usize = 8000;
 
-fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let pattern = arguments.pattern("Exact name, as fabric_list_patterns gives it.");
     let skip = "Characters of the prompt to skip.";
     let max = "Max characters of the prompt. Default 8000.";

@@ -22,7 +22,7 @@ pub(super) const TOOL: Tool = Tool {
                   run_id: your latest runs.",
     output: include_str!("results/get_run.json"),
     read_only: true,
-    prepare,
+    declare,
 };
 
 /// Most seconds of `wait_seconds`: below the timeout of the least patient clients.
@@ -34,7 +34,7 @@ const LATEST: usize = 50;
 /// Text of a run is relayed in pieces of this size, in bytes: many may follow one long run.
 const PIECE: usize = 16 << 10;
 
-fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let run_id = arguments.string("run_id", "The run.");
     let wait = arguments.wait(MAX_WAIT, "Default 50.");
     let wait = wait.unwrap_or(Duration::from_secs(MAX_WAIT as u64));
@@ -43,12 +43,12 @@ fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     let Some(run_id) = run_id else {
         return Ok(Prepared::new(list));
     };
-    let place = match wait.is_zero() {
+    let needs = match wait.is_zero() {
         true => Resource::Calls,
         false => Resource::Waits,
     };
     Ok(Prepared {
-        place,
+        needs,
         ..Prepared::new(move |context| {
             let run = find(context, "run_id", &run_id)?;
             follow(context, &run, wait, offset)?;

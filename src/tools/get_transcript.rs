@@ -16,10 +16,10 @@ pub(super) const TOOL: Tool = Tool {
                   fabric_run_pattern takes a video itself.",
     output: include_str!("results/get_transcript.json"),
     read_only: true,
-    prepare,
+    declare,
 };
 
-fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let video = arguments.required(
         "url",
         "Address of one video at youtube.com or youtu.be.",

@@ -10,7 +10,7 @@ pub(super) const TOOL: Tool = Tool {
     description: "List the contexts and sessions stored in Fabric, for context_name and session_name.",
     output: include_str!("results/list_contexts.json"),
     read_only: true,
-    prepare: |_, _| Ok(Prepared::new(contexts)),
+    declare: |_, _| Ok(Prepared::new(contexts)),
 };
 
 fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {

@@ -11,10 +11,10 @@ pub(super) const TOOL: Tool = Tool {
     description: "List the models that Fabric can use, by vendor. Only needed to choose another than Fabric's default.",
     output: include_str!("results/list_models.json"),
     read_only: true,
-    prepare,
+    declare,
 };
 
-fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let query = arguments.string("query", "Part of a name.");
     let query = letters(query.as_deref().unwrap_or_default());
     Ok(Prepared::new(move |context| {

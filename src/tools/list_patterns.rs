@@ -19,13 +19,13 @@ pub(super) const TOOL: Tool = Tool {
                   does it, ask once more: what goes in, what should come out. Without: all names.",
     output: include_str!("results/list_patterns.json"),
     read_only: true,
-    prepare,
+    declare,
 };
 
 /// Default number of search results.
 const USUAL: usize = 10;
 
-fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let query = arguments
         .string("query", "The task in English: what goes in and comes out.")
         .unwrap_or_default();

@@ -11,10 +11,10 @@ pub(super) const TOOL: Tool = Tool {
     description: "List Fabric's prompting strategies (chain of thought and the like), for strategy_name.",
     output: include_str!("results/list_strategies.json"),
     read_only: true,
-    prepare,
+    declare,
 };
 
-fn prepare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let name = arguments.name("strategy_name", "Only one, with its prompt.");
     Ok(Prepared::new(move |context| {
         let found = context.backend.fabric.strategies(&context.wait())?;

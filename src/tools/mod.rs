@@ -77,8 +77,9 @@ pub(crate) struct Tool {
     output: &'static str,
     /// Changes nothing, and may be repeated without harm.
     pub(crate) read_only: bool,
-    /// Asks for all arguments, the required ones first, then checks what they are together, and returns the work. No I/O.
-    prepare: fn(&mut Arguments<'_>, &Policy) -> Result<Prepared, Error>,
+    /// Asks for all arguments, the required ones first: this is also its schema. Then checks what they are together, and
+    /// returns the work. No I/O.
+    declare: fn(&mut Arguments<'_>, &Policy) -> Result<Prepared, Error>,
 }
 
 /// A call with checked arguments.
@@ -87,8 +88,8 @@ pub(crate) struct Prepared {
     pub(crate) work: MethodWork,
     /// Further fields of the log line, such as the pattern and the model.
     pub(crate) fields: Vec<(&'static str, String)>,
-    /// What it needs a place of while it works.
-    pub(crate) place: Resource,
+    /// What it takes a slot of while it works.
+    pub(crate) needs: Resource,
     /// How long its caller wants to wait for its run.
     pub(crate) wait: Option<Duration>,
 }
@@ -108,7 +109,7 @@ impl Prepared {
                 Ok(())
             }),
             fields: Vec::new(),
-            place: Resource::Calls,
+            needs: Resource::Calls,
             wait: None,
         }
     }
@@ -130,18 +131,18 @@ impl Tool {
         policy: &Policy,
     ) -> Result<Prepared, Error> {
         Arguments::read(self.name, String::new(), arguments, |arguments| {
-            (self.prepare)(arguments, policy)
+            (self.declare)(arguments, policy)
         })
     }
 
-    /// What it asks for when nothing is given.
-    fn arguments(&self) -> Arguments<'static> {
-        Arguments::none(self.name, |all| (self.prepare)(all, &Policy::default()))
+    /// What it asks for under this policy, when nothing is given.
+    fn arguments(&self, policy: &Policy) -> Arguments<'static> {
+        Arguments::none(self.name, |all| (self.declare)(all, policy))
     }
 
-    /// JSON Schema of its arguments.
-    pub(crate) fn input_schema(&self) -> String {
-        self.arguments().schema()
+    /// JSON Schema of its arguments under this policy.
+    pub(crate) fn input_schema(&self, policy: &Policy) -> String {
+        self.arguments(policy).schema()
     }
 
     /// JSON Schema of its structured result.
@@ -161,7 +162,7 @@ fn end_call(
     let request_id = &context.head.request_id;
     if let Some(ToolCall { tool, fields, .. }) = context.tool() {
         // A run that was not begun took no time.
-        let has_begun = context.head.place != Resource::Runs || context.run().is_some();
+        let has_begun = context.head.needs != Resource::Runs || context.run().is_some();
         let took = has_begun.then(|| begun.elapsed());
         report(tool, fields, took, &outcome, context.usage(), request_id);
     }
@@ -238,7 +239,7 @@ pub(crate) fn catalogue(policy: &Policy) -> String {
         let mut sentences = tool.description.split_inclusive(". ");
         let first = sentences.next().unwrap_or_default().trim_end();
         text.push_str(&format!("{}\n    {}\n", tool.name, wrapped(first, 4)));
-        for argument in tool.arguments().asked {
+        for argument in tool.arguments(policy).asked {
             let needed = if argument.required { " (required)" } else { "" };
             let (name, kind) = (argument.name, argument.json_type);
             let line = format!("{name}: {kind}{needed}. {}", argument.description);
@@ -253,12 +254,12 @@ fn refused(detail: impl Into<String>) -> Error {
     Error::new(Kind::InvalidRequest, detail)
 }
 
-/// A refusal in the words of `detail`, which names no argument; `place` is the prefix of a step's arguments, if it is
+/// A refusal in the words of `detail`, which names no argument; `prefix` is that of a step's arguments, if it is
 /// about one.
-fn within(place: &str, detail: String) -> Error {
-    refused(match place.trim_end_matches('.') {
+fn within(prefix: &str, detail: String) -> Error {
+    refused(match prefix.trim_end_matches('.') {
         "" => detail,
-        place => format!("In {place}: {detail}"),
+        step => format!("In {step}: {detail}"),
     })
 }
 
@@ -308,7 +309,7 @@ mod tests {
     #[test]
     fn all_tools_take_at_most_7440_bytes_of_json() {
         let tool = |tool: &Tool| {
-            let schema = parsed(&tool.input_schema());
+            let schema = parsed(&tool.input_schema(&Policy::default()));
             json!({"name": tool.name, "description": tool.description, "inputSchema": schema})
         };
         let bytes = Value::from_iter(TOOLS.iter().map(tool)).to_string().len();
@@ -338,7 +339,7 @@ mod tests {
             }
         }
         for tool in TOOLS {
-            for text in [tool.input_schema(), tool.output_schema()] {
+            for text in [tool.input_schema(&Policy::default()), tool.output_schema()] {
                 let schema = parsed(&text);
                 let compact = schema.to_string().len();
                 assert_eq!(text.len(), compact, "{}: {text}", tool.name);
@@ -346,7 +347,7 @@ mod tests {
                 assert!(schema["properties"].is_object(), "{}", tool.name);
                 walk(&schema, tool.name);
             }
-            let schema = parsed(&tool.input_schema());
+            let schema = parsed(&tool.input_schema(&Policy::default()));
             let found = &schema["additionalProperties"];
             assert_eq!(found, false, "{}", tool.name);
         }
@@ -362,7 +363,7 @@ mod tests {
         let mut all = Arguments::default();
         let _ = all.required("z", "Say \"z\".", |_, text| Ok(text.to_owned()));
         all.flag("f", false, "F.");
-        all.number("n", (-2.0, 2.0), 0.0, "N.");
+        all.number("n", (-2.0, 2.0), 0.5);
         all.integer("i", (1, 9), "I.");
         all.variables("v", "V.");
         all.steps("s", 8, "S.", |step| {
@@ -373,7 +374,7 @@ mod tests {
             concat!(
                 r#"{"type":"object","properties":{"z":{"type":"string","description":"Say \"z\"."},"#,
                 r#""f":{"type":"boolean","description":"F."},"#,
-                r#""n":{"type":"number","minimum":-2,"maximum":2,"description":"N."},"#,
+                r#""n":{"type":"number","minimum":-2,"maximum":2,"description":"Default 0.5."},"#,
                 r#""i":{"type":"integer","minimum":1,"maximum":9,"description":"I."},"#,
                 r#""v":{"type":"object","additionalProperties":{"type":"string"},"description":"V."},"#,
                 r#""s":{"type":"array","maxItems":8,"items":{"type":"object","properties":{"#,
@@ -382,7 +383,7 @@ mod tests {
             )
         );
         for tool in TOOLS {
-            let asked = tool.arguments().asked;
+            let asked = tool.arguments(&Policy::default()).asked;
             let is_sorted = asked.is_sorted_by_key(|argument| !argument.required);
             assert!(is_sorted, "{}: required first", tool.name);
         }

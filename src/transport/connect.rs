@@ -230,7 +230,7 @@ impl Relay {
         if !inbound.is_request() {
             return self.tell(&line);
         }
-        let place = match inbound.request() {
+        let needs = match inbound.request() {
             // It ends when the client does.
             Some(one) if one.method == "subscriptions/listen" => Resource::Streams,
             _ => Resource::CallThreads,
@@ -238,7 +238,7 @@ impl Relay {
         let limit = inbound.initialize.then_some(OPENING);
         let request = Arc::new(self.request(inbound.ids(), self.headers(&inbound), limit));
         drop(inbound);
-        let held = match self.admit(&request, place, line.len()) {
+        let held = match self.admit(&request, needs, line.len()) {
             Ok(held) => held,
             Err(refusal) => return self.end(&request, refusal),
         };

@@ -27,7 +27,7 @@ pub(super) const TOOL: Tool = Tool {
                   input_text, or input_from: other links and files are not opened. Takes seconds to minutes and may cost money.",
     output: include_str!("../results/run_pattern.json"),
     read_only: false,
-    prepare,
+    declare,
 };
 
 /// Most seconds of `wait_seconds`.
@@ -41,7 +41,7 @@ const NOT_READ: &str = "`attachments`: Fabric's REST API does not read them, so 
 const MAX_CONTEXT: usize = 10_000_000;
 
 /// The most important arguments first. A new one is a statement here.
-fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
+fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
     let pattern = arguments.pattern("Exact name, as fabric_list_patterns gives it.");
     let input = arguments.text("input_text", "What the pattern works on.");
     let from = arguments.object(
@@ -61,6 +61,7 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         "Return the prompt itself, without a model: free.",
     );
     let stream = arguments.flag("stream", false, "Also send the text as it comes.");
+    let usual = Chat::new(pattern, String::new());
     let first = Chat {
         model: arguments.model(
             "model_name",
@@ -85,10 +86,10 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
             "variables",
             "A value for each of the pattern's variables, by name.",
         ),
-        temperature: arguments.number("temperature", (0.0, 2.0), 0.7, "Default 0.7."),
-        top_p: arguments.number("top_p", (0.0, 1.0), 0.9, "Default 0.9."),
-        presence_penalty: arguments.number("presence_penalty", (-2.0, 2.0), 0.0, "Default 0."),
-        frequency_penalty: arguments.number("frequency_penalty", (-2.0, 2.0), 0.0, "Default 0."),
+        temperature: arguments.number("temperature", (0.0, 2.0), usual.temperature),
+        top_p: arguments.number("top_p", (0.0, 1.0), usual.top_p),
+        presence_penalty: arguments.number("presence_penalty", (-2.0, 2.0), 0.0),
+        frequency_penalty: arguments.number("frequency_penalty", (-2.0, 2.0), 0.0),
         thinking: arguments
             .valid(
                 "thinking",
@@ -113,7 +114,7 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         context_length: arguments
             .integer("context_length", (1, MAX_CONTEXT), "In tokens; for Ollama.")
             .unwrap_or_default(),
-        ..Chat::new(pattern, String::new())
+        ..usual
     };
     let strip_thinking = arguments.flag(
         "strip_thinking",
@@ -138,9 +139,9 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         steps.push(after(&steps[0], step));
     }
     for (i, step) in steps.iter_mut().enumerate() {
-        let place = place(i);
-        arguments.check(policy.check(&format!("{place}pattern_name"), &step.pattern));
-        arguments.check(policy.model(&format!("{place}model_name"), step));
+        let prefix = prefix_of(i);
+        arguments.check(policy.check(&format!("{prefix}pattern_name"), &step.pattern));
+        arguments.check(policy.model(&format!("{prefix}model_name"), step));
     }
     if policy.read_only && !dry_run {
         let detail = "This server runs no patterns (--read-only): `dry_run` shows the prompt, for a model of your own.";
@@ -174,7 +175,7 @@ fn prepare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     let dry = dry_run.then(|| ("dry_run", "true".to_owned()));
     Ok(Prepared {
         fields: patterns.chain(models).chain(dry).collect(),
-        place: match dry_run {
+        needs: match dry_run {
             true => Resource::Calls,
             false => Resource::Runs,
         },
@@ -212,7 +213,7 @@ fn after(first: &Chat, step: Chat) -> Chat {
 }
 
 /// Prefix of the names of a step's arguments.
-fn place(step: usize) -> String {
+fn prefix_of(step: usize) -> String {
     match step {
         0 => String::new(),
         step => format!("then[{}].", step - 1),

@@ -14,7 +14,7 @@ use crate::tools::list_contexts::no_folder;
 use crate::tools::listed::{alike, no_strategy, not_listed, take, unless_cancelled};
 use crate::tools::{Context, refused, within};
 
-use super::place;
+use super::prefix_of;
 
 /// Longest wait for the list of models: Fabric may be asking every vendor.
 const MODELS_TIME: Duration = Duration::from_secs(5);
@@ -183,15 +183,15 @@ fn patterns(
     let wait = &context.wait();
     let names = context.backend.catalog.names(Duration::ZERO, wait)?;
     for (i, step) in steps.iter().enumerate() {
-        let (place, pattern) = (place(i), &step.pattern);
+        let (prefix, pattern) = (prefix_of(i), &step.pattern);
         if !names.contains(pattern.as_str()) {
             let why = not_found(pattern, &names);
-            let detail = format!("`{place}pattern_name`: {} Nothing was run.", why.detail);
+            let detail = format!("`{prefix}pattern_name`: {} Nothing was run.", why.detail);
             found.push(Err(Error { detail, ..why }));
             continue;
         }
         let read = context.backend.fabric.pattern(pattern, wait)?;
-        let (argument, needed) = (format!("{place}variables"), read.variables());
+        let (argument, needed) = (format!("{prefix}variables"), read.variables());
         let mut checked = lacks_nothing(&argument, pattern, &needed, &step.variables);
         if lacks_input && i == 0 && needed.is_empty() {
             checked = Err(no_input());
@@ -200,7 +200,7 @@ fn patterns(
         if checked.is_ok() && !step.variables.is_empty() {
             let input = if i == 0 { input } else { "" };
             checked = template::check(&read, &step.variables, input)
-                .map_err(|error| within(&place, format!("{} Nothing was run.", error.detail)));
+                .map_err(|error| within(&prefix, format!("{} Nothing was run.", error.detail)));
         }
         found.push(checked.map(|()| None));
     }
@@ -263,7 +263,7 @@ fn listed_models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<Arc<Mo
 
 /// Refuses an argument of a step that names what Fabric lacks.
 fn lacking(step: usize, argument: &str, why: &str) -> Error {
-    let argument = place(step) + argument;
+    let argument = prefix_of(step) + argument;
     refused(format!("`{argument}`: {why} Nothing was run.")).about(argument)
 }
 
