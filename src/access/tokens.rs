@@ -279,8 +279,8 @@ fn line_of(line: &str) -> Result<Option<(&str, Role, &str)>, &'static str> {
 }
 
 fn check_name(name: &str) -> Result<(), &'static str> {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"._@-".contains(&byte);
-    if name.len() > MAX_NAME || !name.bytes().all(good) || name.is_empty() {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._@-".contains(&byte);
+    if name.len() > MAX_NAME || !name.bytes().all(is_allowed) || name.is_empty() {
         return Err("a name has 1 to 64 letters, digits, dots, hyphens, underscores and @");
     }
     Ok(())

@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::json::Json;
 use super::jsonrpc::{self, Id};
 use super::revision::{Feature, Revision};
+use super::writer::Json;
 use crate::account::{Account, QuotaExceeded, Reservation, Resource};
 use crate::config::STATIC_TTL;
 use crate::error::{Error, Kind};

@@ -12,8 +12,8 @@ use serde_json::{Number, Value};
 
 use crate::config::{MAX_BATCH, MAX_ID, MAX_LINE_VALUES, MAX_VALUES};
 
-use super::json::Json;
 use super::node::{self, Node, has_doubles};
+use super::writer::Json;
 
 // Errors say these.
 const _: () = assert!(MAX_BATCH == 1000 && MAX_ID == 1024 && MAX_VALUES == 10_000);

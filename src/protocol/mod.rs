@@ -8,19 +8,19 @@
 
 mod answer;
 pub(crate) mod inbound;
-mod json;
 pub(crate) mod jsonrpc;
 mod meta;
 mod node;
 pub(crate) mod pages;
 mod revision;
 mod session;
+mod writer;
 
 pub(crate) use answer::{Answer, Refusal, ResultWriter, error_object, server_info, stored};
 pub(crate) use inbound::{ID_IN_USE, Inbound};
-pub(crate) use json::Json;
 pub(crate) use jsonrpc::Id;
 pub(crate) use meta::{Meta, RequestContext, RequestHeaders, TASKS, mirrors, without_handshake};
 pub(crate) use node::{Node, Params, VALUE};
 pub(crate) use revision::{Feature, HEADER_PREFIX, Revision, SESSION_HEADER, VERSION_HEADER};
 pub(crate) use session::{Level, Session};
+pub(crate) use writer::Json;

@@ -29,7 +29,7 @@ use crate::text::unusable;
 use crate::time::{milliseconds, milliseconds_now};
 
 use super::record::{Record, RunId, RunState, VERSION};
-use super::{PIECE, output};
+use super::{PIECE, pieces};
 
 /// Largest record, in bytes: more than the partial outputs and warnings of the longest chain take as JSON.
 const MAX_RECORD: u64 = 6 << 20;
@@ -260,7 +260,7 @@ impl Folder {
     fn text_length(&self, id: RunId) -> u64 {
         let length = self.plain(id, TEXT).map_or(0, |text| text.len());
         let tail = self.read_text(id, length.saturating_sub(4), 4.min(length));
-        length - output::cut(&tail) as u64
+        length - pieces::cut(&tail) as u64
     }
 
     /// Characters in the first `bytes` of a text.
@@ -272,7 +272,7 @@ impl Folder {
                 return chars;
             }
             from += piece.len() as u64;
-            chars += output::count(&piece);
+            chars += pieces::count(&piece);
         }
     }
 

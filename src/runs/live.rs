@@ -21,7 +21,7 @@ use crate::sync::{lock, wait_while};
 use crate::time::{Clock, whole};
 
 use super::folder::{CANCEL, Folder};
-use super::output;
+use super::pieces;
 use super::record::{Record, RunId, RunReport, RunState};
 
 /// The memory of a run besides its text, in bytes; an estimate.
@@ -123,7 +123,7 @@ impl LiveRun {
         }
         state.heard = Some(self.clock.steady());
         let had = (state.text.capacity(), state.text.len() / STEP);
-        output::append(&mut state.text, piece);
+        pieces::append(&mut state.text, piece);
         let record = Arc::make_mut(&mut state.record);
         record.bytes += piece.len() as u64;
         record.chars = record.chars.map(|had| had + piece.chars().count() as u64);
@@ -338,7 +338,7 @@ impl LiveRun {
     }
 
     pub(super) fn read(&self, from: usize, most: usize) -> String {
-        output::part(&self.state().text, from, most)
+        pieces::part(&self.state().text, from, most)
     }
 
     /// See [`super::Run::wait`].

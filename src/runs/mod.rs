@@ -35,7 +35,7 @@
 
 mod folder;
 mod live;
-mod output;
+mod pieces;
 mod record;
 mod table;
 
@@ -143,7 +143,7 @@ impl Run {
             }
             RunPlace::Stored(folder, record) => {
                 let left = self.bare().bytes.saturating_sub(from);
-                output::whole(folder.read_text(record.id, from, left.min(most as u64)))
+                pieces::whole(folder.read_text(record.id, from, left.min(most as u64)))
             }
         }
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::table::rows;
+use super::patterns::rows;
 use super::{Index, purpose};
 
 /// The lines of a file of tasks, in columns.

@@ -12,10 +12,10 @@ use std::collections::HashMap;
 
 use super::language::Language;
 use super::own::{headings, sentence};
+use super::patterns::rows;
 use super::query::{ParsedQuery, Word, needs};
 use super::similar::humanised;
 use super::stem::stem;
-use super::table::rows;
 use super::words::{plain_letters, words};
 use crate::text::prefix;
 

@@ -9,12 +9,12 @@ mod evaluation;
 mod index;
 mod language;
 mod own;
+mod patterns;
 mod query;
 mod similar;
 mod stem;
-mod table;
 mod words;
 
 pub(crate) use index::{Index, purpose};
+pub(crate) use patterns::known;
 pub(crate) use similar::{humanised, kebab, skill_names};
-pub(crate) use table::known;

@@ -32,7 +32,7 @@ fn claims() -> Value {
     json!({"active": true, "aud": RESOURCE, "sub": "alice", "scope": "fabric:run", "exp": DATE + 3600})
 }
 
-fn good(_: &FixtureRequest) -> FakeReply {
+fn active(_: &FixtureRequest) -> FakeReply {
     FakeReply::json(&claims())
 }
 
@@ -78,7 +78,7 @@ fn a_silent_issuer_is_always_described_in_the_same_words() {
 
 #[test]
 fn a_token_is_asked_about_once_as_the_rfc_has_it() {
-    let fake = Fake::new(good);
+    let fake = Fake::new(active);
     let (oauth, _) = oauth(&fake);
     let (known, grant) = oauth.check("a.B-1_~+/==").unwrap();
     let alice = format!("oauth:{}/as#alice", fake.url);
@@ -110,7 +110,7 @@ fn a_token_is_asked_about_once_as_the_rfc_has_it() {
 
 #[test]
 fn what_is_no_token_and_what_is_ours_is_not_asked_about() {
-    let fake = Fake::new(good);
+    let fake = Fake::new(active);
     let (oauth, _) = oauth(&fake);
     let long = "x".repeat((8 << 10) + 1);
     for token in ["=", "a b", "a=b", "a,b", "tök", "a\"", &long] {
@@ -128,7 +128,7 @@ fn metadata_is_found_wherever_it_may_be() {
         let metadata = fake.metadata();
         fake.script(move |seen| match seen.line.as_str() {
             line if line == place => FakeReply::json(&metadata),
-            QUESTION => good(seen),
+            QUESTION => active(seen),
             // Of no use, so the next one is tried.
             DISCOVERY => FakeReply::json(
                 &json!({"issuer": "http://localhost/other", "introspection_endpoint": "http://localhost/x"}),
@@ -164,14 +164,14 @@ fn metadata_that_is_no_good_lets_nobody_in() {
         let fake = Fake::bare();
         let reply = Mutex::new(Some(case(fake.metadata())));
         fake.script(move |seen| match seen.line.as_str() {
-            QUESTION => good(seen),
+            QUESTION => active(seen),
             DISCOVERY => lock(&reply).take().unwrap_or(FakeReply::Raw(Vec::new())),
             _ => FakeReply::Answer(404, String::new()),
         });
         let (oauth, hand) = oauth(&fake);
         assert_eq!(refusal(&oauth, "t"), down(1), "{at}");
         assert!(!fake.lines().contains(&QUESTION.to_owned()), "{at}");
-        fake.script(fake.with_metadata(good));
+        fake.script(fake.with_metadata(active));
         assert_eq!(
             (refusal(&oauth, "t"), fake.lines().len()),
             (down(1), 0),
@@ -191,7 +191,7 @@ fn redirects_are_not_followed() {
         fake.script(move |seen| match seen.line.as_str() {
             DISCOVERY => FakeReply::Answer(status, String::new()),
             "GET /introspect" => FakeReply::json(&metadata),
-            QUESTION => good(seen),
+            QUESTION => active(seen),
             _ => FakeReply::Answer(404, String::new()),
         });
         assert_eq!(refusal(&oauth(&fake).0, "t"), down(1));
@@ -201,7 +201,7 @@ fn redirects_are_not_followed() {
         let asked = AtomicU64::new(0);
         let fake = Fake::new(move |seen| match asked.fetch_add(1, Ordering::Relaxed) {
             0 => FakeReply::Answer(status, claims().to_string()),
-            _ => good(seen),
+            _ => active(seen),
         });
         assert_eq!(refusal(&oauth(&fake).0, "t"), down(1));
         assert_eq!(fake.lines(), [DISCOVERY, QUESTION], "{status}");
@@ -223,14 +223,14 @@ fn bad_answers_are_refused_by_their_reason_and_kept_for_a_while() {
         assert_eq!(refusal(&oauth, "t"), expected, "{name}");
         assert_eq!(fake.lines(), [""; 0]);
         hand.pass(1);
-        fake.script(fake.with_metadata(good));
+        fake.script(fake.with_metadata(active));
         assert_eq!(refusal(&oauth, "t"), None, "{name}");
     }
 }
 
 #[test]
 fn a_good_answer_is_kept_for_a_minute_and_never_beyond_its_end() {
-    let fake = Fake::new(good);
+    let fake = Fake::new(active);
     let (oauth, hand) = oauth(&fake);
     assert_eq!(refusal(&oauth, "t"), None);
     fake.script(|_| FakeReply::json(&json!({"active": false})));
@@ -262,7 +262,7 @@ fn an_odd_answer_about_one_token_lets_it_not_in_and_locks_nobody_out() {
     ];
     for (at, reply) in replies.into_iter().enumerate() {
         // Also when the odd answer is the first after an outage.
-        let fake = Fake::new(good);
+        let fake = Fake::new(active);
         let (oauth, hand) = oauth(&fake);
         fake.script(|_| FakeReply::Raw(Vec::new()));
         assert_eq!(refusal(&oauth, "t"), down(1));
@@ -271,7 +271,7 @@ fn an_odd_answer_about_one_token_lets_it_not_in_and_locks_nobody_out() {
             if seen.body.starts_with("token=odd&") {
                 reply()
             } else {
-                good(seen)
+                active(seen)
             }
         }));
         for round in 0..3 {
@@ -282,7 +282,7 @@ fn an_odd_answer_about_one_token_lets_it_not_in_and_locks_nobody_out() {
             assert_eq!(again, (down(1), 0), "{at}");
             hand.pass(1000);
         }
-        fake.script(fake.with_metadata(good));
+        fake.script(fake.with_metadata(active));
         assert_eq!(refusal(&oauth, "odd"), None, "{at}");
     }
 }
@@ -373,14 +373,14 @@ fn what_an_issuer_lacks_is_told_before_anybody_comes() {
 
 #[test]
 fn an_endpoint_that_has_moved_is_found_again() {
-    let fake = Fake::new(good);
+    let fake = Fake::new(active);
     let (oauth, hand) = oauth(&fake);
     assert_eq!(refusal(&oauth, "a"), None);
     let mut metadata = fake.metadata();
     metadata["introspection_endpoint"] = json!(format!("{}/moved", fake.url));
     fake.script(move |seen| match seen.line.as_str() {
         DISCOVERY => FakeReply::json(&metadata),
-        "POST /moved" => good(seen),
+        "POST /moved" => active(seen),
         _ => FakeReply::Answer(404, "{}".into()),
     });
     assert_eq!(refusal(&oauth, "b"), down(1));
@@ -390,7 +390,7 @@ fn an_endpoint_that_has_moved_is_found_again() {
 
 #[test]
 fn who_comes_at_once_with_one_token_is_one_question() {
-    let fake = Fake::new(good);
+    let fake = Fake::new(active);
     let (oauth, _) = oauth(&fake);
     thread::scope(|scope| {
         let all: Vec<_> = (0..16)
@@ -403,7 +403,7 @@ fn who_comes_at_once_with_one_token_is_one_question() {
 
 #[test]
 fn metadata_is_looked_for_by_one_for_all() {
-    let fake = Fake::new(good);
+    let fake = Fake::new(active);
     let (oauth, _) = oauth(&fake);
     thread::scope(|scope| {
         let all: Vec<_> = (0..16)
@@ -446,7 +446,7 @@ fn what_goes_on_never_asks_the_issuer_and_is_refreshed_before_its_minute_is_over
 
 #[test]
 fn an_issuer_that_hangs_holds_nobody_up_who_is_here() {
-    let fake = Fake::new(good);
+    let fake = Fake::new(active);
     let (oauth, hand) = oauth_within(&fake, Duration::from_secs(60));
     let (held, _) = oauth.check("t").unwrap();
     let (asked, asks) = std::sync::mpsc::channel();
@@ -469,7 +469,7 @@ fn an_issuer_that_hangs_holds_nobody_up_who_is_here() {
 
 #[test]
 fn what_was_said_last_counts_through_a_short_outage_and_no_long_one() {
-    let fake = Fake::new(good);
+    let fake = Fake::new(active);
     let (oauth, hand) = oauth(&fake);
     let (held, _) = oauth.check("t").unwrap();
     assert!(oauth.check("left").is_ok());
@@ -491,7 +491,7 @@ fn what_was_said_last_counts_through_a_short_outage_and_no_long_one() {
     hand.pass(1);
     oauth.refresh();
     assert_eq!(all(), (false, false));
-    fake.script(fake.with_metadata(good));
+    fake.script(fake.with_metadata(active));
     hand.pass(30_000);
     oauth.refresh();
     assert_eq!(all(), (true, true), "it answers again");
@@ -499,7 +499,7 @@ fn what_was_said_last_counts_through_a_short_outage_and_no_long_one() {
 
 #[test]
 fn an_issuer_that_is_down_is_asked_in_ever_longer_steps() {
-    let fake = Fake::new(good);
+    let fake = Fake::new(active);
     let (oauth, hand) = oauth(&fake);
     assert_eq!(refusal(&oauth, "known"), None);
     fake.script(|_| FakeReply::Raw(Vec::new()));
@@ -518,7 +518,7 @@ fn an_issuer_that_is_down_is_asked_in_ever_longer_steps() {
         }
         hand.pass(wait * 1000);
     }
-    fake.script(fake.with_metadata(good));
+    fake.script(fake.with_metadata(active));
     assert_eq!(
         (refusal(&oauth, "t"), refusal(&oauth, "other")),
         (None, None)
@@ -564,7 +564,7 @@ fn what_has_begun_ends_when_its_token_is_revoked_or_is_another_one() {
         ("scope", json!(""), Err(AccessError::Forbidden(Role::Read))),
         ("sub", json!("bob"), inactive),
     ] {
-        let fake = Fake::new(good);
+        let fake = Fake::new(active);
         let (oauth, hand) = oauth(&fake);
         let (held, before) = oauth.check("t").unwrap();
         // As a caller's role is told.
@@ -837,7 +837,7 @@ fn challenges_lead_to_the_document() {
 
 #[test]
 fn questions_at_once_are_bounded() {
-    let fake = Fake::new(good);
+    let fake = Fake::new(active);
     let (oauth, _) = oauth_within(&fake, Duration::from_millis(1));
     lock(&oauth.answers).asking.extend(0..MAX_ASKING as u128);
     assert_eq!(refusal(&oauth, "t"), down(1));
@@ -858,9 +858,9 @@ fn memory_is_bounded_and_refusals_go_first() {
     let (now, refusal) = (Duration::ZERO, Err(AccessError::NoToken));
     // What a caller holds stays, however long it has been there.
     let _held = answers.keep(u128::MAX, now, refusal.clone(), now);
-    let good = MAX_ANSWERS as u128 / 2;
-    for digest in 1..2 * good {
-        let until = if digest < good {
+    let half = MAX_ANSWERS as u128 / 2;
+    for digest in 1..2 * half {
+        let until = if digest < half {
             GRANT_HOLDS
         } else {
             REFUSAL_HOLDS
@@ -869,8 +869,8 @@ fn memory_is_bounded_and_refusals_go_first() {
     }
     assert_eq!(answers.known.len(), MAX_ANSWERS);
     answers.keep(99_999, GRANT_HOLDS, refusal.clone(), now);
-    assert_eq!(answers.known.len() as u128, good + 1);
-    assert!(answers.find(good, now).is_none() && answers.find(good - 1, now).is_some());
+    assert_eq!(answers.known.len() as u128, half + 1);
+    assert!(answers.find(half, now).is_none() && answers.find(half - 1, now).is_some());
     for digest in 100_000..110_000 {
         answers.keep(digest, GRANT_HOLDS, refusal.clone(), now);
         assert!(answers.known.len() <= MAX_ANSWERS && answers.find(digest, now).is_some());

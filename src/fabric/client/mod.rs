@@ -10,10 +10,10 @@
 //! and writing cannot be interrupted; they have timeouts of their own.
 
 mod cause;
+mod incoming;
 mod interruptible;
 mod outgoing;
 mod plain;
-mod response;
 
 use std::fmt;
 use std::io::{Cursor, Read};
@@ -29,10 +29,10 @@ use super::observer::SLICE;
 use super::process::{Process, Running};
 use super::youtube::Downloads;
 use super::{CallObserver, Cause, Error, Kind, Until};
+pub(super) use incoming::FabricResponse;
 use interruptible::{Interruptible, WaitScope};
 use outgoing::Outgoing;
 use plain::PlainConnector;
-pub(super) use response::FabricResponse;
 
 use crate::agent::{self, KEY_HEADER, Lookups};
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT};
@@ -60,8 +60,8 @@ const MAX_RETRY_AFTER: u64 = 24 * 3600;
 /// A client for one Fabric. Shared by all threads.
 pub(crate) struct Client {
     key: Option<HeaderValue>,
-    kept: Agent,
-    fresh: Agent,
+    pooled: Agent,
+    single_use: Agent,
     /// Its URL and timeouts.
     pub(crate) settings: config::Fabric,
     /// Answers instead of a Fabric.
@@ -114,15 +114,15 @@ impl Client {
         });
         let key = key.transpose()?;
         let lookups = Lookups::new();
-        let agent = |kept, input| {
+        let agent = |most_idle, input| {
             let url = format!("{}/", settings.url);
             let ca_file = settings.ca_file.as_deref();
             let config = agent::config("FABRIC_BASE_URL", &url, ca_file)?
                 .input_buffer_size(BUFFER)
                 .output_buffer_size(BUFFER)
                 .max_response_header_size(BUFFER - 1)
-                .max_idle_connections(kept)
-                .max_idle_connections_per_host(kept)
+                .max_idle_connections(most_idle)
+                .max_idle_connections_per_host(most_idle)
                 .timeout_resolve(Some(settings.connect_timeout))
                 .timeout_connect(Some(settings.connect_timeout))
                 .timeout_per_write(Some(settings.request_timeout))
@@ -139,8 +139,8 @@ impl Client {
         };
         Ok(Client {
             key,
-            kept: agent(MAX_POOLED, BUFFER)?,
-            fresh: agent(0, RUN_BUFFER)?,
+            pooled: agent(MAX_POOLED, BUFFER)?,
+            single_use: agent(0, RUN_BUFFER)?,
             settings: settings.clone(),
             built_in: None,
             process: None,
@@ -351,13 +351,13 @@ impl<'c> Attempt<'c> {
         }
         let url = format!("{}{}", target.url, self.path);
         let mut request = Request::builder().method(self.method).uri(url);
-        let (mut agent, mut body) = (&client.kept, SendBody::none());
+        let (mut agent, mut body) = (&client.pooled, SendBody::none());
         if let Some(json) = json {
             request = request
                 .header(header::CONTENT_TYPE, "application/json")
                 .header(header::CONTENT_LENGTH, json.len());
             let (json, wait) = (Cursor::new(json), Arc::clone(self.wait));
-            agent = &client.fresh;
+            agent = &client.single_use;
             body = SendBody::from_owned_reader(Outgoing { json, wait });
         }
         if let Some(key) = &target.key {
@@ -491,7 +491,7 @@ impl<'c> Attempt<'c> {
         let settings = &self.client.settings;
         let ((total, flag), is_run) = (self.client.time(self.limit), self.limit == Limit::Run);
         let is_https = self.client.settings.url.starts_with("https:");
-        let is_proxied = self.client.kept.config().proxy().is_some();
+        let is_proxied = self.client.pooled.config().proxy().is_some();
         let (mut cause, why) = cause::of(&error, in_body, is_https, is_proxied, is_run);
         if self.client.process.is_some() && matches!(cause, Cause::Refused | Cause::Closed) {
             cause = Cause::FabricEnded;

@@ -246,8 +246,8 @@ fn sentinels(text: &str) -> usize {
 }
 
 #[cfg(test)]
-mod engine;
+mod against_fabric;
 #[cfg(test)]
-mod live;
+mod engine;
 #[cfg(test)]
 mod tests;

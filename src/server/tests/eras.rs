@@ -20,7 +20,7 @@ fn missing(name: &str, what: &str) -> String {
 
 #[test]
 fn the_envelope_is_checked_whatever_the_pipe_speaks() {
-    let good = format!(r#""{VERSION}":"2026-07-28","{CAPABILITIES}":{{}}"#);
+    let envelope = format!(r#""{VERSION}":"2026-07-28","{CAPABILITIES}":{{}}"#);
     let levels = "one of debug, info, notice, warning, error, critical, alert, emergency";
     for pipe in [
         TestClient::new(),
@@ -40,14 +40,14 @@ fn the_envelope_is_checked_whatever_the_pipe_speaks() {
             (&version, "server/discover", ""),
             (&version, "server/discover", "CAPABILITIES:{}"),
             (&capabilities, "no/such", r#"VERSION:"2099-01-01""#),
-            (&level, "tools/list", r#"GOOD,LEVEL:"loud""#),
-            (&level, "tools/list", "GOOD,LEVEL:3"),
+            (&level, "tools/list", r#"ENVELOPE,LEVEL:"loud""#),
+            (&level, "tools/list", "ENVELOPE,LEVEL:3"),
         ] {
             let meta = meta
                 .replace("VERSION", &format!("\"{VERSION}\""))
                 .replace("CAPABILITIES", &format!("\"{CAPABILITIES}\""))
                 .replace("LEVEL", r#""io.modelcontextprotocol/logLevel""#)
-                .replace("GOOD", &good);
+                .replace("ENVELOPE", &envelope);
             let found = pipe.say(&with_meta(method, &meta));
             assert_eq!(found, *expected, "{method} {meta}");
         }
@@ -59,7 +59,7 @@ fn the_envelope_is_checked_whatever_the_pipe_speaks() {
         ] {
             let answer = pipe.say(&with_meta(
                 "resources/templates/list",
-                &format!("{good}{more}"),
+                &format!("{envelope}{more}"),
             ));
             assert!(
                 answer.starts_with(r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","#),
@@ -185,7 +185,7 @@ fn headers_must_match_the_body() {
             value.map(Cow::Borrowed)
         }
     };
-    let good = Some("2026-07-28");
+    let newest = Some("2026-07-28");
     let post = |method: &str, params: &str, mirror: &RequestHeaders<'_>| {
         pipe.post(
             &request_in(Revision::R2026_07_28, method, params),
@@ -206,17 +206,17 @@ fn headers_must_match_the_body() {
     };
     let list = "resources/templates/list";
     let (version, protocol) = ("MCP-Protocol-Version", "protocol version");
-    assert!(post(list, "", &mirror(good, Some(list), None)).contains("result"));
+    assert!(post(list, "", &mirror(newest, Some(list), None)).contains("result"));
     for (given, method, answer) in [
         (None, Some(list), absent(version, protocol)),
         (Some("2025-11-25"), Some(list), differs(version, protocol)),
-        (good, None, absent("Mcp-Method", "method")),
-        (good, Some("Tools/List"), differs("Mcp-Method", "method")),
+        (newest, None, absent("Mcp-Method", "method")),
+        (newest, Some("Tools/List"), differs("Mcp-Method", "method")),
     ] {
         assert_eq!(post(list, "", &mirror(given, method, None)), answer);
     }
     // Headers are checked before the method, also for an unknown one.
-    let found = post("no/such", "", &mirror(good, Some(list), None));
+    let found = post("no/such", "", &mirror(newest, Some(list), None));
     assert_eq!(found, differs("Mcp-Method", "method"));
     for (method, field, value) in [
         ("tools/call", "name", "fabric_list_models"),
@@ -231,12 +231,12 @@ fn headers_must_match_the_body() {
             (Some("x"), differs("Mcp-Name", &body)),
             (Some("=?base64?!?="), refused(unreadable)),
         ] {
-            let mirror = mirror(good, Some(method), name);
+            let mirror = mirror(newest, Some(method), name);
             assert_eq!(post(method, &params, &mirror), answer);
         }
         // Without a name in the body there is nothing to compare: the method reports what it needs.
-        assert!(post(method, "", &mirror(good, Some(method), None)).contains(r#""code":-32602"#));
+        assert!(post(method, "", &mirror(newest, Some(method), None)).contains(r#""code":-32602"#));
     }
     // Only three methods have a name.
-    assert!(post(list, "", &mirror(good, Some(list), Some("x"))).contains("result"));
+    assert!(post(list, "", &mirror(newest, Some(list), Some("x"))).contains("result"));
 }
