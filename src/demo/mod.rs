@@ -271,6 +271,7 @@ fn prompt_text(prompt: &Value, language: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fabric::Route;
     use std::io::{Read, Write as _};
     use std::net::TcpStream;
 
@@ -335,6 +336,14 @@ GET /contexts/names => 200 ["plain_english"]
 GET /sessions/names => 200 []
 POST /youtube/transcript {"url":"https://www.youtube.com/watch?v=x"} => 200 {"description":"A made-up video
 "##;
+        for route in Route::ALL {
+            let line = route.line().replace("{name}", "summarize");
+            let (status, _, answer) = ask(&demo, &line, "{}");
+            assert_eq!(
+                status, 200,
+                "src/demo/mod.rs has no answer to {line}: {answer}"
+            );
+        }
         for case in cases.trim_start().lines() {
             let (request, expected) = case.split_once(" => ").unwrap();
             let (status, starts) = expected.split_once(' ').unwrap();

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::fabric::Route;
+
 use super::{Context, Failure, Outcome, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
@@ -16,8 +18,8 @@ pub(super) const TOOL: Tool = Tool {
 fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let (fabric, wait) = (&context.backend.fabric, &context.wait());
     let (mut outcome, mut rows) = (Outcome::default().charged(&context.caller.account), 0);
-    for what in ["contexts", "sessions"] {
-        let found = fabric.stored(what, wait)?;
+    for (what, route) in [("contexts", Route::Contexts), ("sessions", Route::Sessions)] {
+        let found = fabric.stored(route, wait)?;
         let none = found.is_none().then(|| no_folder(what));
         let names = found.unwrap_or_default();
         rows += names.len();

@@ -39,9 +39,9 @@ impl FabricResponse<'_> {
         let mut bytes = Vec::with_capacity(self.length.unwrap_or(0).min(SMALL_BODY) as usize);
         loop {
             if self.length.unwrap_or(0).max(bytes.len() as u64) > limit {
-                let (call, limit) = (&self.call, limit >> 20);
+                let (request, limit) = (self.call.request, limit >> 20);
                 let detail = format!(
-                    "Fabric's answer to {call} has more than {limit} MiB, the limit. Check whether FABRIC_BASE_URL names \
+                    "Fabric's answer to {request} has more than {limit} MiB, the limit. Check whether FABRIC_BASE_URL names \
                      Fabric itself."
                 );
                 return Err(Error::new(Kind::ResponseTooLarge, detail));

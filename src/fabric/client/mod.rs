@@ -1,7 +1,7 @@
 //! The HTTP client for Fabric: connections, limits, retries, cancellation.
 //!
 //! In scope: HTTP, and mapping its failures to [`Error`]. Not in scope: which requests there are and what their bodies
-//! mean (`calls`).
+//! mean (`routes`).
 //!
 //! GETs use pooled connections and are retried. POSTs cost money or run templates, so each is sent exactly once, on a
 //! new connection: a pooled one may be closing, and a request lost there could not be retried.
@@ -15,7 +15,6 @@ mod interruptible;
 mod outgoing;
 mod plain;
 
-use std::fmt;
 use std::io::{Cursor, Read};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,6 +26,7 @@ use ureq::{Agent, Body, SendBody};
 
 use super::observer::SLICE;
 use super::process::{Process, Running};
+use super::routes::FabricRequest;
 use super::youtube::Downloads;
 use super::{CallObserver, Cause, Error, Kind, Until};
 pub(super) use incoming::FabricResponse;
@@ -225,12 +225,11 @@ impl Client {
         })
     }
 
-    /// The body of `GET path`, of at most `max_body` bytes. Retried twice within the total limit, on connection errors
+    /// The body of the answer to a `GET`, of at most `max_body` bytes. Retried twice within the total limit, on connection errors
     /// and 502, 503 and 504 only.
     pub(super) fn get(
         &self,
-        path: &str,
-        limit: Limit,
+        request: &FabricRequest,
         wait: &Arc<dyn CallObserver>,
     ) -> Result<Vec<u8>, Error> {
         let mut deadline = None;
@@ -240,13 +239,12 @@ impl Client {
             attempt += 1;
             let target = self.target(wait)?;
             // A start has its own limit.
-            let deadline = *deadline.get_or_insert_with(|| Instant::now() + self.time(limit).0);
+            let deadline =
+                *deadline.get_or_insert_with(|| Instant::now() + self.time(request.limit).0);
             let left = deadline.saturating_duration_since(Instant::now());
             let call = Attempt {
                 client: self,
-                method: "GET",
-                path,
-                limit,
+                request,
                 explain: None,
                 attempt,
                 begun: Instant::now(),
@@ -267,13 +265,12 @@ impl Client {
         }
     }
 
-    /// The response to `POST path`, with its body unread. Sent once, because it costs money, and not at all if the
+    /// The response to a `POST`, with its body unread. Sent once, because it costs money, and not at all if the
     /// caller has left. `explain` may add detail from the body of a failure.
     pub(super) fn post<'c>(
         &'c self,
-        path: &'c str,
+        request: &'c FabricRequest,
         json: Vec<u8>,
-        limit: Limit,
         wait: &'c Arc<dyn CallObserver>,
         explain: Option<Explain>,
     ) -> Result<FabricResponse<'c>, Error> {
@@ -281,15 +278,13 @@ impl Client {
         let target = self.target(wait)?;
         let call = Attempt {
             client: self,
-            method: "POST",
-            path,
-            limit,
+            request,
             explain,
             attempt: 1,
             begun: Instant::now(),
             wait,
         };
-        call.send(target, Some(json), self.time(limit).0)
+        call.send(target, Some(json), self.time(request.limit).0)
     }
 }
 
@@ -308,20 +303,12 @@ type Waiting = (WaitScope, FabricAddress);
 #[derive(Clone, Copy)]
 struct Attempt<'c> {
     client: &'c Client,
-    method: &'static str,
-    path: &'c str,
-    limit: Limit,
+    request: &'c FabricRequest,
     explain: Option<Explain>,
     /// Its number, from 1.
     attempt: usize,
     begun: Instant,
     wait: &'c Arc<dyn CallObserver>,
-}
-
-impl fmt::Display for Attempt<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.method, self.path)
-    }
 }
 
 impl<'c> Attempt<'c> {
@@ -347,10 +334,10 @@ impl<'c> Attempt<'c> {
         let client = self.client;
         if let Some(fabric) = &client.built_in {
             let json = json.unwrap_or_default();
-            return within_process(fabric.answer(self.method, self.path, &json));
+            return within_process(fabric.answer(self.request.method, &self.request.path, &json));
         }
-        let url = format!("{}{}", target.url, self.path);
-        let mut request = Request::builder().method(self.method).uri(url);
+        let url = format!("{}{}", target.url, self.request.path);
+        let mut request = Request::builder().method(self.request.method).uri(url);
         let (mut agent, mut body) = (&client.pooled, SendBody::none());
         if let Some(json) = json {
             request = request
@@ -367,7 +354,7 @@ impl<'c> Attempt<'c> {
         let request = agent
             .configure_request(request.body(body)?)
             .timeout_global(Some(time))
-            .timeout_per_read((self.limit == Limit::Run).then_some(idle))
+            .timeout_per_read((self.request.limit == Limit::Run).then_some(idle))
             .build();
         agent.run(request)
     }
@@ -386,7 +373,7 @@ impl<'c> Attempt<'c> {
             // Read, but not waited for long: to reuse the connection, and because it may say why. Else it is not shown,
             // as it is meant for Fabric's operator.
             let is_small =
-                self.method == "GET" && length.is_some_and(|length| length <= SMALL_BODY);
+                self.request.method == "GET" && length.is_some_and(|length| length <= SMALL_BODY);
             if is_small || status == 400 || self.explain.is_some() {
                 let hurry: Arc<dyn CallObserver> = Arc::new(Until {
                     wait: Arc::clone(self.wait),
@@ -431,8 +418,8 @@ impl<'c> Attempt<'c> {
             return;
         }
         let mut line = logging::Line::default();
-        line.field("method", self.method)
-            .field("path", self.path)
+        line.field("method", self.request.method)
+            .field("path", self.request.path.as_str())
             .optional("try", (self.attempt > 1).then_some(self.attempt))
             .optional("status", status)
             .optional("error", error.map(Kind::name))
@@ -474,7 +461,7 @@ impl<'c> Attempt<'c> {
     fn answered(&self, cause: Cause, status: u16, later: &str) -> Error {
         let values = [
             ("url", self.client.settings.url.as_str()),
-            ("request", &self.to_string()),
+            ("request", &self.request.to_string()),
             ("status", &status.to_string()),
             ("later", later),
         ];
@@ -489,7 +476,10 @@ impl<'c> Attempt<'c> {
             return own.clone();
         }
         let settings = &self.client.settings;
-        let ((total, flag), is_run) = (self.client.time(self.limit), self.limit == Limit::Run);
+        let ((total, flag), is_run) = (
+            self.client.time(self.request.limit),
+            self.request.limit == Limit::Run,
+        );
         let is_https = self.client.settings.url.starts_with("https:");
         let is_proxied = self.client.pooled.config().proxy().is_some();
         let (mut cause, why) = cause::of(&error, in_body, is_https, is_proxied, is_run);
@@ -503,7 +493,7 @@ impl<'c> Attempt<'c> {
         };
         let values = [
             ("url", self.client.settings.url.as_str()),
-            ("request", &self.to_string()),
+            ("request", &self.request.to_string()),
             ("limit", &number(limit.as_secs_f64())),
             ("flag", flag),
             ("why", &why),

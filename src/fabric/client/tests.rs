@@ -67,9 +67,11 @@ fn a_lookup_without_a_thread_is_unavailable_and_tried_again() {
     let wait: Arc<dyn CallObserver> = Arc::new(crate::fabric::Unobserved);
     let call = Attempt {
         client: &client,
-        method: "GET",
-        path: "/x",
-        limit: Limit::Run,
+        request: &FabricRequest {
+            method: "GET",
+            path: "/x".into(),
+            limit: Limit::Run,
+        },
         explain: None,
         attempt: 1,
         begun: Instant::now(),

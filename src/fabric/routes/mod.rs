@@ -4,6 +4,7 @@
 //! scope: HTTP (`client`) and framing (`events`).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::config::{MAX_NAME, MAX_VARIABLES};
 use crate::encoding::json::decode;
 use crate::encoding::percent::percent_encode;
 use crate::search::Index;
+use crate::table::table;
 use crate::text;
 
 use super::client::{FabricResponse, Limit, pause};
@@ -38,6 +40,71 @@ const READ: usize = 4 << 10;
 /// Patterns suggested for an unknown name.
 const MOST_FOUND: usize = 5;
 
+table! {
+    /// A route of Fabric that is in use: its method, its path, where `{name}` stands for a pattern's, and the limit of its
+    /// time.
+    Route: (&'static str, &'static str, Limit) {
+        /// The names of all patterns.
+        PatternNames = ("GET", "/patterns/names", Limit::Request);
+        /// A pattern. Before 1.4.429, not one of a custom folder.
+        Pattern = ("GET", "/patterns/{name}", Limit::Request);
+        /// A pattern as a run sends it. May run plugins.
+        Apply = ("POST", "/patterns/{name}/apply", Limit::Request);
+        /// The names of all models, by vendor: the first time, Fabric asks every vendor.
+        Models = ("GET", "/models/names", Limit::Models);
+        /// The strategies with their texts. A 500 means that there is no such folder.
+        Strategies = ("GET", "/strategies", Limit::Request);
+        /// The configuration, with vendors' keys in plain text.
+        Configuration = ("GET", "/config", Limit::Request);
+        /// The names of the contexts. A 500 means that there is no such folder.
+        Contexts = ("GET", "/contexts/names", Limit::Request);
+        /// The names of the sessions, likewise.
+        Sessions = ("GET", "/sessions/names", Limit::Request);
+        /// The transcript of a video: starts yt-dlp on Fabric's host.
+        Transcript = ("POST", "/youtube/transcript", Limit::Models);
+        /// A run.
+        Chat = ("POST", "/chat", Limit::Run);
+    }
+}
+
+/// A request to Fabric, which shows as its method and path.
+pub(super) struct FabricRequest {
+    pub(super) method: &'static str,
+    pub(super) path: String,
+    pub(super) limit: Limit,
+}
+
+impl Route {
+    /// The request of a pattern's route.
+    fn of(self, name: &Name) -> FabricRequest {
+        let (method, path, limit) = self.row();
+        let path = path.replace("{name}", &percent_encode(name.as_str()));
+        FabricRequest {
+            method,
+            path,
+            limit,
+        }
+    }
+
+    /// Its method and path, with `{name}` as it is.
+    #[cfg(test)]
+    pub(crate) fn line(self) -> String {
+        let (method, path, _) = self.row();
+        format!("{method} {path}")
+    }
+
+    /// The request of a route without a name in it.
+    fn request(self) -> FabricRequest {
+        self.of(&Name::default())
+    }
+}
+
+impl fmt::Display for FabricRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.path)
+    }
+}
+
 impl Client {
     /// `GET /patterns/names`: the names of all patterns; those of `before` if they are the same.
     pub(crate) fn names(
@@ -46,7 +113,7 @@ impl Client {
         wait: &Arc<dyn CallObserver>,
     ) -> Result<Arc<Names>, Error> {
         let same = |body: &[u8]| before.filter(|same| same.body == body);
-        self.read("/patterns/names", Limit::Request, wait, |body| {
+        self.read(Route::PatternNames.request(), wait, |body| {
             match same(&body) {
                 Some(same) => Some(Arc::clone(same)),
                 None => Names::read(body).map(Arc::new),
@@ -60,8 +127,7 @@ impl Client {
         name: &Name,
         wait: &Arc<dyn CallObserver>,
     ) -> Result<Pattern, Error> {
-        let path = format!("/patterns/{}", percent_encode(name.as_str()));
-        self.read(&path, Limit::Request, wait, |body| {
+        self.read(Route::Pattern.of(name), wait, |body| {
             Pattern::from_body(members(&body)?, name)
         })
     }
@@ -71,7 +137,7 @@ impl Client {
         &self,
         wait: &Arc<dyn CallObserver>,
     ) -> Result<Option<Vec<Strategy>>, Error> {
-        in_folder(self.read("/strategies", Limit::Request, wait, |body| {
+        in_folder(self.read(Route::Strategies.request(), wait, |body| {
             // Go writes an empty list as `null`.
             let mut strategies = decode::<Option<Vec<Strategy>>>(&body)?.unwrap_or_default();
             strategies.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -86,7 +152,7 @@ impl Client {
     pub(crate) fn models(&self, wait: &Arc<dyn CallObserver>) -> Result<Models, Error> {
         let mut delays = EMPTY_MODELS_DELAYS.iter();
         loop {
-            let models: Models = self.read("/models/names", Limit::Models, wait, |body| {
+            let models: Models = self.read(Route::Models.request(), wait, |body| {
                 serde_json::from_value(members(&body)?.into()).ok()
             })?;
             match delays.next() {
@@ -96,15 +162,13 @@ impl Client {
         }
     }
 
-    /// `GET /contexts/names` or `GET /sessions/names`: `what` is the plural. `None` on a 500, which means that there is no
-    /// such folder.
+    /// The names of what is stored, contexts or sessions. `None` on a 500, which means that there is no such folder.
     pub(crate) fn stored(
         &self,
-        what: &str,
+        route: Route,
         wait: &Arc<dyn CallObserver>,
     ) -> Result<Option<Names>, Error> {
-        let path = format!("/{what}/names");
-        in_folder(self.read(&path, Limit::Request, wait, Names::read))
+        in_folder(self.read(route.request(), wait, Names::read))
     }
 
     /// `GET /patterns/:name`. A pattern that is not on the list of names is [`Kind::PatternNotFound`].
@@ -127,13 +191,13 @@ impl Client {
         wait: &Arc<dyn CallObserver>,
     ) -> Result<Pattern, Error> {
         self.guard(name, variables, input, wait)?;
-        let path = format!("/patterns/{}/apply", percent_encode(name.as_str()));
-        let request = encode(&json!({"input": input, "variables": variables}), wait)?;
-        self.post(&path, request, Limit::Request, wait, None)
+        let request = Route::Apply.of(name);
+        let body = encode(&json!({"input": input, "variables": variables}), wait)?;
+        self.post(&request, body, wait, None)
             .and_then(|response| response.into_bytes(self.max_body))
             .and_then(|body| {
                 let pattern = members(&body).and_then(|body| Pattern::from_body(body, name));
-                pattern.ok_or_else(|| self.unexpected("POST", &path))
+                pattern.ok_or_else(|| self.unexpected(&request))
             })
             .map_err(|error| self.or_not_found(name, error, wait))
     }
@@ -143,7 +207,7 @@ impl Client {
         &self,
         wait: &Arc<dyn CallObserver>,
     ) -> Result<Map<String, Value>, Error> {
-        self.read("/config", Limit::Request, wait, |body| members(&body))
+        self.read(Route::Configuration.request(), wait, |body| members(&body))
     }
 
     /// `POST /youtube/transcript`, sent once: it starts yt-dlp on Fabric's host. Uses the timeout of the list of
@@ -155,26 +219,19 @@ impl Client {
         timestamps: bool,
         wait: &Arc<dyn CallObserver>,
     ) -> Result<Transcript, Error> {
-        let mut request = json!({"url": video.url(), "timestamps": timestamps});
+        let mut body = json!({"url": video.url(), "timestamps": timestamps});
         if let Some(language) = language {
-            request["language"] = language.into();
+            body["language"] = language.into();
         }
         let _download = Download::begin(&self.downloads, video, wait.as_ref())?;
-        let path = "/youtube/transcript";
-        let request = encode(&request, wait)?;
-        let response = self.post(
-            path,
-            request,
-            Limit::Models,
-            wait,
-            Some(youtube::transcript_error),
-        );
+        let (request, body) = (Route::Transcript.request(), encode(&body, wait)?);
+        let response = self.post(&request, body, wait, Some(youtube::transcript_error));
         let response = response.map_err(|error| Error {
             detail: self.without_key(&error.detail),
             ..error
         })?;
         let found: Transcript = decode(&response.into_bytes(self.max_body)?)
-            .ok_or_else(|| self.unexpected("POST", path))?;
+            .ok_or_else(|| self.unexpected(&request))?;
         match found.transcript.trim().is_empty() {
             true => Err(Error::new(Kind::ApiError, youtube::NO_TRANSCRIPT).after_status(200)),
             false => Ok(found),
@@ -208,7 +265,8 @@ impl Client {
         // From here on, only the encoded request is needed.
         drop(request);
         wait.release(input);
-        let response = self.post("/chat", json, Limit::Run, wait, None)?;
+        let chat = Route::Chat.request();
+        let response = self.post(&chat, json, wait, None)?;
         let mut run = EventRelay {
             client: self,
             each,
@@ -286,27 +344,24 @@ impl Client {
         }
     }
 
-    /// `GET path`; `decode` returns `None` for a body that is not Fabric's.
+    /// The answer to a `GET`; `decode` returns `None` for a body that is not Fabric's.
     fn read<T>(
         &self,
-        path: &str,
-        limit: Limit,
+        request: FabricRequest,
         wait: &Arc<dyn CallObserver>,
         decode: impl FnOnce(Vec<u8>) -> Option<T>,
     ) -> Result<T, Error> {
-        decode(self.get(path, limit, wait)?).ok_or_else(|| self.unexpected("GET", path))
+        decode(self.get(&request, wait)?).ok_or_else(|| self.unexpected(&request))
     }
 
     /// The error for a 200 of a run that is something else.
     fn not_a_run(&self) -> Error {
-        self.unexpected("POST", "/chat")
+        self.unexpected(&Route::Chat.request())
     }
 
-    fn unexpected(&self, method: &str, path: &str) -> Error {
-        let values = [
-            ("url", self.settings.url.as_str()),
-            ("request", &format!("{method} {path}")),
-        ];
+    fn unexpected(&self, request: &FabricRequest) -> Error {
+        let (url, request) = (self.settings.url.as_str(), request.to_string());
+        let values = [("url", url), ("request", &request)];
         Error::of(Kind::ApiError, Cause::NotFabric, &values).after_status(200)
     }
 }

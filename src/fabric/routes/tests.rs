@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -23,6 +24,25 @@ impl Client {
     ) -> Result<(), Error> {
         self.run(self.check(Box::new(request), wait)?, wait, each)
     }
+}
+
+#[test]
+fn the_help_has_every_route() {
+    let help = include_str!("../../cli/topics/fabric.txt");
+    let lines = help.lines().map(str::trim_start);
+    let lines = lines.filter(|line| line.starts_with("GET ") || line.starts_with("POST "));
+    let listed = lines.flat_map(|line| {
+        let (method, paths) = line.split_once(' ').unwrap();
+        paths
+            .split_whitespace()
+            .map(move |path| format!("{method} {path}"))
+    });
+    let listed: BTreeSet<String> = listed.collect();
+    let known = BTreeSet::from(Route::ALL.map(Route::line));
+    assert_eq!(
+        listed, known,
+        "what a proxy must let through, in src/cli/topics/fabric.txt"
+    );
 }
 
 fn unobserved() -> Arc<dyn CallObserver> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::fabric::names::did_you_mean;
 use crate::fabric::{
-    Cause, Chat, Error, Kind, Models, Name, Names, lacks_nothing, not_found, template,
+    Cause, Chat, Error, Kind, Models, Name, Names, Route, lacks_nothing, not_found, template,
 };
 use crate::tools::list_contexts::no_folder;
 use crate::tools::listed::{alike, no_strategy, not_listed, take, unless_cancelled};
@@ -50,7 +50,7 @@ pub(super) fn check(
     }
     // Context and session belong to the first step. Fabric's error for a context would show a path of its host.
     if let Some(name) = &mut steps[0].context
-        && let Some(all) = unless_cancelled(fabric.stored("contexts", wait))?
+        && let Some(all) = unless_cancelled(fabric.stored(Route::Contexts, wait))?
     {
         let why = |name: &str| match &all {
             Some(known) => not_listed("context", name, "", known, ""),
@@ -61,7 +61,7 @@ pub(super) fn check(
     }
     // Fabric starts a new session silently, but it may be a typing error.
     if let Some(name) = steps[0].session.as_ref().map(Name::as_str)
-        && let Some(Some(known)) = unless_cancelled(fabric.stored("sessions", wait))?
+        && let Some(Some(known)) = unless_cancelled(fabric.stored(Route::Sessions, wait))?
         && !known.contains(name)
     {
         let hint = did_you_mean(name, &known);
