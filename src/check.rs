@@ -33,7 +33,7 @@ const NEXT: &str = "Next: try a run, which this check leaves out because it may 
                     Then fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
                     fabric-mcp --generate client-config lists the clients.\n";
 const NEXT_AFTER_FOLDERS: &str = "Next: with the same --patterns-dir, fabric-mcp --install CLIENT adds these\n\
-                                  patterns to your assistant or editor; to run them you need a Fabric.\n";
+                                  patterns to your assistant or editor, whose own model then follows them.\n";
 const NEXT_AFTER_DEMO: &str = "Next: fabric-mcp --demo --install CLIENT adds this demo to your assistant or\n\
                                editor; fabric-mcp --generate client-config lists the clients. Then start your\n\
                                own Fabric, and check it: fabric-mcp --check\n";
@@ -192,8 +192,11 @@ fn key_status(config: &Config) -> KeyStatus {
 /// Sequentially: while Fabric answers another request, it may return an empty list of models.
 fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) {
     let wait = unobserved();
-    match client.models(&wait) {
-        Ok(models) => {
+    // Folders have neither models nor a configuration.
+    let has_fabric = client.has_fabric();
+    match has_fabric.then(|| client.models(&wait)) {
+        None => {}
+        Some(Ok(models)) => {
             let vendors = models.vendors.values();
             let vendors = vendors.filter(|names| !names.is_empty()).count();
             let count = models.models.len();
@@ -207,8 +210,7 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) {
                 report.default_model(&config.policy.default_model, &models.models);
             }
         }
-        Err(error) if error.cause == Some(Cause::NeedsFabric) => {}
-        Err(error) => {
+        Some(Err(error)) => {
             report.line(false, "models", "cannot be listed");
             // Every version answers so without a vendor.
             match error.status {
@@ -230,18 +232,14 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) {
             report.found_behind(Cause::StrategiesUnread, &error);
         }
     }
-    match client.configuration(&wait) {
+    match has_fabric.then(|| client.configuration(&wait)) {
         // The demo shows its made-up keys unmasked.
-        Ok(configuration) if !config.demo && looks_old(&configuration) => {
+        Some(Ok(configuration)) if !config.demo && looks_old(&configuration) => {
             report.fabric("looks_old", true);
             report.found(Cause::OldFabric, &[]);
         }
-        Ok(_)
-        | Err(Error {
-            cause: Some(Cause::NeedsFabric),
-            ..
-        }) => {}
-        Err(error) => report.found_behind(Cause::NoConfiguration, &error),
+        None | Some(Ok(_)) => {}
+        Some(Err(error)) => report.found_behind(Cause::NoConfiguration, &error),
     }
 }
 

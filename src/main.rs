@@ -128,11 +128,12 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<ExitCode, ExitReason> {
     let good = match command {
         Command::Print(text) => print(&text),
-        Command::ListTools { policy, json } => {
-            check_tools(&policy)?;
+        Command::ListTools { mut config, json } => {
+            check_tools(&config.policy)?;
+            folders(&mut config)?;
             print(&match json {
-                true => server::tools_json(&policy),
-                false => tools::catalogue(&policy),
+                true => server::tools_json(&config.policy),
+                false => tools::catalogue(&config.policy),
             })
         }
         Command::Healthcheck { host, port } => service::healthcheck(&host, port)
@@ -300,10 +301,27 @@ fn generate(what: &Generate) -> Result<bool, ExitReason> {
     Ok(good)
 }
 
-/// Refuses names of `--tool` that no tool has.
+/// Refuses names of `--tool` that no tool here has.
 fn check_tools(policy: &Policy) -> Result<(), ExitReason> {
+    let patterns_only = policy.patterns_only;
+    let all = Policy {
+        patterns_only,
+        ..Policy::default()
+    };
     let mut names = policy.tools.iter();
-    names.try_for_each(|name| shell::check_name("--tool", name, &Policy::default()))
+    names.try_for_each(|name| shell::check_name("--tool", name, &all))
+}
+
+/// The folders of `--patterns-dir`, whose patterns nothing runs.
+fn folders(config: &mut Config) -> Result<Option<Folders>, ExitReason> {
+    if config.patterns_dirs.is_empty() {
+        return Ok(None);
+    }
+    let folders = Folders::open(&config.patterns_dirs).map_err(ExitReason::usage)?;
+    config.policy.no_strategies = !folders.has_strategies();
+    config.kept.keep = Duration::ZERO;
+    config.fabric.url = folders.to_string();
+    Ok(Some(folders))
 }
 
 /// Builds everything but the transport. With `--demo`, the built-in Fabric runs while its server is kept.
@@ -318,21 +336,13 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<HttpServe
     }
     heap::tune();
     let accounts = Accounts::new(bounds(&config));
-    let client = match (
-        config.start_fabric.as_ref(),
-        config.patterns_dirs.as_slice(),
-    ) {
+    let client = match (config.start_fabric.clone(), folders(&mut config)?) {
         (Some(program), _) => {
             config.fabric.url = "an address of its own (--start-fabric)".to_owned();
-            Client::starting(config.fabric.clone(), Process::new(program.clone()))
+            Client::starting(config.fabric.clone(), Process::new(program))
         }
-        (None, []) => Client::new(&config.fabric),
-        (None, dirs) => Folders::open(dirs).and_then(|folders| {
-            let shown = dirs.iter().flat_map(std::path::absolute);
-            let shown: Vec<String> = shown.map(|dir| dir.display().to_string()).collect();
-            config.fabric.url = shown.join(", ");
-            Client::within(Arc::new(folders))
-        }),
+        (None, None) => Client::new(&config.fabric),
+        (None, Some(folders)) => Client::within(Arc::new(folders)),
     };
     let client = Arc::new(client.map_err(ExitReason::usage)?);
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));

@@ -49,7 +49,7 @@ pub(crate) fn run(
             "--call waits until the run ends; leave {WAIT} out"
         )));
     }
-    if tool == RUN && !json {
+    if tool == RUN && !json && !server.backend.policy.patterns_only {
         // A result cut by `max_chars` is shown only once it is cut.
         let cut = arguments.contains_key("max_chars");
         arguments.entry("stream").or_insert(Value::from(!cut));

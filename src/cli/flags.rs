@@ -89,8 +89,15 @@ pub(crate) const FLAGS: &[Flag] = &[
         .one(|c, t| set(&mut c.start_fabric, values::program(t)))
         .help("Start Fabric when it is needed, and end it when it is not"),
     flag(FABRIC, "patterns-dir", "DIR", "")
-        .many(|c, t| push(&mut c.patterns_dirs, Ok(PathBuf::from(t))))
-        .help("Read patterns from a folder, NAME/system.md each, instead of any Fabric"),
+        .many(|c, t| {
+            c.policy.patterns_only = true;
+            push(&mut c.patterns_dirs, Ok(PathBuf::from(t)))
+        })
+        .help(
+            "Read patterns from a folder and run nothing: a git clone of \
+             https://github.com/danielmiessler/fabric, ~/.config/fabric/patterns, or your own, \
+             NAME/system.md each",
+        ),
     time(FABRIC, "connect-timeout", "5", |c| &mut c.fabric.connect_timeout)
         .help("Longest time to connect to Fabric"),
     time(FABRIC, "idle-timeout", "300", |c| &mut c.fabric.idle_timeout)

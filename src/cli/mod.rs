@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use crate::access::{self, Role};
 use crate::clients::{self, CLIENTS, Launch, McpClient};
-use crate::config::{Config, Connect, MAX_SECRET, Policy, Secret};
+use crate::config::{Config, Connect, MAX_SECRET, Secret};
 use crate::text::hint;
 use parse::{FlagsAndEnv, unexpected_word};
 
@@ -55,7 +55,7 @@ pub(crate) enum Command {
     },
     /// Print the catalogue of the tools that are offered: `--list-tools`.
     ListTools {
-        policy: Policy,
+        config: Box<Config>,
         /// Whether to print them as `tools/list` has them: `--json`.
         json: bool,
     },
@@ -192,10 +192,9 @@ pub(crate) fn parse(
         }
     }
     if settings.has("list-tools") {
-        let policy = settings
-            .only(&["plain-results", "read-only", "tool"])?
-            .policy;
-        return Ok(Command::ListTools { policy, json });
+        let longs = ["plain-results", "read-only", "tool", "patterns-dir"];
+        let config = Box::new(settings.only(&longs)?);
+        return Ok(Command::ListTools { config, json });
     }
     if let Some(url) = settings.one("connect", values::connect_url)? {
         return Ok(Command::Connect {

@@ -191,6 +191,10 @@ pub(crate) struct Policy {
     pub(crate) tools: Vec<String>,
     /// Offer no prompts: `--prompt none`.
     pub(crate) no_prompts: bool,
+    /// Offer only what patterns from folders need: `--patterns-dir`.
+    pub(crate) patterns_only: bool,
+    /// These folders have no strategies.
+    pub(crate) no_strategies: bool,
 }
 
 /// The model of one pattern.

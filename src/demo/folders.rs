@@ -5,6 +5,7 @@
 //! used is left out with a warning in the log, once. Nothing is cached here, so changes are seen at the next request.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 #[cfg(target_os = "linux")]
@@ -27,10 +28,14 @@ const MAX_ENTRIES: usize = 10_000;
 /// Most warnings of one process.
 const MAX_WARNINGS: usize = 1000;
 
+/// What to give.
+const WANTED: &str = "give a folder that holds NAME/system.md for each pattern, such as ~/.config/fabric/patterns or a \
+                      git clone of https://github.com/danielmiessler/fabric";
+
 /// Folders of patterns. The first that has a name wins.
 #[derive(Default)]
 pub(crate) struct Folders {
-    /// As given: what a link leads to may change.
+    /// With their links: what these lead to may change.
     given: Vec<PathBuf>,
     /// What was logged.
     warned: Mutex<BTreeSet<String>>,
@@ -42,29 +47,39 @@ impl Folders {
     /// # Errors
     /// One line about the first that has none.
     pub(crate) fn open(given: &[PathBuf]) -> Result<Folders, String> {
-        let folders = Folders {
-            given: given.to_vec(),
-            ..Folders::default()
-        };
+        let mut folders = Folders::default();
         for dir in given {
-            let mut names = BTreeSet::new();
-            let why = match folders.list(dir, &mut names, &mut { MAX_LISTING }) {
-                Err(error) => unusable("folder", dir, &error),
-                Ok(()) if names.is_empty() => format!("{dir:?} has no pattern"),
-                Ok(()) => continue,
+            // Itself, in a folder such as Fabric's `data`, or in a checkout of Fabric.
+            let inner = |path| dir.join(path);
+            let places = [dir.clone(), inner("patterns"), inner("data/patterns")];
+            let has_patterns = |place: &&PathBuf| {
+                let mut names = BTreeSet::new();
+                let listed = folders.list(place, &mut names, &mut { MAX_LISTING });
+                listed.is_ok() && !names.is_empty()
             };
-            let (inner, pattern) = (dir.join("patterns"), dir.join("system.md"));
+            if let Some(place) = places.iter().find(has_patterns) {
+                folders.given.push(place.clone());
+                continue;
+            }
+            let why = match fs::read_dir(dir) {
+                Err(error) => unusable("folder", dir, &error),
+                Ok(_) => format!("{dir:?} has no pattern"),
+            };
             let fix = match dir.parent() {
-                _ if inner.is_dir() => format!("did you mean {inner:?}?"),
                 // A bare name has an empty parent.
-                Some(outer) if pattern.is_file() && outer != Path::new("") => {
+                Some(outer) if dir.join("system.md").is_file() && outer != Path::new("") => {
                     format!("it is one itself: did you mean {outer:?}?")
                 }
-                _ => "give a folder that holds NAME/system.md for each pattern".to_owned(),
+                _ => WANTED.to_owned(),
             };
             return Err(format!("--patterns-dir: {why}; {fix}"));
         }
         Ok(folders)
+    }
+
+    /// Whether there are strategies.
+    pub(crate) fn has_strategies(&self) -> bool {
+        !self.strategies().is_empty()
     }
 
     /// Adds the names of the patterns in a folder. Each is read, for what cannot be read is no pattern; `room` is what
@@ -137,6 +152,14 @@ impl Folders {
     /// The folders that exist now.
     fn roots(&self) -> impl Iterator<Item = PathBuf> {
         self.given.iter().flat_map(|dir| dir.canonicalize())
+    }
+}
+
+impl fmt::Display for Folders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.given.iter().flat_map(std::path::absolute);
+        let shown = shown.map(|dir| dir.display().to_string());
+        f.write_str(&Vec::from_iter(shown).join(", "))
     }
 }
 

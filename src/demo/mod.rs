@@ -18,7 +18,7 @@ use crate::account::Accounts;
 use crate::config::{DEFAULT_MEMORY, HttpLimits};
 use crate::encoding::json::decode;
 use crate::encoding::percent::percent_decode;
-use crate::fabric::{BuiltInFabric, Cause, Error, Kind, Strategy, template};
+use crate::fabric::{BuiltInFabric, Error, Kind, Strategy, template};
 use crate::http::{Exchange, Handler, HttpServer, listen};
 
 pub(crate) use folders::Folders;
@@ -90,7 +90,7 @@ impl<L: Library> BuiltInFabric for L {
             ("GET", ["patterns", name]) => pattern_body(self, name, None),
             ("POST", ["patterns", name, "apply"]) => pattern_body(self, name, Some(&parsed(body))),
             ("GET", ["strategies"]) => Ok(json!(self.strategies())),
-            _ => Err(Error::of(Kind::InvalidRequest, Cause::NeedsFabric, &[])),
+            _ => Err(Error::new(Kind::FabricInternal, "There is no such route.")),
         }
     }
 }

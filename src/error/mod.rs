@@ -271,9 +271,6 @@ table! {
         /// Fabric has no default model: run `fabric --setup`, then restart `fabric --serve`; or start this server with --default-model.
         /// Until then, name one of fabric_list_models as model_name.
         NoDefaultModel = (Severity::Error, "no-default-model");
-        /// This needs a Fabric, and this server has none: it reads patterns from folders (--patterns-dir).
-        /// Get the pattern's prompt with dry_run of fabric_run_pattern and follow it yourself, or start the server with --fabric-url instead of --patterns-dir.
-        NeedsFabric = (Severity::Error, "no-fabric");
         /// Fabric has no strategies: it cannot read their folder (HTTP 500), which mostly means that they were never fetched.
         /// Run `fabric --setup` on Fabric's host and choose Strategies there.
         NoStrategies = (Severity::Warning, "no-strategies");

@@ -52,8 +52,7 @@ impl Skills {
         let entry = self.snapshot.pattern(self.patterns.get(name)?)?;
         let text = entry.text.as_deref()?;
         let (policy, fabric) = (&self.backend.policy, &self.backend.fabric);
-        let has_run = policy.tools().any(Tool::is_run);
-        let can_run = has_run && !self.backend.runs_nothing();
+        let can_run = policy.tools().any(Tool::is_run) && !policy.read_only;
         let (name, pattern) = (quoted(name), quoted(&entry.name));
         let mut document = format!(
             "---\nname: {name}\ndescription: {}\nmetadata:\n  fabric-pattern: {pattern}\n---\n\nFollow the instructions below \

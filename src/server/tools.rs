@@ -30,7 +30,7 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
     let list = server.tools[revision as usize].get_or_init(|| {
         let tasks = tasks::are_asked_for(backend, revision);
         let mut result = ResultWriter::body(revision);
-        let tools = define_all(&backend.policy, revision, tasks, backend.runs_nothing());
+        let tools = define_all(&backend.policy, revision, tasks);
         result.key("tools").extend(tools.as_bytes());
         result.cache(None);
         result.end_body().into()
@@ -40,19 +40,19 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
 
 /// The tools as the newest revision lists them, for `--list-tools --json`.
 pub(crate) fn tools_json(policy: &Policy) -> String {
-    let tools = define_all(policy, Revision::NEWEST, false, policy.read_only);
+    let tools = define_all(policy, Revision::NEWEST, false);
     format!("{{\"tools\":{tools}}}\n")
 }
 
-/// The list of tools. `is_dry`: of runs, only `dry_run` works.
-fn define_all(policy: &Policy, revision: Revision, tasks: bool, is_dry: bool) -> String {
-    let define = |tool| define(tool, policy, revision, tasks, is_dry);
+/// The list of tools.
+fn define_all(policy: &Policy, revision: Revision, tasks: bool) -> String {
+    let define = |tool| define(tool, policy, revision, tasks);
     let tools: Vec<String> = policy.tools().map(define).collect();
     format!("[{}]", tools.join(","))
 }
 
 /// A tool in a list. Its schemas are text: a parsed map would lose the order of their properties.
-fn define(tool: &Tool, policy: &Policy, revision: Revision, tasks: bool, is_dry: bool) -> String {
+fn define(tool: &Tool, policy: &Policy, revision: Revision, tasks: bool) -> String {
     let annotations = json!({
         "title": tool.title,
         "readOnlyHint": tool.read_only,
@@ -65,7 +65,7 @@ fn define(tool: &Tool, policy: &Policy, revision: Revision, tasks: bool, is_dry:
         // The one that leads to the others: clients that load tools only when asked show it all the same.
         meta["anthropic/alwaysLoad"] = json!(true);
     }
-    let is_only_dry = is_dry && tool.is_run();
+    let is_only_dry = policy.read_only && tool.is_run();
     let only_dry = match is_only_dry {
         true => " Here only with dry_run.",
         false => "",

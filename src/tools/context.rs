@@ -84,13 +84,6 @@ pub(crate) struct Backend {
     pub(crate) accounts: Accounts,
 }
 
-impl Backend {
-    /// Is a run refused unless it is a `dry_run`?
-    pub(crate) fn runs_nothing(&self) -> bool {
-        self.policy.read_only || !self.fabric.has_fabric()
-    }
-}
-
 /// What an answer to a call needs.
 pub(crate) struct CallHead {
     /// The request's id.

@@ -7,6 +7,7 @@ mod arguments;
 mod cancel_run;
 mod context;
 mod echo;
+mod fill_pattern;
 mod get_configuration;
 mod get_pattern_details;
 mod get_run;
@@ -65,6 +66,14 @@ pub(crate) static TOOLS: &[Tool] = &[
     get_transcript::TOOL,
 ];
 
+/// Those that patterns from folders need; the last one, if there are strategies.
+pub(crate) static PATTERNS_ONLY: &[Tool] = &[
+    list_patterns::TOOL,
+    get_pattern_details::TOOL,
+    fill_pattern::TOOL,
+    list_strategies::TOOL,
+];
+
 /// A tool: its definition, and how its arguments become work.
 pub(crate) struct Tool {
     /// The name it is called by.
@@ -118,7 +127,7 @@ impl Prepared {
 impl Tool {
     /// Does it run patterns, unless a dry run is asked for?
     pub(crate) fn is_run(&self) -> bool {
-        self.name == run_pattern::TOOL.name
+        self.name == run_pattern::TOOL.name && !self.read_only
     }
 
     /// Checks `arguments` and prepares the call.

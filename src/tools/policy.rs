@@ -4,7 +4,7 @@ use crate::config::{MODEL_VARIABLE, PatternModel, Policy};
 use crate::fabric::{Chat, Error, Name, names};
 use crate::protocol::{Feature, Revision};
 
-use super::{TOOLS, Tool, refused};
+use super::{PATTERNS_ONLY, TOOLS, Tool, refused};
 
 /// Writes files in Fabric's working directory when it is run.
 const WRITES_FILES: &str = "create_coding_feature";
@@ -42,8 +42,12 @@ impl Policy {
     /// `fabric_run_pattern` is among them, for dry runs.
     pub(crate) fn tools(&self) -> impl Iterator<Item = &'static Tool> {
         let is_named = |tool: &Tool| self.tools.iter().any(|name| name == tool.name);
-        TOOLS
-            .iter()
+        let all = match (self.patterns_only, self.no_strategies) {
+            (false, _) => TOOLS,
+            (true, false) => PATTERNS_ONLY,
+            (true, true) => &PATTERNS_ONLY[..PATTERNS_ONLY.len() - 1],
+        };
+        all.iter()
             .filter(move |tool| self.tools.is_empty() || is_named(tool))
     }
 
@@ -101,7 +105,10 @@ impl Policy {
             Some(format!(
                 "the pattern {pattern} is denied on this server (--deny-pattern)."
             ))
-        } else if names::is_same(pattern, WRITES_FILES) && !listed(&self.allowed) {
+        } else if names::is_same(pattern, WRITES_FILES)
+            && !self.patterns_only
+            && !listed(&self.allowed)
+        {
             Some(format!(
                 "{WRITES_FILES} writes files on the Fabric host, so it is refused unless the operator starts fabric-mcp \
                  with --allow-pattern {WRITES_FILES}."

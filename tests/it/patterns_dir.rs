@@ -83,32 +83,68 @@ fn check(client: &mut impl Caller) {
     let strategies = client.success("fabric_list_strategies", json!({}));
     assert_eq!(names(&strategies["strategies"]), ["cot"]);
 
+    // The tools that work, and no others: a run is the prompt, for the model that asked.
     let tools = client.ask("tools/list", json!({}))["result"]["tools"].take();
-    let mut tools = tools.as_array().unwrap().iter();
-    let tool = tools
-        .find(|tool| tool["name"] == "fabric_run_pattern")
-        .unwrap();
-    let description = tool["description"].as_str().unwrap();
-    assert!(description.ends_with("only with dry_run."), "{description}");
-    let run = json!({"pattern_name": "plain", "input_text": "x"});
-    let video = json!({"url": "https://youtu.be/dQw4w9WgXcQ"});
-    for (tool, arguments) in [
-        ("fabric_run_pattern", run),
-        ("fabric_list_models", json!({})),
-        ("fabric_list_contexts", json!({})),
-        ("fabric_get_configuration", json!({})),
-        ("fabric_get_transcript", video),
+    let offered = [
+        "list_patterns",
+        "get_pattern_details",
+        "run_pattern",
+        "list_strategies",
+    ];
+    assert_eq!(names(&tools), offered.map(|name| format!("fabric_{name}")));
+    let run = &tools[2];
+    let takes = Vec::from_iter(run["inputSchema"]["properties"].as_object().unwrap().keys());
+    assert_eq!(takes.len(), 4, "{takes:?}");
+    assert!(
+        run["description"]
+            .as_str()
+            .unwrap()
+            .contains("for you to follow"),
+        "{run}"
+    );
+    let long = "word ".repeat(4000);
+    for (pattern, more, prompt) in [
+        ("plain", json!({}), format!("Sum it up.\n{long}")),
+        (
+            "plain",
+            json!({"strategy_name": "CoT", "dry_run": true}),
+            format!("Step by step.\nSum it up.\n{long}"),
+        ),
+        (
+            "translate",
+            json!({"variables": {"lang": "de"}}),
+            format!("Into de, please: {long} (de)"),
+        ),
+        ("dated", json!({}), format!("{DATED}\n{long}")),
+        ("code", json!({}), format!("Write {{{{if (x)}}}}.\n{long}")),
     ] {
-        let said = client.failure(tool, arguments, "invalid-request");
-        contains(said, ["needs a Fabric", "--fabric-url"]);
+        let mut arguments = more;
+        arguments["pattern_name"] = pattern.into();
+        arguments["input_text"] = long.as_str().into();
+        let result = client.call("fabric_run_pattern", arguments);
+        let text = result["content"][0]["text"].as_str().unwrap();
+        let (first, rest) = text.split_once("\n\n").unwrap();
+        contains(first, [pattern, "filled in", "Follow it now"]);
+        assert_eq!(rest, prompt);
+        let is_code = ["dated", "code"].contains(&pattern);
+        assert_eq!(result["content"].get(1).is_some(), is_code, "{result}");
     }
+    let model = json!({"pattern_name": "plain", "model_name": "x"});
+    let call = json!({"name": "fabric_run_pattern", "arguments": model});
+    let said = client.ask("tools/call", call).to_string();
+    contains(said, ["`model_name` is not an argument"]);
+    let none = client.ask(
+        "tools/call",
+        json!({"name": "fabric_list_models", "arguments": {}}),
+    );
+    assert_eq!(none["error"]["code"], -32602, "{none}");
     let unknown = json!({"pattern_name": "plian"});
     let said = client.failure("fabric_get_pattern_details", unknown, "pattern-not-found");
     assert!(said.contains("plain"), "{said}");
 }
 
 #[test]
-fn everything_but_what_needs_a_fabric_works_in_every_era() {
+fn what_is_offered_works_in_every_era() {
     let folder = folder("patterns-dir");
     for era in ERAS {
         check(&mut Stdio::speaking(era, program(&folder)));
@@ -131,6 +167,33 @@ fn skills_do_not_tell_to_run_what_cannot_be_run() {
         let text = read["contents"][0]["text"].as_str().unwrap();
         assert!(text.ends_with(end), "{text}");
         assert!(!text.contains("fabric_run_pattern"), "{text}");
+    }
+}
+
+/// A checkout of Fabric, its folder of data, and that of the patterns: with the strategies, if there are any.
+#[test]
+fn a_folder_is_known_by_what_is_in_it() {
+    let folder = TempFolder::new("patterns-dir-checkout");
+    folder.write("data/patterns/plain/system.md", "Sum it up.");
+    let cot = json!({"description": "Steps", "prompt": "Step by step."});
+    folder.write("data/strategies/cot.json", cot.to_string());
+    folder.write("own/one/system.md", "One.");
+    for (dir, tools) in [("", 4), ("data", 4), ("data/patterns", 4), ("own", 3)] {
+        let dir = folder.path(dir).to_str().unwrap().to_owned();
+        let program = || Program::new(["--patterns-dir", &dir]);
+        let finished = program().flags("--list-tools --json").run(DEADLINE);
+        let listed: Value = serde_json::from_str(&finished.stdout).unwrap();
+        assert_eq!(listed["tools"].as_array().unwrap().len(), tools, "{dir}");
+        let finished = program().arg("--check").run(DEADLINE);
+        finished
+            .expect_code(0)
+            .expect_stdout(&format!("  tools           {tools}\n"));
+        let finished = program()
+            .flags("--check --tool fabric_list_models")
+            .run(DEADLINE);
+        finished
+            .expect_code(2)
+            .expect_stderr("--tool: there is no tool");
     }
 }
 
@@ -278,7 +341,6 @@ fn a_folder_without_patterns_and_a_second_source_are_refused_at_the_start() {
         (dir("nowhere"), "no such folder: "),
         (dir("empty"), "has no pattern; give a folder that holds"),
         (dir("empty/README.md"), "not a folder: "),
-        (folder.text().to_owned(), "has no pattern; did you mean"),
         (
             dir("patterns/plain"),
             "has no pattern; it is one itself: did you mean",

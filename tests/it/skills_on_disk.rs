@@ -157,7 +157,7 @@ fn a_wrong_name_or_command_writes_nothing() {
         (" sum_up --all", 2, "names of patterns or --all"),
         (" sum_up sum_upp", 1, "sum_up"),
         (" ../x", 1, "--generate skills"),
-        (" create_coding_feature", 1, "--allow-pattern"),
+        (" sum_up --deny-pattern sum_up", 1, "--deny-pattern"),
     ] {
         let finished = generate(&flag, &format!("{into}{rest}"));
         finished.expect_code(code).expect_stderr(says);

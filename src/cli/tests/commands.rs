@@ -53,7 +53,7 @@ fn commands() {
     );
     let codex = command("--generate client-command codex --demo");
     assert!(codex.contains("args: [\"--demo\"], env: []"), "{codex}");
-    assert!(command("--list-tools --port x").starts_with("ListTools { policy: Policy {"));
+    assert!(command("--list-tools --port x").starts_with("ListTools { config: Config {"));
     assert!(command("--check").starts_with("Check { json: false, config: Config {"));
     assert!(command("--json --demo --check").starts_with("Check { json: true, config: Config {"));
     assert!(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
+use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Chat, Error, Kind, Name};
 use crate::runs::Record;
 use crate::search;
@@ -160,12 +160,7 @@ impl RunPattern {
         let begins = named("The text begins with the strategy", &step.strategy);
         let adds = format!("A run also sends what is not shown here: {more}.");
         let then = "The prompts of `then` are not shown: each works on the output before it.";
-        // Without a Fabric, the prompt is all there is: the caller's own model follows it.
-        let usual = match context.backend.fabric.has_fabric() {
-            true => USUAL_PROMPT,
-            false => MAX_RUN_OUTPUT,
-        };
-        let part = Part::of(&text, (0, self.max_chars.unwrap_or(usual)));
+        let part = Part::of(&text, (0, self.max_chars.unwrap_or(USUAL_PROMPT)));
         let cut = part.next_offset.zip(part.total_chars).map(|(most, all)| {
             format!("The prompt is cut to {most} of its {all} characters: max_chars shows more.")
         });
