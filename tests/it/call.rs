@@ -60,7 +60,7 @@ fn only_text_goes_to_stdout() {
 fn plain_results_are_text_alone_but_for_json_on_the_command_line() {
     let fabric = FakeFabric::start();
     let plain = || Program::with(&fabric).flags("--plain-results");
-    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), plain());
+    let mut client = Stdio::speaking(Era::R2025_11_25, plain());
     let tools = client.result("tools/list", json!({}));
     assert!(!tools.to_string().contains("outputSchema"), "{tools}");
     for (tool, arguments) in [

@@ -15,8 +15,6 @@ use crate::support::rng::cases;
 use crate::support::web::{Streamable, messages};
 use crate::support::{Caller, DEADLINE, ERAS, Era};
 
-const LEGACY: Era = Era::Legacy("2025-11-25");
-
 fn run(input: &str) -> Value {
     json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "input_text": input, "stream": true},
            "_meta": {"progressToken": 0}})
@@ -111,7 +109,7 @@ fn a_session_that_ends_takes_its_runs_with_it_and_no_others() {
     let fabric = FakeFabric::start();
     let server = Arc::new(HttpServer::start(Program::with(&fabric)));
     fabric.on_run(Reply::sse().content("x").gate().complete());
-    let mut clients = [(); 4].map(|()| Streamable::to(&server, LEGACY, None));
+    let mut clients = [(); 4].map(|()| Streamable::to(&server, Era::NEWEST_LEGACY, None));
     let open = clients.each_mut().map(|client| {
         let message = client.message("tools/call", run("x"));
         client.stream(&message)
@@ -139,7 +137,7 @@ fn a_session_that_ends_takes_its_runs_with_it_and_no_others() {
 #[test]
 fn cancels_that_race_over_http_give_one_answer_or_none() {
     let fabric = FakeFabric::start();
-    let mut client = Streamable::ready(&fabric, LEGACY);
+    let mut client = Streamable::ready(&fabric, Era::NEWEST_LEGACY);
     cases(60, |rng, _| {
         let tool = *rng.pick(&["fabric_list_strategies", "fabric_list_patterns"]);
         let message = client.message("tools/call", json!({"name": tool, "arguments": {}}));

@@ -7,11 +7,11 @@ use crate::support::http::HttpServer;
 use crate::support::process::{Output, Program};
 use crate::support::reply::{Framing, Reply, Step};
 use crate::support::stdio::{Stdio, initialize_params, with_meta};
-use crate::support::{DEADLINE, ERAS, Era, LEGACY, poll};
+use crate::support::{DEADLINE, ERAS, Era, poll};
 
 const TOKEN: &str = "token-of-thirty-two-characters-a";
 const ROUTE: &str = "POST /mcp";
-const ENDS: [Era; 2] = [Era::Legacy(LEGACY[3]), Era::MODERN];
+const ENDS: [Era; 2] = [Era::R2025_11_25, Era::MODERN];
 
 /// The relay to this endpoint, with a token.
 fn to(url: &str) -> Program {
@@ -45,7 +45,7 @@ fn result(id: u64, result: Value) -> Reply {
 /// The answer to `initialize` that opens a session.
 fn welcome() -> Reply {
     let offered = json!({"prompts": {"listChanged": true}, "tools": {}});
-    let opened = json!({"protocolVersion": LEGACY[3], "capabilities": offered});
+    let opened = json!({"protocolVersion": Era::R2025_11_25.name(), "capabilities": offered});
     result(1, opened).header("Mcp-Session-Id", "session-1")
 }
 
@@ -84,7 +84,7 @@ fn every_revision_works_as_on_stdio() {
 #[test]
 fn batches_pass() {
     let (_fabric, _server, relay) = start();
-    let mut client = Stdio::speaking(Era::Legacy("2025-03-26"), relay);
+    let mut client = Stdio::speaking(Era::R2025_03_26, relay);
     let ping = |id: u64| json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
     client.send(&json!([ping(7), ping(8)]));
     let answers = client.recv();
@@ -141,7 +141,7 @@ fn an_answer_is_found_beside_other_messages_and_a_notification_has_none() {
     server.once(ROUTE, events().event(json!([note(1), answers(2)])));
     server.once(ROUTE, result(3, json!({"last": true})));
     let mut client = Stdio::start(to_fake(&server));
-    client.result("initialize", initialize_params(LEGACY[3]));
+    client.result("initialize", initialize_params(Era::R2025_11_25.name()));
     for _ in 0..2 {
         client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
     }
@@ -168,7 +168,7 @@ fn an_answer_is_passed_on_only_where_its_id_waits_and_a_session_only_where_it_op
     server.once(ROUTE, own.header("Mcp-Session-Id", "session-2"));
     server.once(ROUTE, events().event(answer(2, "no")));
     let mut client = Stdio::start(to_fake(&server));
-    client.result("initialize", initialize_params(LEGACY[3]));
+    client.result("initialize", initialize_params(Era::R2025_11_25.name()));
     client.begin("ping", json!({}));
     server.wait_requests(ROUTE, 2);
     assert_eq!(client.result("ping", json!({}))["said"], "yes");
@@ -226,7 +226,7 @@ fn nobody_waits_for_a_server_that_never_comes_to_an_end() {
                 .expect_stderr("does not answer within 10 s");
         });
         let mut client = Stdio::start(relay);
-        let error = client.error("initialize", initialize_params(LEGACY[3]));
+        let error = client.error("initialize", initialize_params(Era::R2025_11_25.name()));
         let message = error["message"].as_str().unwrap();
         assert!(message.contains("does not answer within 10 s"), "{message}");
     });
@@ -240,7 +240,7 @@ fn a_cancellation_that_overtakes_its_request_is_sent_again() {
     server.once(ROUTE, Reply::raw("").gate().bytes(head));
     server.on(ROUTE, Reply::new(202, "text/plain", ""));
     let mut client = Stdio::start(to_fake(&server));
-    client.result("initialize", initialize_params(LEGACY[3]));
+    client.result("initialize", initialize_params(Era::R2025_11_25.name()));
     let id = client.begin("tools/call", run());
     server.wait_held(1);
     client.cancel(&id);
@@ -260,7 +260,7 @@ fn what_is_in_flight_at_the_end_of_input_is_answered() {
     for era in ENDS {
         let mut client = Stdio::speaking(era, relay.clone());
         let listen = json!({"notifications": {"toolsListChanged": true}});
-        if era == Era::MODERN {
+        if era.is_modern() {
             client.begin_as(&json!("listen"), "subscriptions/listen", listen);
             client.next_note();
         }
@@ -284,7 +284,7 @@ fn a_server_that_never_answers_does_not_outlast_the_input() {
             .for_each(|reply| server.once(ROUTE, reply));
         server.on(ROUTE, events().hang());
         let mut client = Stdio::start(to_fake(&server));
-        let id = client.begin("initialize", initialize_params(LEGACY[3]));
+        let id = client.begin("initialize", initialize_params(Era::R2025_11_25.name()));
         if is_welcome {
             client.answer(&id);
             client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
@@ -304,7 +304,7 @@ fn a_session_is_repeated_and_ended_and_offers_no_more_than_it_keeps() {
     server.once(ROUTE, result(2, json!({})));
     server.on("DELETE /mcp", Reply::new(204, "text/plain", ""));
     let mut client = Stdio::start(to_fake(&server));
-    let opened = client.begin("initialize", initialize_params(LEGACY[3]));
+    let opened = client.begin("initialize", initialize_params(Era::R2025_11_25.name()));
     client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
     let list = client.begin("tools/list", json!({}));
     // What follows waits for the session.
@@ -330,7 +330,10 @@ fn a_session_is_repeated_and_ended_and_offers_no_more_than_it_keeps() {
         };
         has("authorization", Some(&*bearer));
         has("mcp-session-id", (at > 0).then_some("session-1"));
-        has("mcp-protocol-version", (at > 0).then_some(LEGACY[3]));
+        has(
+            "mcp-protocol-version",
+            (at > 0).then_some(Era::R2025_11_25.name()),
+        );
     }
 }
 
@@ -341,7 +344,7 @@ fn a_signal_ends_the_session() {
     server.on(ROUTE, welcome());
     server.on("DELETE /mcp", Reply::new(204, "text/plain", ""));
     let mut client = Stdio::start(to_fake(&server));
-    client.result("initialize", initialize_params(LEGACY[3]));
+    client.result("initialize", initialize_params(Era::R2025_11_25.name()));
     client.process.signal("TERM");
     assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
     assert_eq!(server.requests_of("DELETE /mcp").len(), 1);
@@ -420,7 +423,7 @@ fn a_session_that_the_server_has_ended_is_told() {
     let ended = json!({"jsonrpc": "2.0", "id": 2, "error": {"code": -32600, "message": "Ended."}});
     server.on(ROUTE, Reply::failure(404, ended));
     let mut client = Stdio::start(to_fake(&server));
-    client.result("initialize", initialize_params(LEGACY[3]));
+    client.result("initialize", initialize_params(Era::R2025_11_25.name()));
     let error = client.error("tools/list", json!({}));
     let message = error["message"].as_str().unwrap();
     assert!(message.contains("has ended this session"), "{message}");

@@ -15,7 +15,7 @@ use crate::support::process::Program;
 use crate::support::rng::{Rng, cases};
 use crate::support::stdio::{Stdio, with_meta};
 use crate::support::web::{Streamable, messages};
-use crate::support::{DEADLINE, Era, LEGACY};
+use crate::support::{DEADLINE, Era};
 
 /// The last one is empty.
 const METHODS: &str = "ping tools/list tools/call prompts/list prompts/get resources/list \
@@ -147,7 +147,7 @@ fn id_of(message: &Value) -> Option<&Value> {
 #[test]
 fn hostile_lines_are_answered_once_each_and_never_end_the_pipe() {
     let program = Program::new(["--demo", "--log-level", "error"]);
-    let mut client = Stdio::speaking(Era::Legacy(LEGACY[3]), program);
+    let mut client = Stdio::speaking(Era::R2025_11_25, program);
     let mut stdin = client.process.stdin.take().unwrap();
     let (mut lines, mut ids) = (Vec::new(), HashMap::new());
     let (mut without_id, mut damaged) = (0, 0);
@@ -199,7 +199,7 @@ fn hostile_lines_are_answered_once_each_and_never_end_the_pipe() {
 fn hostile_bodies_are_answered_once_each_and_never_end_the_connection() {
     let fabric = FakeFabric::start();
     let mut modern = Streamable::ready(&fabric, Era::MODERN);
-    let mut legacy = Streamable::to(&modern.server, Era::Legacy(LEGACY[3]), None);
+    let mut legacy = Streamable::to(&modern.server, Era::R2025_11_25, None);
     let mut http = modern.server.connect();
     cases(1500, |rng, n| {
         let is_modern = rng.one_in(2);

@@ -17,7 +17,6 @@ use crate::support::stdio::Stdio;
 use crate::support::web::Streamable;
 use crate::support::{ACKNOWLEDGED, Caller, DEADLINE, Era, poll};
 
-const LEGACY: Era = Era::Legacy("2025-11-25");
 /// How long the server is observed.
 const WINDOW: Duration = Duration::from_secs(2);
 /// Interval between checks of a server that is settling.
@@ -114,7 +113,7 @@ fn an_idle_stdio_server_does_not_wake_up() {
 fn an_idle_http_server_with_a_connection_and_a_session_does_not_wake_up() {
     let fabric = FakeFabric::start();
     let server = Arc::new(HttpServer::start(Program::with(&fabric)));
-    let mut client = Streamable::to(&server, LEGACY, None);
+    let mut client = Streamable::to(&server, Era::NEWEST_LEGACY, None);
     work(&mut client, &fabric);
     expect_no_switch(&server.process);
     assert_eq!(

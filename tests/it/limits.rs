@@ -8,7 +8,6 @@ use crate::support::reply::{Reply, Step, content, line};
 use crate::support::stdio::Stdio;
 use crate::support::{ACKNOWLEDGED, Caller, Era, expect};
 
-const ERA: Era = Era::Legacy("2025-11-25");
 const MIB: usize = 1 << 20;
 
 /// A ping of `length` bytes, without its newline.
@@ -27,7 +26,7 @@ fn ping_of(length: usize) -> Vec<u8> {
 fn a_line_may_have_8_mib() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::start(Program::with(&fabric));
-    client.speak(Era::Legacy("2024-11-05"));
+    client.speak(Era::R2024_11_05);
     // Whether the newline counts is left open: two bytes on each side of the limit.
     for (length, taken) in [
         (8 * MIB - 2, true),
@@ -78,7 +77,7 @@ fn a_run_may_give_32_mib() {
         "fabric_run_pattern",
         json!({"pattern_name": "ai", "input_text": "x"}),
     );
-    expect::failure(ERA, &result, "response-too-large");
+    expect::failure(Era::NEWEST_LEGACY, &result, "response-too-large");
     let kept = expect::partial(&result).len();
     assert!((60_000..=64 << 10).contains(&kept), "{kept}");
 }
@@ -98,7 +97,7 @@ fn sixteen_runs_at_once_sixty_four_queued_and_the_next_is_refused() {
     fabric.wait_held(WORKERS);
     ids.extend((0..QUEUE).map(|_| client.begin_call("fabric_run_pattern", run.clone(), None)));
     let result = client.call("fabric_run_pattern", run.clone());
-    expect::failure(ERA, &result, "too-many-requests");
+    expect::failure(Era::NEWEST_LEGACY, &result, "too-many-requests");
     let found = client.result("ping", Value::Null);
     assert_eq!(found, json!({}), "cheap methods are still answered");
     fabric.expect_chats(WORKERS);

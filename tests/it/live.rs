@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::process::Program;
 use crate::support::stdio::Stdio;
-use crate::support::{Caller, DEADLINE, ERAS, Era, MODERN, expect};
+use crate::support::{Caller, DEADLINE, ERAS, Era, expect};
 
 /// The program in front of the real Fabric.
 fn program() -> Program {
@@ -208,7 +208,7 @@ fn live_resources() {
                 .find(|resource| resource["uri"].as_str().unwrap().starts_with(kind));
             // A Fabric may have no strategies, but it has patterns.
             let Some(resource) = of_kind else {
-                assert_ne!(kind, kinds[0], "{MODERN}: {listed}");
+                assert_ne!(kind, kinds[0], "{era:?}: {listed}");
                 continue;
             };
             let read = client.result("resources/read", json!({"uri": resource["uri"]}));

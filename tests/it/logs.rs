@@ -12,8 +12,6 @@ use crate::support::transports::{self, Wire};
 use crate::support::web::Streamable;
 use crate::support::{Caller, DEADLINE, ERAS, Era};
 
-const NEWEST: Era = Era::Legacy("2025-11-25");
-
 fn run(pattern: &str) -> Value {
     json!({"pattern_name": pattern, "input_text": "canary-input"})
 }
@@ -34,7 +32,7 @@ fn a_failed_call_is_a_warning_with_its_reason_and_the_status() {
     let program = Program::with(&fabric)
         .env("FABRIC_MCP_LOG_LEVEL", "warning")
         .env("FABRIC_MCP_IDLE_TIMEOUT", "1");
-    let mut client = Stdio::speaking(NEWEST, program);
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, program);
     let path = Reply::sse().error("Error: model not found, see /srv/canary/x");
     let echo = Reply::sse().content("canary-output");
     let echo = echo.error("no such thing: \"canary-input\", canary-output");
@@ -164,7 +162,7 @@ fn a_silent_run_is_counted_under_its_own_kind() {
     let program = Program::with(&fabric).env("FABRIC_MCP_IDLE_TIMEOUT", "0.5");
     let server = transports::serve(Wire::Streamable, program);
     fabric.once_run(Reply::silence());
-    Streamable::to(&server, NEWEST, None).call("fabric_run_pattern", run("ai"));
+    Streamable::to(&server, Era::NEWEST_LEGACY, None).call("fabric_run_pattern", run("ai"));
     let samples = [
         "\nfabric_mcp_calls_total{tool=\"fabric_run_pattern\",outcome=\"fabric-timeout\"} 1\n",
         "\nfabric_mcp_fabric_errors_total{kind=\"fabric-timeout\"} 1\n",
@@ -179,7 +177,7 @@ fn the_debug_level_has_one_line_for_each_request_to_fabric_and_each_retry() {
     let program = Program::with(&fabric)
         .env("FABRIC_API_KEY", "canary-key-1234")
         .env("FABRIC_MCP_LOG_LEVEL", "debug");
-    let mut client = Stdio::speaking(NEWEST, program);
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, program);
     let checked = "method=GET path=/patterns/names status=200 duration_ms=";
     client.process.wait_stderr(checked);
     for _ in 0..2 {
@@ -209,7 +207,7 @@ fn the_debug_level_has_one_line_for_each_request_to_fabric_and_each_retry() {
     ];
     assert_eq!(lines.collect::<Vec<_>>(), expected, "{log}");
     assert!(!log.contains("canary"), "{log}");
-    let quiet = Stdio::speaking(NEWEST, Program::with(&fabric));
+    let quiet = Stdio::speaking(Era::NEWEST_LEGACY, Program::with(&fabric));
     quiet.process.wait_stderr("onnect");
     assert!(!quiet.stderr().contains("DEBUG"), "{}", quiet.stderr());
 }

@@ -15,7 +15,12 @@
     reason = "seeds and transcripts of failures go to the test's own output"
 )]
 
+#[allow(dead_code, reason = "tests ask for a part of it")]
+#[path = "../../src/protocol/revision.rs"]
+mod revision;
 mod support;
+#[path = "../../src/table.rs"]
+mod table;
 
 mod asked;
 mod call;

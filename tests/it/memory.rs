@@ -56,7 +56,7 @@ fn small_requests_are_served_while_large_ones_fill_the_budget() {
     let fabric = FakeFabric::start();
     for (wire, era) in [
         (Wire::Streamable, Era::MODERN),
-        (Wire::Sse, Era::Legacy("2024-11-05")),
+        (Wire::Sse, Era::R2024_11_05),
     ] {
         // Whoever sends the large ones is another caller.
         let server = serve(wire, small(&fabric).flags("--trusted-proxy 127.0.0.1"));
@@ -138,7 +138,7 @@ fn a_body_is_released_once_it_is_read() {
     let _streams = [(); 4].map(|()| open());
     wait_charged(&server, |bytes| bytes < MIB);
     // A run holds its input until Fabric has received it, even if its client has disconnected.
-    let mut legacy = Streamable::to(&server, Era::Legacy("2025-11-25"), None);
+    let mut legacy = Streamable::to(&server, Era::R2025_11_25, None);
     let input = "y".repeat(7 * MIB);
     for n in 1..=4 {
         let message = legacy.message("tools/call", run(&input));
@@ -179,7 +179,7 @@ fn a_call_beyond_the_budget_is_refused_by_its_id_and_the_pipe_goes_on() {
     let fabric = FakeFabric::start();
     fabric.on_run(Reply::sse().content("x").gate().complete());
     let program = small(&fabric).env("FABRIC_MCP_MAX_RUNS", "1");
-    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);
+    let mut client = Stdio::speaking(Era::R2025_11_25, program);
     let input = "z".repeat(4 * MIB);
     let ids: Vec<Value> = (0..12)
         .map(|_| client.begin("tools/call", run(&input)))
@@ -228,7 +228,7 @@ fn wordy() -> FakeFabric {
 #[test]
 fn the_answers_to_a_batch_are_held_within_the_budget() {
     let fabric = wordy();
-    let era = Era::Legacy("2025-03-26");
+    let era = Era::R2025_03_26;
     let batch: Vec<Value> = (0..300)
         .map(|n| json!({"jsonrpc": "2.0", "id": 1_000 + n, "method": "prompts/list"}))
         .collect();

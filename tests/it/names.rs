@@ -9,8 +9,6 @@ use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::{Caller, Era, extended};
 
-const ERA: Era = Era::Legacy("2025-11-25");
-
 fn ready() -> (FakeFabric, Stdio) {
     let fabric = FakeFabric::start();
     let client = Stdio::ready(&fabric);
@@ -49,7 +47,7 @@ fn contexts_and_sessions_are_listed() {
     let broken = Reply::failure(500, json!({"error": path}));
     fabric.on("GET /contexts/names", broken);
     let result = client.call("fabric_list_contexts", json!({}));
-    let data = expect::success(ERA, &result);
+    let data = expect::success(Era::NEWEST_LEGACY, &result);
     expect::includes(&data, json!({"contexts": [], "sessions": []}));
     expect::contains(&data["warnings"][0], ["Fabric has no contexts"]);
     expect::no_leak(&result.to_string());

@@ -288,7 +288,7 @@ fn links_out_pipes_huge_and_broken_files_are_left_out_with_a_warning() {
 fn changes_are_noticed() {
     let folder = folder("patterns-dir-changes");
     let program = program(&folder).flags("--catalog-ttl 0.05");
-    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);
+    let mut client = Stdio::speaking(Era::R2025_11_25, program);
     let before = client.result("prompts/list", json!({}));
     assert_eq!(names(&before["prompts"]), ["plain", "translate"]);
     folder.write("patterns/brand_new/system.md", "New.");

@@ -105,7 +105,7 @@ fn a_stdout_closed_in_mid_run_loses_no_text() {
     );
     client.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
     client.wait_exit(DEADLINE);
-    let mut next = Stdio::speaking(Era::Legacy("2025-11-25"), program());
+    let mut next = Stdio::speaking(Era::R2025_11_25, program());
     let runs = next.call("fabric_get_run", json!({}));
     let run_id = &runs["structuredContent"]["runs"][0]["run_id"];
     let kept = &next.call("fabric_get_run", json!({"run_id": run_id}))["structuredContent"];
@@ -122,7 +122,7 @@ fn a_closed_stderr_changes_nothing() {
     let program = Program::with(&fabric)
         .flags("--log-level debug")
         .stderr(Output::Closed);
-    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);
+    let mut client = Stdio::speaking(Era::R2025_11_25, program);
     for _ in 0..20 {
         client.success("fabric_list_strategies", json!({}));
     }
@@ -138,7 +138,7 @@ fn an_unread_stderr_blocks_nothing() {
     let program = Program::with(&fabric)
         .flags("--log-level debug")
         .stderr(Output::Unread);
-    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);
+    let mut client = Stdio::speaking(Era::R2025_11_25, program);
     let arguments = json!({"pattern_name": format!(".{}", "n".repeat(100))});
     for _ in 0..CALLS {
         includes(
@@ -157,7 +157,7 @@ fn the_start_up_check_is_logged_and_never_delays_the_first_answer() {
     let mut held = Reply::json(json!(["ai"]));
     held.steps.insert(0, Step::Gate);
     fabric.once("GET /patterns/names", held);
-    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), Program::with(&fabric));
+    let mut client = Stdio::speaking(Era::R2025_11_25, Program::with(&fabric));
     let started = "Fabric MCP Server started on stdio transport.";
     client.process.wait_stderr(started);
     assert_eq!(client.result("ping", Value::Null), json!({}));
@@ -186,7 +186,7 @@ fn stdout_carries_nothing_but_messages_at_any_log_level() {
     for level in ["debug", "critical"] {
         let fabric = FakeFabric::start();
         let program = Program::with(&fabric).arg("--log-level").arg(level);
-        let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);
+        let mut client = Stdio::speaking(Era::R2025_11_25, program);
         client.call("fabric_list_patterns", json!({}));
         client.expect_nothing_else();
         client.close_stdin();

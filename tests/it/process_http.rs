@@ -17,8 +17,6 @@ use crate::support::transports::{Wire, serve};
 use crate::support::web::Streamable;
 use crate::support::{Caller, DEADLINE, Era, expect, poll};
 
-const LEGACY: Era = Era::Legacy("2025-11-25");
-
 fn run() -> Value {
     json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "input_text": "x", "stream": true},
            "_meta": {"progressToken": 1}})
@@ -46,7 +44,8 @@ fn an_idle_server_with_open_streams_and_sessions_ends_with_0() {
     for wire in [Wire::Streamable, Wire::Sse] {
         let fabric = FakeFabric::start();
         let server = serve(wire, Program::with(&fabric));
-        let client = (wire == Wire::Streamable).then(|| Streamable::to(&server, LEGACY, None));
+        let client =
+            (wire == Wire::Streamable).then(|| Streamable::to(&server, Era::NEWEST_LEGACY, None));
         let session = client.as_ref().and_then(Streamable::session);
         let headers: Vec<_> = session
             .map(|id| ("Mcp-Session-Id", id))
@@ -154,13 +153,17 @@ fn no_memory_for_a_thread_is_an_error_and_not_the_end() {
     fabric.on_run(Reply::sse().content("x").gate().complete());
     let ids: Vec<Value> = (0..5).map(|_| client.begin("tools/call", run())).collect();
     let last = client.answer(&ids[4])["result"].take();
-    expect::failure(LEGACY, &last, "too-many-requests");
+    expect::failure(Era::NEWEST_LEGACY, &last, "too-many-requests");
     assert_eq!(client.result("ping", Value::Null), json!({}));
     fabric.release_all();
     for id in &ids[..4] {
         let result = client.answer(id)["result"].take();
         match result["isError"] == true {
-            true => drop(expect::failure(LEGACY, &result, "too-many-requests")),
+            true => drop(expect::failure(
+                Era::NEWEST_LEGACY,
+                &result,
+                "too-many-requests",
+            )),
             false => assert_eq!(result["content"][0]["text"], "x", "{result}"),
         }
     }

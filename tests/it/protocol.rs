@@ -22,7 +22,7 @@ fn small() -> FakeFabric {
 #[track_caller]
 fn expect(client: &mut Stdio, method: &str, params: Value, mut expected: Value) {
     let result = client.result(method, params);
-    if client.era() == Era::MODERN {
+    if client.era().is_modern() {
         expected["resultType"] = json!("complete");
         if method.ends_with("/list") || method.ends_with("/read") {
             // A cached value's time-to-live is what remains of it.
@@ -49,7 +49,7 @@ fn expect_error(client: &mut Stdio, method: &str, params: Value, code: i64, word
 
 /// As revisions with titles have it.
 fn titled(era: Era, mut value: Value, title: &str) -> Value {
-    if era.from("2025-06-18") {
+    if era >= Era::R2025_06_18 {
         value["title"] = json!(title);
     }
     value
@@ -133,7 +133,7 @@ fn resources_are_patterns_and_strategies_as_markdown() {
             let expected = json!({"contents": contents});
             expect(&mut client, "resources/read", json!({"uri": uri}), expected);
         }
-        let code = if era == Era::MODERN { -32602 } else { -32002 };
+        let code = if era.is_modern() { -32602 } else { -32002 };
         // What else is no resource is in `src/server/resources.rs`.
         for uri in ["fabric://pattern/nope", "fabric://strategy/nope"] {
             let params = json!({"uri": uri});
@@ -194,7 +194,7 @@ fn run(id: &str, token: Option<&str>) -> Value {
 #[test]
 fn a_batch_waits_for_its_calls_and_leaves_the_cancelled_out() {
     let fabric = FakeFabric::start();
-    let mut client = Stdio::speaking(Era::Legacy("2025-03-26"), Program::with(&fabric));
+    let mut client = Stdio::speaking(Era::R2025_03_26, Program::with(&fabric));
     // Only progress notifications in between.
     client.result("logging/setLevel", json!({"level": "warning"}));
     fabric.on_run(Reply::sse().content("part").gate().complete());
@@ -240,7 +240,7 @@ fn watched(fabric: &FakeFabric, era: Era) -> Stdio {
 
 #[test]
 fn a_legacy_client_that_has_listed_is_notified_of_changed_lists() {
-    for era in ERAS.into_iter().filter(|era| *era != Era::MODERN) {
+    for era in ERAS.into_iter().filter(|era| era.is_legacy()) {
         for method in ["prompts/list", "resources/list"] {
             let fabric = small();
             let mut client = watched(&fabric, era);
@@ -327,7 +327,7 @@ fn chunks_are_log_messages_for_those_who_ask_for_them() {
     for era in ERAS {
         // Before a legacy client sets a level, the server chooses.
         for (level, hears) in [
-            (None, era != Era::MODERN),
+            (None, era.is_legacy()),
             (Some("debug"), true),
             (Some("info"), true),
             (Some("notice"), false),
@@ -354,7 +354,7 @@ fn chunks_are_log_messages_for_those_who_ask_for_them() {
 #[test]
 fn annotations_are_true() {
     let fabric = FakeFabric::start();
-    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), Program::with(&fabric));
+    let mut client = Stdio::speaking(Era::R2025_11_25, Program::with(&fabric));
     let result = client.result("tools/list", Value::Null);
     for tool in result["tools"].as_array().unwrap() {
         let runs = ["fabric_run_pattern", "fabric_cancel_run"]

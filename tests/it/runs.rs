@@ -18,8 +18,6 @@ use crate::support::transports::{self, Wire};
 use crate::support::web::Streamable;
 use crate::support::{Caller, DEADLINE, Era, expect, extended, poll};
 
-const NEWEST: Era = Era::Legacy("2025-11-25");
-
 const RUN: &str = "fabric_run_pattern";
 const GET: &str = "fabric_get_run";
 
@@ -110,7 +108,7 @@ fn answered_in_time(wire: Wire, era: Era) {
     let run_id = told_id(told);
     let text = |result: &Value| result["content"][0]["text"].clone();
     assert_eq!(text(&result), "part ", "{wire:?} {era:?} {result}");
-    if era.from("2025-06-18") {
+    if era >= Era::R2025_06_18 {
         let expected = json!({"status": "working", "run_id": run_id, "output_text": "part ", "warnings": [told]});
         expect::includes(&expect::success(era, &result), expected);
     }
@@ -129,7 +127,7 @@ fn answered_in_time(wire: Wire, era: Era) {
 fn a_run_can_be_started_without_waiting_and_stopped() {
     let fabric = FakeFabric::start();
     fabric.on_run(Reply::sse().content("äpart").gate().complete());
-    let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, Program::with(&fabric));
     let run_id = begin(&mut client);
     let got = get_until(&mut client, &run_id, 5);
     assert_eq!(got["content"][0]["text"], "äpart");
@@ -145,7 +143,10 @@ fn a_run_can_be_started_without_waiting_and_stopped() {
 fn a_run_can_be_stopped_while_many_calls_wait_for_it() {
     let fabric = FakeFabric::start();
     fabric.on_run(Reply::sse().gate());
-    let mut client = Stdio::speaking(NEWEST, Program::with(&fabric).flags("--max-runs 1"));
+    let mut client = Stdio::speaking(
+        Era::NEWEST_LEGACY,
+        Program::with(&fabric).flags("--max-runs 1"),
+    );
     let run_id = begin(&mut client);
     let waiting: Vec<_> = (0..16)
         .map(|_| client.begin_call(GET, json!({"run_id": run_id}), None))
@@ -161,7 +162,7 @@ fn a_run_can_be_stopped_while_many_calls_wait_for_it() {
 fn a_cut_output_can_be_read_to_its_end() {
     let fabric = FakeFabric::start();
     fabric.on_run(Reply::run(&["añb", "cd"]));
-    let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, Program::with(&fabric));
     let result = client.call(RUN, run(json!({"max_chars": 2})));
     let run_id = id(&result);
     let cut = json!({"output_text": "añ", "omitted_chars": 3});
@@ -179,7 +180,7 @@ fn a_cut_output_can_be_read_to_its_end() {
 fn a_call_with_a_progress_token_gets_the_text_as_it_arrives() {
     let fabric = FakeFabric::start();
     fabric.on_run(Reply::gated(&["one ", "two ", "three"]));
-    let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, Program::with(&fabric));
     let run_id = begin(&mut client);
     get_until(&mut client, &run_id, 4);
     let rest = json!({"run_id": run_id, "offset": 4});
@@ -199,7 +200,7 @@ fn a_call_with_a_progress_token_gets_the_text_as_it_arrives() {
 fn cancelling_a_call_that_waits_stops_its_run_and_keeps_its_text() {
     let fabric = FakeFabric::start();
     fabric.on_run(Reply::sse().content("part").gate().complete());
-    let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, Program::with(&fabric));
     let arguments = run(json!({"stream": true}));
     let call = client.begin_call(RUN, arguments, Some(json!("t")));
     assert_eq!(client.next_progress_text(), "part");
@@ -246,7 +247,7 @@ fn a_run_is_its_owners_and_over_http_without_a_login_the_id_is_the_key() {
     let server = transports::serve(Wire::Streamable, Program::with(&fabric));
     let mut client = Streamable::to(&server, Era::MODERN, None);
     let run_id = id(&client.call(RUN, run(json!({}))));
-    let mut other = Streamable::to(&server, NEWEST, None);
+    let mut other = Streamable::to(&server, Era::NEWEST_LEGACY, None);
     let text = "Ran summarize on: s3cret input";
     expect_run(&mut other, &run_id, "completed", text);
     let unknown = format!("run_{}", "0".repeat(32));
@@ -264,7 +265,7 @@ fn a_run_is_its_owners_and_over_http_without_a_login_the_id_is_the_key() {
 
     let token = "a-token-that-is-long-enough";
     let named = Program::with(&fabric).env("FABRIC_MCP_AUTH_TOKEN", token);
-    let mut named = transports::open(Wire::Streamable, NEWEST, named, Some(token));
+    let mut named = transports::open(Wire::Streamable, Era::NEWEST_LEGACY, named, Some(token));
     let run_id = id(&named.call(RUN, run(json!({}))));
     let listed = named.call(GET, json!({}));
     assert_eq!(data(&listed)["runs"][0]["run_id"], run_id);
@@ -274,7 +275,7 @@ fn a_run_is_its_owners_and_over_http_without_a_login_the_id_is_the_key() {
 fn with_a_folder_a_run_outlives_the_process() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("restart"));
     fabric.on_run(Reply::run(&["whole ", "output"]));
-    let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, folder.program(&fabric));
     let whole = id(&client.call(RUN, run(json!({}))));
     fabric.on_run(Reply::sse().content("cut ").gate().complete());
     let cut = begin(&mut client);
@@ -283,7 +284,7 @@ fn with_a_folder_a_run_outlives_the_process() {
     client.close_stdin();
     assert!(client.wait_exit(DEADLINE).success());
 
-    let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, folder.program(&fabric));
     expect_run(&mut client, &whole, "completed", "whole output");
     expect_run(&mut client, &cut, "interrupted", "cut ");
     let listed = client.call(GET, json!({}));
@@ -307,7 +308,7 @@ fn a_killed_process_leaves_whole_outputs_and_readable_cut_ones() {
     let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
     let (mut whole, mut cut, mut begun) = (Vec::new(), Vec::new(), 0);
     cases(8, |rng, _| {
-        let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
+        let mut client = Stdio::speaking(Era::NEWEST_LEGACY, folder.program(&fabric));
         fabric.on_run(Reply::run(&pieces));
         whole.push(id(&client.call(RUN, run(json!({})))));
         let mut begin = || begin(&mut client);
@@ -321,7 +322,7 @@ fn a_killed_process_leaves_whole_outputs_and_readable_cut_ones() {
         client.process.child.kill().unwrap();
         client.process.wait_exit(DEADLINE);
     });
-    let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, folder.program(&fabric));
     let mut get = |run_id: &str| {
         // The process that finds a dead owner's run locks it while it writes the end: until then others see it working.
         let got = get_until(&mut client, run_id, u64::MAX);
@@ -345,7 +346,7 @@ fn processes_that_share_a_folder_answer_for_each_other() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("shared"));
     fabric.on_run(Reply::sse().content("part").gate().complete());
     let [mut one, mut two, mut three] =
-        [(); 3].map(|()| Stdio::speaking(NEWEST, folder.program(&fabric)));
+        [(); 3].map(|()| Stdio::speaking(Era::NEWEST_LEGACY, folder.program(&fabric)));
     let run_id = begin(&mut one);
     let got = get_until(&mut two, &run_id, 4);
     let working = json!({"status": "working", "output_text": "part"});
@@ -382,7 +383,7 @@ fn a_terminated_server_keeps_partial_output() {
         transports::serve(Wire::Streamable, program)
     };
     let server = program();
-    let mut client = Streamable::to(&server, NEWEST, Some(token));
+    let mut client = Streamable::to(&server, Era::NEWEST_LEGACY, Some(token));
     let run_id = begin(&mut client);
     get_until(&mut client, &run_id, 4);
     drop(client);
@@ -390,7 +391,7 @@ fn a_terminated_server_keeps_partial_output() {
     server.process.signal("TERM");
     assert!(server.process.wait_exit(DEADLINE).success());
     let server = program();
-    let mut client = Streamable::to(&server, NEWEST, Some(token));
+    let mut client = Streamable::to(&server, Era::NEWEST_LEGACY, Some(token));
     expect_run(&mut client, &run_id, "interrupted", "part");
 }
 
@@ -398,7 +399,7 @@ fn a_terminated_server_keeps_partial_output() {
 fn a_server_that_keeps_nothing_waits_for_the_end() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).flags("--keep-runs 0 --answer-within 0.001");
-    let mut client = Stdio::speaking(NEWEST, program);
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, program);
     fabric.on_run(Reply::gated(&["a", "b"]));
     let call = client.begin_call(RUN, run(json!({})), None);
     fabric.wait_held(1);
@@ -407,7 +408,7 @@ fn a_server_that_keeps_nothing_waits_for_the_end() {
     let expected = json!({"output_format": "markdown", "output_text": "ab", "status": "completed"});
     assert_eq!(*data(&result), expected);
     let refused = client.call(RUN, run(json!({"wait_seconds": 5})));
-    expect::failure(NEWEST, &refused, "invalid-request");
+    expect::failure(Era::NEWEST_LEGACY, &refused, "invalid-request");
     fabric.expect_chats(1);
 }
 
@@ -418,7 +419,7 @@ fn a_limit_on_the_size_of_files_fails_no_run() {
     let long = "longer than a block of 512 bytes ".repeat(99);
     fabric.once_run(Reply::run(&[&long]));
     let mut client = Stdio::start(runs.program(&fabric).after("ulimit -f 1"));
-    client.speak(NEWEST);
+    client.speak(Era::NEWEST_LEGACY);
     let result = client.call(RUN, run(json!({})));
     expect_run(&mut client, &id(&result), "completed", &long);
 }
@@ -429,7 +430,7 @@ fn a_folder_that_cannot_be_written_is_told_until_it_can_be() {
     let (fabric, runs) = (FakeFabric::start(), TempFolder::new("full"));
     let state = runs.path("state");
     let server = transports::serve(Wire::Streamable, runs.program(&fabric));
-    let mut client = Streamable::to(&server, NEWEST, None);
+    let mut client = Streamable::to(&server, Era::NEWEST_LEGACY, None);
     let failing = || server.metric("fabric_mcp_state_dir_failing") == Some(1.0);
     server.process.wait_stderr("Successfully connected");
     assert!(!failing());
@@ -477,7 +478,7 @@ fn a_silent_run_is_said_to_be_silent_where_its_text_would_be() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("silent"));
     let reply = Reply::sse().gate().content("late").complete();
     fabric.on_run(reply);
-    let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, folder.program(&fabric));
     let begun = client.call(RUN, run(json!({"wait_seconds": 0})));
     assert_eq!(begun["content"][0]["text"], "", "not yet: {begun}");
     fabric.wait_held(1);
@@ -493,7 +494,7 @@ fn a_silent_run_is_said_to_be_silent_where_its_text_would_be() {
         .open(path.with_extension("txt"));
     let text = text.unwrap();
     text.set_modified(SystemTime::now() - AGO).unwrap();
-    let mut other = Stdio::speaking(NEWEST, folder.program(&fabric));
+    let mut other = Stdio::speaking(Era::NEWEST_LEGACY, folder.program(&fabric));
     let arguments = json!({"run_id": id(&begun), "wait_seconds": 0});
     let result = other.call(GET, arguments);
     let said = result["content"][0]["text"].as_str().unwrap();

@@ -201,7 +201,7 @@ impl Checked {
         *self.messages.entry(name.to_owned()).or_default() += 1;
         if !wrong.is_empty() {
             self.failures
-                .push(format!("{} {name} {value}: {wrong:?}", self.era.revision()));
+                .push(format!("{} {name} {value}: {wrong:?}", self.era.name()));
         }
     }
 
@@ -345,7 +345,7 @@ completion/complete {"ref":{"type":"ref/prompt","name":"nope"},"argument":{"name
 fn session(era: Era) -> Checked {
     let fabric = FakeFabric::start();
     let client = Stdio::start(Program::with(&fabric).env("FABRIC_MCP_CATALOG_TTL", "0.2"));
-    let schema = Schema::load(era.revision());
+    let schema = Schema::load(era.name());
     let mut s = Checked {
         schema,
         era,
@@ -354,13 +354,13 @@ fn session(era: Era) -> Checked {
         null_ids: 0,
         failures: Vec::new(),
     };
-    if let Era::Legacy(revision) = era {
-        let result = s.client.initialize(revision);
+    if era.is_legacy() {
+        let result = s.client.initialize(era);
         s.answer(
             "initialize",
             &json!({"jsonrpc": "2.0", "id": 1, "result": result}),
         );
-        s.request("initialize", initialize_params(revision));
+        s.request("initialize", initialize_params(era.name()));
         s.request("ping", Value::Null);
         s.request("logging/setLevel", json!({"level": "debug"}));
         s.request("logging/setLevel", json!({"level": "loud"}));
@@ -415,7 +415,7 @@ fn session(era: Era) -> Checked {
     ] {
         s.line(line);
     }
-    if era == Era::Legacy("2025-03-26") {
+    if era == Era::R2025_03_26 {
         batch(&mut s);
     }
     lists_change(&mut s, &fabric);
@@ -436,7 +436,7 @@ fn batch(s: &mut Checked) {
 
 /// Waits for the notifications of changed lists, then ends the session.
 fn lists_change(s: &mut Checked, fabric: &FakeFabric) {
-    let listen = (s.era == Era::MODERN).then(|| {
+    let listen = (s.era.is_modern()).then(|| {
         let wanted = json!({"promptsListChanged": true, "resourcesListChanged": true, "toolsListChanged": true});
         let id = s.client.begin("subscriptions/listen", json!({"notifications": wanted}));
         let note = s.client.next_note();
@@ -475,7 +475,7 @@ fn every_message_is_valid_in_its_revision() {
         let count: usize = checked.messages.values().sum();
         eprintln!(
             "{}: {count} messages, {} failures, {:?}",
-            era.revision(),
+            era.name(),
             checked.failures.len(),
             checked.messages
         );

@@ -9,8 +9,6 @@ use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::{Caller, ERAS, Era};
 
-const NEWEST: Era = Era::Legacy("2025-11-25");
-
 fn search(client: &mut Stdio, query: &str) -> Value {
     client.success("fabric_list_patterns", json!({"query": query}))
 }
@@ -69,7 +67,7 @@ fn a_query_that_is_not_understood_finds_nothing_and_says_so() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     let found = client.call("fabric_list_patterns", json!({"query": "zzqqxw wwwqq"}));
-    let data = expect::success(NEWEST, &found);
+    let data = expect::success(Era::NEWEST_LEGACY, &found);
     expect::includes(&data, json!({"matches": []}));
     let warning = data["warnings"][0].as_str().unwrap();
     let says = "The query was not understood. Say it in English";
@@ -93,7 +91,7 @@ fn a_weak_match_is_said_to_be_one() {
 fn denied_patterns_are_not_recommended() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).flags("--deny-pattern SUMMARIZE");
-    let mut client = Stdio::speaking(NEWEST, program);
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, program);
     let found = search(&mut client, "summarize the text");
     assert!(names(&found).contains(&"summarize_meeting"), "{found}");
     assert!(!names(&found).contains(&"summarize"), "{found}");

@@ -14,7 +14,7 @@ use crate::support::http::HttpServer;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::transports::{self, EACH, Wire};
-use crate::support::{Caller, DEADLINE, Era, LEGACY, extended, poll};
+use crate::support::{Caller, DEADLINE, Era, extended, poll};
 
 const KEY: &str = "canary-key-93f2c1aa";
 const TOKEN: &str = "canary-token-7be1d0c2";
@@ -182,7 +182,7 @@ fn no_canary_is_found_over_any_transport_at_any_level() {
         .chain([
             (Wire::Streamable, Era::MODERN),
             (Wire::Sse, Era::MODERN),
-            (Wire::Stdio, Era::Legacy(LEGACY[2])),
+            (Wire::Stdio, Era::R2025_06_18),
         ])
         .flat_map(|(wire, era)| ["debug", "info", "error"].map(|level| (wire, era, level)))
         .collect();

@@ -147,7 +147,7 @@ fn denied_and_unknown_patterns_are_not_skills() {
 
 #[test]
 fn only_the_revision_that_knows_skills_has_them() {
-    for era in ERAS.into_iter().filter(|era| *era != Era::MODERN) {
+    for era in ERAS.into_iter().filter(|era| era.is_legacy()) {
         let fabric = FakeFabric::start();
         let mut client = Stdio::speaking(era, Program::with(&fabric));
         let uri = json!({"uri": "skill://fabric/ai/SKILL.md"});

@@ -46,7 +46,7 @@ fn what_is_not_offered_is_neither_listed_nor_called() {
 fn a_run_that_is_not_offered_is_no_task_either() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).flags("--read-only");
-    let era = Era::Legacy("2025-11-25");
+    let era = Era::R2025_11_25;
     let mut client = transports::open(Wire::Stdio, era, program, None);
     let call = json!({"name": RUN, "arguments": {"pattern_name": "summarize", "input_text": "x"}, "task": {}});
     let answer = client.ask("tools/call", call);

@@ -9,9 +9,8 @@ use crate::support::reply::Reply;
 use crate::support::stdio::{Stdio, with_meta};
 use crate::support::transports::{self, Wire};
 use crate::support::web::Streamable;
-use crate::support::{Caller, DEADLINE, Era, MODERN, extended, poll};
+use crate::support::{Caller, DEADLINE, Era, extended, poll};
 
-const NEWEST: Era = Era::Legacy("2025-11-25");
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 fn run(more: Value) -> Value {
@@ -22,7 +21,7 @@ fn run(more: Value) -> Value {
 
 /// Params of a caller that supports tasks.
 pub(crate) fn knowing(mut params: Value) -> Value {
-    params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!(MODERN);
+    params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!(Era::MODERN.name());
     params["_meta"]["io.modelcontextprotocol/clientCapabilities"] =
         json!({"extensions": {EXTENSION: {}}});
     with_meta(params)
@@ -164,7 +163,7 @@ fn who_has_not_declared_tasks_gets_none_and_may_not_ask_for_them() {
         let mut message = client.message(method, knowing(params));
         message["params"]["taskId"] = json!("run_00000000000000000000000000000000");
         let headers = [
-            ("MCP-Protocol-Version", MODERN),
+            ("MCP-Protocol-Version", Era::MODERN.name()),
             ("Mcp-Method", method),
             ("Mcp-Name", "other"),
         ];
@@ -180,7 +179,7 @@ fn who_has_not_declared_tasks_gets_none_and_may_not_ask_for_them() {
 fn a_legacy_caller_asks_for_a_task_and_waits_for_its_result() {
     let fabric = FakeFabric::start();
     fabric.on_run(Reply::gated(&["part ", "rest"]));
-    let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, Program::with(&fabric));
     let mut params = run(json!({"task": {"ttl": 9_999_999}, "_meta": {"progressToken": "t"}}));
     params["arguments"]["stream"] = json!(true);
     let created = client.result("tools/call", params);
@@ -223,7 +222,7 @@ fn a_legacy_caller_asks_for_a_task_and_waits_for_its_result() {
 fn a_legacy_task_is_cancelled_before_the_answer_and_stays_so() {
     let fabric = FakeFabric::start();
     fabric.on_run(Reply::sse().content("part").gate().complete());
-    let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, Program::with(&fabric));
     let created = client.result("tools/call", run(json!({"task": {}})));
     let about = json!({"taskId": created["task"]["taskId"]});
     fabric.wait_held(1);
@@ -247,7 +246,7 @@ fn a_legacy_task_is_cancelled_before_the_answer_and_stays_so() {
 fn without_runs_to_keep_there_are_no_tasks_and_without_a_login_no_list() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::start(Program::with(&fabric).flags("--keep-runs 0"));
-    let welcome = client.initialize("2025-11-25").to_string();
+    let welcome = client.initialize(Era::R2025_11_25).to_string();
     contains(&welcome, ["tools"]);
     assert!(!welcome.contains("tasks"), "{welcome}");
     let result = client.result("tools/call", run(json!({"task": {}})));
@@ -262,7 +261,7 @@ fn without_runs_to_keep_there_are_no_tasks_and_without_a_login_no_list() {
     assert!(!discovered.to_string().contains(EXTENSION), "{discovered}");
 
     let server = transports::serve(Wire::Streamable, Program::with(&fabric));
-    let mut client = Streamable::to(&server, NEWEST, None);
+    let mut client = Streamable::to(&server, Era::NEWEST_LEGACY, None);
     let list = client.request("tasks/list", json!({}));
     assert_eq!(list["error"]["code"], -32601);
     let created = client.request("tools/call", run(json!({"task": {}})))["result"].take();

@@ -11,7 +11,6 @@ use crate::support::stdio::Stdio;
 use crate::support::transports::{self, EACH};
 use crate::support::{Caller, Era, extended, names};
 
-const ERA: Era = Era::Legacy("2025-11-25");
 const CALL: &str = "{{plugin:sys:env:NAME}}";
 const SENTINEL: &str = "__FABRIC_INPUT_SENTINEL_TOKEN__";
 
@@ -48,7 +47,7 @@ pub(crate) fn attacks() -> Vec<(String, Value, String, &'static str)> {
 #[test]
 fn no_attack_gets_further_than_the_pattern() {
     let fabric = FakeFabric::start();
-    let mut client = Stdio::speaking(ERA, Program::with(&fabric));
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, Program::with(&fabric));
     for (text, variables, input, named) in attacks() {
         fabric.text("ai", &text);
         let call = json!({"pattern_name": "ai", "input_text": input, "variables": variables});
@@ -76,13 +75,13 @@ fn no_attack_gets_further_than_the_pattern() {
 #[test]
 fn the_output_of_a_step_is_checked_as_the_input_of_the_next() {
     let fabric = FakeFabric::start();
-    let mut client = Stdio::speaking(ERA, Program::with(&fabric));
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, Program::with(&fabric));
     fabric.text("ai", "{{{{input}}}}");
     fabric.once_run(Reply::run(&["kept ", CALL]));
     let plan =
         json!({"pattern_name": "summarize", "input_text": "x", "then": [{"pattern_name": "ai"}]});
     let result = client.call("fabric_run_pattern", plan);
-    expect::failure(ERA, &result, "invalid-request");
+    expect::failure(Era::NEWEST_LEGACY, &result, "invalid-request");
     let said = result["content"].to_string();
     expect::contains(&said, ["kept", "Step 2 of 2"]);
     fabric.expect_chats(1);
@@ -93,7 +92,7 @@ fn no_attack_is_rendered_as_a_prompt() {
     for (text, variables, input, named) in attacks() {
         let fabric = FakeFabric::start();
         fabric.text("ai", &text);
-        let mut client = Stdio::speaking(ERA, Program::with(&fabric));
+        let mut client = Stdio::speaking(Era::NEWEST_LEGACY, Program::with(&fabric));
         // A prompt accepts only the variables of its pattern.
         let mut names = variables.as_object().unwrap().keys();
         if !names.all(|name| text.contains(&format!("{{{{{name}}}}}"))) {
@@ -141,13 +140,13 @@ fn ordinary_runs_cost_no_extra_request_and_others_one() {
 #[test]
 fn a_pattern_that_cannot_be_read_is_not_run_with_variables() {
     let fabric = FakeFabric::start();
-    let mut client = Stdio::speaking(ERA, Program::with(&fabric));
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, Program::with(&fabric));
     let run = |client: &mut Stdio, name: &str, input: &str, variables: Value| {
         let call = json!({"pattern_name": name, "input_text": input, "variables": variables});
         client.call("fabric_run_pattern", call)
     };
     let result = run(&mut client, "sumarize", "x", json!({"x": "y"}));
-    let said = expect::failure(ERA, &result, "pattern-not-found");
+    let said = expect::failure(Era::NEWEST_LEGACY, &result, "pattern-not-found");
     expect::contains(said, ["\"summarize\""]);
     let broken = Reply::failure(500, json!(format!("open {}/ai", fixtures::HOST_PATH)));
     fabric.on("GET /patterns/ai", broken);
@@ -157,11 +156,14 @@ fn a_pattern_that_cannot_be_read_is_not_run_with_variables() {
         (SENTINEL, json!({})),
     ] {
         let result = run(&mut client, "ai", input, variables);
-        expect::failure(ERA, &result, "fabric-internal-error");
+        expect::failure(Era::NEWEST_LEGACY, &result, "fabric-internal-error");
     }
     fabric.expect_chats(0);
     // An older Fabric does not return the patterns of a custom folder: code is accepted there.
-    expect::success(ERA, &run(&mut client, "ai", "fn f() { }", json!({})));
+    expect::success(
+        Era::NEWEST_LEGACY,
+        &run(&mut client, "ai", "fn f() { }", json!({})),
+    );
     fabric.expect_chats(1);
 }
 
@@ -222,9 +224,9 @@ fn an_allowed_pattern_is_a_prompt_again_unless_it_is_denied_too() {
     let allowed = |program: Program| program.flags("--allow-pattern Create_Coding_Feature");
     let fabric = FakeFabric::start();
     let get = json!({"name": "create_coding_feature", "arguments": {"input_text": "x"}});
-    let mut client = Stdio::speaking(ERA, allowed(Program::with(&fabric)));
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, allowed(Program::with(&fabric)));
     client.result("prompts/get", get.clone());
     let denied = allowed(Program::with(&fabric)).flags("--deny-pattern create_coding_feature");
-    let mut client = Stdio::speaking(ERA, denied);
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, denied);
     assert_eq!(client.request("prompts/get", get)["error"]["code"], -32602);
 }

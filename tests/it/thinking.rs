@@ -64,7 +64,7 @@ fn each_step_gets_the_answer_of_the_one_before_and_nothing_is_run_on_none() {
 fn what_does_not_end_is_text_and_an_output_of_nothing_else_is_said_to_be_so() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::speaking(
-        Era::Legacy("2025-11-25"),
+        Era::R2025_11_25,
         Program::with(&fabric).flags("--strip-thinking"),
     );
     for (output, text, warning) in [

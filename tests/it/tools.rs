@@ -10,8 +10,6 @@ use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::{Caller, DEADLINE, ERAS, Era};
 
-const NEWEST: Era = Era::Legacy("2025-11-25");
-
 fn ready() -> (FakeFabric, Stdio) {
     let fabric = FakeFabric::start();
     let client = Stdio::ready(&fabric);
@@ -128,7 +126,7 @@ fn an_empty_list_of_models_is_asked_for_again_while_fabric_may_still_be_asking()
 fn the_configuration_is_redacted_by_default() {
     let (fabric, mut client) = ready();
     let result = client.call("fabric_get_configuration", json!({}));
-    let config = expect::success(NEWEST, &result);
+    let config = expect::success(Era::NEWEST_LEGACY, &result);
     expect::no_leak(&result.to_string());
     for (key, value) in fixtures::config_kept().as_object().unwrap() {
         assert_eq!(&config[key], value, "`{key}` is harmless");
@@ -205,7 +203,7 @@ fn the_call_wins_then_the_patterns_model_then_the_default() {
     let program = Program::with(&fabric)
         .env("FABRIC_MODEL_LAB_FLOUNCE", "V|theirs")
         .flags("--default-model small --default-language de --pattern-model ai=W|ours");
-    let mut client = Stdio::speaking(NEWEST, program);
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, program);
     let no_model = json!({"pattern_name": "lab-flounce", "input_text": "x"});
     let model =
         json!({"pattern_name": "ai", "model_name": "large", "language": "fr", "input_text": "x"});
@@ -242,7 +240,7 @@ fn the_key_is_sent_with_every_request_and_a_missing_one_reported() {
     let fabric = FakeFabric::start();
     fabric.require_key("canary-key");
     let with = |key| Program::with(&fabric).env("FABRIC_API_KEY", key);
-    let mut client = Stdio::speaking(NEWEST, with("canary-key"));
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, with("canary-key"));
     client.success("fabric_list_patterns", json!({}));
     client.success(
         "fabric_run_pattern",
@@ -252,7 +250,7 @@ fn the_key_is_sent_with_every_request_and_a_missing_one_reported() {
         assert_eq!(request.header("x-api-key"), Some("canary-key"));
     }
     for wrong in ["", "wrong"] {
-        let mut client = Stdio::speaking(NEWEST, with(wrong));
+        let mut client = Stdio::speaking(Era::NEWEST_LEGACY, with(wrong));
         let text = client.failure("fabric_list_patterns", json!({}), "fabric-api-unauthorized");
         assert!(text.contains("FABRIC_API_KEY"), "what to do: {text}");
     }
@@ -285,7 +283,7 @@ fn create_coding_feature_is_refused_unless_allowed() {
         Program::with(&fabric).arg("--allow-pattern=create_coding_feature"),
         Program::with(&fabric).env("FABRIC_MCP_ALLOW_PATTERN", "create_coding_feature"),
     ] {
-        let mut client = Stdio::speaking(NEWEST, program);
+        let mut client = Stdio::speaking(Era::NEWEST_LEGACY, program);
         fabric.forget();
         client.success("fabric_run_pattern", arguments.clone());
         fabric.expect_chats(1);

@@ -15,8 +15,6 @@ use crate::support::{Caller, DEADLINE, Era, extended};
 const TOOL: &str = "fabric_get_transcript";
 const ROUTE: &str = "POST /youtube/transcript";
 const ID: &str = "--exec-rm_x";
-const NEWEST: Era = Era::Legacy("2025-11-25");
-
 fn video() -> Value {
     json!({ "url": format!("http://user.youtube.com/shorts/{ID}?list=PL1&x=%0A--exec") })
 }
@@ -143,7 +141,7 @@ fn it_has_the_time_of_a_list_of_models() {
     let program = Program::with(&fabric)
         .env("FABRIC_MCP_REQUEST_TIMEOUT", "600")
         .env("FABRIC_MCP_MODELS_TIMEOUT", "1");
-    let mut client = Stdio::speaking(NEWEST, program);
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, program);
     fabric.once(ROUTE, Reply::silence());
     let said = client.failure(TOOL, video(), UNAVAILABLE);
     expect::contains(&said, ["within 1 s", "(--models-timeout)"]);

@@ -13,7 +13,7 @@ use crate::support::reply::{Reply, Step, content, line};
 use crate::support::stdio::{Stdio, with_meta};
 use crate::support::transports::{EACH, Wire, client, serve};
 use crate::support::web::{Sse, Streamable};
-use crate::support::{Era, LEGACY, poll};
+use crate::support::{Era, poll};
 
 /// The protocol's 2 s, or the drain timeout below, plus the needs of a busy machine.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
@@ -99,7 +99,7 @@ fn two_clients(fabric: &FakeFabric) -> (Sse, Sse, Value) {
     let pattern = json!({"Name": "ai", "Description": "", "Pattern": "word ".repeat(200_000)});
     fabric.on("GET /patterns/ai", Reply::json(pattern));
     let server = serve(Wire::Sse, Program::with(fabric));
-    let sse = || Sse::to(&server, Era::Legacy(LEGACY[3]), None);
+    let sse = || Sse::to(&server, Era::R2025_11_25, None);
     let arguments = json!({"pattern_name": "ai", "max_chars": 1_000_000});
     let params = json!({"name": "fabric_get_pattern_details", "arguments": arguments});
     (sse(), sse(), params)

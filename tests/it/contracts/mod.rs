@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::stdio::Stdio;
-use crate::support::{Caller, ERAS, Era};
+use crate::support::{Caller, ERAS};
 
 /// If set, the stored copies are overwritten.
 const UPDATE: &str = "FABRIC_MCP_UPDATE_CONTRACTS";
@@ -160,13 +160,13 @@ fn handshakes_keep_what_they_offer() {
     let fabric = FakeFabric::start();
     for era in ERAS {
         let mut client = Stdio::start(Program::with(&fabric));
-        let mut result = match era {
-            Era::Legacy(revision) => client.initialize(revision),
-            Era::Modern(_) => client.modern("server/discover", json!({}))["result"].clone(),
+        let mut result = match era.is_legacy() {
+            true => client.initialize(era),
+            false => client.modern("server/discover", json!({}))["result"].clone(),
         };
         redact(&mut result);
         hold(
-            &folder("handshake").join(format!("{}.json", era.revision())),
+            &folder("handshake").join(format!("{}.json", era.name())),
             &result,
         );
     }

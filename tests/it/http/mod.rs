@@ -14,7 +14,7 @@ mod streams;
 
 use serde_json::{Value, json};
 
-use crate::support::MODERN;
+use crate::support::Era;
 use crate::support::fabric::FakeFabric;
 use crate::support::http::{Answer, Events, Http, HttpServer};
 use crate::support::process::Program;
@@ -47,7 +47,7 @@ pub(crate) struct Modern {
 impl Modern {
     pub(crate) fn new(id: Value, method: &'static str, params: Value) -> Modern {
         let mut headers = vec![
-            ("MCP-Protocol-Version", MODERN.to_owned()),
+            ("MCP-Protocol-Version", Era::MODERN.name().to_owned()),
             ("Mcp-Method", method.to_owned()),
         ];
         if let Some(name) = params["name"].as_str().or(params["uri"].as_str()) {

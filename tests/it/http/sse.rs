@@ -12,12 +12,12 @@ use crate::support::reply::Reply;
 use crate::support::stdio::with_meta;
 use crate::support::transports::{Wire, serve};
 use crate::support::web::Sse;
-use crate::support::{DEADLINE, Era, LEGACY, poll};
+use crate::support::{DEADLINE, Era, poll};
 
 /// A server, and a client after its handshake.
 fn open(fabric: &FakeFabric) -> (Arc<HttpServer>, Sse) {
     let server = serve(Wire::Sse, Program::with(fabric));
-    let client = Sse::to(&server, Era::Legacy(LEGACY[0]), None);
+    let client = Sse::to(&server, Era::R2024_11_05, None);
     (server, client)
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn success(era: Era, result: &Value) -> Value {
     assert_eq!(result["content"][0]["type"], "text", "{result}");
     let text = first_text(result);
     envelope(era, result);
-    if era.from("2025-06-18") {
+    if era >= Era::R2025_06_18 {
         let data = result["structuredContent"].clone();
         assert!(data.is_object(), "structuredContent is missing: {result}");
         data
@@ -114,7 +114,7 @@ fn envelope(era: Era, result: &Value) {
 #[track_caller]
 fn modern_result(era: Era, result: &Value) {
     let info = "io.modelcontextprotocol/serverInfo";
-    if era == Era::MODERN {
+    if era.is_modern() {
         assert_eq!(result["resultType"], "complete", "{result}");
         assert_eq!(result["_meta"][info]["name"], "fabric-mcp", "{result}");
     } else {

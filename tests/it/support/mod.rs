@@ -31,39 +31,26 @@ use serde_json::{Value, json};
 /// Longest wait for something that must happen. Only a failing test waits this long.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The legacy revisions, oldest first.
-pub(crate) const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
-/// The stateless revision.
-pub(crate) const MODERN: &str = "2026-07-28";
-
 /// What answers a subscription first.
 pub(crate) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
-/// How a client talks to the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Era {
-    /// After an `initialize` with this revision.
-    Legacy(&'static str),
-    /// With everything in each request's `_meta`, as this revision has it.
-    Modern(&'static str),
-}
+/// How a client talks to the server: the program's own table of revisions, so that no test has to be told of a new one.
+pub(crate) use crate::revision::Revision as Era;
 
 impl Era {
-    /// The newest stateless revision.
-    pub(crate) const MODERN: Era = Era::Modern(MODERN);
+    /// The newest revision, which is stateless.
+    pub(crate) const MODERN: Era = Era::NEWEST;
 
-    /// The revision's name.
-    pub(crate) fn revision(self) -> &'static str {
-        match self {
-            Era::Legacy(revision) | Era::Modern(revision) => revision,
-        }
+    /// Is everything in each request's `_meta`?
+    pub(crate) fn is_modern(self) -> bool {
+        !self.is_legacy()
     }
 
-    /// A request as this era sends it.
+    /// A request as this revision sends it.
     pub(crate) fn request(self, id: &Value, method: &str, params: Value) -> Value {
-        let params = match self {
-            Era::Modern(revision) => stdio::with_meta_of(revision, params),
-            Era::Legacy(_) => params,
+        let params = match self.is_modern() {
+            true => stdio::with_meta_of(self.name(), params),
+            false => params,
         };
         let mut message = json!({"jsonrpc": "2.0", "id": id, "method": method});
         if !params.is_null() {
@@ -71,21 +58,10 @@ impl Era {
         }
         message
     }
-
-    /// Whether this revision is `other` or later; revisions are dates.
-    pub(crate) fn from(self, other: &str) -> bool {
-        self.revision() >= other
-    }
 }
 
-/// All eras and revisions, oldest first.
-pub(crate) const ERAS: [Era; 5] = [
-    Era::Legacy(LEGACY[0]),
-    Era::Legacy(LEGACY[1]),
-    Era::Legacy(LEGACY[2]),
-    Era::Legacy(LEGACY[3]),
-    Era::MODERN,
-];
+/// All revisions, oldest first.
+pub(crate) const ERAS: [Era; Era::ALL.len()] = Era::ALL;
 
 /// A client of any transport, for tests that are the same on all of them.
 pub(crate) trait Caller {

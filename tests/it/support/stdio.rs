@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::fabric::FakeFabric;
 use super::process::{Output, Process, Program};
-use super::{Caller, DEADLINE, Era, MODERN};
+use super::{Caller, DEADLINE, Era};
 
 /// The prefix of the modern `_meta` keys.
 const META: &str = "io.modelcontextprotocol/";
@@ -35,7 +35,7 @@ impl Stdio {
     /// Starts the binary in front of this Fabric with the newest legacy revision. Waits for the start-up check, so that
     /// its requests do not interfere.
     pub(crate) fn ready(fabric: &FakeFabric) -> Stdio {
-        let client = Stdio::speaking(Era::Legacy("2025-11-25"), Program::with(fabric));
+        let client = Stdio::speaking(Era::R2025_11_25, Program::with(fabric));
         client.process.wait_stderr("Fabric API at");
         client
     }
@@ -76,17 +76,17 @@ impl Stdio {
 
     /// Sets the era of further requests; a legacy one begins with `initialize`.
     pub(crate) fn speak(&mut self, era: Era) {
-        if let Era::Legacy(revision) = era {
-            self.initialize(revision);
+        if era.is_legacy() {
+            self.initialize(era);
         }
         self.era = Some(era);
     }
 
     /// The complete legacy handshake; returns the result of `initialize`.
     #[track_caller]
-    pub(crate) fn initialize(&mut self, revision: &'static str) -> Value {
-        self.era = Some(Era::Legacy(revision));
-        let result = self.result("initialize", initialize_params(revision));
+    pub(crate) fn initialize(&mut self, era: Era) -> Value {
+        self.era = Some(era);
+        let result = self.result("initialize", initialize_params(era.name()));
         self.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
         result
     }
@@ -117,7 +117,7 @@ impl Stdio {
 
     /// The same with the test's own id.
     pub(crate) fn begin_as(&mut self, id: &Value, method: &str, params: Value) {
-        let era = self.era.unwrap_or(Era::Legacy("2025-11-25"));
+        let era = self.era.unwrap_or(Era::R2025_11_25);
         self.send(&era.request(id, method, params));
     }
 
@@ -385,7 +385,7 @@ pub(crate) fn modern_meta(revision: &str) -> Value {
 
 /// `params` with the modern `_meta` added to theirs; `null` counts as none.
 pub(crate) fn with_meta(params: Value) -> Value {
-    with_meta_of(MODERN, params)
+    with_meta_of(Era::MODERN.name(), params)
 }
 
 /// The same, as this revision has it.

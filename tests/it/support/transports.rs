@@ -6,7 +6,7 @@ use super::http::HttpServer;
 use super::process::Program;
 use super::stdio::Stdio;
 use super::web::{Sse, Streamable};
-use super::{Caller, ERAS, Era, LEGACY};
+use super::{Caller, ERAS, Era};
 
 /// A transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,14 +18,12 @@ pub(crate) enum Wire {
 
 /// Every transport with every era that it supports.
 pub(crate) fn all() -> Vec<(Wire, Era)> {
-    let streamable = ERAS
-        .into_iter()
-        .filter(|era| *era != Era::Legacy(LEGACY[0]));
+    let streamable = ERAS.into_iter().filter(|era| *era != Era::R2024_11_05);
     let mut all: Vec<_> = ERAS.into_iter().map(|era| (Wire::Stdio, era)).collect();
     all.extend(streamable.map(|era| (Wire::Streamable, era)));
     all.extend([
-        (Wire::Sse, Era::Legacy(LEGACY[0])),
-        (Wire::Sse, Era::Legacy(LEGACY[3])),
+        (Wire::Sse, Era::R2024_11_05),
+        (Wire::Sse, Era::R2025_11_25),
         (Wire::Sse, Era::MODERN),
     ]);
     all
@@ -34,8 +32,8 @@ pub(crate) fn all() -> Vec<(Wire, Era)> {
 /// Each transport once, in its newest revision.
 pub(crate) const EACH: [(Wire, Era); 3] = [
     (Wire::Stdio, Era::MODERN),
-    (Wire::Streamable, Era::Legacy(LEGACY[3])),
-    (Wire::Sse, Era::Legacy(LEGACY[0])),
+    (Wire::Streamable, Era::R2025_11_25),
+    (Wire::Sse, Era::R2024_11_05),
 ];
 
 /// Starts the program on a transport.

@@ -46,8 +46,8 @@ impl Streamable {
             next_id: 1,
             notes: Vec::new(),
         };
-        if let Era::Legacy(revision) = era {
-            client.initialize(revision);
+        if era.is_legacy() {
+            client.initialize(era.name());
         }
         client
     }
@@ -77,10 +77,10 @@ impl Streamable {
         if let Some(session) = &self.session {
             headers.push(("Mcp-Session-Id", session.clone()));
         }
-        if self.era.from("2025-06-18") && (self.session.is_some() || self.era == Era::MODERN) {
-            headers.push(("MCP-Protocol-Version", self.era.revision().to_owned()));
+        if self.era >= Era::R2025_06_18 && (self.session.is_some() || self.era.is_modern()) {
+            headers.push(("MCP-Protocol-Version", self.era.name().to_owned()));
         }
-        if self.era == Era::MODERN && message.get("id").is_some() {
+        if self.era.is_modern() && message.get("id").is_some() {
             headers.push((
                 "Mcp-Method",
                 message["method"].as_str().unwrap_or("").to_owned(),
@@ -244,9 +244,9 @@ impl Sse {
             notes: VecDeque::new(),
             answers: VecDeque::new(),
         };
-        if let Era::Legacy(revision) = era {
-            let answer = client.request("initialize", initialize_params(revision));
-            assert_eq!(answer["result"]["protocolVersion"], revision, "{answer}");
+        if era.is_legacy() {
+            let answer = client.request("initialize", initialize_params(era.name()));
+            assert_eq!(answer["result"]["protocolVersion"], era.name(), "{answer}");
             client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
         }
         client
