@@ -66,7 +66,7 @@ use http::HttpServer;
 use log::Level;
 use logging::Line;
 use os::signals::Signal;
-use os::{heap, service, signals};
+use os::{files, heap, service, signals};
 use runs::{Folder, Runs};
 use server::Server;
 use sync::spawn;
@@ -91,6 +91,8 @@ const FIRST_ANSWER: Duration = Duration::from_millis(10);
 const STDIO_CALLS: usize = 32;
 /// Unfinished calls on stdio, each on a thread: most of them wait until the client reads.
 const STDIO_OPEN: usize = 4096;
+/// Open files beside those of connections and runs: for accepting, probes, and what the process itself has.
+const OTHER_FILES: usize = 64;
 /// Transcripts that Fabric fetches at once: each is a process on its host.
 const MAX_TRANSCRIPTS: usize = 8;
 
@@ -223,7 +225,8 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
     Ok(ExitCode::from(u8::from(!good?)))
 }
 
-fn start(config: Config) -> Result<(), ExitReason> {
+fn start(mut config: Config) -> Result<(), ExitReason> {
+    fit(&mut config, files::raise_limit().unwrap_or(usize::MAX));
     for warning in &config.warnings {
         log::warn!("{warning}");
     }
@@ -368,6 +371,33 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<HttpServe
         accounts,
     };
     Ok((Arc::new(Server::new(backend)), config, demo))
+}
+
+/// Lowers how many connections and runs there may be to what so many open files are enough for.
+fn fit(config: &mut Config, files: usize) {
+    let (runs, connections) = (&mut config.max_runs, &mut config.http.max_connections);
+    let (all_runs, all_connections) = (*runs, *connections);
+    // A run has its connection to Fabric; in the state folder its text and its record.
+    let each_run = 1 + 2 * usize::from(config.kept.state_dir.is_some());
+    // A connection has its socket, and what the call on it opens: a connection to Fabric, or a folder's file.
+    let others = match config.transport {
+        Transport::Stdio => STDIO_CALLS,
+        Transport::Http | Transport::Sse => 2 * all_connections,
+    };
+    let (needed, left) = (
+        each_run * all_runs + others,
+        files - OTHER_FILES.min(files / 2),
+    );
+    if needed > left {
+        for number in [runs, connections] {
+            *number = (*number * left / needed).max(1);
+        }
+        config.warnings.push(format!(
+            "the system lets this process have {files} open files, and {} are needed: --max-runs is {} instead of \
+             {all_runs}, --max-connections {} instead of {all_connections}; raise the limit (ulimit -n, LimitNOFILE)",
+            needed + OTHER_FILES, config.max_runs, config.http.max_connections
+        ));
+    }
 }
 
 /// How much callers may hold.

@@ -12,6 +12,39 @@ const AT_ONCE: i32 = match (cfg!(target_os = "linux"), cfg!(target_vendor = "app
     _ => 0,
 };
 
+/// Raises how many files this process may have open as far as the system allows, if it does. Returns how many these are,
+/// where that is known.
+pub(crate) fn raise_limit() -> Option<usize> {
+    #[cfg(all(unix, target_pointer_width = "64"))]
+    {
+        /// The number of the limit, and more than macOS takes fails.
+        const LIMIT: (i32, u64) = match cfg!(target_vendor = "apple") {
+            true => (8, 10_240),
+            false => (7, u64::MAX),
+        };
+        #[allow(
+            unsafe_code,
+            reason = "std cannot set limits; these are POSIX's functions for the soft and the hard one"
+        )]
+        unsafe extern "C" {
+            safe fn getrlimit(resource: i32, limits: &mut [u64; 2]) -> i32;
+            safe fn setrlimit(resource: i32, limits: &[u64; 2]) -> i32;
+        }
+        let mut limits = [0; 2];
+        if cfg!(any(target_os = "linux", target_vendor = "apple"))
+            && getrlimit(LIMIT.0, &mut limits) == 0
+        {
+            let raised = [limits[1].min(LIMIT.1).max(limits[0]), limits[1]];
+            let soft = match setrlimit(LIMIT.0, &raised) {
+                0 => raised[0],
+                _ => limits[0],
+            };
+            return usize::try_from(soft).ok();
+        }
+    }
+    None
+}
+
 /// Opens a file, if it is a plain one: no link, and nothing that blocks.
 ///
 /// # Errors

@@ -60,11 +60,14 @@ fn an_idle_server_with_open_streams_and_sessions_ends_with_0() {
     }
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn no_file_descriptors_left_costs_connections_and_not_the_server() {
     let fabric = FakeFabric::start();
-    let program = Program::with(&fabric).after("ulimit -n 40");
-    let server = Arc::new(HttpServer::start(program));
+    let server = Arc::new(HttpServer::start(Program::with(&fabric)));
+    if !server.process.limit("--nofile=40:") {
+        return;
+    }
     let mut client = Streamable::to(&server, Era::MODERN, None);
     fabric.once_run(Reply::gated(&["one ", "two"]));
     let message = client.message("tools/call", run());

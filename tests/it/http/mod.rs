@@ -4,6 +4,7 @@ pub(crate) mod access;
 mod cancelling;
 mod crowds;
 mod ending;
+mod greedy;
 mod guard;
 mod oauth;
 mod operations;
