@@ -52,6 +52,28 @@ fn date_time(milliseconds: u64) -> String {
     text
 }
 
+/// A date, with as much of a time as is given, as [`timestamp`] writes it: milliseconds since 1970.
+pub(crate) fn parse(text: &str) -> Option<u64> {
+    let whole = text
+        .split(['.', 'Z'])
+        .next()
+        .filter(|whole| whole.len() >= 10)?;
+    let mut numbers = [0_u64; 6];
+    for (at, part) in whole.split(['-', 'T', ':']).enumerate() {
+        *numbers.get_mut(at)? = part.parse::<u16>().ok()?.into();
+    }
+    let [year, month, day, hour, minute, second] = numbers;
+    // Counted from March, the leap day is the last of a year.
+    let (year, month) = (year.checked_sub(u64::from(month < 3))?, (month + 9) % 12);
+    let leap_days = year / 4 - year / 100 + year / 400;
+    let days = (365 * year + leap_days + (153 * month + 2) / 5 + day).checked_sub(719_469)?;
+    let milliseconds = (((days * 24 + hour) * 60 + minute) * 60 + second) * 1000;
+    // What is no day or time comes out as another.
+    date_time(milliseconds)
+        .starts_with(whole)
+        .then_some(milliseconds)
+}
+
 /// Seconds since 1970 at the first call, which is at the start of the process.
 pub(crate) fn started() -> u64 {
     static STARTED: OnceLock<u64> = OnceLock::new();
@@ -176,6 +198,32 @@ mod tests {
             (LAST / 1000, "9999-12-31T23:59:59"),
         ] {
             assert_eq!(timestamp(seconds * 1000 + 7), format!("{text}.007Z"));
+            let day = &text[..10];
+            assert_eq!(parse(&format!("{text}.007Z")), Some(seconds * 1000));
+            assert_eq!(parse(day), Some(seconds / DAY * DAY * 1000), "{day}");
+        }
+        for other in [
+            "",
+            "Z",
+            "2026",
+            "2026-11-31",
+            "2026-02-29",
+            "2026-00-10",
+            "2026-01-00",
+            "1970-01-00",
+            "1969-12-31",
+            "2026-1-01",
+            "2026-11-3",
+            "02026-11-03",
+            "2026-11-24T24",
+            "2026-11-24T1:00",
+            "2026-11-24 10:00",
+            "2026-11-24T10:00+02:00",
+            "2026-11-24T10:00:00:00",
+            "99999-01-01",
+            "-2026-01-01",
+        ] {
+            assert_eq!(parse(other), None, "{other}");
         }
         assert_eq!(timestamp(u64::MAX), "9999-12-31T23:59:59.999Z");
         assert_eq!(now().len(), 20);

@@ -241,6 +241,11 @@ impl RunWriter {
         charged.inspect_err(|QuotaExceeded| self.live.set_ttl(None))
     }
 
+    /// It is not kept: from now on nobody finds it.
+    pub(crate) fn forget(&self) {
+        self.runs.forget(self.live.id);
+    }
+
     /// Must the run stop? Call it several times a second: it also writes text that has waited for a second to disk, and
     /// notices cancellations by other processes.
     pub(crate) fn is_cancelled(&self) -> bool {

@@ -4,6 +4,7 @@
 //! what listing and eviction need, and everything else is read from its files. A listing brings the table up to date
 //! with other processes, by the names in the folder.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,7 +18,7 @@ use crate::time::{Clock, whole};
 use super::folder::{ALL, Folder, is_gone};
 use super::live::LiveRun;
 use super::record::{Record, RunId, RunReport, RunState};
-use super::{Run, RunPlace, RunWriter};
+use super::{Run, RunPlace, RunWriter, pieces};
 
 /// How many runs may be kept, and the bytes of their texts and of what they have beside them.
 pub(crate) fn bounds(in_folder: bool) -> (usize, usize) {
@@ -327,7 +328,7 @@ impl Runs {
     }
 
     /// Removes a run, also its files.
-    fn forget(&self, id: RunId) {
+    pub(super) fn forget(&self, id: RunId) {
         // Dropped without the lock.
         let _removed = self.entries().remove(&id);
         if let Some(folder) = &self.0.folder {
@@ -362,19 +363,30 @@ impl Runs {
         Some(Run(RunPlace::Stored(folder.clone(), record)))
     }
 
-    /// The caller's runs, the latest first. `None` for callers whose runs can only be found by id.
-    pub(crate) fn list(&self, caller: &Identity) -> Option<Vec<RunId>> {
+    /// What is known of the caller's runs without their files, the latest first: not how far those are that work. `None`
+    /// for callers whose runs can only be found by id.
+    pub(crate) fn list(&self, caller: &Identity) -> Option<Vec<Arc<Record>>> {
         if matches!(caller, Identity::Peer(_)) {
             return None;
         }
         self.sweep();
-        let id = |entry: &RunEntry| (entry.record.created, entry.record.id);
-        let is_own = |entry: &&RunEntry| entry.record.owner == *caller;
         let entries = self.entries();
-        let mut found: Vec<_> = entries.values().filter(is_own).map(id).collect();
+        let records = entries.values().map(|entry| &entry.record);
+        let own = records.filter(|record| record.owner == *caller);
+        let mut found: Vec<_> = own.cloned().collect();
         drop(entries);
-        found.sort_unstable();
-        Some(found.into_iter().rev().map(|(_, id)| id).collect())
+        found.sort_unstable_by_key(|record| Reverse((record.created, record.id)));
+        Some(found)
+    }
+
+    /// The first bytes of a run's text, at most `most`.
+    pub(crate) fn beginning(&self, id: RunId, most: usize) -> String {
+        let live = self.entries().get(&id).and_then(|entry| entry.live.clone());
+        match (live, &self.0.folder) {
+            (Some(live), _) => live.read(0, most),
+            (None, Some(folder)) => pieces::whole(folder.read_text(id, 0, most as u64)),
+            (None, None) => String::new(),
+        }
     }
 
     /// Reads the folder and removes expired and surplus runs. Call it once in the background after the start, so that

@@ -125,7 +125,8 @@ impl Bench {
     }
 
     pub(super) fn listed(&self, owner: &Identity) -> Vec<RunId> {
-        self.runs.list(owner).unwrap()
+        let all = self.runs.list(owner).unwrap();
+        all.iter().map(|record| record.id).collect()
     }
 
     /// Is it there after that time?

@@ -18,3 +18,9 @@ mod words;
 pub(crate) use index::{Index, purpose};
 pub(crate) use patterns::known;
 pub(crate) use similar::{humanised, kebab, skill_names};
+
+/// The stems of the words of a text.
+pub(crate) fn stems(text: &str) -> Vec<String> {
+    let words = words::words(text).into_iter();
+    words.map(|word| stem::stem(&word)).collect()
+}

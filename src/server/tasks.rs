@@ -204,14 +204,14 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
     Ok(request.call(move |context, result| {
         let (backend, revision) = (&context.backend, result.revision);
         let owner = &context.caller.identity;
-        let ids = backend.runs.list(owner);
+        let all = backend.runs.list(owner);
         let why =
             "Without a login tasks are found by their ids alone, so there is no list of them.";
-        let ids = ids.ok_or_else(|| Refusal::new(METHOD_NOT_FOUND, why))?;
+        let all = all.ok_or_else(|| Refusal::new(METHOD_NOT_FOUND, why))?;
         let entry = |at: usize| {
-            let run = backend.runs.find(&ids[at].to_string(), owner)?;
+            let run = backend.runs.find(&all[at].id.to_string(), owner)?;
             Some(task(&run.bare(), revision, backend.settings.keep))
         };
-        cursor.write(result, "tasks", ids.len(), entry)
+        cursor.write(result, "tasks", all.len(), entry)
     }))
 }

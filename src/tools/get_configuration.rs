@@ -14,8 +14,7 @@ use super::{Context, Failure, Outcome, Prepared, Tool};
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_configuration",
     title: "Get Fabric's configuration",
-    description: "Get what Fabric's API lists of its configuration: only some vendors, and one with an empty value may be set \
-                  up all the same; fabric_list_models shows which work. Secrets are hidden.",
+    description: "Get what Fabric's API lists of its configuration: some vendors (fabric_list_models: those that work), no secrets.",
     output: r#"{"type":"object","properties":{},"additionalProperties":true}"#,
     read_only: true,
     declare: |_, _| Ok(Prepared::new(configuration)),

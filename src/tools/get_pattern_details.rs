@@ -24,8 +24,8 @@ const USUAL: usize = 8000;
 
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let pattern = arguments.pattern("Exact name, as fabric_list_patterns gives it.");
-    let skip = "Characters of the prompt to skip.";
-    let max = "Max characters of the prompt. Default 8000.";
+    let skip = "Characters to skip.";
+    let max = "Max characters. Default 8000.";
     let part = arguments.part((MAX_FABRIC_BODY, USUAL), skip, max);
     Ok(Prepared {
         fields: vec![("pattern", pattern.as_str().to_owned())],

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use crate::account::Resource;
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{CallObserver, Error};
-use crate::runs::{Run, RunState, SLICE};
-use crate::time;
+use crate::runs::{Record, Run, RunState, SLICE};
+use crate::text::counted;
+use crate::{search, time};
 
 use super::part::Part;
 use super::run_result::{DEFAULT_FORMAT, result};
@@ -19,7 +20,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_run",
     title: "Get a run",
     description: "Get the output of a run of fabric_run_pattern, waiting for its end. Without \
-                  run_id: your latest runs.",
+                  run_id: your past runs.",
     output: include_str!("results/get_run.json"),
     read_only: true,
     declare,
@@ -30,6 +31,11 @@ const MAX_WAIT: usize = 50;
 
 /// Runs in a list.
 const LATEST: usize = 50;
+/// Characters of its output that a run is listed with, and that a query looks at.
+const EXCERPT: usize = 60;
+const SEARCHED: usize = 200;
+/// Bytes of the longest character.
+const WIDEST: usize = 4;
 
 /// Text of a run is relayed in pieces of this size, in bytes: many may follow one long run.
 const PIECE: usize = 16 << 10;
@@ -40,8 +46,12 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     let wait = wait.unwrap_or(Duration::from_secs(MAX_WAIT as u64));
     let all = (MAX_RUN_OUTPUT, MAX_RUN_OUTPUT);
     let (offset, max_chars) = arguments.part(all, "Characters to skip.", "Max characters.");
+    let query = arguments.string("query", "Words of pattern, model or output.");
+    let since = arguments.parsed("since", "Such as 2d or 2026-11-30.", since);
     let Some(run_id) = run_id else {
-        return Ok(Prepared::new(list));
+        return Ok(Prepared::new(move |context| {
+            list(context, query.as_deref().unwrap_or_default(), since)
+        }));
     };
     let needs = match wait.is_zero() {
         true => Resource::Calls,
@@ -70,9 +80,25 @@ pub(super) fn find(context: &Context, argument: &str, run_id: &str) -> Result<Ru
     })
 }
 
-fn list(context: &Arc<Context>) -> Result<Outcome, Failure> {
+/// The time of a date or of so many hours, days or weeks ago, in milliseconds since 1970.
+fn since(path: &str, text: &str) -> Result<u64, Error> {
+    let ago = |(unit, hours): (char, u64)| {
+        let number: u64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
+        let ago = number.saturating_mul(hours * 3_600_000);
+        Some(time::milliseconds_now().saturating_sub(ago))
+    };
+    let mut units = [('h', 1), ('d', 24), ('w', 7 * 24)].into_iter();
+    let found = units.find_map(ago).or_else(|| time::parse(text));
+    found.ok_or_else(|| {
+        refused(format!(
+            "`{path}` must be a date in UTC, such as 2026-11-30, or how long ago, such as 12h, 2d or 1w."
+        ))
+    })
+}
+
+fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> Result<Outcome, Failure> {
     let (runs, owner) = (&context.backend.runs, &context.caller.identity);
-    let ids = runs.list(owner).ok_or_else(|| {
+    let all = runs.list(owner).ok_or_else(|| {
         refused(
             "`run_id` is missing: without a login there is no list of runs, as whoever has its id may read a run. \
              Take it from the result of fabric_run_pattern, or use a server with tokens (--tokens-file).",
@@ -80,23 +106,77 @@ fn list(context: &Arc<Context>) -> Result<Outcome, Failure> {
         .about("run_id")
     })?;
     let now = time::milliseconds_now();
+    let words = search::stems(query);
+    let has_words = |record: &&Arc<Record>| {
+        let has = |text: &str| {
+            let found = search::stems(text);
+            words.iter().all(|word| found.contains(word))
+        };
+        let about = format!("{} {} ", record.patterns.join(" "), record.model);
+        let text = || runs.beginning(record.id, SEARCHED * WIDEST);
+        has(&about) || has(&(about + Part::of(&text(), (0, SEARCHED)).text))
+    };
     let entry = |run: Run| {
         let record = run.bare();
+        let text = run.read(0, EXCERPT * WIDEST);
         let mut entry = json!({
             "run_id": record.id,
             "status": record.state.name(),
             "patterns": record.patterns,
+            "created_at": time::timestamp(record.created),
             "age_seconds": now.saturating_sub(record.created) / 1000,
+            "excerpt": Part::of(&text, (0, EXCERPT)).text,
         });
+        if !record.model.is_empty() {
+            entry["model"] = record.model.as_str().into();
+        }
         if let Some(chars) = record.chars {
             entry["total_chars"] = chars.into();
         }
         entry
     };
-    let latest = ids.iter().take(LATEST);
-    let latest = latest.filter_map(|id| runs.find(&id.to_string(), owner));
-    let runs: Vec<Value> = latest.map(entry).collect();
-    Ok(Outcome::rows(runs.len()).member("runs", runs))
+    let asked = all
+        .iter()
+        .take_while(|record| since.is_none_or(|since| record.created >= since));
+    let found = asked.filter(has_words);
+    let found = found.filter_map(|record| runs.find(&record.id.to_string(), owner));
+    let rows: Vec<Value> = found.take(LATEST).map(entry).collect();
+    let why = rows.is_empty().then(|| {
+        no_rows(
+            context,
+            all.last().map(|oldest| (all.len(), oldest.created)),
+        )
+    });
+    Ok(Outcome::rows(rows.len()).member("runs", rows).warn(why))
+}
+
+/// Why a list is empty. `all`: how many runs there are, and when the oldest began.
+fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
+    let kept = &context.backend.settings;
+    let hours = kept.keep.as_secs().div_ceil(3600);
+    let long = match hours {
+        48.. => counted(hours / 24, "day"),
+        hours => counted(hours, "hour"),
+    };
+    match all {
+        Some((number, oldest)) => format!(
+            "Of the {} that are kept, since {}, none has all words of query and began since then.",
+            counted(number, "run"),
+            time::timestamp(oldest)
+        ),
+        None if !context.backend.runs.keeps() => {
+            "This server keeps no runs (--keep-runs 0).".to_owned()
+        }
+        None if kept.state_dir.is_some() => {
+            format!(
+                "No run is kept: none was begun, or each ended more than {long} ago (--keep-runs)."
+            )
+        }
+        None => format!(
+            "No run is kept: this server has none since its start, or each ended more than {long} ago. With --state-dir \
+             they outlast a restart."
+        ),
+    }
 }
 
 /// Waits for the end, at most as long as asked, and relays the text from character `offset` on.

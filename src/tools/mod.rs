@@ -179,6 +179,11 @@ fn end_call(
     let Some(writer) = context.run() else {
         return write(&outcome, &backend.policy, account, request_id, result);
     };
+    // A refused call is no run, unless its caller knows one already.
+    let is_refused = !context.is_answered() && outcome.as_ref().is_err_and(Failure::is_refusal);
+    if is_refused {
+        writer.forget();
+    }
     let run = writer.run();
     run_result::finish(writer, outcome, context.usage(), request_id);
     // The end is told once it is stored and the run's place is free.
@@ -191,7 +196,7 @@ fn end_call(
     if !context.is_answered() {
         let outcome = run_result::result(&run, None, backend, account);
         write(&outcome, &backend.policy, account, request_id, result);
-        if outcome.is_err() && backend.runs.keeps() {
+        if outcome.is_err() && backend.runs.keeps() && !is_refused {
             // With the id, the caller can read a text that is truncated here.
             result.meta("run_id", &run.id());
         }

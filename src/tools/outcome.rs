@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::account::{Account, Reservation};
 use crate::config::MAX_PARTIAL_TEXT;
-use crate::fabric::{Error, Names, no_room};
+use crate::fabric::{Error, Kind, Names, no_room};
 use crate::protocol::{Json, ResultWriter, error_object, jsonrpc};
 use crate::runs::RunReport;
 use crate::text::prefix;
@@ -143,6 +143,15 @@ pub(crate) struct Failure {
     pub(crate) partial: Vec<String>,
     /// The error's text for the log, without what it repeats of the caller's texts.
     pub(crate) logged: Option<String>,
+}
+
+impl Failure {
+    /// Was the call refused before any model was asked?
+    pub(super) fn is_refusal(&self) -> bool {
+        use Kind::{Forbidden, InvalidRequest, PatternNotFound};
+        let kind = self.error.kind;
+        matches!(kind, Forbidden | InvalidRequest | PatternNotFound) && self.partial.is_empty()
+    }
 }
 
 impl From<Error> for Failure {

@@ -272,6 +272,63 @@ fn a_run_is_its_owners_and_over_http_without_a_login_the_id_is_the_key() {
 }
 
 #[test]
+fn runs_are_found_by_their_words_and_time_and_a_refused_call_is_none() {
+    let (fabric, folder) = (FakeFabric::start(), TempFolder::new("history"));
+    let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
+    let asked = |client: &mut Stdio, arguments: Value| data(&client.call(GET, arguments)).clone();
+    for refused in [
+        json!({"pattern_name": "nope"}),
+        json!({"session_name": "../x"}),
+        json!({"input_text": ""}),
+    ] {
+        assert_eq!(client.call(RUN, run(refused))["isError"], true);
+    }
+    let none = asked(&mut client, json!({}));
+    assert_eq!(none["runs"], json!([]));
+    expect::contains(
+        none["warnings"][0].as_str().unwrap(),
+        ["No run is kept", "1 hour"],
+    );
+    fabric.on_run(Reply::run(&[
+        "\n# Résumé of the contracts, which the lawyers of both companies had signed by then",
+    ]));
+    client.call(RUN, run(json!({"model_name": "gpt-4o"})));
+    fabric.on_run(Reply::run(&["short"]));
+    client.call(RUN, run(json!({"pattern_name": "ai"})));
+    let all = asked(&mut client, json!({}));
+    let row = json!({
+        "patterns": ["summarize"], "model": "gpt-4o", "status": "completed", "total_chars": 82,
+        "excerpt": "\n# Résumé of the contracts, which the lawyers of both compan",
+    });
+    expect::includes(&all["runs"][1], row);
+    expect::includes(&all["runs"][0], json!({"patterns": ["ai"]}));
+    let today = all["runs"][0]["created_at"].as_str().unwrap()[..10].to_owned();
+    let mut other = Stdio::speaking(NEWEST, folder.program(&fabric));
+    for (arguments, found) in [
+        (json!({"query": "contract"}), 1),
+        (json!({"query": "Summarize GPT resume"}), 1),
+        (json!({"query": "summarize ai"}), 0),
+        (json!({"query": "ai", "since": "2d"}), 1),
+        (json!({"since": "1 w"}), 2),
+        (json!({"since": today}), 2),
+        (json!({"since": "2999-12-31T23:59:59Z"}), 0),
+        (json!({"since": "0h"}), 0),
+    ] {
+        let got = asked(&mut other, arguments.clone());
+        assert_eq!(
+            got["runs"].as_array().unwrap().len(),
+            found,
+            "{arguments}: {got}"
+        );
+        let says_why = "Of the 2 runs that are kept, since 20";
+        let why = got["warnings"][0].as_str().unwrap_or_default();
+        assert_eq!(why.starts_with(says_why), found == 0, "{got}");
+    }
+    let refused = other.failure(GET, json!({"since": "yesterday"}), "invalid-request");
+    expect::contains(&refused, ["`since` must be a date in UTC", "2d"]);
+}
+
+#[test]
 fn with_a_folder_a_run_outlives_the_process() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("restart"));
     fabric.on_run(Reply::run(&["whole ", "output"]));
