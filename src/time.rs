@@ -27,10 +27,18 @@ fn http_date(milliseconds: u64) -> String {
     const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
     let text = date_time(milliseconds);
     let day = milliseconds.min(LAST) / 1000 / DAY;
-    let (year, month, date) = date(day);
+    let (_, month, _) = date(day);
     let month = &MONTHS[3 * month as usize - 3..][..3];
-    let (weekday, time) = (DAYS[day as usize % 7], &text[11..]);
-    format!("{weekday}, {date:02} {month} {year:04} {time} GMT")
+    let (weekday, year, date, time) = (
+        DAYS[day as usize % 7],
+        &text[..4],
+        &text[8..10],
+        &text[11..],
+    );
+    [
+        weekday, ", ", date, " ", month, " ", year, " ", time, " GMT",
+    ]
+    .concat()
 }
 
 /// So many milliseconds since 1970, like `2026-07-28T12:00:00.000Z`; at most the end of the year 9999.

@@ -194,10 +194,10 @@ impl Responder {
     ) -> io::Result<()> {
         (self.count)(status);
         let own = self.headers.iter().map(|(name, value)| (*name, &**value));
-        let headers: Vec<_> = headers.iter().copied().chain(own).collect();
+        let headers = headers.iter().copied().chain(own);
         let length = body.map(|parts| parts.iter().map(|part| part.len()).sum());
         let (version, close) = (&self.version, self.close);
-        response::head(&mut self.buffer, version, status, &headers, length, close)?;
+        response::head(&mut self.buffer, version, status, headers, length, close)?;
         // RFC 9110, 6.4.1.
         let bodiless = self.head_only || matches!(status, 204 | 304);
         let body = body.filter(|_| !bodiless).unwrap_or_default();

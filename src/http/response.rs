@@ -1,71 +1,56 @@
-//! The heads of responses.
-//!
-//! tiny_http writes every head. It cannot write `Connection`, which is appended here. It adds `Content-Length: 0` to a
-//! 204 (against RFC 9110, 8.6) and has no body without framing (HTTP/1.0 streams), so that line is removed here.
+//! The heads of responses. tiny_http would write them with a date that panics before 1970, without `Connection`, and with
+//! a length where there is no body to count.
 //!
 //! Not in scope: bodies (`responder`).
 
-use std::io;
+use std::io::{self, Write};
 
-use tiny_http::{HTTPVersion, Header, Response, StatusCode};
+use tiny_http::{HTTPVersion, StatusCode};
 
 use crate::time::http_now;
 
 use super::request::is_token;
 
-/// The name in the `Server` header.
-const SERVER: &str = env!("CARGO_PKG_NAME");
-
-/// Removed by `head` from responses without a length.
-const NO_LENGTH: &[u8] = b"Content-Length: 0\r\n";
-
 /// Writes the head of a response with a body of `length`, or of a stream: chunked on HTTP/1.1, until the connection
-/// closes on HTTP/1.0. With `close`, the connection closes after the response.
-pub(super) fn head(
+/// closes on HTTP/1.0. With `close`, the connection closes after the response. Headers that would not be one line of
+/// visible ASCII are left out.
+pub(super) fn head<'h>(
     into: &mut Vec<u8>,
     version: &HTTPVersion,
     status: u16,
-    headers: &[(&str, &str)],
+    headers: impl Iterator<Item = (&'h str, &'h str)>,
     length: Option<usize>,
     close: bool,
 ) -> io::Result<()> {
-    let written = length.or((*version != (1, 1)).then_some(0));
-    // An empty reader: `raw_print` then writes only the head, and the threshold prevents chunking of large bodies.
-    let mut response = Response::new(StatusCode(status), Vec::new(), io::empty(), written, None)
-        .with_chunked_threshold(usize::MAX);
-    // Its own date would panic with a clock before 1970.
-    let own = [("Date", &*http_now()), ("Server", SERVER)];
-    for (name, value) in own.iter().chain(headers) {
-        if let Some(header) = header(name, value) {
-            response.add_header(header);
+    let (reason, date) = (StatusCode(status).default_reason_phrase(), http_now());
+    let server = env!("CARGO_PKG_NAME");
+    into.clear();
+    write!(
+        into,
+        "HTTP/{version} {status} {reason}\r\nDate: {date}\r\nServer: {server}\r\n"
+    )?;
+    for (name, value) in headers {
+        if name.bytes().all(is_token) && value.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+            write!(into, "{name}: {value}\r\n")?;
+        } else {
+            log::error!("left out the response header {name:?}: not visible ASCII");
         }
     }
-    into.clear();
-    response.raw_print(&mut *into, version.clone(), &[], true, None)?;
-    into.truncate(into.len() - b"\r\n".len());
-    if (status == 204 || length.is_none()) && into.ends_with(NO_LENGTH) {
-        into.truncate(into.len() - NO_LENGTH.len());
+    match length {
+        // RFC 9110, 8.6.
+        Some(_) if status == 204 => {}
+        Some(length) => write!(into, "Content-Length: {length}\r\n")?,
+        None if *version == (1, 1) => into.extend(b"Transfer-Encoding: chunked\r\n"),
+        None => {}
     }
     // What an HTTP/1.1 client takes for granted is not said, and neither to an HTTP/1.0 client.
-    into.extend_from_slice(match (close, *version == (1, 1)) {
-        (false, false) => b"Connection: keep-alive\r\n".as_slice(),
-        (true, true) => b"Connection: close\r\n",
-        (false, true) | (true, false) => b"",
-    });
-    into.extend_from_slice(b"\r\n");
-    Ok(())
-}
-
-/// A header for tiny_http; `None` if it has line breaks, which tiny_http does not escape.
-fn header(name: &str, value: &str) -> Option<Header> {
-    let sound = !name.is_empty()
-        && name.bytes().all(is_token)
-        && value.bytes().all(|b| (b' '..=b'~').contains(&b));
-    if !sound {
-        log::error!("left out the response header {name:?}: not visible ASCII");
-        return None;
+    match (close, *version == (1, 1)) {
+        (false, false) => into.extend(b"Connection: keep-alive\r\n"),
+        (true, true) => into.extend(b"Connection: close\r\n"),
+        (false, true) | (true, false) => {}
     }
-    Header::from_bytes(name, value).ok()
+    into.extend(b"\r\n");
+    Ok(())
 }
 
 #[cfg(test)]
@@ -81,7 +66,15 @@ mod tests {
         close: bool,
     ) -> String {
         let mut head = Vec::new();
-        super::head(&mut head, &version, status, headers, length, close).unwrap();
+        super::head(
+            &mut head,
+            &version,
+            status,
+            headers.iter().copied(),
+            length,
+            close,
+        )
+        .unwrap();
         let text = String::from_utf8(head).unwrap();
         let lines = text.split_inclusive("\r\n");
         let (dates, kept): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with("Date: "));
