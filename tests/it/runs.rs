@@ -274,7 +274,7 @@ fn a_run_is_its_owners_and_over_http_without_a_login_the_id_is_the_key() {
 #[test]
 fn runs_are_found_by_their_words_and_time_and_a_refused_call_is_none() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("history"));
-    let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, folder.program(&fabric));
     let asked = |client: &mut Stdio, arguments: Value| data(&client.call(GET, arguments)).clone();
     for refused in [
         json!({"pattern_name": "nope"}),
@@ -303,7 +303,7 @@ fn runs_are_found_by_their_words_and_time_and_a_refused_call_is_none() {
     expect::includes(&all["runs"][1], row);
     expect::includes(&all["runs"][0], json!({"patterns": ["ai"]}));
     let today = all["runs"][0]["created_at"].as_str().unwrap()[..10].to_owned();
-    let mut other = Stdio::speaking(NEWEST, folder.program(&fabric));
+    let mut other = Stdio::speaking(Era::NEWEST_LEGACY, folder.program(&fabric));
     for (arguments, found) in [
         (json!({"query": "contract"}), 1),
         (json!({"query": "Summarize GPT resume"}), 1),
