@@ -156,15 +156,22 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             install::run(client, &program, launch.as_ref(), &env, &why, yes)
                 .map_err(ExitReason::failed)
         }
-        Command::Skills { dir, names, config } => {
+        Command::Skills {
+            what,
+            dir,
+            names,
+            mut config,
+        } => {
             // Tells what is left out.
             logging::start(config.log_level, config.log_json);
+            // The server of a plugin reads its patterns.
+            config.policy.patterns_only |= what == "plugin";
             let (server, config, _demo) = assemble(*config)?;
             let origin = match config.demo {
                 true => "fabric-mcp --demo",
                 false => &config.fabric.url,
             };
-            let report = generate::write_skills(&server, &dir, &names, origin);
+            let report = generate::write_skills(&server, what, &dir, &names, origin);
             let (text, good) = report.map_err(|error| ExitReason::failed(error.detail))?;
             print(&text).map(|written| written && good)
         }

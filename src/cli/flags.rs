@@ -209,13 +209,13 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(COMMAND, "generate", "WHAT", "")
         .choices(
             "man complete-bash complete-zsh complete-fish systemd-unit systemd-template sysusers \
-             compose prometheus skills client-config client-command token",
+             compose prometheus skills skill plugin client-config client-command token",
         )
         .help(
             "Print man, complete-bash, complete-zsh, complete-fish, \
              systemd-unit [PROGRAM], systemd-template [PROGRAM], sysusers, compose [SECRETS], \
              prometheus, client-config [CLIENT], client-command CLIENT, token NAME ROLE; \
-             write skills DIR NAME…",
+             write skills DIR NAME…, skill DIR, plugin DIR",
         ),
     flag(COMMAND, "all", "", "").help("With --generate skills: every pattern"),
     flag(COMMAND, "install", "CLIENT", "")

@@ -63,8 +63,10 @@ pub(crate) enum Command {
     Healthcheck { host: String, port: u16 },
     /// Print a file generated from the table of flags: `--generate`.
     Generate(Generate),
-    /// Write patterns as skills into a folder: `--generate skills`.
+    /// Write patterns into a folder: `--generate skills`, `skill` or `plugin`.
     Skills {
+        /// One of these words.
+        what: &'static str,
         /// The folder.
         dir: PathBuf,
         /// Names of patterns; empty for all.
@@ -228,13 +230,17 @@ fn generate(what: &str, settings: &FlagsAndEnv<'_>) -> Result<Command, ExitReaso
     let what = known.ok_or_else(|| unknown("--generate", what, "is unknown", choices))?;
     let flag = format!("--generate {what}");
     Ok(Command::Generate(match (what, settings.words.as_slice()) {
-        ("skills", [dir, names @ ..]) if names.is_empty() == settings.has("all") => {
+        ("skills" | "skill" | "plugin", [dir, names @ ..])
+            if names.is_empty() == settings.has("all") || what != "skills" =>
+        {
             return Ok(Command::Skills {
+                what,
                 dir: dir.into(),
                 names: names.to_vec(),
                 config: Box::new(resolve::resolve(settings)?),
             });
         }
+        ("skill" | "plugin", _) => return Err(named(&flag, "give a folder")),
         ("skills", _) => {
             let why = "give a folder, and then the names of patterns or --all";
             return Err(named(&flag, why));

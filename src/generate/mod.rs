@@ -191,10 +191,9 @@ mod tests {
                 is_sse: false,
             },
         ];
-        let plain = get("generate")
-            .values()
-            .into_iter()
-            .filter(|name| !name.starts_with("client-") && !["skills", "token"].contains(name));
+        let plain = get("generate").values().into_iter().filter(|name| {
+            !name.starts_with("client-") && !["skills", "skill", "plugin", "token"].contains(name)
+        });
         let mut all: Vec<Generate> = plain.map(|name| Generate::File(name, None)).collect();
         all.extend([
             Generate::Token(config::Secret::new("alice run fmcp_0\n")),

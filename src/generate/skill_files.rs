@@ -1,22 +1,34 @@
-//! Patterns as skills in a folder, where assistants read them: `--generate skills`.
+//! Patterns as skills in a folder, where assistants read them: `--generate skills`, one for each, `--generate skill`, one for
+//! all, and `--generate plugin`, which has that one and a server of the same patterns (Agent Plugins 1.0).
 //!
 //! In scope: which files may be written. A skill's folder and file must not be links, and a file is only replaced if its
-//! digest says that this program wrote it and nobody changed it since. Not in scope: the text of a skill (`server`).
+//! digest says that this program wrote it and nobody changed it since; a plugin, whose files have none, is written into an
+//! empty folder. Not in scope: the text of a skill of one pattern (`server`).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
+use super::filled;
 use crate::encoding::sha256::sha256_hex;
 use crate::fabric::{Cause, Error, Kind, Name, Names, not_found};
 use crate::os::files::{self, open_plain};
 use crate::search::kebab;
-use crate::server::Server;
+use crate::server::{Server, Skills};
 use crate::text::{counted, unusable};
 
-/// What was asked for, in errors.
-const FLAG: &str = "--generate skills";
+/// The skill of all patterns, and the first words of the patterns' names in each part of its index.
+const SKILL: &str = include_str!("skill.md");
+const GROUPS: &str = include_str!("groups.txt");
+/// The part of the others.
+const OTHERS: &str = "Others";
+/// Room that some clients have for the names and descriptions of all skills, in characters.
+const ROOM: usize = 8000;
+/// Begins the names of the schemas of Agent Plugins.
+const SCHEMAS: &str = "https://agent-plugins.org/schemas/1.0.0/";
 /// Longest file that is read to see whose it is, in bytes: longer than any skill.
 const MAX_FILE: u64 = 17 << 20;
 /// The end of the front matter.
@@ -24,22 +36,25 @@ const END: &str = "\n---\n";
 /// The beginning of the last line before it. The digest is that of the file without this line.
 const DIGEST: &str = "\n  fabric-mcp-digest: \"sha256:";
 
-/// Writes the skills of these patterns, or of all, as `dir/NAME/SKILL.md`. Returns a report, and whether all of them are
-/// there now or were changed by somebody. `origin` says where the patterns come from.
+/// Writes these patterns, or all, as `what` the flag says into `dir`: skills `NAME/SKILL.md`, the skill `fabric`, or a
+/// plugin. Returns a report, and whether all files are there now or were changed by somebody. `origin` says where the
+/// patterns come from.
 ///
 /// # Errors
 /// One line; nothing has been written.
 pub(crate) fn write(
     server: &Server,
+    what: &str,
     dir: &Path,
     names: &[String],
     origin: &str,
 ) -> Result<(String, bool), Error> {
+    let flag = &format!("--generate {what}");
     let all = server.skills()?;
     let known: Names = all.patterns.values().map(String::as_str).collect();
     for name in names {
-        let name = Name::parse(FLAG, name)?;
-        server.backend.policy.check(FLAG, &name)?;
+        let name = Name::parse(flag, name)?;
+        server.backend.policy.check(flag, &name)?;
         if !known.contains(name.as_str()) {
             return Err(not_found(&name, &known));
         }
@@ -51,40 +66,143 @@ pub(crate) fn write(
     }
     // A final slash would hide a link.
     let dir: PathBuf = dir.components().collect();
-    own_folder(&dir).map_err(|why| Error::new(Kind::Internal, format!("{FLAG}: {why}")))?;
+    let is_plugin = what == "plugin";
+    let made = own_folder(&dir).and_then(|()| match is_plugin && fs::read_dir(&dir)?.count() > 0 {
+        true => Err(io::Error::other(format!(
+            "{dir:?} is not empty; give a new folder"
+        ))),
+        false => Ok(()),
+    });
+    made.map_err(|why| Error::new(Kind::Internal, format!("{flag}: {why}")))?;
     let mut claims: BTreeMap<String, usize> = BTreeMap::new();
     for pattern in skills.values() {
         *claims.entry(kebab(pattern)).or_default() += 1;
     }
-    let (mut report, mut good) = (String::new(), true);
+    let files = files(&all, &skills, what);
+    let (is_each, mut report, mut good) = (what == "skills", String::new(), true);
     let (mut written, mut same) = (0, 0);
-    for (name, pattern) in &skills {
-        let text = all.document(name).unwrap_or_default();
-        let outcome = match claims[&kebab(pattern)] {
-            1 => write_one(&dir.join(name), &signed(&text, origin)),
-            _ => Err(io::Error::other(
+    for (path, name, text) in &files {
+        // A plugin says nothing about the machine it was made on.
+        let text = match is_plugin {
+            true => text,
+            false => &signed(text, origin),
+        };
+        let outcome = match claims.get(&kebab(name)) {
+            Some(2..) if is_each => Err(io::Error::other(
                 "another has the same name in kebab case; give only one of them",
             )),
+            _ => write_one(&dir, path, text),
         };
         match outcome {
             Ok(Some(true)) => written += 1,
             Ok(Some(false)) => same += 1,
             Ok(None) => {
                 report += &format!(
-                    "kept {name}: it was changed, or not written by this program; move it away to get the new one\n"
+                    "kept {}: it was changed, or not written by this program; move it away to get the new one\n",
+                    path.trim_end_matches("/SKILL.md")
                 );
             }
             Err(error) => {
-                report += &format!("refused {pattern}: {error}\n");
+                report += &format!("refused {name}: {error}\n");
                 good = false;
             }
         }
     }
     report += &format!(
         "{written} written, {same} unchanged, of {}. Read them before an assistant does: it will follow them.\n",
-        counted(skills.len(), "skill")
+        counted(files.len(), if is_each { "skill" } else { "file" })
     );
+    let size =
+        |(name, pattern): (&String, &String)| name.len() + all.description(pattern).chars().count();
+    let size: usize = skills.iter().map(size).sum();
+    if is_each && size > ROOM {
+        report += &format!(
+            "Their names and descriptions have {size} characters, and some clients take {ROOM} of all skills: for these, \
+             --generate skill makes one of them.\n"
+        );
+    }
     Ok((report, good))
+}
+
+/// The path of each file, the pattern or what else it is about, and its text.
+fn files<'a>(
+    all: &Skills,
+    skills: &'a BTreeMap<String, String>,
+    what: &str,
+) -> Vec<(String, &'a str, String)> {
+    let mut files = Vec::new();
+    let folder = match what {
+        "plugin" => "skills/fabric",
+        _ => "fabric",
+    };
+    for (name, pattern) in skills {
+        let path = match what {
+            "skills" => format!("{name}/SKILL.md"),
+            _ => format!("{folder}/references/{pattern}.md"),
+        };
+        files.push((
+            path,
+            pattern.as_str(),
+            all.document(name).unwrap_or_default(),
+        ));
+        if what == "plugin" {
+            let text = all.text(pattern).unwrap_or_default().to_owned();
+            files.push((format!("patterns/{pattern}/system.md"), pattern, text));
+        }
+    }
+    if what != "skills" {
+        files.push((format!("{folder}/SKILL.md"), "fabric", index(all, skills)));
+    }
+    if what == "plugin" {
+        files.extend(plugin().map(|(name, text)| (name.to_owned(), name, text)));
+    }
+    files
+}
+
+/// The skill of these patterns.
+fn index(all: &Skills, skills: &BTreeMap<String, String>) -> String {
+    let groups = GROUPS.lines().filter_map(|line| line.split_once(": "));
+    let mut parts: Vec<_> = groups.map(|group| (group, String::new())).collect();
+    parts.push(((OTHERS, ""), String::new()));
+    for pattern in skills.values() {
+        let first = pattern.split(['_', '-', ' ']).next();
+        let is_in = |words: &str| words.split(' ').any(|word| Some(word) == first);
+        let at = parts.iter().position(|((_, words), _)| is_in(words));
+        let at = at.unwrap_or(parts.len() - 1);
+        parts[at].1 += &format!("- `{pattern}`: {}\n", all.description(pattern));
+    }
+    let parts = parts.iter().filter(|(_, lines)| !lines.is_empty());
+    let parts = parts.map(|((title, _), lines)| format!("\n## {title}\n\n{lines}"));
+    let count = skills.len().to_string();
+    filled(
+        SKILL,
+        &[
+            ("@COUNT@", &count),
+            ("@INDEX@\n", &parts.collect::<String>()),
+        ],
+    )
+}
+
+/// The manifest and the server of a plugin.
+fn plugin() -> [(&'static str, String); 2] {
+    let manifest = json!({
+        "$schema": format!("{SCHEMAS}plugin.schema.json"),
+        "name": "fabric",
+        "version": env!("CARGO_PKG_VERSION"),
+        "description": "The patterns of Fabric, tested prompts for one task each, as a skill and from a server.",
+        "license": env!("CARGO_PKG_LICENSE"),
+        "keywords": ["fabric", "patterns", "prompts"],
+    });
+    let servers = json!({
+        "$schema": format!("{SCHEMAS}mcp.schema.json"),
+        "mcpServers": { "fabric": {
+            "type": "stdio",
+            "command": "fabric-mcp",
+            "args": ["--patterns-dir", "${PLUGIN_ROOT}/patterns"],
+        }},
+    });
+    [("plugin.json", manifest), ("mcp.json", servers)]
+        .map(|(name, json)| (name, format!("{json:#}\n")))
 }
 
 /// Creates a folder, which must not be a link, unless it exists.
@@ -100,14 +218,20 @@ fn own_folder(path: &Path) -> io::Result<()> {
     Err(io::Error::other(format!("{why}; {fix}")))
 }
 
-/// Writes one file, in one step. False if it is there already, `None` if somebody else wrote or changed the one there.
-fn write_one(folder: &Path, text: &str) -> io::Result<Option<bool>> {
-    own_folder(folder)?;
-    let file = folder.join("SKILL.md");
+/// Writes one file below `dir`, in one step. False if it is there already, `None` if somebody else wrote or changed the one
+/// there.
+fn write_one(dir: &Path, path: &str, text: &str) -> io::Result<Option<bool>> {
+    let (mut folder, mut rest) = (dir.to_owned(), path);
+    while let Some((inner, name)) = rest.split_once('/') {
+        folder.push(inner);
+        own_folder(&folder)?;
+        rest = name;
+    }
+    let file = folder.join(rest);
     match open_plain(&file, OpenOptions::new().read(true)) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => {
-            let why = format!("its SKILL.md cannot be read: {error}; move it away");
+            let why = format!("its {rest} cannot be read: {error}; move it away");
             return Err(io::Error::other(why));
         }
         Ok(file) => match files::text(file, MAX_FILE) {
@@ -116,7 +240,7 @@ fn write_one(folder: &Path, text: &str) -> io::Result<Option<bool>> {
             _ => return Ok(None),
         },
     }
-    let new = folder.join(format!(".SKILL.md.{}", std::process::id()));
+    let new = folder.join(format!(".{rest}.{}", std::process::id()));
     // Follows no link.
     let mut begun = File::create_new(&new)?;
     let written = begun.write_all(text.as_bytes());

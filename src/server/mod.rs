@@ -43,6 +43,7 @@ use crate::text::shown;
 use crate::tools::{Backend, CallHead, Context, MethodWork, ToolCall};
 
 pub(crate) use call::{Call, refuse};
+pub(crate) use skills::Skills;
 pub(crate) use subscriptions::{Registration, SubscribeRequest, Subscriber};
 pub(crate) use tools::tools_json;
 

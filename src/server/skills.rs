@@ -85,6 +85,16 @@ impl Skills {
         Some(document)
     }
 
+    /// What a pattern does, in one sentence.
+    pub(crate) fn description<'a>(&'a self, pattern: &'a str) -> &'a str {
+        self.snapshot.description(pattern)
+    }
+
+    /// The text of a pattern.
+    pub(crate) fn text(&self, pattern: &str) -> Option<&str> {
+        self.snapshot.pattern(pattern)?.text.as_deref()
+    }
+
     /// A skill in a list; `None` if there is none of this name.
     fn entry(&self, name: &str) -> Option<Value> {
         let uri = format!("skill://fabric/{name}/SKILL.md");

@@ -8,7 +8,7 @@ use crate::support::fabric::FakeFabric;
 use crate::support::folder::TempFolder;
 use crate::support::process::{Finished, Program};
 use crate::support::stdio::Stdio;
-use crate::support::{DEADLINE, Era};
+use crate::support::{Caller, DEADLINE, Era};
 
 /// Two patterns in a folder, and the flag that names it.
 fn patterns(name: &str) -> (TempFolder, String) {
@@ -146,6 +146,108 @@ fn names_that_meet_in_kebab_case_are_refused_and_single_ones_are_not() {
         .expect_stdout("refused sum_up: another has the same name")
         .expect_stdout("1 written");
     generate(&flag, &format!("{into} sum-up")).expect_code(0);
+}
+
+#[test]
+fn one_skill_has_an_index_and_all_patterns_and_is_replaced_like_others() {
+    let (folder, flag) = patterns("skill-one");
+    folder.write("patterns/mine/system.md", "# PURPOSE\n\nDo it my way.\n");
+    let one = |rest: &str| {
+        let line = format!("--generate skill {}/skills{rest}", folder.text());
+        Program::new([]).flags(&flag).flags(&line).run(DEADLINE)
+    };
+    one("")
+        .expect_code(0)
+        .expect_stdout("4 written, 0 unchanged, of 4 files.");
+    let index = fs::read_to_string(folder.path("skills/fabric/SKILL.md")).unwrap();
+    let (_, description) = index.split_once("\ndescription: \"").unwrap();
+    let (description, _) = description.split_once("\"\n").unwrap();
+    assert!(description.len() <= 650, "{description}");
+    for part in [
+        "---\nname: fabric\n",
+        "  fabric-patterns: \"3\"\n",
+        "## Write and create\n\n- `write_letter`: ",
+        "## Others\n\n- `mine`: Do it my way.\n- `sum_up`: ",
+    ] {
+        assert!(index.contains(part), "{part}: {index}");
+    }
+    let mine = folder.path("skills/fabric/references/mine.md");
+    assert!(
+        fs::read_to_string(&mine)
+            .unwrap()
+            .ends_with("\n\nDo it my way.\n")
+    );
+    fs::write(&mine, "Mine.").unwrap();
+    folder.write("patterns/sum_up/system.md", "Sum.\n");
+    one("")
+        .expect_stdout("kept fabric/references/mine.md: ")
+        .expect_stdout("2 written, 1 unchanged");
+    one("/x mine").expect_stdout("2 written, 0 unchanged, of 2 files.");
+}
+
+#[test]
+fn a_plugin_brings_skill_and_patterns_and_names_no_place() {
+    let (folder, flag) = patterns("plugin");
+    let into = format!("{}/plugin", folder.text());
+    let plugin = || {
+        Program::new([])
+            .flags(&flag)
+            .flags(&format!("--generate plugin {into}"))
+    };
+    let finished = plugin().env("FABRIC_API_KEY", "canary").run(DEADLINE);
+    finished.expect_code(0).expect_stdout("7 written");
+    let read = |file: &str| fs::read_to_string(format!("{into}/{file}")).unwrap();
+    let manifest: serde_json::Value = serde_json::from_str(&read("plugin.json")).unwrap();
+    assert_eq!(manifest["name"], "fabric");
+    let servers: serde_json::Value = serde_json::from_str(&read("mcp.json")).unwrap();
+    let server = &servers["mcpServers"]["fabric"];
+    assert_eq!(server["command"], "fabric-mcp");
+    for text in [
+        "plugin.json",
+        "mcp.json",
+        "skills/fabric/SKILL.md",
+        "skills/fabric/references/sum_up.md",
+    ] {
+        let text = read(text);
+        assert!(
+            !text.contains(folder.text()) && !text.contains("canary"),
+            "{text}"
+        );
+    }
+    // As a client starts it.
+    let args = server["args"].as_array().unwrap().iter();
+    let program = args.fold(Program::new([]), |program, arg| {
+        program.arg(&arg.as_str().unwrap().replace("${PLUGIN_ROOT}", &into))
+    });
+    let mut client = Stdio::speaking(Era::MODERN, program);
+    let arguments = json!({"pattern_name": "sum_up", "input_text": "x"});
+    let result = client.success("fabric_run_pattern", arguments);
+    assert!(
+        result["output_text"]
+            .as_str()
+            .unwrap()
+            .ends_with("Sum it up.\nx")
+    );
+    plugin()
+        .run(DEADLINE)
+        .expect_code(1)
+        .expect_stderr("is not empty; give a new folder");
+}
+
+#[test]
+fn many_skills_are_told_that_one_would_do() {
+    let (folder, flag) = patterns("skills-many");
+    for i in 0..90 {
+        let name = format!("patterns/{}_{i}/system.md", "long".repeat(10));
+        folder.write(
+            &name,
+            "Do what a long sentence tells you to do, and then some more.",
+        );
+    }
+    let finished = generate(&flag, &format!("{}/skills --all", folder.text()));
+    finished
+        .expect_code(0)
+        .expect_stdout("--generate skill makes one of them");
 }
 
 #[test]
