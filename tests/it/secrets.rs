@@ -56,15 +56,16 @@ fn call(client: &mut dyn Caller, tool: &str, arguments: Value) -> String {
 
 /// Every request that involves a secret, with success and failure.
 fn exercise(client: &mut dyn Caller, fabric: &FakeFabric) {
-    let all =
-        "fabric_list_patterns fabric_list_models fabric_list_strategies fabric_get_configuration";
-    for tool in all.split(' ') {
-        let said = call(client, tool, json!({}));
-        assert!(!said.contains(PATTERN_CANARY), "{tool}: {said}");
+    for (tool, said) in client.call_every_tool() {
+        expect::success(client.era(), &said);
+        let belongs_there = tool == "fabric_get_pattern_details";
+        assert_eq!(
+            said.to_string().contains(PATTERN_CANARY),
+            belongs_there,
+            "{tool}: {said}"
+        );
     }
     let translate = || json!({"pattern_name": "translate"});
-    let said = call(client, "fabric_get_pattern_details", translate());
-    assert!(said.contains(PATTERN_CANARY), "there it belongs: {said}");
     let get = |more: Value| {
         let arguments = extended(json!({"input": INPUT}), more);
         json!({"name": "translate", "arguments": arguments})

@@ -21,25 +21,21 @@ fn every_tool_answers_in_every_revision() {
     for era in ERAS {
         let fabric = FakeFabric::start();
         let mut client = Stdio::speaking(era, Program::with(&fabric));
-        let calls = [
-            ("fabric_list_patterns", json!({})),
-            ("fabric_get_pattern_details", json!({"pattern_name": "ai"})),
-            ("fabric_list_models", json!({})),
-            ("fabric_list_strategies", json!({})),
-            ("fabric_list_contexts", json!({})),
-            ("fabric_get_configuration", json!({})),
-        ];
-        for (tool, arguments) in calls {
-            let result = client.call(tool, arguments);
+        for (tool, result) in client.call_every_tool() {
             let data = expect::success(era, &result);
-            let text: Value =
-                serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
-            assert_eq!(text, data, "the text is the same JSON: {era:?} {tool}");
+            let text = result["content"][0]["text"].as_str().unwrap();
+            match tool.as_str() {
+                "fabric_run_pattern" | "fabric_get_run" | "fabric_cancel_run" => {
+                    assert_eq!(text, "Ran summarize on: a")
+                }
+                "fabric_get_transcript" => assert!(text.starts_with("Said in pt-BR"), "{text}"),
+                _ => assert_eq!(
+                    serde_json::from_str::<Value>(text).unwrap(),
+                    data,
+                    "{era:?} {tool}"
+                ),
+            }
         }
-        let run = json!({"pattern_name": "ai", "input_text": "x"});
-        let result = client.call("fabric_run_pattern", run);
-        expect::success(era, &result);
-        assert_eq!(result["content"][0]["text"], "Ran ai on: x");
     }
 }
 

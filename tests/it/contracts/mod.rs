@@ -3,7 +3,8 @@
 //!
 //! `tools/NAME.json` has a tool's schemas and calls with their results. A new tool needs a new file that contains only
 //! its calls: `{"calls": [{"case": "good", "arguments": {}}, {"case": "unknown argument", "arguments": {"x": 1}}]}`;
-//! the rest is filled in by `FABRIC_MCP_UPDATE_CONTRACTS=1 cargo test --locked contracts`. Texts for people
+//! the rest is filled in by `FABRIC_MCP_UPDATE_CONTRACTS=1 cargo test --locked contracts`. The first call is made by
+//! other tests too, on the demo and where secrets are looked for. Texts for people
 //! (descriptions, titles, instructions), times, ids, ports and the version are not pinned.
 
 use std::collections::BTreeSet;

@@ -94,6 +94,30 @@ pub(crate) trait Caller {
         expect::failure(self.era(), &result, kind)
     }
 
+    /// Calls every tool that is listed as the first call of its contract does, and returns their names and results.
+    #[track_caller]
+    fn call_every_tool(&mut self) -> Vec<(String, Value)> {
+        let listed = self.ask("tools/list", json!({}));
+        let mut results = Vec::new();
+        for tool in names(&listed["result"]["tools"]) {
+            let file = format!(
+                "{}/tests/it/contracts/tools/{tool}.json",
+                env!("CARGO_MANIFEST_DIR")
+            );
+            let contract = std::fs::read_to_string(&file);
+            let contract =
+                contract.unwrap_or_else(|_| panic!("{file} must begin with a call that succeeds"));
+            let mut contract: Value = serde_json::from_str(&contract).unwrap();
+            let mut arguments = contract["calls"][0]["arguments"].take();
+            if arguments["run_id"] == "#" {
+                arguments["run_id"] =
+                    self.success("fabric_get_run", json!({}))["runs"][0]["run_id"].take();
+            }
+            results.push((tool.to_owned(), self.call(tool, arguments)));
+        }
+        results
+    }
+
     /// The era that it speaks.
     fn era(&self) -> Era;
 
