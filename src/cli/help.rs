@@ -111,6 +111,7 @@ fn entry(flag: &Flag) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::flags::by_long;
     use crate::text::WIDTH;
 
     /// Every text, as it fits on a terminal.
@@ -132,13 +133,74 @@ mod tests {
         assert!(short().lines().count() <= 25, "a screenful\n{}", short());
     }
 
+    fn is_choice(word: &str) -> bool {
+        !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')
+    }
+
+    /// Every flag of a command, and a choice that follows it, exists; returns how many flags there are.
+    fn check_commands(file: &str, text: &str) -> usize {
+        let mut flags = 0;
+        for line in text.lines() {
+            let words = line.split(|c: char| c.is_whitespace() || "`|,.;:=()\"".contains(c));
+            let mut before: Option<&Flag> = None;
+            for word in words {
+                let choices = before.take().map(Flag::values).unwrap_or_default();
+                if let Some(name) = word.strip_prefix("--").filter(|name| !name.is_empty()) {
+                    before = by_long(name);
+                    assert!(
+                        before.is_some(),
+                        "{file} has {word}, which is no flag: {line}"
+                    );
+                    flags += 1;
+                } else if !choices.is_empty() && is_choice(word) {
+                    let known = choices.contains(&word);
+                    assert!(
+                        known,
+                        "{file} has {word}, which is none of {choices:?}: {line}"
+                    );
+                }
+            }
+        }
+        flags
+    }
+
     #[test]
-    fn the_first_flags_are_flags() {
-        let text = full();
-        for line in FIRST_FLAGS.lines() {
-            let head = line.trim_start().split("  ").next().unwrap();
-            let entry = |line: &str| line.trim_start().starts_with(head);
-            assert!(text.lines().any(entry), "{head}");
+    fn texts_name_flags_and_choices_that_exist() {
+        let readme = include_str!("../../README.md");
+        let topics = TOPICS.iter().map(|topic| (topic.name, about(topic)));
+        for (file, text) in topics.chain([("README.md", readme.to_owned())]) {
+            let commands = text
+                .lines()
+                .filter_map(|line| line.split_once("fabric-mcp -"));
+            let commands: Vec<_> = commands.map(|(_, rest)| format!("-{rest}")).collect();
+            let flags = check_commands(file, &commands.join("\n"));
+            assert!(file != "README.md" || flags > 16, "{flags}");
+        }
+        let first = "src/cli/first_flags.txt";
+        let example = include_str!("../../.env.example");
+        let heads = FIRST_FLAGS
+            .lines()
+            .filter_map(|line| line.trim_start().split("  ").next());
+        check_commands(first, &Vec::from_iter(heads).join("\n"));
+        // Where a flag is explained, all of its choices are named, or before `…` some.
+        for flag in FLAGS.iter().filter(|flag| flag.placeholder != "CLIENT") {
+            let (long, env) = (format!("--{} ", flag.long), flag.env().unwrap_or_default());
+            let mut lines = FIRST_FLAGS.lines();
+            let line = lines.find_map(|line| Some((first, line.split_once(&long)?.1)));
+            let block = example.split_once(&format!("\n#{env}="));
+            let block = block.and_then(|(before, _)| before.rsplit("\n\n").next());
+            let block = block.map(|text| (".env.example", text));
+            for (file, text) in [line, block].into_iter().flatten() {
+                let choices = flag.values();
+                let wrong = match text.split_once('…') {
+                    Some((some, _)) => {
+                        let mut named = some.split([' ', ',']).filter(|word| is_choice(word));
+                        named.find(|word| !choices.contains(word))
+                    }
+                    None => choices.into_iter().find(|choice| !text.contains(choice)),
+                };
+                assert_eq!(wrong, None, "{file}, of the choices of --{}", flag.long);
+            }
         }
     }
 
