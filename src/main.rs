@@ -141,6 +141,22 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         Command::Healthcheck { host, port } => service::healthcheck(&host, port)
             .map(|()| true)
             .map_err(|why| ExitReason::failed(format!("--healthcheck: {why}"))),
+        Command::Usage {
+            folder,
+            period,
+            prices,
+            json,
+        } => {
+            let (from, in_it) = period.unwrap_or_else(|| (time::now()[..7].to_owned(), true));
+            let rows = runs::usage(&folder, (&from, in_it), prices.as_ref());
+            let rows = rows.map_err(|error| {
+                ExitReason::failed(format!(
+                    "--usage: {}",
+                    text::unusable("folder", &folder, &error)
+                ))
+            });
+            print(&shell::table(rows?, json))
+        }
         Command::Generate(what) => generate(&what),
         Command::Install {
             client,
@@ -357,7 +373,6 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<HttpServe
     let client = Arc::new(client.map_err(ExitReason::usage)?);
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
     let state_dir = config.kept.state_dir.as_deref();
-    let state_dir = state_dir.filter(|_| !config.kept.keep.is_zero());
     let folder = state_dir.map(Folder::open).transpose();
     let folder = folder.map_err(ExitReason::failed)?;
     // Callers that cannot be distinguished must not list each other's runs.
@@ -526,9 +541,6 @@ fn access(config: &Config, accounts: &Accounts) -> Result<Access, String> {
 }
 
 fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
-    if let Some(prices) = &config.http.prices {
-        metrics::set_prices(prices.clone());
-    }
     let access = access(config, &server.backend.accounts).map_err(ExitReason::usage)?;
     let access = Arc::new(access);
     // Before listening, so that every signal ends the process gracefully. SIGHUP means reload, unless it comes from a

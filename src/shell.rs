@@ -190,6 +190,37 @@ fn cancel_on_signal(screen: &Arc<Screen>) {
     });
 }
 
+/// A table as JSON, or for people with aligned columns and the last row, the sum, or else with tabs. The first row names
+/// the columns, of which the first two are no numbers.
+pub(crate) fn table(mut rows: Vec<Vec<String>>, json: bool) -> String {
+    let for_people = !json && io::stdout().is_terminal();
+    rows.truncate(rows.len() - usize::from(!for_people));
+    if json {
+        let object = |row: &Vec<String>| {
+            let cells = rows[0].iter().zip(row).enumerate();
+            let cells = cells.map(|(at, (name, cell))| match at {
+                0 | 1 => (name.clone(), Value::from(cell.as_str())),
+                _ => (name.clone(), serde_json::from_str(cell).unwrap_or_default()),
+            });
+            Value::Object(cells.collect())
+        };
+        let objects = Vec::from_iter(rows[1..].iter().map(object));
+        return format!("{:#}\n", json!({ "usage": objects }));
+    }
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().enumerate().map(|(at, cell)| {
+            let lengths = rows.iter().map(|row| row[at].chars().count());
+            match (for_people, lengths.max().unwrap_or(0)) {
+                (false, _) => cell.clone(),
+                (true, width) if at < 2 => format!("{cell:<width$}"),
+                (true, width) => format!("{cell:>width$}"),
+            }
+        });
+        Vec::from_iter(cells).join(if for_people { "  " } else { "\t" }) + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
 /// The server's JSON-RPC response.
 fn called(
     server: &Arc<Server>,

@@ -86,7 +86,7 @@ impl Identity {
         self == other || matches!((self, other), (Identity::Peer(_), Identity::Peer(_)))
     }
 
-    /// The token's name, `oauth:` and the subject, `oauth-client:` and the client's id, or the address: `caller=` in the log, and the label of metrics.
+    /// The token's name, `oauth:` and the subject, `oauth-client:` and the client's id, or the address: `caller=` in the log.
     pub(crate) fn name(&self) -> String {
         match self {
             Identity::Named(full) => match full.split_once(':') {

@@ -171,8 +171,6 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(HTTP, "tokens-file", "FILE", "")
         .one(|c, t| set(&mut c.http.tokens_file, Ok(Some(t.into()))))
         .help("File of tokens, one line NAME ROLE TOKEN for each caller; read again when it changes"),
-    flag(HTTP, "prices", "FILE", "")
-        .help("File of model prices for the metrics, one line MODEL INPUT OUTPUT for each model"),
     flag(HTTP, "auth-token-file", "FILE", "")
         .help("File that holds the bearer token callers must send, and that --connect sends"),
     flag(HTTP, "oauth-issuer", "URL", "").help("Accept OAuth tokens from this issuer"),
@@ -202,7 +200,13 @@ pub(crate) const FLAGS: &[Flag] = &[
     ),
     flag(COMMAND, "call", "TOOL", "")
         .help("Call a tool, with its arguments as JSON after it; what is piped in is input_text"),
-    flag(COMMAND, "json", "", "").help("With --check, --call and --list-tools: print JSON"),
+    flag(COMMAND, "usage", "", "").help(
+        "Print what callers used of models this month, in YYYY-MM or since YYYY-MM-DD.., by the ledger in \
+         --state-dir",
+    ),
+    flag(COMMAND, "prices", "FILE", "")
+        .help("With --usage: file of model prices, one line MODEL INPUT OUTPUT for each model"),
+    flag(COMMAND, "json", "", "").help("With --check, --call, --list-tools and --usage: print JSON"),
     flag(COMMAND, "list-tools", "", "").help("Print the tools and their arguments"),
     flag(COMMAND, "healthcheck", "", "")
         .help("Ask the server on this machine whether it is up, and exit with 0 or 1"),

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use crate::access::{self, Role};
 use crate::clients::{self, CLIENTS, Launch, McpClient};
-use crate::config::{Config, Connect, MAX_SECRET, Secret};
+use crate::config::{Config, Connect, MAX_SECRET, Prices, Secret};
 use crate::text::hint;
 use parse::{FlagsAndEnv, unexpected_word};
 
@@ -61,6 +61,15 @@ pub(crate) enum Command {
     },
     /// Ask the server on this machine that listens here whether it lives: `--healthcheck`.
     Healthcheck { host: String, port: u16 },
+    /// Print what was used, by the ledger: `--usage`.
+    Usage {
+        /// The state folder.
+        folder: PathBuf,
+        /// Since when, and whether only then: a month, or a day; `None` for this month.
+        period: Option<(String, bool)>,
+        prices: Option<Prices>,
+        json: bool,
+    },
     /// Print a file generated from the table of flags: `--generate`.
     Generate(Generate),
     /// Write patterns into a folder: `--generate skills`, `skill` or `plugin`.
@@ -169,6 +178,9 @@ pub(crate) fn parse(
         return generate(what, &settings);
     }
     let json = settings.has("json");
+    if settings.has("usage") {
+        return usage(&settings, json);
+    }
     match (settings.has("call"), settings.words.as_slice()) {
         (false, [word, ..]) => return Err(unexpected_word(word)),
         (true, [_, word, ..]) => {
@@ -220,6 +232,30 @@ pub(crate) fn parse(
         },
         None if settings.has("check") => Command::Check { json, config },
         None => Command::Serve(config),
+    })
+}
+
+/// `--usage`, with the word that may follow.
+fn usage(settings: &FlagsAndEnv<'_>, json: bool) -> Result<Command, ExitReason> {
+    let refused = |why: String| named("--usage", why);
+    let config = settings.only(&["state-dir"])?;
+    let no_folder =
+        || refused("the ledger is in the state folder; give --state-dir DIR".to_owned());
+    let period = match settings.words.as_slice() {
+        [] => None,
+        [word] => Some(values::period(word).map_err(refused)?),
+        [_, word, ..] => return Err(unexpected_word(word)),
+    };
+    let prices = settings.one("prices", |file| {
+        let remedy = "a file with a line MODEL INPUT OUTPUT for each model";
+        let prices = values::prices(&settings.file(file, remedy)?);
+        prices.map_err(|why| format!("\"{}\", {why}", values::shown(file)))
+    })?;
+    Ok(Command::Usage {
+        folder: config.kept.state_dir.ok_or_else(no_folder)?,
+        period,
+        prices,
+        json,
     })
 }
 

@@ -69,7 +69,14 @@ impl<'a> FlagsAndEnv<'a> {
 
     /// Rejects flags that need another one, or conflict with one.
     pub(super) fn refuse_strays(&self) -> Result<(), ExitReason> {
-        let asks = ["check", "call", "install", "uninstall", "healthcheck"];
+        let asks = [
+            "check",
+            "call",
+            "install",
+            "uninstall",
+            "healthcheck",
+            "usage",
+        ];
         let mut asked = asks.into_iter().filter(|long| self.has(long));
         if let (Some(one), Some(other)) = (asked.next(), asked.next()) {
             return Err(ExitReason::usage(format!(
@@ -87,7 +94,8 @@ impl<'a> FlagsAndEnv<'a> {
             )));
         }
         for (long, partners) in [
-            ("json", "--check, --call and --list-tools"),
+            ("json", "--check, --call, --list-tools and --usage"),
+            ("prices", "--usage"),
             ("yes", "--install and --uninstall"),
             ("all", "--generate skills"),
             (

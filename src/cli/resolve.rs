@@ -77,11 +77,6 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
     if !settings.is_for_client() {
         config.http.oauth = oauth(settings)?;
     }
-    config.http.prices = settings.one("prices", |file| {
-        let remedy = "a file with a line MODEL INPUT OUTPUT for each model";
-        let prices = values::prices(&settings.file(file, remedy)?);
-        prices.map_err(|why| format!("\"{}\", {why}", values::shown(file)))
-    })?;
     require_allowed_models(settings, &config.policy)?;
     require_token(settings, &mut config)?;
     Ok(config)

@@ -60,6 +60,7 @@ pub(crate) const TOPICS: &[Topic] = &[
     topic!("limits", None),
     topic!("logs", None),
     topic!("metrics", None),
+    topic!("usage", None),
 ];
 
 /// The names of all topics.

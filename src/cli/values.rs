@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::config::{MAX_NAME, MAX_SECRET, PatternModel, Prices, Secret};
 use crate::text::{decimal, either, is_language, number};
+use crate::time;
 use crate::url::{self, Authority, Host, MAX_ADDRESS, WebUrl};
 
 /// Shortest time that can be set.
@@ -241,6 +242,15 @@ pub(super) fn state_dir(text: &str) -> Result<Option<PathBuf>, String> {
     let folder = (!text.contains('%')).then(|| Some(text.into()));
     let rest = "has a %, which only a unit of systemd replaces; give the folder's own path";
     valid(folder, text, rest)
+}
+
+/// A month, or a day from which on everything is meant: the time, and whether only what is in it.
+pub(super) fn period(text: &str) -> Result<(String, bool), String> {
+    let day = text.strip_suffix("..");
+    let is_good = time::parse(day.unwrap_or(&format!("{text}-01"))).is_some();
+    let period = is_good.then(|| (day.unwrap_or(text).to_owned(), day.is_none()));
+    let rest = "is no time; give a month, such as 2026-07, or a day and what follows, such as 2026-07-28..";
+    valid(period, text, rest)
 }
 
 /// The text of a file of prices: a line MODEL INPUT OUTPUT each, and comments. The error names the line.

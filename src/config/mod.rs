@@ -221,7 +221,7 @@ pub(crate) struct RunSettings {
     pub(crate) state_dir: Option<PathBuf>,
 }
 
-/// The model of runs that name none, in the log, the metrics and the prices.
+/// The model of runs that name none, in the log, the ledger and the prices.
 pub(crate) const DEFAULT_MODEL: &str = "default";
 
 /// What a million tokens cost that are read, and that are written, by model in lower case.
@@ -249,8 +249,6 @@ pub(crate) struct Http {
     pub(crate) max_calls_per_minute: u32,
     /// Concurrent runs per caller; 0, the default, means no limit. `--max-runs-per-caller`.
     pub(crate) max_runs_per_caller: usize,
-    /// Prices for `/metrics`: `--prices`.
-    pub(crate) prices: Option<Prices>,
     /// How long runs may continue after SIGTERM or SIGINT: `--drain-timeout`; default 10 s.
     pub(crate) drain_timeout: Duration,
     /// Connections at once: `--max-connections`; default 512.

@@ -7,10 +7,9 @@ mod process;
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::config::{DEFAULT_MODEL, Prices};
 use crate::error::{Cause, Error};
 use crate::sync::lock;
 use crate::text::number;
@@ -19,15 +18,6 @@ use crate::text::number;
 const BUCKETS: [f64; 14] = [
     0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1., 2.5, 5., 10., 30., 60., 300., 1800.,
 ];
-
-/// Most samples of tokens, two for each caller and model; the rest is [`OTHER`].
-const MAX_SAMPLES: usize = 500;
-/// The label of models that Fabric does not list, and of callers and models for whom there is no sample left.
-const OTHER: &str = "other";
-/// See [`set_prices`].
-static PRICES: OnceLock<Prices> = OnceLock::new();
-/// Tokens by the model that was asked for, until [`label_tokens`] is called.
-static UNLABELLED: Mutex<BTreeMap<[String; 3], u64>> = Mutex::new(BTreeMap::new());
 
 /// The outcome of a successful call; a failed one has the name of its error.
 pub(crate) const OK: &str = "ok";
@@ -48,6 +38,7 @@ families! {
     RUNS_IN_FLIGHT: Single = "gauge", "runs_in_flight", [], "Runs of a pattern at this moment.";
     RUNS_KEPT: Single = "gauge", "runs_kept", [], "Runs that have ended and can still be read.";
     STATE_FAILING: Single = "gauge", "state_dir_failing", [], "Whether runs cannot be written to --state-dir.";
+    UNWRITTEN: Single = "gauge", "ledger_lines_unwritten", [], "Lines of the ledger that could not be written to --state-dir.";
     MEMORY: Single = "gauge", "memory_bytes", [], "What requests, runs and answers hold of --max-memory.";
     MEMORY_LIMIT: Single = "gauge", "memory_limit_bytes", [], "How much --max-memory is.";
     FABRIC_UP: Single = "gauge", "fabric_up", [], "Whether Fabric answers.";
@@ -57,7 +48,7 @@ families! {
     FABRIC_ERRORS: Family<&'static str, 1> = "counter", "fabric_errors_total", ["kind"], "Failures of Fabric, by kind.";
     CALLERS_REFUSED: Family<&'static str, 1> = "counter", "callers_refused_total", ["reason"], "Requests without a good token or the role they need, by reason.";
     RESPONSES: Family<u16, 1> = "counter", "http_responses_total", ["status"], "Answers over HTTP, by status.";
-    TOKENS: Family<String, 3> = "counter", "tokens_total", ["caller", "model", "direction"], "Tokens that models read and wrote, by caller and model.";
+    TOKENS: Family<&'static str, 1> = "counter", "tokens_total", ["direction"], "Tokens that models read and wrote.";
     WITHOUT_USAGE: Single = "counter", "runs_without_usage_total", [], "Runs whose tokens Fabric did not report.";
     CALLS: Family<&'static str, 2> = "counter", "calls_total", ["tool", "outcome"], "Calls of tools, by tool and outcome.";
     CALL_DURATION: Histogram = "histogram", "call_duration_seconds", ["tool"], "How long calls of tools took.";
@@ -170,82 +161,11 @@ pub(crate) fn call(tool: &'static str, outcome: &'static str, took: Option<Durat
     }
 }
 
-/// Counts the tokens that a run of `model` for `caller` read and wrote. They are shown once [`label_tokens`] has been
-/// called.
-pub(crate) fn used(caller: &str, model: &str, input: u64, output: u64) {
-    let mut samples = lock(&UNLABELLED);
-    for (direction, tokens) in [("input", input), ("output", output)] {
-        let labels = [caller, model, direction].map(str::to_owned);
-        add_tokens(&mut samples, labels, tokens);
-    }
-}
-
-/// Labels tokens with the models of this list of Fabric's, in its spelling. Without one, those of named models wait for
-/// the next call; returns whether there are such.
-pub(crate) fn label_tokens(listed: Option<&[String]>) -> bool {
-    let mut unlabelled = lock(&UNLABELLED);
-    let mut samples = lock(&TOKENS.samples);
-    unlabelled.retain(|[caller, model, direction], tokens| {
-        let label = match listed {
-            _ if model == DEFAULT_MODEL => DEFAULT_MODEL,
-            None => return true,
-            Some(listed) => listed
-                .iter()
-                .find(|name| name.eq_ignore_ascii_case(model))
-                .map_or(OTHER, String::as_str),
-        };
-        let labels = [caller, label, direction].map(str::to_owned);
-        add_tokens(&mut samples, labels, *tokens);
-        false
-    });
-    !unlabelled.is_empty()
-}
-
-/// Adds to tokens by caller, model and direction. The directions of a pair come one after the other.
-fn add_tokens(samples: &mut BTreeMap<[String; 3], u64>, labels: [String; 3], more: u64) {
-    // The last two are those of the rest.
-    let is_full = samples.len() >= MAX_SAMPLES - 2 && !samples.contains_key(&labels);
-    let [_, _, direction] = &labels;
-    let labels = match is_full {
-        true => [OTHER.to_owned(), OTHER.to_owned(), direction.clone()],
-        false => labels,
-    };
-    let sample = samples.entry(labels).or_default();
-    *sample = sample.saturating_add(more);
-}
-
-/// Shows what runs cost, by these prices. Only the first ones count.
-pub(crate) fn set_prices(prices: Prices) {
-    let _ = PRICES.set(prices);
-}
-
-/// What tokens cost, by caller and model; a model without a price is left out.
-fn write_cost(tokens: &Family<String, 3>, prices: &Prices, out: &mut String) {
-    write_head(out, "cost_total", "counter", "What runs cost, by --prices.");
-    let mut costs = BTreeMap::<_, f64>::new();
-    let samples = lock(&tokens.samples);
-    for ([caller, model, direction], tokens) in &*samples {
-        let price = prices.get(&model.to_ascii_lowercase());
-        if let Some([input, output]) = price.or_else(|| prices.get(DEFAULT_MODEL)) {
-            let price = if direction == "input" { input } else { output };
-            *costs.entry([caller, model]).or_default() += *tokens as f64 * price;
-        }
-    }
-    for ([caller, model], cost) in costs {
-        // Prices are for a million tokens.
-        let labels = [("caller", caller.as_str()), ("model", model)];
-        write_sample(out, "cost_total", &labels, number(cost / 1e6));
-    }
-}
-
 /// All metrics in version 0.0.4 of the text format.
 pub(crate) fn text() -> String {
     BUILD_INFO.set([env!("CARGO_PKG_VERSION")], 1);
     let mut out = String::with_capacity(4096);
     write_families(&mut out);
-    if let Some(prices) = PRICES.get() {
-        write_cost(&TOKENS, prices, &mut out);
-    }
     out.push_str(&process::metrics().unwrap_or_default());
     out
 }
@@ -341,42 +261,6 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }
-    }
-
-    #[test]
-    fn only_so_many_tokens_have_labels() {
-        let family = Family::new("counter", "t_total", ["caller", "model", "direction"], "T.");
-        for n in 0..MAX_SAMPLES {
-            for direction in ["input", "output"] {
-                let labels = [format!("c{n:03}"), "m".to_owned(), direction.to_owned()];
-                add_tokens(&mut lock(&family.samples), labels, 2);
-            }
-        }
-        let text = written(|out| family.write(out));
-        assert_eq!(text.matches("t_total{").count(), MAX_SAMPLES);
-        for line in [
-            "fabric_mcp_t_total{caller=\"other\",model=\"other\",direction=\"output\"} 502",
-            "fabric_mcp_t_total{caller=\"c248\",model=\"m\",direction=\"input\"} 2",
-        ] {
-            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
-        }
-    }
-
-    #[test]
-    fn a_cost_is_that_of_both_directions() {
-        let family = Family::new("counter", "t_total", ["caller", "model", "direction"], "T.");
-        for model in ["Small", "other"] {
-            for (direction, tokens) in [("input", 2_000_000), ("output", 500_000)] {
-                family.add(["alice", model, direction].map(str::to_owned), tokens);
-            }
-        }
-        let mut prices = Prices::from([("small".to_owned(), [0.5, 2.25])]);
-        let cost = |prices: &Prices| written(|out| write_cost(&family, prices, out));
-        let small = "fabric_mcp_cost_total{caller=\"alice\",model=\"Small\"} 2.125\n";
-        let other = "fabric_mcp_cost_total{caller=\"alice\",model=\"other\"} 7\n";
-        assert!(cost(&prices).ends_with(&format!("counter\n{small}")));
-        prices.insert(DEFAULT_MODEL.to_owned(), [2.0, 6.0]);
-        assert!(cost(&prices).ends_with(&format!("counter\n{small}{other}")));
     }
 
     #[test]

@@ -28,6 +28,7 @@ use crate::sync::lock;
 use crate::text::unusable;
 use crate::time::{milliseconds, milliseconds_now};
 
+use super::ledger::{LedgerState, estimate};
 use super::record::{Record, RunId, RunState, VERSION};
 use super::{PIECE, pieces};
 
@@ -47,7 +48,9 @@ pub(super) const ALL: [&str; 4] = [RECORD, TEXT, CANCEL, HALF];
 
 /// A folder in which runs are kept.
 pub(crate) struct Folder {
-    path: PathBuf,
+    pub(super) path: PathBuf,
+    /// See `ledger`.
+    pub(super) ledger: Mutex<LedgerState>,
     /// A write has failed, and not all that could not be written has been since.
     failing: AtomicBool,
     /// It has been said that another version wrote some of its runs.
@@ -76,6 +79,7 @@ impl Folder {
         builder.create(given).map_err(failed)?;
         let folder = Folder {
             path: given.canonicalize().map_err(failed)?,
+            ledger: Mutex::default(),
             failing: AtomicBool::new(false),
             is_newer: AtomicBool::new(false),
             trying: Mutex::default(),
@@ -104,13 +108,8 @@ impl Folder {
         self.path.join(format!("{id}.{part}"))
     }
 
-    /// Creates a file that only this user can read.
     fn create(&self, id: RunId, part: &str) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        options.open(self.file(id, part))
+        create(&self.file(id, part))
     }
 
     fn open_plain(&self, id: RunId, part: &str, options: &mut OpenOptions) -> io::Result<File> {
@@ -232,8 +231,15 @@ impl Folder {
             true => RunState::Cancelled,
             false => RunState::Interrupted,
         };
-        record.end(end, milliseconds_now());
+        let now = milliseconds_now();
+        record.end(end, now);
         self.measure(record);
+        if let Some(asked) = record.asked.take() {
+            // The text is that of the last step.
+            let is_last = asked.step == record.patterns.len();
+            let written = estimate(record.chars.filter(|_| is_last).unwrap_or(0));
+            self.account(now, record, &asked, end.name(), Err(written));
+        }
         match self.write(record, true) {
             Ok(()) => self.remove(record.id, &[CANCEL]),
             // The next who finds it tries again.
@@ -405,6 +411,15 @@ impl Folder {
             log::info!("the state folder can be written again");
         }
     }
+}
+
+/// Creates a file that only this user can read.
+pub(super) fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
 }
 
 /// Is there no run, or what can never be read as one? Otherwise it is of another version, or cannot be read now.

@@ -21,6 +21,7 @@ use crate::sync::{lock, wait_while};
 use crate::time::{Clock, whole};
 
 use super::folder::{CANCEL, Folder};
+use super::ledger::Asked;
 use super::pieces;
 use super::record::{Record, RunId, RunReport, RunState};
 
@@ -170,13 +171,13 @@ impl LiveRun {
         let now = whole(self.clock.steady());
         if self.folder.is_some() && self.ticked.load(Ordering::Relaxed) + TICK <= now {
             self.ticked.store(now, Ordering::Relaxed);
-            self.write(false);
+            self.write(None);
             self.look();
         }
     }
 
-    /// Writes new text, where there is a folder; `with_record`: durably, with its record.
-    pub(super) fn write(&self, with_record: bool) {
+    /// Writes new text, where there is a folder, and its record, durably or not.
+    pub(super) fn write(&self, record: Option<bool>) {
         let mut files = lock(&self.files);
         let state = self.state();
         // A closing run is written by the thread that closes it.
@@ -186,12 +187,25 @@ impl LiveRun {
             return;
         };
         let mut written = self.write_text(&mut files, folder);
-        if with_record {
-            written = written.and_then(|()| folder.write(&self.record(), true));
+        if let Some(durable) = record {
+            written = written.and_then(|()| folder.write(&self.record(), durable));
         }
         if let Err(error) = written {
             folder.warn(self.id, "it could not be written", &error);
         }
+    }
+
+    /// The model of a step is asked.
+    pub(super) fn ask(&self, asked: Asked) {
+        Arc::make_mut(&mut self.state().record).asked = Some(asked);
+        self.write(Some(false));
+    }
+
+    /// The step whose model was asked: it is returned once.
+    pub(super) fn asked(&self) -> Option<Asked> {
+        let mut state = self.state();
+        state.record.asked.as_ref()?;
+        Arc::make_mut(&mut state.record).asked.take()
     }
 
     /// Checks for a cancellation by another process.

@@ -34,18 +34,22 @@
 //!   process, once a second; expired runs are removed when a run begins or runs are listed.
 
 mod folder;
+mod ledger;
 mod live;
 mod pieces;
 mod record;
 mod table;
+mod usage;
 
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use folder::Folder;
+pub(crate) use ledger::estimate;
 pub(crate) use record::{Record, RunError, RunId, RunReport, RunState};
 pub(crate) use table::{Runs, bounds};
+pub(crate) use usage::usage;
 
 #[cfg(test)]
 mod tests;
@@ -55,6 +59,7 @@ mod tests_folder;
 use crate::account::QuotaExceeded;
 use crate::error::{Error, Kind};
 use crate::time::{milliseconds_now, whole};
+use ledger::Asked;
 use live::LiveRun;
 
 /// Text is read and searched in pieces of this size. Bytes.
@@ -138,7 +143,7 @@ impl Run {
         match &self.0 {
             RunPlace::Live(live) => {
                 let text = live.read(usize::try_from(from).unwrap_or(usize::MAX), most);
-                live.write(false);
+                live.write(None);
                 text
             }
             RunPlace::Stored(folder, record) => {
@@ -228,7 +233,7 @@ impl RunWriter {
 
     /// Writes it to disk before returning, where there is a folder. Call it before anybody learns its id.
     pub(crate) fn persist(&self) {
-        self.live.write(true);
+        self.live.write(Some(true));
     }
 
     /// Promises to keep the run as a task: it can be found for at least `ttl` from its start.
@@ -244,6 +249,19 @@ impl RunWriter {
     /// It is not kept: from now on nobody finds it.
     pub(crate) fn forget(&self) {
         self.runs.forget(self.live.id);
+    }
+
+    /// The model of a step, counted from 1, is asked now, with so many tokens as input. Until [`RunWriter::answered`],
+    /// whoever finds the run ended writes its line in the ledger.
+    pub(crate) fn ask(&self, step: usize, model: &str, input: u64) {
+        let model = model.to_owned();
+        self.live.ask(Asked { step, model, input });
+    }
+
+    /// The step whose model was asked has ended: writes its line, where there is a ledger, with the tokens that Fabric
+    /// counted, or so many estimated as written.
+    pub(crate) fn answered(&self, outcome: &str, tokens: Result<[u64; 2], u64>) {
+        self.runs.account(&self.live, outcome, tokens);
     }
 
     /// Must the run stop? Call it several times a second: it also writes text that has waited for a second to disk, and

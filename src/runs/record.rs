@@ -10,6 +10,8 @@ use crate::access::Identity;
 use crate::os::random;
 use crate::table::table;
 
+use super::ledger::Asked;
+
 /// The id of a run: `run_` and 32 lower-case hex digits that nobody can guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RunId(u128);
@@ -107,6 +109,9 @@ pub(crate) struct Record {
     ///
     /// [`Run::chars`]: super::Run::chars
     pub(crate) chars: Option<u64>,
+    /// The step whose model was asked and has no line in the ledger yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) asked: Option<Asked>,
     /// What its worker reported at its end.
     #[serde(flatten)]
     pub(crate) report: RunReport,
@@ -161,6 +166,7 @@ impl Record {
             ttl: None,
             bytes: 0,
             chars: Some(0),
+            asked: None,
             report: RunReport::default(),
         }
     }
@@ -171,6 +177,7 @@ impl Record {
             owner: self.owner.clone(),
             patterns: self.patterns.clone(),
             model: self.model.clone(),
+            asked: None,
             report: RunReport::default(),
             ..*self
         })

@@ -16,6 +16,7 @@ use crate::sync::lock;
 use crate::time::{Clock, whole};
 
 use super::folder::{ALL, Folder, is_gone};
+use super::ledger::estimate;
 use super::live::LiveRun;
 use super::record::{Record, RunId, RunReport, RunState};
 use super::{Run, RunPlace, RunWriter, pieces};
@@ -39,6 +40,8 @@ struct RunTable {
     /// How long a run is kept after its end, in milliseconds.
     keep: u64,
     folder: Option<Arc<Folder>>,
+    /// A folder that has the ledger, also where no run is kept.
+    ledger: Option<Arc<Folder>>,
     accounts: Accounts,
     clock: Arc<dyn Clock>,
     /// Locked before the state of a run, never after it.
@@ -102,7 +105,8 @@ impl Runs {
         let keep = whole(keep);
         let table = Arc::new(RunTable {
             keep,
-            folder: folder.filter(|_| keep > 0),
+            folder: folder.clone().filter(|_| keep > 0),
+            ledger: folder,
             accounts: accounts.clone(),
             clock,
             entries: Mutex::default(),
@@ -139,6 +143,38 @@ impl Runs {
     /// Are runs kept after their end? Tasks need that.
     pub(crate) fn keeps(&self) -> bool {
         self.0.keep > 0
+    }
+
+    /// How many lines of the ledger could not be written, though that was just tried.
+    pub(crate) fn unwritten(&self) -> usize {
+        self.0
+            .ledger
+            .as_ref()
+            .map_or(0, |folder| folder.unwritten())
+    }
+
+    /// How many tokens a caller has used this month, by the ledger.
+    #[allow(dead_code, reason = "budgets are next")]
+    pub(crate) fn used(&self, caller: &Identity) -> u64 {
+        let (folder, now) = (self.0.ledger.as_ref(), self.0.clock.today());
+        folder.map_or(0, |folder| folder.used(now, &caller.to_string()))
+    }
+
+    /// Writes the line of a run's step whose model was asked, once.
+    pub(super) fn account(&self, live: &LiveRun, outcome: &str, tokens: Result<[u64; 2], u64>) {
+        if let Some(asked) = live.asked()
+            && let Some(folder) = &self.0.ledger
+        {
+            let run = live.record();
+            // Somebody may have stopped it, whatever its worker says.
+            let is_stopped = matches!(run.state, RunState::Cancelled | RunState::Interrupted);
+            let outcome = if is_stopped {
+                run.state.name()
+            } else {
+                outcome
+            };
+            folder.account(self.0.clock.today(), &run, &asked, outcome, tokens);
+        }
     }
 
     /// Is there a state folder that cannot be written? If it could not be before, it is tried again.
@@ -187,7 +223,7 @@ impl Runs {
             self.forget(live.id);
             return Err(QuotaExceeded);
         }
-        live.write(false);
+        live.write(None);
         let runs = self.clone();
         Ok(RunWriter { runs, live })
     }
@@ -241,6 +277,11 @@ impl Runs {
 
     /// Ends a run, once; the first end counts.
     pub(super) fn close(&self, live: &Arc<LiveRun>, end: RunState, report: RunReport) {
+        self.account(
+            live,
+            end.name(),
+            Err(estimate(live.record().chars.unwrap_or(0))),
+        );
         if let Some(record) = live.begin_close(end, report) {
             // Without room it is forgotten.
             let _ = self.charge(live, self.keeps());
@@ -286,7 +327,8 @@ impl Runs {
         let ended = |entry: &RunEntry| entry.live.clone().filter(|_| entry.age.ended.is_some());
         let mut unwritten: Vec<_> = self.entries().values().filter_map(ended).collect();
         unwritten.sort_by_cached_key(|live| live.size().0);
-        let works = works || !unwritten.is_empty();
+        let (has_written, waiting) = folder.flush();
+        let works = waiting == 0 && (works || has_written || !unwritten.is_empty());
         let store = |live: &Arc<LiveRun>| self.store(live, Record::clone(&live.record()));
         if works && unwritten.iter().all(store) {
             folder.recovered();

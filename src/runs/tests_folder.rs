@@ -89,7 +89,7 @@ fn age(path: &Path) {
 
 /// What a second brings.
 fn tick(writer: &RunWriter) {
-    writer.live.write(false);
+    writer.live.write(None);
     writer.live.look();
 }
 

@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use crate::http::access::File;
 use crate::support::expect::contains;
 use crate::support::fabric::FakeFabric;
 use crate::support::process::{Process, Program};
@@ -121,9 +120,7 @@ fn refusals_before_a_run_are_counted_for_every_caller() {
 #[test]
 fn the_help_describes_every_family_of_metrics() {
     let fabric = FakeFabric::start();
-    let prices = File::new("help", &["default 1 2\n"]);
-    let program = Program::with(&fabric).env("FABRIC_MCP_PRICES", prices.0.to_str().unwrap());
-    let server = transports::serve(Wire::Streamable, program);
+    let server = transports::serve(Wire::Streamable, Program::with(&fabric));
     let help = Program::new(["--help", "metrics"]).run(DEADLINE).stdout;
     let text = server.metrics();
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));

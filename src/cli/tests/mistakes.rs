@@ -18,7 +18,7 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --transport => --transport needs a value: give stdio, http or sse
 --demo=yes => --demo takes no value; write --demo alone
 -V=1 => -V takes no value; write -V alone
---json => --json only goes with --check, --call and --list-tools; add one of them or leave it out
+--json => --json only goes with --check, --call, --list-tools and --usage; add one of them or leave it out
 --api-key hunter2 => --api-key is refused, because every user of this machine can read a command line;
     set the variable FABRIC_API_KEY instead
 --auth-token=hunter2 => --auth-token is refused, because every user of this machine can read a command line;
@@ -41,9 +41,13 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --mcp-path mcp => --path: "mcp" is not allowed; PATH
 --path /a?b => --path: "/a?b" is not allowed; PATH
 --path /metrics => --path: "/metrics" is not allowed; PATH
---prices missing => --prices: no such file: "missing";
+--usage => --usage: the ledger is in the state folder; give --state-dir DIR
+--state-dir x --usage 2026-13 => --usage: "2026-13" is no time;
+    give a month, such as 2026-07, or a day and what follows, such as 2026-07-28..
+--prices x => --prices only goes with --usage; add one of them or leave it out
+--state-dir x --usage --prices missing => --prices: no such file: "missing";
     give a file with a line MODEL INPUT OUTPUT for each model
---prices token => --prices: "token", line 1: a line is MODEL INPUT OUTPUT,
+--state-dir x --usage --prices token => --prices: "token", line 1: a line is MODEL INPUT OUTPUT,
     what a million tokens cost, such as gpt-4o 2.50 10
 --state-dir %S/x => --state-dir: "%S/x" has a %, which only a unit of systemd replaces;
     give the folder's own path

@@ -1,9 +1,9 @@
 //! The output of a step: text, usage, format.
 
 use crate::account::QuotaExceeded;
-use crate::fabric::{CallObserver, Error, Event, Usage, no_room};
+use crate::fabric::{CallObserver, Error, Event, Kind, Usage, no_room};
 use crate::metrics;
-use crate::runs::RunReport;
+use crate::runs::{RunReport, estimate};
 use crate::text::prefix;
 use crate::tools::run_result::DEFAULT_FORMAT;
 use crate::tools::{Context, Outcome};
@@ -37,6 +37,8 @@ pub(super) struct Output {
     /// The text of an earlier step.
     pub(super) text: String,
     bytes: usize,
+    /// Characters of all that came, thinking included.
+    received: u64,
     /// The format of the first piece.
     format: Option<String>,
     usage: Option<Usage>,
@@ -59,6 +61,7 @@ impl Output {
         match event {
             Event::Content { format, content } => {
                 let format = format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned());
+                self.received += content.chars().count() as u64;
                 let text = match &mut self.thinking {
                     Some(thinking) => {
                         context
@@ -121,18 +124,31 @@ impl Output {
         appended.map_err(|QuotaExceeded| no_room())
     }
 
-    /// Counts the text and tokens of a step that has ended.
-    pub(super) fn count(&self, model: &str, is_ok: bool, context: &Context) {
+    /// Counts the text and tokens of a step that has ended, also in the ledger if its model was asked.
+    pub(super) fn count(&self, error: Option<&Error>, context: &Context) {
         metrics::RELAYED_BYTES.add([], self.bytes as u64);
-        match self.usage {
-            Some(usage) => {
-                let caller = context.caller.identity.name();
-                metrics::used(&caller, model, usage.input_tokens, usage.output_tokens);
-                context.add_usage(usage);
-            }
-            None if is_ok || self.bytes > 0 => metrics::WITHOUT_USAGE.add([], 1),
-            None => {}
+        let counted = self.usage.map(|usage| {
+            metrics::TOKENS.add(["input"], usage.input_tokens);
+            metrics::TOKENS.add(["output"], usage.output_tokens);
+            context.add_usage(usage);
+            [usage.input_tokens, usage.output_tokens]
+        });
+        if counted.is_none() && (error.is_none() || self.bytes > 0) {
+            metrics::WITHOUT_USAGE.add([], 1);
         }
+        // Where Fabric did not take the run, no model has read anything.
+        let is_refused = |error: &Error| {
+            let kinds = [Kind::ApiUnavailable, Kind::PatternNotFound];
+            self.received == 0
+                && (kinds.contains(&error.kind) || error.status.is_some_and(|status| status >= 400))
+        };
+        let counted = counted.or(error.filter(|error| is_refused(error)).map(|_| [0, 0]));
+        let outcome = error.map_or(metrics::OK, |error| error.kind.name());
+        let tokens = counted.ok_or_else(|| estimate(self.received));
+        context
+            .run()
+            .into_iter()
+            .for_each(|run| run.answered(outcome, tokens));
     }
 
     /// The end of the run.

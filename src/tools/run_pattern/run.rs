@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Chat, Error, Kind, Name};
-use crate::runs::Record;
+use crate::runs::{Record, estimate};
 use crate::search;
 use crate::text::shown;
 use crate::tools::echo::without_echo;
@@ -221,6 +221,7 @@ impl RunPattern {
             context.say(&format!("Step {} of {count}: {pattern}\n", i + 1));
         }
         let lacks_input = i == 0 && self.lacks_input(&input);
+        let sent = input.chars().count() as u64;
         let chat = Box::new(Chat {
             input,
             ..step.clone()
@@ -237,13 +238,17 @@ impl RunPattern {
             context.count()?;
             // From here on, silence is the model's.
             output.relay(DEFAULT_FORMAT, "", context)?;
+            if let Some(run) = context.run() {
+                run.ask(i + 1, step.model_label(), estimate(sent));
+            }
             fabric.run(checked, wait, &mut |event| output.take(event, context))
         });
         output.finish(context);
         context.flush();
-        output.count(step.model_label(), ended.is_ok(), context);
+        let ended = ended.map_err(|error| plan::with_names_looked_up(step, error, context));
+        output.count(ended.as_ref().err(), context);
         let mut error = match ended {
-            Err(error) => plan::with_names_looked_up(step, error, context),
+            Err(error) => error,
             Ok(()) if output.is_only_thinking && !is_result => {
                 Error::new(Kind::ApiError, ONLY_THINKING)
             }

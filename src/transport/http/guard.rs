@@ -163,7 +163,6 @@ mod tests {
             token: None,
             tokens_file: None,
             oauth: None,
-            prices: None,
             trusted_proxies: ["10.0.0.1", "10.0.0.2", "2001:db8::1"]
                 .map(|ip| ip.parse().unwrap())
                 .into(),

@@ -4,7 +4,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -13,8 +13,6 @@ use crate::account::Resource;
 use crate::fabric::{Cached, CallObserver, Error, Kind, Poll, Until};
 use crate::tools::Backend;
 use crate::{metrics, time};
-
-use super::super::start;
 
 /// Most probes that wait for Fabric; others get the last result, or "not ready".
 const MAX_WAITING: usize = 16;
@@ -27,8 +25,6 @@ const READY_TTL: Duration = Duration::from_secs(1);
 pub(super) struct Ops {
     ready: Ready,
     backend: Arc<Backend>,
-    /// A thread lists the models.
-    lists_models: Arc<AtomicBool>,
 }
 
 /// The paths of the endpoints without authentication.
@@ -42,7 +38,6 @@ impl Ops {
         Ops {
             ready: Ready::new(),
             backend,
-            lists_models: Arc::default(),
         }
     }
 
@@ -73,41 +68,17 @@ impl Ops {
 
     /// The text of `/metrics`.
     pub(super) fn metrics(&self, connections: usize, sessions: usize) -> String {
-        self.label_tokens();
         metrics::CONNECTIONS.set([], connections as u64);
         metrics::SESSIONS.set([], sessions as u64);
         metrics::RUNS_KEPT.set([], self.backend.runs.kept() as u64);
         metrics::STATE_FAILING.set([], u64::from(self.backend.runs.is_failing()));
+        metrics::UNWRITTEN.set([], self.backend.runs.unwritten() as u64);
         metrics::FABRIC_UP.set([], u64::from(self.unready().is_none()));
         let accounts = &self.backend.accounts;
         metrics::RUNS_IN_FLIGHT.set([], accounts.used(Resource::Runs) as u64);
         metrics::MEMORY.set([], accounts.used(Resource::Memory) as u64);
         metrics::MEMORY_LIMIT.set([], accounts.total(Resource::Memory) as u64);
         metrics::text()
-    }
-
-    /// Labels the tokens that were used since the last time, if need be with a new list of models. For that Fabric may ask
-    /// every vendor, so whoever asks for the metrics does not wait for it.
-    fn label_tokens(&self) {
-        let known = self.backend.catalog.known_models();
-        let known = known.as_ref().map(|models| models.models.as_slice());
-        if !metrics::label_tokens(known) || self.lists_models.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let (backend, lists_models) = (self.backend.clone(), self.lists_models.clone());
-        let list = move || {
-            // If it fails, the next one who asks for the metrics tries again.
-            if let Ok(models) = backend
-                .catalog
-                .models(&(Arc::new(Poll) as Arc<dyn CallObserver>))
-            {
-                metrics::label_tokens(Some(&models.models));
-            }
-            lists_models.store(false, Ordering::Relaxed);
-        };
-        if start(Box::new(list)).is_err() {
-            self.lists_models.store(false, Ordering::Relaxed);
-        }
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Modern, WebSession, code, list_patterns, request, run};
 use crate::support::expect::{self, contains, includes};
 use crate::support::fabric::FakeFabric;
+use crate::support::folder::TempFolder;
 use crate::support::http::{Answer, Events, HttpServer};
 use crate::support::process::Program;
 use crate::support::reply::Reply;
@@ -392,55 +393,130 @@ fn runs_and_rates_are_counted_for_each_caller() {
 }
 
 #[test]
-fn what_runs_cost_is_counted_by_caller_and_model() {
-    let fabric = FakeFabric::start();
+fn each_step_is_a_line_of_the_ledger_however_it_ended() {
+    let (fabric, folder) = (FakeFabric::start(), TempFolder::new("ledger"));
     let usage = |input: u64, output: u64| json!({"type": "usage", "usage": {"input_tokens": input, "output_tokens": output}});
-    let reply = Reply::sse().content("x").event(usage(3, 4)).complete();
-    fabric.on_run(reply);
-    let tokens = File::new("usage", &[ALICE, BOB]);
-    let prices = File::new("prices", &["gpt-x 2 10\n", "default 0 100\n"]);
-    let program = tokens
-        .program(&fabric)
-        .env("FABRIC_MCP_PRICES", prices.0.to_str().unwrap());
-    let server = HttpServer::start(program);
-    let run = |letter: char, more: Value| {
-        let arguments = extended(json!({"pattern_name": "ai", "input_text": "x"}), more);
-        let params = json!({"name": "fabric_run_pattern", "arguments": arguments});
-        let call = Modern::new(json!(1), "tools/call", params);
-        send(&server, letter, call).expect_status(200);
+    fabric.on_run(Reply::sse().content("x").event(usage(3, 4)).complete());
+    let (tokens, prices) = (
+        File::new("usage", &[ALICE, BOB]),
+        folder.write("prices", "gpt-x 2 10\n"),
+    );
+    let state = folder.path("state");
+    let start = || {
+        HttpServer::start(
+            tokens
+                .program(&fabric)
+                .arg("--state-dir")
+                .arg(state.to_str().unwrap()),
+        )
     };
-    run('a', json!({"model_name": "GPT-X"}));
+    let mut server = start();
+    let call = |more: Value| {
+        let arguments = extended(json!({"pattern_name": "ai", "input_text": "12345"}), more);
+        let params = json!({"name": "fabric_run_pattern", "arguments": arguments});
+        Modern::new(json!(1), "tools/call", params)
+    };
+    let run = |letter: char, more: Value| {
+        send(&server, letter, call(more)).expect_status(200);
+    };
+    run('a', json!({"model_name": "gpt-x"}));
     let step = json!({"pattern_name": "summarize", "model_name": "llama3:8b"});
     run('a', json!({"model_name": "gpt-x", "then": [step]}));
-    run('b', json!({"model_name": "gpt-made-up"}));
     run('b', json!({}));
-    fabric.once_run(Reply::run(&["without usage"]));
-    run('b', json!({}));
-    let expected = [
-        r#"fabric_mcp_tokens_total{caller="alice",model="gpt-x",direction="input"} 6"#,
-        r#"fabric_mcp_tokens_total{caller="alice",model="gpt-x",direction="output"} 8"#,
-        r#"fabric_mcp_tokens_total{caller="alice",model="llama3:8b",direction="output"} 4"#,
-        r#"fabric_mcp_tokens_total{caller="bob",model="other",direction="input"} 3"#,
-        r#"fabric_mcp_tokens_total{caller="bob",model="default",direction="output"} 4"#,
-        r#"fabric_mcp_cost_total{caller="alice",model="gpt-x"} 0.000092"#,
-        r#"fabric_mcp_cost_total{caller="bob",model="default"} 0.0004"#,
-        "fabric_mcp_runs_without_usage_total 1",
-    ];
-    // Of named models they are shown once Fabric has listed those.
-    let mut metrics = String::new();
-    let found = poll(DEADLINE, || {
-        metrics = get(&server, "/metrics", 'a').text();
-        let has = |sample: &&str| metrics.lines().any(|line| line == *sample);
-        expected.iter().all(has).then_some(())
-    });
-    assert!(found.is_some(), "{metrics}");
+    for reply in [
+        Reply::run(&["without usage"]),
+        Reply::sse().content("123456789").error("broken").complete(),
+        Reply::failure(500, json!({"error": "x"})),
+    ] {
+        fabric.once_run(reply);
+        run('b', json!({}));
+    }
     for words in [
-        "pattern=ai model=GPT-X duration_ms=",
         "pattern=ai pattern=summarize model=gpt-x model=llama3:8b duration_ms=",
         "ok=true bytes=1 input_tokens=6 output_tokens=8 request_id=",
-        "pattern=ai model=default duration_ms=",
-        "ok=true bytes=13 request_id=",
     ] {
         server.process.wait_stderr(words);
     }
+    let metrics = get(&server, "/metrics", 'a').text();
+    let input = r#"fabric_mcp_tokens_total{direction="input"} 12"#;
+    contains(
+        &metrics,
+        [
+            input,
+            "fabric_mcp_ledger_lines_unwritten 0",
+            "fabric_mcp_runs_without_usage_total 2",
+        ],
+    );
+    assert!(
+        !metrics.contains("alice") && !metrics.contains("gpt-x"),
+        "{metrics}"
+    );
+    // A run that its caller cancels, and one whose process is killed.
+    fabric.on_run(Reply::sse().content("12345").gate().complete());
+    let begin = |letter: char, model: &str| {
+        let call = call(json!({"model_name": model})).with("Authorization", &bearer(letter));
+        let events = call.stream(&server);
+        fabric.wait_held(1);
+        events
+    };
+    let all = |ending: &str| {
+        let files = fs::read_dir(&state)
+            .unwrap()
+            .map(|file| file.unwrap().path());
+        let texts = files.filter(|path| path.extension().is_some_and(|found| found == ending));
+        texts
+            .map(|path| fs::read_to_string(path).unwrap())
+            .collect::<String>()
+    };
+    let until = |is_so: &dyn Fn() -> bool| {
+        assert!(
+            poll(DEADLINE, || is_so().then_some(())).is_some(),
+            "{}",
+            all("tsv")
+        )
+    };
+    drop(begin('a', "default"));
+    until(&|| all("tsv").lines().count() == 8);
+    let _killed = begin('b', "m");
+    until(&|| all("txt").matches("12345").count() == 3);
+    server.process.child.kill().unwrap();
+    server.process.wait_exit(DEADLINE);
+    let other = start();
+    let report = |args: &str| {
+        let program = Program::new(["--state-dir", state.to_str().unwrap(), "--usage"]);
+        program
+            .flags(args)
+            .run(DEADLINE)
+            .expect_code(0)
+            .stdout
+            .clone()
+    };
+    // The next process writes its line.
+    until(&|| all("tsv").lines().count() == 9);
+    let expected = "\
+        caller\tmodel\truns\tsteps\tinput_tokens\toutput_tokens\testimated_tokens\tcost\n\
+        token:alice\tdefault\t1\t1\t2\t2\t4\t\n\
+        token:alice\tgpt-x\t2\t2\t6\t8\t0\t0.000092\n\
+        token:alice\tllama3:8b\t0\t1\t3\t4\t0\t\n\
+        token:bob\tdefault\t4\t4\t7\t11\t11\t\n\
+        token:bob\tm\t1\t1\t2\t2\t4\t\n";
+    let shown = report(&format!("--prices {}", prices.display()));
+    assert_eq!(shown, expected, "{}", all("tsv"));
+    let json: Value = serde_json::from_str(&report("--json 1970-01-01..")).unwrap();
+    let row = json!({"caller": "token:bob", "model": "m", "runs": 1, "steps": 1, "input_tokens": 2, "output_tokens": 2, "estimated_tokens": 4});
+    assert_eq!(json["usage"][4], row);
+    for outcome in [
+        "ok",
+        "cancelled",
+        "interrupted",
+        "fabric-api-error",
+        "fabric-internal-error",
+    ] {
+        assert!(
+            all("tsv").contains(&format!("\t{outcome}\trun_")),
+            "{outcome}"
+        );
+    }
+    drop(other);
+    assert_eq!(report("1999-01").lines().count(), 1);
 }

@@ -1,0 +1,349 @@
+//! The ledger: a line for each step that a model was asked for, in `usage-YYYY-MM.tsv` (UTC) of the state folder.
+//!
+//! ```text
+//!   time  caller  model  pattern  tokens read  tokens written  outcome  run  step
+//! ```
+//! There are tabs in between, and a `~` before tokens that are estimated. Any number of processes append, each under the
+//! file's lock and in one write. A line that a killed process left torn is ended by the next, and is none: a line ends in
+//! its step. No file is ever removed here.
+//!
+//! A step has one line. Only if its process was killed between that and the end of the run, whoever finds the run
+//! interrupted writes another; of two lines the first counts.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::folder::{Folder, create};
+use super::record::{Record, RunId};
+use crate::encoding::percent::percent_encode;
+use crate::os::files::open_plain;
+use crate::sync::lock;
+use crate::text::is_unprintable;
+use crate::time::timestamp;
+
+/// Most lines that wait until they can be written.
+const MAX_WAITING: usize = 10_000;
+
+/// A step of a run whose model was asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Asked {
+    /// Its place in the run, from 1.
+    pub(super) step: usize,
+    /// The model that was asked for.
+    pub(super) model: String,
+    /// Tokens of its input, estimated.
+    pub(super) input: u64,
+}
+
+/// What is not in the files yet, and what is known of them.
+#[derive(Default)]
+pub(super) struct LedgerState {
+    /// Lines that could not be written yet, the oldest first.
+    waiting: VecDeque<String>,
+    /// How many others could not be.
+    lost: usize,
+    /// The month whose lines `used` has, up to this byte of its file.
+    month: String,
+    read: u64,
+    /// Tokens by caller.
+    used: HashMap<String, u64>,
+}
+
+/// What a line says.
+pub(super) struct Line<'l> {
+    pub(super) time: &'l str,
+    pub(super) caller: &'l str,
+    /// Percent-encoded.
+    pub(super) model: &'l str,
+    pub(super) tokens: [u64; 2],
+    pub(super) is_estimated: bool,
+    pub(super) step: (RunId, usize),
+}
+
+/// So many characters as tokens, where nobody has counted these.
+pub(crate) fn estimate(chars: u64) -> u64 {
+    chars.div_ceil(4)
+}
+
+impl Folder {
+    /// Writes the line of a run's step that has ended `now`: with the tokens that were counted, or so many estimated as
+    /// written. One that cannot be written waits.
+    pub(super) fn account(
+        &self,
+        now: u64,
+        run: &Record,
+        asked: &Asked,
+        outcome: &str,
+        tokens: Result<[u64; 2], u64>,
+    ) {
+        let mark = if tokens.is_ok() { "" } else { "~" };
+        let [input, output] = tokens.unwrap_or_else(|written| [asked.input, written]);
+        let pattern = run.patterns.get(asked.step - 1).map_or("", String::as_str);
+        let [model, pattern] = [&asked.model, pattern].map(column);
+        let (time, caller, id, step) = (timestamp(now), &run.owner, run.id, asked.step);
+        let line = format!(
+            "{time}\t{caller}\t{model}\t{pattern}\t{mark}{input}\t{mark}{output}\t{outcome}\t{id}\t{step}\n"
+        );
+        let mut state = lock(&self.ledger);
+        match state.waiting.len() < MAX_WAITING {
+            true => state.waiting.push_back(line),
+            false => state.lost += 1,
+        }
+        drop(state);
+        self.flush();
+    }
+
+    /// Writes the lines that wait, up to the first that cannot be written. Says whether it wrote one, and how many wait.
+    pub(super) fn flush(&self) -> (bool, usize) {
+        let (mut state, mut written) = (lock(&self.ledger), None);
+        while let Some(line) = state.waiting.front() {
+            match self.append(line) {
+                Ok(file) => written = Some(file),
+                Err(error) => {
+                    let id = Line::parse(line).map(|line| line.step.0);
+                    id.inspect(|id| {
+                        self.warn(*id, "its line of the ledger could not be written", &error)
+                    });
+                    break;
+                }
+            }
+            state.waiting.pop_front();
+        }
+        let waiting = state.waiting.len();
+        drop(state);
+        // Not while others wait. If it fails, only a power cut takes the lines.
+        let synced = written.map(|file| file.sync_data());
+        (synced.is_some(), waiting)
+    }
+
+    /// How many lines could not be written.
+    pub(super) fn unwritten(&self) -> usize {
+        self.flush();
+        let state = lock(&self.ledger);
+        state.waiting.len() + state.lost
+    }
+
+    fn month(&self, month: &str) -> PathBuf {
+        self.path.join(format!("usage-{month}.tsv"))
+    }
+
+    fn append(&self, line: &str) -> io::Result<File> {
+        let path = self.month(&line[..7]);
+        // Fails mostly because it exists.
+        let _new = create(&path);
+        let mut file = open_plain(&path, OpenOptions::new().read(true).append(true))?;
+        file.lock()?;
+        let (length, mut last) = (file.metadata()?.len(), [b'\n']);
+        if length > 0 {
+            file.seek(SeekFrom::End(-1))?;
+            file.read_exact(&mut last)?;
+        }
+        let end = if last == *b"\n" { "" } else { "\n" };
+        let written = file.write_all([end, line].concat().as_bytes());
+        // Half a line on a full disk would be in the way of others.
+        let written = written.inspect_err(|_| drop(file.set_len(length)));
+        file.unlock()?;
+        written.map(|()| file)
+    }
+
+    /// How many tokens a caller has used in the month of `now`.
+    pub(super) fn used(&self, now: u64, caller: &str) -> u64 {
+        let (mut state, time) = (lock(&self.ledger), timestamp(now));
+        let (state, month) = (&mut *state, &time[..7]);
+        if state.month != month {
+            (state.read, state.month) = (0, month.to_owned());
+            state.used.clear();
+        }
+        let file = open_plain(&self.month(month), OpenOptions::new().read(true));
+        if let Ok(mut file) = file
+            && file.seek(SeekFrom::Start(state.read)).is_ok()
+        {
+            state.read += lines(file, |line| {
+                let used = state.used.entry(line.caller.to_owned()).or_default();
+                *used += line.tokens[0] + line.tokens[1];
+            });
+        }
+        let waiting = state.waiting.iter().filter_map(|line| Line::parse(line));
+        let waiting = waiting.filter(|line| line.caller == caller && line.time.starts_with(month));
+        let used = state.used.get(caller).copied().unwrap_or(0);
+        used + waiting.flat_map(|line| line.tokens).sum::<u64>()
+    }
+}
+
+impl Line<'_> {
+    fn parse(line: &str) -> Option<Line<'_>> {
+        let columns = Vec::from_iter(line.trim_end().split('\t'));
+        let [
+            time,
+            caller,
+            model,
+            _pattern,
+            input,
+            output,
+            _outcome,
+            run,
+            step,
+        ] = *columns
+        else {
+            return None;
+        };
+        let tokens = |text: &str| text.trim_start_matches('~').parse().ok();
+        Some(Line {
+            time,
+            caller,
+            model,
+            tokens: [tokens(input)?, tokens(output)?],
+            is_estimated: input.starts_with('~'),
+            step: (RunId::parse(run)?, step.parse().ok()?),
+        })
+    }
+}
+
+/// A name without what would end a column or a line: that is percent-encoded. Of callers it is already.
+fn column(name: &str) -> String {
+    let encoded = |c: char| match is_unprintable(c) || c == '%' {
+        true => percent_encode(c.encode_utf8(&mut [0; 4])),
+        false => c.to_string(),
+    };
+    name.chars().map(encoded).collect()
+}
+
+/// Reads the whole lines of a file up to its end, and says how many bytes they are.
+pub(super) fn lines(file: File, mut each: impl FnMut(Line<'_>)) -> u64 {
+    let (mut file, mut line, mut read) = (BufReader::new(file), Vec::new(), 0);
+    while file.read_until(b'\n', &mut line).is_ok() && line.ends_with(b"\n") {
+        let text = str::from_utf8(&line).ok();
+        text.and_then(Line::parse).into_iter().for_each(&mut each);
+        read += line.len() as u64;
+        line.clear();
+    }
+    read
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::super::tests::{named, record};
+    use super::super::tests_folder::Temporary;
+    use super::super::usage::usage;
+    use super::*;
+    use crate::time::hand::TODAY;
+
+    /// The 28th of July 2026, 12:00.
+    const JULY: &str = "usage-2026-07.tsv";
+    const DAY: u64 = 86_400_000;
+
+    fn open(at: &Temporary) -> Arc<Folder> {
+        Folder::open(&at.0).unwrap()
+    }
+
+    fn asked(step: usize, model: &str) -> Asked {
+        let (model, input) = (model.to_owned(), 3);
+        Asked { step, model, input }
+    }
+
+    #[test]
+    fn a_line_has_all_columns_and_no_other_breaks_it() {
+        let at = Temporary::new();
+        let folder = open(&at);
+        let mut run = record(&named("token:alice"));
+        run.patterns = vec!["summarize".into(), "a\tb%\n\u{202e}é c".into()];
+        folder.account(TODAY, &run, &asked(1, "m"), "ok", Ok([5, 7]));
+        folder.account(TODAY + DAY, &run, &asked(2, "x\r"), "cancelled", Err(2));
+        folder.account(TODAY + 4 * DAY, &run, &asked(2, "x"), "ok", Ok([1, 1]));
+        let id = run.id;
+        let expected = format!(
+            "2026-07-28T12:00:00.000Z\ttoken:alice\tm\tsummarize\t5\t7\tok\t{id}\t1\n\
+             2026-07-29T12:00:00.000Z\ttoken:alice\tx%0D\ta%09b%25%0A%E2%80%AEé c\t~3\t~2\tcancelled\t{id}\t2\n"
+        );
+        assert_eq!(fs::read_to_string(at.0.join(JULY)).unwrap(), expected);
+        assert!(at.0.join("usage-2026-08.tsv").exists());
+        assert_eq!(
+            [TODAY, TODAY + 4 * DAY].map(|now| folder.used(now, "token:alice")),
+            [17, 2]
+        );
+        assert_eq!(folder.used(TODAY, "token:bob"), 0);
+    }
+
+    #[test]
+    fn torn_lines_and_foreign_ones_are_none_and_no_step_counts_twice() {
+        let at = Temporary::new();
+        let folder = open(&at);
+        let run = record(&named("token:alice"));
+        let add = |step, tokens| folder.account(TODAY, &run, &asked(step, "m"), "ok", tokens);
+        add(1, Ok([5, 7]));
+        let path = at.0.join(JULY);
+        let line = fs::read_to_string(&path).unwrap();
+        // Killed before it could write the rest; each column may be the last.
+        for length in 1..line.len() - 1 {
+            let torn = line.replace(&run.id.to_string(), &RunId::new().to_string());
+            fs::write(&path, [&line, &torn[..length]].concat()).unwrap();
+            add(2, Err(1));
+            let text = fs::read_to_string(&path).unwrap();
+            assert_eq!(text.lines().filter_map(Line::parse).count(), 2, "{text}");
+        }
+        fs::write(&path, [&*line, "\n\t\nx\n\u{fffd}\n", &line].concat()).unwrap();
+        // Whoever finds it interrupted.
+        add(1, Err(9));
+        add(2, Err(1));
+        let prices = [("default".to_owned(), [1e6, 0.5])].into();
+        let rows = |from, in_it| usage(&at.0, (from, in_it), Some(&prices)).unwrap();
+        let july = rows("2026-07", true);
+        assert_eq!(
+            july[1],
+            ["token:alice", "m", "1", "2", "8", "8", "4", "8.000004"]
+        );
+        assert_eq!(july[2], ["all", "", "1", "2", "8", "8", "4", "8.000004"]);
+        assert_eq!(rows("2026-07-28", false), july);
+        for (from, in_it) in [("2026-07-29", false), ("2026-08", true), ("2026-06", true)] {
+            assert_eq!(rows(from, in_it).len(), 2, "only the sum");
+        }
+    }
+
+    #[test]
+    fn several_write_at_once_and_what_cannot_be_written_waits() {
+        let at = Temporary::new();
+        let folders = [open(&at), open(&at)];
+        let run = record(&named("token:alice"));
+        // Nothing can be written to a folder.
+        fs::create_dir(at.0.join(JULY)).unwrap();
+        folders[0].account(TODAY, &run, &asked(1, "m"), "ok", Ok([1, 1]));
+        assert_eq!((folders[0].unwritten(), folders[0].is_failing()), (1, true));
+        assert_eq!(
+            folders
+                .each_ref()
+                .map(|folder| folder.used(TODAY, "token:alice")),
+            [2, 0]
+        );
+        fs::remove_dir(at.0.join(JULY)).unwrap();
+        thread::scope(|scope| {
+            for folder in &folders {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let run = record(&named("token:alice"));
+                        folder.account(TODAY, &run, &asked(1, "m"), "ok", Ok([1, 1]));
+                    }
+                });
+            }
+        });
+        assert_eq!(folders[0].unwritten(), 0);
+        assert_eq!(
+            folders
+                .each_ref()
+                .map(|folder| folder.used(TODAY, "token:alice")),
+            [202; 2]
+        );
+        let rows = usage(&at.0, ("2026-07", true), None).unwrap();
+        assert_eq!(
+            rows[1],
+            ["token:alice", "m", "101", "101", "101", "101", "0"]
+        );
+    }
+}
