@@ -349,7 +349,11 @@ fn with_a_folder_a_run_outlives_the_process() {
     fabric.expect_chats(2);
     let entries = fs::read_dir(folder.path("state")).unwrap();
     let files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-    assert_eq!(files.len(), 4, "{files:?}");
+    assert_eq!(
+        files.len(),
+        5,
+        "two for each run, and the ledger: {files:?}"
+    );
     for file in files {
         let text = String::from_utf8(fs::read(file).unwrap()).unwrap();
         assert!(!text.contains("s3cret"), "the input is never kept");

@@ -115,7 +115,7 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
     leave it out here
 --help netwrk => --help: "netwrk" is not a topic; did you mean network?
 --help x => --help: "x" is not a topic; give one of clients, call, tools, streaming, results, errors,
-    prompts, problems, fabric, patterns, runs, network, access, oauth, proxy, service, security, limits, logs, metrics
+    prompts, problems, fabric, patterns, runs, network, access, oauth, proxy, service, security, limits, logs, metrics, usage
 "#;
 
 #[test]
