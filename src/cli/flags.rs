@@ -179,6 +179,9 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(HTTP, "allow-unauthenticated", "", "")
         .one(|c, t| set(&mut c.http.allow_unauthenticated, values::switch(t)))
         .help("Serve other machines without asking for a token"),
+    flag(HTTP, "no-page", "", "")
+        .one(|c, t| set(&mut c.http.no_page, values::switch(t)))
+        .help("Leave out the page that a browser gets at the server's URL"),
     flag(HTTP, "trusted-proxy", "ADDRESS", "")
         .many(|c, t| push(&mut c.http.trusted_proxies, values::address(t)))
         .help("Take the caller's address from X-Forwarded-For of this proxy"),

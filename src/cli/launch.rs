@@ -4,7 +4,7 @@
 use crate::clients::{Launch, McpClient, Variable};
 use crate::config::{BASE_URL, Transport};
 
-use super::flags::{self, API_KEY, AUTH_TOKEN, CERT_FILE, FLAGS};
+use super::flags::{self, API_KEY, CERT_FILE, FLAGS};
 use super::parse::FlagsAndEnv;
 use super::{ExitReason, resolve, values};
 
@@ -21,24 +21,21 @@ pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<L
     let Some(url) = settings.one("url", values::server_url)? else {
         return program(client, settings);
     };
+    if client.urls.is_empty() {
+        settings.one("url", values::connect_url)?;
+    }
     let is_sse = settings.only(&["transport"])?.transport == Transport::Sse;
-    if is_sse && client.urls.len() < 2 {
-        return Err(ExitReason::usage(format!(
+    let mut launch = client.reaching(url.clone(), is_sse, true).ok_or_else(|| {
+        ExitReason::usage(format!(
             "--transport sse: {} does not connect over HTTP+SSE; start the server with --transport http, and give \
              --transport http and its /mcp as --url here",
             client.name
-        )));
+        ))
+    })?;
+    if let Launch::Program { env, .. } = &mut launch {
+        env.extend(certificates(settings, &url)?);
     }
-    if !client.urls.is_empty() {
-        return Ok(Launch::Url { url, is_sse });
-    }
-    settings.one("url", values::connect_url)?;
-    let mut env = vec![(AUTH_TOKEN.to_owned(), None)];
-    env.extend(certificates(settings, &url)?);
-    Ok(Launch::Program {
-        args: vec!["--connect".to_owned(), url],
-        env,
-    })
+    Ok(launch)
 }
 
 /// The variable of the certificates to trust, where there may be such at this URL.

@@ -41,12 +41,14 @@ impl McpClient {
                 }
                 entry
             }
-            Launch::Url { url, is_sse } => {
+            Launch::Url { url, is_sse, token } => {
                 // `cli` refuses what the client does not speak.
                 let names = self.urls.get(usize::from(*is_sse));
                 let (kind, name) = names.copied().unwrap_or_default();
-                let mut entry =
-                    json!({name: url, "headers": {"Authorization": self.authorization()}});
+                let mut entry = json!({name: url});
+                if *token {
+                    entry["headers"] = json!({"Authorization": self.authorization()});
+                }
                 if !kind.is_empty() {
                     entry["type"] = kind.into();
                 }
@@ -78,13 +80,17 @@ impl McpClient {
     /// For Goose's `config.yaml`.
     fn yaml(&self, program: &str, launch: &Launch) -> String {
         match launch {
-            Launch::Url { url, .. } => format!(
-                include_str!("goose-url.yaml"),
-                timeout = self.limit,
-                url = quoted(url),
-                token = quoted(AUTH_TOKEN),
-                authorization = quoted(&self.authorization()),
-            ),
+            Launch::Url { url, token, .. } => {
+                let text = format!(
+                    include_str!("goose-url.yaml"),
+                    timeout = self.limit,
+                    url = quoted(url),
+                    token = quoted(AUTH_TOKEN),
+                    authorization = quoted(&self.authorization()),
+                );
+                let open = text.find("    env_keys").filter(|_| !token);
+                text[..open.unwrap_or(text.len())].to_owned()
+            }
             Launch::Program { args, env } => {
                 let variables = written(env);
                 let lines = variables.map(|(name, value)| format!("\n      {name}: {value}"));
@@ -131,6 +137,10 @@ impl McpClient {
                 env.flat_map(|(name, value)| ["--env".to_owned(), format!("{name}={value}")])
                     .collect()
             }
+            (
+                "--header" | "HEADER" | "--bearer-token-env-var" | AUTH_TOKEN,
+                Launch::Url { token: false, .. },
+            ) => Vec::new(),
             ("URL", Launch::Url { url, .. }) => vec![url.clone()],
             ("TRANSPORT", Launch::Url { is_sse: true, .. }) => vec!["sse".to_owned()],
             ("TRANSPORT", _) => vec!["http".to_owned()],
@@ -150,9 +160,10 @@ impl McpClient {
 fn toml(program: &str, launch: &Launch) -> String {
     let table = format!("[mcp_servers.{NAME}]\n");
     match launch {
-        Launch::Url { url, .. } => {
-            let (url, token) = (quoted(url), quoted(AUTH_TOKEN));
-            format!("{table}url = {url}\nbearer_token_env_var = {token}\n")
+        Launch::Url { url, token, .. } => {
+            let variable = format!("bearer_token_env_var = {}\n", quoted(AUTH_TOKEN));
+            let variable = if *token { variable.as_str() } else { "" };
+            format!("{table}url = {}\n{variable}", quoted(url))
         }
         Launch::Program { args, env } => {
             let (program, args) = (quoted(program), list(args));
@@ -220,7 +231,11 @@ mod tests {
 
     fn at(url: &str, is_sse: bool) -> Launch {
         let url = url.to_owned();
-        Launch::Url { url, is_sse }
+        Launch::Url {
+            url,
+            is_sse,
+            token: true,
+        }
     }
 
     fn url() -> Launch {
@@ -423,6 +438,20 @@ mod tests {
             assert!(command.starts_with(expected), "{command}");
         }
         assert!(on("codex", &start).unwrap_err().contains("FABRIC_API_KEY"));
+    }
+
+    #[test]
+    fn where_no_token_is_needed_none_is_shown() {
+        for client in crate::clients::CLIENTS {
+            let launch = client.reaching("https://m/mcp".to_owned(), false, false);
+            let all = launch.map(|launch| client.by_hand("linux", &launch).concat());
+            let is_good = |all: &String| {
+                let shown = ["Authorization", "--header", "TOKEN", "project"];
+                all.contains("https://m/mcp") && !shown.iter().any(|word| all.contains(word))
+            };
+            let is_url = !client.urls.is_empty();
+            assert_eq!(all.as_ref().map(is_good), is_url.then_some(true), "{all:?}");
+        }
     }
 
     #[test]

@@ -16,12 +16,16 @@ mod jsonc;
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::config::Env;
+use crate::config::{AUTH_TOKEN, Env};
+use crate::url::WebUrl;
 
 pub(crate) use json::quoted;
 
 /// The name of the server in the client.
 pub(crate) const NAME: &str = "fabric";
+
+/// The name of this program, where it may be anywhere.
+const PROGRAM: &str = env!("CARGO_PKG_NAME");
 
 /// Placeholder of a token, where the client cannot refer to a variable.
 pub(crate) const TOKEN_PLACEHOLDER: &str = "YOUR_TOKEN";
@@ -352,6 +356,8 @@ pub(crate) enum Launch {
         url: String,
         /// Whether it speaks HTTP+SSE instead of Streamable HTTP.
         is_sse: bool,
+        /// Whether the entry shows a token: it would keep a client from asking an OAuth issuer.
+        token: bool,
     },
 }
 
@@ -396,11 +402,40 @@ impl McpClient {
     pub(crate) fn place(&self, system: &str, env: Env<'_>) -> String {
         match (self.format, self.file(system, env)) {
             (Format::Dialog(_, place), _) => place.to_owned(),
-            (_, Some(path)) if path.is_relative() => {
+            (_, Some(path)) if self.file.starts_with('.') => {
                 format!("{} in the project's folder", path.display())
             }
             (_, Some(path)) => path.display().to_string(),
             (_, None) => "(HOME is not set)".to_owned(),
+        }
+    }
+
+    /// How it reaches the server at `url`, if it can: one that only starts programs by `--connect`, which shows a token, and
+    /// sends none through the open.
+    pub(crate) fn reaching(&self, url: String, is_sse: bool, token: bool) -> Option<Launch> {
+        if self.urls.get(usize::from(is_sse)).is_some() {
+            return Some(Launch::Url { url, is_sse, token });
+        }
+        let connects = self.urls.is_empty() && !is_sse && token && WebUrl::parse(&url).is_ok();
+        connects.then(|| Launch::Program {
+            args: vec!["--connect".to_owned(), url],
+            env: vec![(AUTH_TOKEN.to_owned(), None)],
+        })
+    }
+
+    /// What a person on a machine with this `system` does with a text, and the text: its own command, or its entry.
+    pub(crate) fn by_hand(&self, system: &str, launch: &Launch) -> [String; 2] {
+        let folder = |name: &str| match name {
+            "HOME" => Some("~".into()),
+            "USERPROFILE" | "APPDATA" => Some(format!("%{name}%").into()),
+            _ => None,
+        };
+        match self.command(system, PROGRAM, launch) {
+            Ok(command) => ["Run this in a terminal".to_owned(), command],
+            Err(_) => [
+                format!("Add this to {}", self.place(system, &folder)),
+                self.config(PROGRAM, launch),
+            ],
         }
     }
 }

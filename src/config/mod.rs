@@ -245,6 +245,8 @@ pub(crate) struct Http {
     pub(crate) trusted_proxies: Vec<IpAddr>,
     /// `--allow-unauthenticated`: listen beyond loopback without a token; otherwise a start-up error.
     pub(crate) allow_unauthenticated: bool,
+    /// Browsers get no page: `--no-page`.
+    pub(crate) no_page: bool,
     /// Runs per minute and caller; 0, the default, means no limit. `--max-calls-per-minute`.
     pub(crate) max_calls_per_minute: u32,
     /// Concurrent runs per caller; 0, the default, means no limit. `--max-runs-per-caller`.

@@ -40,8 +40,11 @@ pub(crate) fn generate(
         Generate::File(name, word) => {
             let word = word.as_deref();
             let other = word.and_then(|path| std::path::absolute(path).ok());
-            let (text, place) = file(name, word, other.as_deref().unwrap_or(Path::new(program)))
+            let text = file(name, word, other.as_deref().unwrap_or(Path::new(program)))
                 .map_err(|why| format!("--generate {name}: {why}"))?;
+            let mut places = PLACES.lines();
+            let place = places.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+            let place = place.unwrap_or_default();
             (text.replace("@PLACE@", place), place.to_owned())
         }
         Generate::Token(line) => {
@@ -67,45 +70,21 @@ pub(crate) fn generate(
     })
 }
 
-/// A [`Generate::File`], and where to save it. `word` is what follows its name, `program` what a unit starts.
-fn file(name: &str, word: Option<&str>, program: &Path) -> Result<(String, &'static str), String> {
+/// Where to save each [`Generate::File`].
+const PLACES: &str = include_str!("places.txt");
+
+/// A [`Generate::File`]. `word` is what follows its name, `program` what a unit starts.
+fn file(name: &str, word: Option<&str>, program: &Path) -> Result<String, String> {
     Ok(match name {
-        "man" => (
-            man::page(),
-            "save as fabric-mcp.1 in a man1 directory, such as /usr/local/share/man/man1",
-        ),
-        "complete-bash" => (
-            completions::bash(),
-            "save as fabric-mcp in ~/.local/share/bash-completion/completions",
-        ),
-        "complete-zsh" => (
-            completions::zsh(),
-            "save as _fabric-mcp in a directory of your $fpath, before compinit runs",
-        ),
-        "complete-fish" => (
-            completions::fish(),
-            "save as fabric-mcp.fish in ~/.config/fish/completions",
-        ),
-        "systemd-unit" => (
-            unit::unit(program, false)?,
-            "save as /etc/systemd/system/fabric-mcp.service; its first lines say what else it needs",
-        ),
-        "systemd-template" => (
-            unit::unit(program, true)?,
-            "save as /etc/systemd/system/fabric-mcp@.service; its first lines say what else it needs",
-        ),
-        "sysusers" => (
-            include_str!("sysusers.conf").to_owned(),
-            "pipe this into systemd-sysusers -, as root",
-        ),
-        "compose" => (
-            compose::compose(word)?,
-            "save as compose.yaml; its first lines say what else it needs",
-        ),
-        "prometheus" => (
-            include_str!("prometheus.yml").to_owned(),
-            "the first part belongs into prometheus.yml, the second is a file of rules",
-        ),
+        "man" => man::page(),
+        "complete-bash" => completions::bash(),
+        "complete-zsh" => completions::zsh(),
+        "complete-fish" => completions::fish(),
+        "systemd-unit" => unit::unit(program, false)?,
+        "systemd-template" => unit::unit(program, true)?,
+        "sysusers" => include_str!("sysusers.conf").to_owned(),
+        "compose" => compose::compose(word)?,
+        "prometheus" => include_str!("prometheus.yml").to_owned(),
         _ => unreachable!("a test makes every choice of the flag"),
     })
 }
@@ -189,6 +168,7 @@ mod tests {
             Launch::Url {
                 url: "http://127.0.0.1:8000/mcp".into(),
                 is_sse: false,
+                token: true,
             },
         ];
         let plain = get("generate").values().into_iter().filter(|name| {

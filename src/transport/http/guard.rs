@@ -149,7 +149,6 @@ pub(super) fn preflight<'a>(methods: &'a str, headers: &'a str) -> [(&'static st
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn guard(bound: &str, name: &str) -> RequestGuard {
         let settings = Http {
@@ -160,17 +159,10 @@ mod tests {
                 "https://app.example.com".into(),
                 "chrome-extension://abc".into(),
             ],
-            token: None,
-            tokens_file: None,
-            oauth: None,
             trusted_proxies: ["10.0.0.1", "10.0.0.2", "2001:db8::1"]
                 .map(|ip| ip.parse().unwrap())
                 .into(),
-            max_runs_per_caller: 0,
-            allow_unauthenticated: false,
-            max_calls_per_minute: 0,
-            drain_timeout: Duration::ZERO,
-            max_connections: 1,
+            ..Http::default()
         };
         RequestGuard::new(&settings, name, bound.parse().unwrap())
     }

@@ -4,6 +4,7 @@
 
 mod guard;
 mod ops;
+mod page;
 mod post;
 mod queue;
 mod refusals;
@@ -69,6 +70,7 @@ impl HttpTransport {
             refusals: Refusals::default(),
             server,
             path: config.path.clone(),
+            page: (!config.http.no_page).then(|| config.clone()),
             endpoint,
         });
         let http = HttpServer::start(listener, limits, web.clone())

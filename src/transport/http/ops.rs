@@ -56,7 +56,7 @@ impl Ops {
     }
 
     /// Why Fabric cannot be used, if so. One that is started when it is needed can be.
-    fn unready(&self) -> Option<Kind> {
+    pub(super) fn unready(&self) -> Option<Kind> {
         if self.backend.fabric.rests() {
             return None;
         }

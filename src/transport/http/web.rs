@@ -1,8 +1,8 @@
 //! The checks before both HTTP transports, and the headers that every answer carries.
 //!
 //! ```text
-//!   request ─▶ /healthz /readyz ─▶ Host, Origin (403) ─▶ path (404) ─▶ preflight ─▶ OAuth metadata ─▶ token (401, 403, 503)
-//!           ─▶ method (405) ─▶ endpoint
+//!   request ─▶ /healthz /readyz ─▶ Host, Origin (403) ─▶ a browser's page ─▶ path (404) ─▶ preflight ─▶ OAuth metadata
+//!           ─▶ token (401, 403, 503) ─▶ method (405) ─▶ endpoint
 //! ```
 //! In scope: everything before a transport sees a request, and errors outside of JSON-RPC answers. Not in scope: MCP.
 
@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::access::{Access, AccessError, Caller, Role};
 use crate::account::{Reservation, Resource};
+use crate::config::Config;
 use crate::encoding::json::mend_surrogates;
 use crate::fabric::{Error, Kind};
 use crate::http::{Accepts, Body, Exchange, Handler, Head, JSON, Method, Rejection, Responder};
@@ -24,6 +25,7 @@ use crate::server::Server;
 
 use super::guard::{RequestGuard, allowed_headers, cors, preflight};
 use super::ops::{Ops, PROBES};
+use super::page;
 use super::refusals::Refusals;
 
 /// What one transport serves after these checks.
@@ -48,6 +50,8 @@ pub(super) struct Web {
     pub(super) server: Arc<Server>,
     /// The path of the MCP endpoint.
     pub(super) path: String,
+    /// The settings that a browser's page depends on, if it gets one.
+    pub(super) page: Option<Config>,
     pub(super) ops: Ops,
     pub(super) refusals: Refusals,
     pub(super) endpoint: Box<dyn Endpoint>,
@@ -91,6 +95,15 @@ impl Web {
                 .log(incoming.exchange.peer().ip(), 403, &detail);
             HttpError::new(403, detail)
         })?;
+        if let Some(config) = self
+            .page
+            .as_ref()
+            .filter(|_| page::is_for(head, &self.path))
+        {
+            let text = page::text(config, head, self.ops.unready().is_none());
+            incoming.respond(200, &page::HEADERS, &[text.as_bytes()]);
+            return Ok(());
+        }
         let metrics = head.path() == "/metrics";
         let document = self.access.document(head.path(), &self.path);
         let methods = if metrics || document.is_some() {

@@ -8,6 +8,7 @@ mod greedy;
 mod guard;
 mod oauth;
 mod operations;
+mod page;
 mod sessions;
 mod sse;
 mod statuses;
