@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex};
 use crate::access::Identity;
 use crate::config::MAX_SESSIONS;
 use crate::os::random;
-use crate::protocol::{Revision, Session};
+use crate::protocol::{Id, Revision, Session};
 use crate::server::Registration;
 use crate::sync::lock;
 
-use super::super::inflight::Inflight;
+use super::super::inflight::{Cancel, Inflight};
 use super::queue::Queue;
 
 /// The number and the revision in the id of a session, `<revision>.<32 lower-case hex digits>`; `None` for anything we would
@@ -56,12 +56,27 @@ impl LiveSession {
     }
 
     fn is_of(&self, who: &Identity) -> bool {
-        who.shares_with(&self.owner) && !self.has_ended.load(Ordering::Relaxed)
+        who.shares_with(&self.owner) && !self.has_ended()
+    }
+
+    /// Registers a call. `None` if the session has ended, be it since it was found.
+    pub(super) fn begin(&self, id: &Id) -> Option<Cancel> {
+        let cancel = self.inflight.begin(id);
+        // What was there when it ended is cancelled by that; what came later is seen here.
+        if self.has_ended() {
+            self.inflight.cancel(id);
+            return None;
+        }
+        Some(cancel)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::SeqCst)
     }
 
     /// Ends it with its calls and its stream.
     pub(super) fn end(&self) {
-        self.has_ended.store(true, Ordering::Relaxed);
+        self.has_ended.store(true, Ordering::SeqCst);
         self.inflight.cancel_all();
         if let Some((queue, _)) = lock(&self.stream).take() {
             queue.end();
@@ -109,7 +124,7 @@ impl Sessions {
 
     /// How many are live.
     pub(super) fn len(&self) -> usize {
-        let is_live = |live: &&Arc<LiveSession>| !live.has_ended.load(Ordering::Relaxed);
+        let is_live = |live: &&Arc<LiveSession>| !live.has_ended();
         lock(&self.0).values().filter(is_live).count()
     }
 }
@@ -164,6 +179,16 @@ mod tests {
         for name in ["2025-06-18", "2025-03-26"] {
             assert_eq!(revision(name), name);
         }
+    }
+
+    #[test]
+    fn what_was_found_before_a_session_ended_begins_nothing_in_it() {
+        let (sessions, call) = (Sessions::default(), Id::Number(1.into()));
+        let live = sessions.find(&open(&sessions), WHO).unwrap();
+        let before = live.begin(&call).unwrap();
+        live.end();
+        assert!(before.is_cancelled() && live.begin(&call).is_none());
+        assert!(!live.inflight.contains(&call));
     }
 
     #[test]

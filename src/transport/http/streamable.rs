@@ -21,13 +21,14 @@ use crate::fabric::{Error, Kind};
 use crate::http::{Head, Method, Responder};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
 use crate::protocol::{
-    Inbound, Refusal, Revision, SESSION_HEADER, Session, VERSION_HEADER, without_handshake,
+    Id, Inbound, Refusal, Revision, SESSION_HEADER, Session, VERSION_HEADER, without_handshake,
 };
 use crate::server::{Action, Call, SubscribeRequest, Subscriber, refuse};
 use crate::sync::lock;
 use crate::tools::Peer;
 
 use super::super::batch::Batch;
+use super::super::inflight::Cancel;
 use super::super::read;
 use super::super::threads::start;
 use super::post::{Post, revocation, revoked};
@@ -39,7 +40,6 @@ use super::web::{Endpoint, HttpError, HttpRequest, Web};
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
 const METHODS_WITHOUT_SESSION: &str = "POST, OPTIONS";
 
-/// What is answered to the id of a session that was ended, or is another's.
 const SESSION_ENDED: &str = "This session has ended: send initialize to begin another one.";
 
 /// The endpoint.
@@ -165,7 +165,13 @@ impl Streamable {
             return Err(bad_message(400, INVALID_REQUEST, &reason, inbound));
         }
         let live = self.sessions.find(id, &caller.identity);
-        live.ok_or_else(|| bad_message(404, INVALID_REQUEST, SESSION_ENDED, inbound))
+        live.ok_or_else(|| {
+            session_ended(
+                inbound
+                    .and_then(Inbound::request)
+                    .map(|request| &request.id),
+            )
+        })
     }
 
     fn get(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
@@ -175,6 +181,9 @@ impl Streamable {
         // Registered before the head is sent: the client's next GET must find it. A new stream takes the place of the old
         // one: nothing is sent on both.
         let mut place = lock(&live.stream);
+        if live.has_ended() {
+            return Err(session_ended(None));
+        }
         if let Some((before, _)) = place.take() {
             before.end();
             // It gives back its place in a moment, unless its client reads nothing.
@@ -226,9 +235,13 @@ fn run(
         let status = if challenge.is_some() { 403 } else { 200 };
         return Err(HttpError::answer(status, answer).with("WWW-Authenticate", challenge));
     }
-    let begun = live.as_ref().map(|live| live.inflight.begin(&call.head.id));
+    let cancel = match &live {
+        Some(live) => live
+            .begin(&call.head.id)
+            .ok_or_else(|| session_ended(Some(&call.head.id)))?,
+        None => Cancel::default(),
+    };
     let responder = responder(incoming, call.is_run());
-    let cancel = begun.unwrap_or_default();
     let peer = Arc::new(Post::new(responder, &call, cancel, live, None, caller));
     call.serve(&incoming.web.server, peer, |work| {
         work();
@@ -249,6 +262,10 @@ fn batch(
         incoming.respond(202, &[], &[]);
         return Ok(());
     };
+    if live.has_ended() {
+        live.inflight.cancel_all();
+        return Err(session_ended(None));
+    }
     let may_go_on = calls.iter().any(|(_, call)| call.is_run());
     let responder = responder(incoming, may_go_on);
     for (cancel, call) in calls {
@@ -318,6 +335,12 @@ fn bad_message(status: u16, code: i32, reason: &str, inbound: Option<&Inbound<'_
         .map(|request| &request.id);
     let refusal = Refusal::new(code, reason);
     HttpError::answer(status, refuse(refusal, id, false))
+}
+
+/// The answer to a message in a session that was ended, or is another's.
+fn session_ended(id: Option<&Id>) -> HttpError {
+    let refusal = Refusal::new(INVALID_REQUEST, SESSION_ENDED);
+    HttpError::answer(404, refuse(refusal, id, false))
 }
 
 /// Is this version, known or not, one of those without sessions? Versions are dates, which compare as text.
