@@ -40,7 +40,7 @@ const HEADING: f32 = 0.5;
 const ONLY_VERB: f32 = 6.0;
 const NAME_VERB: f32 = 3.0;
 /// How fast several occurrences become worth no more (BM25's k1).
-const SATURATION: f32 = 1.8;
+const SATURATION: f32 = 1.4;
 /// Least weight of a word that many patterns have, and the weight of an unknown word.
 const LEAST_WEIGHT: f32 = 0.2;
 const UNKNOWN_WEIGHT: f32 = 1.0;
@@ -51,10 +51,10 @@ const TYPING_ERROR: f32 = 0.8;
 const WORDS: f32 = 2.0;
 /// A best score below this is *unsure*, and below the second one *nothing fits*. Found with people's tasks, and with some
 /// that no pattern is for.
-const UNSURE: f32 = 0.8;
-const NOTHING: f32 = 0.2;
+const UNSURE: f32 = 0.9;
+const NOTHING: f32 = 0.15;
 /// How much the likeness to what no pattern does takes from that score.
-const NO_TASK: f32 = 1.3;
+const NO_TASK: f32 = 1.6;
 /// What to tell who searched then.
 const UNSURE_FIT: &str =
     "Unsure. If none of these does it, ask once more: what goes in, what should come out.";
