@@ -9,6 +9,9 @@ use crate::config::AUTH_TOKEN;
 use super::json::{quoted, text};
 use super::{Format, Launch, McpClient, NAME, TOKEN_PLACEHOLDER, Variable};
 
+/// Where `--transport http` listens, unless it is told otherwise.
+const HERE: &str = "http://127.0.0.1:8000/mcp";
+
 impl McpClient {
     /// The whole text that the client's file or dialog takes, ended by a newline.
     pub(crate) fn config(&self, program: &str, launch: &Launch) -> String {
@@ -19,6 +22,14 @@ impl McpClient {
             }
             Format::Toml => toml(program, launch),
             Format::Yaml => self.yaml(program, launch),
+            Format::Steps(text, _) => {
+                let url = match launch {
+                    Launch::Url { url, .. } => url,
+                    Launch::Program { .. } => HERE,
+                };
+                text.replace("@URL@", url)
+                    .replace("@TOKEN@", &self.authorization())
+            }
         }
     }
 
@@ -267,7 +278,8 @@ mod tests {
             ("gemini-cli", "mcpServers", "", claude),
             ("jetbrains", "mcpServers", "", ""),
             ("copilot-cli", "mcpServers", copilot, claude),
-            ("roo-code", "mcpServers", "", code),
+            ("zoo-code", "mcpServers", "", code),
+            ("antigravity", "mcpServers", "", ""),
             ("kiro", "mcpServers", "", claude),
             ("amp", "amp.mcpServers", "", claude),
             ("lm-studio", "mcpServers", "", ""),
@@ -297,7 +309,8 @@ mod tests {
             ("jetbrains", r#""url""#, "YOUR_TOKEN"),
             ("copilot-cli", r#""type": "http", "url""#, claude),
             ("opencode", r#""type": "remote", "url""#, open),
-            ("roo-code", r#""type": "streamable-http", "url""#, code),
+            ("zoo-code", r#""type": "streamable-http", "url""#, code),
+            ("antigravity", r#""serverUrl""#, "YOUR_TOKEN"),
             ("kiro", r#""url""#, claude),
             ("amp", r#""url""#, claude),
             ("lm-studio", r#""url""#, "YOUR_TOKEN"),
@@ -326,7 +339,7 @@ mod tests {
             ("jetbrains", r#"{"url": "U", "#),
             ("copilot-cli", r#"{"type": "sse", "url": "U", "#),
             ("opencode", r#"{"type": "remote", "url": "U", "#),
-            ("roo-code", r#"{"type": "sse", "url": "U", "#),
+            ("zoo-code", r#"{"type": "sse", "url": "U", "#),
         ] {
             let entry = client(name).entry("/opt/f", &at("U", true));
             let text = text(&entry, None, "");
@@ -381,6 +394,18 @@ mod tests {
              patterns\"\n    env_keys: [\"FABRIC_MCP_AUTH_TOKEN\"]\n    headers:\n      Authorization: \"Bearer \
              $FABRIC_MCP_AUTH_TOKEN\"\n"
         );
+    }
+
+    #[test]
+    fn who_only_connects_gets_the_url_and_how_the_token_is_given() {
+        let webui = client("open-webui").config("/opt/f", &program(None));
+        assert!(
+            webui.contains("\nURL: http://127.0.0.1:8000/mcp\nAuth: Bearer"),
+            "{webui}"
+        );
+        let chat = client("librechat").config("/opt/f", &url());
+        let end = "url: \"https://mcp.example.com/mcp\"\n    headers:\n      Authorization: \"Bearer ${FABRIC_MCP_AUTH_TOKEN}\"\n    timeout: 300000\n";
+        assert!(chat.ends_with(end), "{chat}");
     }
 
     #[test]

@@ -79,7 +79,8 @@ fn by_hand(client: &McpClient, program: &str, launch: Option<&Launch>, env: Env<
                 Ok(command) => format!("Its own command adds the server:\n\n  {command}\n\nOr add"),
                 Err(why) => format!("It {why}. Add"),
             };
-            format!("{how} this there:\n\n{}", client.config(program, launch))
+            let config = client.config(program, launch);
+            format!("{how} this there:\n\n{config}\nNext: {}.\n", client.then)
         }
         None => match client.commands.get(2) {
             Some(command) => format!("Run {command}, or remove \"{NAME}\" there yourself.\n"),

@@ -76,6 +76,8 @@ pub(crate) enum Format {
     Yaml,
     /// A dialog that takes JSON, with servers under this key, and where it is.
     Dialog(&'static str, &'static str),
+    /// What to fill in where, of a client that only connects over HTTP.
+    Steps(&'static str, &'static str),
 }
 
 /// Folders of the user that a variable can move, and where they are in the home folder without it.
@@ -216,6 +218,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         ..USUAL
     },
     McpClient {
+        // Since June 2026 for business accounts only; the others have Antigravity.
         name: "gemini-cli",
         title: "Gemini CLI",
         file: "HOME/.gemini/settings.json",
@@ -286,13 +289,23 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         ..USUAL
     },
     McpClient {
-        name: "roo-code",
-        title: "Roo Code",
-        file: "SETTINGS/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+        name: "zoo-code",
+        title: "Zoo Code",
+        file: "SETTINGS/Code/User/globalStorage/zoocodeorganization.zoo-code/settings/mcp_settings.json",
         urls: &[("streamable-http", "url"), ("sse", "url")],
         reference: Some((OF_ENV, "code .")),
         limit_words: "60 s, timeout in its entry",
-        then: "see it in Roo Code's settings, under MCP Servers",
+        then: "see it in Zoo Code's settings, under MCP Servers",
+        ..USUAL
+    },
+    McpClient {
+        name: "antigravity",
+        title: "Antigravity",
+        // https://antigravity.google/docs/mcp: for its IDE and CLI; versions before 2.0 had antigravity in the place of config.
+        file: "HOME/.gemini/config/mcp_config.json",
+        urls: &[("", "serverUrl"); 2],
+        limit_words: "not known, assumed to be 60 s",
+        then: "press refresh under Manage MCP Servers, or see it with /mcp in its CLI",
         ..USUAL
     },
     McpClient {
@@ -330,6 +343,33 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         file: "HOME/.warp/.mcp.json",
         limit_words: "not known, assumed to be 60 s",
         then: "see it in Warp's settings, under Agents, MCP servers",
+        ..USUAL
+    },
+    McpClient {
+        name: "open-webui",
+        title: "Open WebUI",
+        format: Format::Steps(
+            "Type: MCP (Streamable HTTP)\nURL: @URL@\nAuth: @TOKEN@\nID and name: fabric\n",
+            "Admin Panel, Settings, External Tools, +",
+        ),
+        urls: &[("", "url")],
+        limit_words: "not known, assumed to be 60 s",
+        then: "save it, start fabric-mcp --transport http, and switch it on among a chat's tools",
+        ..USUAL
+    },
+    McpClient {
+        name: "librechat",
+        title: "LibreChat",
+        format: Format::Steps(
+            "mcpServers:\n  fabric:\n    type: streamable-http\n    url: \"@URL@\"\n    headers:\n      Authorization: \"@TOKEN@\"\n    timeout: 300000\n",
+            "librechat.yaml, with the token in its .env",
+        ),
+        urls: &[("", "url")],
+        reference: Some((OF_SHELL, "docker compose up -d")),
+        // Its default is 30 s; the entry made for it sets this.
+        limit: 300,
+        limit_words: "5 min, timeout in its entry",
+        then: "start fabric-mcp --transport http, restart LibreChat, and choose it among a chat's MCP servers",
         ..USUAL
     },
 ];
@@ -401,7 +441,7 @@ impl McpClient {
     /// The place of its servers, for people.
     pub(crate) fn place(&self, system: &str, env: Env<'_>) -> String {
         match (self.format, self.file(system, env)) {
-            (Format::Dialog(_, place), _) => place.to_owned(),
+            (Format::Dialog(_, place) | Format::Steps(_, place), _) => place.to_owned(),
             (_, Some(path)) if self.file.starts_with('.') => {
                 format!("{} in the project's folder", path.display())
             }
@@ -472,8 +512,8 @@ mod tests {
             "codex HOME/.codex/config.toml C:/Users/ann/.codex/config.toml",
             "copilot-cli HOME/.copilot/mcp-config.json C:/Users/ann/.copilot/mcp-config.json",
             "opencode HOME/.config/opencode/opencode.json C:/Users/ann/.config/opencode/opencode.json",
-            "roo-code LIBRARY/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json \
-             C:/Roaming/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+            "zoo-code LIBRARY/Code/User/globalStorage/zoocodeorganization.zoo-code/settings/mcp_settings.json \
+             C:/Roaming/Code/User/globalStorage/zoocodeorganization.zoo-code/settings/mcp_settings.json",
         ] {
             let words: Vec<_> = line.split(' ').collect();
             let [name, mac, windows] = words[..] else {

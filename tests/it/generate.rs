@@ -82,7 +82,7 @@ fn bash_completes_flags_values_and_clients() {
         ("fabric-mcp --trans", "1", "--transport"),
         ("fabric-mcp --transport s", "2", "stdio sse"),
         ("fabric-mcp --transport = h", "3", "http"),
-        ("fabric-mcp --generate client-config z", "3", "zed"),
+        ("fabric-mcp --generate client-config z", "3", "zed zoo-code"),
         (
             "fabric-mcp --install cl",
             "2",

@@ -188,7 +188,7 @@ fn each_client_is_answered_before_it_gives_up() {
     };
     for client in CLIENTS {
         let expected = match client.name {
-            "vscode" => "--demo --answer-within 290",
+            "vscode" | "librechat" => "--demo --answer-within 290",
             "gemini-cli" => "--demo --answer-within 590",
             "goose" => "--demo --answer-within 3590",
             "copilot-cli" => "--demo --answer-within 20",
