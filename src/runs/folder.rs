@@ -46,6 +46,13 @@ const HALF: &str = "tmp";
 /// All of them. The record first: without it, nobody looks for the rest.
 pub(super) const ALL: [&str; 4] = [RECORD, TEXT, CANCEL, HALF];
 
+/// On Windows a lock would keep others from reading too. There, a text is opened so that they may read and remove it
+/// meanwhile (`FILE_SHARE_READ` and `FILE_SHARE_DELETE`).
+#[cfg(windows)]
+const SHARED: u32 = 1 | 4;
+/// What who opens such a text for writing gets there.
+const SHARING_VIOLATION: i32 = 32;
+
 /// A folder in which runs are kept.
 pub(crate) struct Folder {
     pub(super) path: PathBuf,
@@ -93,7 +100,7 @@ impl Folder {
         let danger: io::Result<Option<String>> = Ok(None);
         // One that is held must be refused to the next who asks.
         let is_refused = |error: io::Error| error.kind() == ErrorKind::WouldBlock;
-        let has_locks = file.try_lock().is_ok() && folder.claim(probe).is_err_and(is_refused);
+        let has_locks = try_lock(&file).is_ok() && folder.claim(probe).is_err_and(is_refused);
         drop(file);
         folder.remove(probe, &ALL);
         let no_locks = "its file system has no file locks: use a folder on a local disk";
@@ -109,7 +116,12 @@ impl Folder {
     }
 
     fn create(&self, id: RunId, part: &str) -> io::Result<File> {
-        create(&self.file(id, part))
+        let mut options = OpenOptions::new();
+        #[cfg(windows)]
+        if part == TEXT {
+            std::os::windows::fs::OpenOptionsExt::share_mode(&mut options, SHARED);
+        }
+        create(&self.file(id, part), &mut options)
     }
 
     fn open_plain(&self, id: RunId, part: &str, options: &mut OpenOptions) -> io::Result<File> {
@@ -125,7 +137,7 @@ impl Folder {
     /// Creates the files of a run that works. Returns that of its text, locked.
     pub(super) fn begin(&self, record: &Record) -> io::Result<File> {
         let text = self.create(record.id, TEXT)?;
-        let locked = text.try_lock().map_err(io::Error::from);
+        let locked = try_lock(&text);
         let begun = locked.and_then(|()| self.write(record, false));
         let removed = |_: &io::Error| self.remove(record.id, &ALL);
         begun.map(|()| text).inspect_err(removed)
@@ -299,11 +311,17 @@ impl Folder {
     /// # Errors
     /// [`ErrorKind::WouldBlock`]: one does. Others: that cannot be known.
     fn claim(&self, id: RunId) -> io::Result<Option<File>> {
-        match self.open_plain(id, TEXT, OpenOptions::new().write(true)) {
+        let mut options = OpenOptions::new();
+        #[cfg(windows)]
+        std::os::windows::fs::OpenOptionsExt::share_mode(&mut options, SHARED);
+        match self.open_plain(id, TEXT, options.write(true)) {
             Err(error) if is_gone(&error) => Ok(None),
+            Err(error) if cfg!(windows) && error.raw_os_error() == Some(SHARING_VIOLATION) => {
+                Err(ErrorKind::WouldBlock.into())
+            }
             opened => {
                 let file = opened?;
-                file.try_lock()?;
+                try_lock(&file)?;
                 Ok(Some(file))
             }
         }
@@ -413,13 +431,20 @@ impl Folder {
     }
 }
 
-/// Creates a file that only this user can read.
-pub(super) fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
+/// Creates a file that only this user can read, with these options beside.
+pub(super) fn create(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     options.write(true).create_new(true);
     #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
     options.open(path)
+}
+
+/// Locks a text for as long as it is open, where opening it has not done that, as on Windows.
+fn try_lock(text: &File) -> io::Result<()> {
+    match cfg!(windows) {
+        true => Ok(()),
+        false => Ok(text.try_lock()?),
+    }
 }
 
 /// Is there no run, or what can never be read as one? Otherwise it is of another version, or cannot be read now.

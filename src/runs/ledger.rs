@@ -134,7 +134,7 @@ impl Folder {
     fn append(&self, line: &str) -> io::Result<File> {
         let path = self.month(&line[..7]);
         // Fails mostly because it exists.
-        let _new = create(&path);
+        let _new = create(&path, &mut OpenOptions::new());
         let mut file = open_plain(&path, OpenOptions::new().read(true).append(true))?;
         file.lock()?;
         let (length, mut last) = (file.metadata()?.len(), [b'\n']);
