@@ -23,12 +23,16 @@ impl McpClient {
             Format::Toml => toml(program, launch),
             Format::Yaml => self.yaml(program, launch),
             Format::Steps(text, _) => {
-                let url = match launch {
-                    Launch::Url { url, .. } => url,
-                    Launch::Program { .. } => HERE,
+                let (url, has_token) = match launch {
+                    Launch::Url { url, token, .. } => (url.as_str(), *token),
+                    Launch::Program { .. } => (HERE, true),
                 };
-                text.replace("@URL@", url)
-                    .replace("@TOKEN@", &self.authorization())
+                let lines = text.split_inclusive('\n');
+                let is_of_token =
+                    |line: &str| line.contains("@TOKEN@") || line.ends_with("headers:\n");
+                let lines = lines.filter(|line| has_token || !is_of_token(line));
+                let text = lines.collect::<String>().replace("@URL@", url);
+                text.replace("@TOKEN@", &self.authorization())
             }
         }
     }

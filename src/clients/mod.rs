@@ -362,14 +362,14 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         title: "LibreChat",
         format: Format::Steps(
             "mcpServers:\n  fabric:\n    type: streamable-http\n    url: \"@URL@\"\n    headers:\n      Authorization: \"@TOKEN@\"\n    timeout: 300000\n",
-            "librechat.yaml, with the token in its .env",
+            "librechat.yaml",
         ),
         urls: &[("", "url")],
         reference: Some((OF_SHELL, "docker compose up -d")),
         // Its default is 30 s; the entry made for it sets this.
         limit: 300,
         limit_words: "5 min, timeout in its entry",
-        then: "start fabric-mcp --transport http, restart LibreChat, and choose it among a chat's MCP servers",
+        then: "start fabric-mcp --transport http, put the token into LibreChat's .env, restart it, and choose fabric among a chat's MCP servers",
         ..USUAL
     },
 ];
