@@ -59,7 +59,7 @@ use access::{Access, OAuth, Tokens};
 use account::{Accounts, Bounds, Resource, SHARED_SEATS};
 use cli::{Command, ExitReason, Generate, START};
 use clients::{Launch, install};
-use config::{API_KEY, BASE_URL, Config, Connect, MAX_QUEUED_RUNS, Transport};
+use config::{API_KEY, BASE_URL, Config, Connect, MAX_QUEUED_RUNS, RunSettings, Transport};
 use demo::Folders;
 use fabric::{Catalog, Client, HELPER, Process};
 use http::HttpServer;
@@ -158,19 +158,11 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             print(&shell::table(rows?, json))
         }
         Command::Generate(what) => generate(&what),
-        Command::Install {
-            client,
-            mut launch,
-            offers,
-            yes,
-        } => {
+        Command::Install { mut asked, offers } => {
             let (program, env) = (program()?, |name: &str| std::env::var_os(name));
-            let why = launch
-                .as_mut()
-                .and_then(|launch| which_fabric(launch, offers));
-            let why = why.unwrap_or_default();
-            install::run(client, &program, launch.as_ref(), &env, &why, yes)
-                .map_err(ExitReason::failed)
+            let launch = asked.launch.as_mut();
+            let why = launch.and_then(|launch| which_fabric(launch, offers));
+            install::run(asked, &program, &env, why.unwrap_or_default()).map_err(ExitReason::failed)
         }
         Command::Skills {
             what,
@@ -361,8 +353,10 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<HttpServe
         config.fabric.url = format!("http://{}", demo.address);
     }
     heap::tune();
+    let folders = folders(&mut config)?;
+    let folder = state_folder(&mut config.kept)?;
     let accounts = Accounts::new(bounds(&config));
-    let client = match (config.start_fabric.clone(), folders(&mut config)?) {
+    let client = match (config.start_fabric.clone(), folders) {
         (Some(program), _) => {
             config.fabric.url = "an address of its own (--start-fabric)".to_owned();
             Client::starting(config.fabric.clone(), Process::new(program))
@@ -372,9 +366,6 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<HttpServe
     };
     let client = Arc::new(client.map_err(ExitReason::usage)?);
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
-    let state_dir = config.kept.state_dir.as_deref();
-    let folder = state_dir.map(Folder::open).transpose();
-    let folder = folder.map_err(ExitReason::failed)?;
     // Callers that cannot be distinguished must not list each other's runs.
     let lists = config.transport == Transport::Stdio || !config.http.is_open();
     let backend = Backend {
@@ -393,6 +384,20 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<HttpServe
         accounts,
     };
     Ok((Arc::new(Server::new(backend)), config, demo))
+}
+
+/// The folder that keeps runs, if there is one. One that `--install` has chosen may be out of a client's reach.
+fn state_folder(kept: &mut RunSettings) -> Result<Option<Arc<Folder>>, ExitReason> {
+    let state_dir = kept.state_dir.as_deref();
+    let folder = state_dir.map(Folder::open);
+    folder.transpose().or_else(|why| match kept.is_history {
+        true => {
+            kept.state_dir = None;
+            log::warn!("runs are kept in memory only: {why}");
+            Ok(None)
+        }
+        false => Err(ExitReason::failed(why)),
+    })
 }
 
 /// Lowers how many connections and runs there may be to what so many open files are enough for.

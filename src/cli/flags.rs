@@ -15,7 +15,7 @@ use crate::clients;
 use crate::config::{BASE_URL, Config, OWN_VARIABLE, Transport};
 use crate::url::base_url;
 
-pub(crate) use crate::config::{API_KEY, AUTH_TOKEN};
+pub(crate) use crate::config::{API_KEY, AUTH_TOKEN, CERT_FILE};
 
 /// Variable of the file that holds this token.
 pub(crate) const AUTH_TOKEN_FILE: &str = "FABRIC_MCP_AUTH_TOKEN_FILE";
@@ -23,8 +23,6 @@ pub(crate) const AUTH_TOKEN_FILE: &str = "FABRIC_MCP_AUTH_TOKEN_FILE";
 pub(crate) const OAUTH_CLIENT_ID: &str = "FABRIC_MCP_OAUTH_CLIENT_ID";
 /// Variable of the secret of that client.
 pub(crate) const OAUTH_CLIENT_SECRET: &str = "FABRIC_MCP_OAUTH_CLIENT_SECRET";
-/// Variable of the file of certificates to trust.
-pub(crate) const CERT_FILE: &str = "SSL_CERT_FILE";
 
 /// Every variable that has no flag, and what it does, in a line.
 pub(crate) const VARIABLES: &[(&str, &str)] = &[
@@ -233,6 +231,13 @@ pub(crate) const FLAGS: &[Flag] = &[
          this URL",
     ),
     flag(COMMAND, "yes", "", "").help("With --install and --uninstall: do not ask"),
+    flag(COMMAND, "name", "NAME", "")
+        .help("With --install and --uninstall: what the server is called there, instead of fabric"),
+    flag(COMMAND, "history", "", "").help(
+        "With --install: keep runs for 30 days, without asking; with --state-dir: keep them in memory \
+         if the folder cannot be used",
+    ),
+    flag(COMMAND, "no-history", "", "").help("With --install: do not keep runs, without asking"),
     flag(COMMAND, "version", "", "").short('V').help("Print the version"),
     flag(COMMAND, "help", "", "")
         .short('h')
@@ -367,7 +372,15 @@ impl Flag {
             Takes::Nothing => {}
             Takes::Choice(set) => set(config, values::choice(text, &self.values())?),
             Takes::One(set) | Takes::Many(set) => set(config, text)?,
-            Takes::Time(field, may_be_0) => *field(config) = values::seconds(text, may_be_0)?,
+            Takes::Time(field, may_be_0) => {
+                let is_keep = self.long == "keep-runs";
+                let most = if is_keep {
+                    values::MAX_KEEP
+                } else {
+                    values::MAX_TIME
+                };
+                *field(config) = values::seconds(text, may_be_0, most)?;
+            }
         }
         Ok(())
     }

@@ -16,14 +16,11 @@ const MARGIN: u64 = 10;
 /// From flags and variables, all of which must be right. One that only starts programs reaches a URL by `--connect`.
 ///
 /// # Errors
-/// Also a server over HTTP+SSE for a client that does not speak it, or a URL that `--connect` does not take.
+/// Also a server over HTTP+SSE for a client that does not speak it, or a URL that no token is sent to.
 pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
     let Some(url) = settings.one("url", values::server_url)? else {
         return program(client, settings);
     };
-    if client.urls.is_empty() {
-        settings.one("url", values::connect_url)?;
-    }
     let is_sse = settings.only(&["transport"])?.transport == Transport::Sse;
     let mut launch = client.reaching(url.clone(), is_sse, true).ok_or_else(|| {
         ExitReason::usage(format!(
@@ -32,6 +29,8 @@ pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<L
             client.name
         ))
     })?;
+    // It gets the token.
+    settings.one("url", values::connect_url)?;
     if let Launch::Program { env, .. } = &mut launch {
         env.extend(certificates(settings, &url)?);
     }

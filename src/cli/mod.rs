@@ -23,6 +23,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::access::{self, Role};
+use crate::clients::install::Installation;
 use crate::clients::{self, CLIENTS, Launch, McpClient};
 use crate::config::{Config, Connect, MAX_SECRET, Prices, Secret};
 use crate::text::hint;
@@ -85,13 +86,9 @@ pub(crate) enum Command {
     },
     /// Change a client's configuration file.
     Install {
-        client: &'static McpClient,
-        /// What to put into it: `--install`; `None` to take it out: `--uninstall`.
-        launch: Option<Launch>,
+        asked: Installation,
         /// Whether nothing says which Fabric to use: then it may be one that `--start-fabric` starts.
         offers: bool,
-        /// Whether to do it without asking: `--yes`.
-        yes: bool,
     },
     /// Print this: `--help`, `--version`.
     Print(String),
@@ -195,13 +192,23 @@ pub(crate) fn parse(
         if let Some(name) = settings.last(flag) {
             let client = client(&format!("--{flag}"), name)?;
             let launch = (flag == "install").then(|| launch::launch(client, &settings));
-            return Ok(Command::Install {
+            let history = settings.has("history").then_some(true);
+            let asked = Installation {
                 client,
+                name: settings
+                    .last("name")
+                    .map(values::server_name)
+                    .transpose()
+                    .map_err(|why| named("--name", why))?
+                    .unwrap_or_else(|| clients::NAME.to_owned()),
                 launch: launch.transpose()?,
-                offers: ["fabric-url", "demo", "patterns-dir", "start-fabric"]
-                    .iter()
-                    .all(|long| !settings.is_given(long)),
+                history: history.or(settings.has("no-history").then_some(false)),
                 yes: settings.has("yes"),
+            };
+            let offers = ["fabric-url", "demo", "patterns-dir", "start-fabric"];
+            return Ok(Command::Install {
+                asked,
+                offers: offers.iter().all(|long| !settings.is_given(long)),
             });
         }
     }

@@ -97,6 +97,9 @@ impl<'a> FlagsAndEnv<'a> {
             ("json", "--check, --call, --list-tools and --usage"),
             ("prices", "--usage"),
             ("yes", "--install and --uninstall"),
+            ("name", "--install and --uninstall"),
+            ("history", "--install and --state-dir"),
+            ("no-history", "--install"),
             ("all", "--generate skills"),
             (
                 "url",

@@ -47,6 +47,7 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
             "--demo uses the Fabric built into this program: --fabric-url is ignored.".to_owned(),
         );
     }
+    config.kept.is_history = settings.has("history");
     let has_folders = !config.patterns_dirs.is_empty();
     if (config.demo || has_folders) && !settings.has("start-fabric") {
         config.start_fabric = None;

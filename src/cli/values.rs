@@ -17,7 +17,9 @@ use crate::url::{self, Authority, Host, MAX_ADDRESS, WebUrl};
 /// Shortest time that can be set.
 const MIN_TIME: Duration = Duration::from_millis(1);
 /// Longest time that can be set: a week.
-const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
+pub(super) const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Longest time that runs can be kept for: 90 days.
+pub(super) const MAX_KEEP: Duration = Duration::from_secs(90 * 24 * 3600);
 /// Paths the server answers itself, which `--path` may not take.
 const OPERATIONS_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
@@ -155,15 +157,15 @@ pub(super) fn count<T: FromStr + PartialOrd + Display>(
     valid(number, text, rest)
 }
 
-/// A time in seconds, from [`MIN_TIME`] to [`MAX_TIME`], or 0.
-pub(super) fn seconds(text: &str, may_be_0: bool) -> Result<Duration, String> {
+/// A time in seconds, from [`MIN_TIME`] to `most`, or 0.
+pub(super) fn seconds(text: &str, may_be_0: bool, most: Duration) -> Result<Duration, String> {
     if may_be_0 && text == "0" {
         return Ok(Duration::ZERO);
     }
     let time = decimal(text).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let time = time.filter(|time| (MIN_TIME..=MAX_TIME).contains(time));
+    let time = time.filter(|time| (MIN_TIME..=most).contains(time));
     time.ok_or_else(|| {
-        let [least, most] = [MIN_TIME, MAX_TIME].map(|time| number(time.as_secs_f64()));
+        let [least, most] = [MIN_TIME, most].map(|time| number(time.as_secs_f64()));
         let rest = format!("is not a time; give seconds from {least} to {most}, such as 30 or 0.5");
         wrong(text, rest)
     })
@@ -195,6 +197,14 @@ pub(super) fn server_url(text: &str) -> Result<String, String> {
 pub(super) fn connect_url(text: &str) -> Result<String, String> {
     let url = server_url(text)?;
     WebUrl::parse(&url).map(|_| url)
+}
+
+/// What a server is called in a client.
+pub(super) fn server_name(text: &str) -> Result<String, String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let name = (1..=64).contains(&text.len()) && text.chars().all(is_plain);
+    let rest = "is no name; give one of at most 64 letters, digits, - and _";
+    valid(name.then(|| text.to_owned()), text, rest)
 }
 
 /// The path of the MCP endpoint.
@@ -325,7 +335,7 @@ mod tests {
             ("1.0000000019", 1_000_000_002),
         ] {
             assert_eq!(
-                seconds(text, false),
+                seconds(text, false, MAX_TIME),
                 Ok(Duration::from_nanos(nanoseconds)),
                 "{text}"
             );

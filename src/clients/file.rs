@@ -64,12 +64,23 @@ impl ClientFile {
         self.path.parent().filter(|folder| !folder.is_dir())
     }
 
-    /// Writes `text` to the file, or creates it. A file that others could read is private from then on if `is_secret`.
-    /// Returns the path of the backup, which only the owner can read, if there was a file.
+    /// Its backups and their texts.
+    pub(super) fn backups(&self) -> Vec<(PathBuf, String)> {
+        let paths = (1..=MAX_BACKUPS).map(|number| backup(&self.path, number));
+        let with_text = |path: PathBuf| Some((path.clone(), read(&path).ok()?.0));
+        paths.filter_map(with_text).collect()
+    }
+
+    /// Writes `text` to the file, or creates it; removes it without one. A file that others could read is private from then
+    /// on if `is_secret`. Returns the path of the backup, which only the owner can read, if there was a file.
     ///
     /// # Errors
     /// Why that failed; the file is unchanged.
-    pub(super) fn replace(&self, text: &str, is_secret: bool) -> Result<Option<PathBuf>, String> {
+    pub(super) fn replace(
+        &self,
+        text: Option<&str>,
+        is_secret: bool,
+    ) -> Result<Option<PathBuf>, String> {
         let folder = self.path.parent().unwrap_or(&self.path);
         fs::create_dir_all(folder)
             .and_then(|()| std::env::set_current_dir(folder))
@@ -79,7 +90,9 @@ impl ClientFile {
         let Some(before) = &self.text else {
             // Root makes it for the folder's owner.
             let written = fs::metadata(".").and_then(|folder| {
-                create_private(file, text, |new| take_after(new, &folder, PRIVATE))
+                create_private(file, text.unwrap_or_default(), |new| {
+                    take_after(new, &folder, PRIVATE)
+                })
             });
             return written.map(|()| None).map_err(unwritable);
         };
@@ -92,9 +105,11 @@ impl ClientFile {
             .map_err(|error| format!("no backup can be made of it: {error}"))?;
         let new = beside(file, &format!(".{}.new", std::process::id()));
         let mask = if is_secret { PRIVATE } else { 0o777 };
-        let written = create_private(&new, text, |new| take_after(new, &old, mask));
-        let written = written
-            .and_then(|()| fs::rename(&new, file).inspect_err(|_| drop(fs::remove_file(&new))));
+        let write = |text| {
+            create_private(&new, text, |new| take_after(new, &old, mask))?;
+            fs::rename(&new, file).inspect_err(|_| drop(fs::remove_file(&new)))
+        };
+        let written = text.map_or_else(|| fs::remove_file(file), write);
         if let Err(error) = written {
             let _ = fs::remove_file(&backup);
             return Err(unwritable(error));
@@ -106,16 +121,20 @@ impl ClientFile {
 /// Writes a backup beside a file. It has another extension: some clients read every file of a folder.
 fn back_up(file: &Path, text: &str, old: &Metadata) -> io::Result<PathBuf> {
     for number in 1..=MAX_BACKUPS {
-        let backup = match number {
-            1 => beside(file, ".backup"),
-            _ => beside(file, &format!(".backup-{number}")),
-        };
+        let backup = backup(file, number);
         match create_private(&backup, text, |new| take_after(new, old, PRIVATE)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             other => return other.map(|()| backup),
         }
     }
     Err(io::Error::other("there are too many already"))
+}
+
+fn backup(file: &Path, number: u32) -> PathBuf {
+    match number {
+        1 => beside(file, ".backup"),
+        _ => beside(file, &format!(".backup-{number}")),
+    }
 }
 
 fn beside(file: &Path, more: &str) -> PathBuf {

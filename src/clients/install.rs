@@ -1,37 +1,71 @@
 //! `--install` and `--uninstall`: one entry in a client's own file.
 //!
-//! In scope: showing the change, asking, keeping a backup. Only the entry is changed, not a comment nor a space
-//! elsewhere (`jsonc`); a file where that is impossible is refused.
+//! In scope: showing the change and what a check of it finds, asking, keeping a backup. Only the entry is changed, not a
+//! comment nor a space elsewhere (`jsonc`); a file where that is impossible is refused.
 
 use std::env::consts::OS;
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::config::{API_KEY, AUTH_TOKEN};
-use crate::text::for_terminal;
+use crate::config::{API_KEY, AUTH_TOKEN, BASE_URL, CERT_FILE, MODEL_VARIABLE};
+use crate::text::{counted, for_terminal, is_placeholder};
 
 use super::file::{self, ClientFile};
 use super::json::{self, KEYS, member};
 use super::jsonc::Document;
-use super::{Env, Format, Launch, McpClient, NAME, TOKEN_PLACEHOLDER};
+use super::{Env, Format, Launch, McpClient, NAME, TOKEN_PLACEHOLDER, history};
 
-/// Puts `launch` of the program at this path into the client's file, or takes the server out without it: at the terminal,
-/// asking first unless the answer is `yes` already. `why` stands above the change. True if the file is as it should be; otherwise the user has been told why.
+/// How long a check of the entry may take.
+const CHECK: Duration = Duration::from_secs(2);
+/// How long an entry keeps runs, in days.
+const KEPT: u64 = 30;
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) struct Installation {
+    pub(crate) client: &'static McpClient,
+    /// The name of the server in the client.
+    pub(crate) name: String,
+    /// What to put into the client's file: `--install`; `None` to take the server out: `--uninstall`.
+    pub(crate) launch: Option<Launch>,
+    /// Whether the entry keeps runs; `None` asks.
+    pub(crate) history: Option<bool>,
+    /// Whether to do it without asking: `--yes`.
+    pub(crate) yes: bool,
+}
+
+/// Does it for the program at this path, asking at the terminal. `why` stands above the change. True if the file is as it
+/// should be; otherwise the user has been told why.
 ///
 /// # Errors
 /// The reason, in one line; nothing was changed.
 pub(crate) fn run(
-    client: &McpClient,
+    mut asked: Installation,
     program: &str,
-    launch: Option<&Launch>,
     env: Env<'_>,
-    why: &str,
-    yes: bool,
+    mut why: String,
 ) -> Result<bool, String> {
+    let client = asked.client;
     let Format::Json(key) = client.format else {
-        say(&format!("{why}{}", by_hand(client, program, launch, env)))?;
+        if asked.name != NAME {
+            let title = client.title;
+            return Err(format!(
+                "--name: you add the entry of {title} by hand; give it any name there"
+            ));
+        }
+        why += &asked.keep_runs(None, env)?;
+        if let Some(launch) = &asked.launch {
+            let entry = client.entry(program, launch);
+            why += &checked(program, launch, &entry[client.members.1])?;
+        }
+        say(&format!(
+            "{why}{}",
+            by_hand(client, program, asked.launch.as_ref(), env)
+        ))?;
         return Ok(false);
     };
     let path = client
@@ -42,32 +76,216 @@ pub(crate) fn run(
     let uneditable = |reason| about(format!("{reason}; fix it, or change the entry by hand"));
     let found = file::find(&path).map_err(uneditable)?;
     let text = found.text.as_deref().unwrap_or_default();
-    let document = Document::read(text, key).map_err(uneditable)?;
-    let made = launch.map(|launch| client.entry(program, launch));
+    let name = asked.name.clone();
+    let document = Document::read(text, key, &name).map_err(uneditable)?;
     let own = document.own.as_ref();
-    let entry = made.clone().map(|made| filled_in(made, own));
+    why += &asked.keep_runs(own, env)?;
+    let made = asked
+        .launch
+        .as_ref()
+        .map(|launch| client.entry(program, launch));
+    let foreign = own.filter(|own| !is_ours(own));
+    let entry = made.clone().map(|made| match foreign {
+        Some(_) => made,
+        None => filled_in(made, own),
+    });
+    let left = entry
+        .as_ref()
+        .map(|entry| left_to_do(client, entry))
+        .unwrap_or_default();
+    let next = match &entry {
+        Some(_) => format!("{left}Next: {}.\n", client.then),
+        None => String::new(),
+    };
     let Some(new) = document.with(entry.as_ref()).map_err(uneditable)? else {
         say(&match entry {
-            Some(_) => format!(
-                "{shown_path} has this entry already: nothing to do.\nNext: {}.\n",
-                client.then
-            ),
-            None => format!("{shown_path} has no server \"{NAME}\": nothing to do.\n"),
+            Some(_) => format!("{shown_path} has this entry already: nothing to do.\n{next}"),
+            None => format!("{shown_path} has no server \"{name}\": nothing to do.\n"),
         })?;
         return Ok(true);
     };
     let [before, after] = [own, entry.as_ref()].map(|entry| masked(entry, made.as_ref()));
-    let change = change(client, &path, &found, [&before, &after]);
-    say(&format!("{why}{change}"))?;
-    if !yes && !agreed()? {
+    let mut told = why + &change(client, &path, &found, &name, [&before, &after]);
+    let asks = !asked.yes || foreign.is_some();
+    if foreign.is_some() {
+        let hint = match asked.launch {
+            Some(_) => ", and would be lost; --name NAME gives ours another name",
+            None => "; --name NAME says which one to remove",
+        };
+        told += &format!("This \"{name}\" is not an entry of fabric-mcp{hint}.\n");
+    }
+    if let (Some(launch), Some(entry)) = (&asked.launch, &entry) {
+        if is_fleeting(Path::new(program)) {
+            told += &format!(
+                "The entry starts {program}, which a build or a clean-up may remove: put the program elsewhere first.\n"
+            );
+        }
+        told += if asks { &left } else { "" };
+        told += &checked(program, launch, &entry[client.members.1])?;
+    }
+    say(&told)?;
+    if asks && !agreed(foreign.is_some())? {
         return Ok(false);
     }
+    let backups = found.backups();
+    let read = |(_, text): &(_, String)| {
+        let old = Document::read(text, key, &name).ok()?;
+        Some((old.rest, old.own.is_some()))
+    };
+    // The file is nothing but the entry, and there was none before that.
+    let fresh = Document::read("", key, &name).and_then(|none| none.with(own));
+    let is_created = entry.is_none()
+        && fresh.is_ok_and(|fresh| fresh.as_deref() == Some(text))
+        && backups
+            .iter()
+            .all(|one| read(one).is_some_and(|(_, has_own)| has_own));
+    let new = Some(new.as_str()).filter(|_| !is_created);
     // What is not shown is secret.
-    let backup = found.replace(&new, entry != after).map_err(about)?;
+    let backup = found.replace(new, entry != after).map_err(about)?;
+    // The new backup has all that these have.
+    let is_same = |one: &&_| read(one).is_some_and(|(rest, _)| rest == document.rest);
+    for (old, _) in backups.iter().filter(is_same) {
+        let _ = std::fs::remove_file(old);
+    }
     let backup = backup.map(|backup| format!("Backup:  {}\n", backup.display()));
-    let (backup, next) = (backup.unwrap_or_default(), next(client, entry.as_ref()));
-    say(&format!("Written: {shown_path}\n{backup}{next}"))?;
+    let done = if is_created { "Removed" } else { "Written" };
+    say(&format!(
+        "{done}: {shown_path}\n{}{next}",
+        backup.unwrap_or_default()
+    ))?;
     Ok(true)
+}
+
+impl Installation {
+    /// Has the entry keep runs in a folder that all clients share, if nothing speaks against it. Returns what is said of it.
+    /// `own` is the entry that is there.
+    fn keep_runs(&mut self, own: Option<&Value>, env: Env<'_>) -> Result<String, String> {
+        const SETTLED: [&str; 5] = [
+            "--connect",
+            "--state-dir",
+            "--keep-runs",
+            "--patterns-dir",
+            "--read-only",
+        ];
+        let folder = history(OS, env).and_then(|folder| folder.into_os_string().into_string().ok());
+        let (Some(Launch::Program { args, .. }), Some(folder)) = (&mut self.launch, folder) else {
+            return Ok(String::new());
+        };
+        if args.iter().any(|arg| SETTLED.contains(&arg.as_str())) {
+            return Ok(String::new());
+        }
+        let has_history = own.is_some_and(|own| own.to_string().contains(HISTORY));
+        let known = self.history.or((has_history || self.yes).then_some(true));
+        let question = format!(
+            "Keep runs for {KEPT} days, to find them again? Patterns, models and outputs would lie in\n  {folder}\nfor all \
+             your clients that keep them. [Y/n] "
+        );
+        if !known.map_or_else(|| ask(&question, true), Ok)? {
+            return Ok("Runs are kept in memory only, for an hour.\n".to_owned());
+        }
+        let seconds = (KEPT * 24 * 3600).to_string();
+        let words = [HISTORY, "--state-dir", &folder, "--keep-runs", &seconds];
+        args.extend(words.map(str::to_owned));
+        Ok(format!("Runs are kept for {KEPT} days in {folder}.\n"))
+    }
+}
+
+/// The flag of an entry whose runs are kept in memory where the folder cannot be used.
+const HISTORY: &str = "--history";
+
+/// Whether this program made an entry: it starts such a program, or is one for a URL with nothing but a token.
+fn is_ours(entry: &Value) -> bool {
+    let command = &entry["command"];
+    let program = command.get(0).unwrap_or(command).as_str();
+    if let Some(program) = program {
+        let name = program.rsplit(['/', '\\']).next();
+        return name.is_some_and(|name| name.starts_with("fabric-mcp"));
+    }
+    let headers = entry["headers"]
+        .as_object()
+        .filter(|headers| headers.len() == 1);
+    let token = headers.and_then(|headers| headers.get("Authorization")?.as_str());
+    token.is_some_and(|token| token.starts_with("Bearer "))
+}
+
+/// Whether a program may be gone tomorrow.
+fn is_fleeting(program: &Path) -> bool {
+    program.iter().any(|part| part == "target") || program.starts_with(std::env::temp_dir())
+}
+
+/// What a check of this entry, with these variables, says.
+///
+/// # Errors
+/// A mistake in its settings, with which no server would start.
+fn checked(program: &str, launch: &Launch, variables: &Value) -> Result<String, String> {
+    let mut command = Command::new(program);
+    match launch {
+        // It is what it is.
+        Launch::Program { args, .. } if args.iter().any(|arg| arg == "--demo") => {
+            return Ok(String::new());
+        }
+        Launch::Program { args, .. } if args.iter().any(|arg| arg == "--connect") => {
+            command.args(args)
+        }
+        Launch::Program { args, .. } => command.args(args).arg("--json"),
+        // Only over Streamable HTTP is there one.
+        Launch::Url { is_sse: true, .. } => return Ok(String::new()),
+        Launch::Url { url, .. } => command.args(["--connect", url]),
+    };
+    let variables = variables.as_object().into_iter().flatten();
+    let values = variables.filter_map(|(name, value)| Some((name, value.as_str()?)));
+    // A reference is to what is set here.
+    command.envs(values.filter(|(_, value)| !value.contains(['{', '$'])));
+    command.arg("--check").stdin(Stdio::null());
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = child else {
+        return Ok(String::new());
+    };
+    let begun = Instant::now();
+    while let Ok(None) = child.try_wait() {
+        if begun.elapsed() > CHECK {
+            let _ = child.kill().and_then(|()| child.wait());
+            return Ok(format!(
+                "Check: nothing has answered within {} s.\n",
+                CHECK.as_secs()
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (mut said, mut wrong) = (String::new(), String::new());
+    let _ = child
+        .stdout
+        .take()
+        .map(|mut out| out.read_to_string(&mut said));
+    let _ = child
+        .stderr
+        .take()
+        .map(|mut out| out.read_to_string(&mut wrong));
+    let wrong = wrong.trim_start_matches("fabric-mcp: ").trim();
+    if child.wait().is_ok_and(|status| status.code() == Some(2)) {
+        return Err(format!("{wrong}. Nothing was changed"));
+    }
+    let Ok(report) = serde_json::from_str::<Value>(&said) else {
+        return Ok(format!("Check: {}{wrong}\n", said.trim()));
+    };
+    let problems = report["problems"].as_array().into_iter().flatten();
+    let text = |part: &Value| part.as_str().unwrap_or_default().to_owned();
+    let lines =
+        problems.map(|one| format!("Check: {} {}\n", text(&one["what"]), text(&one["fix"])));
+    let lines: String = lines.collect();
+    let works = match report["fabric"]["patterns"].as_u64() {
+        Some(number) if report["ok"] == true => {
+            format!(
+                "Check: it works; there are {}.\n",
+                counted(number, "pattern")
+            )
+        }
+        _ => String::new(),
+    };
+    Ok(works + &lines)
 }
 
 /// For clients whose file is not JSON: the entry and the client's own command.
@@ -120,14 +338,17 @@ fn is_place(value: &Value) -> bool {
     text.is_empty() || text.contains(TOKEN_PLACEHOLDER) || refers(API_KEY) || refers(AUTH_TOKEN)
 }
 
-/// The entry with its secrets hidden: all but what is `made` here.
+/// The entry with what may be secret hidden: not what is `made` here.
 fn masked(entry: Option<&Value>, made: Option<&Value>) -> Option<Value> {
     let mut shown = entry?.clone();
     for group in ["env", "environment", "headers"] {
         let values = shown.get_mut(group).and_then(Value::as_object_mut);
         for (name, value) in values.into_iter().flatten() {
             let same = made.and_then(|made| made.get(group)?.get(name)) == Some(value);
-            if !same && *value != "" {
+            let is_public =
+                [BASE_URL, CERT_FILE].contains(&name.as_str()) || name.starts_with(MODEL_VARIABLE);
+            let has_password = value.as_str().is_none_or(|text| text.contains('@'));
+            if !same && !is_place(value) && (!is_public || has_password) {
                 *value = "…".into();
             }
         }
@@ -140,6 +361,7 @@ fn change(
     client: &McpClient,
     path: &Path,
     found: &ClientFile,
+    name: &str,
     [before, after]: [&Option<Value>; 2],
 ) -> String {
     let title = client.title;
@@ -157,7 +379,7 @@ fn change(
     };
     for (mark, entry) in [('-', before), ('+', after)] {
         let Some(entry) = entry else { continue };
-        let entry = member(NAME, &json::text(entry, Some("  "), "\n"));
+        let entry = member(name, &json::text(entry, Some("  "), "\n"));
         for line in entry.lines() {
             text += &format!("  {mark} {line}\n");
         }
@@ -165,13 +387,40 @@ fn change(
     text
 }
 
-/// The next steps for the user.
-fn next(client: &McpClient, entry: Option<&Value>) -> String {
-    let Some(entry) = entry else {
-        return String::new();
-    };
-    let (title, entry) = (client.title, entry.to_string());
+/// What keeps an entry from working, and what is left to be done, for the user.
+fn left_to_do(client: &McpClient, entry: &Value) -> String {
+    let (title, members) = (client.title, entry);
     let mut text = String::new();
+    for (member, off) in [("disabled", true), ("enabled", false)] {
+        if members[member] == off {
+            text += &format!(
+                "First: the entry is there, but \"{member}\": {off} keeps {title} from starting it. Take that out.\n"
+            );
+        }
+    }
+    let groups = ["env", "environment", "headers"].into_iter();
+    let values = groups
+        .filter_map(|group| members[group].as_object())
+        .flatten();
+    for (name, value) in values {
+        let value = value.as_str().unwrap_or_default();
+        let secret = value.trim_start_matches("Bearer ");
+        let (before, after) = client.reference.map_or(("", ""), |(form, _)| {
+            form.split_once("NAME").unwrap_or((form, ""))
+        });
+        let variable = secret
+            .strip_prefix(before)
+            .and_then(|rest| rest.strip_suffix(after));
+        let is_variable = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        let is_filled_in = client.reference.is_some() && variable.is_some_and(is_variable)
+            || secret.contains("input:");
+        if is_placeholder(secret) && secret != TOKEN_PLACEHOLDER && !is_filled_in {
+            text += &format!(
+                "First: put the value itself in the place of {secret} at {name}: {title} does not fill that in.\n"
+            );
+        }
+    }
+    let entry = entry.to_string();
     if entry.contains(TOKEN_PLACEHOLDER) {
         text += &format!("First: put the server's token in the place of {TOKEN_PLACEHOLDER}.\n");
     }
@@ -194,7 +443,7 @@ fn next(client: &McpClient, entry: Option<&Value>) -> String {
             "Or do this again with {API_KEY} unset, and put the key into the empty place in the file.\n"
         );
     }
-    text + &format!("Next: {}.\n", client.then)
+    text
 }
 
 /// Where the file is, and what it holds, may be somebody else's work.
@@ -205,25 +454,46 @@ fn say(text: &str) -> Result<(), String> {
         .map_err(|error| format!("stdout cannot be written: {error}. Nothing more was done"))
 }
 
-/// Asks whether to go on.
-fn agreed() -> Result<bool, String> {
-    let mut answers = io::stdin().lock();
-    if !answers.is_terminal() {
-        say(
-            "Nothing was changed: stdin is not a terminal, so nobody can be asked. Add --yes to go ahead without asking.\n",
-        )?;
+/// Asks whether to go on; `foreign`: with somebody else's entry.
+fn agreed(foreign: bool) -> Result<bool, String> {
+    if !io::stdin().is_terminal() {
+        say(match foreign {
+            false => {
+                "Nothing was changed: stdin is not a terminal, so nobody can be asked. Add --yes to go ahead without asking.\n"
+            }
+            true => {
+                "Nothing was changed: for such an entry --yes is not enough, and nobody can be asked.\n"
+            }
+        })?;
         return Ok(false);
     }
-    say("Make this change? [y/N] ")?;
-    let mut answer = String::new();
-    answers
-        .read_line(&mut answer)
-        .map_err(|error| format!("no answer can be read: {error}. Nothing was changed"))?;
-    let agreed = is_yes(&answer);
+    let agreed = ask("Make this change? [y/N] ", false)?;
     if !agreed {
         say("Nothing was changed.\n")?;
     }
     Ok(agreed)
+}
+
+/// Asks; an empty answer, or nobody there to give one, means the `usual` one.
+fn ask(question: &str, usual: bool) -> Result<bool, String> {
+    let mut answers = io::stdin().lock();
+    if !answers.is_terminal() {
+        return Ok(usual);
+    }
+    say(question)?;
+    let mut answer = String::new();
+    answers
+        .read_line(&mut answer)
+        .map_err(|error| format!("no answer can be read: {error}. Nothing was changed"))?;
+    Ok(if usual {
+        !is_no(&answer)
+    } else {
+        is_yes(&answer)
+    })
+}
+
+fn is_no(answer: &str) -> bool {
+    matches!(answer.trim().to_ascii_lowercase().as_str(), "n" | "no")
 }
 
 fn is_yes(answer: &str) -> bool {

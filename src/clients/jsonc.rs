@@ -7,7 +7,6 @@ use std::ops::Range;
 use serde::de::IgnoredAny;
 use serde_json::{Deserializer, Value, json};
 
-use super::NAME;
 use super::json::{self, member};
 
 /// White space of JSON.
@@ -21,10 +20,12 @@ pub(super) struct Document<'a> {
     parts: Vec<[&'a str; 2]>,
     /// The key of the object of servers.
     key: &'static str,
+    /// The name of our server there.
+    name: &'a str,
     root: Object,
     servers: Option<Object>,
     /// The value of the root without our server, to be compared.
-    rest: Value,
+    pub(super) rest: Value,
     /// The value of our server.
     pub(super) own: Option<Value>,
 }
@@ -39,11 +40,15 @@ struct Object {
 }
 
 impl<'a> Document<'a> {
-    /// Reads a text whose servers are under `key`.
+    /// Reads a text whose servers are under `key`; ours is called `name`.
     ///
     /// # Errors
     /// Why the text cannot be edited.
-    pub(super) fn read(text: &'a str, key: &'static str) -> Result<Document<'a>, String> {
+    pub(super) fn read(
+        text: &'a str,
+        key: &'static str,
+        name: &'a str,
+    ) -> Result<Document<'a>, String> {
         let mut parts = parts(text)?;
         let is_empty = parts.len() == 1;
         if is_empty {
@@ -64,10 +69,11 @@ impl<'a> Document<'a> {
             rest[key] = json!({});
         }
         let members = rest[key].as_object_mut();
-        let own = members.and_then(|servers| servers.remove(NAME));
+        let own = members.and_then(|servers| servers.remove(name));
         Ok(Document {
             parts,
             key,
+            name,
             root,
             servers,
             rest,
@@ -84,12 +90,12 @@ impl<'a> Document<'a> {
             return Ok(None);
         }
         let servers = self.servers.as_ref();
-        let own = servers.and_then(|servers| servers.members.get(NAME));
+        let own = servers.and_then(|servers| servers.members.get(self.name));
         let text = match entry {
             Some(entry) => self.put(entry, own),
             None => own.map(|own| self.take(own)).unwrap_or_default(),
         };
-        match Document::read(&text, self.key) {
+        match Document::read(&text, self.key, self.name) {
             Ok(new) if new.rest == self.rest && new.own.as_ref() == entry => Ok(Some(text)),
             _ => Err("it cannot be edited without changing more than the entry".to_owned()),
         }
@@ -104,8 +110,8 @@ impl<'a> Document<'a> {
         let has_lines = is_empty || within.iter().any(|[gap, _]| gap.contains('\n'));
         let unit = has_lines.then_some(unit.unwrap_or("  "));
         match (&self.servers, own) {
-            (None, _) => self.insert(&self.root, self.key, &json!({NAME: entry}), unit),
-            (Some(servers), None) => self.insert(servers, NAME, entry, unit),
+            (None, _) => self.insert(&self.root, self.key, &json!({self.name: entry}), unit),
+            (Some(servers), None) => self.insert(servers, self.name, entry, unit),
             (_, Some(own)) => {
                 let [gap, _] = self.parts[own.start + 2];
                 let value = json::text(entry, unit, self.indent(own.start));
@@ -274,7 +280,7 @@ mod tests {
 
     /// The text after the entry is put in, or taken out.
     fn edited(text: &str, entry: Option<&Value>) -> Result<Option<String>, String> {
-        Document::read(text, "servers")?.with(entry)
+        Document::read(text, "servers", "fabric")?.with(entry)
     }
 
     fn added(text: &str) -> String {
@@ -363,7 +369,7 @@ mod tests {
             "{\n  \"servers\": {\n    \"fabric\": {\n      \"command\": \"/f\",\n      \"args\": []\n    }, // mine\n    \
              \"x\": {}\n  }\n}"
         );
-        let document = Document::read(text, "servers").unwrap();
+        let document = Document::read(text, "servers", "fabric").unwrap();
         assert_eq!(document.own, Some(json!({"command": "old"})));
         let line = "{\"servers\": {\"fabric\": null}}";
         let after = added(line);

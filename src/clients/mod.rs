@@ -81,10 +81,11 @@ pub(crate) enum Format {
 }
 
 /// Folders of the user that a variable can move, and where they are in the home folder without it.
-const FOLDERS: [(&str, &str); 3] = [
+const FOLDERS: [(&str, &str); 4] = [
     ("CODEX_HOME", ".codex"),
     ("COPILOT_HOME", ".copilot"),
     ("XDG_CONFIG_HOME", ".config"),
+    ("XDG_STATE_HOME", ".local/state"),
 ];
 
 /// References to variables, as most clients have them.
@@ -401,6 +402,46 @@ pub(crate) enum Launch {
     },
 }
 
+/// The path of `file`, written as in a row of [`CLIENTS`]; `None` if the variables of its folder are not set.
+fn located(file: &str, system: &str, env: Env<'_>) -> Option<PathBuf> {
+    let variable = |name: &str| {
+        let value = env(name).filter(|value| !value.is_empty());
+        value.map(PathBuf::from)
+    };
+    let home = if system == "windows" {
+        "USERPROFILE"
+    } else {
+        "HOME"
+    };
+    let (base, rest) = file.split_once('/')?;
+    let folder = |name| {
+        variable(name).or_else(|| {
+            let (_, inner) = FOLDERS.iter().find(|(known, _)| *known == name)?;
+            Some(variable(home)?.join(inner))
+        })
+    };
+    let base = match (base, system) {
+        (".", _) => PathBuf::new(),
+        ("HOME", _) => variable(home)?,
+        ("SETTINGS", "macos") => variable(home)?.join("Library/Application Support"),
+        ("SETTINGS", "windows") => folder("APPDATA")?,
+        ("SETTINGS", _) => folder("XDG_CONFIG_HOME")?,
+        (name, _) => folder(name)?,
+    };
+    // One separator throughout, also on Windows.
+    Some(rest.split('/').fold(base, |path, part| path.join(part)))
+}
+
+/// The folder in which a user's clients keep runs together.
+fn history(system: &str, env: Env<'_>) -> Option<PathBuf> {
+    let file = match system {
+        "macos" => "SETTINGS/fabric-mcp",
+        "windows" => "LOCALAPPDATA/fabric-mcp",
+        _ => "XDG_STATE_HOME/fabric-mcp",
+    };
+    located(file, system, env)
+}
+
 impl fmt::Debug for McpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
@@ -411,31 +452,8 @@ impl McpClient {
     /// The file it reads its servers from on this `system` (see [`std::env::consts::OS`]), for this user or in the current
     /// folder. `None` for a dialog, and if the variables of the home folder are not set.
     pub(crate) fn file(&self, system: &str, env: Env<'_>) -> Option<PathBuf> {
-        let variable = |name: &str| {
-            let value = env(name).filter(|value| !value.is_empty());
-            value.map(PathBuf::from)
-        };
-        let (home, other) = match system {
-            "windows" => ("USERPROFILE", self.windows),
-            _ => ("HOME", None),
-        };
-        let (base, rest) = other.unwrap_or(self.file).split_once('/')?;
-        let folder = |name| {
-            variable(name).or_else(|| {
-                let (_, inner) = FOLDERS.iter().find(|(known, _)| *known == name)?;
-                Some(variable(home)?.join(inner))
-            })
-        };
-        let base = match (base, system) {
-            (".", _) => PathBuf::new(),
-            ("HOME", _) => variable(home)?,
-            ("SETTINGS", "macos") => variable(home)?.join("Library/Application Support"),
-            ("SETTINGS", "windows") => folder("APPDATA")?,
-            ("SETTINGS", _) => folder("XDG_CONFIG_HOME")?,
-            (name, _) => folder(name)?,
-        };
-        // One separator throughout, also on Windows.
-        Some(rest.split('/').fold(base, |path, part| path.join(part)))
+        let windows = self.windows.filter(|_| system == "windows");
+        located(windows.unwrap_or(self.file), system, env)
     }
 
     /// The place of its servers, for people.

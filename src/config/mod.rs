@@ -26,6 +26,8 @@ pub(crate) const API_KEY: &str = "FABRIC_API_KEY";
 pub(crate) const MODEL_VARIABLE: &str = "FABRIC_MODEL_";
 /// What the names of most variables begin with: those called after flags.
 pub(crate) const OWN_VARIABLE: &str = "FABRIC_MCP_";
+/// Variable of the file of certificates to trust.
+pub(crate) const CERT_FILE: &str = "SSL_CERT_FILE";
 /// Variable of the token that callers over HTTP must send, and that `--connect` sends.
 pub(crate) const AUTH_TOKEN: &str = "FABRIC_MCP_AUTH_TOKEN";
 
@@ -219,6 +221,8 @@ pub(crate) struct RunSettings {
     pub(crate) keep: Duration,
     /// Folder that runs are also stored in: `--state-dir`.
     pub(crate) state_dir: Option<PathBuf>,
+    /// Whether runs are kept in memory if that folder cannot be used: `--history`.
+    pub(crate) is_history: bool,
 }
 
 /// The model of runs that name none, in the log, the ledger and the prices.

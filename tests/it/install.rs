@@ -9,9 +9,11 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::support::DEADLINE;
+use crate::support::fabric::FakeFabric;
 use crate::support::folder::TempFolder;
 use crate::support::process::{Finished, Program};
+use crate::support::stdio::Stdio;
+use crate::support::{Caller, DEADLINE, Era};
 
 /// Actions in a home.
 impl TempFolder {
@@ -34,6 +36,7 @@ impl TempFolder {
         let config = self.path(".config");
         Program::new([])
             .env("HOME", self.text())
+            .env("XDG_STATE_HOME", self.path("state").to_str().unwrap())
             .env("XDG_CONFIG_HOME", config.to_str().unwrap())
     }
 
@@ -176,6 +179,124 @@ fn a_missing_file_is_created_and_reported() {
 }
 
 #[test]
+fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
+    let home = TempFolder::new("home-history");
+    let fabric = FakeFabric::start();
+    let install = |args: &[&str]| {
+        let program = home
+            .binary()
+            .arg("--fabric-url")
+            .arg(&fabric.url())
+            .arg("--install")
+            .arg("windsurf");
+        args.iter()
+            .fold(program, |program, arg| program.arg(arg))
+            .run(DEADLINE)
+    };
+    let file = ".codeium/windsurf/mcp_config.json";
+    let folder = home.path("state/fabric-mcp");
+    let args = |text: &str| {
+        let file: Value = serde_json::from_str(text).unwrap();
+        file["mcpServers"]["fabric"]["args"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
+    let kept = format!("Runs are kept for 30 days in {}.", folder.display());
+    install(&["--yes"])
+        .expect_code(0)
+        .expect_stdout(&kept)
+        .expect_stdout("Check: it works; there are ");
+    let text = home.read(file);
+    let words = [
+        "\"--history\"",
+        "\"--state-dir\"",
+        folder.to_str().unwrap(),
+        "\"2592000\"",
+    ];
+    assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    // Chosen once, it stays chosen.
+    install(&[]).expect_code(0).expect_stdout("nothing to do");
+    install(&["--yes", "--no-history"])
+        .expect_code(0)
+        .expect_stdout("in memory only");
+    assert_eq!(args(&home.read(file)), 0);
+    for settled in [["--keep-runs", "60"], ["--state-dir", "/runs"]] {
+        install(&settled)
+            .expect_code(1)
+            .expect_stdout("Nothing was changed")
+            .expect_stdout(settled[0]);
+    }
+    // What a client would find is a mistake now.
+    let none = home.path("none");
+    let finished = home.run([
+        "--install",
+        "windsurf",
+        "--yes",
+        "--patterns-dir",
+        none.to_str().unwrap(),
+    ]);
+    refused(&finished, "--patterns-dir");
+    let dead = home.run([
+        "--install",
+        "windsurf",
+        "--fabric-url",
+        "http://127.0.0.1:1",
+    ]);
+    dead.expect_code(1)
+        .expect_stdout("Check: Nothing listens at http://127.0.0.1:1")
+        .expect_stdout("- ");
+    assert!(
+        dead.stdout
+            .contains(&format!("-     \"FABRIC_BASE_URL\": \"{}\"", fabric.url())),
+        "{dead:?}"
+    );
+    let text = home.read(file).replace(
+        "\"FABRIC_API_KEY\": \"\"",
+        "\"FABRIC_API_KEY\": \"${input:k} {{k}}\"",
+    );
+    home.write(
+        file,
+        text.replace("\"args\"", "\"disabled\": true,\n      \"args\""),
+    );
+    let told = install(&["--no-history"]);
+    told.expect_code(0)
+        .expect_stdout("nothing to do")
+        .expect_stdout("\"disabled\": true keeps Windsurf from");
+    home.write(file, text.replace("${input:k} ", ""));
+    install(&["--no-history"])
+        .expect_code(0)
+        .expect_stdout("Windsurf does not fill that in");
+    // A folder out of reach: said once, and runs are kept in memory; given by hand, it ends the start.
+    home.write("in-the-way", "");
+    let state = home.path("in-the-way/runs");
+    let program = |more: &str| {
+        Program::with(&fabric)
+            .arg("--state-dir")
+            .arg(state.to_str().unwrap())
+            .flags(more)
+    };
+    program("--plain-results")
+        .run(DEADLINE)
+        .expect_code(1)
+        .expect_stderr("--state-dir");
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, program("--history --keep-runs 7776000"));
+    client.success(
+        "fabric_run_pattern",
+        serde_json::json!({"pattern_name": "summarize", "input_text": "x"}),
+    );
+    let listed = client.success("fabric_get_run", serde_json::json!({}));
+    assert_eq!(listed["runs"].as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(
+        client
+            .stderr()
+            .matches("runs are kept in memory only")
+            .count(),
+        1
+    );
+}
+
+#[test]
 fn nobody_to_ask_means_no() {
     let home = TempFolder::new("home-ask");
     let before = "{\"mcpServers\": {\"fabric\": {\"command\": \"\u{202e}\u{9b}mine\", \"env\": {\"K\": \"canary\"}}}}";
@@ -190,11 +311,32 @@ fn nobody_to_ask_means_no() {
         assert!(!finished.stdout.contains("canary"), "{finished:?}");
         assert_eq!(home.read(".cursor/mcp.json"), before);
     }
+    // Somebody else's entry: --yes is not enough.
+    for action in ["--install", "--uninstall"] {
+        let finished = home.run([action, "cursor", "--yes"]);
+        finished
+            .expect_code(1)
+            .expect_stdout("--yes is not enough")
+            .expect_stdout("--name NAME");
+        assert_eq!(home.read(".cursor/mcp.json"), before);
+    }
     assert_eq!(home.names(".cursor"), ["mcp.json"]);
-    let finished = home.install("cursor");
-    finished.expect_code(0);
-    assert!(home.read(".cursor/mcp.json").contains("FABRIC_BASE_URL"));
+    home.run(["--install", "cursor", "--yes", "--name", "patterns"])
+        .expect_code(0);
+    let after = home.read(".cursor/mcp.json");
+    assert!(
+        after.starts_with(&before[..before.len() - 2])
+            && after.contains("\"patterns\": {\"command\": ")
+    );
     assert_eq!(home.read(".cursor/mcp.json.backup"), before);
+    home.run(["--uninstall", "cursor", "--yes", "--name", "patterns"])
+        .expect_code(0);
+    assert_eq!(home.read(".cursor/mcp.json"), before);
+    assert_eq!(
+        home.names(".cursor"),
+        ["mcp.json", "mcp.json.backup-2"],
+        "of backups the latest"
+    );
 }
 
 #[test]
@@ -341,8 +483,9 @@ fn a_project_of_claude_code_is_the_folder_one_is_in() {
     assert!(Path::new(file["mcpServers"]["fabric"]["command"].as_str().unwrap()).is_absolute());
     inside(["--uninstall", "claude-code", "--yes"]).expect_code(0);
     assert_eq!(
-        home.read("my project/.mcp.json"),
-        "{\n  \"mcpServers\": {}\n}\n"
+        home.names("my project"),
+        [".mcp.json.backup"],
+        "it was created"
     );
 }
 
@@ -485,7 +628,9 @@ fn files_are_private_from_the_first_moment() {
     assert_eq!(seen, 0o600);
     // A file that others could read is closed to them when a key goes in again, and only then.
     for (key, expected) in [("", 0o644), ("canary-key", 0o600)] {
-        let entry = format!("{{\"command\": \"x\", \"env\": {{\"FABRIC_API_KEY\": \"{key}\"}}}}");
+        let entry = format!(
+            "{{\"command\": \"/x/fabric-mcp\", \"env\": {{\"FABRIC_API_KEY\": \"{key}\"}}}}"
+        );
         home.write(
             ".cursor/mcp.json",
             format!("{{\"mcpServers\": {{\"fabric\": {entry}}}}}"),
@@ -494,7 +639,7 @@ fn files_are_private_from_the_first_moment() {
         run(["--install", "cursor", "--yes"]);
         assert_eq!(mode(".cursor/mcp.json"), Some(expected), "{key}");
     }
-    assert_eq!(mode(".cursor/mcp.json.backup-3"), Some(0o600));
+    assert_eq!(mode(".cursor/mcp.json.backup"), Some(0o600));
 }
 
 #[test]

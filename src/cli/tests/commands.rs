@@ -11,7 +11,7 @@ fn commands() {
         "--generate compose x.env => Generate(File(\"compose\", Some(\"x.env\")))",
         "--generate client-config => Generate(Clients)",
         "--healthcheck --path x --host :: => Healthcheck { host: \"::\", port: 8000 }",
-        "--uninstall jetbrains => Install { client: jetbrains, launch: None, offers: true, yes: false }",
+        "--uninstall jetbrains => Install { asked: Installation { client: jetbrains, name: \"fabric\", launch: None, history: None, yes: false }, offers: true }",
     ] {
         let (args, expected) = case.split_once(" => ").unwrap();
         assert_eq!(command(args), expected, "{args}");
@@ -29,14 +29,14 @@ fn commands() {
         let help = command(args);
         assert!(help.starts_with("Print(") && help.contains(text), "{help}");
     }
-    let zed = command("--generate client-config zed --url http://H:8000/mcp");
+    let zed = command("--generate client-config zed --url https://H:8000/mcp");
     assert!(
-        zed.contains("url: \"http://h:8000/mcp\", is_sse: false"),
+        zed.contains("url: \"https://h:8000/mcp\", is_sse: false"),
         "{zed}"
     );
-    let cline = command("--generate client-config cline --url http://H/sse --transport sse");
+    let cline = command("--generate client-config cline --url https://H/sse --transport sse");
     assert!(
-        cline.contains("url: \"http://h/sse\", is_sse: true"),
+        cline.contains("url: \"https://h/sse\", is_sse: true"),
         "{cline}"
     );
     let desktop = command("--generate client-config claude-desktop --url http://[::1]:8000/mcp/");
@@ -77,10 +77,10 @@ fn commands() {
 /// What `--install` would have a client start.
 fn launched(args: &str, vars: Vars<'_>) -> (Vec<String>, Vec<(String, Option<String>)>) {
     match parse_with(&format!("--install cursor {args}"), vars) {
-        Ok(Command::Install {
-            launch: Some(Launch::Program { args, env }),
-            ..
-        }) => (args, env),
+        Ok(Command::Install { asked, .. }) => match asked.launch {
+            Some(Launch::Program { args, env }) => (args, env),
+            other => panic!("{args} {vars:?}: {other:?}"),
+        },
         other => panic!("{args} {vars:?}: {other:?}"),
     }
 }
@@ -171,7 +171,11 @@ fn each_client_is_answered_before_it_gives_up() {
         let line = |what| format!("{what} {} --demo {more}", client.name);
         let args = |command| match command {
             Ok(Command::Install {
-                launch: Some(Launch::Program { args, .. }),
+                asked:
+                    Installation {
+                        launch: Some(Launch::Program { args, .. }),
+                        ..
+                    },
                 ..
             })
             | Ok(Command::Generate(Generate::ClientConfig(_, Launch::Program { args, .. }))) => {

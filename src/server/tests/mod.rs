@@ -71,7 +71,7 @@ impl Server {
                 answer_within: std::time::Duration::ZERO,
                 task_after: time,
                 keep: time,
-                state_dir: None,
+                ..RunSettings::default()
             },
             lists: true,
             run_note: None,
