@@ -94,7 +94,7 @@ impl Access {
             }
             (None, None) => return Err(AccessError::BadToken(Flaw::UNKNOWN)),
             (None, Some(oauth)) => {
-                let (known, grant) = oauth.check(token)?;
+                let (known, grant) = oauth.check(token, Identity::peer(peer), accounts)?;
                 (
                     grant.identity,
                     grant.role,

@@ -9,7 +9,9 @@
 //! issuer. Not in scope: obtaining tokens, and checking signatures: the issuer is asked instead, since it knows what was
 //! revoked.
 //!
-//! A positive answer is kept for a minute and never serves beyond the token's expiry, a negative one is kept for [`REFUSAL_HOLDS`]. While
+//! A positive answer is kept for a minute and never serves beyond the token's expiry, a negative one is kept for
+//! [`REFUSAL_HOLDS`]. To ask and to wait for it, strangers have places by their address, so that none of them keeps others
+//! out; a token that was good in the last hour needs no such place. While
 //! callers hold a token, a thread asks about it again before its minute is over, so that what goes on never waits for the
 //! issuer. If that cannot be asked, its last answer counts until [`UNCONFIRMED`]. What
 //! goes wrong with the introspection of one token concerns this token alone, since anybody can send one that the issuer
@@ -18,7 +20,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -30,6 +32,7 @@ use super::digest::{Digest, digest};
 use super::error::{AccessError, Flaw};
 use super::identity::{Identity, Role};
 use super::tokens;
+use crate::account::{Accounts, Bounds, Resource};
 use crate::agent::{self, Lookups};
 use crate::config::{OAuthSettings, Secret};
 use crate::encoding::base64;
@@ -42,11 +45,11 @@ use crate::url::WebUrl;
 /// How long a good answer is kept.
 const GRANT_HOLDS: Duration = Duration::from_secs(60);
 /// The age at which a good answer is asked for again while callers hold the token.
-const REFRESH: Duration = Duration::from_secs(45);
+const REFRESH: Duration = Duration::from_secs(40);
 /// How often the refresher looks for such answers. With [`EXCHANGE`], what the issuer refuses is refused within [`GRANT_HOLDS`].
 const TICK: Duration = Duration::from_secs(5);
 /// How many threads refresh, so that a token that the issuer chokes on delays no other.
-const REFRESHERS: usize = 4;
+const REFRESHERS: usize = 16;
 /// How long a bad answer is kept.
 const REFUSAL_HOLDS: Duration = Duration::from_secs(5);
 /// How long an answer that makes no sense, or did not come, is kept: at least, and as long as the wait for it was.
@@ -63,11 +66,13 @@ const LOG: Duration = Duration::from_secs(60);
 const MAX_BODY: u64 = 256 << 10;
 /// Longest token, in bytes.
 const MAX_TOKEN: usize = 8 << 10;
+/// How long a token that was good needs no place of strangers.
+const KNOWN: Duration = Duration::from_secs(3600);
 /// Most answers that are kept.
 const MAX_ANSWERS: usize = 10_000;
-/// Most concurrent introspections. Each holds a thread, and a flood of invalid tokens must not flood the issuer.
+/// Most concurrent introspections of strangers' tokens: a flood of them must not flood the issuer.
 const MAX_ASKING: usize = 64;
-/// Most callers that wait for an introspection, each with a thread. Further ones are refused, so that an issuer that hangs
+/// Most strangers that wait for an introspection, each with a thread. Further ones are refused, so that an issuer that hangs
 /// does not take all connections from those who need none.
 const MAX_WAITING: usize = 256;
 /// Longest subject or client id, in bytes. OpenID allows 255; URLs as client ids are longer.
@@ -90,6 +95,8 @@ pub(crate) struct OAuth {
     agent: Agent,
     discovery: Mutex<Discovery>,
     answers: Mutex<Answers>,
+    /// By address: introspections are their calls.
+    strangers: Accounts,
     /// Signals the end of an introspection.
     ended: Condvar,
     /// The last failure in the log, and when that was.
@@ -114,17 +121,20 @@ struct Discovery {
 struct Answers {
     known: HashMap<Digest, Arc<Known>>,
     asking: HashSet<Digest>,
-    /// How many callers wait for one of these.
-    waiting: usize,
 }
 
 type Verdict = Result<Grant, AccessError>;
 
 /// What is known of a token. Its callers hold it too, and so see what the issuer says of it later.
+#[derive(Default)]
 pub(super) struct Known(Mutex<LastAnswer>);
 
+#[derive(Default)]
 struct LastAnswer {
-    verdict: Verdict,
+    /// The last good answer, unless the issuer has refused the token since.
+    good: Option<Grant>,
+    /// Why it is not good any more, or could not be asked about.
+    refusal: Option<AccessError>,
     /// Until when nobody who comes has to ask.
     until: Duration,
     /// When the refresher asks.
@@ -163,6 +173,14 @@ impl OAuth {
             credentials,
             discovery: Mutex::default(),
             answers: Mutex::default(),
+            strangers: Accounts::new(Bounds {
+                totals: Resource::ALL.map(|what| match what {
+                    Resource::Calls => MAX_ASKING,
+                    _ => MAX_WAITING,
+                }),
+                shared_seats: Some(0),
+                ..Bounds::default()
+            }),
             ended: Condvar::new(),
             logged: Mutex::default(),
             limit: EXCHANGE,
@@ -211,8 +229,13 @@ impl OAuth {
     // Tokens.
 
     /// Validates a token. Asks the issuer if need be, which takes at most [`EXCHANGE`], and twice that if its metadata
-    /// must be found first.
-    pub(super) fn check(&self, token: &str) -> Result<(Arc<Known>, Grant), AccessError> {
+    /// must be found first. `peer`: where it comes from.
+    pub(super) fn check(
+        &self,
+        token: &str,
+        peer: Identity,
+        accounts: &Accounts,
+    ) -> Result<(Arc<Known>, Grant), AccessError> {
         // A revoked token of ours must not be sent to the issuer.
         if token.starts_with(tokens::PREFIX) {
             return Err(AccessError::BadToken(Flaw::UNKNOWN));
@@ -220,7 +243,7 @@ impl OAuth {
         if !is_token(token) {
             return Err(AccessError::BadToken(Flaw::MALFORMED));
         }
-        let known = self.ask(token)?;
+        let known = self.ask(token, peer, accounts)?;
         let grant = self.grant(&known)?;
         lock(&known.0)
             .token
@@ -268,29 +291,43 @@ impl OAuth {
     }
 
     /// The issuer's answer about a token: known, or asked for now by one caller for all.
-    fn ask(&self, token: &str) -> Result<Arc<Known>, AccessError> {
-        let digest = digest(token.as_bytes());
-        let must_wait = |answers: &mut Answers| {
-            answers.find(digest, self.clock.steady()).is_none()
-                && (answers.asking.contains(&digest) || answers.asking.len() >= MAX_ASKING)
-        };
-        let mut answers = lock(&self.answers);
-        let limit = match answers.waiting < MAX_WAITING {
-            true => 2 * self.limit,
-            false => Duration::ZERO,
-        };
-        answers.waiting += 1;
-        let (mut answers, in_time) = wait_while(&self.ended, answers, limit, must_wait);
-        answers.waiting -= 1;
-        if !in_time {
-            return Err(AccessError::Unavailable(RETRY.0));
-        }
-        if let Some(known) = answers.find(digest, self.clock.steady()) {
+    fn ask(
+        &self,
+        token: &str,
+        peer: Identity,
+        accounts: &Accounts,
+    ) -> Result<Arc<Known>, AccessError> {
+        let (digest, begun, busy) = (
+            digest(token.as_bytes()),
+            Instant::now(),
+            AccessError::Unavailable(RETRY.0),
+        );
+        let left = || (2 * self.limit).saturating_sub(begun.elapsed());
+        let find = |answers: &Answers| answers.find(digest, self.clock.steady());
+        let answers = lock(&self.answers);
+        if let Some(known) = find(&answers) {
             return Ok(known);
+        }
+        let owner = answers.owner(digest, self.clock.steady());
+        drop(answers);
+        let is_known = owner.is_some();
+        let account = owner.map_or_else(|| self.strangers.of(peer), |owner| accounts.of(owner));
+        let _wait = account.take(Resource::Waits, 1).map_err(|_| busy)?;
+        let is_asked =
+            |answers: &mut Answers| find(answers).is_none() && answers.asking.contains(&digest);
+        let (mut answers, in_time) = wait_while(&self.ended, lock(&self.answers), left(), is_asked);
+        if let Some(known) = find(&answers) {
+            return Ok(known);
+        }
+        if !in_time {
+            return Err(busy);
         }
         answers.asking.insert(digest);
         drop(answers);
-        Ok(self.introspected(Asking(self, digest), token))
+        let asking = Asking(self, digest);
+        let place = || account.wait_for(Resource::Calls, &mut || !left().is_zero());
+        let _place = (!is_known).then(|| place().ok_or(busy)).transpose()?;
+        Ok(self.introspected(asking, token))
     }
 
     /// What is known of a token once the issuer was asked.
@@ -559,11 +596,15 @@ impl Drop for Asking<'_> {
 }
 
 impl LastAnswer {
-    /// The last answer, as long as it counts.
+    /// The last good answer, as long as it counts.
     fn grant(&self, now: Duration) -> Verdict {
-        match &self.verdict {
-            Ok(grant) if now >= grant.asked + UNCONFIRMED => Err(AccessError::Unavailable(RETRY.0)),
-            said => said.clone(),
+        let good = self
+            .good
+            .as_ref()
+            .filter(|good| now < good.asked + UNCONFIRMED);
+        match (self.refusal, good) {
+            (None | Some(AccessError::Unavailable(_)), Some(good)) => Ok(good.clone()),
+            (refusal, _) => Err(refusal.unwrap_or(AccessError::Unavailable(RETRY.0))),
         }
     }
 }
@@ -577,19 +618,32 @@ impl Answers {
         (now < answer.until || is_refreshed).then(|| known.clone())
     }
 
-    /// A token to refresh, now marked as being asked about. Forgets those that no caller holds any more.
-    fn due(&mut self, now: Duration) -> Option<(Digest, Secret)> {
-        self.known.iter().find_map(|(digest, known)| {
-            let mut answer = lock(&known.0);
-            answer.token.take_if(|_| Arc::strong_count(known) == 1);
-            let token = answer.token.as_ref().filter(|_| answer.due <= now)?;
-            let is_new = self.asking.insert(*digest);
-            is_new.then(|| (*digest, token.clone()))
-        })
+    /// Whose token it is, if it was good in the last hour.
+    fn owner(&self, digest: Digest, now: Duration) -> Option<Identity> {
+        let answer = lock(&self.known.get(&digest)?.0);
+        let good = answer
+            .good
+            .as_ref()
+            .filter(|good| now < good.asked + KNOWN)?;
+        Some(good.identity.clone())
     }
 
-    /// Keeps an answer; a good one is not replaced by none as long as it counts. When full, forgets the refusals that no
-    /// caller holds, and if there are none, everything: it can be asked again.
+    /// The token to refresh first, now marked as being asked about. Forgets those that no caller holds any more.
+    fn due(&mut self, now: Duration) -> Option<(Digest, Secret)> {
+        let due = self.known.iter().filter_map(|(digest, known)| {
+            let mut answer = lock(&known.0);
+            answer.token.take_if(|_| Arc::strong_count(known) == 1);
+            let is_due = answer.due <= now && !self.asking.contains(digest);
+            let token = answer.token.clone().filter(|_| is_due)?;
+            Some((answer.due, *digest, token))
+        });
+        let (_, digest, token) = due.min_by_key(|(due, ..)| *due)?;
+        self.asking.insert(digest);
+        Some((digest, token))
+    }
+
+    /// Keeps an answer; a good one is not replaced by none as long as it counts. When full, forgets what no caller holds and
+    /// was not good in the last hour, and if that is nothing, all that no caller holds: it can be asked again.
     fn keep(
         &mut self,
         digest: Digest,
@@ -597,10 +651,16 @@ impl Answers {
         verdict: Verdict,
         now: Duration,
     ) -> Arc<Known> {
-        for left in [REFUSAL_HOLDS, GRANT_HOLDS] {
+        for age in [KNOWN, Duration::ZERO] {
             if self.known.len() >= MAX_ANSWERS {
                 self.known.retain(|_, known| {
-                    Arc::strong_count(known) > 1 || now + left < lock(&known.0).until
+                    let good = |answer: &LastAnswer| {
+                        answer
+                            .good
+                            .as_ref()
+                            .is_some_and(|good| now < good.asked + age)
+                    };
+                    Arc::strong_count(known) > 1 || good(&lock(&known.0))
                 });
             }
         }
@@ -609,25 +669,15 @@ impl Answers {
             Err(AccessError::Unavailable(_)) => now + TICK,
             Err(_) => Duration::MAX,
         };
-        let mut said = LastAnswer {
-            verdict,
-            until,
-            due,
-            token: None,
-        };
-        let Some(known) = self.known.get(&digest) else {
-            let known = Arc::new(Known(Mutex::new(said)));
-            self.known.insert(digest, known.clone());
-            return known;
-        };
-        let mut before = lock(&known.0);
-        said.token = before.token.take();
-        if let Err(AccessError::Unavailable(_)) = said.verdict {
-            said.verdict = before.grant(now).or(said.verdict);
+        let refusal = verdict.as_ref().err().copied();
+        let known = self.known.entry(digest).or_default().clone();
+        let mut answer = lock(&known.0);
+        (answer.until, answer.due, answer.refusal) = (until, due, refusal);
+        if !matches!(refusal, Some(AccessError::Unavailable(_))) {
+            answer.good = verdict.ok();
         }
-        *before = said;
-        drop(before);
-        known.clone()
+        drop(answer);
+        known
     }
 }
 

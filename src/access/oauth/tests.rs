@@ -42,8 +42,16 @@ fn with(name: &str, value: Value) -> FakeReply {
     FakeReply::json(&claims)
 }
 
+fn check(oauth: &OAuth, token: &str) -> Result<(Arc<Known>, Grant), AccessError> {
+    oauth.check(token, peer(1), &Accounts::alone(1))
+}
+
+fn peer(n: u8) -> Identity {
+    Identity::peer([10, 0, 0, n].into())
+}
+
 fn refusal(oauth: &OAuth, token: &str) -> Option<AccessError> {
-    oauth.check(token).err()
+    check(oauth, token).err()
 }
 
 fn bad(flaw: Flaw) -> Option<AccessError> {
@@ -80,7 +88,7 @@ fn a_silent_issuer_is_always_described_in_the_same_words() {
 fn a_token_is_asked_about_once_as_the_rfc_has_it() {
     let fake = Fake::new(active);
     let (oauth, _) = oauth(&fake);
-    let (known, grant) = oauth.check("a.B-1_~+/==").unwrap();
+    let (known, grant) = check(&oauth, "a.B-1_~+/==").unwrap();
     let alice = format!("oauth:{}/as#alice", fake.url);
     assert_eq!((grant.identity.to_string(), grant.role), (alice, Role::Run));
     let seen = fake.seen();
@@ -102,9 +110,9 @@ fn a_token_is_asked_about_once_as_the_rfc_has_it() {
         assert_eq!(seen[1].headers[name], value);
     }
     assert!(!seen[0].headers.contains_key("authorization"));
-    assert!(oauth.check("a.B-1_~+/==").is_ok() && oauth.grant(&known) == Ok(grant));
+    assert!(check(&oauth, "a.B-1_~+/==").is_ok() && oauth.grant(&known) == Ok(grant));
     assert_eq!(fake.lines(), [""; 0]);
-    assert!(oauth.check("another").is_ok());
+    assert!(check(&oauth, "another").is_ok());
     assert_eq!(fake.lines(), [QUESTION]);
 }
 
@@ -425,22 +433,22 @@ fn metadata_is_looked_for_by_one_for_all() {
 fn what_goes_on_never_asks_the_issuer_and_is_refreshed_before_its_minute_is_over() {
     let fake = Fake::new(|_| with("exp", json!(DATE + 130)));
     let (oauth, hand) = oauth(&fake);
-    let (held, _) = oauth.check("t").unwrap();
-    assert!(oauth.check("left").is_ok());
+    let (held, _) = check(&oauth, "t").unwrap();
+    assert!(check(&oauth, "left").is_ok());
     fake.seen();
     let refreshed = || {
         oauth.refresh();
         fake.lines()
     };
-    hand.pass(44_999);
+    hand.pass(39_999);
     assert_eq!(refreshed(), [""; 0]);
     hand.pass(1);
     assert_eq!(refreshed(), [QUESTION], "only what is held");
-    hand.pass(44_999);
+    hand.pass(39_999);
     // Whoever comes now does not ask, and the issuer may take its time.
     assert!(oauth.grant(&held).is_ok() && refusal(&oauth, "t").is_none());
     assert_eq!(fake.lines(), [""; 0]);
-    hand.pass(40_001);
+    hand.pass(50_001);
     assert_eq!(oauth.grant(&held).err(), bad(Flaw::EXPIRED));
 }
 
@@ -448,7 +456,7 @@ fn what_goes_on_never_asks_the_issuer_and_is_refreshed_before_its_minute_is_over
 fn an_issuer_that_hangs_holds_nobody_up_who_is_here() {
     let fake = Fake::new(active);
     let (oauth, hand) = oauth_within(&fake, Duration::from_secs(60));
-    let (held, _) = oauth.check("t").unwrap();
+    let (held, _) = check(&oauth, "t").unwrap();
     let (asked, asks) = std::sync::mpsc::channel();
     let (goes_on, go_on) = std::sync::mpsc::channel::<()>();
     fake.script(move |_| {
@@ -471,8 +479,8 @@ fn an_issuer_that_hangs_holds_nobody_up_who_is_here() {
 fn what_was_said_last_counts_through_a_short_outage_and_no_long_one() {
     let fake = Fake::new(active);
     let (oauth, hand) = oauth(&fake);
-    let (held, _) = oauth.check("t").unwrap();
-    assert!(oauth.check("left").is_ok());
+    let (held, _) = check(&oauth, "t").unwrap();
+    assert!(check(&oauth, "left").is_ok());
     oauth.refresh();
     fake.script(|_| FakeReply::Raw(Vec::new()));
     hand.pass(60_000);
@@ -566,14 +574,14 @@ fn what_has_begun_ends_when_its_token_is_revoked_or_is_another_one() {
     ] {
         let fake = Fake::new(active);
         let (oauth, hand) = oauth(&fake);
-        let (held, before) = oauth.check("t").unwrap();
+        let (held, before) = check(&oauth, "t").unwrap();
         // As a caller's role is told.
         let role = || match oauth.grant(&held)? {
             grant if grant.identity == before.identity => Ok(grant.role),
             _ => inactive,
         };
         fake.script(fake.with_metadata(move |_| with(name, value.clone())));
-        hand.pass(44_999);
+        hand.pass(39_999);
         oauth.refresh();
         assert_eq!(role(), Ok(Role::Run));
         hand.pass(1);
@@ -603,7 +611,7 @@ fn users_without_a_subject_are_refused_and_clients_are_not() {
         said["client_id"] = json!(client);
         let shown = said.to_string();
         let fake = Fake::new(move |_| FakeReply::json(&said));
-        let found = oauth(&fake).0.check("t");
+        let found = check(&oauth(&fake).0, "t");
         let found = found.map(|(_, grant)| grant.identity.to_string());
         let issuer = format!("{}/as", fake.url);
         let expected = identity
@@ -836,43 +844,54 @@ fn challenges_lead_to_the_document() {
 }
 
 #[test]
-fn questions_at_once_are_bounded() {
+fn strangers_at_one_address_keep_nobody_else_out() {
     let fake = Fake::new(active);
+    let (oauth, hand) = oauth_within(&fake, Duration::from_secs(1800));
+    assert_eq!(refusal(&oauth, "known"), None);
+    hand.pass(61_000);
+    let strangers = oauth.strangers.of(peer(1));
+    let take = |what| std::iter::from_fn(move || strangers.take(what, 1).ok());
+    let asking: Vec<_> = take.clone()(Resource::Calls).collect();
+    let waiting: Vec<_> = take(Resource::Waits).collect();
+    assert_eq!((asking.len(), waiting.len()), (48, 192));
+    // This one would wait for an hour.
+    assert_eq!(refusal(&oauth, "another"), down(1));
+    let elsewhere = oauth.check("new", peer(2), &Accounts::alone(1));
+    assert!(elsewhere.is_ok() && refusal(&oauth, "known").is_none());
+    hand.pass(3_600_000);
+    assert_eq!(refusal(&oauth, "known"), down(1), "unknown again");
+    drop(waiting);
+    fake.seen();
     let (oauth, _) = oauth_within(&fake, Duration::from_millis(1));
-    lock(&oauth.answers).asking.extend(0..MAX_ASKING as u128);
-    assert_eq!(refusal(&oauth, "t"), down(1));
+    let _all = oauth.strangers.of(peer(1)).take(Resource::Calls, 33);
+    let _rest = oauth.strangers.of(peer(3)).take(Resource::Calls, 31);
+    assert_eq!(refusal(&oauth, "another"), down(1), "its time is over");
     assert_eq!(fake.lines(), [""; 0]);
-    assert_eq!(lock(&oauth.answers).waiting, 0);
-    // So are those who wait for them: this one would wait for an hour.
-    let (oauth, _) = oauth_within(&fake, Duration::from_secs(1800));
-    let mut answers = lock(&oauth.answers);
-    answers.asking.extend(0..MAX_ASKING as u128);
-    answers.waiting = MAX_WAITING;
-    drop(answers);
-    assert_eq!(refusal(&oauth, "t"), down(1));
 }
 
 #[test]
 fn memory_is_bounded_and_refusals_go_first() {
     let mut answers = Answers::default();
     let (now, refusal) = (Duration::ZERO, Err(AccessError::NoToken));
+    let good = Fake::new(active);
+    let good = check(&oauth(&good).0, "t").unwrap().1;
     // What a caller holds stays, however long it has been there.
     let _held = answers.keep(u128::MAX, now, refusal.clone(), now);
     let half = MAX_ANSWERS as u128 / 2;
     for digest in 1..2 * half {
-        let until = if digest < half {
-            GRANT_HOLDS
+        let verdict = if digest < half {
+            Ok(good.clone())
         } else {
-            REFUSAL_HOLDS
+            refusal.clone()
         };
-        answers.keep(digest, until, refusal.clone(), now);
+        answers.keep(digest, GRANT_HOLDS, verdict, good.asked);
     }
     assert_eq!(answers.known.len(), MAX_ANSWERS);
-    answers.keep(99_999, GRANT_HOLDS, refusal.clone(), now);
+    answers.keep(99_999, GRANT_HOLDS, refusal.clone(), good.asked);
     assert_eq!(answers.known.len() as u128, half + 1);
     assert!(answers.find(half, now).is_none() && answers.find(half - 1, now).is_some());
     for digest in 100_000..110_000 {
-        answers.keep(digest, GRANT_HOLDS, refusal.clone(), now);
+        answers.keep(digest, GRANT_HOLDS, Ok(good.clone()), good.asked);
         assert!(answers.known.len() <= MAX_ANSWERS && answers.find(digest, now).is_some());
     }
     assert!(answers.known.contains_key(&u128::MAX));
