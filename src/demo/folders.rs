@@ -1,19 +1,23 @@
 //! Patterns and strategies from folders: `--patterns-dir`.
 //!
 //! In scope: which files are read, and within which limits. A folder may be a link. Below it links are followed too, as
-//! long as they stay inside, and only plain files are opened: a pipe would block, a device may never end. What cannot be
-//! used is left out with a warning in the log, once. Nothing is cached here, so changes are seen at the next request.
+//! long as they stay inside, and only plain files are opened: a pipe would block, a device may never end. What belongs to
+//! neither its folder's owner nor the superuser was put there by somebody else. What cannot be used is left out with a
+//! warning in the log, once. Nothing is cached here, so changes are seen at the next request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
 #[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd;
+#[cfg(unix)]
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use super::Library;
+use crate::config::MAX_FABRIC_BODY;
 use crate::fabric::{Error, Kind, Name, Strategy};
 use crate::os::files::{self, open_plain, unreadable};
 use crate::sync::lock;
@@ -23,6 +27,8 @@ use crate::text::unusable;
 const MAX_FILE: u64 = 1 << 20;
 /// Most bytes that a listing reads from all folders.
 const MAX_LISTING: usize = 64 << 20;
+/// Most bytes of strategies: the largest answer.
+const MAX_STRATEGIES: usize = MAX_FABRIC_BODY;
 /// Most entries of one folder that are looked at.
 const MAX_ENTRIES: usize = 10_000;
 /// Most warnings of one process.
@@ -90,7 +96,8 @@ impl Folders {
             if names.contains(&name) {
                 continue;
             }
-            let Some(text) = self.text(&root, &Path::new(&name).join("system.md")) else {
+            let path = root.join(&name).join("system.md");
+            let Some(text) = self.text(&root, &root, &path) else {
                 continue;
             };
             if text.len() > *room {
@@ -124,21 +131,17 @@ impl Folders {
         Ok(names)
     }
 
-    /// The text of a file below `root`, which is canonical; `None` if there is none that can be used.
-    fn text(&self, root: &Path, file: &Path) -> Option<String> {
-        read(root, file).unwrap_or_else(|why| {
-            self.warn(&root.join(file), &why);
+    /// What there is at `path`; `None` also if it cannot be used.
+    fn usable<T>(&self, path: &Path, found: Result<Option<T>, String>) -> Option<T> {
+        found.unwrap_or_else(|why| {
+            self.warn(path, &why);
             None
         })
     }
 
-    /// The strategy in a file.
-    fn strategy(&self, folder: &Path, file: &str) -> Option<Strategy> {
-        let name = file.strip_suffix(".json")?.to_owned();
-        let text = self.text(folder, Path::new(file))?;
-        let read = serde_json::from_str::<Strategy>(&text);
-        let read = read.inspect_err(|_| self.warn(&folder.join(file), "it is no strategy in JSON"));
-        Some(Strategy { name, ..read.ok()? })
+    /// [`read`], for what can be used.
+    fn text(&self, root: &Path, place: &Path, path: &Path) -> Option<String> {
+        self.usable(path, read(root, place, path))
     }
 
     fn warn(&self, path: &Path, why: &str) {
@@ -163,29 +166,59 @@ impl fmt::Display for Folders {
     }
 }
 
-/// The text of a file below `root`, which is canonical; `None` if it does not exist.
+/// Where `path` leads; `None` if there is nothing. `place` is canonical.
+///
+/// # Errors
+/// It leads out of `place`, or cannot be read.
+fn find(place: &Path, path: &Path) -> Result<Option<PathBuf>, String> {
+    let is_missing =
+        |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+    match path.canonicalize() {
+        Ok(found) if found.starts_with(place) => Ok(Some(found)),
+        Ok(_) => Err(LEADS_OUT.to_owned()),
+        Err(error) if is_missing(&error) && !path.is_symlink() => Ok(None),
+        Err(error) => Err(unreadable(error)),
+    }
+}
+
+/// The text of the file at `path`, which must not lead out of `place`; `None` if there is none.
 ///
 /// # Errors
 /// Why it cannot be used.
-fn read(root: &Path, file: &Path) -> Result<Option<String>, String> {
-    let path = root.join(file);
-    let is_missing =
-        |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
-    let path = match path.canonicalize() {
-        Ok(path) => path,
-        Err(error) if is_missing(&error) && !path.is_symlink() => return Ok(None),
-        Err(error) => return Err(unreadable(error)),
+fn read(root: &Path, place: &Path, path: &Path) -> Result<Option<String>, String> {
+    let Some(path) = find(place, path)? else {
+        return Ok(None);
     };
-    if !path.starts_with(root) {
-        return Err(LEADS_OUT.to_owned());
-    }
     let file = open_plain(&path, OpenOptions::new().read(true)).map_err(unreadable)?;
-    if !is_below(root, &file) {
+    if !is_below(place, &file) {
         return Err(LEADS_OUT.to_owned());
     }
+    is_ours(root, file.metadata())?;
     let text = files::text(file, MAX_FILE)?;
-    let text = text.ok_or_else(|| format!("it has more than {} MiB", MAX_FILE >> 20))?;
-    Ok(Some(text))
+    text.map(Some)
+        .ok_or_else(|| format!("it has more than {} MiB", MAX_FILE >> 20))
+}
+
+/// The folder at `path`, likewise.
+fn folder(root: &Path, place: &Path, path: &Path) -> Result<Option<PathBuf>, String> {
+    let Some(path) = find(place, path)? else {
+        return Ok(None);
+    };
+    is_ours(root, fs::metadata(&path))?;
+    Ok(Some(path))
+}
+
+/// Refuses what belongs to neither the owner of `root` nor the superuser.
+fn is_ours(root: &Path, found: io::Result<Metadata>) -> Result<(), String> {
+    let both = found.and_then(|found| Ok([found, fs::metadata(root)?]));
+    #[cfg(unix)]
+    return match both.map_err(unreadable)?.map(|one| one.uid()) {
+        [0, _] => Ok(()),
+        [owner, ours] if owner == ours => Ok(()),
+        _ => Err("it belongs to somebody else than the folder does".to_owned()),
+    };
+    #[cfg(not(unix))]
+    both.map(drop).map_err(unreadable)
 }
 
 const LEADS_OUT: &str = "a link leads out of the folder";
@@ -217,29 +250,46 @@ impl Library for Folders {
 
     fn pattern(&self, name: &str) -> Option<(String, String)> {
         let name = Name::parse("name", name).ok()?;
-        let folder = Path::new(name.as_str());
         self.roots().find_map(|root| {
-            let system = self.text(&root, &folder.join("system.md"))?;
-            let user = self.text(&root, &folder.join("user.md"));
+            let text = |file| self.text(&root, &root, &root.join(name.as_str()).join(file));
+            let (system, user) = (text("system.md")?, text("user.md"));
             Some((system, user.unwrap_or_default()))
         })
     }
 
     /// From `strategies` in each folder, and beside it, where Fabric has them.
     fn strategies(&self) -> Vec<Strategy> {
-        let mut found = BTreeMap::new();
+        let (mut strategies, mut room) = (BTreeMap::new(), MAX_STRATEGIES);
         for root in self.roots() {
-            let within = root.join("strategies").canonicalize().ok();
-            let within = within.filter(|folder| folder.starts_with(&root));
-            let beside = root.with_file_name("strategies").canonicalize();
-            for folder in within.into_iter().chain(beside) {
-                let files = self.entries(&folder).unwrap_or_default();
-                for strategy in files.iter().filter_map(|file| self.strategy(&folder, file)) {
-                    found.entry(strategy.name.clone()).or_insert(strategy);
+            let beside = root.with_file_name("strategies");
+            for (place, path) in [(&root, root.join("strategies")), (&beside, beside.clone())] {
+                let found = self.usable(&path, folder(&root, place, &path));
+                let Some(folder) = found else { continue };
+                for file in self.entries(&folder).unwrap_or_default() {
+                    let name = file.strip_suffix(".json").unwrap_or_default();
+                    let path = folder.join(&file);
+                    if name.is_empty() || strategies.contains_key(name) {
+                        continue;
+                    }
+                    let Some(text) = self.text(&root, &folder, &path) else {
+                        continue;
+                    };
+                    if text.len() > room {
+                        self.warn(&folder, "there are more than 16 MiB, and this is the rest");
+                        break;
+                    }
+                    room -= text.len();
+                    match serde_json::from_str::<Strategy>(&text) {
+                        Ok(read) => {
+                            let name = name.to_owned();
+                            strategies.insert(name.clone(), Strategy { name, ..read });
+                        }
+                        Err(_) => self.warn(&path, "it is no strategy in JSON"),
+                    }
                 }
             }
         }
-        found.into_values().collect()
+        strategies.into_values().collect()
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::observer::SLICE;
-use super::{CallObserver, Error, Kind};
+use super::{CallObserver, Error, Kind, no_room};
 use crate::sync::lock;
 
 /// A cached value.
@@ -65,7 +65,7 @@ impl<T> Cached<T> {
     ///
     /// # Errors
     /// The errors of `read`, for every caller that waited for it; cancelled, if `wait` says so. A read that was
-    /// cancelled or panicked fails for its own caller only.
+    /// cancelled or panicked, or had no room, fails for its own caller only.
     pub(crate) fn get(
         &self,
         max_age: Duration,
@@ -112,7 +112,7 @@ impl<T> Cached<T> {
             Ok(value) if newest <= Some(begun) => {
                 state.value = Some((begun, Arc::clone(value)));
             }
-            Err(error) if error.kind != Kind::Cancelled => {
+            Err(error) if error.kind != Kind::Cancelled && *error != no_room() => {
                 state.failed = Some((begun, error.clone()))
             }
             _ => {}

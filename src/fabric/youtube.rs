@@ -3,14 +3,13 @@
 //! Fabric passes what it parses from a URL to yt-dlp, a program on its host. So it gets a URL that is built here from
 //! the video's ID, and nothing that the caller wrote.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::client::pause;
-use super::observer::SLICE;
-use super::{CallObserver, Error, Kind, sanitize};
+use super::{Cached, Error, Kind, sanitize};
 use crate::encoding::json::decode;
 use crate::sync::lock;
 use crate::url::split;
@@ -110,7 +109,7 @@ fn is_at(host: &str, domain: &str) -> bool {
 }
 
 /// Fabric's response for a video.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Transcript {
     /// The text; with timestamps, one line each.
     pub(crate) transcript: String,
@@ -120,36 +119,24 @@ pub(crate) struct Transcript {
     pub(crate) description: Option<String>,
 }
 
-/// The videos whose transcripts Fabric is fetching. It has one folder for each, which the first request to end removes, so
-/// a second one for the same video would fail.
-pub(super) type Downloads = Mutex<Vec<VideoId>>;
+/// The videos whose transcripts are wanted now.
+pub(super) type Downloads = Mutex<Vec<(VideoId, Weak<Download>)>>;
 
-/// The download of one video, until it is dropped.
-pub(super) struct Download<'a>(&'a Downloads, &'a VideoId);
+/// The request of the last transcript of one video, and Fabric's answer, for all who want it at the same time. Fabric has
+/// one folder for a video, which the first request to end removes, so a second one at the same time would fail.
+pub(crate) type Download = Cached<(Vec<u8>, Transcript)>;
 
-impl<'a> Download<'a> {
-    /// Waits until no other call fetches the video.
-    pub(super) fn begin(
-        downloads: &'a Downloads,
-        video: &'a VideoId,
-        wait: &dyn CallObserver,
-    ) -> Result<Download<'a>, Error> {
-        loop {
-            let mut videos = lock(downloads);
-            if !videos.contains(video) {
-                videos.push(video.clone());
-                return Ok(Download(downloads, video));
-            }
-            drop(videos);
-            pause(SLICE, wait)?;
-        }
+/// The download of a video, shared with all who have it already.
+pub(super) fn download(downloads: &Downloads, video: &VideoId) -> Arc<Download> {
+    let mut downloads = lock(downloads);
+    downloads.retain(|(_, download)| download.strong_count() > 0);
+    let mut known = downloads.iter().filter(|(known, _)| known == video);
+    if let Some(download) = known.find_map(|(_, download)| download.upgrade()) {
+        return download;
     }
-}
-
-impl Drop for Download<'_> {
-    fn drop(&mut self) {
-        lock(self.0).retain(|video| video != self.1);
-    }
+    let download = Arc::new(Download::new(Duration::MAX));
+    downloads.push((video.clone(), Arc::downgrade(&download)));
+    download
 }
 
 /// Adds detail to the `error` of a request for a transcript, from the response body.
@@ -224,21 +211,15 @@ mod tests {
     const ID: &str = "abc-DEF_123";
 
     #[test]
-    fn a_video_is_fetched_once_at_a_time() {
-        struct Impatient;
-        impl CallObserver for Impatient {
-            fn still_waiting(&self) -> Result<(), Error> {
-                Err(Error::cancelled())
-            }
-        }
+    fn who_wants_a_video_at_the_same_time_shares_its_download() {
         let [video, other] = [ID, "12345678901"].map(|id| VideoId(id.to_owned()));
         let downloads = Downloads::default();
-        let begin = |video| Download::begin(&downloads, video, &Impatient);
-        let first = begin(&video).unwrap();
-        assert_eq!(begin(&video).err(), Some(Error::cancelled()));
-        let _other = begin(&other).unwrap();
+        let first = download(&downloads, &video);
+        assert!(Arc::ptr_eq(&first, &download(&downloads, &video)));
+        assert!(!Arc::ptr_eq(&first, &download(&downloads, &other)));
         drop(first);
-        begin(&video).unwrap();
+        let _again = download(&downloads, &video);
+        assert_eq!(lock(&downloads).len(), 1);
     }
 
     #[test]

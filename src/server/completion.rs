@@ -59,7 +59,7 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
             Some(false) => rank(&value, catalog.names(catalog.ttl, wait)?.as_ref()),
             Some(true) => {
                 let snapshot = catalog.snapshot(wait)?;
-                let names = snapshot.strategies.iter().map(|s| s.name.as_str());
+                let names = snapshot.strategies().iter().map(|s| s.name.as_str());
                 rank(&value, &names.collect())
             }
         };

@@ -66,7 +66,7 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     let cursor = request.cursor_of_changing_list()?;
     Ok(request.call(move |context, result| {
         let snapshot = context.backend.catalog.snapshot(&context.wait())?;
-        let (patterns, strategies) = (&snapshot.patterns, &snapshot.strategies);
+        let (patterns, strategies) = (&snapshot.patterns, snapshot.strategies());
         let has_titles = result.revision.knows(Feature::Title);
         let entry = |at: usize| {
             let (template, name, description) = match patterns.get(at) {
@@ -121,12 +121,17 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                 .system_prompt
             }
             ResourceTarget::Strategy(name) => {
-                let strategies = fabric.strategies(wait)?;
+                let strategies = context.backend.catalog.strategies(wait)?;
+                let strategies = strategies.as_ref().as_ref();
                 let strategies =
                     strategies.ok_or_else(|| missing(&Cause::NoStrategies.to_string()))?;
-                let mut strategies = strategies.into_iter().filter(|s| s.name == name.as_str());
+                let mut strategies = strategies.iter().filter(|s| s.name == name.as_str());
                 let why = "Fabric has no such strategy: resources/list has them all.";
-                strategies.next().ok_or_else(|| missing(why))?.prompt
+                strategies
+                    .next()
+                    .ok_or_else(|| missing(why))?
+                    .prompt
+                    .clone()
             }
             ResourceTarget::Skill(name) => {
                 let skills = Skills::read(&context.backend, wait)?;

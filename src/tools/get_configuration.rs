@@ -24,8 +24,8 @@ pub(super) const TOOL: Tool = Tool {
 const REDACTED: &str = "[REDACTED_BY_MCP_SERVER]";
 
 fn configuration(context: &Arc<Context>) -> Result<Outcome, Failure> {
-    let mut configuration = context.backend.fabric.configuration(&context.wait())?;
-    configuration.values_mut().for_each(redact);
+    let catalog = &context.backend.catalog;
+    let configuration = catalog.configuration(redact, &context.wait())?;
     let outcome = Outcome::rows(configuration.len()).charged(&context.caller.account);
     Ok(configuration
         .iter()

@@ -75,6 +75,9 @@ pub(super) fn fetch(
     video: &VideoId,
     style: &TranscriptStyle,
 ) -> Result<Transcript, Failure> {
+    let (fabric, wait) = (&context.backend.fabric, &context.wait());
+    // Held while it waits for its turn: what comes meanwhile is for it, too.
+    let download = fabric.download(video);
     let fetch = || {
         let _fetching = context.turn(Resource::Transcripts)?.ok_or_else(|| {
             let holding = context.caller.account.holding(Resource::Transcripts);
@@ -85,14 +88,20 @@ pub(super) fn fetch(
             Error::new(Kind::TooManyRequests, detail)
         })?;
         context.count()?;
-        let (fabric, wait) = (&context.backend.fabric, &context.wait());
-        fabric.transcript(video, style.language.as_deref(), style.timestamps, wait)
+        fabric.transcript(
+            (video, &download),
+            style.language.as_deref(),
+            style.timestamps,
+            wait,
+        )
     };
-    fetch().map_err(|error| Failure {
+    let found = fetch().map_err(|error| Failure {
         // The video is private to the caller, and yt-dlp's messages name it.
         logged: (error.kind == Kind::ApiError).then(|| "[...]".to_owned()),
         ..error.into()
-    })
+    })?;
+    drop(download);
+    Ok(Arc::unwrap_or_clone(found).1)
 }
 
 fn shown(found: Transcript, video: &VideoId, wanted: (usize, usize)) -> Outcome {

@@ -1,6 +1,8 @@
 //! `fabric_list_strategies`: prompting strategies that can be put before a pattern.
 
-use crate::fabric::{Cause, Error};
+use serde::Serialize;
+
+use crate::fabric::{Cause, Error, Strategy};
 
 use super::listed::strategy;
 use super::{Arguments, Outcome, Policy, Prepared, Tool};
@@ -17,20 +19,39 @@ pub(super) const TOOL: Tool = Tool {
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let name = arguments.name("strategy_name", "Only one, with its prompt.");
     Ok(Prepared::new(move |context| {
-        let found = context.backend.fabric.strategies(&context.wait())?;
+        let found = context.backend.catalog.strategies(&context.wait())?;
         let warning = found.is_none().then(|| Cause::NoStrategies.to_string());
         let strategies = match name {
-            Some(name) => vec![strategy(name.as_str(), found.as_deref())?.clone()],
-            None => {
-                let mut all = found.unwrap_or_default();
-                // They are long.
-                all.iter_mut().for_each(|one| one.prompt.clear());
-                all
-            }
+            Some(name) => vec![row(strategy(name.as_str(), (*found).as_deref())?, true)],
+            // Prompts are long.
+            None => (*found)
+                .iter()
+                .flatten()
+                .map(|one| row(one, false))
+                .collect(),
         };
         Ok(Outcome::rows(strategies.len())
             .charged(&context.caller.account)
             .member("strategies", strategies)
             .warn(warning))
     }))
+}
+
+/// A strategy in the list.
+#[derive(Serialize)]
+struct Row<'a> {
+    name: &'a str,
+    description: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    prompt: &'a str,
+}
+
+fn row(one: &Strategy, with_prompt: bool) -> Row<'_> {
+    let (name, description) = (&one.name, &one.description);
+    let prompt = if with_prompt { &one.prompt } else { "" };
+    Row {
+        name,
+        description,
+        prompt,
+    }
 }

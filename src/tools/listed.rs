@@ -2,10 +2,9 @@
 //! suggests others.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::fabric::names::{self, did_you_mean, suggestion};
-use crate::fabric::{Cause, Error, Kind, Name, Names, Strategy};
+use crate::fabric::{Cause, Error, Kind, MISSING, Name, Names, Strategy};
 use crate::search::{self, Index};
 use crate::text::shown;
 
@@ -41,7 +40,7 @@ pub(crate) fn take_pattern(
     if search::known(given).is_some() || listed.is_some_and(|all| all.contains(given)) {
         return Ok(None);
     }
-    let names = unless_cancelled(catalog.names(Duration::ZERO, &context.wait()))?;
+    let names = unless_cancelled(catalog.names(MISSING, &context.wait()))?;
     Ok(names.and_then(|names| take("pattern", name, &names)))
 }
 

@@ -34,8 +34,8 @@ pub(super) fn before(context: &Arc<Context>, strategy_name: &str) -> Result<Stri
     if strategy_name.is_empty() {
         return Ok(String::new());
     }
-    let all = context.backend.fabric.strategies(&context.wait())?;
-    let text = strategy(strategy_name, all.as_deref())?.prompt.trim();
+    let all = context.backend.catalog.strategies(&context.wait())?;
+    let text = strategy(strategy_name, (*all).as_deref())?.prompt.trim();
     Ok(match text {
         "" => String::new(),
         text => format!("{text}\n"),

@@ -249,13 +249,23 @@ fn links_out_pipes_huge_and_broken_files_are_left_out_with_a_warning() {
     fs::create_dir(folder.path("patterns/.git")).unwrap();
     let odd = folder.path("patterns").join(OsStr::from_bytes(b"odd\xff"));
     fs::create_dir(odd).unwrap();
+    folder.write("secret/cot.json", r#"{"prompt": "canary"}"#);
+    symlink("secret", folder.path("strategies")).unwrap();
+    fs::write(dir("planted"), "x").unwrap();
+    let planted = folder.path("patterns/planted/system.md");
+    // Only the superuser can give a file away.
+    let is_planted = std::os::unix::fs::chown(planted, Some(12345), None).is_ok();
     // The folder itself may be a link.
     symlink("patterns", folder.path("link")).unwrap();
     let link = folder.path("link");
     let program = Program::new(["--patterns-dir", link.to_str().unwrap()]);
     let mut client = Stdio::speaking(Era::MODERN, program);
     let list = client.result("prompts/list", json!({}));
-    let expected = ["good", "just_right", "link_inside", "résumé 2"];
+    let expected = ["good", "just_right", "link_inside", "planted", "résumé 2"];
+    let expected: Vec<_> = expected
+        .into_iter()
+        .filter(|name| !is_planted || *name != "planted")
+        .collect();
     assert_eq!(names(&list["prompts"]), expected);
     for name in ["link_out", "folder_out", "link_up", "pipe", "device"] {
         let arguments = json!({"pattern_name": name});
@@ -275,11 +285,14 @@ fn links_out_pipes_huge_and_broken_files_are_left_out_with_a_warning() {
         ("not_utf8", "not UTF-8"),
         ("lines", "no name that Fabric takes"),
         ("odd", "no name that Fabric takes"),
+        ("/strategies", "a link leads out"),
+        ("planted", if is_planted { "somebody else" } else { "" }),
     ] {
         let is_it = |line: &&str| line.contains(name) && line.contains(why);
         let log = process.stderr();
         // However often it is read.
-        assert_eq!(log.lines().filter(is_it).count(), 1, "{name}: {log}");
+        let expected = usize::from(!why.is_empty());
+        assert_eq!(log.lines().filter(is_it).count(), expected, "{name}: {log}");
     }
     assert!(!process.stderr().contains("empty"), "{}", process.stderr());
 }

@@ -142,6 +142,11 @@ fn the_configuration_is_redacted_by_default() {
         !result.to_string().contains("40711040711"),
         "a number may be a secret too: {result}"
     );
+    // It is asked for at most once in 5 s.
+    fabric.on("GET /config", Reply::json(json!({})));
+    let found = client.success("fabric_get_configuration", json!({}));
+    assert_eq!(found, config);
+    let (fabric, mut client) = ready();
     fabric.on("GET /config", Reply::json(json!({})));
     let found = client.success("fabric_get_configuration", json!({}));
     assert_eq!(found, json!({}));

@@ -8,9 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
+use serde_json::{Map, Value};
+
 use super::cached::Cached;
 use super::observer::SLICE;
-use super::{CallObserver, Client, Error, Kind, Models, Name, Names, Strategy, Until};
+use super::{CallObserver, Client, Error, Kind, Models, Name, Names, Strategy, Until, no_room};
+use crate::account::QuotaExceeded;
+use crate::config::MAX_FABRIC_BODY;
 use crate::logging;
 use crate::search::{Index, purpose};
 
@@ -27,8 +31,7 @@ pub(crate) struct Snapshot {
     names: Arc<Names>,
     /// Sorted by name.
     pub(crate) patterns: Vec<Entry>,
-    /// Sorted by name.
-    pub(crate) strategies: Vec<Strategy>,
+    strategies: Arc<Strategies>,
     /// Built on first use: callers that need only variables do not wait for it.
     index: OnceLock<Index>,
 }
@@ -39,6 +42,11 @@ impl Snapshot {
         let by_name = |entry: &Entry| entry.name.as_str().cmp(name);
         let at = self.patterns.binary_search_by(by_name);
         self.patterns.get(at.ok()?)
+    }
+
+    /// The strategies, sorted by name.
+    pub(crate) fn strategies(&self) -> &[Strategy] {
+        (*self.strategies).as_deref().unwrap_or_default()
     }
 
     /// The search index.
@@ -75,11 +83,16 @@ pub(crate) struct Entry {
     pub(crate) variables: Vec<String>,
 }
 
-/// How long a caller waits for another's read of a short list before it starts its own.
+/// How long a caller waits for another's read of the names from a Fabric before it starts its own.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The same for models. Longer, because vendors take seconds to answer, and Fabric returns an empty list to a second
-/// concurrent caller.
-const MODELS_PATIENCE: Duration = Duration::from_secs(10);
+/// The same for what takes longer: models, which Fabric asks vendors for, while a second caller gets an empty list;
+/// strategies with all their texts; and whatever is read from folders.
+pub(super) const LONG_PATIENCE: Duration = Duration::from_secs(10);
+/// How old the models and the configuration may be: for these Fabric may ask others.
+const SHARED: Duration = Duration::from_secs(5);
+
+/// The strategies; `None` if there is no folder of them.
+pub(crate) type Strategies = Option<Vec<Strategy>>;
 
 /// The catalogue. Shared by all threads.
 pub(crate) struct Catalog {
@@ -88,6 +101,8 @@ pub(crate) struct Catalog {
     pub(crate) ttl: Duration,
     names: Cached<Names>,
     models: Cached<Models>,
+    strategies: Cached<Strategies>,
+    configuration: Cached<Map<String, Value>>,
     snapshot: Cached<Snapshot>,
     on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -96,10 +111,15 @@ impl Catalog {
     /// An empty catalogue. `ttl` counts from the start of a read of `fabric`.
     pub(crate) fn new(fabric: Arc<Client>, ttl: Duration) -> Catalog {
         Catalog {
+            names: Cached::new(match fabric.has_fabric() {
+                true => PATIENCE,
+                false => LONG_PATIENCE,
+            }),
             fabric,
             ttl,
-            names: Cached::new(PATIENCE),
-            models: Cached::new(MODELS_PATIENCE),
+            models: Cached::new(LONG_PATIENCE),
+            strategies: Cached::new(LONG_PATIENCE),
+            configuration: Cached::new(LONG_PATIENCE),
             // A refresh is many requests, each with its own timeout.
             snapshot: Cached::new(Duration::MAX),
             on_change: OnceLock::new(),
@@ -135,13 +155,13 @@ impl Catalog {
         let until = Instant::now() + self.ttl;
         let names = self.names(Duration::ZERO, wait)?;
         let patterns = self.read_patterns(&names, wait)?;
-        let strategies = match self.fabric.strategies(wait) {
+        let strategies = match self.strategies(wait) {
             // A Fabric without strategies still has patterns.
             Err(error) if !is_general(&error) => {
                 log::warn!("the catalogue has no strategies: {error}");
-                Vec::new()
+                Arc::default()
             }
-            strategies => strategies?.unwrap_or_default(),
+            strategies => strategies?,
         };
         Ok(Arc::new(Snapshot {
             until,
@@ -176,10 +196,43 @@ impl Catalog {
         self.names.latest(None)
     }
 
-    /// All models, read after the call.
+    /// The strategies, read after the call by one for all.
+    pub(crate) fn strategies(
+        &self,
+        wait: &Arc<dyn CallObserver>,
+    ) -> Result<Arc<Strategies>, Error> {
+        // What is read from folders is in memory before its length is known.
+        let most = match self.fabric.has_fabric() {
+            true => 0,
+            false => MAX_FABRIC_BODY,
+        };
+        let read = |_: Option<&_>| {
+            wait.hold(most).map_err(|QuotaExceeded| no_room())?;
+            let read = self.fabric.strategies(wait).map(Arc::new);
+            wait.release(most);
+            read
+        };
+        self.strategies.get(Duration::ZERO, wait.as_ref(), read)
+    }
+
+    /// Fabric's configuration, with each value changed by `redact` before it is kept. At most [`SHARED`] old.
+    pub(crate) fn configuration(
+        &self,
+        redact: fn(&mut Value),
+        wait: &Arc<dyn CallObserver>,
+    ) -> Result<Arc<Map<String, Value>>, Error> {
+        let read = |_: Option<&_>| {
+            let mut read = self.fabric.configuration(wait)?;
+            read.values_mut().for_each(redact);
+            Ok(Arc::new(read))
+        };
+        self.configuration.get(SHARED, wait.as_ref(), read)
+    }
+
+    /// All models, at most [`SHARED`] old.
     pub(crate) fn models(&self, wait: &Arc<dyn CallObserver>) -> Result<Arc<Models>, Error> {
         let read = |_: Option<&_>| self.fabric.models(wait).map(Arc::new);
-        self.models.get(Duration::ZERO, wait.as_ref(), read)
+        self.models.get(SHARED, wait.as_ref(), read)
     }
 
     /// The models of the last read, if that has not expired. Sends no request.
@@ -187,7 +240,7 @@ impl Catalog {
         self.models.latest(Instant::now().checked_sub(self.ttl))
     }
 
-    /// All models, read after the call; `None` if that takes longer than `time`.
+    /// The same; `None` if that takes longer than `time`.
     pub(crate) fn models_within(
         &self,
         time: Duration,

@@ -71,7 +71,7 @@ fn everything_is_read_once_and_for_its_time() {
         )
     );
     assert_eq!(snapshot.description("b"), "Extract b from a text.");
-    assert_eq!(snapshot.strategies[0].name, "cot");
+    assert_eq!(snapshot.strategies()[0].name, "cot");
     assert_eq!(snapshot.pattern("c"), None);
     assert!(Arc::ptr_eq(
         &snapshot,

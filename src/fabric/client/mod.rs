@@ -24,11 +24,13 @@ use ureq::http::{HeaderMap, HeaderValue, Request, Response, header};
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, SendBody};
 
+use super::cached::Cached;
+use super::catalog::LONG_PATIENCE;
 use super::observer::SLICE;
 use super::process::{Process, Running};
 use super::routes::FabricRequest;
 use super::youtube::Downloads;
-use super::{CallObserver, Cause, Error, Kind, Until};
+use super::{CallObserver, Cause, Error, Kind, Names, Until};
 pub(super) use incoming::FabricResponse;
 use interruptible::{Interruptible, WaitScope};
 use outgoing::Outgoing;
@@ -68,6 +70,8 @@ pub(crate) struct Client {
     pub(super) built_in: Option<Arc<dyn BuiltInFabric>>,
     /// Starts the Fabric that is asked.
     pub(crate) process: Option<Arc<Process>>,
+    /// The names, for those who ask for one that is not there.
+    pub(super) listed: Cached<Names>,
     /// The transcripts that are being fetched.
     pub(super) downloads: Downloads,
     /// Delays before the retries of a GET.
@@ -144,6 +148,7 @@ impl Client {
             settings: settings.clone(),
             built_in: None,
             process: None,
+            listed: Cached::new(LONG_PATIENCE),
             downloads: Downloads::default(),
             retry_delays: RETRY_DELAYS,
             after_error: AFTER_ERROR,

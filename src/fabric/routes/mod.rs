@@ -35,6 +35,8 @@ const EMPTY_MODELS_DELAYS: [Duration; 3] = [
     Duration::from_millis(1000),
 ];
 
+/// How long a name counts as missing that was not on the list of names.
+pub(crate) const MISSING: Duration = Duration::from_secs(1);
 /// Read buffer of a run, in bytes.
 const READ: usize = 4 << 10;
 /// Patterns suggested for an unknown name.
@@ -210,21 +212,46 @@ impl Client {
         self.read(Route::Configuration.request(), wait, |body| members(&body))
     }
 
-    /// `POST /youtube/transcript`, sent once: it starts yt-dlp on Fabric's host. Uses the timeout of the list of
-    /// models, once no other call fetches the same video.
+    /// The download of a video, to be held by all who wait to fetch its transcript.
+    pub(crate) fn download(&self, video: &VideoId) -> Arc<Download> {
+        youtube::download(&self.downloads, video)
+    }
+
+    /// `POST /youtube/transcript`, sent once for all who want the same of a video at the same time: it starts yt-dlp on
+    /// Fabric's host. Uses the timeout of the list of models.
     pub(crate) fn transcript(
         &self,
-        video: &VideoId,
+        (video, download): (&VideoId, &Download),
         language: Option<&str>,
         timestamps: bool,
         wait: &Arc<dyn CallObserver>,
-    ) -> Result<Transcript, Error> {
+    ) -> Result<Arc<(Vec<u8>, Transcript)>, Error> {
         let mut body = json!({"url": video.url(), "timestamps": timestamps});
         if let Some(language) = language {
             body["language"] = language.into();
         }
-        let _download = Download::begin(&self.downloads, video, wait.as_ref())?;
-        let (request, body) = (Route::Transcript.request(), encode(&body, wait)?);
+        let body = encode(&body, wait)?;
+        loop {
+            let fetch = |_: Option<&_>| {
+                let found = self.fetch_transcript(body.clone(), wait)?;
+                Ok(Arc::new((body.clone(), found)))
+            };
+            let found = download.get(Duration::MAX, wait.as_ref(), fetch)?;
+            if found.0 == body {
+                let held = wait.hold(found.1.transcript.len());
+                return held.map(|()| found).map_err(|QuotaExceeded| no_room());
+            }
+            // Another language, or with times.
+            download.invalidate(|old| old.0 != body);
+        }
+    }
+
+    fn fetch_transcript(
+        &self,
+        body: Vec<u8>,
+        wait: &Arc<dyn CallObserver>,
+    ) -> Result<Transcript, Error> {
+        let request = Route::Transcript.request();
         let response = self.post(&request, body, wait, Some(youtube::transcript_error));
         let response = response.map_err(|error| Error {
             detail: self.without_key(&error.detail),
@@ -337,7 +364,8 @@ impl Client {
         if !may_be_missing || error.retry_after.is_some() {
             return error;
         }
-        match self.names(None, wait) {
+        let read = |before: Option<&_>| self.names(before, wait);
+        match self.listed.get(MISSING, wait.as_ref(), read) {
             Err(why) if why.kind == Kind::Cancelled || !self.has_fabric() => why,
             Ok(names) if !names.contains(name.as_str()) => not_found(name, &names),
             _ => error,

@@ -39,11 +39,11 @@ pub(super) fn check(
     let mut found = Vec::new();
     // Old versions of Fabric ignore an unknown strategy silently.
     if steps.iter().any(|step| step.strategy.is_some())
-        && let Some(all) = unless_cancelled(fabric.strategies(wait))?
+        && let Some(all) = unless_cancelled(context.backend.catalog.strategies(wait))?
     {
         let known = all.iter().flatten().map(|one| one.name.as_str()).collect();
         for (i, step) in steps.iter_mut().enumerate() {
-            let why = |name: &str| no_strategy(name, all.as_deref());
+            let why = |name: &str| no_strategy(name, (*all).as_deref());
             let name = step.strategy.as_mut();
             found.extend(name.map(|name| is_known(i, "strategy", name, &known, why)));
         }
