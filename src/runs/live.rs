@@ -11,7 +11,7 @@
 //! stays, whatever the worker reports later.
 
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -293,8 +293,13 @@ impl LiveRun {
     }
 
     /// Writes the end to disk, durably, text first. If that fails, the text stays locked: for other processes the run
-    /// works until its end is written.
-    pub(super) fn write_end(&self, folder: &Folder, record: &mut Record) -> bool {
+    /// works until its end is written. On a full disk `make_room` may say that it can be tried again.
+    pub(super) fn write_end(
+        &self,
+        folder: &Folder,
+        record: &mut Record,
+        make_room: &dyn Fn() -> bool,
+    ) -> bool {
         let mut files = lock(&self.files);
         let mut write = || {
             self.write_text(&mut files, folder)?;
@@ -318,9 +323,15 @@ impl LiveRun {
                 }
             }
         };
-        if let Err(error) = write() {
-            folder.warn(self.id, "its end could not be written", &error);
-            return false;
+        while let Err(error) = write() {
+            let is_full = matches!(
+                error.kind(),
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+            );
+            if !is_full || !make_room() {
+                folder.warn(self.id, "its end could not be written", &error);
+                return false;
+            }
         }
         files.text = None;
         folder.remove(self.id, &[CANCEL]);

@@ -28,6 +28,7 @@
 //! - A run for which nothing can go is forgotten at its end; a promised one is told that there is no room.
 //! - With `keep` 0 nothing is promised or written to the folder, and a run is forgotten at its end, except by holders
 //!   of its [`Run`].
+//! - On a full disk the oldest runs of its caller go, so that the end of a run can be written.
 //! - A failing folder never fails a run: what cannot be written stays in memory, with a warning, and is tried again
 //!   with the next text, at its end, when another end could be written, and at the end of the process.
 //! - There is no background thread: the worker's own calls write its text and check for a cancellation by another

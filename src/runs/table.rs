@@ -116,7 +116,10 @@ impl Runs {
         let reclaiming = Arc::downgrade(&table);
         accounts.reclaim_with(Box::new(move |account| {
             let table = reclaiming.upgrade();
-            table.is_some_and(|table| Runs(table).evict(account, true))
+            // Who holds a run holds its memory.
+            let frees = |live: &Arc<LiveRun>| Arc::strong_count(live) == 1;
+            let is_of_use = |entry: &RunEntry| entry.live.as_ref().is_some_and(frees);
+            table.is_some_and(|table| Runs(table).evict(account, is_of_use))
         }));
         Runs(table)
     }
@@ -262,7 +265,7 @@ impl Runs {
             }
             let account = entry.account.clone();
             drop(entries);
-            if self.evict(&account, false) {
+            if self.evict(&account, |_| true) {
                 continue;
             }
             let mut entries = self.entries();
@@ -299,7 +302,17 @@ impl Runs {
     fn store(&self, live: &LiveRun, mut record: Record) -> bool {
         let is_kept = self.entries().get(&live.id).is_some_and(RunEntry::is_kept);
         let folder = live.folder.as_ref().filter(|_| is_kept);
-        let is_written = folder.is_some_and(|folder| live.write_end(folder, &mut record));
+        // Its caller's oldest runs on a full disk go first.
+        let is_stored = |entry: &RunEntry| entry.live.is_none();
+        let make_room = || {
+            let account = self
+                .entries()
+                .get(&live.id)
+                .map(|entry| entry.account.clone());
+            account.is_some_and(|account| self.evict(&account, is_stored))
+        };
+        let is_written =
+            folder.is_some_and(|folder| live.write_end(folder, &mut record, &make_room));
         let (now, mut entries) = (self.now(), self.entries());
         // One that was to be written once more may have been evicted meanwhile.
         let entry = entries.get_mut(&live.id).filter(|_| is_kept);
@@ -352,18 +365,12 @@ impl Runs {
         }
     }
 
-    /// Removes the oldest run of an account that may go before its time; for memory alone: if that frees some. False if there is none.
-    fn evict(&self, account: &Account, for_memory: bool) -> bool {
+    /// Removes the oldest run of an account that may go before its time and `is_of_use` for that. False if there is none.
+    fn evict(&self, account: &Account, is_of_use: impl Fn(&RunEntry) -> bool) -> bool {
         let now = self.now();
-        // Who holds a run holds its memory.
-        let frees = |live: &Arc<LiveRun>| Arc::strong_count(live) == 1;
         let may_go = |(id, entry): (&RunId, &RunEntry)| {
-            let is_of_use = !for_memory || entry.live.as_ref().is_some_and(frees);
-            let ended = entry
-                .age
-                .may_go(entry.record.ttl, now)
-                .filter(|_| is_of_use)?;
-            entry.account.is(account).then_some((ended, *id))
+            let ended = entry.age.may_go(entry.record.ttl, now)?;
+            (entry.account.is(account) && is_of_use(entry)).then_some((ended, *id))
         };
         let oldest = self.entries().iter().filter_map(may_go).min();
         oldest.inspect(|(_, id)| self.forget(*id)).is_some()

@@ -17,7 +17,7 @@ use super::input::{self, InputSource};
 use super::output::Output;
 use super::plan;
 
-/// Longest input that is kept to be removed from errors in the log, in bytes.
+/// Longest texts that are removed from errors in the log, in bytes; a longer input is not kept for that.
 const MAX_ECHO: usize = 64 << 10;
 
 /// Most characters of the prompt that a dry run shows, unless more are asked for.
@@ -116,16 +116,15 @@ impl RunPattern {
     /// The failure with what the log may have of it: without what it repeats of the caller's and the model's texts.
     fn with_log(&self, failure: Failure) -> Failure {
         let detail = &failure.error.detail;
-        let logged = match &self.echo {
-            // The input was not kept, so no text of a vendor may be logged.
-            None if failure.error.kind == Kind::ApiError => "[...]".to_owned(),
-            None => detail.clone(),
-            Some(echo) => {
-                let steps = self.steps.iter();
-                let texts = steps.flat_map(|step| step.variables.values());
-                let texts = texts.chain(&failure.partial).chain([echo]);
-                without_echo(detail, &Vec::from_iter(texts.map(String::as_str)))
-            }
+        let texts = self.steps.iter().flat_map(|step| step.variables.values());
+        let texts = texts.chain(&failure.partial).chain(&self.echo);
+        let texts = Vec::from_iter(texts.map(String::as_str));
+        let is_short = texts.iter().map(|text| text.len()).sum::<usize>() <= MAX_ECHO;
+        let logged = match failure.error.kind {
+            _ if is_short && self.echo.is_some() => without_echo(detail, &texts),
+            // What it may repeat is not known or too long, so no text of a vendor may be logged.
+            Kind::ApiError => "[...]".to_owned(),
+            _ => detail.clone(),
         };
         Failure {
             logged: Some(logged),

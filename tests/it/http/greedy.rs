@@ -124,3 +124,42 @@ fn files_to_open_are_left_for_others() {
     let _held = take_all(&server, Wire::Streamable, &greedy(0), 40);
     is_served(&server, Wire::Streamable, &fabric);
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn on_a_full_disk_only_runs_of_who_fills_it_go() {
+    use std::process::Command;
+
+    let fabric = FakeFabric::start();
+    let state = TempFolder::new("greedy-disk");
+    let disk = state.write("disk/here", "").with_file_name("");
+    let mount = |program: &str, options: &[&str]| {
+        let done = Command::new(program).args(options).arg(&disk).status();
+        done.is_ok_and(|status| status.success())
+    };
+    let options = ["-t", "tmpfs", "-o", "size=1m,mode=700", "none"];
+    if !mount("mount", &options) {
+        return eprintln!("skipped: nothing can be mounted here");
+    }
+    let file = tokens("greedy-disk", 1);
+    let program = file.program(&fabric).arg("--state-dir");
+    let program = program.arg(disk.to_str().unwrap());
+    let server = serve(Wire::Streamable, program.clone());
+    let keep = |token: &str, length: usize| {
+        let mut client = client(&server, Wire::Streamable, Era::MODERN, Some(token));
+        fabric.on_run(Reply::run(&[&"x".repeat(length)]));
+        let run = json!({"pattern_name": "ai", "input_text": "x"});
+        client.success("fabric_run_pattern", run)["run_id"].clone()
+    };
+    let greedy: Vec<_> = (0..3).map(|_| keep(&greedy(0), 400 << 10)).collect();
+    let modest: Vec<_> = (0..5).map(|_| keep(MODEST, 10 << 10)).collect();
+    drop(server);
+    let server = serve(Wire::Streamable, program);
+    let mut client = client(&server, Wire::Streamable, Era::MODERN, Some(MODEST));
+    for run_id in modest {
+        let found = client.success("fabric_get_run", json!({"run_id": run_id}));
+        assert_eq!(found["status"], "completed", "{found}");
+    }
+    drop((client, server, greedy));
+    assert!(mount("umount", &[]));
+}
