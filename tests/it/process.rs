@@ -11,7 +11,7 @@ use crate::support::folder::TempFolder;
 use crate::support::process::{Output, Program};
 use crate::support::reply::{Reply, Step};
 use crate::support::stdio::{Stdio, deaf, with_meta};
-use crate::support::{Caller, DEADLINE, Era, poll};
+use crate::support::{Caller, DEADLINE, Era, poll, scaled};
 
 /// The protocol's 2 s after the end of input, plus time to start and end a process.
 const PROMISED: Duration = Duration::from_secs(3);
@@ -29,7 +29,7 @@ fn the_end_of_input_ends_the_process() {
     let mut idle = Stdio::ready(&fabric);
     for client in [&mut never_spoken, &mut idle] {
         client.close_stdin();
-        assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
+        assert_eq!(client.wait_exit(scaled(ENDS_WITHIN)).code(), Some(0));
         assert_eq!(client.rest(), Vec::<Value>::new());
     }
 }
@@ -49,13 +49,16 @@ fn the_end_of_input_in_mid_run_ends_within_two_seconds() {
         fabric.wait_requests("POST /chat", 1);
         let begun = Instant::now();
         client.close_stdin();
-        assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
+        assert_eq!(client.wait_exit(scaled(ENDS_WITHIN)).code(), Some(0));
         times.push(begun.elapsed());
         fabric.wait_closed(DEADLINE);
         fabric.expect_chats(1);
     }
     // A busy machine may delay one or two.
-    assert!(times.iter().any(|time| *time <= PROMISED), "{times:?}");
+    assert!(
+        times.iter().any(|time| *time <= scaled(PROMISED)),
+        "{times:?}"
+    );
 }
 
 /// Writes to one whose stdout is closed until it ends.
@@ -127,7 +130,7 @@ fn a_closed_stderr_changes_nothing() {
         client.success("fabric_list_strategies", json!({}));
     }
     client.close_stdin();
-    assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
+    assert_eq!(client.wait_exit(scaled(ENDS_WITHIN)).code(), Some(0));
 }
 
 #[test]
@@ -148,7 +151,7 @@ fn an_unread_stderr_blocks_nothing() {
     }
     client.success("fabric_run_pattern", run());
     client.close_stdin();
-    assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
+    assert_eq!(client.wait_exit(scaled(ENDS_WITHIN)).code(), Some(0));
 }
 
 #[test]
@@ -190,7 +193,7 @@ fn stdout_carries_nothing_but_messages_at_any_log_level() {
         client.call("fabric_list_patterns", json!({}));
         client.expect_nothing_else();
         client.close_stdin();
-        assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
+        assert_eq!(client.wait_exit(scaled(ENDS_WITHIN)).code(), Some(0));
         assert_eq!(client.rest(), Vec::<Value>::new());
     }
 }
@@ -227,6 +230,6 @@ fn a_signal_lets_a_run_finish_and_a_second_one_does_not() {
     // Two pending signals are merged into one.
     client.process.wait_stderr("SIGTERM: letting runs finish");
     client.process.signal("TERM");
-    client.wait_exit(Duration::from_secs(5));
+    client.wait_exit(scaled(Duration::from_secs(5)));
     fabric.wait_closed(DEADLINE);
 }

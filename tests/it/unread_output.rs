@@ -13,7 +13,7 @@ use crate::support::reply::{Reply, Step, content, line};
 use crate::support::stdio::{Stdio, with_meta};
 use crate::support::transports::{EACH, Wire, client, serve};
 use crate::support::web::{Sse, Streamable};
-use crate::support::{Era, poll};
+use crate::support::{Era, poll, scaled};
 
 /// The protocol's 2 s, or the drain timeout below, plus the needs of a busy machine.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
@@ -43,7 +43,7 @@ fn the_end_of_input_and_a_signal_end_it_although_its_output_is_unread() {
         client.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
         fabric.wait_requests("POST /chat", 1);
         end(&mut client);
-        assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
+        assert_eq!(client.wait_exit(scaled(ENDS_WITHIN)).code(), Some(0));
         fabric.wait_none_open();
     }
 }
@@ -77,7 +77,7 @@ fn a_reader_that_stopped_holds_up_neither_others_nor_the_end() {
         drop(other);
         server.process.signal("TERM");
         let pid = server.process.child.id();
-        assert!(poll(ENDS_WITHIN, || ended(pid).then_some(())).is_some());
+        assert!(poll(scaled(ENDS_WITHIN), || ended(pid).then_some(())).is_some());
         drop(slow);
     }
 }
@@ -88,7 +88,7 @@ fn post(client: &Sse, id: usize, method: &str, params: &Value) -> u16 {
     let message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
     let http = || client.server.connect();
     let status = || http().post(&client.endpoint, &[], &message).status;
-    let status = poll(ENDS_WITHIN, || {
+    let status = poll(scaled(ENDS_WITHIN), || {
         Some(status()).filter(|status| *status != 503)
     });
     status.expect("room for a message")
@@ -156,7 +156,11 @@ fn a_stream_ends_if_an_answer_does_not_fit_its_queue() {
     assert!(deaf.read_to_end().is_err());
     let message = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
     let again = || deaf.server.connect().post(&deaf.endpoint, &[], &message);
-    assert!(poll(ENDS_WITHIN, || (again().status == 404).then_some(())).is_some());
+    assert!(
+        poll(scaled(ENDS_WITHIN), || (again().status == 404)
+            .then_some(()))
+        .is_some()
+    );
 }
 
 /// Whether this child has ended: gone, or a zombie.

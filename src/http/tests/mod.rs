@@ -20,7 +20,7 @@ use crate::fabric::fixture::need_loopback;
 use crate::sync::lock;
 
 /// Longer than anything takes that happens at all.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 struct By<F>(F);
 
