@@ -27,7 +27,7 @@ const STREAM: [(&str, &str); 3] = [
     ("X-Accel-Buffering", "no"),
 ];
 /// Room for the head of most responses, in bytes.
-const HEAD: usize = 512;
+const HEAD: usize = 256;
 
 /// The media types that a client accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use crate::account::{Account, QuotaExceeded, Reservation, Resource};
 
 /// By how much it grows at least: the room of most answers. Bytes.
-const GROWTH: usize = 1 << 10;
+const GROWTH: usize = 512;
 
 /// What messages are appended to.
 #[derive(Default)]
