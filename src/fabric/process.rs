@@ -14,7 +14,7 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio, exit};
@@ -80,6 +80,8 @@ pub(crate) struct Running {
     /// As its `--version` says.
     pub(crate) version: String,
     helper: Mutex<Child>,
+    /// The process of Fabric itself; empty if the helper could not start it.
+    fabric: String,
 }
 
 impl Running {
@@ -105,9 +107,12 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// Closes the helper's pipe, and waits.
+    /// Closes the helper's pipe, and waits. What somebody who has killed the helper has left behind is ended here.
     fn drop(&mut self) {
-        let _ = lock(&self.helper).wait();
+        let ended = lock(&self.helper).wait();
+        if !ended.is_ok_and(|status| status.success()) && !self.fabric.is_empty() {
+            kill_all(self.fabric.trim());
+        }
     }
 }
 
@@ -202,13 +207,14 @@ impl Process {
             let address = free.and_then(|free| free.local_addr());
             let address = address.map_err(not_started)?;
             let key = random::id();
-            let helper = self.hold(&program, address, &key).map_err(not_started)?;
+            let (helper, fabric) = self.hold(&program, address, &key).map_err(not_started)?;
             let one = Arc::new(Running {
                 url: format!("http://{address}"),
                 key,
                 program: program.clone(),
                 version: version.clone(),
                 helper: Mutex::new(helper),
+                fabric,
             });
             if one.comes_up(begun, wait)? {
                 log::info!("Fabric {version} was started.");
@@ -234,13 +240,13 @@ impl Process {
         }))
     }
 
-    /// Starts the helper with Fabric. Both write to our `output`.
+    /// Starts the helper with Fabric, whose process it names. Both write to our `output`.
     fn hold(
         self: &Arc<Process>,
         program: &Path,
         address: SocketAddr,
         key: &str,
-    ) -> io::Result<Child> {
+    ) -> io::Result<(Child, String)> {
         // On Linux the file may have been replaced meanwhile; and whoever kills by name spares the helper.
         let mut own = PathBuf::from("/proc/self/exe");
         if !own.exists() {
@@ -252,9 +258,13 @@ impl Process {
             .args(["--serve", "--address", &address.to_string()])
             .args(["--api-key", key])
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
+        let mut fabric = String::new();
+        if let Some(said) = helper.stdout.take() {
+            BufReader::new(said).read_line(&mut fabric)?;
+        }
         let (process, output) = (self.clone(), helper.stderr.take());
         let collect = move || {
             let (mut output, mut line) = (output.map(BufReader::new), Vec::new());
@@ -266,7 +276,7 @@ impl Process {
             }
         };
         start("fabric-output", WORKER_STACK, Box::new(collect))?;
-        Ok(helper)
+        Ok((helper, fabric))
     }
 
     /// Keeps a line, unless it is one of those that list the routes at every start.
@@ -293,6 +303,7 @@ pub(crate) fn be_helper(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let Ok(fabric) = fabric.args(args).stdout(io::stderr()).spawn() else {
         return ExitCode::FAILURE;
     };
+    let _ = writeln!(io::stdout(), "{}", fabric.id());
     let fabric = Arc::new(Mutex::new(fabric));
     let watched = fabric.clone();
     let end = move || {
@@ -344,18 +355,22 @@ fn command(program: &OsStr) -> Command {
     command
 }
 
-/// Kills what [`command`] made, and all that it started itself: std can do only the former.
+/// Kills what [`command`] made, and all that it started itself.
 fn kill(child: &mut Child) {
-    let id = child.id().to_string();
+    kill_all(&child.id().to_string());
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// Kills a process that [`command`] made, and all that it started itself: std can do only the former, of its own children.
+fn kill_all(id: &str) {
     let (killer, args) = match cfg!(windows) {
-        true => ("taskkill", ["/t", "/f", "/pid", &id]),
-        false => ("/bin/sh", ["-c", "kill -9 -$0", &id, ""]),
+        true => ("taskkill", ["/t", "/f", "/pid", id]),
+        false => ("/bin/sh", ["-c", "kill -9 -$0", id, ""]),
     };
     let mut killer = detached(killer.as_ref());
     killer.stdout(Stdio::null()).stderr(Stdio::null());
     let _ = killer.args(args).status();
-    let _ = child.kill();
-    let _ = child.wait();
 }
 
 /// Where to look for programs. Relative ones are left out: nothing is started from wherever somebody happens to be.

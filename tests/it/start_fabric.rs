@@ -34,13 +34,13 @@ fn stand_in() {
 }
 
 /// A folder with a program `bin/NAME` that says `version`, and does `serve` to serve; its `log` has a line for each start:
-/// the process, the variables of ours that it got, and its PATH.
+/// the process, its helper, the variables of ours that it got, and its PATH.
 fn machine(name: &str, program: &str, version: &str, serve: &str) -> TempFolder {
     let folder = TempFolder::new(name);
     let (own, log) = (std::env::current_exe().unwrap(), folder.path("log"));
     let script = format!(
         "#!/bin/sh\nif [ \"$1\" = --version ]; then {version}; exit; fi\n\
-         echo $$ $(env | grep -c '^FABRIC_[MAB].*=') $PATH >> {}\nexport STAND_IN=\"$*\"\n{}\n",
+         echo $$ $PPID $(env | grep -c '^FABRIC_[MAB].*=') $PATH >> {}\nexport STAND_IN=\"$*\"\n{}\n",
         log.display(),
         serve.replace(
             "SERVE",
@@ -71,8 +71,13 @@ fn program(folder: &TempFolder) -> Program {
 
 /// The processes that were started.
 fn started(folder: &TempFolder) -> Vec<u32> {
+    processes(folder, 0)
+}
+
+/// These, or with 1 the helpers.
+fn processes(folder: &TempFolder, column: usize) -> Vec<u32> {
     let log = fs::read_to_string(folder.path("log")).unwrap_or_default();
-    let pids = log.lines().map(|line| line.split(' ').next().unwrap());
+    let pids = log.lines().map(|line| line.split(' ').nth(column).unwrap());
     pids.map(|pid| pid.parse().unwrap()).collect()
 }
 
@@ -122,7 +127,10 @@ fn one_that_dies_is_replaced_but_not_for_ever() {
         client.success("fabric_list_strategies", json!({}));
         let pids = started(&folder);
         assert_eq!(pids.len(), number);
-        kill("KILL", pids[number - 1]);
+        // Once the helper dies instead of it.
+        let column = usize::from(number == 2);
+        kill("KILL", processes(&folder, column)[number - 1]);
+        expect_gone(pids[number - 1]);
         let ends = || {
             client
                 .process()
