@@ -93,10 +93,11 @@ def image(folder):
     }
 
 
-def variables():
+def variables(settings=SETTINGS):
     return [
-        {"name": variable, "description": description, "isSecret": secret, **({"default": default} if default else {})}
-        for variable, _, _, description, default, secret in SETTINGS
+        {"name": variable, "description": description, "isSecret": secret,
+         **({"format": "boolean", "default": "true"} if default is True else {"default": default} if default else {})}
+        for variable, _, _, description, default, secret in settings
     ]
 
 
@@ -115,7 +116,7 @@ def server(folder):
                 "version": PACKAGE["version"],
                 "fileSha256": hashlib.sha256(path.read_bytes()).hexdigest(),
                 "transport": {"type": "stdio"},
-                "environmentVariables": variables(),
+                "environmentVariables": variables([START, *SETTINGS]),
             }
             for path in sorted(Path(folder).glob("*.mcpb"))
         ],
