@@ -306,10 +306,12 @@ fn which_fabric(launch: &mut Launch, offers: bool) -> Option<String> {
 /// Prints the file to stdout and, if stderr is a terminal, where to save it.
 fn generate(what: &Generate) -> Result<bool, ExitReason> {
     let env = |name: &str| std::env::var_os(name);
+    // The others work where the path cannot be found, as without /proc.
     let program = match what {
-        // Needs no program: it works where the path cannot be found, as without /proc.
-        Generate::Token(_) => String::new(),
-        _ => program()?,
+        Generate::File("systemd-unit" | "systemd-template", None)
+        | Generate::ClientConfig(..)
+        | Generate::ClientCommand(..) => program()?,
+        _ => String::new(),
     };
     let (text, hint) = generate::generate(what, &program, &env).map_err(ExitReason::usage)?;
     let good = print(&text)?;

@@ -124,6 +124,14 @@ def sbom(*targets):
             components[ref[id]] = component
             main = ref[root]
     epoch = int(os.environ["SOURCE_DATE_EPOCH"])
+    # What the toolchains link besides, without versions of its own: the buildinfo names the toolchains.
+    parts = sorted({owner for target in targets for _, owner in runtime(target)})
+    for name, licence in (part.rstrip(")").split(" (") for part in parts):
+        components[name] = {
+            "type": "library", "bom-ref": name, "name": name, "licenses": [{"license": {"name": licence}}],
+        }
+        uses[main].add(name)
+        uses[name] = set()
     bom = {
         "bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,
         "metadata": {

@@ -1,8 +1,9 @@
 """What stores and clients read about the program.
 
-manifests.py bundle PLATFORM=FILE…   the manifest of an MCP bundle that holds these programs (linux, win32, darwin)
-manifests.py server FOLDER           server.json of the MCP registry, for the bundles in a folder; needs RELEASE_URL, and
-                                     RELEASE_IMAGE for the image in it
+manifests.py bundle WHAT PLATFORM=FILE…   the manifest of the MCP bundle fabric-mcp or fabric-patterns that holds these programs
+                                          (linux, win32, darwin)
+manifests.py server FOLDER                server.json of the MCP registry, for the bundles of fabric-mcp in a folder; needs RELEASE_URL,
+                                          and RELEASE_IMAGE for the image in it
 """
 
 import hashlib
@@ -25,7 +26,7 @@ SETTINGS = [
 ]
 
 
-def bundle(*programs):
+def bundle(what, *programs):
     programs = dict(program.split("=", 1) for program in programs)
     commands = {platform: "${__dirname}/" + file for platform, file in programs.items()}
     first = next(iter(programs))
@@ -64,6 +65,16 @@ def bundle(*programs):
             for _, key, title, description, default, secret in [START, *SETTINGS]
         },
     }
+    if what == "fabric-patterns":
+        manifest.update({
+            "name": what,
+            "display_name": "Fabric patterns",
+            "description": "Fabric's patterns, tested prompts for one task each, for your assistant's own model",
+            "long_description": "Finds the pattern for a task among those of Fabric, which are inside, and fills it in for the "
+                                "assistant to follow. Needs no Fabric, no key and no settings.",
+        })
+        manifest["server"]["mcp_config"].update(args=["--patterns-dir", "${__dirname}/patterns"], env={})
+        del manifest["user_config"]
     if URL:
         manifest["homepage"] = URL
     print(json.dumps(manifest, indent=2))
@@ -118,7 +129,7 @@ def server(folder):
                 "transport": {"type": "stdio"},
                 "environmentVariables": variables([START, *SETTINGS]),
             }
-            for path in sorted(Path(folder).glob("*.mcpb"))
+            for path in sorted(Path(folder).glob("fabric-mcp-*.mcpb"))
         ],
     }
     if os.environ.get("RELEASE_IMAGE"):

@@ -134,8 +134,10 @@ def write_oci(out, version, *images):
             "layers": [blob(squeeze(layer), "layer.v1.tar+gzip")], "annotations": labels,
         }, "manifest.v1+json", platform={"architecture": architecture, "os": "linux"}))
     index = {"schemaVersion": 2, "mediaType": OCI + "index.v1+json"}
-    both = blob({**index, "manifests": described, "annotations": labels}, "index.v1+json",
-                annotations={"org.opencontainers.image.ref.name": version})
+    # What podman and Docker call it when they load it.
+    name = f"fabric-mcp:{version}"
+    both = blob({**index, "manifests": described, "annotations": labels}, "index.v1+json", annotations={
+        "org.opencontainers.image.ref.name": name, "io.containerd.image.name": f"docker.io/library/{name}"})
     entries = [(f"blobs/sha256/{digest}", data) for digest, data in sorted(blobs.items())]
     entries.append(("index.json", json.dumps({**index, "manifests": [both]}, sort_keys=True).encode()))
     entries.append(("oci-layout", b'{"imageLayoutVersion": "1.0.0"}'))

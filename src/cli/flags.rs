@@ -413,6 +413,11 @@ impl Flag {
         }
     }
 
+    /// Whether its value is the path of a file or folder.
+    pub(crate) fn is_path(&self) -> bool {
+        matches!(self.placeholder, "FILE" | "DIR")
+    }
+
     /// All its names with their dashes.
     pub(crate) fn dashed(&self) -> Vec<String> {
         let short = self.short.map(|letter| format!("-{letter}"));

@@ -1,6 +1,6 @@
 # bash completion for fabric-mcp: @PLACE@
 _fabric_mcp() {
-  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words files
   # --flag=value comes as three words
   if [[ $cur == "=" ]]; then
     cur=
@@ -10,8 +10,18 @@ _fabric_mcp() {
   case $prev in
 @CASES@    client-config | client-command) words="@CLIENTS@" ;;
     --help | -h) words="@TOPICS@" ;;
-    *) words="@FLAGS@" ;;
+    *)
+      words="@FLAGS@"
+      if [[ $COMP_CWORD -gt 2 && ${COMP_WORDS[COMP_CWORD-2]} == token ]]; then words="@ROLES@"; fi
+      ;;
   esac
-  COMPREPLY=($(compgen -W "$words" -- "$cur"))
+  if [[ $files ]]; then
+    local IFS=$'\n'
+    # Not in bash 3.2.
+    compopt -o filenames 2>/dev/null
+    COMPREPLY=($(compgen -f -- "$cur"))
+  else
+    COMPREPLY=($(compgen -W "$words" -- "$cur"))
+  fi
 }
 complete -F _fabric_mcp fabric-mcp

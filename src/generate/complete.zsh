@@ -3,8 +3,10 @@
 _fabric_mcp() {
   local state line
   _arguments -s \
-@SPECS@    '1: :->word'
-  if [[ $state == word ]] && (( ${words[(I)client-*]} )); then
+@SPECS@    '*: :->word'
+  if [[ $state == word ]] && (( CURRENT > 2 )) && [[ ${words[CURRENT-2]} == token ]]; then
+    compadd @ROLES@
+  elif [[ $state == word ]] && (( ${words[(I)client-*]} )); then
     compadd @CLIENTS@
   elif [[ $state == word ]] && (( ${words[(I)(-h|--help)]} )); then
     compadd @TOPICS@

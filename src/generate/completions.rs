@@ -3,9 +3,11 @@
 use std::fmt::Write;
 
 use super::filled;
+use crate::access::Role;
 use crate::cli::flags::{FLAGS, Flag};
 use crate::cli::topics::topic_names;
 use crate::clients;
+use crate::tools::TOOLS;
 
 /// For bash 3.2 and later, with or without the package bash-completion.
 pub(super) fn bash() -> String {
@@ -14,8 +16,11 @@ pub(super) fn bash() -> String {
     for flag in FLAGS {
         let names = flag.dashed();
         if flag.takes_value() {
-            let values = flag.values().join(" ");
-            let _ = writeln!(cases, "    {}) words=\"{values}\" ;;", names.join(" | "));
+            let values = match flag.is_path() {
+                true => "files=1".to_owned(),
+                false => format!("words=\"{}\"", values(flag).join(" ")),
+            };
+            let _ = writeln!(cases, "    {}) {values} ;;", names.join(" | "));
         }
         words.extend(names);
     }
@@ -26,6 +31,7 @@ pub(super) fn bash() -> String {
             ("@CLIENTS@", &clients::names().join(" ")),
             ("@TOPICS@", &topic_names(" ")),
             ("@FLAGS@", &words.join(" ")),
+            ("@ROLES@", &roles()),
         ],
     )
 }
@@ -40,6 +46,7 @@ pub(super) fn zsh() -> String {
         include_str!("complete.zsh"),
         &[
             ("@SPECS@", &specs),
+            ("@ROLES@", &roles()),
             ("@CLIENTS@", &clients::names().join(" ")),
             ("@TOPICS@", &topic_names(" ")),
         ],
@@ -52,8 +59,9 @@ fn zsh_specs(flag: &Flag) -> Vec<String> {
         help = help.replace(special, &format!("\\{special}"));
     }
     let repeat = if flag.is_repeated() { "*" } else { "" };
-    let (equals, value) = match (flag.placeholder, flag.values().as_slice()) {
+    let (equals, value) = match (flag.placeholder, values(flag).as_slice()) {
         _ if !flag.takes_value() => ("", String::new()),
+        (name, _) if flag.is_path() => ("=", format!(":{name}:_files")),
         (name, []) => ("=", format!(":{name}: ")),
         (name, values) => ("=", format!(":{name}:({})", values.join(" "))),
     };
@@ -70,8 +78,9 @@ pub(super) fn fish() -> String {
         let short = flag.short.map(|letter| format!(" -s {letter}"));
         let short = short.unwrap_or_default();
         let long: String = flag.names().map(|name| format!(" -l {name}")).collect();
-        let value = match flag.values().as_slice() {
+        let value = match values(flag).as_slice() {
             _ if !flag.takes_value() => String::new(),
+            _ if flag.is_path() => " -r -F".to_owned(),
             [] => " -x".to_owned(),
             values => format!(" -x -a {}", fish_quoted(&values.join(" "))),
         };
@@ -81,9 +90,27 @@ pub(super) fn fish() -> String {
     let clients = clients::names().join(" ");
     let after = "__fish_seen_subcommand_from client-config client-command";
     let _ = writeln!(text, "complete -c fabric-mcp -n '{after}' -a '{clients}'");
+    let (after, roles) = (
+        "set -l words (commandline -opc); test \"$words[-2]\" = token",
+        roles(),
+    );
+    let _ = writeln!(text, "complete -c fabric-mcp -n '{after}' -a '{roles}'");
     let (after, topics) = ("__fish_contains_opt -s h help", topic_names(" "));
     let _ = writeln!(text, "complete -c fabric-mcp -n '{after}' -a '{topics}'");
     text
+}
+
+/// What can be completed after a flag.
+fn values(flag: &Flag) -> Vec<&'static str> {
+    match flag.placeholder {
+        "TOOL" => TOOLS.iter().map(|tool| tool.name).collect(),
+        _ => flag.values(),
+    }
+}
+
+/// What follows `--generate token NAME`.
+fn roles() -> String {
+    Role::ALL.map(Role::name).join(" ")
 }
 
 /// Quotes one word for a POSIX shell.

@@ -310,8 +310,14 @@ fn files_are_printed_without_proc_too() {
         eprintln!("skipped: unshare cannot hide /proc on this machine");
         return;
     }
-    for what in ["man", "systemd-unit"] {
-        let done = hidden("exec \"$0\" --generate \"$1\"", what).unwrap();
+    // A bare name does not say where the program is.
+    let bare = "PATH=${0%/*}:$PATH && exec fabric-mcp";
+    for (start, what) in [
+        (bare, "man"),
+        (bare, "sysusers"),
+        ("exec \"$0\"", "systemd-unit"),
+    ] {
+        let done = hidden(&format!("{start} --generate \"$1\""), what).unwrap();
         assert!(
             done.status.success(),
             "{}",
