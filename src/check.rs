@@ -14,8 +14,7 @@ use crate::access::Access;
 use crate::config::{self, Config, MODEL_VARIABLE, Policy};
 use crate::fabric::names::is_same;
 use crate::fabric::{
-    CallObserver, Cause, Chat, Client, Error, Event, Kind, Name, Names, Process, Unobserved,
-    not_found,
+    Cause, Chat, Client, Error, Event, Kind, Name, Names, Observer, Process, Unobserved, not_found,
 };
 use crate::protocol::Revision;
 use crate::server::Server;
@@ -301,7 +300,7 @@ fn run_demo(client: &Client, report: &mut Report<'_>) {
     report.found(Cause::DemoRun, &[("why", why.trim_end_matches('.'))]);
 }
 
-fn unobserved() -> Arc<dyn CallObserver> {
+fn unobserved() -> Observer {
     Arc::new(Unobserved)
 }
 

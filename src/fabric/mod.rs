@@ -26,7 +26,7 @@ pub(crate) use client::{BuiltInFabric, Client};
 pub(crate) use events::{Event, Usage};
 pub(crate) use listing::Names;
 pub(crate) use names::Name;
-pub(crate) use observer::{CallObserver, Poll, Unobserved, Until};
+pub(crate) use observer::{CallObserver, Observer, Poll, Unobserved, Until};
 pub(crate) use process::{HELPER, Process, be_helper, find};
 pub(crate) use routes::{
     MISSING, Route, lacks_nothing, no_room, not_found, not_runnable, too_many,

@@ -42,6 +42,9 @@ pub(crate) trait CallObserver: Send + Sync {
     }
 }
 
+/// What a call is watched by, as it is handed on.
+pub(crate) type Observer = Arc<dyn CallObserver>;
+
 /// Waits without callbacks, within the limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unobserved;
@@ -60,7 +63,7 @@ impl CallObserver for Poll {
 /// Forwards to another observer, with a deadline.
 pub(crate) struct Until {
     /// The other observer.
-    pub(crate) wait: Arc<dyn CallObserver>,
+    pub(crate) wait: Observer,
     /// The deadline.
     pub(crate) until: Instant,
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::encoding::sha256::sha256_hex;
-use crate::fabric::{CallObserver, Error, Kind, Snapshot, Unobserved, is_runnable};
+use crate::fabric::{Error, Kind, Observer, Snapshot, Unobserved, is_runnable};
 use crate::protocol::pages;
 use crate::protocol::{Params, Refusal};
 use crate::search::skill_names;
@@ -27,10 +27,7 @@ pub(crate) struct Skills {
 }
 
 impl Skills {
-    pub(super) fn read(
-        backend: &Arc<Backend>,
-        wait: &Arc<dyn CallObserver>,
-    ) -> Result<Skills, Error> {
+    pub(super) fn read(backend: &Arc<Backend>, wait: &Observer) -> Result<Skills, Error> {
         let snapshot = backend.catalog.snapshot(wait)?;
         let names = skill_names(snapshot.patterns.iter().map(|entry| entry.name.as_str()));
         let usable = snapshot.patterns.iter().filter_map(|entry| {
@@ -139,7 +136,7 @@ fn quoted(text: &str) -> String {
 impl Server {
     /// All skills. Blocks until they are read.
     pub(crate) fn skills(&self) -> Result<Skills, Error> {
-        let wait: Arc<dyn CallObserver> = Arc::new(Unobserved);
+        let wait: Observer = Arc::new(Unobserved);
         Skills::read(&self.backend, &wait)
     }
 }

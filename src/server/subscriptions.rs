@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::account::Account;
-use crate::fabric::{CallObserver, Error, Poll};
+use crate::fabric::{Error, Observer, Poll};
 use crate::logging;
 use crate::protocol::{Answer, Id, Node, Params, Refusal, ResultWriter, Revision, jsonrpc};
 use crate::runs::{Run, RunState};
@@ -242,7 +242,7 @@ impl Subscriptions {
 
     /// Reads the list of patterns while there are subscribers. The catalogue tells of changes.
     fn poll(&self) {
-        let wait: Arc<dyn CallObserver> = Arc::new(Poll);
+        let wait: Observer = Arc::new(Poll);
         let catalog = &self.backend.catalog;
         loop {
             thread::sleep(catalog.ttl);

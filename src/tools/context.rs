@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::access::{Caller, Role};
 use crate::account::{Account, Accounts, QuotaExceeded, Reservation, Resource};
 use crate::config::{Policy, RunSettings};
-use crate::fabric::{CallObserver, Catalog, Client, Error, Kind, Usage};
+use crate::fabric::{CallObserver, Catalog, Client, Error, Kind, Observer, Usage};
 use crate::protocol::{
     Answer, Feature, Id, Json, Level, Refusal, RequestContext, ResultWriter, jsonrpc,
 };
@@ -202,7 +202,7 @@ struct PendingProgress {
 
 impl Context {
     /// The context as Fabric's client waits with it.
-    pub(crate) fn wait(self: &Arc<Context>) -> Arc<dyn CallObserver> {
+    pub(crate) fn wait(self: &Arc<Context>) -> Observer {
         self.clone()
     }
 

@@ -12,7 +12,9 @@ use serde_json::{Map, Value};
 
 use super::cached::Cached;
 use super::observer::SLICE;
-use super::{CallObserver, Client, Error, Kind, Models, Name, Names, Strategy, Until, no_room};
+use super::{
+    CallObserver, Client, Error, Kind, Models, Name, Names, Observer, Strategy, Until, no_room,
+};
 use crate::account::QuotaExceeded;
 use crate::config::MAX_FABRIC_BODY;
 use crate::logging;
@@ -133,7 +135,7 @@ impl Catalog {
     }
 
     /// All patterns and strategies, refreshed if expired (single-flight; an error goes to every caller that waited).
-    pub(crate) fn snapshot(&self, wait: &Arc<dyn CallObserver>) -> Result<Arc<Snapshot>, Error> {
+    pub(crate) fn snapshot(&self, wait: &Observer) -> Result<Arc<Snapshot>, Error> {
         loop {
             let read = |_: Option<&_>| self.refresh(wait);
             let snapshot = self.snapshot.get(self.ttl, wait.as_ref(), read)?;
@@ -151,7 +153,7 @@ impl Catalog {
         self.snapshot.latest(None)
     }
 
-    fn refresh(&self, wait: &Arc<dyn CallObserver>) -> Result<Arc<Snapshot>, Error> {
+    fn refresh(&self, wait: &Observer) -> Result<Arc<Snapshot>, Error> {
         let until = Instant::now() + self.ttl;
         let names = self.names(Duration::ZERO, wait)?;
         let patterns = self.read_patterns(&names, wait)?;
@@ -173,11 +175,7 @@ impl Catalog {
     }
 
     /// Only the names of all patterns, read at most `max_age` ago: one request.
-    pub(crate) fn names(
-        &self,
-        max_age: Duration,
-        wait: &Arc<dyn CallObserver>,
-    ) -> Result<Arc<Names>, Error> {
+    pub(crate) fn names(&self, max_age: Duration, wait: &Observer) -> Result<Arc<Names>, Error> {
         let mut changed = false;
         let read = self.names.get(max_age, wait.as_ref(), |before| {
             let names = self.fabric.names(before, wait)?;
@@ -197,10 +195,7 @@ impl Catalog {
     }
 
     /// The strategies, read after the call by one for all.
-    pub(crate) fn strategies(
-        &self,
-        wait: &Arc<dyn CallObserver>,
-    ) -> Result<Arc<Strategies>, Error> {
+    pub(crate) fn strategies(&self, wait: &Observer) -> Result<Arc<Strategies>, Error> {
         // What is read from folders is in memory before its length is known.
         let most = match self.fabric.has_fabric() {
             true => 0,
@@ -219,7 +214,7 @@ impl Catalog {
     pub(crate) fn configuration(
         &self,
         redact: fn(&mut Value),
-        wait: &Arc<dyn CallObserver>,
+        wait: &Observer,
     ) -> Result<Arc<Map<String, Value>>, Error> {
         let read = |_: Option<&_>| {
             let mut read = self.fabric.configuration(wait)?;
@@ -230,7 +225,7 @@ impl Catalog {
     }
 
     /// All models, at most [`SHARED`] old.
-    pub(crate) fn models(&self, wait: &Arc<dyn CallObserver>) -> Result<Arc<Models>, Error> {
+    pub(crate) fn models(&self, wait: &Observer) -> Result<Arc<Models>, Error> {
         let read = |_: Option<&_>| self.fabric.models(wait).map(Arc::new);
         self.models.get(SHARED, wait.as_ref(), read)
     }
@@ -244,10 +239,10 @@ impl Catalog {
     pub(crate) fn models_within(
         &self,
         time: Duration,
-        wait: &Arc<dyn CallObserver>,
+        wait: &Observer,
     ) -> Result<Option<Arc<Models>>, Error> {
         let until = Instant::now() + time;
-        let limited: Arc<dyn CallObserver> = Arc::new(Until {
+        let limited: Observer = Arc::new(Until {
             wait: Arc::clone(wait),
             until,
         });
@@ -259,11 +254,7 @@ impl Catalog {
 
     /// Reads every pattern, up to [`CATALOG_REQUESTS`] at once. One that cannot be read stays listed by name; if too
     /// many fail because Fabric is gone, the refresh fails.
-    fn read_patterns(
-        &self,
-        names: &Names,
-        wait: &Arc<dyn CallObserver>,
-    ) -> Result<Vec<Entry>, Error> {
+    fn read_patterns(&self, names: &Names, wait: &Observer) -> Result<Vec<Entry>, Error> {
         let next = AtomicUsize::new(0);
         // Only this thread calls `wait`, which need not support several threads.
         let stop = Arc::new(AtomicBool::new(false));
@@ -273,7 +264,7 @@ impl Catalog {
             for _ in 0..CATALOG_REQUESTS.min(names.len()) {
                 let (sender, stop, next) = (sender.clone(), Arc::clone(&stop), &next);
                 let helper = move || {
-                    let wait: Arc<dyn CallObserver> = stop;
+                    let wait: Observer = stop;
                     while wait.still_waiting().is_ok() {
                         let at = next.fetch_add(1, Ordering::Relaxed);
                         let Some(name) = names.get(at) else { return };
@@ -300,7 +291,7 @@ impl Catalog {
         Ok(entries)
     }
 
-    fn read_pattern(&self, name: &str, wait: &Arc<dyn CallObserver>) -> Result<Entry, Error> {
+    fn read_pattern(&self, name: &str, wait: &Observer) -> Result<Entry, Error> {
         let pattern = self
             .fabric
             .listed_pattern(&Name::parse("name", name)?, wait)?;

@@ -42,7 +42,7 @@ fn fabric(names: &[&str]) -> (Fixture, Listed, Catalog) {
     (fixture, listed, catalog)
 }
 
-fn unobserved() -> Arc<dyn CallObserver> {
+fn unobserved() -> Observer {
     Arc::new(Unobserved)
 }
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
-use crate::fabric::CallObserver;
 use crate::fabric::observer::SLICE;
+use crate::fabric::{CallObserver, Observer};
 
 /// When the time for a read is over, it looks once more for so long: after the process was stopped or the machine slept,
 /// the input is there.
@@ -82,10 +82,10 @@ impl Transport for Interruptible<Box<dyn Transport>> {
 
 thread_local! {
     /// Who waits on this thread, and when that was asked last.
-    static WAITING: RefCell<Option<(Arc<dyn CallObserver>, Instant)>> = const { RefCell::new(None) };
+    static WAITING: RefCell<Option<(Observer, Instant)>> = const { RefCell::new(None) };
 }
 
-fn ask(wait: &Arc<dyn CallObserver>) -> Result<(), ureq::Error> {
+fn ask(wait: &Observer) -> Result<(), ureq::Error> {
     WAITING.set(Some((Arc::clone(wait), Instant::now())));
     let asked = wait.still_waiting();
     asked.map_err(|error| ureq::Error::Other(Box::new(error)))
@@ -97,7 +97,7 @@ pub(super) struct WaitScope(PhantomData<*const ()>);
 
 impl WaitScope {
     /// Sets who waits on this thread.
-    pub(super) fn enter(wait: &Arc<dyn CallObserver>) -> WaitScope {
+    pub(super) fn enter(wait: &Observer) -> WaitScope {
         WAITING.set(Some((Arc::clone(wait), Instant::now())));
         WaitScope(PhantomData)
     }
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn input_that_is_there_when_the_time_is_over_is_taken() {
-        let _scope = WaitScope::enter(&(Arc::new(Patient) as Arc<dyn CallObserver>));
+        let _scope = WaitScope::enter(&(Arc::new(Patient) as Observer));
         let read = |has_input| {
             let over = NextTimeout {
                 after: Duration::ZERO.into(),

@@ -30,7 +30,7 @@ use super::observer::SLICE;
 use super::process::{Process, Running};
 use super::routes::FabricRequest;
 use super::youtube::Downloads;
-use super::{CallObserver, Cause, Error, Kind, Names, Until};
+use super::{CallObserver, Cause, Error, Kind, Names, Observer, Until};
 pub(super) use incoming::FabricResponse;
 use interruptible::{Interruptible, WaitScope};
 use outgoing::Outgoing;
@@ -211,7 +211,7 @@ impl Client {
     }
 
     /// Where a request goes. A Fabric of our own is started if need be, but not for a poll, which does not keep it either.
-    fn target(&self, wait: &Arc<dyn CallObserver>) -> Result<FabricAddress, Error> {
+    fn target(&self, wait: &Observer) -> Result<FabricAddress, Error> {
         let Some(process) = &self.process else {
             return Ok(FabricAddress {
                 url: self.settings.url.clone(),
@@ -232,11 +232,7 @@ impl Client {
 
     /// The body of the answer to a `GET`, of at most `max_body` bytes. Retried twice within the total limit, on connection errors
     /// and 502, 503 and 504 only.
-    pub(super) fn get(
-        &self,
-        request: &FabricRequest,
-        wait: &Arc<dyn CallObserver>,
-    ) -> Result<Vec<u8>, Error> {
+    pub(super) fn get(&self, request: &FabricRequest, wait: &Observer) -> Result<Vec<u8>, Error> {
         let mut deadline = None;
         let mut delays = self.retry_delays.iter();
         let mut attempt = 0;
@@ -276,7 +272,7 @@ impl Client {
         &'c self,
         request: &'c FabricRequest,
         json: Vec<u8>,
-        wait: &'c Arc<dyn CallObserver>,
+        wait: &'c Observer,
         explain: Option<Explain>,
     ) -> Result<FabricResponse<'c>, Error> {
         wait.still_waiting()?;
@@ -313,7 +309,7 @@ struct Attempt<'c> {
     /// Its number, from 1.
     attempt: usize,
     begun: Instant,
-    wait: &'c Arc<dyn CallObserver>,
+    wait: &'c Observer,
 }
 
 impl<'c> Attempt<'c> {
@@ -380,7 +376,7 @@ impl<'c> Attempt<'c> {
             let is_small =
                 self.request.method == "GET" && length.is_some_and(|length| length <= SMALL_BODY);
             if is_small || status == 400 || self.explain.is_some() {
-                let hurry: Arc<dyn CallObserver> = Arc::new(Until {
+                let hurry: Observer = Arc::new(Until {
                     wait: Arc::clone(self.wait),
                     until: Instant::now() + self.client.after_error,
                 });

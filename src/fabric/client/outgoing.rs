@@ -1,15 +1,14 @@
 //! The body of a request while it is sent.
 
 use std::io::{self, Cursor, Read};
-use std::sync::Arc;
 
-use crate::fabric::CallObserver;
+use crate::fabric::Observer;
 
 /// A body that is freed as soon as it is sent: the response may take an hour.
 pub(super) struct Outgoing {
     pub(super) json: Cursor<Vec<u8>>,
     /// What it is charged to.
-    pub(super) wait: Arc<dyn CallObserver>,
+    pub(super) wait: Observer,
 }
 
 impl Read for Outgoing {

@@ -64,7 +64,7 @@ fn https_needs_a_build_with_tls() {
 #[test]
 fn a_lookup_without_a_thread_is_unavailable_and_tried_again() {
     let client = Client::new(&settings("http://h:1")).unwrap();
-    let wait: Arc<dyn CallObserver> = Arc::new(crate::fabric::Unobserved);
+    let wait: Observer = Arc::new(crate::fabric::Unobserved);
     let call = Attempt {
         client: &client,
         request: &FabricRequest {

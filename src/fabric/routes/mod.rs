@@ -24,7 +24,7 @@ use super::events::{self, Decoder, Each};
 use super::types::can_be_given;
 use super::youtube::Download;
 use super::{
-    CallObserver, Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Pattern, Strategy,
+    Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Observer, Pattern, Strategy,
     Transcript, VideoId, names, sanitize, template, youtube,
 };
 
@@ -112,7 +112,7 @@ impl Client {
     pub(crate) fn names(
         &self,
         before: Option<&Arc<Names>>,
-        wait: &Arc<dyn CallObserver>,
+        wait: &Observer,
     ) -> Result<Arc<Names>, Error> {
         let same = |body: &[u8]| before.filter(|same| same.body == body);
         self.read(Route::PatternNames.request(), wait, |body| {
@@ -124,21 +124,14 @@ impl Client {
     }
 
     /// `GET /patterns/:name`.
-    pub(crate) fn listed_pattern(
-        &self,
-        name: &Name,
-        wait: &Arc<dyn CallObserver>,
-    ) -> Result<Pattern, Error> {
+    pub(crate) fn listed_pattern(&self, name: &Name, wait: &Observer) -> Result<Pattern, Error> {
         self.read(Route::Pattern.of(name), wait, |body| {
             Pattern::from_body(members(&body)?, name)
         })
     }
 
     /// `GET /strategies`, sorted by name. A 500 means that there is no such folder: see [`Cause::NoStrategies`].
-    pub(crate) fn strategies(
-        &self,
-        wait: &Arc<dyn CallObserver>,
-    ) -> Result<Option<Vec<Strategy>>, Error> {
+    pub(crate) fn strategies(&self, wait: &Observer) -> Result<Option<Vec<Strategy>>, Error> {
         in_folder(self.read(Route::Strategies.request(), wait, |body| {
             // Go writes an empty list as `null`.
             let mut strategies = decode::<Option<Vec<Strategy>>>(&body)?.unwrap_or_default();
@@ -151,7 +144,7 @@ impl Client {
     ///
     /// Meanwhile it returns an empty list to every other caller (seen up to 1.4.470), so an empty list is requested
     /// again after each of [`EMPTY_MODELS_DELAYS`].
-    pub(crate) fn models(&self, wait: &Arc<dyn CallObserver>) -> Result<Models, Error> {
+    pub(crate) fn models(&self, wait: &Observer) -> Result<Models, Error> {
         let mut delays = EMPTY_MODELS_DELAYS.iter();
         loop {
             let models: Models = self.read(Route::Models.request(), wait, |body| {
@@ -165,20 +158,12 @@ impl Client {
     }
 
     /// The names of what is stored, contexts or sessions. `None` on a 500, which means that there is no such folder.
-    pub(crate) fn stored(
-        &self,
-        route: Route,
-        wait: &Arc<dyn CallObserver>,
-    ) -> Result<Option<Names>, Error> {
+    pub(crate) fn stored(&self, route: Route, wait: &Observer) -> Result<Option<Names>, Error> {
         in_folder(self.read(route.request(), wait, Names::read))
     }
 
     /// `GET /patterns/:name`. A pattern that is not on the list of names is [`Kind::PatternNotFound`].
-    pub(crate) fn pattern(
-        &self,
-        name: &Name,
-        wait: &Arc<dyn CallObserver>,
-    ) -> Result<Pattern, Error> {
+    pub(crate) fn pattern(&self, name: &Name, wait: &Observer) -> Result<Pattern, Error> {
         self.listed_pattern(name, wait)
             .map_err(|error| self.or_not_found(name, error, wait))
     }
@@ -190,7 +175,7 @@ impl Client {
         name: &Name,
         input: &str,
         variables: &BTreeMap<String, String>,
-        wait: &Arc<dyn CallObserver>,
+        wait: &Observer,
     ) -> Result<Pattern, Error> {
         self.guard(name, variables, input, wait)?;
         let request = Route::Apply.of(name);
@@ -205,10 +190,7 @@ impl Client {
     }
 
     /// `GET /config` as received, **with vendors' keys in plain text**: redact it before showing any of it.
-    pub(crate) fn configuration(
-        &self,
-        wait: &Arc<dyn CallObserver>,
-    ) -> Result<Map<String, Value>, Error> {
+    pub(crate) fn configuration(&self, wait: &Observer) -> Result<Map<String, Value>, Error> {
         self.read(Route::Configuration.request(), wait, |body| members(&body))
     }
 
@@ -224,7 +206,7 @@ impl Client {
         (video, download): (&VideoId, &Download),
         language: Option<&str>,
         timestamps: bool,
-        wait: &Arc<dyn CallObserver>,
+        wait: &Observer,
     ) -> Result<Arc<(Vec<u8>, Transcript)>, Error> {
         let mut body = json!({"url": video.url(), "timestamps": timestamps});
         if let Some(language) = language {
@@ -246,11 +228,7 @@ impl Client {
         }
     }
 
-    fn fetch_transcript(
-        &self,
-        body: Vec<u8>,
-        wait: &Arc<dyn CallObserver>,
-    ) -> Result<Transcript, Error> {
+    fn fetch_transcript(&self, body: Vec<u8>, wait: &Observer) -> Result<Transcript, Error> {
         let request = Route::Transcript.request();
         let response = self.post(&request, body, wait, Some(youtube::transcript_error));
         let response = response.map_err(|error| Error {
@@ -267,11 +245,7 @@ impl Client {
 
     /// Validates a run before it is sent. Costs a `GET` of the pattern if there are variables or the input has a `{`,
     /// and nothing otherwise.
-    pub(crate) fn check(
-        &self,
-        request: Box<Chat>,
-        wait: &Arc<dyn CallObserver>,
-    ) -> Result<Checked, Error> {
+    pub(crate) fn check(&self, request: Box<Chat>, wait: &Observer) -> Result<Checked, Error> {
         let unused = self.guard(&request.pattern, &request.variables, &request.input, wait)?;
         Ok(Checked { request, unused })
     }
@@ -285,7 +259,7 @@ impl Client {
     pub(crate) fn run(
         &self,
         Checked { request, .. }: Checked,
-        wait: &Arc<dyn CallObserver>,
+        wait: &Observer,
         each: Each<'_>,
     ) -> Result<(), Error> {
         let (json, input) = (encode(&request, wait)?, request.input.len());
@@ -322,7 +296,7 @@ impl Client {
         name: &Name,
         variables: &BTreeMap<String, String>,
         input: &str,
-        wait: &Arc<dyn CallObserver>,
+        wait: &Observer,
     ) -> Result<Vec<String>, Error> {
         names::variables(variables)?;
         if variables.is_empty() && !template::is_suspicious(input) {
@@ -350,12 +324,7 @@ impl Client {
 
     /// Replaces the `error` of a run or read of `name` by "not found" if Fabric does not list that pattern. Errors with
     /// another cause stay unchanged.
-    pub(crate) fn or_not_found(
-        &self,
-        name: &Name,
-        error: Error,
-        wait: &Arc<dyn CallObserver>,
-    ) -> Error {
+    pub(crate) fn or_not_found(&self, name: &Name, error: Error, wait: &Observer) -> Error {
         // Fabric reports a missing pattern only as localised text, in a 500 or an `error` event.
         let may_be_missing = matches!(
             error.kind,
@@ -376,7 +345,7 @@ impl Client {
     fn read<T>(
         &self,
         request: FabricRequest,
-        wait: &Arc<dyn CallObserver>,
+        wait: &Observer,
         decode: impl FnOnce(Vec<u8>) -> Option<T>,
     ) -> Result<T, Error> {
         decode(self.get(&request, wait)?).ok_or_else(|| self.unexpected(&request))
@@ -493,7 +462,7 @@ fn members(body: &[u8]) -> Option<Map<String, Value>> {
 }
 
 /// Encodes a request, charged to `wait` until it is sent.
-fn encode(body: &impl Serialize, wait: &Arc<dyn CallObserver>) -> Result<Vec<u8>, Error> {
+fn encode(body: &impl Serialize, wait: &Observer) -> Result<Vec<u8>, Error> {
     // Cannot fail: there are only texts and numbers in it, with texts as keys.
     let json = serde_json::to_vec(body).unwrap_or_default();
     wait.hold(json.len()).map_err(|QuotaExceeded| too_many())?;
@@ -517,7 +486,7 @@ pub(crate) fn no_room() -> Error {
 struct EventRelay<'a> {
     client: &'a Client,
     each: Each<'a>,
-    wait: &'a Arc<dyn CallObserver>,
+    wait: &'a Observer,
     /// Bytes of content.
     received: usize,
     is_complete: bool,

@@ -10,6 +10,7 @@ use super::super::fixture::{
 };
 use super::*;
 use crate::config;
+use crate::fabric::CallObserver;
 
 const POST: &str = "POST /chat";
 const NAMES: &str = "GET /patterns/names";
@@ -19,7 +20,7 @@ impl Client {
     fn chat(
         &self,
         request: Chat,
-        wait: &Arc<dyn CallObserver>,
+        wait: &Observer,
         each: &mut dyn FnMut(Event) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.run(self.check(Box::new(request), wait)?, wait, each)
@@ -45,7 +46,7 @@ fn the_help_has_every_route() {
     );
 }
 
-fn unobserved() -> Arc<dyn CallObserver> {
+fn unobserved() -> Observer {
     Arc::new(Unobserved)
 }
 
@@ -367,7 +368,7 @@ fn without_the_list_the_original_error_stands() {
 struct Leaves(AtomicUsize);
 
 impl Leaves {
-    fn after(asked: usize) -> Arc<dyn CallObserver> {
+    fn after(asked: usize) -> Observer {
         Arc::new(Leaves(AtomicUsize::new(asked)))
     }
 }

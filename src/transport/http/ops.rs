@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::account::Resource;
-use crate::fabric::{Cached, CallObserver, Error, Kind, Poll, Until};
+use crate::fabric::{Cached, Error, Kind, Observer, Poll, Until};
 use crate::tools::Backend;
 use crate::{metrics, time};
 
@@ -61,7 +61,7 @@ impl Ops {
             return None;
         }
         self.ready.ask(|| {
-            let wait: Arc<dyn CallObserver> = Arc::new(patience());
+            let wait: Observer = Arc::new(patience());
             self.backend.fabric.names(None, &wait).map(drop)
         })
     }
