@@ -214,11 +214,11 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(COMMAND, "generate", "WHAT", "")
         .choices(
             "man complete-bash complete-zsh complete-fish systemd-unit systemd-template sysusers \
-             compose prometheus skills skill plugin client-config client-command token",
+             compose kubernetes prometheus skills skill plugin client-config client-command token",
         )
         .help(
             "Print man, complete-bash, complete-zsh, complete-fish, \
-             systemd-unit [PROGRAM], systemd-template [PROGRAM], sysusers, compose [SECRETS], \
+             systemd-unit [PROGRAM], systemd-template [PROGRAM], sysusers, compose [SECRETS], kubernetes [IMAGE], \
              prometheus, client-config [CLIENT], client-command CLIENT, token NAME ROLE; \
              write skills DIR NAME…, skill DIR, plugin DIR",
         ),

@@ -307,7 +307,7 @@ fn generate(what: &str, settings: &FlagsAndEnv<'_>) -> Result<Command, ExitReaso
                 _ => Generate::ClientCommand(client, launch),
             }
         }
-        ("compose" | "systemd-unit" | "systemd-template", [word]) => {
+        ("compose" | "kubernetes" | "systemd-unit" | "systemd-template", [word]) => {
             Generate::File(what, Some(word.clone()))
         }
         (_, []) => Generate::File(what, None),

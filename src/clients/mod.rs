@@ -17,7 +17,6 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::config::{AUTH_TOKEN, Env};
-use crate::url::WebUrl;
 
 pub(crate) use json::quoted;
 
@@ -468,13 +467,12 @@ impl McpClient {
         }
     }
 
-    /// How it reaches the server at `url`, if it can: one that only starts programs by `--connect`, which shows a token, and
-    /// sends none through the open.
+    /// How it reaches the server at `url`, if it can: one that only starts programs by `--connect`, which shows a token.
     pub(crate) fn reaching(&self, url: String, is_sse: bool, token: bool) -> Option<Launch> {
         if self.urls.get(usize::from(is_sse)).is_some() {
             return Some(Launch::Url { url, is_sse, token });
         }
-        let connects = self.urls.is_empty() && !is_sse && token && WebUrl::parse(&url).is_ok();
+        let connects = self.urls.is_empty() && !is_sse && token;
         connects.then(|| Launch::Program {
             args: vec!["--connect".to_owned(), url],
             env: vec![(AUTH_TOKEN.to_owned(), None)],

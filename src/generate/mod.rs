@@ -15,8 +15,9 @@ pub(crate) use skill_files::write as write_skills;
 use std::env::consts::OS;
 use std::path::Path;
 
+use crate::access;
 use crate::cli::Generate;
-use crate::clients::{CLIENTS, Format, Launch, McpClient, TOKEN_PLACEHOLDER};
+use crate::clients::{self, CLIENTS, Format, Launch, McpClient, TOKEN_PLACEHOLDER};
 use crate::config::Env;
 
 /// A text with its holes filled, one after the other: the value of the last cannot have any.
@@ -84,6 +85,11 @@ fn file(name: &str, word: Option<&str>, program: &Path) -> Result<String, String
         "systemd-template" => unit::unit(program, true)?,
         "sysusers" => include_str!("sysusers.conf").to_owned(),
         "compose" => compose::compose(word)?,
+        "kubernetes" => {
+            let image = clients::quoted(word.unwrap_or("registry.example/fabric-mcp@sha256:..."));
+            let holes = [("@TOKEN@", &*access::token()), ("@IMAGE@", &image)];
+            filled(include_str!("kubernetes.yaml"), &holes)
+        }
         "prometheus" => include_str!("prometheus.yml").to_owned(),
         _ => unreachable!("a test makes every choice of the flag"),
     })

@@ -248,6 +248,26 @@ fn systemd_counts_the_units_among_the_safe() {
     }
 }
 #[test]
+fn kubernetes_gets_the_image_a_token_and_time_for_the_longest_run() {
+    let [one, two] = [(); 2].map(|()| generated(["kubernetes", "a/b@sha256:\"0\""]));
+    let differing = one.lines().zip(two.lines()).filter(|(a, b)| a != b);
+    let differing: Vec<&str> = differing.map(|(line, _)| line.trim()).collect();
+    assert!(matches!(differing[..], [token] if token.starts_with("team run fmcp_")));
+    let seconds = |before: &str| {
+        let rest = one.split_once(before).unwrap().1;
+        let digits = rest.trim_start_matches(|c: char| !c.is_ascii_digit());
+        let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap();
+        digits[..end].parse::<u32>().unwrap()
+    };
+    let run = Program::new(["--help"]).run(DEADLINE).stdout;
+    assert!(run.contains("--run-timeout SECONDS") && run.contains("3600"));
+    let drain = seconds("FABRIC_MCP_DRAIN_TIMEOUT");
+    assert!(drain >= 3600 && seconds("terminationGracePeriodSeconds") > drain + seconds("sleep:"));
+    assert!(one.contains("image: \"a/b@sha256:\\\"0\\\"\"\n"), "{one}");
+    assert!(!one.contains('@') || one.matches('@').count() == one.matches("@sha256").count());
+}
+
+#[test]
 fn the_secrets_of_compose_are_in_a_file_that_only_its_owner_reads() {
     use std::os::unix::fs::PermissionsExt;
 

@@ -1,5 +1,5 @@
 //! Checks the README and the help: the README's first one prints what the picture shows,
-//! the tools are all there; in the help, clients get the JSON that is shown, nginx accepts the snippet, and quoted
+//! the tools are all there; in the help, clients get the JSON that is shown, nginx and Caddy accept their lines, and quoted
 //! messages exist.
 
 use std::collections::BTreeSet;
@@ -152,42 +152,51 @@ fn a_client_gets_what_the_topics_show() {
 }
 
 #[test]
-fn nginx_takes_the_snippet() {
-    let folder = TempFolder::new("nginx");
-    // There are no certificates here, and the port must not need privileges.
+fn nginx_and_caddy_take_their_lines() {
+    let folder = TempFolder::new("proxies");
     let help = topic("proxy");
-    let (_, after) = help
-        .split_once("\n    upstream ")
-        .expect("the snippet begins");
-    let (inside, _) = after.split_once("\n    }\n\n").expect("the snippet ends");
-    let snippet: Vec<String> = format!("upstream {inside}\n}}")
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("ssl_"))
-        .map(|line| line.replace("listen 443 ssl", "listen 127.0.0.1:8443"))
-        .collect();
-    let path = folder.0.display();
-    let conf = format!(
-        "pid {path}/pid;\nerror_log {path}/error.log;\nevents {{}}\nhttp {{\naccess_log off;\n{}\n}}\n",
-        snippet.join("\n")
-    );
-    let file = folder.write("nginx.conf", conf);
-    let programs = ["nginx", "/usr/sbin/nginx"];
-    let test = |program: &&str| {
-        Command::new(program)
-            .arg("-t")
-            .arg("-c")
-            .arg(&file)
-            .output()
-            .ok()
+    let block = |begin: &str| {
+        let (_, after) = help.split_once(&format!("\n    {begin}")).unwrap();
+        let (inside, _) = after.split_once("\n    }\n\n").unwrap();
+        format!("{begin}{inside}\n}}\n")
     };
-    let output = programs.iter().find_map(test);
-    match output {
-        // Without root, nginx cannot write its folders.
-        Some(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(said.contains("syntax is ok"), "{said}");
+    // There are no certificates here, and the port must not need privileges.
+    let server = block("server {").replace("listen 443 ssl", "listen 127.0.0.1:8443");
+    let server = server.lines().filter(|line| !line.contains(" ssl_"));
+    let one = server.collect::<Vec<_>>().join("\n");
+    let many = block("upstream ") + &one.replace("127.0.0.1:8000", "fabric_mcp");
+    let path = folder.0.display();
+    let nginx = |http: &str| {
+        let log = format!("pid {path}/pid;\nerror_log {path}/error.log;");
+        format!("{log}\nevents {{}}\nhttp {{\naccess_log off;\n{http}\n}}\n")
+    };
+    let single = block("mcp.example.com {");
+    let several = block("reverse_proxy ");
+    let line = "reverse_proxy 127.0.0.1:8000";
+    assert!(single.contains(line), "{single}");
+    let caddy = ["validate", "--adapter", "caddyfile", "--config"];
+    for (program, args, text, said) in [
+        ("nginx", &["-t", "-c"][..], nginx(&one), "syntax is ok"),
+        ("nginx", &["-t", "-c"], nginx(&many), "syntax is ok"),
+        ("caddy", &caddy, single.clone(), "Valid configuration"),
+        (
+            "caddy",
+            &caddy,
+            single.replace(line, &several),
+            "Valid configuration",
+        ),
+    ] {
+        let file = folder.write("conf", text);
+        let run = |program: &str| Command::new(program).args(args).arg(&file).output();
+        // Without root, nginx cannot write its folders, and is in no folder of PATH.
+        match run(program).or_else(|_| run(&format!("/usr/sbin/{program}"))) {
+            Ok(output) => {
+                let all = [output.stdout, output.stderr].concat();
+                let all = String::from_utf8_lossy(&all).into_owned();
+                assert!(all.contains(said), "{all}");
+            }
+            Err(_) => eprintln!("skipped: {program} is not on this machine"),
         }
-        None => eprintln!("skipped: nginx is not on this machine"),
     }
 }
 

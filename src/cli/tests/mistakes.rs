@@ -79,7 +79,7 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --allowed-origin * => --allowed-origin: "*" is not an origin;
     give scheme and host without wildcards, such as https://app.example.com
 --generate pdf => --generate: "pdf" is unknown; give one of man, complete-bash, complete-zsh,
-    complete-fish, systemd-unit, systemd-template, sysusers, compose, prometheus,
+    complete-fish, systemd-unit, systemd-template, sysusers, compose, kubernetes, prometheus,
     skills, skill, plugin, client-config, client-command, token
 --generate client-confg => --generate: "client-confg" is unknown; did you mean client-config?
 --generate client-config zeb => --generate client-config: "zeb" is not a known client;
