@@ -199,7 +199,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             }
             let (server, config, _demo) = assemble(config)?;
             config.warnings.iter().for_each(|text| shell::say(text));
-            let called = shell::run(&server, &tool, arguments.as_deref(), json);
+            let called = shell::run(&server, &tool, &arguments, json);
             // The end of a run that could not be written at once.
             server.backend.runs.interrupt_all();
             called

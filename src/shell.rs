@@ -4,7 +4,9 @@
 //! closed stdout cancel the call.
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -19,9 +21,11 @@ use crate::os::signals;
 use crate::protocol::{Answer, Inbound, Level, Revision, Session};
 use crate::server::{Action, Server};
 use crate::sync::{lock, spawn};
-use crate::text::{for_terminal, hint, shown};
+use crate::text::{for_terminal, hint, shown, unusable};
 use crate::tools::{self, Peer, Policy};
 
+/// The tool whose arguments may be nothing but a query.
+const SEARCH: &str = "fabric_list_patterns";
 /// The tool that takes piped input.
 const RUN: &str = "fabric_run_pattern";
 /// Its argument for the input.
@@ -38,11 +42,11 @@ const STRAY_TEXT: Duration = Duration::from_millis(500);
 pub(crate) fn run(
     server: &Arc<Server>,
     tool: &str,
-    arguments: Option<&str>,
+    words: &[String],
     json: bool,
 ) -> Result<bool, ExitReason> {
     check_name("--call", tool, &server.backend.policy)?;
-    let mut arguments = parsed(arguments)?;
+    let mut arguments = parsed(tool, words)?;
     if tool == RUN && is_given(&arguments, WAIT) {
         // The run would end with this process.
         return Err(ExitReason::usage(format!(
@@ -73,7 +77,7 @@ pub(crate) fn run(
                     "no {INPUT} is given: type or paste the text, then press Ctrl-D on a line of its own (Windows: Ctrl-Z and Enter)"
                 ));
             }
-            let text = input(stdin.lock())?;
+            let text = input("what is piped in", stdin.lock())?;
             if !text.is_empty() {
                 arguments.insert(INPUT.to_owned(), Value::from(text));
             }
@@ -91,9 +95,19 @@ pub(crate) fn run(
         return ExitReason::unwritable(error);
     }
     failure.map_or(Ok(true), |reason| {
+        let stopped = screen.stopped.load(Ordering::Acquire);
+        let (mut said, is_terminal) = (reason.as_str(), io::stderr().is_terminal());
+        // For programs; the exit code tells them too.
+        if let Some(at) = said.rfind(" urn:fabric-mcp:").filter(|_| is_terminal) {
+            said = if stopped > 1 {
+                "Cancelled."
+            } else {
+                &said[..at]
+            };
+        }
         Err(ExitReason {
-            code: screen.stopped.load(Ordering::Acquire).max(1),
-            reason: for_terminal(&reason).into_owned(),
+            code: stopped.max(1),
+            reason: for_terminal(said).into_owned(),
         })
     })
 }
@@ -115,23 +129,87 @@ fn is_given(arguments: &Map<String, Value>, name: &str) -> bool {
     !arguments.get(name).is_none_or(Value::is_null)
 }
 
-fn parsed(arguments: Option<&str>) -> Result<Map<String, Value>, ExitReason> {
-    let Some(text) = arguments else {
-        return Ok(Map::new());
-    };
-    // Some shells pass single quotes on, others take double quotes away.
-    let wrong = |what: String| {
-        ExitReason::usage(format!(
-            "--call: the arguments came as {}, which {what}; give an object: sh takes it in single quotes, as in \
-             '{{\"pattern_name\":\"summarize\"}}', cmd.exe and PowerShell 5 as \"{{\\\"pattern_name\\\":\\\"summarize\\\"}}\"",
-            shown(text, 64)
-        ))
-    };
-    match serde_json::from_str(text) {
-        Ok(Value::Object(arguments)) => Ok(arguments),
-        Ok(_) => Err(wrong("is no JSON object".to_owned())),
-        Err(error) => Err(wrong(format!("is not JSON: {error}"))),
+/// The arguments in these words: JSON objects, and KEY=VALUE, where KEY may be NAME.MEMBER, and VALUE @FILE. What is neither
+/// is a query, where that is all that a tool needs.
+fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason> {
+    let (mut arguments, mut query) = (Map::new(), Vec::new());
+    for word in words {
+        let pair = word.split_once('=').filter(|(key, _)| is_key(key));
+        match (serde_json::from_str(word), pair) {
+            (Ok(Value::Object(members)), _) => arguments.extend(members),
+            (_, Some((key, value))) => {
+                let value = match value.strip_prefix('@') {
+                    None => value.to_owned(),
+                    Some(rest) if rest.starts_with('@') => rest.to_owned(),
+                    Some(file) => read(key, file)?,
+                };
+                let (key, member) = key.split_once('.').unwrap_or((key, ""));
+                let place = match (arguments.entry(key), member) {
+                    (place, "") => place.or_insert(Value::Null),
+                    (place, member) => match place.or_insert(json!({})) {
+                        Value::Object(members) => members.entry(member).or_insert(Value::Null),
+                        other => other,
+                    },
+                };
+                *place = value.into();
+            }
+            (Err(error), _) if word.starts_with(['{', '[', '\'']) => {
+                return Err(no_object(word, &format!("is not JSON: {error}")));
+            }
+            (Err(_), _) if tool == SEARCH => query.push(word.as_str()),
+            (Err(_), _) => return Err(no_argument(tool, word)),
+            (Ok(_), _) => return Err(no_object(word, "is no JSON object")),
+        }
     }
+    if !query.is_empty() {
+        arguments.insert("query".to_owned(), query.join(" ").into());
+    }
+    Ok(arguments)
+}
+
+fn is_key(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    !text.is_empty() && text.chars().all(is_plain)
+}
+
+/// Some shells pass single quotes on, others take double quotes away.
+fn no_object(word: &str, what: &str) -> ExitReason {
+    ExitReason::usage(format!(
+        "--call: the arguments came as {}, which {what}; give an object: sh takes it in single quotes, as in \
+         '{{\"pattern_name\":\"summarize\"}}', cmd.exe and PowerShell 5 as \"{{\\\"pattern_name\\\":\\\"summarize\\\"}}\"; \
+         or give KEY=VALUE, as in pattern_name=summarize",
+        shown(word, 64)
+    ))
+}
+
+/// What to give instead of a word that is no argument.
+fn no_argument(tool: &str, word: &str) -> ExitReason {
+    let word = shown(word, 64);
+    let first = tools::TOOLS.iter().find(|one| one.name == tool);
+    let hint = match first.and_then(|one| one.first_argument(&Policy::default())) {
+        _ if tool == RUN && Path::new(&word).is_file() => {
+            format!("is a file: pipe it in, < {word}, or give {INPUT}=@{word}")
+        }
+        Some(first) => {
+            format!(
+                "is not JSON, nor KEY=VALUE: did you mean {first}={word}? --list-tools shows all of them"
+            )
+        }
+        None => format!("is too much: {tool} takes no arguments"),
+    };
+    ExitReason::usage(format!("--call: \"{word}\" {hint}"))
+}
+
+/// The text of a file that is given for `key`.
+fn read(key: &str, file: &str) -> Result<String, ExitReason> {
+    let path = Path::new(file);
+    let opened = File::open(path).map_err(|error| {
+        let why = unusable("file", path, &error);
+        ExitReason::usage(format!(
+            "--call: {key}: {why}; for a value that begins with @, give {key}=@@…"
+        ))
+    });
+    input(file, opened?)
 }
 
 /// Refuses text on stdin beside the argument that is `given`. Blank lines are none.
@@ -156,28 +234,99 @@ fn refuse_stray_text(given: &'static str) -> Result<(), ExitReason> {
     }
 }
 
-/// Reads to its end what is piped in or typed.
-fn input(stdin: impl Read) -> Result<String, ExitReason> {
+/// Reads a text to its end: `name` is what is piped in, or a file.
+fn input(name: &str, text: impl Read) -> Result<String, ExitReason> {
     let mut bytes = Vec::new();
-    let read = stdin.take(MAX_MESSAGE as u64 + 1).read_to_end(&mut bytes);
+    let read = text.take(MAX_MESSAGE as u64 + 1).read_to_end(&mut bytes);
     let why = match read.map(|size| (size <= MAX_MESSAGE, String::from_utf8(bytes))) {
         Ok((true, Ok(text))) => return Ok(text),
-        Ok((true, Err(error))) => {
-            let start = &error.as_bytes()[..error.as_bytes().len().min(64)];
-            match tools::no_text(&String::from_utf8_lossy(start)) {
-                Some(what) => format!("what is piped in is {what}"),
-                None => {
-                    "what is piped in is not UTF-8; convert it, for example with iconv".to_owned()
-                }
-            }
-        }
-        Ok((false, _)) => format!(
-            "what is piped in is larger than {} MiB; pipe in less",
-            MAX_MESSAGE >> 20
-        ),
-        Err(error) => format!("stdin cannot be read: {error}"),
+        Ok((true, Err(error))) => format!("{name} is {}", no_text(error.as_bytes())),
+        Ok((false, _)) => format!("{name} is larger than {} MiB; give less", MAX_MESSAGE >> 20),
+        Err(error) => format!("{name} cannot be read: {error}"),
     };
     Err(ExitReason::failed(why))
+}
+
+/// What bytes are that are no UTF-8, and what makes text of them.
+fn no_text(bytes: &[u8]) -> &'static str {
+    let start = &bytes[..bytes.len().min(512)];
+    let is_binary = start.iter().any(|byte| matches!(byte, ..9 | 14..27));
+    match start {
+        [0xff, 0xfe, ..] | [_, 0, _, 0, ..] => {
+            "UTF-16, not UTF-8: iconv -f UTF-16LE -t UTF-8 converts it"
+        }
+        [0xfe, 0xff, ..] | [0, _, 0, _, ..] => {
+            "UTF-16, not UTF-8: iconv -f UTF-16BE -t UTF-8 converts it"
+        }
+        _ => match tools::no_text(&String::from_utf8_lossy(start)) {
+            Some(what) if !what.starts_with("a binary") => what,
+            _ if is_binary => "a binary file, and no text: give its text",
+            _ => "not UTF-8: iconv -f WINDOWS-1252 -t UTF-8 converts most older texts",
+        },
+    }
+}
+
+/// A result as people read it: lists as tables, other values as lines.
+fn readable(result: &Value) -> String {
+    let members = result.as_object().into_iter().flatten();
+    let parts = members.map(|(name, value)| match value {
+        Value::Array(rows) if rows.iter().any(Value::is_object) => aligned(rows),
+        Value::Array(items) => {
+            let items = items.iter().map(|item| cell(item) + "\n");
+            format!("{name}:\n{}", items.collect::<String>())
+        }
+        Value::Object(rows) => {
+            let rows = rows
+                .iter()
+                .map(|(name, value)| format!("  {name}: {}\n", cell(value)));
+            format!("{name}:\n{}", rows.collect::<String>())
+        }
+        other => format!("{name}: {}\n", cell(other)),
+    });
+    Vec::from_iter(parts).join("\n")
+}
+
+/// Objects as a table, a column for each member that there is of these.
+fn aligned(rows: &[Value]) -> String {
+    const COLUMNS: [&str; 9] = [
+        "name",
+        "created_at",
+        "patterns",
+        "model",
+        "status",
+        "run_id",
+        "excerpt",
+        "description",
+        "variables",
+    ];
+    let has = |column: &&str| rows.iter().any(|row| !row[*column].is_null());
+    let columns = Vec::from_iter(COLUMNS.into_iter().filter(has));
+    let head = columns.iter().map(|name| (*name).to_owned()).collect();
+    let body = rows
+        .iter()
+        .map(|row| columns.iter().map(|name| cell(&row[*name])).collect());
+    let table: Vec<Vec<String>> = std::iter::once(head).chain(body).collect();
+    let widths = (0..columns.len()).map(|at| table.iter().map(|row| row[at].chars().count()).max());
+    let widths: Vec<usize> = widths.map(Option::unwrap_or_default).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}"));
+        Vec::from_iter(cells).join("  ").trim_end().to_owned() + "\n"
+    };
+    table.iter().map(line).collect()
+}
+
+/// A value in one line.
+fn cell(value: &Value) -> String {
+    let text = match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => Vec::from_iter(items.iter().map(cell)).join(", "),
+        other => other.to_string(),
+    };
+    Vec::from_iter(text.split_whitespace()).join(" ")
 }
 
 /// From here on, the first Ctrl-C cancels the call, and the second ends the process.
@@ -282,7 +431,9 @@ impl CallState {
     fn silence(&mut self, silence: Duration, idle_timeout: Duration) -> Option<String> {
         let steps = silence.as_secs() / 10;
         let is_new = std::mem::replace(&mut self.silent_steps, steps) != steps;
-        tools::silence(silence, idle_timeout).filter(|_| is_new)
+        let short = || format!("Nothing has arrived for {} s.", silence.as_secs());
+        let told = tools::silence(silence, idle_timeout).or_else(|| (steps > 0).then(short));
+        told.filter(|_| is_new)
     }
 }
 
@@ -326,9 +477,8 @@ impl Screen {
             match serde_json::from_str::<Value>(first) {
                 // What had arrived before it failed.
                 _ if !good => self.print(&mut state, &rest.join("\n")),
-                // Indented for people.
                 Ok(value) if io::stdout().is_terminal() => {
-                    self.print(&mut state, &format!("{value:#}"))
+                    self.print(&mut state, &readable(&value))
                 }
                 _ => self.print(&mut state, first),
             }
@@ -454,13 +604,44 @@ mod tests {
             "'{}' => is not JSON: expected value at line 1 column 1",
         ] {
             let (arguments, what) = case.split_once(" => ").unwrap();
-            let message = parsed(Some(arguments)).unwrap_err().reason;
+            let message = parsed(SEARCH, &[arguments.to_owned()]).unwrap_err().reason;
             let told = format!(
                 "--call: the arguments came as {arguments}, which {what}; give an object: sh takes"
             );
             assert!(message.starts_with(&told), "{message}");
         }
-        assert_eq!(parsed(None), Ok(Map::new()));
+        assert_eq!(parsed(RUN, &[]), Ok(Map::new()));
+        for case in [
+            r#"fabric_run_pattern pattern_name=a variables.lang_code=de input_text=@@b=c => {"input_text":"@b=c","pattern_name":"a","variables":{"lang_code":"de"}}"#,
+            r#"fabric_run_pattern {"model_name":"m","variables":{"a":"1"}} variables.b=2 => {"model_name":"m","variables":{"a":"1","b":"2"}}"#,
+            r#"fabric_list_patterns a contract => {"query":"a contract"}"#,
+            r#"fabric_list_patterns limit=3 contract => {"limit":"3","query":"contract"}"#,
+            r#"fabric_get_run since=2d => {"since":"2d"}"#,
+            r#"fabric_run_pattern Cargo.toml => --call: "Cargo.toml" is a file: pipe it in, < Cargo.toml, or give input_text=@Cargo.toml"#,
+            r#"fabric_run_pattern ai => --call: "ai" is not JSON, nor KEY=VALUE: did you mean pattern_name=ai? --list-tools shows all of them"#,
+            r#"fabric_list_contexts x => --call: "x" is too much: fabric_list_contexts takes no arguments"#,
+            r#"fabric_run_pattern input_text=@nope => --call: input_text: no such file: "nope"; for a value that begins with @, give input_text=@@…"#,
+        ] {
+            let (words, expected) = case.split_once(" => ").unwrap();
+            let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+            let found = match parsed(&words[0], &words[1..]) {
+                Ok(arguments) => Value::from(arguments).to_string(),
+                Err(exit) => exit.reason,
+            };
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn lists_are_tables_for_people() {
+        let result = json!({
+            "matches": [{"name": "ai", "description": "It\nanswers."}, {"name": "summarize", "description": "S.", "variables": ["a", "b"]}],
+            "patterns": ["x", "y"], "vendors": {"OpenAI": ["m"]}, "n": 3,
+        });
+        assert_eq!(
+            readable(&result),
+            "name       description  variables\nai         It answers.\nsummarize  S.           a, b\n\nn: 3\n\npatterns:\nx\ny\n\nvendors:\n  OpenAI: m\n"
+        );
     }
 
     #[test]
@@ -473,20 +654,29 @@ mod tests {
                 .count()
         };
         let seconds: Vec<u64> = (0..61).filter(|&second| told(second) == 1).collect();
-        assert_eq!(seconds, [30, 40, 50, 60]);
+        assert_eq!(seconds, [10, 20, 30, 40, 50, 60]);
         assert_eq!([told(0), told(35)], [0, 1], "after some text");
     }
 
     #[test]
     fn input_is_read_within_bounds() {
-        assert_eq!(input(&b"abc\n"[..]), Ok("abc\n".to_owned()));
+        let input = |bytes: &[u8]| input("it", bytes);
+        assert_eq!(input(b"abc\n"), Ok("abc\n".to_owned()));
         let large = vec![b'x'; MAX_MESSAGE];
-        assert_eq!(input(&large[..]).map(|text| text.len()), Ok(MAX_MESSAGE));
+        assert_eq!(input(&large).map(|text| text.len()), Ok(MAX_MESSAGE));
         for (bytes, what) in [
-            (vec![b'x'; MAX_MESSAGE + 1], "larger than 8 MiB"),
-            (b"\xff".to_vec(), "not UTF-8"),
+            (vec![b'x'; MAX_MESSAGE + 1], "it is larger than 8 MiB"),
+            (b"caf\xe9".to_vec(), "it is not UTF-8: iconv"),
+            (b"\xff\xfea\0".to_vec(), "it is UTF-16, not UTF-8: iconv"),
+            (b"%PDF-1.7\n\xe2".to_vec(), "it is a PDF (pdftotext"),
+            (b"PK\x03\x04\x14\0\xff".to_vec(), "it is a zip archive"),
+            (b"\x89PNG\r\n\x1a\n\0\0".to_vec(), "it is an image"),
+            (
+                b"\x1f\x8b\x08\0\xff".to_vec(),
+                "it is a binary file, and no text",
+            ),
         ] {
-            let error = input(&bytes[..]).unwrap_err();
+            let error = input(&bytes).unwrap_err();
             assert!(error.code == 1 && error.reason.contains(what), "{error:?}");
         }
     }

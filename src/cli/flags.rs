@@ -200,7 +200,7 @@ pub(crate) const FLAGS: &[Flag] = &[
          --check, only test that server",
     ),
     flag(COMMAND, "call", "TOOL", "")
-        .help("Call a tool, with its arguments as JSON after it; what is piped in is input_text"),
+        .help("Call a tool, with its arguments after it, KEY=VALUE or JSON; what is piped in is input_text"),
     flag(COMMAND, "usage", "", "").help(
         "Print what callers used of models this month, in YYYY-MM or since YYYY-MM-DD.., by the ledger in \
          --state-dir",

@@ -18,7 +18,8 @@ const MARGIN: u64 = 10;
 /// # Errors
 /// Also a server over HTTP+SSE for a client that does not speak it, or a URL that no token is sent to.
 pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
-    let Some(url) = settings.one("url", values::server_url)? else {
+    // It gets the token.
+    let Some(url) = settings.one("url", values::connect_url)? else {
         return program(client, settings);
     };
     let is_sse = settings.only(&["transport"])?.transport == Transport::Sse;
@@ -29,8 +30,6 @@ pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<L
             client.name
         ))
     })?;
-    // It gets the token.
-    settings.one("url", values::connect_url)?;
     if let Launch::Program { env, .. } = &mut launch {
         env.extend(certificates(settings, &url)?);
     }

@@ -48,8 +48,8 @@ pub(crate) enum Command {
     /// Call one tool and print its result: `--call`.
     Call {
         tool: String,
-        /// Its arguments: JSON as given.
-        arguments: Option<String>,
+        /// The words with its arguments.
+        arguments: Vec<String>,
         /// Whether to print the structured result.
         json: bool,
         config: Box<Config>,
@@ -178,15 +178,8 @@ pub(crate) fn parse(
     if settings.has("usage") {
         return usage(&settings, json);
     }
-    match (settings.has("call"), settings.words.as_slice()) {
-        (false, [word, ..]) => return Err(unexpected_word(word)),
-        (true, [_, word, ..]) => {
-            let hint =
-                "put the arguments of --call into single quotes, such as '{\"query\":\"code\"}'";
-            let rest = format_args!("belongs to no flag; {hint}");
-            return Err(ExitReason::usage(values::wrong(word, rest)));
-        }
-        _ => {}
+    if let ([word, ..], false) = (settings.words.as_slice(), settings.has("call")) {
+        return Err(unexpected_word(word));
     }
     for flag in ["install", "uninstall"] {
         if let Some(name) = settings.last(flag) {
@@ -233,7 +226,7 @@ pub(crate) fn parse(
     Ok(match settings.last("call") {
         Some(tool) => Command::Call {
             tool: tool.to_owned(),
-            arguments: settings.words.first().cloned(),
+            arguments: settings.words.clone(),
             json,
             config,
         },

@@ -281,10 +281,10 @@ fn unknown_long(name: &str) -> ExitReason {
 }
 
 fn unknown_short(letter: char) -> ExitReason {
-    let letter = letter.escape_debug();
-    ExitReason::usage(format!(
-        "-{letter} is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them"
-    ))
+    let letter = letter.escape_debug().to_string();
+    let general = "long flags begin with two dashes, and fabric-mcp --help lists them";
+    let hint = meant(&letter).unwrap_or(general.to_owned());
+    ExitReason::usage(format!("-{letter} is not a flag; {hint}"))
 }
 
 /// Refuses a word that belongs to no flag.
@@ -298,8 +298,26 @@ pub(super) fn unexpected_word(word: &str) -> ExitReason {
     ExitReason::usage(wrong(word, format_args!("belongs to no flag; {hint}")))
 }
 
-/// Which flag somebody may have meant by `word`.
+/// What people give as other programs have it, Fabric's own among them, and what does it here.
+const OTHERS: [(&str, &str); 4] = [
+    ("base-url url", "--fabric-url URL"),
+    (
+        "list-patterns listpatterns l",
+        "--call fabric_list_patterns",
+    ),
+    ("query search", "--call fabric_list_patterns WORDS"),
+    (
+        "run pattern p",
+        "--call fabric_run_pattern pattern_name=NAME < FILE",
+    ),
+];
+
+/// What somebody may have meant by `word`.
 fn meant(word: &str) -> Option<String> {
+    let is_it = |(words, _): &&(&str, &str)| words.split(' ').any(|one| one == word);
+    if let Some((_, other)) = OTHERS.iter().find(is_it) {
+        return Some(format!("did you mean {other}?"));
+    }
     let found = closest(word, FLAGS.iter().flat_map(Flag::names));
     let found = found.first().filter(|name| is_misspelled(word, name));
     found.map(|name| format!("did you mean --{name}?"))

@@ -13,9 +13,10 @@ use super::flags::{
 use super::parse::FlagsAndEnv;
 use super::{ExitReason, named, values};
 use crate::config::{
-    Config, Connect, HTTP_MAX_RUNS, OAuthSettings, OWN_VARIABLE, Policy, Secret, Transport,
+    BASE_URL, Config, Connect, HTTP_MAX_RUNS, MODEL_VARIABLE, OAuthSettings, OWN_VARIABLE, Policy,
+    Secret, Transport,
 };
-use crate::text::{closest, is_placeholder};
+use crate::text::{closest, is_misspelled, is_placeholder};
 use crate::url::{self, Host, WebUrl};
 
 /// A token shorter than this many characters is taken, with a warning.
@@ -87,15 +88,46 @@ fn ca_file(settings: &FlagsAndEnv<'_>) -> Option<PathBuf> {
     settings.variable(CERT_FILE).map(PathBuf::from)
 }
 
-/// A warning for each variable that begins as ours do and is none of them.
+/// What people call our variables that do not begin like the others.
+const OTHERS: [(&str, &str); 2] = [
+    (
+        BASE_URL,
+        "FABRIC_URL FABRIC_HOST FABRIC_API_URL FABRIC_MCP_FABRIC_URL FABRIC_MCP_BASE_URL",
+    ),
+    (
+        API_KEY,
+        "FABRIC_KEY FABRIC_TOKEN FABRIC_MCP_KEY FABRIC_MCP_API_KEY FABRIC_MCP_FABRIC_API_KEY",
+    ),
+];
+
+/// A warning for each variable that begins as ours do, or is close to one of ours, and is none of them.
 fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
     let flags = FLAGS.iter().filter_map(Flag::env);
     let others = VARIABLES.iter().map(|(name, _)| (*name).to_owned());
     // Most starts have no such variable.
     let known = LazyCell::new(|| flags.chain(others).collect::<Vec<_>>());
-    let given = settings.variables.iter().map(|(name, _)| name);
-    let unknown = given.filter(|name| name.starts_with(OWN_VARIABLE) && !known.contains(name));
-    let warning = |name: &String| {
+    let other = |name: &str| {
+        let is_it = |(own, words): &&(&str, &str)| {
+            words.split(' ').any(|word| word == name) || is_misspelled(name, own)
+        };
+        OTHERS.iter().find(is_it).map(|(own, _)| *own)
+    };
+    let given = settings.variables.iter().map(|(name, _)| name.as_str());
+    let given =
+        given.filter(|name| name.starts_with("FABRIC") && !name.starts_with(MODEL_VARIABLE));
+    let warning = |name: &str| {
+        let begins = name.starts_with(OWN_VARIABLE);
+        if ![BASE_URL, API_KEY].contains(&name)
+            && let Some(meant) = other(name)
+        {
+            let name = values::shown(name);
+            return Some(format!(
+                "{name} is no variable of fabric-mcp; did you mean {meant}?"
+            ));
+        }
+        if !begins || known.iter().any(|known| known == name) {
+            return None;
+        }
         let similar = closest(bare(name), known.iter().map(|name| bare(name)));
         let meant = similar
             .first()
@@ -105,9 +137,9 @@ fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
             Some(name) => format!("did you mean {name}?"),
         };
         let name = values::shown(name);
-        format!("{name} is no variable of fabric-mcp; {hint}")
+        Some(format!("{name} is no variable of fabric-mcp; {hint}"))
     };
-    unknown.map(warning).collect()
+    given.filter_map(warning).collect()
 }
 
 /// A variable's name without what all have in common, which would make all similar.

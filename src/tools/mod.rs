@@ -149,6 +149,12 @@ impl Tool {
         Arguments::none(self.name, |all| (self.declare)(all, policy))
     }
 
+    /// The first of its arguments.
+    pub(crate) fn first_argument(&self, policy: &Policy) -> Option<&'static str> {
+        let asked = self.arguments(policy).asked;
+        asked.first().map(|argument| argument.name)
+    }
+
     /// JSON Schema of its arguments under this policy.
     pub(crate) fn input_schema(&self, policy: &Policy) -> String {
         self.arguments(policy).schema()

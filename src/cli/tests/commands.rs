@@ -57,13 +57,12 @@ fn commands() {
     assert!(command("--check").starts_with("Check { json: false, config: Config {"));
     assert!(command("--json --demo --check").starts_with("Check { json: true, config: Config {"));
     assert!(
-        command("--call x {} --json").starts_with(
-            "Call { tool: \"x\", arguments: Some(\"{}\"), json: true, config: Config {"
-        )
+        command("--call x {} --json")
+            .starts_with("Call { tool: \"x\", arguments: [\"{}\"], json: true, config: Config {")
     );
     assert!(
         command("--call x")
-            .starts_with("Call { tool: \"x\", arguments: None, json: false, config: Config {")
+            .starts_with("Call { tool: \"x\", arguments: [], json: false, config: Config {")
     );
     for topic in topics::TOPICS {
         for help in ["--help", "-h"] {

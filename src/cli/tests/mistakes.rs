@@ -9,7 +9,14 @@ const MISTAKES: &str = r#"
 --PORT 80 => --PORT is not a flag; did you mean --port?
 --log_level x => --log_level is not a flag; did you mean --log-level?
 --verbose => --verbose is not a flag; fabric-mcp --help lists them
--p 80 => -p is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them
+-p 80 => -p is not a flag; did you mean --call fabric_run_pattern pattern_name=NAME < FILE?
+-x => -x is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them
+--base-url http://x => --base-url is not a flag; did you mean --fabric-url URL?
+--list-patterns => --list-patterns is not a flag; did you mean --call fabric_list_patterns?
+--query code => --query is not a flag; did you mean --call fabric_list_patterns WORDS?
+--run summarize => --run is not a flag; did you mean --call fabric_run_pattern pattern_name=NAME < FILE?
+help => "help" belongs to no flag; did you mean --help?
+check => "check" belongs to no flag; did you mean --check?
 http => "http" belongs to no flag; did you mean --transport http?
 Instal zed => "Instal" belongs to no flag; did you mean --install?
 -- x => "x" belongs to no flag; fabric-mcp takes flags only, and fabric-mcp --help lists them
@@ -87,8 +94,6 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --generate client-command => --generate client-command: "" is not a known client; give one of CLIENTS
 --install emacs => --install: "emacs" is not a known client; give one of CLIENTS
 --install zed --uninstall zed => --install and --uninstall are two commands; give one of them
---call x {} {} => "{}" belongs to no flag;
-    put the arguments of --call into single quotes, such as '{"query":"code"}'
 --yes => --yes only goes with --install and --uninstall; add one of them or leave it out
 --url http://x/mcp => --url only goes with --install, --generate client-config and --generate client-command;
     add one of them or leave it out
@@ -99,9 +104,9 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
     add that of the endpoint, as in http://localhost/mcp
 --install zed --url http://joe:hunter2@x/mcp => --url: the URL holds a user name or password;
     take the part before the @ out: the token goes into a header
---install codex --transport sse --url http://x/sse => --transport sse: codex does not connect over HTTP+SSE;
+--install codex --transport sse --url https://x/sse => --transport sse: codex does not connect over HTTP+SSE;
     start the server with --transport http, and give --transport http and its /mcp as --url here
---install claude-desktop --url http://x/mcp => --url: the URL must begin with https://;
+--install cursor --url http://x/mcp => --url: the URL must begin with https://;
     only on this machine (127.0.0.1, localhost) http:// will do
 --install claude-desktop --transport sse --url https://x/sse => --transport sse: claude-desktop does not connect over HTTP+SSE;
     start the server with --transport http, and give --transport http and its /mcp as --url here

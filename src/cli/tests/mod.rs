@@ -430,6 +430,19 @@ fn what_is_odd_but_not_wrong_becomes_a_warning() {
             "FABRIC_MCP_NONSENSE is no variable of fabric-mcp; fabric-mcp --help lists them."
         ]
     );
+    for (name, meant) in [
+        ("FABRIC_URL", Some("FABRIC_BASE_URL")),
+        ("FABRIC_BASEURL", Some("FABRIC_BASE_URL")),
+        ("FABRIC_MCP_FABRIC_URL", Some("FABRIC_BASE_URL")),
+        ("FABRIC_KEY", Some("FABRIC_API_KEY")),
+        ("FABRIC_OUTPUT_PATH", None),
+        ("FABRIC_BASE_URL", None),
+    ] {
+        let told = config_with("", &[(name, "http://x")]).warnings.pop();
+        let expected = meant
+            .map(|meant| format!("{name} is no variable of fabric-mcp; did you mean {meant}?"));
+        assert_eq!(told, expected);
+    }
     let demo = config_with(
         "--demo --fabric-url http://fabric",
         &[("FABRIC_API_KEY", "k")],
