@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
 use crate::fabric::observer::SLICE;
-use crate::fabric::{CallObserver, Observer};
+use crate::fabric::Observer;
 
 /// When the time for a read is over, it looks once more for so long: after the process was stopped or the machine slept,
 /// the input is there.
@@ -112,6 +112,7 @@ impl Drop for WaitScope {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fabric::CallObserver;
     use ureq::Timeout;
 
     /// A connection on which input is there, or never comes.
