@@ -102,6 +102,52 @@ fn bash_completes_flags_values_and_clients() {
     }
 }
 
+/// What each shell is told to print all that it completes a line with.
+const COMPLETED: [(&str, &str); 3] = [
+    (
+        "bash",
+        "source ./script; COMP_WORDS=(fabric-mcp @LINE@); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _fabric_mcp
+         printf '%s\\n' \"${COMPREPLY[@]}\"\n",
+    ),
+    ("fish", "source ./script; complete -C 'fabric-mcp @LINE@' | string split -f 1 \\t | string trim -c /; true\n"),
+    (
+        "zsh",
+        r#"zmodload zsh/zpty; zpty shell zsh -f -i
+           zpty -w shell "PROMPT=; autoload -U compinit; compinit -u -D; source ./script; bindkey '^I' complete-word"
+           zpty -w shell 'compadd() { builtin compadd -A hits "$@"; print -l -- $hits >>hits; builtin compadd "$@" }; print REA""DY'
+           zpty -r shell out '*READY*'
+           zpty -w -n shell $'fabric-mcp @LINE@\t\C-u'; zpty -w shell 'print DO""NE'
+           zpty -r shell out '*DONE*'; zpty -d shell; sort -u hits
+        "#,
+    ),
+];
+
+#[test]
+fn shells_complete_files_tools_and_roles() {
+    for (shell, script) in COMPLETED {
+        for (line, expected) in [
+            ("--tokens-file to", "tokens"),
+            ("--auth-token-file to", "tokens"),
+            ("--state-dir ru", "runs"),
+            ("--patterns-dir ru", "runs"),
+            ("--generate token bob r", "read run"),
+            ("--call fabric_list_c", "fabric_list_contexts"),
+        ] {
+            let folder = TempFolder::new(shell);
+            for file in ["tokens", "runs/1"] {
+                folder.write(file, "");
+            }
+            folder.write("script", generated([&format!("complete-{shell}")]));
+            let script = script.replace("@LINE@", line);
+            let file = folder.write("ask", format!("cd '{}'\n{script}", folder.text()));
+            if let Some((good, said)) = ask(shell, &[], &file) {
+                let words = Vec::from_iter(said.split_whitespace()).join(" ");
+                assert!(good && words == expected, "{shell}: {line}: {said}");
+            }
+        }
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn systemd_accepts_the_units() {
