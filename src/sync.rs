@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::WORKER_STACK;
 
-/// What a thread does. Of one type, so that the code that starts threads is in the program once: each copy takes 2 KB.
+/// What a thread does. It is boxed, so that the code that starts threads is compiled only once: each copy takes 2 KB.
 pub(crate) type Work = Box<dyn FnOnce() + Send>;
 
 /// Does `work` on a thread of its own, with a stack of so many bytes.

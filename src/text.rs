@@ -200,7 +200,7 @@ fn edit_distance(a: &[char], b: &[char]) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// The first `most` bytes of a text, without a character that is cut.
+/// The first `most` bytes of a text, but no part of a character.
 pub(crate) fn prefix(text: &str, most: usize) -> &str {
     let end = (0..=text.len().min(most)).rfind(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or_default()]

@@ -1,7 +1,7 @@
 //! The table of flags and of the variables that are not flags.
 //!
-//! In scope: all facts about flags, the field of [`Config`] that each sets included. Not in scope: reading the command
-//! line (`input`), rules between settings (`resolve`), values (`values`), printing (`help`, `generate`).
+//! In scope: all facts about flags, and the field of [`Config`] that each of them sets. Not in scope: reading the command
+//! line (`parse`), rules between settings (`resolve`), values (`values`), printing (`help`, `generate`).
 //!
 //! A new setting is an entry here and a field there.
 
@@ -285,7 +285,7 @@ pub(crate) struct Flag {
     /// What the help calls its value; empty if it takes none, in `[=` and `]` if it can be left out.
     pub(crate) placeholder: Literal,
     pub(crate) takes: Takes,
-    /// All allowed values, where they are few, with a blank in between.
+    /// All values that are allowed, if there are only a few, with spaces between them.
     choices: Literal,
     /// The default as the help shows it, parsed like a given value up to a comma; empty for none.
     pub(crate) default: Literal,
@@ -358,7 +358,7 @@ impl Flag {
             return Some(BASE_URL.to_owned());
         }
         let name = OWN_VARIABLE.bytes().chain(self.long.bytes());
-        // Bytes, whose number is known: each start makes all these names, and growing them took a sixth of its instructions.
+        // By bytes, whose number is known: all these names are made at each start, and growing them took a sixth of it.
         let upper = name.map(|byte| match byte {
             b'-' => '_',
             other => char::from(other.to_ascii_uppercase()),
@@ -366,7 +366,7 @@ impl Flag {
         Some(upper.collect())
     }
 
-    /// Sets its field, if there is one. The error is as of [`Set`].
+    /// Sets its field, if there is one. Errors are those of [`Set`].
     pub(super) fn set(&self, config: &mut Config, text: &str) -> Result<(), String> {
         match self.takes {
             Takes::Nothing => {}

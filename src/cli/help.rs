@@ -5,7 +5,7 @@ use super::topics::{HelpBlock, TOPICS, Topic, topic_names};
 use super::{ExitReason, unknown};
 use crate::text::wrapped;
 
-/// What both begin with.
+/// How both texts begin.
 const HEAD: &str = include_str!("head.txt");
 /// The flags that `-h` shows, each with a line.
 const FIRST_FLAGS: &str = include_str!("first_flags.txt");
@@ -13,7 +13,7 @@ const FIRST_FLAGS: &str = include_str!("first_flags.txt");
 /// What `--version` prints, without a line end.
 pub(super) const VERSION: &str = concat!("fabric-mcp ", env!("CARGO_PKG_VERSION"));
 
-/// What `--help` prints, for its letter a screenful, or about a topic; its last line is ended.
+/// What `--help` prints, or `-h` on one screen, or `--help TOPIC`. Ends with a line end.
 pub(super) fn help(is_short: bool, topic: Option<&String>) -> Result<String, ExitReason> {
     let Some(word) = topic else {
         return Ok(if is_short { short() } else { full() });

@@ -298,7 +298,7 @@ pub(super) fn unexpected_word(word: &str) -> ExitReason {
     ExitReason::usage(wrong(word, format_args!("belongs to no flag; {hint}")))
 }
 
-/// What people give as other programs have it, Fabric's own among them, and what does it here.
+/// Words that other programs understand, such as Fabric itself, and what does the same here.
 const OTHERS: [(&str, &str); 4] = [
     ("base-url url", "--fabric-url URL"),
     (

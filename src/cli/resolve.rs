@@ -1,7 +1,7 @@
 //! From what was given to the configuration.
 //!
 //! In scope: defaults, and rules between settings. Not in scope: single values (`values`), flags against variables
-//! (`input`).
+//! (`parse`).
 
 use std::cell::LazyCell;
 use std::path::PathBuf;
@@ -142,7 +142,7 @@ fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
     given.filter_map(warning).collect()
 }
 
-/// A variable's name without what all have in common, which would make all similar.
+/// A variable's name without its prefix, which would make all names similar.
 fn bare(name: &str) -> &str {
     name.trim_start_matches(OWN_VARIABLE)
 }
@@ -152,7 +152,7 @@ pub(super) fn connect(settings: &FlagsAndEnv<'_>, url: String) -> Result<Connect
     let config = settings.only(&["log-level", "log-format"])?;
     Ok(Connect {
         url,
-        // Who made the token is warned where it is short.
+        // The server, not the client, is warned of a short token.
         token: token(settings, &mut Vec::new())?,
         ca_file: ca_file(settings),
         log_level: config.log_level,

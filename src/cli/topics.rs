@@ -156,7 +156,7 @@ fn list(rows: impl IntoIterator<Item = (impl AsRef<str>, impl AsRef<str>)>) -> S
 
 /// What can be wrong with Fabric, in the words of results and of `--check`.
 fn causes() -> String {
-    // What stands in a hole differs each time.
+    // What fills a hole is different each time.
     let open = |template: &str| {
         let holes = ["url", "request", "status", "limit", "flag", "why", "fix"].into_iter();
         holes.fold(template.replace("{later}", "later"), |text, hole| {

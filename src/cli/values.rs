@@ -1,7 +1,7 @@
 //! Parsers for the values of flags and variables.
 //!
 //! In scope: one function for each kind of value, with its limits. An error says what is wrong and what to give instead;
-//! the caller puts the name in front. Not in scope: where the text comes from (`input`), Fabric's URL (`url`).
+//! the caller puts the name in front. Not in scope: where the text comes from (`parse`), Fabric's URL (`url`).
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -45,7 +45,7 @@ fn valid<T>(meaning: Option<T>, text: &str, rest: impl Display) -> Result<T, Str
     meaning.ok_or_else(|| wrong(text, rest))
 }
 
-/// The place of the choice that is called so, in upper or lower case.
+/// The index of the choice with this name, in upper or lower case.
 pub(super) fn choice(text: &str, choices: &[&str]) -> Result<usize, String> {
     let mut names = choices.iter();
     let found = names.position(|name| name.eq_ignore_ascii_case(text));

@@ -424,7 +424,7 @@ impl Error {
         Error::new(Kind::Internal, format!("{detail} {request_id}."))
     }
 
-    /// The process ends first.
+    /// A call that had not ended when the process did.
     pub(crate) fn stopped() -> Error {
         let detail =
             "The server was stopped before this call had ended. Try again once it is back.";

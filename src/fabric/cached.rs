@@ -64,8 +64,8 @@ impl<T> Cached<T> {
     /// for another caller's read.
     ///
     /// # Errors
-    /// The errors of `read`, for every caller that waited for it; cancelled, if `wait` says so. A read that was
-    /// cancelled or panicked, or had no room, fails for its own caller only.
+    /// Those of `read`, for every caller that waited for it; cancelled, if `wait` says so. If a read was cancelled,
+    /// panicked or had no memory, only its own caller gets that error.
     pub(crate) fn get(
         &self,
         max_age: Duration,
@@ -123,7 +123,7 @@ impl<T> Cached<T> {
     }
 }
 
-/// Ends the flight that began then, also on a panic, so that nobody waits for it.
+/// Ends the read that began then, after a panic too, so that nobody waits for it any more.
 struct Landing<'a, T>(&'a Cached<T>, Instant);
 
 impl<T> Drop for Landing<'_, T> {

@@ -1,7 +1,7 @@
 //! Decodes the event stream of `POST /chat`.
 //!
 //! In scope: server-sent events in pieces of any size, and the meaning of one event. Not in scope: reading the bytes,
-//! the result of a run, and the size of the output (`calls`). Framing follows WHATWG HTML, section "Server-sent
+//! the result of a run, and the size of the output (`routes`). Framing follows WHATWG HTML, section "Server-sent
 //! events", except that the last event needs no blank line.
 
 use std::borrow::Cow;
@@ -53,7 +53,7 @@ pub(crate) struct Usage {
     pub(crate) total_tokens: u64,
 }
 
-/// What is done with each event; an error ends the run.
+/// Called with each event; if it returns an error, the run ends.
 pub(super) type Each<'a> = &'a mut dyn FnMut(Event) -> Result<(), Error>;
 
 /// Decodes bytes into events. Each byte is scanned once.
@@ -116,7 +116,7 @@ impl Decoder {
         }
     }
 
-    /// Has the stream had only foreign lines and no event? Then it is not an event stream.
+    /// Whether the stream has had lines, but none that belong to events: then it is something else.
     pub(super) fn is_foreign(&self) -> bool {
         self.has_foreign && !self.has_event
     }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use serde::Serialize;
 
-/// Names, sorted, each once.
+/// Names in order, without duplicates.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Names {

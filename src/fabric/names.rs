@@ -161,7 +161,7 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
     Ok(())
 }
 
-/// The one of these names that is `wanted`, or the only one that differs from it in nothing but case and separators.
+/// Of these names, the one that is `wanted`, or the only one that differs from it just in case and separators.
 pub(crate) fn alike<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let like = letters(wanted);
     let alike = names.into_iter().filter(|name| letters(name) == like);

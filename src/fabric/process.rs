@@ -32,12 +32,12 @@ use crate::sync::{lock, spawn, start};
 /// The first argument that makes this program the helper; the command follows. Not for people.
 pub(crate) const HELPER: &str = "--hold-fabric";
 
-/// What Fabric is called: by most installers, and by Homebrew.
+/// The names under which installers put it on PATH: most of them, and Homebrew.
 const NAMES: [&str; 2] = match cfg!(windows) {
     true => ["fabric.exe", "fabric-ai.exe"],
     false => ["fabric", "fabric-ai"],
 };
-/// Where installers put it, if PATH does not say: Go, pipx and the like, by hand, Homebrew's two, winget. From the home.
+/// Where installers put it, relative to the home, for when PATH does not lead there: Go, pipx, by hand, Homebrew, winget.
 const FOLDERS: &str = "go/bin .local/bin /usr/local/bin /opt/homebrew/bin \
                        /home/linuxbrew/.linuxbrew/bin AppData/Local/Microsoft/WinGet/Links";
 /// How long `--version` may take.
@@ -45,7 +45,7 @@ const VERSION: Duration = Duration::from_secs(5);
 /// How long a start may take, and one answer meanwhile.
 const START: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(1);
-/// How often to look.
+/// How often to look whether it is up.
 const LOOK: Duration = Duration::from_millis(10);
 /// How long it must live after its first answer, which may be another server's; and how long its last words may take.
 const PROOF: Duration = Duration::from_millis(50);
@@ -72,7 +72,7 @@ pub(crate) struct Process {
     output: Mutex<Vec<String>>,
 }
 
-/// One that is up. Ended when nobody has it any more.
+/// A Fabric that is up. It is ended when nobody holds this any more.
 pub(crate) struct Running {
     pub(crate) url: String,
     pub(super) key: String,
@@ -173,13 +173,13 @@ impl Process {
         }
     }
 
-    /// Until it has ended: forgets it if it was idle for long.
+    /// Watches it until it has ended, and forgets it once it has been idle for long.
     fn watch(&self, one: &Weak<Running>) {
         loop {
             thread::sleep(SLICE);
             self.sweep();
             let Some(one) = one.upgrade() else { return };
-            // More than the cache and this.
+            // Somebody beside the cache and this thread holds it.
             if Arc::strong_count(&one) > 2 {
                 *lock(&self.used) = Instant::now();
             } else if lock(&self.used).elapsed() >= IDLE {
@@ -318,12 +318,12 @@ pub(crate) fn be_helper(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let begun = Instant::now();
     spawn("end", "the end of Fabric is not noticed", move || {
         while matches!(lock(&watched).try_wait(), Ok(None)) {
-            // At the start it may end for a taken port.
+            // Right after its start it may end because the port is taken.
             thread::sleep((begun.elapsed() / 10).clamp(LOOK, SLICE));
         }
         at_end();
     });
-    // On this thread, which there always is: nothing is ever written to it.
+    // Read on this thread, which always exists. Nothing is ever written to the pipe.
     let _ = io::stdin().read_to_end(&mut Vec::new());
     end()
 }
@@ -397,7 +397,7 @@ pub(crate) fn find(given: &Path, tell: &dyn Fn(String)) -> Result<(PathBuf, Stri
     for name in names {
         all.extend(folders.iter().map(|folder| folder.join(name)));
     }
-    // A whole path is the same in every folder.
+    // An absolute path is the same whichever folder it is joined to.
     all.dedup();
     for program in all.into_iter().filter(|program| program.is_file()) {
         if let Some(version) = version(&program) {

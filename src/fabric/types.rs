@@ -1,7 +1,7 @@
 //! The bodies of Fabric's API.
 //!
 //! In scope: requests and responses in every spelling that Fabric versions use, and what a pattern's text tells about
-//! it. Not in scope: sending and receiving (`client`, `calls`), and the events of a run (`events`).
+//! it. Not in scope: sending and receiving (`client`, `routes`), and the events of a run (`events`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -131,6 +131,7 @@ mod tests {
     use super::*;
     use crate::cli::flags::{FLAGS, Flag, VARIABLES, get};
     use crate::config;
+    use std::collections::BTreeSet;
 
     const ENV_EXAMPLE: &str = include_str!("../../.env.example");
 
@@ -146,12 +147,15 @@ mod tests {
             .lines()
             .filter_map(|line| line.strip_prefix('#')?.split_once('='));
         let set: Vec<(&str, &str)> = shown.filter(|(name, _)| !name.contains(' ')).collect();
-        let mut known: Vec<String> = FLAGS.iter().filter_map(Flag::env).collect();
+        let mut known: BTreeSet<String> = FLAGS.iter().filter_map(Flag::env).collect();
         known.extend(VARIABLES.iter().map(|(name, _)| (*name).to_owned()));
-        let mut listed: Vec<&str> = set.iter().map(|(name, _)| *name).collect();
-        known.sort();
-        listed.sort_unstable();
-        assert_eq!(listed, known);
+        let listed: BTreeSet<String> = set.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let differing = Vec::from_iter(known.symmetric_difference(&listed));
+        assert!(
+            differing.is_empty(),
+            "only in .env.example or only in the program: {differing:?}"
+        );
+        assert_eq!(listed.len(), set.len(), "each once");
         for flag in FLAGS {
             let value = flag.env().and_then(|name| {
                 set.iter()

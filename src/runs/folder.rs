@@ -50,7 +50,7 @@ pub(super) const ALL: [&str; 4] = [RECORD, TEXT, CANCEL, HALF];
 /// meanwhile (`FILE_SHARE_READ` and `FILE_SHARE_DELETE`).
 #[cfg(windows)]
 const SHARED: u32 = 1 | 4;
-/// What who opens such a text for writing gets there.
+/// The error that others get there if they open such a text for writing.
 const SHARING_VIOLATION: i32 = 32;
 
 /// A folder in which runs are kept.

@@ -50,6 +50,7 @@ fn the_manual_page_is_clean() {
     let output = Command::new("man")
         .args(["--warnings", "-E", "UTF-8", "-l", "-Tutf8"])
         .arg(&page)
+        .env("LC_ALL", "C.UTF-8")
         .output();
     match output {
         Ok(output) => {

@@ -1,7 +1,7 @@
 //! The caches of Fabric's long lists: patterns and models.
 //!
 //! In scope: single-flight reads, expiry, and detecting that the list of patterns has changed. Not in scope: how
-//! callers share one read (`cached`), when to poll (`calls`), what subscribers are sent (`features`).
+//! callers share one read (`cached`), when to poll and what subscribers are sent (`server`).
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use crate::config::MAX_FABRIC_BODY;
 use crate::logging;
 use crate::search::{Index, purpose};
 
-/// Limit of all kept pattern texts together, in bytes. Of patterns beyond it, only the name is kept.
+/// Most bytes of pattern texts that are kept together. Of patterns beyond that, only the name is kept.
 const MOST_TEXT: usize = 32 << 20;
 /// Concurrent requests to Fabric during a refresh.
 const CATALOG_REQUESTS: usize = 8;
@@ -182,7 +182,7 @@ impl Catalog {
             changed = before.is_some_and(|before| *before != names);
             Ok(names)
         });
-        // Not during the read: who is told gets the new list.
+        // Not during the read: whoever is told must get the new list.
         if changed && let Some(hook) = self.on_change.get() {
             hook();
         }
@@ -235,7 +235,7 @@ impl Catalog {
         self.models.latest(Instant::now().checked_sub(self.ttl))
     }
 
-    /// The same; `None` if that takes longer than `time`.
+    /// The same, but `None` if it takes longer than `time`.
     pub(crate) fn models_within(
         &self,
         time: Duration,
@@ -259,7 +259,7 @@ impl Catalog {
         // Only this thread calls `wait`, which need not support several threads.
         let stop = Arc::new(AtomicBool::new(false));
         let entries = std::thread::scope(|scope| {
-            // So that no more is requested while what failed is not looked at.
+            // A failure must be looked at before more is requested.
             let (sender, receiver) = mpsc::sync_channel(CATALOG_REQUESTS);
             for _ in 0..CATALOG_REQUESTS.min(names.len()) {
                 let (sender, stop, next) = (sender.clone(), Arc::clone(&stop), &next);

@@ -46,7 +46,7 @@ pub(super) fn of(
             ErrorKind::InvalidData if is_https => {
                 quoting(tls_cause(&e.to_string()), &e.to_string())
             }
-            // So does a server without TLS.
+            // A server without TLS may end the connection like this too.
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
                 plain(if is_https {
                     Cause::ClosedTls
@@ -61,7 +61,7 @@ pub(super) fn of(
     }
 }
 
-/// What rustls says, in lower case and without blanks. First the one whose text goes on with names, which may be any word.
+/// What rustls says, in lower case and without spaces. The first goes on with names, which may contain any of the others.
 const TLS: [(&str, Cause); 9] = [
     ("validforname", Cause::CertificateWrongName),
     ("notvalidyet", Cause::CertificateNotYetValid),

@@ -49,7 +49,7 @@ impl FabricResponse<'_> {
             let most = (limit + 1 - bytes.len() as u64).min(PIECE);
             let read = (&mut self.body).take(most).read_to_end(&mut bytes);
             let read = read.map_err(|e| self.call.failure(e.into(), true))?;
-            // Doubled: the body and the texts parsed from it. Short values take far more than their text.
+            // Twice its length, for the body and the texts parsed from it; and a value takes far more than a short text.
             let arrived = &bytes[bytes.len() - read..];
             let values = arrived.iter().filter(|byte| b",[{".contains(byte));
             let held = 2 * arrived.len() + VALUE * values.count();

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
-use crate::fabric::observer::SLICE;
 use crate::fabric::Observer;
+use crate::fabric::observer::SLICE;
 
-/// When the time for a read is over, it looks once more for so long: after the process was stopped or the machine slept,
-/// the input is there.
+/// When the time for a read is over, it looks once more for this long: if the process was stopped or the machine slept,
+/// the input may have arrived meanwhile.
 const LAST_LOOK: Duration = Duration::from_millis(1);
 
 /// ureq's connections, with interruptible reads.
@@ -58,7 +58,7 @@ impl Transport for Interruptible<Box<dyn Transport>> {
             let left = limit.after.saturating_sub(started.elapsed());
             match self.0.await_input(NextTimeout {
                 after: left.max(LAST_LOOK).into(),
-                // The same value each time: a change costs a system call.
+                // Always the same value, because each change costs a system call.
                 per_read: Some(SLICE.into()),
                 ..timeout
             }) {
@@ -81,7 +81,7 @@ impl Transport for Interruptible<Box<dyn Transport>> {
 }
 
 thread_local! {
-    /// Who waits on this thread, and when that was asked last.
+    /// Who waits on this thread, and when it was last asked whether to go on.
     static WAITING: RefCell<Option<(Observer, Instant)>> = const { RefCell::new(None) };
 }
 

@@ -66,11 +66,11 @@ pub(crate) struct Client {
     single_use: Agent,
     /// Its URL and timeouts.
     pub(crate) settings: config::Fabric,
-    /// Answers instead of a Fabric.
+    /// Answers in the place of a Fabric, if there is none.
     pub(super) built_in: Option<Arc<dyn BuiltInFabric>>,
     /// Starts the Fabric that is asked.
     pub(crate) process: Option<Arc<Process>>,
-    /// The names, for those who ask for one that is not there.
+    /// The list of names, read for callers who ask for a pattern that is not there.
     pub(super) listed: Cached<Names>,
     /// The transcripts that are being fetched.
     pub(super) downloads: Downloads,
@@ -98,7 +98,7 @@ pub(crate) trait BuiltInFabric: Send + Sync {
 pub(super) enum Limit {
     /// Of an ordinary request.
     Request,
-    /// Of what Fabric asks others for.
+    /// Of what Fabric has to ask others for.
     Models,
     /// Of a run, which also has one for silence, including the wait for the headers.
     Run,
@@ -239,7 +239,7 @@ impl Client {
         loop {
             attempt += 1;
             let target = self.target(wait)?;
-            // A start has its own limit.
+            // Starting Fabric has a limit of its own, so the time begins here.
             let deadline =
                 *deadline.get_or_insert_with(|| Instant::now() + self.time(request.limit).0);
             let left = deadline.saturating_duration_since(Instant::now());
@@ -293,11 +293,11 @@ impl Client {
 struct FabricAddress {
     url: String,
     key: Option<HeaderValue>,
-    /// What was started for it, which is not ended before.
+    /// The Fabric that was started for it, which is not ended before that.
     _in_use: Option<Arc<Running>>,
 }
 
-/// Kept until a response is dropped.
+/// What is held until a response is dropped.
 type Waiting = (WaitScope, FabricAddress);
 
 /// One attempt of a request, for errors and the log.

@@ -122,7 +122,7 @@ struct SharedBuffer {
     /// Where unconsumed input begins and ends.
     start: usize,
     end: usize,
-    /// Some input was consumed last time.
+    /// Whether some input was consumed the last time.
     has_progress: bool,
     /// Its size when little arrives.
     least: usize,
@@ -135,7 +135,7 @@ impl Buffers for SharedBuffer {
     }
 
     fn tmp_and_output(&mut self) -> (&mut [u8], &mut [u8]) {
-        // The first is for bodies of unknown length; there are none.
+        // The first buffer is for bodies of unknown length, which are never sent.
         (&mut [], self.output())
     }
 

@@ -7,11 +7,11 @@
 //!   touching  {{{x}}} {{x}}{{y}}  a token beside a brace or another token: values without braces, and not empty
 //!   plain     Say {{x}}.          any value without `{{`
 //! ```
-//! The input is put in when all tokens are gone, so it is free, but in a nested pattern and beside a call whose output
+//! The input is put in when all tokens are gone, so it may hold anything, except in a nested pattern and beside a call whose output
 //! may hold tokens.
 //!
 //! In scope: what the engine does with one pattern, its variables and the input. Not in scope: reading the pattern
-//! (`calls`), checks of a variable alone (`names`: no `{{`, no sentinel), and braces in the output of plugin calls, which
+//! (`routes`), checks of a variable alone (`names`: no `{{`, no sentinel), and braces in the output of plugin calls, which
 //! comes from Fabric's host. The pattern can change between check and run, but whoever can change it needs no injection.
 
 use std::collections::BTreeMap;
