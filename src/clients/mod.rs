@@ -559,6 +559,6 @@ mod tests {
     #[test]
     fn the_readme_names_every_client() {
         let missing = CLIENTS.iter().find(|one| !README.contains(one.title));
-        assert_eq!(missing.map(|client| client.title), None);
+        assert_eq!(missing.map(|client| client.title), None, "not in README.md");
     }
 }
