@@ -141,6 +141,13 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         Command::Healthcheck { host, port } => service::healthcheck(&host, port)
             .map(|()| true)
             .map_err(|why| ExitReason::failed(format!("--healthcheck: {why}"))),
+        Command::CheckTokens { file, default } => match access::check(&file, default.as_ref()) {
+            Ok(good) => print(&good),
+            Err(faults) => Err(ExitReason::usage(format!(
+                "--check-tokens: {}",
+                faults.join("; ")
+            ))),
+        },
         Command::Usage {
             folder,
             period,
@@ -315,6 +322,10 @@ fn generate(what: &Generate) -> Result<bool, ExitReason> {
     };
     let (text, hint) = generate::generate(what, &program, &env).map_err(ExitReason::usage)?;
     let good = print(&text)?;
+    if let Generate::Token(_, token) = what {
+        // Alone on its line, for scripts. Fails if stderr is closed.
+        let _ = writeln!(io::stderr(), "{}", token.expose());
+    }
     if io::stderr().is_terminal() {
         shell::say(&hint);
     }
@@ -441,7 +452,7 @@ fn bounds(config: &Config) -> Bounds {
         && http.trusted_proxies.is_empty()
         && url::Host::parse(&config.host).is_ok_and(|host| host.is_loopback());
     let has_one_token = http.token.is_some() && http.tokens_file.is_none() && http.oauth.is_none();
-    let has_others = http.is_open() || http.oauth.is_some();
+    let has_others = http.is_open() || http.oauth.is_some() || http.allow_unauthenticated;
     let shared_seats = (!is_stdio && !is_open_here && !has_one_token).then_some(if has_others {
         SHARED_SEATS
     } else {
@@ -542,9 +553,14 @@ fn relay(settings: &Connect) -> Result<(), ExitReason> {
 /// Access control over HTTP, from `config`.
 fn access(config: &Config, accounts: &Accounts) -> Result<Access, String> {
     let (token, file) = (config.http.token.clone(), config.http.tokens_file.clone());
-    let tokens = Tokens::open(token, file, accounts)?;
+    let has_ledger = config.kept.state_dir.is_some();
+    let tokens = Tokens::open(token, file, has_ledger, accounts)?;
     let oauth = config.http.oauth.clone().map(OAuth::new).transpose()?;
-    Ok(Access::new(tokens, oauth))
+    Ok(Access::new(
+        tokens,
+        oauth,
+        config.http.allow_unauthenticated,
+    ))
 }
 
 fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {

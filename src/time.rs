@@ -60,6 +60,12 @@ fn date_time(milliseconds: u64) -> String {
     text
 }
 
+/// The first day of the month after this time, like `2026-08-01`.
+pub(crate) fn next_month(milliseconds: u64) -> String {
+    let (year, month, _) = date(milliseconds.min(LAST) / 1000 / DAY);
+    format!("{:04}-{:02}-01", year + month / 12, month % 12 + 1)
+}
+
 /// A date, with as much of a time as is given, as [`timestamp`] writes it: milliseconds since 1970.
 pub(crate) fn parse(text: &str) -> Option<u64> {
     let whole = text

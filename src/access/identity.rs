@@ -81,9 +81,14 @@ impl Identity {
     }
 
     /// May this caller see what belongs to `other`? Without authentication all callers share: one client may come from
-    /// several addresses.
+    /// several addresses. Whoever can open the state folder can read everybody's files in it.
     pub(crate) fn shares_with(&self, other: &Identity) -> bool {
-        self == other || matches!((self, other), (Identity::Peer(_), Identity::Peer(_)))
+        let both = (self, other);
+        self == other
+            || matches!(
+                both,
+                (Identity::Peer(_), Identity::Peer(_)) | (Identity::Local, _)
+            )
     }
 
     /// The token's name, `oauth:` and the subject, `oauth-client:` and the client's id, or the address: `caller=` in the log.

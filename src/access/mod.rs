@@ -23,16 +23,19 @@ use std::sync::Arc;
 pub(crate) use error::{AccessError, Flaw};
 pub(crate) use identity::{Identity, Role};
 pub(crate) use oauth::OAuth;
-pub(crate) use tokens::{Tokens, generate, token};
+use tokens::fingerprint;
+pub(crate) use tokens::{Allowance, Tokens, check, generate, token};
 
 use crate::account::{Account, Accounts};
 use crate::text::is_placeholder;
-use digest::{Digest, digest};
+use digest::Digest;
 use oauth::Known;
 
 /// The rules of one process.
 pub(crate) struct Access {
     pub(crate) tokens: Arc<Tokens>,
+    /// Callers without a token are admitted by their addresses, if the tokens file has a line for them.
+    admits_addresses: bool,
     oauth: Option<Arc<OAuth>>,
 }
 
@@ -52,17 +55,22 @@ enum Pass {
     /// Nothing was needed, and nothing changes.
     Open,
     Token(Arc<Tokens>, Digest),
-    /// What the issuer says of the token, kept up to date.
-    OAuth(Arc<OAuth>, Arc<Known>),
+    /// The line for all others.
+    Address(Arc<Tokens>),
+    /// What the issuer says of the token, kept up to date, and the line for all others.
+    OAuth(Arc<Tokens>, Arc<OAuth>, Arc<Known>),
 }
 
 impl Access {
-    /// With neither a token nor OAuth, every caller is admitted with every role.
-    pub(crate) fn new(tokens: Tokens, oauth: Option<OAuth>) -> Access {
-        let oauth = oauth.map(Arc::new);
+    /// With neither a token nor OAuth, every caller is admitted with every role. With `admits_addresses`, one without a token
+    /// is admitted as the line `*` of the tokens file says.
+    pub(crate) fn new(tokens: Tokens, oauth: Option<OAuth>, admits_addresses: bool) -> Access {
+        let (tokens, oauth) = (Arc::new(tokens), oauth.map(Arc::new));
+        tokens.watch();
         oauth.iter().for_each(OAuth::start_refresher);
         Access {
-            tokens: Arc::new(tokens),
+            tokens,
+            admits_addresses,
             oauth,
         }
     }
@@ -83,31 +91,32 @@ impl Access {
         if self.is_open() {
             return Ok(Caller::open(Identity::peer(peer), accounts));
         }
-        let token = bearer(authorization).ok_or(AccessError::NoToken)?;
-        let digest = digest(token.as_bytes());
-        let (identity, role, pass) = match (self.tokens.holder(digest), &self.oauth) {
-            (Some((identity, role)), _) => {
-                (identity, role, Pass::Token(self.tokens.clone(), digest))
-            }
-            (None, _) if is_placeholder(token) => {
-                return Err(AccessError::BadToken(Flaw::PLACEHOLDER));
-            }
-            (None, None) => return Err(AccessError::BadToken(Flaw::UNKNOWN)),
-            (None, Some(oauth)) => {
-                let (known, grant) = oauth.check(token, Identity::peer(peer), accounts)?;
-                (
-                    grant.identity,
-                    grant.role,
-                    Pass::OAuth(oauth.clone(), known),
-                )
+        let (mut authorization, tokens) = (authorization.into_iter().peekable(), &self.tokens);
+        let is_address = self.admits_addresses && authorization.peek().is_none();
+        let (identity, pass) = if is_address && tokens.has_others() {
+            (Identity::peer(peer), Pass::Address(tokens.clone()))
+        } else {
+            let token = bearer(authorization).ok_or(AccessError::NoToken)?;
+            let print = fingerprint(token);
+            match (tokens.holder(print), &self.oauth) {
+                (Ok((identity, _)), _) => (identity, Pass::Token(tokens.clone(), print)),
+                (Err(Flaw::UNKNOWN), _) if is_placeholder(token) => {
+                    return Err(AccessError::BadToken(Flaw::PLACEHOLDER));
+                }
+                (Err(Flaw::UNKNOWN), Some(oauth)) => {
+                    let (known, grant) = oauth.check(token, Identity::peer(peer), accounts)?;
+                    let pass = Pass::OAuth(tokens.clone(), oauth.clone(), known);
+                    (grant.identity, pass)
+                }
+                (Err(flaw), _) => return Err(AccessError::BadToken(flaw)),
             }
         };
-        Ok(Caller {
-            account: accounts.of(&identity),
-            identity,
-            role,
+        let mut caller = Caller {
             pass,
-        })
+            ..Caller::open(identity, accounts)
+        };
+        caller.role = caller.require(Role::Metrics)?.role;
+        Ok(caller)
     }
 
     /// With OAuth, what [`OAuth::probe`] says.
@@ -150,33 +159,35 @@ impl Caller {
     /// issuer for a larger scope.
     pub(crate) fn challenge(&self, refusal: AccessError) -> Option<String> {
         let oauth = match &self.pass {
-            Pass::OAuth(oauth, _) => Some(oauth),
-            Pass::Open | Pass::Token(..) => None,
+            Pass::OAuth(_, oauth, _) => Some(oauth),
+            Pass::Open | Pass::Token(..) | Pass::Address(_) => None,
         };
         challenge(oauth, refusal)
     }
 
-    /// Does the caller have this role now? A named token that was removed or changed counts no more within a second, one
+    /// Does the caller have this role now, and what else does its line say? A named token that was removed or changed counts no more within a second, one
     /// that its issuer revoked within a minute. Never asks the issuer.
     ///
     /// # Errors
     /// [`AccessError::Forbidden`], and what [`Access::admit`] says of a token that is good no more.
-    pub(crate) fn require(&self, role: Role) -> Result<(), AccessError> {
+    pub(crate) fn require(&self, role: Role) -> Result<Arc<Allowance>, AccessError> {
         let has = match &self.pass {
-            Pass::Open => self.role,
-            Pass::Token(tokens, digest) => match tokens.holder(*digest) {
-                Some((identity, role)) if identity == self.identity => role,
-                _ => return Err(AccessError::BadToken(Flaw::UNKNOWN)),
+            Pass::Open => Arc::new(Allowance::of(self.role)),
+            Pass::Token(tokens, print) => match tokens.holder(*print) {
+                Ok((identity, allowance)) if identity == self.identity => allowance,
+                Ok(_) => return Err(AccessError::BadToken(Flaw::UNKNOWN)),
+                Err(flaw) => return Err(AccessError::BadToken(flaw)),
             },
-            Pass::OAuth(oauth, known) => match oauth.grant(known)? {
-                grant if grant.identity == self.identity => grant.role,
+            Pass::Address(tokens) if tokens.has_others() => tokens.others(Role::Run)?,
+            Pass::Address(_) => return Err(AccessError::NoToken),
+            Pass::OAuth(tokens, oauth, known) => match oauth.grant(known)? {
+                grant if grant.identity == self.identity => tokens.others(grant.role)?,
                 _ => return Err(AccessError::BadToken(Flaw::INACTIVE)),
             },
         };
-        if has >= role {
-            Ok(())
-        } else {
-            Err(AccessError::Forbidden(role))
+        match has.role >= role {
+            true => Ok(has),
+            false => Err(AccessError::Forbidden(role)),
         }
     }
 }
@@ -207,8 +218,9 @@ mod tests {
     fn access(token: Option<&str>, oauth: bool) -> Access {
         let settings = OAuthSettings::of("http://localhost:1/as", "id", "secret");
         Access::new(
-            Tokens::open(token.map(Secret::new), None, &accounts()).unwrap(),
+            Tokens::open(token.map(Secret::new), None, false, &accounts()).unwrap(),
             oauth.then(|| OAuth::new(settings).unwrap()),
+            false,
         )
     }
 
@@ -253,7 +265,7 @@ mod tests {
             (caller.identity.to_string().as_str(), caller.role),
             ("token:default", Role::Run)
         );
-        assert_eq!(caller.require(Role::Run), Ok(()));
+        assert!(caller.require(Role::Run).is_ok());
         assert_eq!(
             both.admit([], PEER, &accounts()).err(),
             Some(AccessError::NoToken)
@@ -278,8 +290,8 @@ mod tests {
         let token = "a".repeat(32);
         let write = |line: &str| fs::write(&path, format!("{line} {token}")).unwrap();
         write("alice run");
-        let tokens = Tokens::open(None, Some(path.clone()), &accounts()).unwrap();
-        let access = Access::new(tokens, None);
+        let tokens = Tokens::open(None, Some(path.clone()), false, &accounts()).unwrap();
+        let access = Access::new(tokens, None, true);
         let caller = access
             .admit([&*format!("Bearer {token}")], PEER, &accounts())
             .unwrap();
@@ -293,7 +305,8 @@ mod tests {
         ] {
             write(line);
             access.tokens.reload();
-            let now = (caller.require(Role::Read), caller.require(Role::Run));
+            let now = [Role::Read, Role::Run].map(|role| caller.require(role).map(drop));
+            let now = (now[0], now[1]);
             assert_eq!(now, (read, run), "{line}");
         }
         fs::remove_file(&path).unwrap();

@@ -5,24 +5,28 @@
 //!                                                            SIGHUP ─▶ read ────────────────────────────────▶ tokens
 //! ```
 //! There is no thread for this: whoever checks a token looks at the file. One that was just written may be incomplete, so
-//! it counts [`REST`] later. A file that is unreadable or has a mistake changes nothing.
+//! it counts [`REST`] later. A line with a mistake grants nothing, and a file that is empty or cannot be read changes nothing:
+//! both are told when they are found, and once a minute.
 //! No message repeats a word of the file: a word in the wrong place may be a token.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::iter;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use super::digest::{Digest, digest};
+use super::error::{AccessError, Flaw};
 use super::identity::{Identity, Role};
 use crate::account::Accounts;
 use crate::config::{MAX_SECRET, Secret};
+use crate::encoding::sha256::sha256_hex;
 use crate::logging;
 use crate::os::random;
-use crate::sync::{lock, try_lock};
+use crate::sync::{lock, spawn, try_lock};
 use crate::text::{counted, unusable};
 use crate::time::{self, Clock, SystemClock};
 
@@ -34,6 +38,16 @@ const LOOK: Duration = Duration::from_secs(1);
 const REST: Duration = Duration::from_millis(100);
 /// Largest file, in bytes: some 10,000 tokens.
 const MAX_FILE: u64 = 1 << 20;
+/// How often a mistake is told.
+const TELL: Duration = Duration::from_secs(60);
+/// Most mistakes that are told at once.
+const MOST_TOLD: usize = 20;
+/// The end of the message of a file that changes nothing.
+const STAY: &str = "; the tokens that were good before stay so";
+/// The name that stands for all who have no line of their own.
+const OTHERS: &str = "*";
+/// What begins a token of which the file has only the SHA-256.
+const HASHED: &str = "sha256:";
 /// The name of `FABRIC_MCP_AUTH_TOKEN`.
 const DEFAULT: &str = "default";
 /// The prefix of tokens that are generated here. None of them is ever sent to an OAuth issuer.
@@ -47,6 +61,7 @@ const MAX_NAME: usize = 64;
 pub(crate) struct Tokens {
     default: Option<Secret>,
     file: Option<PathBuf>,
+    has_ledger: bool,
     /// Where each name has a seat.
     accounts: Accounts,
     clock: Box<dyn Clock>,
@@ -54,8 +69,22 @@ pub(crate) struct Tokens {
     watch: Mutex<Watch>,
 }
 
-/// Who has which token, and may do what with it. The tokens themselves are not kept.
-type TokenTable = HashMap<Digest, (Identity, Role)>;
+/// Who has which token, by its [`fingerprint`], and may do what with it. The tokens themselves are not kept.
+type TokenTable = HashMap<Digest, (Identity, Arc<Allowance>)>;
+
+/// What a line of the file allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Allowance {
+    pub(crate) role: Role,
+    /// Models that may be run: names, or beginnings of names with a `*` after them; if empty, all.
+    pub(crate) models: Vec<String>,
+    /// Runs a minute, instead of those of `--max-calls-per-minute`.
+    pub(crate) runs_per_minute: Option<u32>,
+    /// Tokens a month, by the ledger.
+    pub(crate) tokens_per_month: Option<u64>,
+    /// The last day on which the line counts, in UTC.
+    until: Option<String>,
+}
 
 /// When the file is looked at next, and what it was the last time: its text and whether everybody may read it, or why it
 /// could not be read.
@@ -63,31 +92,39 @@ type TokenTable = HashMap<Digest, (Identity, Role)>;
 struct Watch {
     due: Duration,
     seen: Option<Result<(Digest, bool), String>>,
+    faults: Vec<String>,
+    /// When these were told.
+    told: Duration,
 }
 
 impl Tokens {
     /// The token of `FABRIC_MCP_AUTH_TOKEN`, which is called `default`, and those of the file. Each name gets a seat among
-    /// `accounts`.
+    /// `accounts`. A budget needs a ledger.
     ///
     /// # Errors
     /// The file cannot be read or has a mistake: one line that begins with the variable's name.
     pub(crate) fn open(
         default: Option<Secret>,
         file: Option<PathBuf>,
+        has_ledger: bool,
         accounts: &Accounts,
     ) -> Result<Tokens, String> {
         let tokens = Tokens {
-            table: Mutex::new(parse(b"", default.as_ref())?),
+            table: Mutex::new(parse(b"", default.as_ref(), true)?.0),
             default,
             file,
+            has_ledger,
             accounts: accounts.clone(),
             clock: Box::new(SystemClock::new()),
             watch: Mutex::default(),
         };
-        let read = tokens.read(&mut lock(&tokens.watch), Duration::ZERO)?;
-        report(Ok(read));
+        let (change, faults) = tokens.look(&mut lock(&tokens.watch), Duration::ZERO);
+        report(change, &[]);
         tokens.seat(&lock(&tokens.table));
-        Ok(tokens)
+        match faults.first() {
+            Some(fault) => Err(fault.trim_end_matches(STAY).to_owned()),
+            None => Ok(tokens),
+        }
     }
 
     /// Is there no token at all, nor a file for some?
@@ -95,82 +132,235 @@ impl Tokens {
         self.default.is_none() && self.file.is_none()
     }
 
+    /// Has the file a mistake, or can it not be read?
+    pub(crate) fn is_failing(&self) -> bool {
+        !lock(&self.watch).faults.is_empty()
+    }
+
+    /// Looks at the file at least once a minute, so that a mistake is told while nobody calls.
+    pub(super) fn watch(self: &Arc<Tokens>) {
+        let tokens = self.clone();
+        if self.file.is_some() {
+            spawn(
+                "tokens",
+                "the tokens file is looked at when somebody calls",
+                move || {
+                    loop {
+                        thread::sleep(TELL);
+                        let _nobody = tokens.holder(digest(b""));
+                    }
+                },
+            );
+        }
+    }
+
     /// Reads the file now, as SIGHUP asks for, and says in the log what came of it.
     pub(crate) fn reload(&self) {
         let mut watch = lock(&self.watch);
         watch.seen = None;
-        report(self.read(&mut watch, Duration::ZERO));
+        let (change, faults) = self.look(&mut watch, Duration::ZERO);
+        report(change, &faults);
     }
 
-    /// The holder of the token with this digest by the file's present state. Cheap enough for every request.
-    pub(super) fn holder(&self, digest: Digest) -> Option<(Identity, Role)> {
+    /// The holder of the token with this fingerprint by the file's present state, and what it may do. Cheap enough for every
+    /// request.
+    ///
+    /// # Errors
+    /// [`Flaw::UNKNOWN`], or its line counts no more.
+    pub(super) fn holder(&self, token: Digest) -> Result<(Identity, Arc<Allowance>), Flaw> {
         // Not while another thread is reading.
         if self.file.is_some()
             && let Some(mut watch) = try_lock(&self.watch)
             && watch.due <= self.clock.steady()
         {
             let _nobody = logging::no_caller_scope();
-            report(self.read(&mut watch, REST));
+            let (change, faults) = self.look(&mut watch, REST);
+            report(change, &faults);
         }
-        lock(&self.table).get(&digest).cloned()
+        let holder = lock(&self.table).get(&token).cloned();
+        let (identity, allowance) = holder.ok_or(Flaw::UNKNOWN)?;
+        let today = time::timestamp(self.clock.today());
+        match &allowance.until {
+            Some(day) if **day < today[..day.len()] => Err(Flaw::EXPIRED),
+            _ => Ok((identity, allowance)),
+        }
     }
 
-    /// Takes the file's tokens and says what has changed; `None` if the file has not, or not `rest` ago.
-    fn read(&self, watch: &mut Watch, rest: Duration) -> Result<Option<String>, String> {
-        let Some(file) = &self.file else {
-            return Ok(None);
+    /// What who has no line may do: by the line `*`, if there is one, and at most with this role.
+    ///
+    /// # Errors
+    /// That line counts no more.
+    pub(super) fn others(&self, role: Role) -> Result<Arc<Allowance>, AccessError> {
+        let mut allowance = match self.holder(digest(OTHERS.as_bytes())) {
+            Ok((_, others)) => Allowance::clone(&others),
+            Err(Flaw::UNKNOWN) => Allowance::of(role),
+            Err(flaw) => return Err(AccessError::BadToken(flaw)),
         };
-        watch.due = self.clock.steady() + LOOK;
+        allowance.role = allowance.role.min(role);
+        Ok(Arc::new(allowance))
+    }
+
+    /// Is there a line for who has none?
+    pub(super) fn has_others(&self) -> bool {
+        self.holder(digest(OTHERS.as_bytes())).is_ok()
+    }
+
+    /// Takes the file's good lines if it has changed, and not within `rest`. Returns what has changed, and the mistakes that
+    /// are to be told now.
+    fn look(&self, watch: &mut Watch, rest: Duration) -> (Option<String>, Vec<String>) {
+        let Some(file) = &self.file else {
+            return (None, Vec::new());
+        };
+        let (now, mut change) = (self.clock.steady(), None);
+        watch.due = now + LOOK;
         let content = content(file);
         let modified = content.as_ref().map_or(0, |(.., modified)| *modified);
         // A time of the future is another machine's.
         let age = self.clock.today().checked_sub(modified);
         if age.is_some_and(|age| age < time::whole(rest)) {
-            watch.due = self.clock.steady() + REST;
-            return Ok(None);
+            watch.due = now + REST;
+            return (None, Vec::new());
         }
         let seen = content.as_ref().map_err(String::clone);
         let seen = Some(seen.map(|(text, is_open, _)| (digest(text), *is_open)));
-        if watch.seen == seen {
-            return Ok(None);
+        let is_new = watch.seen != seen;
+        if is_new {
+            watch.seen = seen;
+            let named = format!("{SETTING}: \"{}\"", file.display());
+            let read = content.map_err(|why| format!("{SETTING}: {why}"));
+            let read = read.and_then(|(text, is_open, _)| {
+                if is_open {
+                    log::warn!(
+                        "{SETTING}: every user of this machine can read or change \"{}\"; run chmod o-rwx on it",
+                        file.display()
+                    );
+                }
+                let had = lock(&self.table).len() > usize::from(self.default.is_some());
+                if had && text.trim_ascii().is_empty() {
+                    return Err(format!("{named} is empty; put a comment into it to take back every token"));
+                }
+                let parsed = parse(&text, self.default.as_ref(), self.has_ledger);
+                parsed.map_err(|why| format!("{named}, {why}"))
+            });
+            watch.faults = match read {
+                Ok((table, faults)) => {
+                    if table.is_empty() {
+                        log::warn!(
+                            "{named} has no token, so none is good; add a line that fabric-mcp --generate token NAME ROLE prints"
+                        );
+                    }
+                    change = Some(format!("{named} was read: {}", self.take(table)));
+                    faults.iter().map(|why| format!("{named}, {why}")).collect()
+                }
+                Err(why) => vec![why + STAY],
+            };
         }
-        watch.seen = seen;
-        let (text, is_open, _) = content.map_err(|why| format!("{SETTING}: {why}"))?;
-        let shown = file.display();
-        if is_open {
-            log::warn!(
-                "{SETTING}: every user of this machine can read or change \"{shown}\"; run chmod o-rwx on it"
-            );
+        let is_due = is_new || watch.told + TELL <= now;
+        if is_due {
+            watch.told = now;
         }
-        let named = format!("{SETTING}: \"{shown}\"");
-        let table = parse(&text, self.default.as_ref());
-        let table = table.map_err(|mistake| format!("{named}, {mistake}"))?;
-        if table.is_empty() {
-            log::warn!(
-                "{named} has no token, so none is good; add a line that fabric-mcp --generate token NAME ROLE prints"
-            );
-        }
-        Ok(Some(format!("{named} was read: {}", self.take(table))))
+        (
+            change,
+            watch.faults.iter().filter(|_| is_due).cloned().collect(),
+        )
     }
 
     fn seat(&self, table: &TokenTable) {
         let names = table.values().map(|(identity, _)| identity.to_string());
-        self.accounts.seat(names.collect());
+        let is_own = |name: &String| *name != Identity::token(OTHERS).to_string();
+        self.accounts.seat(names.filter(is_own).collect());
     }
 
+    /// Takes these tokens, and says whose came, changed and went.
     fn take(&self, table: TokenTable) -> String {
-        let beyond = |table: &TokenTable, other: &TokenTable| {
-            let holders = table.iter();
-            holders
-                .filter(|(digest, holder)| other.get(digest) != Some(holder))
-                .count()
-        };
         let mut current = lock(&self.table);
-        let (new, gone) = (beyond(&table, &current), beyond(&current, &table));
+        let (old, new) = (by_name(&current), by_name(&table));
+        let mut told = counted(table.len(), "token");
+        for (what, names, others, same) in [
+            ("came", &new, &old, None),
+            ("changed", &new, &old, Some(false)),
+            ("went", &old, &new, None),
+        ] {
+            let is_meant = |(name, has): &(&String, &Lines)| {
+                others.get(*name).map(|other| other == *has) == same
+            };
+            let names = names.iter().filter(is_meant).map(|(name, _)| name.as_str());
+            match Vec::from_iter(names).join(", ") {
+                none if none.is_empty() => {}
+                names => told += &format!("; {what}: {names}"),
+            }
+        }
         self.seat(&table);
         *current = table;
-        let tokens = counted(current.len(), "token");
-        format!("{tokens}, {new} new, {gone} gone")
+        told
+    }
+}
+
+/// The tokens of a name, and what they allow.
+type Lines = HashMap<Digest, Arc<Allowance>>;
+
+fn by_name(table: &TokenTable) -> BTreeMap<String, Lines> {
+    let mut names = BTreeMap::<_, Lines>::new();
+    for (token, (identity, allowance)) in table {
+        let lines = names.entry(identity.name()).or_default();
+        lines.insert(*token, allowance.clone());
+    }
+    names
+}
+
+/// What a token is looked up by. The file need not have more of it than its SHA-256.
+pub(super) fn fingerprint(token: &str) -> Digest {
+    digest(sha256_hex(token.as_bytes()).as_bytes())
+}
+
+impl Allowance {
+    /// A role, and nothing else.
+    pub(super) fn of(role: Role) -> Allowance {
+        Allowance {
+            role,
+            models: Vec::new(),
+            runs_per_minute: None,
+            tokens_per_month: None,
+            until: None,
+        }
+    }
+
+    /// Adds a word KEY=VALUE of a line.
+    fn add(&mut self, word: &str, has_ledger: bool) -> Result<(), &'static str> {
+        let (key, value) = word.split_once('=').ok_or(FORM)?;
+        let number = || value.parse::<u64>().ok().filter(|number| *number > 0);
+        match key {
+            "models" => {
+                let is_good = |name: &str| {
+                    !name.is_empty() && name.find('*').is_none_or(|at| at + 1 == name.len())
+                };
+                if !value.split(',').all(is_good) {
+                    return Err(
+                        "models= takes names with commas between, and * only at the end of one",
+                    );
+                }
+                self.models.extend(value.split(',').map(str::to_owned));
+            }
+            "runs-per-minute" => {
+                let number = number().and_then(|number| number.try_into().ok());
+                self.runs_per_minute =
+                    Some(number.ok_or("runs-per-minute= takes a number from 1")?);
+            }
+            "tokens-per-month" if !has_ledger => {
+                return Err("tokens-per-month= counts by the ledger, so it needs --state-dir");
+            }
+            "tokens-per-month" => {
+                let number = number().ok_or("tokens-per-month= takes a number from 1")?;
+                self.tokens_per_month = Some(number);
+            }
+            "until" => {
+                let day = time::parse(value).filter(|_| value.len() == 10);
+                day.ok_or("until= takes the last day, such as 2026-12-31")?;
+                self.until = Some(value.to_owned());
+            }
+            _ => return Err("a key is models=, runs-per-minute=, tokens-per-month= or until="),
+        }
+        Ok(())
     }
 }
 
@@ -208,74 +398,145 @@ fn is_open(_: &Metadata) -> bool {
     false
 }
 
-fn report(read: Result<Option<String>, String>) {
-    match read {
-        Ok(None) => {}
-        Ok(Some(change)) => log::info!("{change}"),
-        Err(why) => log::error!("{why}; the tokens that were good before stay so"),
+fn report(change: Option<String>, faults: &[String]) {
+    change.inspect(|change| log::info!("{change}"));
+    for fault in faults.iter().take(MOST_TOLD) {
+        log::error!("{fault}");
+    }
+    if let Some(more) = faults.len().checked_sub(MOST_TOLD + 1) {
+        log::error!(
+            "{SETTING}: {} have mistakes too",
+            counted(more + 1, "more line")
+        );
     }
 }
 
-/// The tokens of the file's `text`, and `default`, the one of the environment. The error names the line and what is wrong
-/// in it.
-fn parse(text: &[u8], default: Option<&Secret>) -> Result<TokenTable, String> {
+/// What a line looks like.
+const FORM: &str = "a line is NAME ROLE TOKEN, with spaces between; a comment begins with #";
+
+/// The tokens of the file's `text`, and `default`, the one of the environment; and the mistakes of the lines that grant
+/// nothing, each with its line. The error is one of the whole file.
+fn parse(
+    text: &[u8],
+    default: Option<&Secret>,
+    has_ledger: bool,
+) -> Result<(TokenTable, Vec<String>), String> {
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
     let text = std::str::from_utf8(text).map_err(|_| "this is not UTF-8 text")?;
-    let mut table = TokenTable::new();
+    let (mut table, mut faults) = (TokenTable::new(), Vec::new());
     // Where each name and each token was first. Line 0 is the environment.
-    let mut names = HashMap::new();
-    let mut tokens = HashMap::new();
-    let environment = default.map(|token| (DEFAULT, Role::Run, token.expose()));
-    let lines = iter::once(Ok(environment)).chain(text.lines().map(line_of));
-    for (at, line) in lines.enumerate() {
-        let Some((name, role, token)) = line.map_err(|why| format!("line {at}: {why}"))? else {
-            continue;
+    let (mut names, mut tokens) = (HashMap::new(), HashMap::new());
+    let environment = default.map(|token| {
+        let token = fingerprint(token.expose());
+        (DEFAULT, Allowance::of(Role::Run), token)
+    });
+    let lines = text.lines().map(|line| line_of(line, has_ledger));
+    for (at, line) in iter::once(Ok(environment)).chain(lines).enumerate() {
+        let mut fault = |why: &str| faults.push(format!("line {at}: {why}"));
+        let (name, allowance, token) = match line {
+            Ok(None) => continue,
+            Ok(Some(line)) => line,
+            Err(why) => {
+                fault(why);
+                continue;
+            }
         };
-        let (before, first) = *names.entry(name).or_insert((at, role));
-        if first != role {
-            let (role, first, place) = (role.name(), first.name(), place(before));
-            return Err(format!(
-                "line {at}: this name has the role {role} here and {first} {place}; give it one role"
+        // Each token may end on a day of its own.
+        let bare = Allowance {
+            until: None,
+            ..allowance.clone()
+        };
+        let (before, first) = names.entry(name).or_insert_with(|| (at, bare.clone()));
+        if first.role != bare.role {
+            let (role, first, place) = (bare.role.name(), first.role.name(), place(*before));
+            fault(&format!(
+                "this name has the role {role} here and {first} {place}; give it one role"
             ));
-        }
-        if let Some(before) = tokens.insert(token, at) {
+        } else if *first != bare && *before > 0 {
+            let place = place(*before);
+            fault(&format!(
+                "this name has other keys {place}; give it the same on each line"
+            ));
+        } else if let Some(before) = tokens.insert(token, at) {
             let place = place(before);
-            return Err(format!(
-                "line {at}: this token stands {place} too; give each line its own"
+            fault(&format!(
+                "this token stands {place} too; give each line its own"
             ));
+        } else {
+            table.insert(token, (Identity::token(name), Arc::new(allowance)));
         }
-        let identity = Identity::token(name);
-        table.insert(digest(token.as_bytes()), (identity, role));
     }
-    Ok(table)
+    Ok((table, faults))
 }
 
-/// Name, role and token of a line; `None` if there is nothing on it. A word that begins with `#` begins a comment.
-fn line_of(line: &str) -> Result<Option<(&str, Role, &str)>, &'static str> {
+/// Name, what is allowed, and the token's fingerprint of a line; `None` if there is nothing on it. A word that begins with
+/// `#` begins a comment.
+fn line_of(
+    line: &str,
+    has_ledger: bool,
+) -> Result<Option<(&str, Allowance, Digest)>, &'static str> {
     let mut words = line
         .split_ascii_whitespace()
         .take_while(|word| !word.starts_with('#'));
     let Some(name) = words.next() else {
         return Ok(None);
     };
-    let (Some(role), Some(token), None) = (words.next(), words.next(), words.next()) else {
-        return Err("a line is NAME ROLE TOKEN, with spaces between; a comment begins with #");
-    };
-    check_name(name)?;
+    let (role, token) = words.next().zip(words.next()).ok_or(FORM)?;
+    // Without an =, it is perhaps a token, and the line one of another form.
+    let keys = Vec::from_iter(words);
+    keys.iter()
+        .try_for_each(|word| word.contains('=').then_some(()).ok_or(FORM))?;
+    if name != OTHERS {
+        check_name(name)?;
+    }
     let role =
         Role::named(role).ok_or("the role, the second word, is none of run, read and metrics")?;
-    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("the token holds other characters than visible ASCII");
+    let mut allowance = Allowance::of(role);
+    keys.into_iter()
+        .try_for_each(|word| allowance.add(word, has_ledger))?;
+    let hash = token.strip_prefix(HASHED).map(str::to_ascii_lowercase);
+    let token = match hash {
+        _ if name == OTHERS && token == "-" => digest(OTHERS.as_bytes()),
+        _ if name == OTHERS => return Err("the line of * has a - in the place of a token"),
+        Some(hash) if hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+            digest(hash.as_bytes())
+        }
+        Some(_) => return Err("after sha256: there are not 64 hex digits"),
+        None if !token.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            return Err("the token holds other characters than visible ASCII");
+        }
+        None if token.len() < MIN_TOKEN => {
+            return Err(
+                "the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one",
+            );
+        }
+        None if token.len() > MAX_SECRET => {
+            return Err("the token is longer than 4096 characters");
+        }
+        None => fingerprint(token),
+    };
+    Ok(Some((name, allowance, token)))
+}
+
+/// Checks a tokens file; `default` is the token of the environment. Says what is in it.
+///
+/// # Errors
+/// What is wrong with it, a mistake each.
+pub(crate) fn check(path: &Path, default: Option<&Secret>) -> Result<String, Vec<String>> {
+    let whole = |why: String| vec![why];
+    let (text, ..) = content(path).map_err(whole)?;
+    let shown = path.display();
+    let (table, faults) = parse(&text, default, true).map_err(whole)?;
+    if text.trim_ascii().is_empty() {
+        return Err(vec![format!("\"{shown}\" is empty")]);
     }
-    if token.len() < MIN_TOKEN {
-        return Err(
-            "the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one",
-        );
+    match faults.is_empty() {
+        true => Ok(format!(
+            "\"{shown}\" has no mistake: {}\n",
+            counted(table.len(), "token")
+        )),
+        false => Err(faults),
     }
-    if token.len() > MAX_SECRET {
-        return Err("the token is longer than 4096 characters");
-    }
-    Ok(Some((name, role, token)))
 }
 
 fn check_name(name: &str) -> Result<(), &'static str> {
@@ -293,13 +554,15 @@ fn place(line: usize) -> String {
     }
 }
 
-/// A line for the file with a fresh token of 256 random bits.
+/// A line for the file, and the fresh token of 256 random bits whose SHA-256 is in it.
 ///
 /// # Errors
 /// What is wrong with the name.
-pub(crate) fn generate(name: &str, role: Role) -> Result<String, &'static str> {
+pub(crate) fn generate(name: &str, role: Role) -> Result<(String, Secret), &'static str> {
     check_name(name)?;
-    Ok(format!("{name} {} {}\n", role.name(), token()))
+    let (role, token) = (role.name(), token());
+    let line = format!("{name} {role} {HASHED}{}\n", sha256_hex(token.as_bytes()));
+    Ok((line, Secret::new(token)))
 }
 
 /// A new token, of 256 random bits.
@@ -320,9 +583,8 @@ mod tests {
 
     fn mistake(text: &str, default: Option<&str>) -> String {
         let default = default.map(Secret::new);
-        parse(text.as_bytes(), default.as_ref())
-            .err()
-            .unwrap_or_default()
+        let parsed = parse(text.as_bytes(), default.as_ref(), false);
+        parsed.map_or_else(|whole| whole, |(_, faults)| faults.join("|"))
     }
 
     #[test]
@@ -332,11 +594,12 @@ mod tests {
             "n".repeat(MAX_NAME),
             "t".repeat(MAX_SECRET)
         );
-        let table = parse(text.as_bytes(), Some(&Secret::new("short"))).unwrap();
+        let parsed = parse(text.as_bytes(), Some(&Secret::new("short")), false);
+        let (table, faults) = parsed.unwrap();
+        assert_eq!(faults, [""; 0]);
         let find = |token: &str| {
-            table
-                .get(&digest(token.as_bytes()))
-                .map(|(identity, role)| (identity.to_string(), *role))
+            let found = table.get(&fingerprint(token));
+            found.map(|(identity, allowance)| (identity.to_string(), allowance.role))
         };
         assert_eq!(table.len(), 5);
         assert_eq!(find(A), Some(("token:alice".into(), Role::Run)));
@@ -397,16 +660,28 @@ mod tests {
             mistake(&format!("\nalice run {A}"), Some(A)),
             "line 2: this token stands in FABRIC_MCP_AUTH_TOKEN too; give each line its own"
         );
-        let utf16 = parse(b"# x\n\xff\xfea\0", None).err();
+        let utf16 = parse(b"# x\n\xff\xfea\0", None, false).err();
         assert_eq!(utf16.as_deref(), Some("this is not UTF-8 text"));
     }
 
     #[test]
     fn what_is_generated_can_be_read_and_is_never_the_same() {
-        let line = generate("ci", Role::Read).unwrap();
-        assert_eq!((line.len(), &line[..13]), (78, "ci read fmcp_"));
-        let two = format!("{line}{}", generate("ci", Role::Read).unwrap());
-        assert_eq!(mistake(&two, None), "");
+        let make = || generate("ci", Role::Read).unwrap();
+        let ((line, token), (other, _)) = (make(), make());
+        assert_eq!((line.len(), &line[..15]), (80, "ci read sha256:"));
+        let two = line.clone() + &other.replace("ci", "cj");
+        let (table, faults) = parse(two.as_bytes(), None, false).unwrap();
+        assert_eq!((table.len(), faults.len()), (2, 0));
+        assert!(table.contains_key(&fingerprint(token.expose())));
+        // Whoever reads the file has no token.
+        let shown = line.split(' ').next_back().unwrap().trim();
+        assert!(token.expose().starts_with("fmcp_") && !line.contains(token.expose()));
+        assert!(!table.contains_key(&fingerprint(shown)));
+        let upper = line.replace("sha256:", "SHA256:").to_uppercase();
+        let hash = upper.split(':').next_back().unwrap();
+        let plain = format!("a read {}\nb read sha256:{hash}", token.expose());
+        let twice = "line 2: this token stands on line 1 too; give each line its own";
+        assert_eq!(mistake(&plain, None), twice);
         assert!(generate("a b", Role::Run).is_err() && generate("", Role::Run).is_err());
     }
 
@@ -430,7 +705,7 @@ mod tests {
             write(&path, content, 9000, &clock);
             let tokens = Tokens {
                 clock: Box::new(clock.clone()),
-                ..Tokens::open(None, Some(path.clone()), &Accounts::alone(1)).unwrap()
+                ..Tokens::open(None, Some(path.clone()), false, &Accounts::alone(1)).unwrap()
             };
             lock(&tokens.watch).due = clock.steady() + LOOK;
             TokenBench {
@@ -445,21 +720,24 @@ mod tests {
             write(&self.path, content, age, &self.clock);
         }
 
-        /// Looks, some time after the last look.
+        /// Looks, some time after the last look: what has changed, and what is told of mistakes.
         fn after(&self, milliseconds: u64) -> Option<Result<String, String>> {
             self.clock.pass(milliseconds);
             let mut watch = lock(&self.tokens.watch);
             if self.clock.steady() < watch.due {
                 return None;
             }
-            let read = self.tokens.read(&mut watch, REST).transpose()?;
+            let (change, faults) = self.tokens.look(&mut watch, REST);
             let name = format!("{SETTING}: \"{}\"", self.path.display());
             let bare = |what: String| what.replace(&name, "");
-            Some(read.map(bare).map_err(bare))
+            match faults.is_empty() {
+                true => change.map(bare).map(Ok),
+                false => Some(Err(bare(faults.join("|")))),
+            }
         }
 
         fn names(&self) -> Vec<String> {
-            let holders = [A, B, C].map(|token| self.tokens.holder(digest(token.as_bytes())));
+            let holders = [A, B, C].map(|token| self.tokens.holder(fingerprint(token)));
             let holders = holders.into_iter().flatten();
             holders.map(|(identity, _)| identity.name()).collect()
         }
@@ -490,31 +768,36 @@ mod tests {
         tokens.iter().map(line).collect()
     }
 
-    fn change(tokens: usize, new: usize, gone: usize) -> Option<Result<String, String>> {
+    fn change(tokens: usize, names: &str) -> Option<Result<String, String>> {
         Some(Ok(format!(
-            " was read: {}, {new} new, {gone} gone",
+            " was read: {}{names}",
             counted(tokens, "token")
         )))
     }
 
     #[test]
-    fn a_changed_file_is_read_once() {
+    fn a_changed_file_is_read_once_and_says_whose_tokens_changed() {
         let bench = TokenBench::new(&lines(&[A]));
         assert_eq!(bench.after(1000), None);
         bench.write(lines(&[A, B]), 100);
         assert_eq!(bench.after(999), None, "once a second at most");
-        assert_eq!(bench.after(1), change(2, 1, 0));
+        assert_eq!(bench.after(1), change(2, "; came: bob"));
         assert_eq!(bench.names(), ["alice", "bob"]);
         assert_eq!(bench.after(1000), None);
         // Of the same length and time.
         bench.write(lines(&[A, C]), 100);
-        assert_eq!(bench.after(1000), change(2, 1, 1));
+        assert_eq!(bench.after(1000), change(2, "; came: cyd; went: bob"));
         bench.write(lines(&[A, C]), 200);
         assert_eq!(bench.after(1000), None, "only its time is another");
         bench.write(lines(&[A]).replace("run", "read"), 100);
-        assert_eq!(bench.after(1000), change(1, 1, 2), "another role");
-        bench.write("", 100);
-        assert_eq!(bench.after(1000), change(0, 0, 1), "nobody is left");
+        assert_eq!(bench.after(1000), change(1, "; changed: alice; went: cyd"));
+        bench.write(
+            format!("alice read {A} models=x\nalice read {B} models=x"),
+            100,
+        );
+        assert_eq!(bench.after(1000), change(2, "; changed: alice"));
+        bench.write("# nobody", 100);
+        assert_eq!(bench.after(1000), change(0, "; went: alice"));
         assert_eq!(bench.names(), [""; 0]);
     }
 
@@ -532,17 +815,18 @@ mod tests {
     fn a_file_that_is_being_written_is_left_alone() {
         let bench = TokenBench::new(&lines(&[A]));
         bench.clock.pass(1000);
-        bench.write("", 99);
+        bench.write("#", 99);
         assert_eq!(
             (bench.after(0), bench.names()),
             (None, vec!["alice".to_owned()])
         );
         bench.write(lines(&[B]), 0);
         assert_eq!(bench.after(99), None);
-        assert_eq!(bench.after(1), change(1, 1, 1));
+        let to = |came: &str, went: &str| change(1, &format!("; came: {came}; went: {went}"));
+        assert_eq!(bench.after(1), to("bob", "alice"));
         // A clock that is ahead of ours must not keep it unread.
         bench.write(lines(&[A]), -9000);
-        assert_eq!(bench.after(1000), change(1, 1, 1));
+        assert_eq!(bench.after(1000), to("alice", "bob"));
         // On demand at once, however fresh, and once more when it has rested.
         bench.write(lines(&[B]), 0);
         bench.tokens.reload();
@@ -550,33 +834,128 @@ mod tests {
         bench.write(lines(&[C]), 0);
         assert_eq!(
             (bench.after(1000), bench.after(1000)),
-            (change(1, 1, 1), None)
+            (to("cyd", "bob"), None)
         );
     }
 
     #[test]
-    fn a_bad_file_changes_nothing_and_is_told_once() {
+    fn a_bad_line_grants_nothing_and_the_good_ones_count_at_once() {
+        let bench = TokenBench::new(&lines(&[A, B]));
+        // Alice is to go, and Bob's new line has a mistake.
+        bench.write(lines(&[C]) + "bob rum " + B + "\nalice", 100);
+        let told = ", line 2: the role, the second word, is none of run, read and metrics|, line 3: a line is NAME \
+                    ROLE TOKEN, with spaces between; a comment begins with #";
+        assert_eq!(bench.after(1000), Some(Err(told.to_owned())));
+        assert_eq!(bench.names(), ["cyd"]);
+        assert!(bench.tokens.is_failing());
+        assert_eq!((bench.after(1000), bench.after(58_000)), (None, None));
+        assert_eq!(
+            bench.after(1000),
+            Some(Err(told.to_owned())),
+            "once a minute"
+        );
+        bench.write(lines(&[C]), 100);
+        assert_eq!(bench.after(1000), change(1, ""));
+        assert!(!bench.tokens.is_failing());
+    }
+
+    #[test]
+    fn a_file_that_is_empty_or_cannot_be_read_changes_nothing() {
         let bench = TokenBench::new(&lines(&[A]));
-        let told = |why: &str| (Some(Err(why.to_owned())), None);
+        let told = |why: &str| Some(Err(format!("{why}{STAY}")));
         let twice = || (bench.after(1000), bench.after(1000));
-        bench.write(lines(&[B]) + "cyd read short", 100);
-        let short = ", line 2: the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one";
-        assert_eq!(twice(), told(short));
+        bench.write(" \n", 100);
+        let empty = " is empty; put a comment into it to take back every token";
+        assert_eq!(twice(), (told(empty), None));
+        bench.write(b"\xff\xfe", 100);
+        assert_eq!(twice(), (told(", this is not UTF-8 text"), None));
         bench.write(vec![b'\n'; (1 << 20) + 1], 100);
-        assert_eq!(twice(), told(" is larger than 1 MiB"));
+        assert_eq!(twice(), (told(" is larger than 1 MiB"), None));
         fs::remove_file(&bench.path).unwrap();
         let (missing, again) = twice();
         let missing = missing.unwrap().unwrap_err();
         assert!(missing.contains("no such file: ") && again.is_none());
         fs::create_dir(&bench.path).unwrap();
         let folder = " is no regular file, so it could not be read again";
-        assert_eq!(twice(), told(folder));
+        assert_eq!(twice(), (told(folder), None));
+        assert_eq!(bench.after(60_000), told(folder));
         fs::remove_dir(&bench.path).unwrap();
-        assert_eq!(bench.names(), ["alice"]);
+        assert!(bench.names() == ["alice"] && bench.tokens.is_failing());
         bench.write(lines(&[B]), 100);
+        assert_eq!(bench.after(1000), change(1, "; came: bob; went: alice"));
+        assert_eq!(bench.names(), ["bob"]);
+    }
+
+    #[test]
+    fn keys_say_what_a_name_may_do_and_a_star_what_all_others_may() {
+        let keys = "models=gpt-4o-mini,llama* runs-per-minute=5 tokens-per-month=1000 until=2026-07-28 # x";
+        let text = format!(
+            "alice run {A} {keys}\nalice run {B} {}",
+            keys.replace("28", "29")
+        );
+        let text = text + "\n* read - models=tiny";
+        let (table, faults) = parse(text.as_bytes(), None, true).unwrap();
+        assert_eq!((table.len(), faults), (3, Vec::new()));
+        let allowance = &table[&fingerprint(A)].1;
+        assert_eq!(allowance.models, ["gpt-4o-mini", "llama*"]);
         assert_eq!(
-            (bench.after(1000), bench.names()),
-            (change(1, 1, 1), vec!["bob".to_owned()])
+            (allowance.runs_per_minute, allowance.tokens_per_month),
+            (Some(5), Some(1000))
+        );
+        let form = "a line is NAME ROLE TOKEN, with spaces between; a comment begins with #";
+        let ledger = "tokens-per-month= counts by the ledger, so it needs --state-dir";
+        for (line, why) in [
+            (format!("a run {A} x"), form),
+            (
+                format!("a run {A} model=x"),
+                "a key is models=, runs-per-minute=, tokens-per-month= or until=",
+            ),
+            (
+                format!("a run {A} models=a,,b"),
+                "models= takes names with commas between, and * only at the end of one",
+            ),
+            (
+                format!("a run {A} models=a*b"),
+                "models= takes names with commas between, and * only at the end of one",
+            ),
+            (
+                format!("a run {A} runs-per-minute=0"),
+                "runs-per-minute= takes a number from 1",
+            ),
+            (format!("a run {A} tokens-per-month=9"), ledger),
+            (
+                format!("a run {A} until=2026-02-30"),
+                "until= takes the last day, such as 2026-12-31",
+            ),
+            (
+                format!("a run sha256:{A}"),
+                "after sha256: there are not 64 hex digits",
+            ),
+            (
+                format!("* run {A}"),
+                "the line of * has a - in the place of a token",
+            ),
+        ] {
+            assert_eq!(mistake(&line, None), format!("line 1: {why}"));
+        }
+        let other = format!("a run {A} models=x\na run {B} models=y");
+        let why = "line 2: this name has other keys on line 1; give it the same on each line";
+        assert_eq!(mistake(&other, None), why);
+        assert_eq!(mistake(&format!("default run {A} models=x"), Some(B)), "");
+        // The first of the tokens ends with its day, here at midnight.
+        let bench = TokenBench::new(&text.replace(" tokens-per-month=1000", ""));
+        assert_eq!(bench.names(), ["alice", "alice"]);
+        bench.clock.pass(43_200_000);
+        assert_eq!(bench.tokens.holder(fingerprint(A)), Err(Flaw::EXPIRED));
+        assert_eq!(bench.names(), ["alice"]);
+        let others = bench.tokens.others(Role::Run).unwrap();
+        assert_eq!(
+            (others.role, &*others.models),
+            (Role::Read, &["tiny".to_owned()][..])
+        );
+        assert_eq!(
+            bench.tokens.others(Role::Metrics).unwrap().role,
+            Role::Metrics
         );
     }
 
@@ -585,6 +964,7 @@ mod tests {
         let missing = Tokens::open(
             Some(Secret::new("x")),
             Some("/no/such".into()),
+            false,
             &Accounts::alone(1),
         )
         .err();
@@ -592,12 +972,12 @@ mod tests {
                         that fabric-mcp --generate token NAME ROLE prints";
         assert_eq!(missing.as_deref(), Some(expected));
         assert!(
-            Tokens::open(None, None, &Accounts::alone(1))
+            Tokens::open(None, None, false, &Accounts::alone(1))
                 .unwrap()
                 .is_empty()
         );
-        let only = Tokens::open(Some(Secret::new("x")), None, &Accounts::alone(1)).unwrap();
-        let has = |token: &str| only.holder(digest(token.as_bytes())).is_some();
+        let only = Tokens::open(Some(Secret::new("x")), None, false, &Accounts::alone(1)).unwrap();
+        let has = |token: &str| only.holder(fingerprint(token)).is_ok();
         assert!(!only.is_empty() && has("x") && !has("") && !has("xx"));
     }
 
@@ -619,7 +999,7 @@ mod tests {
         }
         bench.after(1000);
         fs::set_permissions(&bench.path, fs::Permissions::from_mode(0o600)).unwrap();
-        let told = change(1, 0, 0);
+        let told = change(1, "");
         assert_eq!(bench.after(1000), told, "a change of that is noticed");
     }
 }

@@ -168,7 +168,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Accept requests from web pages of this Origin (https://host)"),
     flag(HTTP, "tokens-file", "FILE", "")
         .one(|c, t| set(&mut c.http.tokens_file, Ok(Some(t.into()))))
-        .help("File of tokens, one line NAME ROLE TOKEN for each caller; read again when it changes"),
+        .help("File of tokens, one line NAME ROLE TOKEN [KEY=VALUE…] for each caller; read again when it changes"),
     flag(HTTP, "auth-token-file", "FILE", "")
         .help("File that holds the bearer token callers must send, and that --connect sends"),
     flag(HTTP, "oauth-issuer", "URL", "").help("Accept OAuth tokens from this issuer"),
@@ -201,6 +201,8 @@ pub(crate) const FLAGS: &[Flag] = &[
     ),
     flag(COMMAND, "call", "TOOL", "")
         .help("Call a tool, with its arguments after it, KEY=VALUE or JSON; what is piped in is input_text"),
+    flag(COMMAND, "check-tokens", "FILE", "")
+        .help("Say what is wrong with a tokens file, and exit with 0 if it is good"),
     flag(COMMAND, "usage", "", "").help(
         "Print what callers used of models this month, in YYYY-MM or since YYYY-MM-DD.., by the ledger in \
          --state-dir",

@@ -71,6 +71,12 @@ pub(crate) enum Command {
         prices: Option<Prices>,
         json: bool,
     },
+    /// Say what is wrong with a tokens file: `--check-tokens`.
+    CheckTokens {
+        file: PathBuf,
+        /// The token of the environment, which none of the file may be.
+        default: Option<Secret>,
+    },
     /// Print a file generated from the table of flags: `--generate`.
     Generate(Generate),
     /// Write patterns into a folder: `--generate skills`, `skill` or `plugin`.
@@ -100,8 +106,8 @@ pub(crate) enum Generate {
     /// The file of this name: one of the flag's choices without a variant of its own. With the word that follows: the
     /// program that a unit starts instead of this one, the file of Docker Compose's secrets, which is created.
     File(&'static str, Option<String>),
-    /// A line of the tokens file.
-    Token(Secret),
+    /// A line of the tokens file, and the token, of which the line has only a digest.
+    Token(String, Secret),
     /// The list of clients and their files.
     Clients,
     /// A snippet for the configuration of an MCP client.
@@ -175,6 +181,12 @@ pub(crate) fn parse(
         return generate(what, &settings);
     }
     let json = settings.has("json");
+    if let Some(file) = settings.last("check-tokens") {
+        return Ok(Command::CheckTokens {
+            file: file.into(),
+            default: settings.secret(flags::AUTH_TOKEN)?,
+        });
+    }
     if settings.has("usage") {
         return usage(&settings, json);
     }
@@ -284,8 +296,8 @@ fn generate(what: &str, settings: &FlagsAndEnv<'_>) -> Result<Command, ExitReaso
         ("token", [name, role]) => {
             let why = "is not a role; give run, read or metrics";
             let known = Role::named(role).ok_or_else(|| named(&flag, values::wrong(role, why)))?;
-            let line = access::generate(name, known).map_err(|why| named(&flag, why))?;
-            Generate::Token(Secret::new(line))
+            let made = access::generate(name, known).map_err(|why| named(&flag, why))?;
+            Generate::Token(made.0, made.1)
         }
         ("token", [] | [_]) => {
             let why = "give a name and a role, as in --generate token alice read";

@@ -76,6 +76,7 @@ impl<'a> FlagsAndEnv<'a> {
             "uninstall",
             "healthcheck",
             "usage",
+            "check-tokens",
         ];
         let mut asked = asks.into_iter().filter(|long| self.has(long));
         if let (Some(one), Some(other)) = (asked.next(), asked.next()) {

@@ -173,6 +173,8 @@ pub(crate) struct Policy {
     pub(crate) denied: Vec<String>,
     /// Models that may be run; if empty, all: `--allow-model`.
     pub(crate) allowed_models: Vec<String>,
+    /// Models that the caller may run, as its line of the tokens file has them; if empty, all.
+    pub(crate) callers_models: Vec<String>,
     /// The model of runs that name none: `--default-model`; empty for Fabric's default. One of `allowed_models`, unless
     /// that is empty.
     pub(crate) default_model: String,

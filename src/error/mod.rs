@@ -338,6 +338,8 @@ pub(crate) struct Error {
     pub(crate) status: Option<u16>,
     /// The argument that was refused; for the log.
     pub(crate) argument: Option<Box<str>>,
+    /// The pattern and the model that the operator's rules refuse; for the log, which may then have the detail too.
+    pub(crate) refused: Option<Box<[String; 2]>>,
 }
 
 impl Error {
@@ -351,6 +353,7 @@ impl Error {
             cause: None,
             status: None,
             argument: None,
+            refused: None,
         }
     }
 
@@ -358,6 +361,12 @@ impl Error {
     /// be the caller's text.
     pub(crate) fn about(mut self, argument: impl Into<Box<str>>) -> Error {
         self.argument.get_or_insert_with(|| argument.into());
+        self
+    }
+
+    /// The same error, of a rule of the operator's about this pattern or model, which are valid names.
+    pub(crate) fn of_policy(mut self, pattern: &str, model: &str) -> Error {
+        self.refused = Some(Box::new([pattern, model].map(str::to_owned)));
         self
     }
 

@@ -48,9 +48,9 @@ pub(crate) fn generate(
             let place = place.unwrap_or_default();
             (text.replace("@PLACE@", place), place.to_owned())
         }
-        Generate::Token(line) => {
-            let hint = "append it to the tokens file, and give the last word to the client: it is shown only here";
-            (line.expose().to_owned(), hint.to_owned())
+        Generate::Token(line, _) => {
+            let hint = "the line is for the tokens file; the token is for the client, and is shown only here";
+            (line.clone(), hint.to_owned())
         }
         Generate::Clients => (list(env), "next: fabric-mcp --install CLIENT".to_owned()),
         Generate::ClientConfig(client, launch) => (
@@ -186,7 +186,10 @@ mod tests {
         });
         let mut all: Vec<Generate> = plain.map(|name| Generate::File(name, None)).collect();
         all.extend([
-            Generate::Token(config::Secret::new("alice run fmcp_0\n")),
+            Generate::Token(
+                "alice run sha256:0\n".to_owned(),
+                config::Secret::new("fmcp_0"),
+            ),
             Generate::Clients,
         ]);
         for client in CLIENTS {

@@ -39,6 +39,7 @@ families! {
     RUNS_KEPT: Single = "gauge", "runs_kept", [], "Runs that have ended and can still be read.";
     STATE_FAILING: Single = "gauge", "state_dir_failing", [], "Whether runs cannot be written to --state-dir.";
     UNWRITTEN: Single = "gauge", "ledger_lines_unwritten", [], "Lines of the ledger that could not be written to --state-dir.";
+    TOKENS_FILE_FAILING: Single = "gauge", "tokens_file_failing", [], "Whether the tokens file has mistakes or cannot be read.";
     MEMORY: Single = "gauge", "memory_bytes", [], "What requests, runs and answers hold of --max-memory.";
     MEMORY_LIMIT: Single = "gauge", "memory_limit_bytes", [], "How much --max-memory is.";
     FABRIC_UP: Single = "gauge", "fabric_up", [], "Whether Fabric answers.";

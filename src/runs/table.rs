@@ -157,7 +157,6 @@ impl Runs {
     }
 
     /// How many tokens a caller has used this month, by the ledger.
-    #[allow(dead_code, reason = "budgets are next")]
     pub(crate) fn used(&self, caller: &Identity) -> u64 {
         let (folder, now) = (self.0.ledger.as_ref(), self.0.clock.today());
         folder.map_or(0, |folder| folder.used(now, &caller.to_string()))

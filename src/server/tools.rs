@@ -1,9 +1,11 @@
 //! `tools/list` and `tools/call`: the tools of `tools`, as each revision wants them.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::json;
 
+use crate::access::Role;
 use crate::account::Resource;
 use crate::fabric::Error;
 use crate::os::random;
@@ -124,7 +126,16 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
     }
     let ttl = is_task.then(|| tasks::requested(request.params, &backend.settings));
     let ttl = ttl.transpose()?;
-    let prepared = match tool.prepare(arguments, &backend.policy) {
+    let models = request.caller.require(Role::Read);
+    let models = models.map_or_else(|_| Vec::new(), |allowance| allowance.models.clone());
+    let policy = match models.is_empty() {
+        true => Cow::Borrowed(&backend.policy),
+        false => Cow::Owned(Policy {
+            callers_models: models,
+            ..backend.policy.clone()
+        }),
+    };
+    let prepared = match tool.prepare(arguments, &policy) {
         Ok(prepared) => prepared,
         Err(error) => return Ok(Action::Answer(wrong_arguments(tool, error, &request))),
     };

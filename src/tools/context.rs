@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::access::{Caller, Role};
+use crate::access::{Allowance, Caller, Role};
 use crate::account::{Account, Accounts, QuotaExceeded, Reservation, Resource};
 use crate::config::{Policy, RunSettings};
 use crate::fabric::{CallObserver, Catalog, Client, Error, Kind, Observer, Usage};
@@ -27,7 +27,7 @@ use crate::protocol::{
 use crate::runs::{Record, RunWriter, Runs};
 use crate::sync::lock;
 use crate::text::{counted, prefix};
-use crate::time::whole;
+use crate::time::{milliseconds_now, next_month, parse, whole};
 
 use super::Tool;
 use super::outcome::write;
@@ -254,21 +254,50 @@ impl Context {
         *lock(&self.state.usage)
     }
 
-    /// Asks whether the caller may begin so many steps of a run now.
+    /// Asks whether the caller may begin so many steps of a run now; returns what it may do.
     ///
     /// # Errors
     /// `forbidden` once its token is gone or has another role, `too-many-requests`, or the server ends.
-    pub(crate) fn may_begin(&self, steps: u32) -> Result<(), Error> {
-        let (account, caller) = (&self.caller.account, &self.caller);
-        if account.is_closed() {
+    pub(crate) fn may_begin(&self, steps: u32) -> Result<Arc<Allowance>, Error> {
+        if self.caller.account.is_closed() {
             return Err(Error::stopped());
         }
         if !self.is_answered() && self.peer.stopped() {
             return Err(Error::cancelled());
         }
-        let allowed = caller.require(Role::Run);
-        allowed.map_err(|refusal| Error::new(Kind::Forbidden, refusal.detail()))?;
-        self.rate(steps, false)
+        let allowance = self.allowance(Role::Run)?;
+        self.rate(&allowance, steps, false)?;
+        Ok(allowance)
+    }
+
+    fn allowance(&self, role: Role) -> Result<Arc<Allowance>, Error> {
+        let allowance = self.caller.require(role);
+        allowance.map_err(|refusal| Error::new(Kind::Forbidden, refusal.detail()))
+    }
+
+    /// Refuses a run whose caller has no tokens left for this month, or fewer than its input has.
+    ///
+    /// # Errors
+    /// `too-many-requests`, with what is left, and when all are there again.
+    pub(crate) fn may_use(&self, allowance: &Allowance, input: u64) -> Result<(), Error> {
+        let Some(budget) = allowance.tokens_per_month else {
+            return Ok(());
+        };
+        let left = budget.saturating_sub(self.backend.runs.used(&self.caller.identity));
+        if left >= input.max(1) {
+            return Ok(());
+        }
+        let now = milliseconds_now();
+        let renewed = next_month(now);
+        let again = parse(&renewed).map(|again| Duration::from_millis(again.saturating_sub(now)));
+        let detail = format!(
+            "Of the {budget} tokens that you may use in a month, {left} are left, and this input has about {input}. All are \
+             there again on {renewed} (UTC). Nothing was run."
+        );
+        Err(Error {
+            retry_after: again,
+            ..Error::new(Kind::TooManyRequests, detail)
+        })
     }
 
     /// Counts a step of a run, or a transcript, against the caller's rate.
@@ -276,15 +305,15 @@ impl Context {
     /// # Errors
     /// `too-many-requests`, with when to try again.
     pub(crate) fn count(&self) -> Result<(), Error> {
-        self.rate(1, true)
+        self.rate(&*self.allowance(self.caller.role)?, 1, true)
     }
 
-    fn rate(&self, steps: u32, counts: bool) -> Result<(), Error> {
+    fn rate(&self, allowance: &Allowance, steps: u32, counts: bool) -> Result<(), Error> {
         let account = &self.caller.account;
-        let Err(retry_after) = account.rate_at(steps, Instant::now(), counts) else {
+        let per_minute = allowance.runs_per_minute.unwrap_or(account.per_minute());
+        let Err(retry_after) = account.rate_at(per_minute, steps, Instant::now(), counts) else {
             return Ok(());
         };
-        let per_minute = account.per_minute();
         let detail = match retry_after {
             Some(after) => format!(
                 "This server takes at most {} a minute from one caller. Try again in {} s.",

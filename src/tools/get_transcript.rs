@@ -97,7 +97,7 @@ pub(super) fn fetch(
     };
     let found = fetch().map_err(|error| Failure {
         // The video is private to the caller, and yt-dlp's messages name it.
-        logged: (error.kind == Kind::ApiError).then(|| "[...]".to_owned()),
+        logged: (error.kind == Kind::ApiError).then(|| "[...]".into()),
         ..error.into()
     })?;
     drop(download);

@@ -14,9 +14,10 @@ pub(super) const TOOL: Tool = Tool {
     declare,
 };
 
-fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
     let query = arguments.string("query", "Part of a name.");
     let query = letters(query.as_deref().unwrap_or_default());
+    let policy = policy.clone();
     Ok(Prepared::new(move |context| {
         let found = context.backend.catalog.models(&context.wait())?;
         let mut vendors = found.vendors.clone();
@@ -25,7 +26,9 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
         }
         for (vendor, models) in &mut vendors {
             let is_of = letters(vendor).contains(&query);
-            models.retain(|model| is_of || letters(model).contains(&query));
+            models.retain(|model| {
+                policy.may_run(model) && (is_of || letters(model).contains(&query))
+            });
         }
         vendors.retain(|_, models| !models.is_empty());
         Ok(Outcome::rows(vendors.values().map(Vec::len).sum())

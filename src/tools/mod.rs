@@ -227,6 +227,10 @@ pub(crate) fn report(
     for (key, value) in fields {
         line.field(key, value.as_str());
     }
+    if let Some([pattern, model]) = error.and_then(|error| error.refused.as_deref()) {
+        line.field("pattern", pattern.as_str())
+            .field("model", model.as_str());
+    }
     line.optional("duration_ms", took.map(|took| took.as_millis() as u64))
         .field("ok", result.is_ok());
     match result {
@@ -416,10 +420,16 @@ mod tests {
             let error = refusal(tool, &arguments);
             let mut line = Line::default();
             log_failure(&mut line, &error.into());
-            line.to_logfmt()
-                .strip_prefix("error=invalid-request argument=")
-                .unwrap()
-                .to_owned()
+            let line = line.to_logfmt();
+            let (before, argument) = line.rsplit_once(" argument=").unwrap();
+            let has_reason = before != "error=invalid-request";
+            assert_eq!(
+                has_reason,
+                before.contains("create_coding_feature"),
+                "a rule's"
+            );
+            assert!(!line.contains("secret"), "{line}");
+            argument.to_owned()
         };
         let coding = json!({"pattern_name": "create_coding_feature"});
         let of = |name: &str, value: Value| json!({"pattern_name": "x", name: value});

@@ -142,7 +142,7 @@ pub(crate) struct Failure {
     /// Output that had arrived: in a chain one text for each step, else at most one.
     pub(crate) partial: Vec<String>,
     /// The error's text for the log, without what it repeats of the caller's texts.
-    pub(crate) logged: Option<String>,
+    pub(crate) logged: Option<Box<str>>,
 }
 
 impl Failure {

@@ -62,12 +62,22 @@ impl Policy {
     /// # Errors
     /// `invalid-request`, naming the models that may be run.
     pub(crate) fn model(&self, field: &str, chat: &mut Chat) -> Result<(), Error> {
+        let own = &self.callers_models;
         if chat.model.is_empty() {
             let (model, vendor) = self.model_of(chat.pattern.as_str());
-            chat.model.clone_from(model);
-            if chat.vendor.is_empty() {
-                chat.vendor.clone_from(vendor);
+            let first = own.first().filter(|first| !first.ends_with('*'));
+            match first.filter(|_| !is_among(own, model)) {
+                Some(first) => chat.model.clone_from(first),
+                None => {
+                    chat.model.clone_from(model);
+                    if chat.vendor.is_empty() {
+                        chat.vendor.clone_from(vendor);
+                    }
+                }
             }
+        }
+        if !is_among(own, &chat.model) {
+            return Err(no_model(field, chat, own));
         }
         if self.allowed_models.is_empty() {
             return Ok(());
@@ -85,6 +95,14 @@ impl Policy {
         };
         chat.model = allowed.to_owned();
         Ok(())
+    }
+
+    /// May the caller run this model?
+    pub(crate) fn may_run(&self, model: &str) -> bool {
+        let mut allowed = self.allowed_models.iter();
+        is_among(&self.callers_models, model)
+            && (self.allowed_models.is_empty()
+                || allowed.any(|one| one.eq_ignore_ascii_case(model)))
     }
 
     /// The model and vendor of runs of a pattern that name none.
@@ -117,6 +135,23 @@ impl Policy {
             None
         }
     }
+}
+
+/// Is this a model that a caller may run, who has only these, if any are named?
+pub(crate) fn is_among(models: &[String], model: &str) -> bool {
+    let model = model.to_lowercase();
+    let is_it = |own: &String| match own.to_lowercase().strip_suffix('*') {
+        Some(beginning) => model.starts_with(beginning),
+        None => own.to_lowercase() == model,
+    };
+    models.is_empty() || models.iter().any(is_it)
+}
+
+/// The refusal of a model that is none of the caller's.
+pub(crate) fn no_model(field: &str, chat: &Chat, own: &[String]) -> Error {
+    let (model, own) = (chat.model_label(), own.join(", "));
+    let detail = format!("`{field}`: you may not run the model {model}; give one of yours: {own}.");
+    refused(detail).about(field)
 }
 
 #[cfg(test)]
@@ -228,6 +263,31 @@ mod tests {
         assert_eq!(run(&strict, "MID", "C"), ok("Mid", "C"));
         let told = "`model_name`: the model large may not be run on this server; allowed: small, Mid (--allow-model).";
         assert_eq!(run(&strict, "large", ""), Err(told.to_owned()));
+        let intern = Policy {
+            callers_models: vec!["small".into(), "llama*".into()],
+            default_model: "large".into(),
+            default_vendor: "A".into(),
+            ..Policy::default()
+        };
+        assert_eq!(
+            run(&intern, "", ""),
+            ok("small", ""),
+            "the first, as the default is another"
+        );
+        assert_eq!(run(&intern, "Llama3:8b", "B"), ok("Llama3:8b", "B"));
+        let told =
+            "`model_name`: you may not run the model large; give one of yours: small, llama*.";
+        assert_eq!(run(&intern, "large", ""), Err(told.to_owned()));
+        let both = Policy {
+            allowed_models: vec!["Small".into()],
+            ..intern
+        };
+        assert_eq!(run(&both, "", ""), ok("Small", ""));
+        assert!(run(&both, "llama3:8b", "").is_err());
+        assert_eq!(
+            ["SMALL", "llama3:8b", "large"].map(|model| both.may_run(model)),
+            [true, false, false]
+        );
         assert!(
             run(&strict, "S Mall", "") == ok("small", "") && run(&strict, "ſmall", "").is_err()
         );

@@ -140,8 +140,11 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     }
     for (i, step) in steps.iter_mut().enumerate() {
         let prefix = prefix_of(i);
-        arguments.check(policy.check(&format!("{prefix}pattern_name"), &step.pattern));
-        arguments.check(policy.model(&format!("{prefix}model_name"), step));
+        let pattern = policy.check(&format!("{prefix}pattern_name"), &step.pattern);
+        for checked in [pattern, policy.model(&format!("{prefix}model_name"), step)] {
+            let (pattern, model) = (step.pattern.as_str(), step.model_label());
+            arguments.check(checked.map_err(|error| error.of_policy(pattern, model)));
+        }
     }
     if policy.read_only && !dry_run {
         let detail = "This server runs no patterns (--read-only): `dry_run` shows the prompt, for a model of your own.";

@@ -10,12 +10,13 @@ use crate::text::shown;
 use crate::tools::echo::without_echo;
 use crate::tools::listed::take_pattern;
 use crate::tools::part::Part;
+use crate::tools::policy::{is_among, no_model};
 use crate::tools::run_result::DEFAULT_FORMAT;
 use crate::tools::{Context, Failure, Outcome, prompt, refused};
 
 use super::input::{self, InputSource};
 use super::output::Output;
-use super::plan;
+use super::{plan, prefix_of};
 
 /// Longest texts that are removed from errors in the log, in bytes; a longer input is not kept for that.
 const MAX_ECHO: usize = 64 << 10;
@@ -57,7 +58,7 @@ impl RunPattern {
             warnings.extend(take_pattern(&mut step.pattern, context)?);
         }
         if !self.dry_run {
-            self.begin(from.as_ref(), context)?;
+            self.begin(&input, from.as_ref(), context)?;
         }
         let short = |text: &str| (text.len() <= MAX_ECHO).then(|| text.to_owned());
         self.echo = short(&input);
@@ -98,14 +99,20 @@ impl RunPattern {
     }
 
     /// Begins the run.
-    fn begin(&self, from: Option<&InputSource>, context: &Context) -> Result<(), Error> {
+    fn begin(
+        &self,
+        input: &str,
+        from: Option<&InputSource>,
+        context: &Context,
+    ) -> Result<(), Error> {
         let waits = context.tool().is_some_and(|called| called.wait.is_some());
         if waits && !context.backend.runs.keeps() {
             let detail = "`wait_seconds` cannot be used: this server keeps no runs (--keep-runs 0). Leave it out.";
             return Err(refused(detail).about("wait_seconds"));
         }
         let transcripts = u32::from(matches!(from, Some(InputSource::Video(..))));
-        context.may_begin(self.steps.len() as u32 + transcripts)?;
+        let allowance = context.may_begin(self.steps.len() as u32 + transcripts)?;
+        context.may_use(&allowance, estimate(input.chars().count() as u64))?;
         let (owner, model) = (&context.caller.identity, &self.steps[0].model);
         let mut record = Record::new(owner.clone(), self.patterns().collect(), model.clone());
         // For an answer before the end.
@@ -127,7 +134,7 @@ impl RunPattern {
             _ => detail.clone(),
         };
         Failure {
-            logged: Some(logged),
+            logged: Some(logged.into()),
             ..failure
         }
     }
@@ -214,7 +221,11 @@ impl RunPattern {
         let (count, pattern) = (self.steps.len(), step.pattern.as_str());
         let is_result = i + 1 == count;
         // The transcript, or the step before, took its time.
-        context.may_begin((count - i) as u32)?;
+        let models = &context.may_begin((count - i) as u32)?.models;
+        if !is_among(models, &step.model) {
+            let field = prefix_of(i) + "model_name";
+            return Err(no_model(&field, step, models).into());
+        }
         context.stream_text(self.stream && is_result);
         if count > 1 {
             context.say(&format!("Step {} of {count}: {pattern}\n", i + 1));

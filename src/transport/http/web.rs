@@ -144,6 +144,7 @@ impl Web {
             return Err(HttpError::method(head, methods));
         }
         if metrics {
+            metrics::TOKENS_FILE_FAILING.set([], u64::from(self.access.tokens.is_failing()));
             let connections = incoming.exchange.connections();
             let text = self.ops.metrics(connections, self.endpoint.sessions());
             let media = ("Content-Type", "text/plain; version=0.0.4; charset=utf-8");

@@ -334,7 +334,7 @@ fn a_change_of_the_file_is_no_callers() {
     let _running = paid().with("Authorization", &bearer('a')).stream(&server);
     fabric.wait_held(1);
     file.write(&[ALICE, BOB]);
-    server.process.wait_stderr("2 tokens, 1 new, 0 gone");
+    server.process.wait_stderr("2 tokens; came: bob");
     let log = server.process.stderr();
     let mut reads = log.lines().filter(|line| line.contains("was read"));
     assert!(reads.all(|line| !line.contains("caller=")), "{log}");
@@ -519,4 +519,131 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
     }
     drop(other);
     assert_eq!(report("1999-01").lines().count(), 1);
+}
+
+#[test]
+fn a_line_of_the_file_limits_models_runs_and_tokens() {
+    let (fabric, folder) = (FakeFabric::start(), TempFolder::new("limits"));
+    let usage = json!({"type": "usage", "usage": {"input_tokens": 6, "output_tokens": 5}});
+    fabric.on_run(Reply::sse().content("x").event(usage).complete());
+    fabric.on("GET /models/names", Reply::json(json!({"models": ["small", "llama3:8b", "large"], "vendors": {"V": ["small", "llama3:8b", "large"]}})));
+    let intern = ALICE.replace('\n', " models=small,llama* tokens-per-month=20\n");
+    let slow = BOB.replace('\n', " runs-per-minute=1\n");
+    let file = File::new("policy", &[&intern, &slow, "* read - models=tiny\n"]);
+    let start = || {
+        let program = file.program(&fabric).arg("--state-dir").arg(folder.text());
+        HttpServer::start(program.arg("--allow-unauthenticated"))
+    };
+    let servers = [start(), start()];
+    let run = |more: Value| {
+        let arguments = extended(json!({"pattern_name": "ai", "input_text": "12345"}), more);
+        let params = json!({"name": "fabric_run_pattern", "arguments": arguments});
+        Modern::new(json!(1), "tools/call", params)
+    };
+    let refused = |answer: Answer, kind: &str, words: &str| {
+        let result = answer.expect_status(200).json()["result"].clone();
+        contains(expect::failure(Era::MODERN, &result, kind), [words]);
+    };
+    let models = Modern::new(
+        json!(1),
+        "tools/call",
+        json!({"name": "fabric_list_models", "arguments": {}}),
+    );
+    let listed =
+        |answer: Answer| answer.json()["result"]["structuredContent"]["models_by_vendor"].clone();
+    let own = listed(
+        models
+            .clone()
+            .with("Authorization", &bearer('a'))
+            .post(&servers[0]),
+    );
+    assert_eq!(own, json!({"V": ["small", "llama3:8b"]}));
+    let why = "you may not run the model large; give one of yours: small, llama*.";
+    refused(
+        send(&servers[0], 'a', run(json!({"model_name": "large"}))),
+        "invalid-request",
+        why,
+    );
+    let step = json!({"pattern_name": "summarize", "model_name": "large"});
+    refused(
+        send(&servers[0], 'a', run(json!({"then": [step]}))),
+        "invalid-request",
+        "then[0].model_name",
+    );
+    servers[0].process.wait_stderr("tool=fabric_run_pattern pattern=summarize model=large ok=false error=invalid-request reason=");
+    let log = servers[0].process.stderr();
+    let refusals = log
+        .lines()
+        .filter(|line| line.contains("you may not run the model large"));
+    assert_eq!(
+        refusals
+            .filter(|line| line.ends_with("caller=alice"))
+            .count(),
+        2,
+        "{log}"
+    );
+    fabric.expect_chats(0);
+    // Of 20 tokens each run uses 11, whichever process it is in; the second may overshoot.
+    for server in &servers {
+        send(server, 'a', run(json!({}))).expect_status(200);
+    }
+    assert!(
+        fabric
+            .chats()
+            .iter()
+            .all(|chat| chat["prompts"][0]["model"] == "small"),
+        "the first of hers"
+    );
+    for server in &servers {
+        let why = "Of the 20 tokens that you may use in a month, 0 are left";
+        refused(send(server, 'a', run(json!({}))), "too-many-requests", why);
+        server.process.wait_stderr("pattern=ai model=small");
+    }
+    send(&servers[0], 'b', run(json!({}))).expect_status(200);
+    let why = "This server takes at most 1 run a minute from one caller.";
+    refused(
+        send(&servers[0], 'b', run(json!({}))),
+        "too-many-requests",
+        why,
+    );
+    fabric.expect_chats(3);
+    // Who has no token has the role of the line for all others.
+    refused(
+        run(json!({"model_name": "tiny"})).post(&servers[0]),
+        "forbidden",
+        "it needs the role run",
+    );
+    assert_eq!(listed(models.post(&servers[0])), json!({}));
+    assert_eq!(send(&servers[0], 'x', call()).status, 401);
+    // A mistake of one line is no mistake of another.
+    file.write(&[&slow.replace("run ", "rum "), RITA]);
+    wait_status(&servers[0], 'a', 401);
+    assert_eq!(
+        [
+            send(&servers[0], 'b', call()).status,
+            send(&servers[0], 'r', call()).status
+        ],
+        [401, 200]
+    );
+    assert_eq!(run(json!({})).post(&servers[0]).status, 401);
+    servers[0]
+        .process
+        .wait_stderr("line 1: the role, the second word, is none of");
+    let metrics = get(&servers[0], "/metrics", 'r').text();
+    contains(&metrics, ["\nfabric_mcp_tokens_file_failing 1\n"]);
+    let check = |code: i32, told: &str| {
+        let done = Program::new(["--check-tokens", file.0.to_str().unwrap()]).run(DEADLINE);
+        contains(&done.expect_code(code).stderr, [told]);
+    };
+    check(2, "line 1: the role, the second word");
+    file.write(&[&intern, RITA]);
+    check(0, "");
+    let no_folder = file
+        .program(&fabric)
+        .flags("--transport http --port 0")
+        .run(DEADLINE);
+    contains(
+        &no_folder.expect_code(2).stderr,
+        ["tokens-per-month= counts by the ledger, so it needs --state-dir"],
+    );
 }
