@@ -43,7 +43,7 @@ const NAME_VERB: f32 = 3.0;
 const SATURATION: f32 = 1.4;
 /// Least weight of a word that many patterns have, and the weight of an unknown word.
 const LEAST_WEIGHT: f32 = 0.2;
-const UNKNOWN_WEIGHT: f32 = 1.0;
+const UNKNOWN_WEIGHT: f32 = 0.5;
 /// Share of a match by another word for the same concept, and after correcting a typing error.
 const SYNONYM: f32 = 0.7;
 const TYPING_ERROR: f32 = 0.8;
@@ -51,7 +51,7 @@ const TYPING_ERROR: f32 = 0.8;
 const WORDS: f32 = 2.0;
 /// A best score below this is *unsure*, and below the second one *nothing fits*. Found with people's tasks, and with some
 /// that no pattern is for.
-const UNSURE: f32 = 0.9;
+const UNSURE: f32 = 0.95;
 const NOTHING: f32 = 0.15;
 /// How much the likeness to what no pattern does takes from that score.
 const NO_TASK: f32 = 1.6;
