@@ -191,7 +191,7 @@ fn a_call_beyond_the_budget_is_refused_by_its_id_and_the_pipe_goes_on() {
     fabric.release_all();
     let mut is_done = |id: &&Value| client.answer(id)["result"]["isError"] == false;
     let done = ids[..11].iter().filter(&mut is_done).count();
-    assert!((3..11).contains(&done), "{done}");
+    assert!((1..11).contains(&done), "{done}");
     let again = client.begin("tools/call", run(&input));
     expect::includes(&client.answer(&again)["result"], json!({"isError": false}));
 }

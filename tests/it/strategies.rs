@@ -97,6 +97,7 @@ fn any_other_failure_of_that_route_stays_one_and_is_left_to_the_run() {
     for (status, kind) in [
         (400, "fabric-api-error"),
         (403, "fabric-api-unauthorized"),
+        (404, "fabric-api-error"),
         (501, "fabric-internal-error"),
     ] {
         let fabric = FakeFabric::start();

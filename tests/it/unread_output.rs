@@ -98,7 +98,7 @@ fn post(client: &Sse, id: usize, method: &str, params: &Value) -> u16 {
 fn two_clients(fabric: &FakeFabric) -> (Sse, Sse, Value) {
     let pattern = json!({"Name": "ai", "Description": "", "Pattern": "word ".repeat(200_000)});
     fabric.on("GET /patterns/ai", Reply::json(pattern));
-    let server = serve(Wire::Sse, Program::with(fabric));
+    let server = serve(Wire::Sse, Program::with(fabric).flags("--answer-within 0"));
     let sse = || Sse::to(&server, Era::R2025_11_25, None);
     let arguments = json!({"pattern_name": "ai", "max_chars": 1_000_000});
     let params = json!({"name": "fabric_get_pattern_details", "arguments": arguments});

@@ -527,36 +527,3 @@ fn a_request_that_cannot_be_sent_in_time_is_no_silent_run() {
     );
     assert_eq!(end.unwrap_err().kind, Kind::ApiUnavailable);
 }
-
-#[test]
-fn only_a_500_means_that_there_is_no_folder_of_strategies() {
-    for (answer, end) in [
-        (
-            status(
-                "500 X",
-                "{\"error\":\"Failed to read strategies directory\"}",
-            ),
-            Ok(None),
-        ),
-        (json("null"), Ok(Some(Vec::new()))),
-        (
-            status("501 X", "{}"),
-            Err((Kind::FabricInternal, Some(501))),
-        ),
-        (status("404 X", "{}"), Err((Kind::ApiError, Some(404)))),
-        (
-            status("401 X", "{}"),
-            Err((Kind::ApiUnauthorized, Some(401))),
-        ),
-        (json("{}"), Err((Kind::ApiError, Some(200)))),
-    ] {
-        let result = Fixture::always(answer.clone())
-            .client()
-            .strategies(&unobserved());
-        assert_eq!(
-            result.map_err(|error| (error.kind, error.status)),
-            end,
-            "{answer}"
-        );
-    }
-}
