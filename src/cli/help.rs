@@ -1,7 +1,7 @@
 //! The texts of `--help` and `--version`: lines of 80 characters at most.
 
 use super::flags::{FLAGS, Flag, SECTIONS, VARIABLES};
-use super::topics::{HelpBlock, TOPICS, Topic, topic_names};
+use super::topics::{self, HelpBlock, TOPICS, Topic, topic_names};
 use super::{ExitReason, unknown};
 use crate::text::wrapped;
 
@@ -14,9 +14,21 @@ const FIRST_FLAGS: &str = include_str!("first_flags.txt");
 pub(super) const VERSION: &str = concat!("fabric-mcp ", env!("CARGO_PKG_VERSION"));
 
 /// What `--help` prints, or `-h` on one screen, or `--help TOPIC`. Ends with a line end.
-pub(super) fn help(is_short: bool, topic: Option<&String>) -> Result<String, ExitReason> {
-    let Some(word) = topic else {
-        return Ok(if is_short { short() } else { full() });
+pub(super) fn help(is_short: bool, words: &[String]) -> Result<String, ExitReason> {
+    let word = match words {
+        [] => return Ok(if is_short { short() } else { full() }),
+        [topic, code, ..] if topic == "problems" => {
+            let rows = topics::problem(code);
+            if rows.is_empty() {
+                let why = "is not a code of --check";
+                return Err(unknown("--help problems", code, why, topics::codes()));
+            }
+            return Ok(rows
+                .iter()
+                .map(|(what, fix)| described(what, fix))
+                .collect());
+        }
+        [topic, ..] => topic,
     };
     let names = TOPICS.iter().map(|topic| topic.name).collect();
     let found = TOPICS.iter().find(|topic| topic.name == word);
@@ -221,7 +233,7 @@ mod tests {
         let topic = TOPICS.iter().find(|topic| topic.name == "network").unwrap();
         let topic = about(topic);
         for part in [
-            "Serving a network\n\n--transport http serves any number of",
+            "Serving a network\n\n    fabric-mcp --transport http --port 8000\n\n--transport http serves any",
             "\n    fabric-mcp --transport http --host 0.0.0.0",
             "\nNetwork (http and sse):\n  --allowed-host HOST [FABRIC_MCP_ALLOWED_HOST]\n",
         ] {

@@ -170,7 +170,7 @@ pub(crate) fn parse(
 ) -> Result<Command, ExitReason> {
     let settings = FlagsAndEnv::read(args, variables, read_file)?;
     if let Some(on) = settings.last("help") {
-        let text = help::help(on == parse::LETTER, settings.words.first());
+        let text = help::help(on == parse::LETTER, &settings.words);
         return text.map(Command::Print);
     }
     if settings.has("version") {

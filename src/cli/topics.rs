@@ -51,6 +51,7 @@ pub(crate) const TOPICS: &[Topic] = &[
     topic!("fabric", Some(FABRIC)),
     topic!("patterns", None),
     topic!("runs", Some(RUNS)),
+    topic!("keeping", None),
     topic!("network", Some(HTTP)),
     topic!("access", None),
     topic!("oauth", None),
@@ -146,6 +147,32 @@ fn filled(text: &str) -> String {
     })
 }
 
+/// What `--check` reports under a code, and what helps; none for an unknown code.
+pub(super) fn problem(code: &str) -> Vec<(String, String)> {
+    let causes = Cause::ALL.iter().filter(|cause| cause.code() == code);
+    let rows = causes.map(|cause| (open(cause.what()), open(cause.fix())));
+    let kind = Kind::named(code).map(|kind| (kind.title().to_owned(), kind.help().to_owned()));
+    rows.chain(kind).collect()
+}
+
+/// The codes of all that `--check` reports.
+pub(super) fn codes() -> Vec<&'static str> {
+    let causes = Cause::ALL.iter().map(|cause| cause.code());
+    let kinds = Kind::ALL.iter().map(|kind| kind.name());
+    let mut codes = Vec::from_iter(causes.chain(kinds).filter(|code| !code.is_empty()));
+    codes.sort_unstable();
+    codes.dedup();
+    codes
+}
+
+/// A text whose holes differ each time.
+fn open(template: &str) -> String {
+    let holes = ["url", "request", "status", "limit", "flag", "why", "fix"].into_iter();
+    holes.fold(template.replace("{later}", "later"), |text, hole| {
+        text.replace(&format!("{{{hole}}}"), "…")
+    })
+}
+
 /// Terms as a file has them.
 fn list(rows: impl IntoIterator<Item = (impl AsRef<str>, impl AsRef<str>)>) -> String {
     let rows = rows.into_iter();
@@ -156,13 +183,6 @@ fn list(rows: impl IntoIterator<Item = (impl AsRef<str>, impl AsRef<str>)>) -> S
 
 /// What can be wrong with Fabric, in the words of results and of `--check`.
 fn causes() -> String {
-    // What fills a hole is different each time.
-    let open = |template: &str| {
-        let holes = ["url", "request", "status", "limit", "flag", "why", "fix"].into_iter();
-        holes.fold(template.replace("{later}", "later"), |text, hole| {
-            text.replace(&format!("{{{hole}}}"), "…")
-        })
-    };
     // The others only quote a reason that stands here too.
     let own = Cause::ALL
         .iter()
@@ -209,6 +229,12 @@ mod tests {
                     ),
                 }
             }
+            let first = topic.blocks().into_iter().next();
+            assert!(
+                matches!(first, Some(HelpBlock::Code(_))),
+                "{}: an example first",
+                topic.name
+            );
             let left = filled(topic.text);
             let hole = left.split('<').skip(1).find(|rest| {
                 rest.split_once('>').is_some_and(|(name, _)| {

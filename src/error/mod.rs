@@ -306,6 +306,11 @@ impl Cause {
         self.words()[1]
     }
 
+    /// Its code in `--check`; empty if it has that of a kind.
+    pub(crate) fn code(self) -> &'static str {
+        self.row().1
+    }
+
     /// Whether `--check` fails because of it.
     pub(crate) fn is_error(self) -> bool {
         self.row().0 == Severity::Error
@@ -406,10 +411,9 @@ impl Error {
 
     /// What identifies the failure in the report of `--check`; stable.
     pub(crate) fn code(&self) -> &'static str {
-        match self.cause.map(Cause::row) {
-            None | Some((_, "")) => self.kind.name(),
-            Some((_, code)) => code,
-        }
+        let code = self.cause.map(Cause::code);
+        code.filter(|code| !code.is_empty())
+            .unwrap_or(self.kind.name())
     }
 
     /// What happened, and what to do.

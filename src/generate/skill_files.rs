@@ -18,7 +18,7 @@ use crate::fabric::{Cause, Error, Kind, Name, Names, not_found};
 use crate::os::files::{self, open_plain};
 use crate::search::kebab;
 use crate::server::{Server, Skills};
-use crate::text::{counted, unusable};
+use crate::text::{counted, shown, unusable};
 
 /// The skill of all patterns, and the first words of the patterns' names in each part of its index.
 const SKILL: &str = include_str!("skill.md");
@@ -52,15 +52,26 @@ pub(crate) fn write(
     let flag = &format!("--generate {what}");
     let all = server.skills()?;
     let known: Names = all.patterns.values().map(String::as_str).collect();
+    let (mut report, mut refused) = (String::new(), None);
     for name in names {
-        let name = Name::parse(flag, name)?;
-        server.backend.policy.check(flag, &name)?;
-        if !known.contains(name.as_str()) {
-            return Err(not_found(&name, &known));
+        let checked = Name::parse(flag, name).and_then(|name| {
+            server.backend.policy.check(flag, &name)?;
+            let is_known = known.contains(name.as_str());
+            is_known
+                .then_some(())
+                .ok_or_else(|| not_found(&name, &known))
+        });
+        if let Err(error) = checked {
+            report += &format!("refused {}: {}\n", shown(name, 128), error.detail);
+            refused = Some(error);
         }
     }
     let mut skills = all.patterns.clone();
     skills.retain(|_, pattern| names.is_empty() || names.contains(pattern));
+    let mut good = refused.is_none();
+    if let Some(error) = refused.filter(|_| skills.is_empty()) {
+        return Err(error);
+    }
     if known.is_empty() {
         return Err(Error::of(Kind::PatternNotFound, Cause::NoPatterns, &[]));
     }
@@ -79,7 +90,7 @@ pub(crate) fn write(
         *claims.entry(kebab(pattern)).or_default() += 1;
     }
     let files = files(&all, &skills, what);
-    let (is_each, mut report, mut good) = (what == "skills", String::new(), true);
+    let is_each = what == "skills";
     let (mut written, mut same) = (0, 0);
     for (path, name, text) in &files {
         // A plugin says nothing about the machine it was made on.

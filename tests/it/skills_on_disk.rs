@@ -257,7 +257,7 @@ fn a_wrong_name_or_command_writes_nothing() {
     for (rest, code, says) in [
         ("", 2, "names of patterns or --all"),
         (" sum_up --all", 2, "names of patterns or --all"),
-        (" sum_up sum_upp", 1, "sum_up"),
+        (" sum_upp", 1, "sum_up"),
         (" ../x", 1, "--generate skills"),
         (" sum_up --deny-pattern sum_up", 1, "--deny-pattern"),
     ] {
@@ -265,6 +265,11 @@ fn a_wrong_name_or_command_writes_nothing() {
         finished.expect_code(code).expect_stderr(says);
     }
     assert!(!folder.path("skills").exists());
+    // Of several names, those that are right are written.
+    let some = generate(&flag, &format!("{into} sum_up sum_upp"));
+    some.expect_code(1)
+        .expect_stdout("refused sum_upp: Fabric has no pattern")
+        .expect_stdout("1 written");
     let finished = Program::new(["--all"]).run(DEADLINE);
     finished.expect_code(2).expect_stderr("--generate skills");
 }

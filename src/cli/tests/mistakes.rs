@@ -16,6 +16,7 @@ const MISTAKES: &str = r#"
 --query code => --query is not a flag; did you mean --call fabric_list_patterns WORDS?
 --run summarize => --run is not a flag; did you mean --call fabric_run_pattern pattern_name=NAME < FILE?
 help => "help" belongs to no flag; did you mean --help?
+--help problems no-model => --help problems: "no-model" is not a code of --check; did you mean no-models?
 check => "check" belongs to no flag; did you mean --check?
 http => "http" belongs to no flag; did you mean --transport http?
 Instal zed => "Instal" belongs to no flag; did you mean --install?
@@ -120,7 +121,7 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
     leave it out here
 --help netwrk => --help: "netwrk" is not a topic; did you mean network?
 --help x => --help: "x" is not a topic; give one of clients, call, tools, streaming, results, errors,
-    prompts, problems, fabric, patterns, runs, network, access, oauth, proxy, service, security, limits, logs, metrics, usage
+    prompts, problems, fabric, patterns, runs, keeping, network, access, oauth, proxy, service, security, limits, logs, metrics, usage
 "#;
 
 #[test]
