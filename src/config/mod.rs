@@ -94,7 +94,7 @@ pub(crate) const STATIC_TTL: Duration = Duration::from_secs(3600);
 /// Lingering read after an early answer, so that the client sees the answer and not a reset.
 pub(crate) const HTTP_LINGER_TIME: Duration = Duration::from_secs(2);
 
-/// How clients reach this server: `--transport`, default stdio.
+/// How clients reach this server: `--transport`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// One client, over stdin and stdout.
@@ -109,25 +109,25 @@ pub(crate) enum Transport {
 /// The settings of one run of the server. `Default` is empty: default values are in the table of flags.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Config {
-    /// `--transport`; default stdio.
+    /// `--transport`.
     pub(crate) transport: Transport,
-    /// Address or name to listen on, without brackets: `--host`; default 127.0.0.1.
+    /// Address or name to listen on, without brackets: `--host`.
     pub(crate) host: String,
-    /// `--port`; default 8000; 0 lets the system choose.
+    /// `--port`; 0 lets the system choose.
     pub(crate) port: u16,
-    /// Path of the MCP endpoint, with its leading slash: `--path`; default `/mcp`, on sse `/sse`.
+    /// Path of the MCP endpoint, with its leading slash: `--path`; on sse by default `/sse`.
     pub(crate) path: String,
     pub(crate) fabric: Fabric,
-    /// The lowest level that is logged: `--log-level`, default info; `None` logs only what ends the process.
+    /// The lowest level that is logged: `--log-level`; `None` logs only what ends the process.
     pub(crate) log_level: Option<Level>,
-    /// Whether lines of the log are JSON: `--log-format`, default logfmt.
+    /// Whether lines of the log are JSON: `--log-format`.
     pub(crate) log_json: bool,
     pub(crate) policy: Policy,
-    /// Time-to-live of the lists of patterns and strategies: `--catalog-ttl`; default 300 s.
+    /// Time-to-live of the lists of patterns and strategies: `--catalog-ttl`.
     pub(crate) catalog_ttl: Duration,
-    /// Concurrent runs: `--max-runs`; default 16 on stdio, else [`HTTP_MAX_RUNS`].
+    /// Concurrent runs: `--max-runs`; over HTTP by default [`HTTP_MAX_RUNS`].
     pub(crate) max_runs: usize,
-    /// Bytes that requests, calls, outputs and answers may hold together: `--max-memory`; default 256 MiB.
+    /// Bytes that requests, calls, outputs and answers may hold together: `--max-memory`.
     pub(crate) max_memory: usize,
     pub(crate) kept: RunSettings,
     /// Settings of the HTTP transports; `drain_timeout` applies to stdio too.
@@ -214,12 +214,12 @@ pub(crate) struct PatternModel {
 /// How long calls wait for runs, and the runs' retention.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunSettings {
-    /// A call whose run takes longer is answered with the run's id: `--answer-within`; default 50 s. With 0, calls wait
+    /// A call whose run takes longer is answered with the run's id: `--answer-within`. With 0, calls wait
     /// for the end.
     pub(crate) answer_within: Duration,
-    /// As `answer_within`, for callers that support tasks: `--task-after`; default 5 s.
+    /// As `answer_within`, for callers that support tasks: `--task-after`.
     pub(crate) task_after: Duration,
-    /// Retention of runs after their end: `--keep-runs`; default 3600 s. With 0 they are not kept.
+    /// Retention of runs after their end: `--keep-runs`. With 0 they are not kept.
     pub(crate) keep: Duration,
     /// Folder that runs are also stored in: `--state-dir`.
     pub(crate) state_dir: Option<PathBuf>,
@@ -253,13 +253,13 @@ pub(crate) struct Http {
     pub(crate) allow_unauthenticated: bool,
     /// Browsers get no page: `--no-page`.
     pub(crate) no_page: bool,
-    /// Runs per minute and caller; 0, the default, means no limit. `--max-calls-per-minute`.
+    /// Runs per minute and caller; 0 means no limit. `--max-calls-per-minute`.
     pub(crate) max_calls_per_minute: u32,
-    /// Concurrent runs per caller; 0, the default, means no limit. `--max-runs-per-caller`.
+    /// Concurrent runs per caller; 0 means no limit. `--max-runs-per-caller`.
     pub(crate) max_runs_per_caller: usize,
-    /// How long runs may continue after SIGTERM or SIGINT: `--drain-timeout`; default 10 s.
+    /// How long runs may continue after SIGTERM or SIGINT: `--drain-timeout`.
     pub(crate) drain_timeout: Duration,
-    /// Connections at once: `--max-connections`; default 512.
+    /// Connections at once: `--max-connections`.
     pub(crate) max_connections: usize,
 }
 
@@ -313,22 +313,22 @@ impl fmt::Debug for Secret {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fabric {
     /// `http://` or `https://`, host, port and path prefix, without trailing slash and user-info. `FABRIC_BASE_URL`,
-    /// `--fabric-url`; default `http://127.0.0.1:8080`. User-info in the given URL is a start-up error.
+    /// `--fabric-url`. User-info in the given URL is a start-up error.
     pub(crate) url: String,
     /// `FABRIC_API_KEY`, from the environment only; sent as `X-API-Key`.
     pub(crate) api_key: Option<Secret>,
     /// PEM file with the certificates to trust instead of the built-in roots: `SSL_CERT_FILE`.
     #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "read for TLS only"))]
     pub(crate) ca_file: Option<PathBuf>,
-    /// Connect timeout; default 5 s. `--connect-timeout`.
+    /// Connect timeout: `--connect-timeout`.
     pub(crate) connect_timeout: Duration,
-    /// Longest silence of Fabric during a run, including the wait for its headers; default 300 s. `--idle-timeout`.
+    /// Longest silence of Fabric during a run, including the wait for its headers: `--idle-timeout`.
     pub(crate) idle_timeout: Duration,
-    /// Longest run; default 3600 s. `--run-timeout`.
+    /// Longest run: `--run-timeout`.
     pub(crate) run_timeout: Duration,
-    /// Total timeout of any other request; default 30 s. `--request-timeout`.
+    /// Total timeout of any other request: `--request-timeout`.
     pub(crate) request_timeout: Duration,
-    /// Total timeout of the list of models, for which Fabric may ask every vendor, and for a transcript; default 120 s.
+    /// Total timeout of the list of models, for which Fabric may ask every vendor, and for a transcript:
     /// `--models-timeout`.
     pub(crate) models_timeout: Duration,
 }

@@ -215,9 +215,11 @@ fn the_readme_and_the_help_list_the_tools() {
     let terms = help.lines().filter(|line| line.starts_with("  fabric_"));
     assert_eq!(
         rows.iter().map(String::as_str).collect::<BTreeSet<_>>(),
-        tools
+        tools,
+        "rows of README.md, and the tools"
     );
-    assert_eq!(terms.map(str::trim).collect::<BTreeSet<_>>(), tools);
+    let terms: BTreeSet<_> = terms.map(str::trim).collect();
+    assert_eq!(terms, tools, "src/cli/topics/tools.txt, and the tools");
 }
 
 #[test]
