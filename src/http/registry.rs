@@ -163,13 +163,15 @@ fn first_to_go(candidates: impl Iterator<Item = (IpAddr, u64, u64)>) -> Option<u
 }
 
 /// Connections whose last response is not written, and whose thread has not ended.
-type Slots = HashMap<u64, Arc<Slot>>;
+pub(super) type Slots = HashMap<u64, Arc<Slot>>;
 
 /// Shared state of a server's connections.
 #[derive(Default)]
 pub(super) struct Registry {
     /// The limits.
     pub(super) limits: HttpLimits,
+    /// Nothing is accepted any more.
+    pub(super) closed: AtomicBool,
     /// Connections close once their request is answered.
     pub(super) draining: AtomicBool,
     /// Number of connections with an admitted request.
@@ -262,6 +264,7 @@ impl Registry {
     /// left.
     pub(super) fn drain(&self, deadline: Instant) -> usize {
         // Set before the scan: a connection that becomes idle later sees it.
+        self.closed.store(true, SeqCst);
         self.draining.store(true, SeqCst);
         let slots = lock(&self.slots);
         let at_rest = [ConnectionPhase::Idle, ConnectionPhase::Over];

@@ -6,17 +6,21 @@
 //! In scope: surviving failures of `accept` and `spawn`. Not in scope: what happens on a connection.
 
 use std::io::{self, ErrorKind};
+use std::iter;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::registry::{Lease, Registry};
+use super::registry::{Lease, Registry, Slots};
 use super::{Handler, connection};
 use crate::config::HttpLimits;
-use crate::sync::{self, lock};
+use crate::sync::{self, lock, wait_while};
 use crate::url::reachable;
 
+/// Most connections that wait to be accepted.
+const BACKLOG: usize = 4096;
 /// Timeout of the connection that wakes `accept` on shutdown.
 const WAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -51,7 +55,15 @@ impl HttpServer {
         let (shared, address) = (Arc::clone(&registry), listener.local_addr()?);
         let acceptor = thread::Builder::new()
             .name("http-accept".to_owned())
-            .spawn(move || accept_loop(&shared, || listener.accept(), &handler))?;
+            .spawn(move || {
+                accept_loop(&shared, || listener.accept(), &handler);
+                // Who has connected already is served too: a proxy asks nobody else then.
+                let _ = listener.set_nonblocking(true);
+                for (socket, peer) in iter::from_fn(|| listener.accept().ok()).take(BACKLOG) {
+                    let _ = socket.set_nonblocking(false);
+                    start(shared.admit(socket, peer), &handler);
+                }
+            })?;
         Ok(HttpServer {
             registry,
             address,
@@ -59,18 +71,27 @@ impl HttpServer {
         })
     }
 
+    /// Accepts nothing new. Whoever has connected is served.
+    pub(crate) fn close(&self) {
+        self.registry.closed.store(true, SeqCst);
+        if let Some(acceptor) = lock(&self.acceptor).take() {
+            // std cannot interrupt `accept`, so a connection wakes it. If that fails, `accept` is not blocked.
+            let woken = TcpStream::connect_timeout(&reachable(self.address), WAKE_TIMEOUT);
+            if let Ok(own) = woken.and_then(|stream| stream.local_addr()) {
+                let _ = acceptor.join();
+                let slots = lock(&self.registry.slots);
+                let is_there = |slots: &mut Slots| slots.values().any(|slot| slot.peer == own);
+                let changed = &self.registry.changed;
+                drop(wait_while(changed, slots, WAKE_TIMEOUT, is_there));
+            }
+        }
+    }
+
     /// Graceful shutdown: stops accepting, closes idle connections, and closes the others once their request is
     /// answered. Streams end when their owners end them. Returns the number of unanswered connections left at
     /// `deadline`, or 0 earlier.
     pub(crate) fn drain(&self, deadline: Instant) -> usize {
-        self.registry.drain(Instant::now());
-        if let Some(acceptor) = lock(&self.acceptor).take() {
-            // std cannot interrupt `accept`, so a connection wakes it. If that fails, `accept` is not blocked.
-            let woken = TcpStream::connect_timeout(&reachable(self.address), WAKE_TIMEOUT);
-            if woken.is_ok() {
-                let _ = acceptor.join();
-            }
-        }
+        self.close();
         self.registry.drain(deadline)
     }
 }
@@ -94,7 +115,7 @@ fn lengthen_backlog(listener: &TcpListener) {
     unsafe extern "C" {
         safe fn listen(socket: c_int, backlog: c_int) -> c_int;
     }
-    listen(listener.as_raw_fd(), 4096);
+    listen(listener.as_raw_fd(), BACKLOG as c_int);
 }
 
 /// Accepts until the server stops, and starts the connections' threads. Survives every error of `accept`.
@@ -103,9 +124,8 @@ pub(super) fn accept_loop(
     mut accept: impl FnMut() -> io::Result<(TcpStream, SocketAddr)>,
     handler: &Arc<dyn Handler>,
 ) {
-    while !registry.draining() {
+    while !registry.closed.load(SeqCst) {
         match accept() {
-            Ok(_) if registry.draining() => return,
             Ok((socket, peer)) => start(registry.admit(socket, peer), handler),
             Err(e) => match e.kind() {
                 // By the client.

@@ -204,6 +204,27 @@ fn a_thread_that_cannot_be_had_costs_one_connection() {
 }
 
 #[test]
+fn whoever_has_connected_before_the_end_is_served() {
+    need_loopback();
+    let listener = listen("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut clients: Vec<TcpStream> = (0..50)
+        .map(|_| TcpStream::connect(address).unwrap())
+        .collect();
+    for client in &mut clients {
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        ask(client, "late");
+    }
+    let limits = HttpLimits::default();
+    let server = HttpServer::start(listener, limits, Arc::new(By(echo))).unwrap();
+    server.close();
+    assert!(TcpStream::connect(address).is_err(), "the port is free");
+    for client in &mut clients {
+        assert_eq!(response(client).1, "late");
+    }
+}
+
+#[test]
 fn draining_lets_requests_end_and_closes_idle_connections() {
     let (handler, has_begun, go) = gated();
     let server = server(HttpLimits::default(), handler);

@@ -16,6 +16,7 @@ mod web;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::access::Access;
@@ -32,6 +33,9 @@ use self::refusals::Refusals;
 use self::sse::Sse;
 use self::streamable::Streamable;
 use self::web::{Endpoint, Web};
+
+/// How long who has connected may take to send a request that is still served: a proxy sends it to nobody else then.
+const LAST_REQUESTS: Duration = Duration::from_millis(100);
 
 /// A server that listens. Dropping it cuts everything.
 pub(crate) struct HttpTransport {
@@ -88,6 +92,8 @@ impl HttpTransport {
     pub(crate) fn stop(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
         let backend = &self.web.server.backend;
+        self.http.close();
+        thread::sleep(LAST_REQUESTS);
         backend.accounts.close();
         // Idle connections end now, the others with their answer.
         self.http.drain(Instant::now());
