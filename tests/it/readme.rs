@@ -171,20 +171,11 @@ fn nginx_and_caddy_take_their_lines() {
         format!("{log}\nevents {{}}\nhttp {{\naccess_log off;\n{http}\n}}\n")
     };
     let single = block("mcp.example.com {");
-    let several = block("reverse_proxy ");
-    let line = "reverse_proxy 127.0.0.1:8000";
-    assert!(single.contains(line), "{single}");
     let caddy = ["validate", "--adapter", "caddyfile", "--config"];
     for (program, args, text, said) in [
         ("nginx", &["-t", "-c"][..], nginx(&one), "syntax is ok"),
         ("nginx", &["-t", "-c"], nginx(&many), "syntax is ok"),
-        ("caddy", &caddy, single.clone(), "Valid configuration"),
-        (
-            "caddy",
-            &caddy,
-            single.replace(line, &several),
-            "Valid configuration",
-        ),
+        ("caddy", &caddy, single, "Valid configuration"),
     ] {
         let file = folder.write("conf", text);
         let run = |program: &str| Command::new(program).args(args).arg(&file).output();
