@@ -151,12 +151,14 @@ pub(crate) fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>
     // Substring matches rank after typing errors, the shorter remainder first.
     let rank = |name| {
         let candidate = folded(name);
+        let is_part = contains(&candidate, &wanted) || contains(&wanted, &candidate);
+        // The distance takes long, and is no less than this.
+        if !is_part && wanted.len().abs_diff(candidate.len()) > furthest {
+            return None;
+        }
         match edit_distance(&wanted, &candidate) {
             edits if edits <= furthest => Some((edits, name)),
-            edits if contains(&candidate, &wanted) || contains(&wanted, &candidate) => {
-                Some((furthest + edits, name))
-            }
-            _ => None,
+            edits => is_part.then_some((furthest + edits, name)),
         }
     };
     let mut best: Vec<(usize, &str)> = names.into_iter().filter_map(rank).collect();

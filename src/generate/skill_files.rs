@@ -66,7 +66,7 @@ pub(crate) fn write(
             refused = Some(error);
         }
     }
-    let mut skills = all.patterns.clone();
+    let mut skills = BTreeMap::clone(&all.patterns);
     skills.retain(|_, pattern| names.is_empty() || names.contains(pattern));
     let mut good = refused.is_none();
     if let Some(error) = refused.filter(|_| skills.is_empty()) {

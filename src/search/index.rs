@@ -87,7 +87,7 @@ pub(crate) struct SearchResult<'a> {
 }
 
 /// An index over all patterns. Read-only.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Index {
     /// The names of all patterns, in their original order.
     patterns: Vec<String>,
@@ -101,7 +101,7 @@ pub(crate) struct Index {
 }
 
 /// Where a term occurs.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Postings {
     weight: f32,
     /// In which texts: 1 as such, [`SYNONYM`] as a concept.

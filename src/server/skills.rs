@@ -23,22 +23,25 @@ pub(crate) struct Skills {
     pub(super) snapshot: Arc<Snapshot>,
     backend: Arc<Backend>,
     /// The pattern of each, by the skill's name.
-    pub(crate) patterns: BTreeMap<String, String>,
+    pub(crate) patterns: Arc<BTreeMap<String, String>>,
 }
 
 impl Skills {
     pub(super) fn read(backend: &Arc<Backend>, wait: &Observer) -> Result<Skills, Error> {
         let snapshot = backend.catalog.snapshot(wait)?;
-        let names = skill_names(snapshot.patterns.iter().map(|entry| entry.name.as_str()));
-        let usable = snapshot.patterns.iter().filter_map(|entry| {
-            let is_usable = entry.text.is_some() && backend.policy.allows(&entry.name);
-            let name = names.get(entry.name.as_str()).filter(|_| is_usable)?;
-            Some((name.clone(), entry.name.clone()))
+        let patterns = snapshot.skills.get_or_init(|| {
+            let names = skill_names(snapshot.patterns.iter().map(|entry| entry.name.as_str()));
+            let usable = snapshot.patterns.iter().filter_map(|entry| {
+                let is_usable = entry.text.is_some() && backend.policy.allows(&entry.name);
+                let name = names.get(entry.name.as_str()).filter(|_| is_usable)?;
+                Some((name.clone(), entry.name.clone()))
+            });
+            let mut patterns = BTreeMap::new();
+            patterns.extend(usable);
+            Arc::new(patterns)
         });
-        let mut patterns = BTreeMap::new();
-        patterns.extend(usable);
         Ok(Skills {
-            patterns,
+            patterns: patterns.clone(),
             snapshot,
             backend: Arc::clone(backend),
         })
@@ -146,8 +149,12 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     let cursor = pages::cursor(request.params)?;
     Ok(request.call(move |context, result| {
         let skills = Skills::read(&context.backend, &context.wait())?;
-        let names: Vec<&String> = skills.patterns.keys().collect();
-        cursor.write(result, "skills", names.len(), |at| skills.entry(names[at]))?;
+        let total = skills.patterns.len();
+        let (page, _) = cursor.page(total)?;
+        let names = skills.patterns.keys().skip(page.start).take(page.len());
+        let names: Vec<&String> = names.collect();
+        let entry = |at: usize| skills.entry(names[at - page.start]);
+        cursor.write(result, "skills", total, entry)?;
         result.cache(while_fresh(&skills.snapshot));
         Ok(())
     }))

@@ -3,6 +3,7 @@
 //! In scope: single-flight reads, expiry, and detecting that the list of patterns has changed. Not in scope: how
 //! callers share one read (`cached`), when to poll and what subscribers are sent (`server`).
 
+use std::collections::BTreeMap;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -36,6 +37,8 @@ pub(crate) struct Snapshot {
     strategies: Arc<Strategies>,
     /// Built on first use: callers that need only variables do not wait for it.
     index: OnceLock<Index>,
+    /// The patterns that are offered as skills, by the skills' names, for all who list them.
+    pub(crate) skills: OnceLock<Arc<BTreeMap<String, String>>>,
 }
 
 impl Snapshot {
@@ -171,6 +174,7 @@ impl Catalog {
             patterns,
             strategies,
             index: OnceLock::new(),
+            skills: OnceLock::new(),
         }))
     }
 

@@ -15,7 +15,6 @@ use crate::account::QuotaExceeded;
 use crate::config::{MAX_NAME, MAX_VARIABLES};
 use crate::encoding::json::decode;
 use crate::encoding::percent::percent_encode;
-use crate::search::Index;
 use crate::table::table;
 use crate::text;
 
@@ -441,8 +440,12 @@ pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
         .collect();
     let all = "fabric_list_patterns has them all.";
     let hint = if meant.is_empty() {
-        let index = Index::build(names.iter().map(|name| (name, "")));
-        match names::in_quotes(index.search(wanted, MOST_FOUND, |_| true).hits, "and").as_str() {
+        match names::in_quotes(
+            names.index().search(wanted, MOST_FOUND, |_| true).hits,
+            "and",
+        )
+        .as_str()
+        {
             "" => all.to_owned(),
             found => format!(
                 "A search for this finds {found}. If none of them does the task, describe it as query of \
