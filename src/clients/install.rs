@@ -120,6 +120,7 @@ pub(crate) fn run(
                 "The entry starts {program}, which a build or a clean-up may remove: put the program elsewhere first.\n"
             );
         }
+        told += &risks(entry);
         told += if asks { &left } else { "" };
         told += &checked(program, launch, &entry[client.members.1])?;
     }
@@ -206,6 +207,25 @@ fn is_ours(entry: &Value) -> bool {
         .filter(|headers| headers.len() == 1);
     let token = headers.and_then(|headers| headers.get("Authorization")?.as_str());
     token.is_some_and(|token| token.starts_with("Bearer "))
+}
+
+/// What of the settings that stay in an entry its user should know.
+fn risks(entry: &Value) -> String {
+    let is_all = |value: &Value| {
+        *value == true
+            || value
+                .as_array()
+                .is_some_and(|all| all.iter().any(|one| one == "*"))
+    };
+    let mut approving = ["autoApprove", "alwaysAllow", "trust"].into_iter();
+    let approves = approving.find(|name| is_all(&entry[*name])).map(|name| {
+        format!("The entry has {name}: every tool is called without asking, those that cost money too.\n")
+    });
+    let reads = entry["envFile"].is_string().then(|| {
+        "The entry has envFile: variables of that file may change what the server does.\n"
+            .to_owned()
+    });
+    approves.into_iter().chain(reads).collect()
 }
 
 /// Whether a program may be gone tomorrow.
@@ -515,6 +535,23 @@ mod tests {
                 json!({"command": "f", "env": {"KEY": "…", "URL": "http://a", "EMPTY": ""}, "headers": {"A": "…"}})
             )
         );
+    }
+
+    #[test]
+    fn what_an_entry_lets_happen_is_told() {
+        for (entry, words) in [
+            (json!({"autoApprove": ["a", "*"]}), ["has autoApprove", ""]),
+            (
+                json!({"alwaysAllow": true, "envFile": "~/.env"}),
+                ["has alwaysAllow", "has envFile"],
+            ),
+            (json!({"autoApprove": ["a"], "trust": false}), ["", ""]),
+        ] {
+            let told = risks(&entry);
+            let lines = words.iter().filter(|word| !word.is_empty()).count();
+            assert!(words.iter().all(|word| told.contains(word)), "{told}");
+            assert_eq!(told.lines().count(), lines, "{told}");
+        }
     }
 
     #[test]
