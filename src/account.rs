@@ -14,13 +14,13 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::os::heap;
 use crate::rate::Rate;
-use crate::sync::{lock, wait_while};
+use crate::sync::lock;
 use crate::table::table;
 
 /// Amounts of bytes are taken in multiples of this, so that small pieces of output rarely touch the shared counters.
@@ -67,6 +67,8 @@ const SMALL: usize = 8 << 20;
 const MANY_HOLDERS: usize = 10_000;
 /// How often a call that waits for its turn asks whether it still should.
 const SLICE: Duration = Duration::from_millis(100);
+/// How often the end of the process looks whether all is over.
+const END_SLICE: Duration = Duration::from_millis(5);
 
 /// There is no more of a resource, for this caller or for anyone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +95,6 @@ pub(crate) struct Accounts(Arc<Bank>);
 struct Bank {
     bounds: Bounds,
     ledger: Mutex<Ledger>,
-    changed: Condvar,
     /// No run begins any more.
     closed: AtomicBool,
     /// Every call is to stop.
@@ -112,13 +113,11 @@ struct Ledger {
     /// How many of the shared seats are free.
     free_seats: usize,
     /// By identity; one that holds nothing is forgotten once its rate is whole again.
-    holders: HashMap<String, Arc<Holder>>,
+    holders: HashMap<String, Account>,
     /// In the order in which they came.
     queue: Vec<Waiter>,
     /// The highest use of memory since some was given back to the system.
     peak: usize,
-    /// Threads that wait until all is idle: telling nobody is a system call too.
-    waiting: usize,
 }
 
 /// What there is of a resource, and what is held of it.
@@ -136,7 +135,7 @@ struct Pool {
 /// One who waits for one of a resource, on this thread.
 struct Waiter {
     what: Resource,
-    holder: Arc<Holder>,
+    account: Account,
     thread: Thread,
 }
 
@@ -171,7 +170,6 @@ impl Accounts {
         let accounts = Accounts(Arc::new(Bank {
             bounds,
             ledger: Mutex::default(),
-            changed: Condvar::new(),
             closed: AtomicBool::new(false),
             aborting: AtomicBool::new(false),
             reclaim: OnceLock::new(),
@@ -218,13 +216,14 @@ impl Accounts {
             pool.seat = share - share % what.row();
             (pool.common, pool.excess) = (self.total(what) - seats * pool.seat, 0);
         }
-        for (name, holder) in &ledger.holders {
+        for (name, account) in &ledger.holders {
             let has_own = names.contains(name);
-            let shares = !has_own && !holder.is_idle() && ledger.free_seats > 0;
+            let shares = !has_own && !account.is_idle() && ledger.free_seats > 0;
             ledger.free_seats -= usize::from(shares);
-            holder.has_seat.store(has_own || shares, Relaxed);
-            for (pool, held) in ledger.pools.iter_mut().zip(&holder.held) {
-                pool.excess += holder.excess(pool, held.load(Relaxed));
+            account.0.has_seat.store(has_own || shares, Relaxed);
+            for (pool, held) in ledger.pools.iter_mut().zip(&account.0.held) {
+                let seat = usize::from(has_own || shares) * pool.seat;
+                pool.excess += held.load(Relaxed).saturating_sub(seat);
             }
         }
         ledger.names = names;
@@ -237,21 +236,21 @@ impl Accounts {
             None => String::new(),
         };
         let mut ledger = lock(&self.0.ledger);
-        if let Some(holder) = ledger.holders.get(&name) {
-            return Account(holder.clone());
+        if let Some(account) = ledger.holders.get(&name) {
+            return account.clone();
         }
         if ledger.holders.len() >= MANY_HOLDERS {
             ledger.forget_idle(Instant::now());
         }
-        let holder = Arc::new(Holder {
+        let account = Account(Arc::new(Holder {
             bank: self.0.clone(),
             name: name.clone(),
             held: Default::default(),
             has_seat: AtomicBool::new(ledger.names.contains(&name)),
             rate: Rate::default(),
-        });
-        ledger.holders.insert(name, holder.clone());
-        Account(holder)
+        }));
+        ledger.holders.insert(name, account.clone());
+        account
     }
 
     /// Sets what frees the memory of one of an account's finished runs, before memory is refused to it. False if there is
@@ -283,103 +282,31 @@ impl Accounts {
 
     /// Waits until no call and no run is under way, at most for `limit`. True if none is.
     pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
-        let busy = |ledger: &mut Ledger| {
-            let used = |what: Resource| ledger.pools[what as usize].used;
-            used(Resource::CallThreads) + used(Resource::Runs) > 0
-        };
-        let mut ledger = lock(&self.0.ledger);
-        ledger.waiting += 1;
-        let (mut ledger, is_idle) = wait_while(&self.0.changed, ledger, limit, busy);
-        ledger.waiting -= 1;
-        is_idle
+        let begun = Instant::now();
+        while self.used(Resource::CallThreads) + self.used(Resource::Runs) > 0 {
+            if begun.elapsed() >= limit {
+                return false;
+            }
+            thread::sleep(END_SLICE);
+        }
+        true
     }
 }
 
 impl Ledger {
     /// Forgets accounts that hold nothing and whose rate is whole.
     fn forget_idle(&mut self, now: Instant) {
-        self.holders
-            .retain(|_, holder| Arc::strong_count(holder) > 1 || !holder.rate.is_whole(now));
-    }
-
-    /// Gives a holder of nothing a shared seat, if it has none and one is free.
-    fn sit(&mut self, holder: &Holder) {
-        if !holder.has_seat.load(Relaxed) && self.free_seats > 0 && holder.is_idle() {
-            self.free_seats -= 1;
-            holder.has_seat.store(true, Relaxed);
-        }
-    }
-
-    /// Takes a shared seat back from a holder of nothing.
-    fn rise(&mut self, holder: &Holder) {
-        let has_seat = holder.has_seat.load(Relaxed);
-        if has_seat && holder.is_idle() && !self.names.contains(&holder.name) {
-            self.free_seats += 1;
-            holder.has_seat.store(false, Relaxed);
-        }
+        self.holders.retain(|_, Account(holder)| {
+            Arc::strong_count(holder) > 1 || !holder.rate.is_whole(now)
+        });
     }
 
     /// Who of those who wait gets the next one: of all who may have it who holds least, and of these who came first.
     fn next(&self, what: Resource) -> Option<&Waiter> {
         let waiting = self.queue.iter().filter(|waiter| waiter.what == what);
         waiting
-            .filter(|waiter| waiter.holder.may_have(self, what, 1))
-            .min_by_key(|waiter| waiter.holder.held(what))
-    }
-}
-
-impl Holder {
-    fn is_idle(&self) -> bool {
-        self.held.iter().all(|held| held.load(Relaxed) == 0)
-    }
-
-    fn held(&self, what: Resource) -> usize {
-        self.held[what as usize].load(Relaxed)
-    }
-
-    fn seat(&self, pool: &Pool) -> usize {
-        usize::from(self.has_seat.load(Relaxed)) * pool.seat
-    }
-
-    /// What of so much would be beyond its seat.
-    fn excess(&self, pool: &Pool, held: usize) -> usize {
-        held.saturating_sub(self.seat(pool))
-    }
-
-    /// May it have so much more, by the rule between callers?
-    fn may_have(&self, ledger: &Ledger, what: Resource, amount: usize) -> bool {
-        let (pool, held) = (&ledger.pools[what as usize], self.held(what));
-        let all = held.saturating_add(amount);
-        let (own, more) = (self.excess(pool, held), self.excess(pool, all));
-        let more = more - own;
-        let free = pool.common.saturating_sub(pool.excess);
-        let before_last = more.saturating_sub(what.row());
-        let is_in_share = self.bank.bounds.shared_seats.is_none()
-            || own.saturating_add(before_last) < free.saturating_sub(before_last).saturating_mul(3);
-        let most = self.most(what).unwrap_or(usize::MAX);
-        all <= most && (more == 0 || more <= free && is_in_share)
-    }
-
-    /// See [`Account::most`].
-    fn most(&self, what: Resource) -> Option<usize> {
-        let bounds = &self.bank.bounds;
-        let most = match what {
-            Resource::Runs => bounds.runs_per_caller,
-            Resource::Transcripts if bounds.shared_seats.is_some() => TRANSCRIPTS_PER_CALLER,
-            _ => 0,
-        };
-        Some(most).filter(|most| *most > 0)
-    }
-
-    /// Makes what it holds `held`.
-    fn set(&self, ledger: &mut Ledger, what: Resource, held: usize) {
-        let (pool, before) = (&mut ledger.pools[what as usize], self.held(what));
-        pool.used = pool.used - before + held;
-        pool.excess = pool.excess - self.excess(pool, before) + self.excess(pool, held);
-        self.held[what as usize].store(held, Relaxed);
-        if what == Resource::Memory {
-            ledger.peak = ledger.peak.max(pool.used);
-        }
+            .filter(|waiter| waiter.account.may_have(self, what, 1))
+            .min_by_key(|waiter| waiter.account.held(what))
     }
 }
 
@@ -412,7 +339,7 @@ impl Account {
         let (mut guard, me) = (self.open(what), thread::current());
         lock(&self.0.bank.ledger).queue.push(Waiter {
             what,
-            holder: self.0.clone(),
+            account: self.clone(),
             thread: me.clone(),
         });
         let _leave = Leave(&self.0.bank, what);
@@ -435,13 +362,13 @@ impl Account {
 
     /// How much of a resource it holds.
     pub(crate) fn held(&self, what: Resource) -> usize {
-        self.0.held(what)
+        self.0.held[what as usize].load(Relaxed)
     }
 
     /// What it holds of a resource of which there is no more, as a sentence after another; nothing where it is the only one.
     pub(crate) fn holding(&self, what: Resource) -> String {
         let held = self.held(what);
-        match self.0.seat(&lock(&self.0.bank.ledger).pools[what as usize]) {
+        match self.seat(&lock(&self.0.bank.ledger), what) {
             _ if self.is_alone() => String::new(),
             0 => format!(" You hold {held}, and the rest is taken."),
             seat => format!(
@@ -463,7 +390,13 @@ impl Account {
 
     /// Most of a resource that one caller may hold, where there is a limit besides the rule between callers.
     pub(crate) fn most(&self, what: Resource) -> Option<usize> {
-        self.0.most(what)
+        let bounds = &self.0.bank.bounds;
+        let most = match what {
+            Resource::Runs => bounds.runs_per_caller,
+            Resource::Transcripts if bounds.shared_seats.is_some() => TRANSCRIPTS_PER_CALLER,
+            _ => 0,
+        };
+        Some(most).filter(|most| *most > 0)
     }
 
     /// Does the caller's rate have room `now` for so many more runs or transcripts, if there are `per_minute`? `counts`: they
@@ -491,6 +424,52 @@ impl Account {
         self.0.bank.bounds.per_minute
     }
 
+    fn is_idle(&self) -> bool {
+        self.0.held.iter().all(|held| held.load(Relaxed) == 0)
+    }
+
+    /// What it is sure of, once it holds something.
+    fn seat(&self, ledger: &Ledger, what: Resource) -> usize {
+        let sits = self.0.has_seat.load(Relaxed) || ledger.free_seats > 0 && self.is_idle();
+        usize::from(sits) * ledger.pools[what as usize].seat
+    }
+
+    /// May it have so much more, by the rule between callers?
+    fn may_have(&self, ledger: &Ledger, what: Resource, amount: usize) -> bool {
+        let (pool, held) = (&ledger.pools[what as usize], self.held(what));
+        let (all, seat) = (held.saturating_add(amount), self.seat(ledger, what));
+        let own = held.saturating_sub(seat);
+        let more = all.saturating_sub(seat) - own;
+        let free = pool.common.saturating_sub(pool.excess);
+        let before_last = more.saturating_sub(what.row());
+        let is_in_share = self.is_alone()
+            || own.saturating_add(before_last) < free.saturating_sub(before_last).saturating_mul(3);
+        let most = self.most(what).unwrap_or(usize::MAX);
+        all <= most && (more == 0 || more <= free && is_in_share)
+    }
+
+    /// Makes what it holds `held`. A shared seat is taken with the first that is held, and given back with the last.
+    fn set(&self, ledger: &mut Ledger, what: Resource, held: usize) {
+        let (before, has_seat) = (self.held(what), &self.0.has_seat);
+        let seat = self.seat(ledger, what);
+        if ledger.free_seats > 0 && held > 0 && !has_seat.load(Relaxed) && self.is_idle() {
+            ledger.free_seats -= 1;
+            has_seat.store(true, Relaxed);
+        }
+        let pool = &mut ledger.pools[what as usize];
+        pool.used = pool.used - before + held;
+        pool.excess = pool.excess - before.saturating_sub(seat) + held.saturating_sub(seat);
+        self.0.held[what as usize].store(held, Relaxed);
+        if what == Resource::Memory {
+            ledger.peak = ledger.peak.max(pool.used);
+        }
+        let is_own = |ledger: &Ledger| ledger.names.contains(&self.0.name);
+        if has_seat.load(Relaxed) && self.is_idle() && !is_own(ledger) {
+            ledger.free_seats += 1;
+            has_seat.store(false, Relaxed);
+        }
+    }
+
     /// Takes `amount`, a multiple of the resource's row, as who waits on this thread, or as who does not wait.
     fn charge(
         &self,
@@ -498,38 +477,31 @@ impl Account {
         amount: usize,
         waits: Option<&Thread>,
     ) -> Result<(), QuotaExceeded> {
-        let holder = &self.0;
-        let ledger = &mut *lock(&holder.bank.ledger);
-        ledger.sit(holder);
-        let all = holder.held(what).saturating_add(amount);
+        let ledger = &mut *lock(&self.0.bank.ledger);
+        let all = self.held(what).saturating_add(amount);
         // Nobody waits for what is one's own.
-        let is_own = holder.excess(&ledger.pools[what as usize], all) == 0;
+        let is_own = all <= self.seat(ledger, what);
         let is_next = |next: &Waiter| {
             waits.is_some_and(|me| me.id() == next.thread.id())
-                || holder.held(what) < next.holder.held(what)
+                || self.held(what) < next.account.held(what)
         };
-        let may_have = holder.may_have(ledger, what, amount)
+        let may_have = self.may_have(ledger, what, amount)
             && (is_own || ledger.next(what).is_none_or(is_next));
         if may_have {
-            holder.set(ledger, what, all);
+            self.set(ledger, what, all);
         }
-        ledger.rise(holder);
         may_have.then_some(()).ok_or(QuotaExceeded)
     }
 
     fn give_back(&self, what: Resource, amount: usize) {
-        let (holder, bank) = (&self.0, &self.0.bank);
-        let mut ledger = lock(&bank.ledger);
-        holder.set(&mut ledger, what, holder.held(what) - amount);
-        ledger.rise(holder);
+        let mut ledger = lock(&self.0.bank.ledger);
+        self.set(&mut ledger, what, self.held(what) - amount);
         ledger.next(what).inspect(|next| next.thread.unpark());
         let used = ledger.pools[what as usize].used;
         if what == Resource::Memory && ledger.peak - used >= TRIM_AFTER {
             ledger.peak = used;
             drop(ledger);
             heap::trim();
-        } else if ledger.waiting > 0 {
-            bank.changed.notify_all();
         }
     }
 }
@@ -608,7 +580,7 @@ mod tests {
 
     fn seat(account: &Account, what: Resource) -> usize {
         let ledger = lock(&account.0.bank.ledger);
-        account.0.seat(&ledger.pools[what as usize])
+        account.seat(&ledger, what)
     }
 
     /// Takes one at a time until there is no more.
@@ -839,15 +811,10 @@ mod tests {
             true
         });
         assert!(got.is_some());
-        let (tells, told) = std::sync::mpsc::channel();
-        std::thread::scope(|scope| {
-            scope.spawn(|| tells.send(accounts.wait_idle(Duration::from_secs(20))));
-            while lock(&accounts.0.ledger).waiting == 0 {
-                std::thread::yield_now();
-            }
+        thread::scope(|scope| {
+            let idle = scope.spawn(|| accounts.wait_idle(Duration::from_secs(20)));
             drop(got);
-            let found = told.recv_timeout(Duration::from_secs(10));
-            assert_eq!(found, Ok(true), "not only when the time is over");
+            assert!(idle.join().unwrap(), "not only when the time is over");
         });
     }
 }

@@ -849,10 +849,12 @@ fn strangers_at_one_address_keep_nobody_else_out() {
     let (oauth, hand) = oauth_within(&fake, Duration::from_secs(1800));
     assert_eq!(refusal(&oauth, "known"), None);
     hand.pass(61_000);
-    let strangers = oauth.strangers.of(peer(1));
-    let take = |what| std::iter::from_fn(move || strangers.take(what, 1).ok());
-    let asking: Vec<_> = take.clone()(Resource::Calls).collect();
-    let waiting: Vec<_> = take(Resource::Waits).collect();
+    let take = |oauth: &OAuth, n, what| -> Vec<_> {
+        let strangers = oauth.strangers.of(peer(n));
+        std::iter::from_fn(|| strangers.take(what, 1).ok()).collect()
+    };
+    let asking = take(&oauth, 1, Resource::Calls);
+    let waiting = take(&oauth, 1, Resource::Waits);
     assert_eq!((asking.len(), waiting.len()), (48, 192));
     // This one would wait for an hour.
     assert_eq!(refusal(&oauth, "another"), down(1));
@@ -863,8 +865,7 @@ fn strangers_at_one_address_keep_nobody_else_out() {
     drop(waiting);
     fake.seen();
     let (oauth, _) = oauth_within(&fake, Duration::from_millis(1));
-    let _all = oauth.strangers.of(peer(1)).take(Resource::Calls, 33);
-    let _rest = oauth.strangers.of(peer(3)).take(Resource::Calls, 31);
+    let _all: Vec<_> = (2..9).map(|n| take(&oauth, n, Resource::Calls)).collect();
     assert_eq!(refusal(&oauth, "another"), down(1), "its time is over");
     assert_eq!(fake.lines(), [""; 0]);
 }
