@@ -28,9 +28,7 @@ pub(crate) use listing::Names;
 pub(crate) use names::Name;
 pub(crate) use observer::{CallObserver, Observer, Poll, Unobserved, Until};
 pub(crate) use process::{HELPER, Process, be_helper, find};
-pub(crate) use routes::{
-    MISSING, Route, lacks_nothing, no_room, not_found, not_runnable, too_many,
-};
+pub(crate) use routes::{Route, lacks_nothing, no_room, not_found, not_runnable, too_many};
 pub(crate) use sanitize::sanitize;
 pub(crate) use types::{Chat, Models, Pattern, Strategy, is_runnable};
 pub(crate) use youtube::{Transcript, VideoId};

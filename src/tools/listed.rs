@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::fabric::names::{self, did_you_mean, suggestion};
-use crate::fabric::{Cause, Error, Kind, MISSING, Name, Names, Strategy};
+use crate::fabric::{Cause, Error, Kind, Name, Names, Strategy};
 use crate::search::{self, Index};
 use crate::text::shown;
 
@@ -40,7 +40,7 @@ pub(crate) fn take_pattern(
     if search::known(given).is_some() || listed.is_some_and(|all| all.contains(given)) {
         return Ok(None);
     }
-    let names = unless_cancelled(catalog.names(MISSING, &context.wait()))?;
+    let names = unless_cancelled(catalog.names(context.backend.fabric.missing(), &context.wait()))?;
     Ok(names.and_then(|names| take("pattern", name, &names)))
 }
 

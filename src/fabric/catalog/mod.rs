@@ -89,7 +89,7 @@ pub(crate) struct Entry {
 }
 
 /// How long a caller waits for another's read of the names from a Fabric before it starts its own.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(1);
 /// The same for what takes longer: models, which Fabric asks vendors for, while a second caller gets an empty list;
 /// strategies with all their texts; and whatever is read from folders.
 pub(super) const LONG_PATIENCE: Duration = Duration::from_secs(10);

@@ -34,8 +34,9 @@ const EMPTY_MODELS_DELAYS: [Duration; 3] = [
     Duration::from_millis(1000),
 ];
 
-/// How long a name counts as missing that was not on the list of names.
-pub(crate) const MISSING: Duration = Duration::from_secs(1);
+/// How long a name counts as missing that was not on the list of names: of a Fabric, and of folders, which say themselves
+/// what is missing, while listing 10,000 patterns takes some 100 ms.
+const MISSING: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 /// Read buffer of a run, in bytes.
 const READ: usize = 4 << 10;
 /// Patterns suggested for an unknown name.
@@ -321,6 +322,11 @@ impl Client {
         (!is_rendered).then(|| template::not_plain(name))
     }
 
+    /// How old the list of names may be for who asks whether one is missing.
+    pub(crate) fn missing(&self) -> Duration {
+        MISSING[usize::from(!self.has_fabric())]
+    }
+
     /// Replaces the `error` of a run or read of `name` by "not found" if Fabric does not list that pattern. Errors with
     /// another cause stay unchanged.
     pub(crate) fn or_not_found(&self, name: &Name, error: Error, wait: &Observer) -> Error {
@@ -333,7 +339,13 @@ impl Client {
             return error;
         }
         let read = |before: Option<&_>| self.names(before, wait);
-        match self.listed.get(MISSING, wait.as_ref(), read) {
+        let known = self.listed.latest(None);
+        // It may have been removed since.
+        let age = match known.is_some_and(|names| names.contains(name.as_str())) {
+            true => Duration::ZERO,
+            false => self.missing(),
+        };
+        match self.listed.get(age, wait.as_ref(), read) {
             Err(why) if why.kind == Kind::Cancelled || !self.has_fabric() => why,
             Ok(names) if !names.contains(name.as_str()) => not_found(name, &names),
             _ => error,

@@ -31,7 +31,12 @@ fn tokens(name: &str, many: usize) -> File {
 }
 
 /// A caller takes as many streams as it gets, and begins so many runs that stay. Returns what keeps them.
-fn take_all(server: &Arc<HttpServer>, wire: Wire, token: &str, runs: usize) -> Vec<Http> {
+fn take_all(
+    server: &Arc<HttpServer>,
+    wire: Wire,
+    token: &str,
+    runs: usize,
+) -> (Vec<Http>, Option<Sse>) {
     let run = json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "input_text": "greedy"}});
     if wire == Wire::Sse {
         let sessions = repeat_with(|| {
@@ -46,10 +51,8 @@ fn take_all(server: &Arc<HttpServer>, wire: Wire, token: &str, runs: usize) -> V
         let mut client = Sse::to(server, Era::MODERN, Some(token));
         (0..runs).for_each(|_| drop(client.begin("tools/call", run.clone())));
         let sessions = sessions.map_while(|session| session);
-        return sessions
-            .take(100)
-            .map(|events| events.into_connection())
-            .collect();
+        let sessions = sessions.take(100).map(|events| events.into_connection());
+        return (sessions.collect(), Some(client));
     }
     let mut client = Streamable::to(server, Era::MODERN, Some(token));
     let mut held: Vec<Http> = (0..runs)
@@ -66,7 +69,7 @@ fn take_all(server: &Arc<HttpServer>, wire: Wire, token: &str, runs: usize) -> V
     });
     let streams = streams.map_while(|stream| stream).take(100);
     held.extend(streams.map(|events| events.into_connection()));
-    held
+    (held, None)
 }
 
 /// The modest caller gets what it asks for, and the server says that it lives.
