@@ -351,7 +351,7 @@ fn folders(config: &mut Config) -> Result<Option<Folders>, ExitReason> {
     let folders = Folders::open(&config.patterns_dirs).map_err(ExitReason::usage)?;
     config.policy.no_strategies = !folders.has_strategies();
     config.kept.keep = Duration::ZERO;
-    config.fabric.url = folders.to_string();
+    config.fabric.url = folders.shown();
     Ok(Some(folders))
 }
 

@@ -353,7 +353,6 @@ pub(crate) const CLIENTS: &[McpClient] = &[
             "Admin Panel, Settings, External Tools, +",
         ),
         urls: &[("", "url")],
-        limit_words: "not known, assumed to be 60 s",
         then: "save it, start fabric-mcp --transport http, and switch it on among a chat's tools",
         ..USUAL
     },

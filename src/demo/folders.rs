@@ -6,7 +6,6 @@
 //! warning in the log, once. Nothing is cached here, so changes are seen at the next request.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
 #[cfg(target_os = "linux")]
@@ -83,6 +82,12 @@ impl Folders {
         Ok(folders)
     }
 
+    /// Where they are.
+    pub(crate) fn shown(&self) -> String {
+        let shown = self.given.iter().flat_map(std::path::absolute);
+        Vec::from_iter(shown.map(|dir| dir.display().to_string())).join(", ")
+    }
+
     /// Whether there are strategies.
     pub(crate) fn has_strategies(&self) -> bool {
         !self.strategies().is_empty()
@@ -155,14 +160,6 @@ impl Folders {
     /// The folders that exist now.
     fn roots(&self) -> impl Iterator<Item = PathBuf> {
         self.given.iter().flat_map(|dir| dir.canonicalize())
-    }
-}
-
-impl fmt::Display for Folders {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = self.given.iter().flat_map(std::path::absolute);
-        let shown = shown.map(|dir| dir.display().to_string());
-        f.write_str(&Vec::from_iter(shown).join(", "))
     }
 }
 

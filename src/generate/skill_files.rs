@@ -2,15 +2,13 @@
 //! all, and `--generate plugin`, which has that one and a server of the same patterns (Agent Plugins 1.0).
 //!
 //! In scope: which files may be written. A skill's folder and file must not be links, and a file is only replaced if its
-//! digest says that this program wrote it and nobody changed it since; a plugin, whose files have none, is written into an
-//! empty folder. Not in scope: the text of a skill of one pattern (`server`).
+//! digest says that this program wrote it and nobody changed it since, so never one of a plugin, which have none. Not in
+//! scope: the text of a skill of one pattern (`server`).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-
-use serde_json::json;
 
 use super::filled;
 use crate::encoding::sha256::sha256_hex;
@@ -20,15 +18,11 @@ use crate::search::kebab;
 use crate::server::{Server, Skills};
 use crate::text::{counted, shown, unusable};
 
-/// The skill of all patterns, and the first words of the patterns' names in each part of its index.
+/// The skill of all patterns. The parts of its index: the first words of the patterns' names, and a title.
 const SKILL: &str = include_str!("skill.md");
 const GROUPS: &str = include_str!("groups.txt");
-/// The part of the others.
-const OTHERS: &str = "Others";
 /// Room that some clients have for the names and descriptions of all skills, in characters.
 const ROOM: usize = 8000;
-/// Begins the names of the schemas of Agent Plugins.
-const SCHEMAS: &str = "https://agent-plugins.org/schemas/1.0.0/";
 /// Longest file that is read to see whose it is, in bytes: longer than any skill.
 const MAX_FILE: u64 = 17 << 20;
 /// The end of the front matter.
@@ -77,14 +71,8 @@ pub(crate) fn write(
     }
     // A final slash would hide a link.
     let dir: PathBuf = dir.components().collect();
-    let is_plugin = what == "plugin";
-    let made = own_folder(&dir).and_then(|()| match is_plugin && fs::read_dir(&dir)?.count() > 0 {
-        true => Err(io::Error::other(format!(
-            "{dir:?} is not empty; give a new folder"
-        ))),
-        false => Ok(()),
-    });
-    made.map_err(|why| Error::new(Kind::Internal, format!("{flag}: {why}")))?;
+    let refused = |why| Error::new(Kind::Internal, format!("{flag}: {why}"));
+    own_folder(&dir).map_err(refused)?;
     let mut claims: BTreeMap<String, usize> = BTreeMap::new();
     for pattern in skills.values() {
         *claims.entry(kebab(pattern)).or_default() += 1;
@@ -93,10 +81,10 @@ pub(crate) fn write(
     let is_each = what == "skills";
     let (mut written, mut same) = (0, 0);
     for (path, name, text) in &files {
-        // A plugin says nothing about the machine it was made on.
-        let text = match is_plugin {
-            true => text,
-            false => &signed(text, origin),
+        // A plugin does not tell which machine it was made on.
+        let text = match what {
+            "plugin" => text,
+            _ => &signed(text, origin),
         };
         let outcome = match claims.get(&kebab(name)) {
             Some(2..) if is_each => Err(io::Error::other(
@@ -123,9 +111,9 @@ pub(crate) fn write(
         "{written} written, {same} unchanged, of {}. Read them before an assistant does: it will follow them.\n",
         counted(files.len(), if is_each { "skill" } else { "file" })
     );
-    let size =
-        |(name, pattern): (&String, &String)| name.len() + all.description(pattern).chars().count();
-    let size: usize = skills.iter().map(size).sum();
+    let sizes = skills.iter();
+    let sizes = sizes.map(|(name, pattern)| name.len() + all.description(pattern).len());
+    let size: usize = sizes.sum();
     if is_each && size > ROOM {
         report += &format!(
             "Their names and descriptions have {size} characters, and some clients take {ROOM} of all skills: for these, \
@@ -135,85 +123,66 @@ pub(crate) fn write(
     Ok((report, good))
 }
 
-/// The path of each file, the pattern or what else it is about, and its text.
+/// The path of each file, whose text it is, and the text.
 fn files<'a>(
     all: &Skills,
     skills: &'a BTreeMap<String, String>,
     what: &str,
 ) -> Vec<(String, &'a str, String)> {
-    let mut files = Vec::new();
-    let folder = match what {
-        "plugin" => "skills/fabric",
-        _ => "fabric",
-    };
-    for (name, pattern) in skills {
-        let path = match what {
-            "skills" => format!("{name}/SKILL.md"),
-            _ => format!("{folder}/references/{pattern}.md"),
+    let document = |name: &str| all.document(name).unwrap_or_default();
+    let each = skills.iter();
+    if what == "skills" {
+        let file = |(name, pattern): (&String, &'a String)| {
+            (format!("{name}/SKILL.md"), &**pattern, document(name))
         };
-        files.push((
-            path,
-            pattern.as_str(),
-            all.document(name).unwrap_or_default(),
-        ));
+        return each.map(file).collect();
+    }
+    let folder = if what == "plugin" { "skills/" } else { "" };
+    let mut files = vec![(
+        format!("{folder}fabric/SKILL.md"),
+        "fabric",
+        index(all, skills),
+    )];
+    for (name, pattern) in each {
+        let path = format!("{folder}fabric/references/{pattern}.md");
+        files.push((path, pattern, document(name)));
         if what == "plugin" {
             let text = all.text(pattern).unwrap_or_default().to_owned();
             files.push((format!("patterns/{pattern}/system.md"), pattern, text));
         }
     }
-    if what != "skills" {
-        files.push((format!("{folder}/SKILL.md"), "fabric", index(all, skills)));
-    }
     if what == "plugin" {
-        files.extend(plugin().map(|(name, text)| (name.to_owned(), name, text)));
+        let version = [("@VERSION@", env!("CARGO_PKG_VERSION"))];
+        for (name, text) in [
+            ("plugin.json", include_str!("plugin.json")),
+            ("mcp.json", include_str!("mcp.json")),
+        ] {
+            files.push((name.to_owned(), name, filled(text, &version)));
+        }
     }
     files
 }
 
 /// The skill of these patterns.
 fn index(all: &Skills, skills: &BTreeMap<String, String>) -> String {
-    let groups = GROUPS.lines().filter_map(|line| line.split_once(": "));
-    let mut parts: Vec<_> = groups.map(|group| (group, String::new())).collect();
-    parts.push(((OTHERS, ""), String::new()));
+    let groups = Vec::from_iter(GROUPS.lines().filter_map(|line| line.split_once(": ")));
+    let mut parts = vec![String::new(); groups.len()];
     for pattern in skills.values() {
         let first = pattern.split(['_', '-', ' ']).next();
         let is_in = |words: &str| words.split(' ').any(|word| Some(word) == first);
-        let at = parts.iter().position(|((_, words), _)| is_in(words));
-        let at = at.unwrap_or(parts.len() - 1);
-        parts[at].1 += &format!("- `{pattern}`: {}\n", all.description(pattern));
+        let at = groups.iter().position(|(words, _)| is_in(words));
+        parts[at.unwrap_or(groups.len() - 1)] +=
+            &format!("- `{pattern}`: {}\n", all.description(pattern));
     }
-    let parts = parts.iter().filter(|(_, lines)| !lines.is_empty());
-    let parts = parts.map(|((title, _), lines)| format!("\n## {title}\n\n{lines}"));
+    let parts = groups
+        .iter()
+        .zip(parts)
+        .filter(|(_, lines)| !lines.is_empty());
+    let parts: String = parts
+        .map(|((_, title), lines)| format!("\n## {title}\n\n{lines}"))
+        .collect();
     let count = skills.len().to_string();
-    filled(
-        SKILL,
-        &[
-            ("@COUNT@", &count),
-            ("@INDEX@\n", &parts.collect::<String>()),
-        ],
-    )
-}
-
-/// The manifest and the server of a plugin.
-fn plugin() -> [(&'static str, String); 2] {
-    let manifest = json!({
-        "$schema": format!("{SCHEMAS}plugin.schema.json"),
-        "name": "fabric",
-        "version": env!("CARGO_PKG_VERSION"),
-        "description": "The patterns of Fabric, tested prompts for one task each, as a skill and from a server.",
-        "license": env!("CARGO_PKG_LICENSE"),
-        "keywords": ["fabric", "patterns", "prompts"],
-    });
-    let servers = json!({
-        "$schema": format!("{SCHEMAS}mcp.schema.json"),
-        "mcpServers": { "fabric": {
-            "type": "stdio",
-            "command": "fabric-mcp",
-            "args": ["--patterns-dir", "${PLUGIN_ROOT}/patterns"],
-        }},
-    });
-    [("plugin.json", manifest), ("mcp.json", servers)]
-        .map(|(name, json)| (name, format!("{json:#}\n")))
+    filled(SKILL, &[("@COUNT@", &count), ("@INDEX@\n", &parts)])
 }
 
 /// Creates a folder, which must not be a link, unless it exists.

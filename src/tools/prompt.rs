@@ -20,24 +20,17 @@ pub(crate) fn prompt(
     variables: &BTreeMap<String, String>,
     strategy_name: &str,
 ) -> Result<String, Error> {
-    let before = before(context, strategy_name)?;
+    let before = match strategy_name {
+        "" => String::new(),
+        name => {
+            let all = context.backend.fabric.strategies(&context.wait())?;
+            strategy(name, all.as_deref())?.prompt.clone()
+        }
+    };
     let fabric = &context.backend.fabric;
     let rendered = fabric.apply(pattern, input, variables, &context.wait())?;
-    Ok(before + &rendered.system_prompt)
-}
-
-/// What stands before the pattern: the text of the strategy and a line end, or nothing.
-///
-/// # Errors
-/// `invalid-request` for an unknown strategy.
-pub(super) fn before(context: &Arc<Context>, strategy_name: &str) -> Result<String, Error> {
-    if strategy_name.is_empty() {
-        return Ok(String::new());
-    }
-    let all = context.backend.catalog.strategies(&context.wait())?;
-    let text = strategy(strategy_name, (*all).as_deref())?.prompt.trim();
-    Ok(match text {
-        "" => String::new(),
-        text => format!("{text}\n"),
+    Ok(match before.trim() {
+        "" => rendered.system_prompt,
+        before => format!("{before}\n{}", rendered.system_prompt),
     })
 }
