@@ -141,13 +141,11 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         Command::Healthcheck { host, port } => service::healthcheck(&host, port)
             .map(|()| true)
             .map_err(|why| ExitReason::failed(format!("--healthcheck: {why}"))),
-        Command::CheckTokens { file, default } => match access::check(&file, default.as_ref()) {
-            Ok(good) => print(&good),
-            Err(faults) => Err(ExitReason::usage(format!(
-                "--check-tokens: {}",
-                faults.join("; ")
-            ))),
-        },
+        Command::CheckTokens { file, default } => {
+            Tokens::open(default, Some(file), true, &Accounts::alone(1))
+                .map(|_| true)
+                .map_err(ExitReason::usage)
+        }
         Command::Usage {
             folder,
             period,
@@ -162,7 +160,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
                     text::unusable("folder", &folder, &error)
                 ))
             });
-            print(&shell::table(rows?, json))
+            print(&shell::usage(rows?, json))
         }
         Command::Generate(what) => generate(&what),
         Command::Install { mut asked, offers } => {

@@ -19,6 +19,7 @@ use crate::config::{MAX_FABRIC_BODY, MAX_MESSAGE};
 use crate::encoding::json::decode;
 use crate::os::signals;
 use crate::protocol::{Answer, Inbound, Level, Revision, Session};
+use crate::runs;
 use crate::server::{Action, Server};
 use crate::sync::{lock, spawn};
 use crate::text::{for_terminal, hint, shown, unusable};
@@ -301,6 +302,23 @@ fn aligned(rows: &[Value]) -> String {
     ];
     let has = |column: &&str| rows.iter().any(|row| !row[*column].is_null());
     let columns = Vec::from_iter(COLUMNS.into_iter().filter(has));
+    lines(&columns, rows, true)
+}
+
+/// What was used, as JSON, or as a table: for people with a last row for all, in a pipe with tabs.
+pub(crate) fn usage(mut rows: Vec<Value>, json: bool) -> String {
+    let for_people = !json && io::stdout().is_terminal();
+    let all = rows.last().and_then(Value::as_object);
+    let columns = all.map_or(0, |all| all.len());
+    rows.truncate(rows.len() - usize::from(!for_people));
+    match json {
+        true => format!("{:#}\n", json!({ "usage": rows })),
+        false => lines(&runs::COLUMNS[..columns], &rows, for_people),
+    }
+}
+
+/// A line with the names of these members, and one for each object with their values: aligned, or with tabs.
+fn lines(columns: &[&str], rows: &[Value], is_aligned: bool) -> String {
     let head = columns.iter().map(|name| (*name).to_owned()).collect();
     let body = rows
         .iter()
@@ -309,11 +327,12 @@ fn aligned(rows: &[Value]) -> String {
     let widths = (0..columns.len()).map(|at| table.iter().map(|row| row[at].chars().count()).max());
     let widths: Vec<usize> = widths.map(Option::unwrap_or_default).collect();
     let line = |row: &Vec<String>| {
-        let cells = row
-            .iter()
-            .zip(&widths)
-            .map(|(cell, width)| format!("{cell:<width$}"));
-        Vec::from_iter(cells).join("  ").trim_end().to_owned() + "\n"
+        let cells = row.iter().zip(&widths);
+        let cells = cells.map(|(cell, width)| format!("{cell:<width$}"));
+        match is_aligned {
+            true => Vec::from_iter(cells).join("  ").trim_end().to_owned() + "\n",
+            false => row.join("\t") + "\n",
+        }
     };
     table.iter().map(line).collect()
 }
@@ -337,37 +356,6 @@ fn cancel_on_signal(screen: &Arc<Screen>) {
         let code = signals.wait().exit_code();
         screen.stopped.store(code, Ordering::Release);
     });
-}
-
-/// A table as JSON, or for people with aligned columns and the last row, the sum, or else with tabs. The first row names
-/// the columns, of which the first two are no numbers.
-pub(crate) fn table(mut rows: Vec<Vec<String>>, json: bool) -> String {
-    let for_people = !json && io::stdout().is_terminal();
-    rows.truncate(rows.len() - usize::from(!for_people));
-    if json {
-        let object = |row: &Vec<String>| {
-            let cells = rows[0].iter().zip(row).enumerate();
-            let cells = cells.map(|(at, (name, cell))| match at {
-                0 | 1 => (name.clone(), Value::from(cell.as_str())),
-                _ => (name.clone(), serde_json::from_str(cell).unwrap_or_default()),
-            });
-            Value::Object(cells.collect())
-        };
-        let objects = Vec::from_iter(rows[1..].iter().map(object));
-        return format!("{:#}\n", json!({ "usage": objects }));
-    }
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().enumerate().map(|(at, cell)| {
-            let lengths = rows.iter().map(|row| row[at].chars().count());
-            match (for_people, lengths.max().unwrap_or(0)) {
-                (false, _) => cell.clone(),
-                (true, width) if at < 2 => format!("{cell:<width$}"),
-                (true, width) => format!("{cell:>width$}"),
-            }
-        });
-        Vec::from_iter(cells).join(if for_people { "  " } else { "\t" }) + "\n"
-    };
-    rows.iter().map(line).collect()
 }
 
 /// The server's JSON-RPC response.

@@ -24,7 +24,7 @@ pub(crate) use error::{AccessError, Flaw};
 pub(crate) use identity::{Identity, Role};
 pub(crate) use oauth::OAuth;
 use tokens::fingerprint;
-pub(crate) use tokens::{Allowance, Tokens, check, generate, token};
+pub(crate) use tokens::{Allowance, Tokens, generate, token};
 
 use crate::account::{Account, Accounts};
 use crate::text::is_placeholder;
@@ -93,7 +93,7 @@ impl Access {
         }
         let (mut authorization, tokens) = (authorization.into_iter().peekable(), &self.tokens);
         let is_address = self.admits_addresses && authorization.peek().is_none();
-        let (identity, pass) = if is_address && tokens.has_others() {
+        let (identity, pass) = if is_address && tokens.others().is_ok() {
             (Identity::peer(peer), Pass::Address(tokens.clone()))
         } else {
             let token = bearer(authorization).ok_or(AccessError::NoToken)?;
@@ -178,11 +178,19 @@ impl Caller {
                 Ok(_) => return Err(AccessError::BadToken(Flaw::UNKNOWN)),
                 Err(flaw) => return Err(AccessError::BadToken(flaw)),
             },
-            Pass::Address(tokens) if tokens.has_others() => tokens.others(Role::Run)?,
-            Pass::Address(_) => return Err(AccessError::NoToken),
+            Pass::Address(tokens) => tokens.others().map_err(|_| AccessError::NoToken)?,
             Pass::OAuth(tokens, oauth, known) => match oauth.grant(known)? {
-                grant if grant.identity == self.identity => tokens.others(grant.role)?,
-                _ => return Err(AccessError::BadToken(Flaw::INACTIVE)),
+                grant if grant.identity != self.identity => {
+                    return Err(AccessError::BadToken(Flaw::INACTIVE));
+                }
+                grant => match tokens.others() {
+                    Ok(others) => Arc::new(Allowance {
+                        role: others.role.min(grant.role),
+                        ..Allowance::clone(&others)
+                    }),
+                    Err(Flaw::UNKNOWN) => Arc::new(Allowance::of(grant.role)),
+                    Err(flaw) => return Err(AccessError::BadToken(flaw)),
+                },
             },
         };
         match has.role >= role {

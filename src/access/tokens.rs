@@ -19,7 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::digest::{Digest, digest};
-use super::error::{AccessError, Flaw};
+use super::error::Flaw;
 use super::identity::{Identity, Role};
 use crate::account::Accounts;
 use crate::config::{MAX_SECRET, Secret};
@@ -83,7 +83,7 @@ pub(crate) struct Allowance {
     /// Tokens a month, by the ledger.
     pub(crate) tokens_per_month: Option<u64>,
     /// The last day on which the line counts, in UTC.
-    until: Option<String>,
+    pub(super) until: Option<String>,
 }
 
 /// When the file is looked at next, and what it was the last time: its text and whether everybody may read it, or why it
@@ -186,23 +186,13 @@ impl Tokens {
         }
     }
 
-    /// What who has no line may do: by the line `*`, if there is one, and at most with this role.
+    /// What who has no line may do, by the line `*`.
     ///
     /// # Errors
-    /// That line counts no more.
-    pub(super) fn others(&self, role: Role) -> Result<Arc<Allowance>, AccessError> {
-        let mut allowance = match self.holder(digest(OTHERS.as_bytes())) {
-            Ok((_, others)) => Allowance::clone(&others),
-            Err(Flaw::UNKNOWN) => Allowance::of(role),
-            Err(flaw) => return Err(AccessError::BadToken(flaw)),
-        };
-        allowance.role = allowance.role.min(role);
-        Ok(Arc::new(allowance))
-    }
-
-    /// Is there a line for who has none?
-    pub(super) fn has_others(&self) -> bool {
-        self.holder(digest(OTHERS.as_bytes())).is_ok()
+    /// There is no such line, or it counts no more.
+    pub(super) fn others(&self) -> Result<Arc<Allowance>, Flaw> {
+        let holder = self.holder(digest(OTHERS.as_bytes()));
+        holder.map(|(_, allowance)| allowance)
     }
 
     /// Takes the file's good lines if it has changed, and not within `rest`. Returns what has changed, and the mistakes that
@@ -328,37 +318,24 @@ impl Allowance {
     /// Adds a word KEY=VALUE of a line.
     fn add(&mut self, word: &str, has_ledger: bool) -> Result<(), &'static str> {
         let (key, value) = word.split_once('=').ok_or(FORM)?;
-        let number = || value.parse::<u64>().ok().filter(|number| *number > 0);
+        let number = value.parse::<u64>().ok().filter(|number| *number > 0);
+        let is_whole =
+            |name: &str| !name.is_empty() && name.find('*').is_none_or(|at| at + 1 == name.len());
         match key {
-            "models" => {
-                let is_good = |name: &str| {
-                    !name.is_empty() && name.find('*').is_none_or(|at| at + 1 == name.len())
-                };
-                if !value.split(',').all(is_good) {
-                    return Err(
-                        "models= takes names with commas between, and * only at the end of one",
-                    );
-                }
-                self.models.extend(value.split(',').map(str::to_owned));
+            "models" if value.split(',').all(is_whole) => {
+                self.models = value.split(',').map(str::to_owned).collect();
             }
-            "runs-per-minute" => {
-                let number = number().and_then(|number| number.try_into().ok());
-                self.runs_per_minute =
-                    Some(number.ok_or("runs-per-minute= takes a number from 1")?);
+            "runs-per-minute" if number.is_some() => {
+                self.runs_per_minute = number.and_then(|number| number.try_into().ok());
             }
             "tokens-per-month" if !has_ledger => {
                 return Err("tokens-per-month= counts by the ledger, so it needs --state-dir");
             }
-            "tokens-per-month" => {
-                let number = number().ok_or("tokens-per-month= takes a number from 1")?;
-                self.tokens_per_month = Some(number);
-            }
-            "until" => {
-                let day = time::parse(value).filter(|_| value.len() == 10);
-                day.ok_or("until= takes the last day, such as 2026-12-31")?;
+            "tokens-per-month" if number.is_some() => self.tokens_per_month = number,
+            "until" if value.len() == 10 && time::parse(value).is_some() => {
                 self.until = Some(value.to_owned());
             }
-            _ => return Err("a key is models=, runs-per-minute=, tokens-per-month= or until="),
+            _ => return Err(KEYS),
         }
         Ok(())
     }
@@ -413,6 +390,10 @@ fn report(change: Option<String>, faults: &[String]) {
 
 /// What a line looks like.
 const FORM: &str = "a line is NAME ROLE TOKEN, with spaces between; a comment begins with #";
+
+/// What a key looks like.
+const KEYS: &str = "a key is models=NAME,NAME… (with * only at the end of one), runs-per-minute=NUMBER, \
+                    tokens-per-month=NUMBER or until=YYYY-MM-DD, the last day";
 
 /// The tokens of the file's `text`, and `default`, the one of the environment; and the mistakes of the lines that grant
 /// nothing, each with its line. The error is one of the whole file.
@@ -516,27 +497,6 @@ fn line_of(
         None => fingerprint(token),
     };
     Ok(Some((name, allowance, token)))
-}
-
-/// Checks a tokens file; `default` is the token of the environment. Says what is in it.
-///
-/// # Errors
-/// What is wrong with it, a mistake each.
-pub(crate) fn check(path: &Path, default: Option<&Secret>) -> Result<String, Vec<String>> {
-    let whole = |why: String| vec![why];
-    let (text, ..) = content(path).map_err(whole)?;
-    let shown = path.display();
-    let (table, faults) = parse(&text, default, true).map_err(whole)?;
-    if text.trim_ascii().is_empty() {
-        return Err(vec![format!("\"{shown}\" is empty")]);
-    }
-    match faults.is_empty() {
-        true => Ok(format!(
-            "\"{shown}\" has no mistake: {}\n",
-            counted(table.len(), "token")
-        )),
-        false => Err(faults),
-    }
 }
 
 fn check_name(name: &str) -> Result<(), &'static str> {
@@ -906,27 +866,12 @@ mod tests {
         let ledger = "tokens-per-month= counts by the ledger, so it needs --state-dir";
         for (line, why) in [
             (format!("a run {A} x"), form),
-            (
-                format!("a run {A} model=x"),
-                "a key is models=, runs-per-minute=, tokens-per-month= or until=",
-            ),
-            (
-                format!("a run {A} models=a,,b"),
-                "models= takes names with commas between, and * only at the end of one",
-            ),
-            (
-                format!("a run {A} models=a*b"),
-                "models= takes names with commas between, and * only at the end of one",
-            ),
-            (
-                format!("a run {A} runs-per-minute=0"),
-                "runs-per-minute= takes a number from 1",
-            ),
+            (format!("a run {A} model=x"), KEYS),
+            (format!("a run {A} models=a,,b"), KEYS),
+            (format!("a run {A} models=a*b"), KEYS),
+            (format!("a run {A} runs-per-minute=0"), KEYS),
             (format!("a run {A} tokens-per-month=9"), ledger),
-            (
-                format!("a run {A} until=2026-02-30"),
-                "until= takes the last day, such as 2026-12-31",
-            ),
+            (format!("a run {A} until=2026-02-30"), KEYS),
             (
                 format!("a run sha256:{A}"),
                 "after sha256: there are not 64 hex digits",
@@ -948,14 +893,10 @@ mod tests {
         bench.clock.pass(43_200_000);
         assert_eq!(bench.tokens.holder(fingerprint(A)), Err(Flaw::EXPIRED));
         assert_eq!(bench.names(), ["alice"]);
-        let others = bench.tokens.others(Role::Run).unwrap();
+        let others = bench.tokens.others().unwrap();
         assert_eq!(
             (others.role, &*others.models),
             (Role::Read, &["tiny".to_owned()][..])
-        );
-        assert_eq!(
-            bench.tokens.others(Role::Metrics).unwrap().role,
-            Role::Metrics
         );
     }
 

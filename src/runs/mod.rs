@@ -50,7 +50,7 @@ pub(crate) use folder::Folder;
 pub(crate) use ledger::estimate;
 pub(crate) use record::{Record, RunError, RunId, RunReport, RunState};
 pub(crate) use table::{Runs, bounds};
-pub(crate) use usage::usage;
+pub(crate) use usage::{COLUMNS, usage};
 
 #[cfg(test)]
 mod tests;

@@ -150,10 +150,7 @@ impl Runs {
 
     /// How many lines of the ledger could not be written, though that was just tried.
     pub(crate) fn unwritten(&self) -> usize {
-        self.0
-            .ledger
-            .as_ref()
-            .map_or(0, |folder| folder.unwritten())
+        self.0.ledger.as_ref().map_or(0, |folder| folder.flush().1)
     }
 
     /// How many tokens a caller has used this month, by the ledger.

@@ -6,22 +6,32 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::folder::Folder;
 use super::ledger::lines;
 use crate::config::{DEFAULT_MODEL, Prices};
 use crate::encoding::percent::percent_decode;
 use crate::os::files::open_plain;
-use crate::text::number;
 
-/// The columns of a report. A run counts with the model of its first step.
-const COLUMNS: &str = "caller model runs steps input_tokens output_tokens estimated_tokens cost";
+/// The members of a row of a report. A run counts with the model of its first step.
+pub(crate) const COLUMNS: [&str; 8] = [
+    "caller",
+    "model",
+    "runs",
+    "steps",
+    "input_tokens",
+    "output_tokens",
+    "estimated_tokens",
+    "cost",
+];
 
 /// What was used: the numbers of runs, steps, and tokens.
 type Sums = [u64; 5];
 
-/// What was used, by caller and model, since `from`, a month or a day, or `in_it` alone: the names of the columns, and the
-/// rows; with prices also the cost, which is empty where there is no price. The last row has the sums. Where this user may,
-/// runs whose process has died get their lines first.
+/// What was used, by caller and model, since `from`, a month or a day, or `in_it` alone: objects, the last of which has the
+/// sums; with prices also the cost, where there is one. Where this user may, runs whose process has died get their lines
+/// first.
 ///
 /// # Errors
 /// The folder, or a ledger in it, cannot be read.
@@ -29,7 +39,7 @@ pub(crate) fn usage(
     folder: &Path,
     (from, in_it): (&str, bool),
     prices: Option<&Prices>,
-) -> io::Result<Vec<Vec<String>>> {
+) -> io::Result<Vec<Value>> {
     let (mut sums, mut seen) = (BTreeMap::<_, Sums>::new(), HashSet::new());
     let entries = fs::read_dir(folder)?;
     if let Ok(folder) = Folder::open(folder) {
@@ -55,27 +65,25 @@ pub(crate) fn usage(
             }
         });
     }
-    let mut rows = vec![Vec::from_iter(COLUMNS.split(' ').map(str::to_owned))];
-    rows[0].truncate(if prices.is_some() { 8 } else { 7 });
-    let (mut all, mut costs) = (Sums::default(), 0.);
-    let mut row = |names: [String; 2], sums: Sums, cost: Option<f64>| {
-        let cost = prices.map(|_| cost.map_or(String::new(), number));
-        rows.push(
-            names
-                .into_iter()
-                .chain(sums.map(|sum| sum.to_string()))
-                .chain(cost)
-                .collect(),
-        );
-    };
-    for (names, sums) in sums {
-        let cost = prices.and_then(|prices| cost(prices, &names[1], &sums));
+    let (mut all, mut costs, mut rows) = (Sums::default(), 0., Vec::new());
+    for ([caller, model], sums) in sums {
+        let cost = prices.and_then(|prices| cost(prices, &model, &sums));
         all = from_fn(|at| all[at].saturating_add(sums[at]));
         costs += cost.unwrap_or(0.);
-        row(names, sums, cost);
+        rows.push(row([&caller, &model], sums, cost));
     }
-    row(["all".to_owned(), String::new()], all, Some(rounded(costs)));
+    rows.push(row(["all", ""], all, prices.map(|_| rounded(costs))));
     Ok(rows)
+}
+
+fn row(names: [&str; 2], sums: Sums, cost: Option<f64>) -> Value {
+    let cells = names
+        .map(Value::from)
+        .into_iter()
+        .chain(sums.map(Value::from));
+    let cells = cells.chain(cost.map(Value::from));
+    let members = COLUMNS.into_iter().map(str::to_owned).zip(cells);
+    Value::Object(members.collect())
 }
 
 /// What tokens of a model cost; `None` without a price. A model without a row costs what `default` does.
