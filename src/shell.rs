@@ -240,7 +240,8 @@ fn input(name: &str, text: impl Read) -> Result<String, ExitReason> {
     let mut bytes = Vec::new();
     let read = text.take(MAX_MESSAGE as u64 + 1).read_to_end(&mut bytes);
     let why = match read.map(|size| (size <= MAX_MESSAGE, String::from_utf8(bytes))) {
-        Ok((true, Ok(text))) => return Ok(text),
+        Ok((true, Ok(text))) if !matches!(text.as_bytes(), [_, 0, _, 0, ..]) => return Ok(text),
+        Ok((true, Ok(text))) => format!("{name} is {}", no_text(text.as_bytes())),
         Ok((true, Err(error))) => format!("{name} is {}", no_text(error.as_bytes())),
         Ok((false, _)) => format!("{name} is larger than {} MiB; give less", MAX_MESSAGE >> 20),
         Err(error) => format!("{name} cannot be read: {error}"),
@@ -656,6 +657,7 @@ mod tests {
             (vec![b'x'; MAX_MESSAGE + 1], "it is larger than 8 MiB"),
             (b"caf\xe9".to_vec(), "it is not UTF-8: iconv"),
             (b"\xff\xfea\0".to_vec(), "it is UTF-16, not UTF-8: iconv"),
+            (b"a\0b\0".to_vec(), "it is UTF-16, not UTF-8: iconv"),
             (b"%PDF-1.7\n\xe2".to_vec(), "it is a PDF (pdftotext"),
             (b"PK\x03\x04\x14\0\xff".to_vec(), "it is a zip archive"),
             (b"\x89PNG\r\n\x1a\n\0\0".to_vec(), "it is an image"),
