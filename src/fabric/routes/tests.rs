@@ -306,7 +306,7 @@ fn a_pattern_that_is_not_listed_is_not_found() {
         .unwrap_err();
     assert_eq!(
         error.detail,
-        "Fabric has no pattern named \"shorten_paper\". A search for this finds \"summarize_paper\" and \"summarize\". \
+        "Fabric has no pattern named \"shorten_paper\". A search for this finds \"summarize\" and \"summarize_paper\". \
          If none of them does the task, describe it as query of fabric_list_patterns."
     );
     let error = client.pattern(&name("qqq"), &unobserved()).unwrap_err();
