@@ -69,6 +69,7 @@ use os::signals::Signal;
 use os::{files, heap, service, signals};
 use runs::{Folder, Runs};
 use server::Server;
+use shell::CallTarget;
 use sync::spawn;
 use time::SystemClock;
 use tools::{Backend, Policy};
@@ -204,16 +205,22 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             }
             let (server, config, _demo) = assemble(config)?;
             config.warnings.iter().for_each(|text| shell::say(text));
-            let called = shell::run(&server, &tool, &arguments, json);
+            let called = shell::run(CallTarget::Here(&server), &tool, &arguments, json);
             // The end of a run that could not be written at once.
             server.backend.runs.interrupt_all();
             called
         }
-        Command::Connect { is_check, settings } => match is_check {
-            true => transport::connect::check(&settings)
+        Command::Connect {
+            is_check,
+            call,
+            json,
+            settings,
+        } => match call {
+            Some((tool, words)) => shell::run(CallTarget::There(&settings), &tool, &words, json),
+            None if is_check => transport::connect::check(&settings)
                 .map_err(ExitReason::failed)
                 .and_then(|report| print(&report)),
-            false => relay(&settings).map(|()| true),
+            None => relay(&settings).map(|()| true),
         },
         Command::Check { json, config } => {
             // `--check` keeps no runs.

@@ -9,21 +9,23 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
 use crate::access::{Caller, Identity};
 use crate::cli::ExitReason;
-use crate::config::{MAX_FABRIC_BODY, MAX_MESSAGE};
+use crate::config::{Connect, MAX_FABRIC_BODY, MAX_MESSAGE};
 use crate::encoding::json::decode;
 use crate::os::signals;
-use crate::protocol::{Answer, Inbound, Level, Revision, Session};
+use crate::protocol::{Answer, Inbound, Level, Revision, Session, jsonrpc, meta};
 use crate::runs;
 use crate::server::{Action, Server};
 use crate::sync::{lock, spawn};
 use crate::text::{for_terminal, hint, shown, unusable};
 use crate::tools::{self, Peer, Policy};
+use crate::transport::connect::Relay;
 
 /// The tool whose arguments may be nothing but a query.
 const SEARCH: &str = "fabric_list_patterns";
@@ -35,18 +37,38 @@ const INPUT: &str = "input_text";
 const WAIT: &str = "wait_seconds";
 /// How long text on stdin is waited for where none is wanted: a pipe may be inherited, and stay silent for ever.
 const STRAY_TEXT: Duration = Duration::from_millis(500);
+/// How often to look whether a call elsewhere is answered, or must stop.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Where a tool is called.
+#[derive(Clone, Copy)]
+pub(crate) enum CallTarget<'t> {
+    /// In this process.
+    Here(&'t Arc<Server>),
+    /// At the server of `--connect`.
+    There(&'t Connect),
+}
 
 /// Calls `tool` and prints its result. True: it worked, or the reader of its output has left.
 ///
 /// # Errors
 /// Why it was not called, or failed. The exit code after a signal is 128 + its number.
 pub(crate) fn run(
-    server: &Arc<Server>,
+    target: CallTarget<'_>,
     tool: &str,
     words: &[String],
     json: bool,
 ) -> Result<bool, ExitReason> {
-    check_name("--call", tool, &server.backend.policy)?;
+    let theirs = Policy::default();
+    let (policy, note, idle_timeout) = match target {
+        CallTarget::Here(server) => {
+            let backend = &server.backend;
+            let timeout = backend.fabric.settings.idle_timeout;
+            (&backend.policy, backend.run_note, timeout)
+        }
+        CallTarget::There(_) => (&theirs, None, Duration::ZERO),
+    };
+    check_name("--call", tool, policy)?;
     let mut arguments = parsed(tool, words)?;
     if tool == RUN && is_given(&arguments, WAIT) {
         // The run would end with this process.
@@ -54,7 +76,7 @@ pub(crate) fn run(
             "--call waits until the run ends; leave {WAIT} out"
         )));
     }
-    if tool == RUN && !json && !server.backend.policy.patterns_only {
+    if tool == RUN && !json && !policy.patterns_only {
         // A result cut by `max_chars` is shown only once it is cut.
         let cut = arguments.contains_key("max_chars");
         arguments.entry("stream").or_insert(Value::from(!cut));
@@ -86,12 +108,18 @@ pub(crate) fn run(
     }
     let screen = Arc::new(Screen {
         text_wanted: !json,
-        idle_timeout: server.backend.fabric.settings.idle_timeout,
+        idle_timeout,
         ..Screen::default()
     });
     cancel_on_signal(&screen);
-    let answer = called(server, tool, &arguments, &screen);
-    let failure = screen.finish(&answer, json, server.backend.run_note);
+    let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}});
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    match target {
+        CallTarget::Here(server) => call_here(server, &request, &screen),
+        CallTarget::There(settings) => call_there(settings, request, &screen)?,
+    }
+    let answer = std::mem::take(&mut lock(&screen.state).answer);
+    let failure = screen.finish(&answer, json, note);
     if let Some(error) = lock(&screen.state).lost.take() {
         return ExitReason::unwritable(error);
     }
@@ -359,22 +387,19 @@ fn cancel_on_signal(screen: &Arc<Screen>) {
     });
 }
 
-/// The server's JSON-RPC response.
-fn called(
-    server: &Arc<Server>,
-    tool: &str,
-    arguments: &Map<String, Value>,
-    screen: &Arc<Screen>,
-) -> Value {
+/// Sends `request` to the server in this process. `screen` has the answer then.
+fn call_here(server: &Arc<Server>, request: &Value, screen: &Arc<Screen>) {
     let session = Arc::new(Session::of(Revision::NEWEST_LEGACY));
     // The text comes as log messages; progress only counts.
     *lock(&session.level) = Some(Level::INFO);
-    let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}});
-    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
     let request = request.to_string();
     let caller = Arc::new(Caller::open(Identity::Local, &server.backend.accounts));
-    let inbound = Inbound::read(request.as_bytes(), false);
-    match server.receive(&session, inbound, None, &caller) {
+    match server.receive(
+        &session,
+        Inbound::read(request.as_bytes(), false),
+        None,
+        &caller,
+    ) {
         Action::Call(call) => {
             call.serve(server, screen.clone(), |work| {
                 work();
@@ -384,7 +409,72 @@ fn called(
         Action::Answer(answer) => screen.answer(answer),
         _ => {}
     }
-    std::mem::take(&mut lock(&screen.state).answer)
+}
+
+/// The same at another server, in one request without a session.
+fn call_there(
+    settings: &Connect,
+    mut request: Value,
+    screen: &Arc<Screen>,
+) -> Result<(), ExitReason> {
+    let about = &mut request["params"]["_meta"];
+    about[meta::VERSION] = Revision::NEWEST.name().into();
+    about[meta::CAPABILITIES] = json!({});
+    about[meta::LEVEL] = Level::INFO.name().into();
+    let line = format!("{request}\n").into_bytes();
+    let [input, output] = [line, Vec::new()].map(|bytes| RemoteCall {
+        screen: screen.clone(),
+        bytes,
+    });
+    let relay = Relay::new(settings, output, || ()).map_err(ExitReason::usage)?;
+    let read = relay.serve(input);
+    read.map_err(|error| ExitReason::failed(error.to_string()))
+}
+
+/// The client of `--connect`, both what it sends and what it gets: a request, and once it must stop, the cancellation.
+struct RemoteCall {
+    screen: Arc<Screen>,
+    /// Not sent yet, or a line that is not whole yet.
+    bytes: Vec<u8>,
+}
+
+impl Read for RemoteCall {
+    /// Ends with the answer.
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while self.bytes.is_empty() {
+            let is_stopped = self.screen.stopped.load(Ordering::Acquire) != 0;
+            let mut state = lock(&self.screen.state);
+            if !state.answer.is_null() {
+                return Ok(0);
+            }
+            if is_stopped {
+                state.answer = json!({"error": {"message": "The call was cancelled."}});
+                let params = json!({"requestId": 1});
+                self.bytes = jsonrpc::notification("notifications/cancelled", &params);
+                self.bytes.push(b'\n');
+            }
+            drop(state);
+            thread::sleep(LOOK);
+        }
+        let count = self.bytes.as_slice().read(into)?;
+        self.bytes.drain(..count);
+        Ok(count)
+    }
+}
+
+impl Write for RemoteCall {
+    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
+        self.bytes.extend(more);
+        while let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.bytes.drain(..=end).collect();
+            self.screen.notify(&line, &|| true);
+        }
+        Ok(more.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Where a call's text and progress go.
@@ -544,6 +634,7 @@ impl Peer for Screen {
                     self.print(&mut state, text);
                 }
             }
+            None => state.answer = message,
             _ => {}
         }
     }

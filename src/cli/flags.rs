@@ -197,7 +197,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(COMMAND, "check", "", "").help("Test the connection to Fabric, report, and exit with 0 if all is well"),
     flag(COMMAND, "connect", "URL", "").help(
         "Relay between stdio and the server at this URL, for clients that only start programs; with \
-         --check, only test that server",
+         --check, only test that server, with --call, call a tool there",
     ),
     flag(COMMAND, "call", "TOOL", "")
         .help("Call a tool, with its arguments after it, KEY=VALUE or JSON; what is piped in is input_text"),

@@ -41,6 +41,10 @@ pub(crate) enum Command {
     Connect {
         /// Only ask that server whether it answers: `--check`.
         is_check: bool,
+        /// Only call a tool there, with these words as its arguments: `--call`.
+        call: Option<(String, Vec<String>)>,
+        /// Whether to print the structured result.
+        json: bool,
         settings: Connect,
     },
     /// Test the connection to Fabric and report: `--check`, as JSON with `--json`.
@@ -225,6 +229,10 @@ pub(crate) fn parse(
     if let Some(url) = settings.one("connect", values::connect_url)? {
         return Ok(Command::Connect {
             is_check: settings.has("check"),
+            call: settings
+                .last("call")
+                .map(|tool| (tool.to_owned(), settings.words.clone())),
+            json,
             settings: resolve::connect(&settings, url)?,
         });
     }

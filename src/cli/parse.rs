@@ -86,7 +86,12 @@ impl<'a> FlagsAndEnv<'a> {
         }
         let mut given = self.given.iter().map(|(flag, _)| flag.long);
         let of_log = |long: &str| matches!(long, "log-level" | "log-format");
-        let fits = |long| matches!(long, "connect" | "check" | "auth-token-file") || of_log(long);
+        let is_call = self.has("call");
+        let fits = |long| {
+            matches!(long, "connect" | "check" | "call" | "auth-token-file")
+                || of_log(long)
+                || is_call && long == "json"
+        };
         if self.has("connect")
             && let Some(other) = given.find(|long| !fits(long))
         {

@@ -15,9 +15,9 @@ const HEADER_MISMATCH: i32 = -32020;
 const UNSUPPORTED_VERSION: i32 = -32022;
 
 /// Members of `_meta`.
-const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-const LEVEL: &str = "io.modelcontextprotocol/logLevel";
+pub(crate) const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+pub(crate) const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+pub(crate) const LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
 /// The extension that a caller declares if it supports tasks.
 pub(crate) const TASKS: &str = "io.modelcontextprotocol/tasks";

@@ -9,7 +9,7 @@
 mod answer;
 pub(crate) mod inbound;
 pub(crate) mod jsonrpc;
-mod meta;
+pub(crate) mod meta;
 mod node;
 pub(crate) mod pages;
 mod revision;

@@ -1,5 +1,7 @@
 //! `--connect`: the binary on stdio in front of the binary over HTTP, and in front of a server that misbehaves.
 
+use std::io::{Read, Write};
+
 use serde_json::{Value, json};
 
 use crate::support::fabric::{FakeFabric, closed_port};
@@ -479,4 +481,34 @@ fn a_check_says_whether_the_server_can_be_used() {
     let wrong = relay.env("FABRIC_MCP_AUTH_TOKEN", "wrong").arg("--check");
     let bad = wrong.run(DEADLINE);
     bad.expect_code(1).expect_stderr("refuses the token");
+}
+
+#[test]
+fn a_call_there_is_printed_and_an_interrupt_cancels_it() {
+    let (fabric, _server, relay) = start();
+    fabric.on("POST /chat", Reply::run(&["one ", "two"]));
+    let call = |words: &[&str]| {
+        let words = words.iter().fold(relay.clone(), |all, word| all.arg(word));
+        words.arg("pattern_name=summarize")
+    };
+    let run = call(&["--call", "fabric_run_pattern"]);
+    let mut process = run.start();
+    process.stdin.take().unwrap().write_all(b"a text").unwrap();
+    let mut printed = String::new();
+    let mut stdout = process.stdout.take().unwrap();
+    stdout.read_to_string(&mut printed).unwrap();
+    assert_eq!(printed, "one two\n");
+    let refused = call(&["--call", "fabric_get_pattern_details", "--json", "x=1"]).run(DEADLINE);
+    refused
+        .expect_code(1)
+        .expect_stderr("`x` is not an argument");
+    fabric.on("POST /chat", Reply::sse().content("first ").gate());
+    let mut process = run.start();
+    process.stdin.take().unwrap().write_all(b"a text").unwrap();
+    let mut stdout = process.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 6]).unwrap();
+    process.signal("INT");
+    assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
+    assert_eq!(process.wait_exit(DEADLINE).code(), Some(130));
+    assert_eq!(process.stderr(), "fabric-mcp: The call was cancelled.\n");
 }

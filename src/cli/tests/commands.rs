@@ -48,7 +48,7 @@ fn commands() {
     );
     let connect = command("--connect https://X/mcp --check --log-level debug");
     assert!(
-        connect.starts_with("Connect { is_check: true, settings: Connect { url: \"https://x/mcp\""),
+        connect.starts_with("Connect { is_check: true, call: None, json: false, settings: Connect { url: \"https://x/mcp\""),
         "{connect}"
     );
     let codex = command("--generate client-command codex --demo");
