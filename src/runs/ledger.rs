@@ -12,8 +12,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +29,12 @@ use crate::time::timestamp;
 
 /// Most lines that wait until they can be written; those that come later are lost.
 const MAX_WAITING: usize = 10_000;
+/// Longest line that is read, in bytes: no length in the folder is trusted.
+const MAX_LINE: u64 = 64 << 10;
+/// Longest wait for another process that is writing, and how often the lock is tried meanwhile. A process that was stopped
+/// keeps the lock, and must not keep the runs of others from ending.
+const PATIENCE: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A step of a run whose model was asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,6 +52,8 @@ pub(super) struct Asked {
 pub(super) struct LedgerState {
     /// Lines that could not be written yet, the oldest first.
     waiting: VecDeque<String>,
+    /// Another process held the lock for too long: it is not waited for again until it lets go.
+    is_held: bool,
     /// The month whose lines `used` has, up to this byte of its file.
     month: String,
     read: u64,
@@ -80,7 +90,9 @@ impl Folder {
     ) {
         let mark = if tokens.is_ok() { "" } else { "~" };
         let [input, output] = tokens.unwrap_or_else(|written| [asked.input, written]);
-        let pattern = run.patterns.get(asked.step - 1).map_or("", String::as_str);
+        // The step may be what a file says.
+        let pattern = run.patterns.get(asked.step.wrapping_sub(1));
+        let pattern = pattern.map_or("", String::as_str);
         let [model, pattern] = [&asked.model, pattern].map(column);
         let (time, caller, id, step) = (timestamp(now), &run.owner, run.id, asked.step);
         let line = format!(
@@ -97,17 +109,27 @@ impl Folder {
     pub(super) fn flush(&self) -> (bool, usize) {
         let (mut state, mut written) = (lock(&self.ledger), None);
         while let Some(line) = state.waiting.front() {
-            match self.append(line) {
+            let patience = if state.is_held {
+                Duration::ZERO
+            } else {
+                PATIENCE
+            };
+            let appended = self.append(line, patience);
+            let is_held = |error: &io::Error| error.kind() == ErrorKind::WouldBlock;
+            let is_held = appended.as_ref().is_err_and(is_held);
+            match appended {
                 Ok(file) => written = Some(file),
                 Err(error) => {
                     let id = Line::parse(line).map(|line| line.step.0);
                     id.inspect(|id| {
                         self.warn(*id, "its line of the ledger could not be written", &error)
                     });
+                    state.is_held = is_held;
                     break;
                 }
             }
             state.waiting.pop_front();
+            state.is_held = false;
         }
         let waiting = state.waiting.len();
         drop(state);
@@ -120,12 +142,18 @@ impl Folder {
         self.path.join(format!("usage-{month}.tsv"))
     }
 
-    fn append(&self, line: &str) -> io::Result<File> {
+    fn append(&self, line: &str, patience: Duration) -> io::Result<File> {
         let path = self.month(&line[..7]);
         // Fails mostly because it exists.
         let _new = create(&path, &mut OpenOptions::new());
         let mut file = open_plain(&path, OpenOptions::new().read(true).append(true))?;
-        file.lock()?;
+        let begun = Instant::now();
+        while let Err(error) = file.try_lock().map_err(io::Error::from) {
+            if error.kind() != ErrorKind::WouldBlock || begun.elapsed() >= patience {
+                return Err(error);
+            }
+            thread::sleep(PAUSE);
+        }
         let (length, mut last) = (file.metadata()?.len(), [b'\n']);
         if length > 0 {
             file.seek(SeekFrom::End(-1))?;
@@ -153,13 +181,13 @@ impl Folder {
         {
             state.read += lines(file, |line| {
                 let used = state.used.entry(line.caller.to_owned()).or_default();
-                *used += line.tokens[0] + line.tokens[1];
+                *used = used.saturating_add(line.sum());
             });
         }
         let waiting = state.waiting.iter().filter_map(|line| Line::parse(line));
         let waiting = waiting.filter(|line| line.caller == caller && line.time.starts_with(month));
         let used = state.used.get(caller).copied().unwrap_or(0);
-        used + waiting.flat_map(|line| line.tokens).sum::<u64>()
+        waiting.fold(used, |used, line| used.saturating_add(line.sum()))
     }
 }
 
@@ -190,6 +218,10 @@ impl Line<'_> {
             step: (RunId::parse(run)?, step.parse().ok()?),
         })
     }
+
+    pub(super) fn sum(&self) -> u64 {
+        self.tokens[0].saturating_add(self.tokens[1])
+    }
 }
 
 /// A name without what would end a column or a line: that is percent-encoded. Of callers it is already.
@@ -204,7 +236,12 @@ fn column(name: &str) -> String {
 /// Reads the whole lines of a file up to its end, and says how many bytes they are.
 pub(super) fn lines(file: File, mut each: impl FnMut(Line<'_>)) -> u64 {
     let (mut file, mut line, mut read) = (BufReader::new(file), Vec::new(), 0);
-    while file.read_until(b'\n', &mut line).is_ok() && line.ends_with(b"\n") {
+    while (&mut file)
+        .take(MAX_LINE)
+        .read_until(b'\n', &mut line)
+        .is_ok()
+        && (line.ends_with(b"\n") || line.len() as u64 == MAX_LINE)
+    {
         let text = str::from_utf8(&line).ok();
         text.and_then(Line::parse).into_iter().for_each(&mut each);
         read += line.len() as u64;
@@ -225,7 +262,9 @@ mod tests {
     use super::super::tests_folder::Temporary;
     use super::super::usage::usage;
     use super::*;
-    use crate::time::hand::TODAY;
+    use crate::account::Accounts;
+    use crate::runs::Runs;
+    use crate::time::hand::{HandClock, TODAY};
 
     /// The 28th of July 2026, 12:00.
     const JULY: &str = "usage-2026-07.tsv";
@@ -296,6 +335,37 @@ mod tests {
         for (from, in_it) in [("2026-07-29", false), ("2026-08", true), ("2026-06", true)] {
             assert_eq!(rows(from, in_it).len(), 1, "only the sum");
         }
+    }
+
+    #[test]
+    fn a_process_that_keeps_the_lock_holds_nobody_up() {
+        let at = Temporary::new();
+        let folder = open(&at);
+        let add = |tokens| {
+            let run = record(&named("token:alice"));
+            folder.account(TODAY, &run, &asked(0, "m"), "ok", Ok(tokens));
+        };
+        add([1, 1]);
+        let held = File::open(at.0.join(JULY)).unwrap();
+        held.lock().unwrap();
+        add([1, 1]);
+        let begun = Instant::now();
+        (0..100).for_each(|_| add([u64::MAX, 1]));
+        assert!(begun.elapsed() < 50 * PATIENCE, "it is waited for once");
+        assert_eq!(folder.flush(), (false, 101));
+        assert_eq!(folder.used(TODAY, "token:alice"), u64::MAX);
+        held.unlock().unwrap();
+        // Also where no run is kept, the end of the process writes what waits.
+        let (accounts, clock) = (Accounts::alone(1), Arc::new(HandClock::default()));
+        Runs::new(Duration::ZERO, Some(folder.clone()), &accounts, clock).interrupt_all();
+        assert_eq!((folder.flush(), folder.is_failing()), ((false, 0), false));
+        // Somebody's bytes without an end.
+        let mut file = File::options().append(true).open(at.0.join(JULY)).unwrap();
+        file.write_all(&[b'x'; MAX_LINE as usize]).unwrap();
+        add([1, 1]);
+        assert_eq!(folder.used(TODAY, "token:alice"), u64::MAX);
+        let rows = usage(&at.0, ("2026-07", true), None).unwrap();
+        assert_eq!(rows[1]["steps"], 103);
     }
 
     #[test]

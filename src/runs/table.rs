@@ -40,7 +40,7 @@ struct RunTable {
     /// How long a run is kept after its end, in milliseconds.
     keep: u64,
     folder: Option<Arc<Folder>>,
-    /// A folder that has the ledger, also where no run is kept.
+    /// The same folder for the ledger, also where no run is kept.
     ledger: Option<Arc<Folder>>,
     accounts: Accounts,
     clock: Arc<dyn Clock>,
@@ -178,7 +178,7 @@ impl Runs {
 
     /// Is there a state folder that cannot be written? If it could not be before, it is tried again.
     pub(crate) fn is_failing(&self) -> bool {
-        let failing = self.0.folder.as_ref().filter(|folder| folder.is_failing());
+        let failing = self.0.ledger.as_ref().filter(|folder| folder.is_failing());
         failing.is_some_and(|folder| {
             self.rewrite(false);
             folder.is_failing()
@@ -328,11 +328,11 @@ impl Runs {
         is_written
     }
 
-    /// Writes the ends that could not be written, up to the first that still cannot. The smallest first: little room is
+    /// Writes the lines and ends that could not be written, up to the first that still cannot. The smallest first: little room is
     /// better used for many of them. `works`: something has just been written.
     fn rewrite(&self, works: bool) {
         let _alone = lock(&self.0.rewriting);
-        let Some(folder) = &self.0.folder else { return };
+        let Some(folder) = &self.0.ledger else { return };
         let ended = |entry: &RunEntry| entry.live.clone().filter(|_| entry.age.ended.is_some());
         let mut unwritten: Vec<_> = self.entries().values().filter_map(ended).collect();
         unwritten.sort_by_cached_key(|live| live.size().0);

@@ -57,7 +57,7 @@ pub(crate) fn usage(
             let is_meant = line.time >= from && (!in_it || line.time.starts_with(from));
             if is_meant && seen.insert(line.step) {
                 let [input, output] = line.tokens;
-                let estimated = u64::from(line.is_estimated) * (input + output);
+                let estimated = u64::from(line.is_estimated) * line.sum();
                 let more = [u64::from(line.step.1 == 1), 1, input, output, estimated];
                 let names = [line.caller, line.model].map(str::to_owned);
                 let sums = sums.entry(names).or_default();
