@@ -9,7 +9,7 @@
 //! both are told when they are found, and once a minute.
 //! No message repeats a word of the file: a word in the wrong place may be a token.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::iter;
@@ -70,7 +70,10 @@ pub(crate) struct Tokens {
 }
 
 /// Who has which token, by its [`fingerprint`], and may do what with it. The tokens themselves are not kept.
-type TokenTable = HashMap<Digest, (Identity, Arc<Allowance>)>;
+type TokenTable = HashMap<Digest, Holder>;
+
+/// Who has a token, and what its line allows.
+type Holder = (Identity, Arc<Allowance>);
 
 /// What a line of the file allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,7 +170,7 @@ impl Tokens {
     ///
     /// # Errors
     /// [`Flaw::UNKNOWN`], or its line counts no more.
-    pub(super) fn holder(&self, token: Digest) -> Result<(Identity, Arc<Allowance>), Flaw> {
+    pub(super) fn holder(&self, token: Digest) -> Result<Holder, Flaw> {
         // Not while another thread is reading.
         if self.file.is_some()
             && let Some(mut watch) = try_lock(&self.watch)
@@ -264,20 +267,17 @@ impl Tokens {
     /// Takes these tokens, and says whose came, changed and went.
     fn take(&self, table: TokenTable) -> String {
         let mut current = lock(&self.table);
-        let (old, new) = (by_name(&current), by_name(&table));
+        let all = TokenTable::new();
+        let (old, new) = (names(&current, &all), names(&table, &all));
+        let differ = &names(&table, &current) | &names(&current, &table);
         let mut told = counted(table.len(), "token");
-        for (what, names, others, same) in [
-            ("came", &new, &old, None),
-            ("changed", &new, &old, Some(false)),
-            ("went", &old, &new, None),
+        for (what, names) in [
+            ("came", &new - &old),
+            ("changed", &(&differ & &old) & &new),
+            ("went", &old - &new),
         ] {
-            let is_meant = |(name, has): &(&String, &Lines)| {
-                others.get(*name).map(|other| other == *has) == same
-            };
-            let names = names.iter().filter(is_meant).map(|(name, _)| name.as_str());
-            match Vec::from_iter(names).join(", ") {
-                none if none.is_empty() => {}
-                names => told += &format!("; {what}: {names}"),
+            if !names.is_empty() {
+                told += &format!("; {what}: {}", Vec::from_iter(names).join(", "));
             }
         }
         self.seat(&table);
@@ -286,16 +286,11 @@ impl Tokens {
     }
 }
 
-/// The tokens of a name, and what they allow.
-type Lines = HashMap<Digest, Arc<Allowance>>;
-
-fn by_name(table: &TokenTable) -> BTreeMap<String, Lines> {
-    let mut names = BTreeMap::<_, Lines>::new();
-    for (token, (identity, allowance)) in table {
-        let lines = names.entry(identity.name()).or_default();
-        lines.insert(*token, allowance.clone());
-    }
-    names
+/// The names of a table that have a token which `other` lacks, or has otherwise.
+fn names(table: &TokenTable, other: &TokenTable) -> BTreeSet<String> {
+    let differs = |line: &(&Digest, &Holder)| other.get(line.0) != Some(line.1);
+    let lines = table.iter().filter(differs);
+    lines.map(|(_, (identity, _))| identity.name()).collect()
 }
 
 /// What a token is looked up by. The file need not have more of it than its SHA-256.
@@ -315,7 +310,7 @@ impl Allowance {
         }
     }
 
-    /// Adds a word KEY=VALUE of a line.
+    /// Adds a word KEY=VALUE of a line. Without an =, it is perhaps a token, and the line one of another form.
     fn add(&mut self, word: &str, has_ledger: bool) -> Result<(), &'static str> {
         let (key, value) = word.split_once('=').ok_or(FORM)?;
         let number = value.parse::<u64>().ok().filter(|number| *number > 0);
@@ -463,18 +458,13 @@ fn line_of(
         return Ok(None);
     };
     let (role, token) = words.next().zip(words.next()).ok_or(FORM)?;
-    // Without an =, it is perhaps a token, and the line one of another form.
-    let keys = Vec::from_iter(words);
-    keys.iter()
-        .try_for_each(|word| word.contains('=').then_some(()).ok_or(FORM))?;
     if name != OTHERS {
         check_name(name)?;
     }
     let role =
         Role::named(role).ok_or("the role, the second word, is none of run, read and metrics")?;
     let mut allowance = Allowance::of(role);
-    keys.into_iter()
-        .try_for_each(|word| allowance.add(word, has_ledger))?;
+    words.try_for_each(|word| allowance.add(word, has_ledger))?;
     let hash = token.strip_prefix(HASHED).map(str::to_ascii_lowercase);
     let token = match hash {
         _ if name == OTHERS && token == "-" => digest(OTHERS.as_bytes()),
