@@ -267,8 +267,8 @@ impl Tokens {
     /// Takes these tokens, and says whose came, changed and went.
     fn take(&self, table: TokenTable) -> String {
         let mut current = lock(&self.table);
-        let all = TokenTable::new();
-        let (old, new) = (names(&current, &all), names(&table, &all));
+        let nobody = TokenTable::new();
+        let (old, new) = (names(&current, &nobody), names(&table, &nobody));
         let differ = &names(&table, &current) | &names(&current, &table);
         let mut told = counted(table.len(), "token");
         for (what, names) in [
