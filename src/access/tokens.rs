@@ -123,7 +123,9 @@ impl Tokens {
         };
         let (change, faults) = tokens.look(&mut lock(&tokens.watch), Duration::ZERO);
         report(change, &[]);
-        tokens.seat(&lock(&tokens.table));
+        if tokens.file.is_none() {
+            tokens.seat(&lock(&tokens.table));
+        }
         match faults.first() {
             Some(fault) => Err(fault.trim_end_matches(STAY).to_owned()),
             None => Ok(tokens),

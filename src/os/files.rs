@@ -87,17 +87,20 @@ pub(crate) fn unreadable(error: io::Error) -> String {
     format!("it cannot be read: {error}")
 }
 
-/// Creates a file that only this user can read, prepares it and writes it. Removes it if that fails.
+/// Creates a file that only this user can read, with these options beside. Follows no link.
+pub(crate) fn create(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
+    options.write(true).create_new(true).open(path)
+}
+
+/// [`create`]s a file, prepares it and writes it. Removes it if that fails.
 pub(crate) fn create_private(
     path: &Path,
     text: &str,
     prepare: impl FnOnce(&File) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    // Follows no link.
-    let mut file = options.write(true).create_new(true).open(path)?;
+    let mut file = create(path, &mut OpenOptions::new())?;
     prepare(&file)
         .and_then(|()| file.write_all(text.as_bytes()))
         .and_then(|()| file.sync_all())

@@ -23,7 +23,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::encoding::json::decode;
-use crate::os::files::{is_same, open_plain};
+use crate::os::files::{create, is_same, open_plain};
 use crate::sync::lock;
 use crate::text::unusable;
 use crate::time::{milliseconds, milliseconds_now};
@@ -429,14 +429,6 @@ impl Folder {
             log::info!("the state folder can be written again");
         }
     }
-}
-
-/// Creates a file that only this user can read, with these options beside.
-pub(super) fn create(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
-    options.open(path)
 }
 
 /// Locks a text for as long as it is open, where opening it has not done that, as on Windows.

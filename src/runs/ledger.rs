@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::folder::{Folder, create};
+use super::folder::Folder;
 use super::record::{Record, RunId};
 use crate::encoding::percent::percent_encode;
-use crate::os::files::open_plain;
+use crate::os::files::{create, open_plain};
 use crate::sync::lock;
 use crate::text::is_unprintable;
 use crate::time::timestamp;
@@ -109,22 +109,15 @@ impl Folder {
     pub(super) fn flush(&self) -> (bool, usize) {
         let (mut state, mut written) = (lock(&self.ledger), None);
         while let Some(line) = state.waiting.front() {
-            let patience = if state.is_held {
-                Duration::ZERO
-            } else {
-                PATIENCE
-            };
-            let appended = self.append(line, patience);
-            let is_held = |error: &io::Error| error.kind() == ErrorKind::WouldBlock;
-            let is_held = appended.as_ref().is_err_and(is_held);
-            match appended {
+            let patience = PATIENCE * u32::from(!state.is_held);
+            match self.append(line, patience) {
                 Ok(file) => written = Some(file),
                 Err(error) => {
-                    let id = Line::parse(line).map(|line| line.step.0);
-                    id.inspect(|id| {
-                        self.warn(*id, "its line of the ledger could not be written", &error)
-                    });
-                    state.is_held = is_held;
+                    if let Some(line) = Line::parse(line) {
+                        let what = "its line of the ledger could not be written";
+                        self.warn(line.step.0, what, &error);
+                    }
+                    state.is_held = error.kind() == ErrorKind::WouldBlock;
                     break;
                 }
             }

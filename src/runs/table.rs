@@ -165,12 +165,10 @@ impl Runs {
             && let Some(folder) = &self.0.ledger
         {
             let run = live.record();
-            // Somebody may have stopped it, whatever its worker says.
-            let is_stopped = matches!(run.state, RunState::Cancelled | RunState::Interrupted);
-            let outcome = if is_stopped {
-                run.state.name()
-            } else {
-                outcome
+            let outcome = match run.state {
+                // Somebody has stopped it, whatever its worker says.
+                RunState::Cancelled | RunState::Interrupted => run.state.name(),
+                _ => outcome,
             };
             folder.account(self.0.clock.today(), &run, &asked, outcome, tokens);
         }
@@ -276,11 +274,8 @@ impl Runs {
 
     /// Ends a run, once; the first end counts.
     pub(super) fn close(&self, live: &Arc<LiveRun>, end: RunState, report: RunReport) {
-        self.account(
-            live,
-            end.name(),
-            Err(estimate(live.record().chars.unwrap_or(0))),
-        );
+        let written = estimate(live.record().chars.unwrap_or(0));
+        self.account(live, end.name(), Err(written));
         if let Some(record) = live.begin_close(end, report) {
             // Without room it is forgotten.
             let _ = self.charge(live, self.keeps());
@@ -296,22 +291,19 @@ impl Runs {
     /// Writes the end of a run, where there is a folder, and closes it; forgets it if it is not to be kept. False if the
     /// end was not written.
     fn store(&self, live: &LiveRun, mut record: Record) -> bool {
-        let is_kept = self.entries().get(&live.id).is_some_and(RunEntry::is_kept);
-        let folder = live.folder.as_ref().filter(|_| is_kept);
-        // Its caller's oldest runs on a full disk go first.
-        let is_stored = |entry: &RunEntry| entry.live.is_none();
-        let make_room = || {
-            let account = self
-                .entries()
-                .get(&live.id)
-                .map(|entry| entry.account.clone());
-            account.is_some_and(|account| self.evict(&account, is_stored))
-        };
-        let is_written =
-            folder.is_some_and(|folder| live.write_end(folder, &mut record, &make_room));
+        let entries = self.entries();
+        let entry = entries.get(&live.id).filter(|entry| entry.is_kept());
+        let kept = entry.map(|entry| entry.account.clone());
+        drop(entries);
+        let folder = live.folder.as_ref().zip(kept.as_ref());
+        let is_written = folder.is_some_and(|(folder, account)| {
+            // Its caller's oldest runs on a full disk go first.
+            let make_room = || self.evict(account, |entry| entry.live.is_none());
+            live.write_end(folder, &mut record, &make_room)
+        });
         let (now, mut entries) = (self.now(), self.entries());
         // One that was to be written once more may have been evicted meanwhile.
-        let entry = entries.get_mut(&live.id).filter(|_| is_kept);
+        let entry = entries.get_mut(&live.id).filter(|_| kept.is_some());
         let is_gone = entry.is_none();
         if let Some(entry) = entry {
             entry.record = record.bare();

@@ -596,13 +596,14 @@ impl Drop for Asking<'_> {
 }
 
 impl LastAnswer {
+    /// The last good answer, if that is younger than `age`.
+    fn good(&self, now: Duration, age: Duration) -> Option<&Grant> {
+        self.good.as_ref().filter(|good| now < good.asked + age)
+    }
+
     /// The last good answer, as long as it counts.
     fn grant(&self, now: Duration) -> Verdict {
-        let good = self
-            .good
-            .as_ref()
-            .filter(|good| now < good.asked + UNCONFIRMED);
-        match (self.refusal, good) {
+        match (self.refusal, self.good(now, UNCONFIRMED)) {
             (None | Some(AccessError::Unavailable(_)), Some(good)) => Ok(good.clone()),
             (refusal, _) => Err(refusal.unwrap_or(AccessError::Unavailable(RETRY.0))),
         }
@@ -621,11 +622,7 @@ impl Answers {
     /// Whose token it is, if it was good in the last hour.
     fn owner(&self, digest: Digest, now: Duration) -> Option<Identity> {
         let answer = lock(&self.known.get(&digest)?.0);
-        let good = answer
-            .good
-            .as_ref()
-            .filter(|good| now < good.asked + KNOWN)?;
-        Some(good.identity.clone())
+        Some(answer.good(now, KNOWN)?.identity.clone())
     }
 
     /// The token to refresh first, now marked as being asked about. Forgets those that no caller holds any more.
@@ -654,13 +651,7 @@ impl Answers {
         for age in [KNOWN, Duration::ZERO] {
             if self.known.len() >= MAX_ANSWERS {
                 self.known.retain(|_, known| {
-                    let good = |answer: &LastAnswer| {
-                        answer
-                            .good
-                            .as_ref()
-                            .is_some_and(|good| now < good.asked + age)
-                    };
-                    Arc::strong_count(known) > 1 || good(&lock(&known.0))
+                    Arc::strong_count(known) > 1 || lock(&known.0).good(now, age).is_some()
                 });
             }
         }
