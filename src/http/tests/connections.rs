@@ -158,6 +158,11 @@ fn a_flood_of_silent_connections_does_not_keep_others_out() {
     let server = limited(8, echo);
     let _silent: Vec<_> = (0..300).map(|_| connect(&server)).collect();
     works(&server);
+    // Those that were evicted end once they get CPU time.
+    let begun = Instant::now();
+    while connections(&server) > 10 && begun.elapsed() < PATIENCE {
+        thread::yield_now();
+    }
     assert!(connections(&server) <= 10, "{}", connections(&server));
 }
 
