@@ -399,19 +399,9 @@ impl Account {
         Some(most).filter(|most| *most > 0)
     }
 
-    /// Does the caller's rate have room `now` for so many more runs or transcripts, if there are `per_minute`? `counts`: they
-    /// are counted against it.
-    ///
-    /// # Errors
-    /// Those of [`Rate::take`].
-    pub(crate) fn rate_at(
-        &self,
-        per_minute: u32,
-        more: u32,
-        now: Instant,
-        counts: bool,
-    ) -> Result<(), Option<Duration>> {
-        self.0.rate.take(per_minute, more, now, counts)
+    /// What is used up of the caller's runs and transcripts a minute.
+    pub(crate) fn rate(&self) -> &Rate {
+        &self.0.rate
     }
 
     /// Is it the only account?
@@ -774,15 +764,15 @@ mod tests {
         });
         let (now, second) = (Instant::now(), Duration::from_secs(1));
         assert_eq!(accounts.of("a").per_minute(), 3);
-        let has = |more, at| accounts.of("a").rate_at(3, more, at, false);
-        let spend = |at| accounts.of("a").rate_at(3, 1, at, true);
+        let has = |more, at| accounts.of("a").rate().take(3, more, at, false);
+        let spend = |at| accounts.of("a").rate().take(3, 1, at, true);
         assert_eq!(has(4, now), Err(None), "never so many");
         assert_eq!((has(3, now), spend(now)), (Ok(()), Ok(())));
         assert_eq!(has(3, now), Err(Some(20 * second)));
         assert_eq!((spend(now), spend(now)), (Ok(()), Ok(())));
         assert_eq!(spend(now + 5 * second), Err(Some(15 * second)));
         assert_eq!(spend(now + 20 * second), Ok(()));
-        assert_eq!(accounts.of("b").rate_at(3, 1, now, true), Ok(()));
+        assert_eq!(accounts.of("b").rate().take(3, 1, now, true), Ok(()));
         lock(&accounts.0.ledger).forget_idle(now + 40 * second);
         let ledger = lock(&accounts.0.ledger);
         let found: Vec<&String> = ledger.holders.keys().collect();

@@ -122,7 +122,7 @@ impl Tokens {
             watch: Mutex::default(),
         };
         let (change, faults) = tokens.look(&mut lock(&tokens.watch), Duration::ZERO);
-        report(change, &[]);
+        report((change, Vec::new()));
         if tokens.file.is_none() {
             tokens.seat(&lock(&tokens.table));
         }
@@ -163,8 +163,7 @@ impl Tokens {
     pub(crate) fn reload(&self) {
         let mut watch = lock(&self.watch);
         watch.seen = None;
-        let (change, faults) = self.look(&mut watch, Duration::ZERO);
-        report(change, &faults);
+        report(self.look(&mut watch, Duration::ZERO));
     }
 
     /// The holder of the token with this fingerprint by the file's present state, and what it may do. Cheap enough for every
@@ -179,8 +178,7 @@ impl Tokens {
             && watch.due <= self.clock.steady()
         {
             let _nobody = logging::no_caller_scope();
-            let (change, faults) = self.look(&mut watch, REST);
-            report(change, &faults);
+            report(self.look(&mut watch, REST));
         }
         let holder = lock(&self.table).get(&token).cloned();
         let (identity, allowance) = holder.ok_or(Flaw::UNKNOWN)?;
@@ -254,10 +252,8 @@ impl Tokens {
         if is_due {
             watch.told = now;
         }
-        (
-            change,
-            watch.faults.iter().filter(|_| is_due).cloned().collect(),
-        )
+        let faults = is_due.then(|| watch.faults.clone());
+        (change, faults.unwrap_or_default())
     }
 
     fn seat(&self, table: &TokenTable) {
@@ -372,7 +368,8 @@ fn is_open(_: &Metadata) -> bool {
     false
 }
 
-fn report(change: Option<String>, faults: &[String]) {
+/// Logs what [`Tokens::look`] says.
+fn report((change, faults): (Option<String>, Vec<String>)) {
     change.inspect(|change| log::info!("{change}"));
     for fault in faults.iter().take(MOST_TOLD) {
         log::error!("{fault}");
