@@ -122,9 +122,12 @@ pub(crate) struct Transcript {
 /// The videos whose transcripts are wanted now.
 pub(super) type Downloads = Mutex<Vec<(VideoId, Weak<Download>)>>;
 
-/// The request of the last transcript of one video, and Fabric's answer, for all who want it at the same time. Fabric has
-/// one folder for a video, which the first request to end removes, so a second one at the same time would fail.
-pub(crate) type Download = Cached<(Vec<u8>, Transcript)>;
+/// A request for a transcript, and Fabric's answer.
+pub(super) type Fetched = (Vec<u8>, Result<Transcript, Error>);
+
+/// The last one of one video, for all who want the same at the same time. Fabric has one folder for a video, which the
+/// first request to end removes, so a second one at the same time would fail.
+pub(crate) type Download = Cached<Fetched>;
 
 /// The download of a video, shared with all who have it already.
 pub(super) fn download(downloads: &Downloads, video: &VideoId) -> Arc<Download> {

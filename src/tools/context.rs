@@ -311,7 +311,10 @@ impl Context {
     fn rate(&self, allowance: &Allowance, steps: u32, counts: bool) -> Result<(), Error> {
         let account = &self.caller.account;
         let per_minute = allowance.runs_per_minute.unwrap_or(account.per_minute());
-        let Err(retry_after) = account.rate().take(per_minute, steps, Instant::now(), counts) else {
+        let Err(retry_after) = account
+            .rate()
+            .take(per_minute, steps, Instant::now(), counts)
+        else {
             return Ok(());
         };
         let detail = match retry_after {

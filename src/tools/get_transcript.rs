@@ -95,13 +95,14 @@ pub(super) fn fetch(
             wait,
         )
     };
-    let found = fetch().map_err(|error| Failure {
+    let found = fetch();
+    drop(download);
+    let found = found.and_then(|found| Arc::unwrap_or_clone(found).1);
+    found.map_err(|error| Failure {
         // The video is private to the caller, and yt-dlp's messages name it.
         logged: (error.kind == Kind::ApiError).then(|| "[...]".into()),
         ..error.into()
-    })?;
-    drop(download);
-    Ok(Arc::unwrap_or_clone(found).1)
+    })
 }
 
 fn shown(found: Transcript, video: &VideoId, wanted: (usize, usize)) -> Outcome {

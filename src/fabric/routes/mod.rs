@@ -21,7 +21,7 @@ use crate::text;
 use super::client::{FabricResponse, Limit, pause};
 use super::events::{self, Decoder, Each};
 use super::types::can_be_given;
-use super::youtube::Download;
+use super::youtube::{Download, Fetched};
 use super::{
     Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Observer, Pattern, Strategy,
     Transcript, VideoId, names, sanitize, template, youtube,
@@ -207,20 +207,22 @@ impl Client {
         language: Option<&str>,
         timestamps: bool,
         wait: &Observer,
-    ) -> Result<Arc<(Vec<u8>, Transcript)>, Error> {
+    ) -> Result<Arc<Fetched>, Error> {
         let mut body = json!({"url": video.url(), "timestamps": timestamps});
         if let Some(language) = language {
             body["language"] = language.into();
         }
         let body = encode(&body, wait)?;
         loop {
-            let fetch = |_: Option<&_>| {
-                let found = self.fetch_transcript(body.clone(), wait)?;
-                Ok(Arc::new((body.clone(), found)))
+            // A failure, too, is for those who want the same.
+            let fetch = |_: Option<&_>| match self.fetch_transcript(body.clone(), wait) {
+                Err(error) if error.kind == Kind::Cancelled || error == no_room() => Err(error),
+                found => Ok(Arc::new((body.clone(), found))),
             };
             let found = download.get(Duration::MAX, wait.as_ref(), fetch)?;
             if found.0 == body {
-                let held = wait.hold(found.1.transcript.len());
+                let length = found.1.as_ref().map_or(0, |found| found.transcript.len());
+                let held = wait.hold(length);
                 return held.map(|()| found).map_err(|QuotaExceeded| no_room());
             }
             // Another language, or with times.

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use super::super::Unobserved;
@@ -10,7 +10,7 @@ use super::super::fixture::{
 };
 use super::*;
 use crate::config;
-use crate::fabric::CallObserver;
+use crate::fabric::{BuiltInFabric, CallObserver};
 
 const POST: &str = "POST /chat";
 const NAMES: &str = "GET /patterns/names";
@@ -526,4 +526,54 @@ fn a_request_that_cannot_be_sent_in_time_is_no_silent_run() {
         &mut |_| Ok(()),
     );
     assert_eq!(end.unwrap_err().kind, Kind::ApiUnavailable);
+}
+
+/// Has no transcript in one language, which it says when it is told to.
+struct NoTranscript(mpsc::SyncSender<()>, Mutex<mpsc::Receiver<()>>);
+
+impl BuiltInFabric for NoTranscript {
+    fn answer(&self, _: &str, _: &str, body: &[u8]) -> Result<Value, Error> {
+        if decode::<Value>(body).unwrap()["language"] == "de" {
+            return Ok(json!({"transcript": "said"}));
+        }
+        self.0.send(()).unwrap();
+        self.1.lock().unwrap().recv().unwrap();
+        Err(Error::new(Kind::ApiError, "none"))
+    }
+}
+
+/// Tells that it waits.
+struct Waits(mpsc::SyncSender<()>);
+
+impl CallObserver for Waits {
+    fn still_waiting(&self) -> Result<(), Error> {
+        let _told = self.0.try_send(());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_failure_of_another_language_is_not_ones_own() {
+    let (entered, begun) = mpsc::sync_channel(1);
+    let (tell, told) = mpsc::sync_channel(1);
+    let (waits, waiting) = mpsc::sync_channel(1);
+    let fabric = Arc::new(NoTranscript(entered, Mutex::new(told)));
+    let client = Client::within(fabric).unwrap();
+    let video = VideoId::parse("url", "https://youtu.be/abc-DEF_123").unwrap();
+    let ask = |language, wait: &Observer| {
+        let download = client.download(&video);
+        let found = client.transcript((&video, &download), Some(language), false, wait);
+        let (_, found) = &*found?;
+        found.clone().map(|found| found.transcript)
+    };
+    let (one, other): (Observer, Observer) = (Arc::new(Unobserved), Arc::new(Waits(waits)));
+    std::thread::scope(|scope| {
+        let failed = scope.spawn(|| ask("xx", &one));
+        begun.recv().unwrap();
+        let found = scope.spawn(|| ask("de", &other));
+        waiting.recv().unwrap();
+        tell.send(()).unwrap();
+        assert_eq!(failed.join().unwrap().unwrap_err().detail, "none");
+        assert_eq!(found.join().unwrap().as_deref(), Ok("said"));
+    });
 }
