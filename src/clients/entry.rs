@@ -81,7 +81,7 @@ impl McpClient {
     }
 
     /// How its entry refers to a variable, if it can.
-    fn reference(&self, variable: &str) -> Option<String> {
+    pub(super) fn reference(&self, variable: &str) -> Option<String> {
         let (reference, _) = self.reference?;
         Some(reference.replace("NAME", variable))
     }

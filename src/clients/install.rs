@@ -4,7 +4,7 @@
 //! comment nor a space elsewhere (`jsonc`); a file where that is impossible is refused.
 
 use std::env::consts::OS;
-use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -47,26 +47,11 @@ pub(crate) fn run(
     mut asked: Installation,
     program: &str,
     env: Env<'_>,
-    mut why: String,
+    why: String,
 ) -> Result<bool, String> {
     let client = asked.client;
     let Format::Json(key) = client.format else {
-        if asked.name != NAME {
-            let title = client.title;
-            return Err(format!(
-                "--name: you add the entry of {title} by hand; give it any name there"
-            ));
-        }
-        why += &asked.keep_runs(None, env)?;
-        if let Some(launch) = &asked.launch {
-            let entry = client.entry(program, launch);
-            why += &checked(program, launch, &entry[client.members.1])?;
-        }
-        say(&format!(
-            "{why}{}",
-            by_hand(client, program, asked.launch.as_ref(), env)
-        ))?;
-        return Ok(false);
+        return by_hand(asked, program, env, why);
     };
     let path = client
         .file(OS, env)
@@ -79,23 +64,18 @@ pub(crate) fn run(
     let name = asked.name.clone();
     let document = Document::read(text, key, &name).map_err(uneditable)?;
     let own = document.own.as_ref();
-    why += &asked.keep_runs(own, env)?;
-    let made = asked
-        .launch
-        .as_ref()
-        .map(|launch| client.entry(program, launch));
-    let foreign = own.filter(|own| !is_ours(own));
-    let entry = made.clone().map(|made| match foreign {
-        Some(_) => made,
-        None => filled_in(made, own),
-    });
-    let left = entry
-        .as_ref()
-        .map(|entry| left_to_do(client, entry))
-        .unwrap_or_default();
-    let next = match &entry {
-        Some(_) => format!("{left}Next: {}.\n", client.then),
-        None => String::new(),
+    let mut told = why + &asked.keep_runs(own, env)?;
+    let launch = asked.launch.as_ref();
+    let made = launch.map(|launch| client.entry(program, launch));
+    let entry = made.clone();
+    let entry = entry.map(|made| filled_in(made, own.filter(|own| is_ours(own))));
+    let (left, next) = match &entry {
+        Some(entry) => {
+            let left = left_to_do(client, entry);
+            let next = format!("{left}Next: {}.\n", client.then);
+            (left, next)
+        }
+        None => Default::default(),
     };
     let Some(new) = document.with(entry.as_ref()).map_err(uneditable)? else {
         say(&match entry {
@@ -105,56 +85,68 @@ pub(crate) fn run(
         return Ok(true);
     };
     let [before, after] = [own, entry.as_ref()].map(|entry| masked(entry, made.as_ref()));
-    let mut told = why + &change(client, &path, &found, &name, [&before, &after]);
-    let asks = !asked.yes || foreign.is_some();
-    if foreign.is_some() {
-        let hint = match asked.launch {
+    told += &change(client, &path, &found, &name, [&before, &after]);
+    let is_foreign = own.is_some_and(|own| !is_ours(own));
+    if is_foreign {
+        let hint = match launch {
             Some(_) => ", and would be lost; --name NAME gives ours another name",
             None => "; --name NAME says which one to remove",
         };
         told += &format!("This \"{name}\" is not an entry of fabric-mcp{hint}.\n");
     }
-    if let (Some(launch), Some(entry)) = (&asked.launch, &entry) {
-        if is_fleeting(Path::new(program)) {
-            told += &format!(
-                "The entry starts {program}, which a build or a clean-up may remove: put the program elsewhere first.\n"
-            );
-        }
-        told += &risks(entry);
+    let asks = !asked.yes || is_foreign;
+    if let (Some(launch), Some(entry)) = (launch, &entry) {
+        told += &risks(program, entry);
         told += if asks { &left } else { "" };
-        told += &checked(program, launch, &entry[client.members.1])?;
+        told += &checked(program, launch, entry)?;
     }
     say(&told)?;
-    if asks && !agreed(foreign.is_some())? {
+    if asks && !agreed(is_foreign)? {
         return Ok(false);
     }
+    let (done, backup) = write(&found, &document, &new, [&entry, &after]).map_err(about)?;
+    say(&format!("{done}: {shown_path}\n{backup}{next}"))?;
+    Ok(true)
+}
+
+/// Writes a client's new text, with this entry, of which so much is shown; or removes a file that never held more than
+/// our entry. Returns what was done, and what to say of the backup.
+///
+/// # Errors
+/// Why that failed; the file is unchanged.
+fn write(
+    found: &ClientFile,
+    document: &Document<'_>,
+    new: &str,
+    [entry, shown]: [&Option<Value>; 2],
+) -> Result<(&'static str, String), String> {
     let backups = found.backups();
     let read = |(_, text): &(_, String)| {
-        let old = Document::read(text, key, &name).ok()?;
-        Some((old.rest, old.own.is_some()))
+        let old = document.like(text).ok()?;
+        Some((old.rest, old.own))
     };
     // The file is nothing but the entry, and there was none before that.
-    let fresh = Document::read("", key, &name).and_then(|none| none.with(own));
+    let fresh = document
+        .like("")
+        .and_then(|none| none.with(document.own.as_ref()));
+    let had_entry = |one| read(one).is_some_and(|(_, own)| own.is_some());
     let is_created = entry.is_none()
-        && fresh.is_ok_and(|fresh| fresh.as_deref() == Some(text))
-        && backups
-            .iter()
-            .all(|one| read(one).is_some_and(|(_, has_own)| has_own));
-    let new = Some(new.as_str()).filter(|_| !is_created);
+        && fresh.is_ok_and(|fresh| fresh == found.text)
+        && backups.iter().all(had_entry);
+    let new = Some(new).filter(|_| !is_created);
     // What is not shown is secret.
-    let backup = found.replace(new, entry != after).map_err(about)?;
-    // The new backup has all that these have.
-    let is_same = |one: &&_| read(one).is_some_and(|(rest, _)| rest == document.rest);
+    let backup = found.replace(new, entry != shown)?;
+    // The new backup has all that these have, but for somebody else's entry.
+    let is_same = |one: &&_| {
+        let old = read(one).filter(|(rest, _)| *rest == document.rest);
+        old.is_some_and(|(_, own)| own.is_none_or(|own| is_ours(&own)))
+    };
     for (old, _) in backups.iter().filter(is_same) {
         let _ = std::fs::remove_file(old);
     }
     let backup = backup.map(|backup| format!("Backup:  {}\n", backup.display()));
     let done = if is_created { "Removed" } else { "Written" };
-    say(&format!(
-        "{done}: {shown_path}\n{}{next}",
-        backup.unwrap_or_default()
-    ))?;
-    Ok(true)
+    Ok((done, backup.unwrap_or_default()))
 }
 
 impl Installation {
@@ -209,35 +201,31 @@ fn is_ours(entry: &Value) -> bool {
     token.is_some_and(|token| token.starts_with("Bearer "))
 }
 
-/// What of the settings that stay in an entry its user should know.
-fn risks(entry: &Value) -> String {
+/// What the user should know of a program, and of the settings that stay in its entry.
+fn risks(program: &str, entry: &Value) -> String {
+    let path = Path::new(program);
+    let is_fleeting =
+        path.iter().any(|part| part == "target") || path.starts_with(std::env::temp_dir());
     let is_all = |value: &Value| {
-        *value == true
-            || value
-                .as_array()
-                .is_some_and(|all| all.iter().any(|one| one == "*"))
+        let mut items = value.as_array().into_iter().flatten();
+        *value == true || items.any(|one| one == "*")
     };
     let mut approving = ["autoApprove", "alwaysAllow", "trust"].into_iter();
-    let approves = approving.find(|name| is_all(&entry[*name])).map(|name| {
-        format!("The entry has {name}: every tool is called without asking, those that cost money too.\n")
-    });
-    let reads = entry["envFile"].is_string().then(|| {
-        "The entry has envFile: variables of that file may change what the server does.\n"
-            .to_owned()
-    });
-    approves.into_iter().chain(reads).collect()
+    let all = approving
+        .find(|name| is_all(&entry[*name]))
+        .unwrap_or_default();
+    [
+        (is_fleeting, format!("The entry starts {program}, which a build or a clean-up may remove: put the program elsewhere first.\n")),
+        (!all.is_empty(), format!("The entry has {all}: every tool is called without asking, those that cost money too.\n")),
+        (entry["envFile"].is_string(), "The entry has envFile: variables of that file may change what the server does.\n".to_owned()),
+    ].into_iter().filter_map(|(is_so, risk)| is_so.then_some(risk)).collect()
 }
 
-/// Whether a program may be gone tomorrow.
-fn is_fleeting(program: &Path) -> bool {
-    program.iter().any(|part| part == "target") || program.starts_with(std::env::temp_dir())
-}
-
-/// What a check of this entry, with these variables, says.
+/// What a check of this entry, with its variables or its token, says.
 ///
 /// # Errors
 /// A mistake in its settings, with which no server would start.
-fn checked(program: &str, launch: &Launch, variables: &Value) -> Result<String, String> {
+fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, String> {
     let mut command = Command::new(program);
     match launch {
         // It is what it is.
@@ -252,10 +240,13 @@ fn checked(program: &str, launch: &Launch, variables: &Value) -> Result<String, 
         Launch::Url { is_sse: true, .. } => return Ok(String::new()),
         Launch::Url { url, .. } => command.args(["--connect", url]),
     };
-    let variables = variables.as_object().into_iter().flatten();
-    let values = variables.filter_map(|(name, value)| Some((name, value.as_str()?)));
     // A reference is to what is set here.
-    command.envs(values.filter(|(_, value)| !value.contains(['{', '$'])));
+    let values = values(entry).filter(|(_, value)| !value.contains(['{', '$']));
+    let values = values.filter(|(_, value)| *value != TOKEN_PLACEHOLDER);
+    command.envs(values.map(|(name, value)| match name {
+        "Authorization" => (AUTH_TOKEN, value),
+        _ => (name, value),
+    }));
     command.arg("--check").stdin(Stdio::null());
     let child = command
         .stdout(Stdio::piped())
@@ -275,17 +266,12 @@ fn checked(program: &str, launch: &Launch, variables: &Value) -> Result<String, 
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let (mut said, mut wrong) = (String::new(), String::new());
-    let _ = child
-        .stdout
-        .take()
-        .map(|mut out| out.read_to_string(&mut said));
-    let _ = child
-        .stderr
-        .take()
-        .map(|mut out| out.read_to_string(&mut wrong));
+    let Ok(done) = child.wait_with_output() else {
+        return Ok(String::new());
+    };
+    let [said, wrong] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text));
     let wrong = wrong.trim_start_matches("fabric-mcp: ").trim();
-    if child.wait().is_ok_and(|status| status.code() == Some(2)) {
+    if done.status.code() == Some(2) {
         return Err(format!("{wrong}. Nothing was changed"));
     }
     let Ok(report) = serde_json::from_str::<Value>(&said) else {
@@ -295,7 +281,6 @@ fn checked(program: &str, launch: &Launch, variables: &Value) -> Result<String, 
     let text = |part: &Value| part.as_str().unwrap_or_default().to_owned();
     let lines =
         problems.map(|one| format!("Check: {} {}\n", text(&one["what"]), text(&one["fix"])));
-    let lines: String = lines.collect();
     let works = match report["fabric"]["patterns"].as_u64() {
         Some(number) if report["ok"] == true => {
             format!(
@@ -305,14 +290,30 @@ fn checked(program: &str, launch: &Launch, variables: &Value) -> Result<String, 
         }
         _ => String::new(),
     };
-    Ok(works + &lines)
+    Ok(works + &lines.collect::<String>())
 }
 
 /// For clients whose file is not JSON: the entry and the client's own command.
-fn by_hand(client: &McpClient, program: &str, launch: Option<&Launch>, env: Env<'_>) -> String {
+fn by_hand(
+    mut asked: Installation,
+    program: &str,
+    env: Env<'_>,
+    why: String,
+) -> Result<bool, String> {
+    let client = asked.client;
     let (title, place) = (client.title, client.place(OS, env));
-    let what = match launch {
-        Some(launch) => {
+    if asked.name != NAME {
+        return Err(format!(
+            "--name: you add the entry of {title} by hand; give it any name there"
+        ));
+    }
+    let mut told = why;
+    if !matches!(client.format, Format::Steps(..)) {
+        told += &asked.keep_runs(None, env)?;
+    }
+    let what = match (&asked.launch, client.commands.get(2)) {
+        (Some(launch), _) => {
+            told += &checked(program, launch, &client.entry(program, launch))?;
             let how = match client.command(OS, program, launch) {
                 Ok(command) => format!("Its own command adds the server:\n\n  {command}\n\nOr add"),
                 Err(why) => format!("It {why}. Add"),
@@ -320,14 +321,13 @@ fn by_hand(client: &McpClient, program: &str, launch: Option<&Launch>, env: Env<
             let config = client.config(program, launch);
             format!("{how} this there:\n\n{config}\nNext: {}.\n", client.then)
         }
-        None => match client.commands.get(2) {
-            Some(command) => format!("Run {command}, or remove \"{NAME}\" there yourself.\n"),
-            None => format!("Remove \"{NAME}\" there yourself.\n"),
-        },
+        (None, Some(command)) => format!("Run {command}, or remove \"{NAME}\" there yourself.\n"),
+        (None, None) => format!("Remove \"{NAME}\" there yourself.\n"),
     };
-    format!(
-        "{title} keeps its servers in a place that fabric-mcp does not edit:\n  {place}\n{what}"
-    )
+    say(&format!(
+        "{told}{title} keeps its servers in a place that fabric-mcp does not edit:\n  {place}\n{what}"
+    ))?;
+    Ok(false)
 }
 
 /// The entry with what the user has added to it before, such as `disabled`, and the key or token that was filled in.
@@ -350,18 +350,34 @@ fn filled_in(mut entry: Value, before: Option<&Value>) -> Value {
 
 /// Whether a value is none of the user's: still to be filled in, or our reference to a variable.
 fn is_place(value: &Value) -> bool {
-    let text = value.as_str().unwrap_or_default();
-    let refers = |name| {
-        let rest = text.trim_end_matches('}').strip_suffix(name);
-        rest.is_some_and(|rest| rest.ends_with(['{', ':']))
-    };
-    text.is_empty() || text.contains(TOKEN_PLACEHOLDER) || refers(API_KEY) || refers(AUTH_TOKEN)
+    value.as_str().is_some_and(|text| {
+        let is_own = [API_KEY, AUTH_TOKEN].contains(&variable(text)) && text.ends_with('}');
+        text.is_empty() || text.contains(TOKEN_PLACEHOLDER) || is_own
+    })
+}
+
+/// The name in a reference to a variable, as clients write them.
+fn variable(reference: &str) -> &str {
+    let rest = reference.trim_end_matches('}');
+    rest.rsplit(['{', ':', '$']).next().unwrap_or_default()
+}
+
+/// Where an entry has variables and headers.
+const GROUPS: [&str; 3] = ["env", "environment", "headers"];
+
+/// All that are text, a token without its scheme.
+fn values(entry: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let groups = GROUPS.iter().filter_map(|group| entry[*group].as_object());
+    let texts = groups
+        .flatten()
+        .filter_map(|(name, value)| Some((&**name, value.as_str()?)));
+    texts.map(|(name, value)| (name, value.trim_start_matches("Bearer ")))
 }
 
 /// The entry with what may be secret hidden: not what is `made` here.
 fn masked(entry: Option<&Value>, made: Option<&Value>) -> Option<Value> {
     let mut shown = entry?.clone();
-    for group in ["env", "environment", "headers"] {
+    for group in GROUPS {
         let values = shown.get_mut(group).and_then(Value::as_object_mut);
         for (name, value) in values.into_iter().flatten() {
             let same = made.and_then(|made| made.get(group)?.get(name)) == Some(value);
@@ -409,59 +425,42 @@ fn change(
 
 /// What keeps an entry from working, and what is left to be done, for the user.
 fn left_to_do(client: &McpClient, entry: &Value) -> String {
-    let (title, members) = (client.title, entry);
+    let title = client.title;
     let mut text = String::new();
     for (member, off) in [("disabled", true), ("enabled", false)] {
-        if members[member] == off {
+        if entry[member] == off {
             text += &format!(
                 "First: the entry is there, but \"{member}\": {off} keeps {title} from starting it. Take that out.\n"
             );
         }
     }
-    let groups = ["env", "environment", "headers"].into_iter();
-    let values = groups
-        .filter_map(|group| members[group].as_object())
-        .flatten();
-    for (name, value) in values {
-        let value = value.as_str().unwrap_or_default();
-        let secret = value.trim_start_matches("Bearer ");
-        let (before, after) = client.reference.map_or(("", ""), |(form, _)| {
-            form.split_once("NAME").unwrap_or((form, ""))
-        });
-        let variable = secret
-            .strip_prefix(before)
-            .and_then(|rest| rest.strip_suffix(after));
-        let is_variable = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        let is_filled_in = client.reference.is_some() && variable.is_some_and(is_variable)
-            || secret.contains("input:");
-        if is_placeholder(secret) && secret != TOKEN_PLACEHOLDER && !is_filled_in {
+    for (name, value) in values(entry) {
+        let variable = variable(value);
+        let refers = client.reference(variable).as_deref() == Some(value);
+        let (_, start) = client.reference.unwrap_or_default();
+        text += &match (name, value) {
+            (_, TOKEN_PLACEHOLDER) => {
+                format!("First: put the server's token in the place of {value}.\n")
+            }
+            (API_KEY, "") => format!(
+                "First, if your Fabric asks for a key: put it into the empty {name} of that file.\n"
+            ),
+            (AUTH_TOKEN, "") => {
+                format!("First: put the server's token into the empty {name} of that file.\n")
+            }
+            _ if refers && [API_KEY, AUTH_TOKEN].contains(&variable) => format!(
+                "First: quit {title}, and start it with `{start}` from a shell where {variable} is set: the file only refers to it.\n"
+            ),
+            _ if is_placeholder(value) && !refers && !value.contains("input:") => format!(
+                "First: put the value itself in the place of {value} at {name}: {title} does not fill that in.\n"
+            ),
+            _ => continue,
+        };
+        if refers && variable == API_KEY {
             text += &format!(
-                "First: put the value itself in the place of {secret} at {name}: {title} does not fill that in.\n"
+                "Or do this again with {API_KEY} unset, and put the key into the empty place in the file.\n"
             );
         }
-    }
-    let entry = entry.to_string();
-    if entry.contains(TOKEN_PLACEHOLDER) {
-        text += &format!("First: put the server's token in the place of {TOKEN_PLACEHOLDER}.\n");
-    }
-    for (secret, put) in [
-        (API_KEY, "First, if your Fabric asks for a key: put it"),
-        (AUTH_TOKEN, "First: put the server's token"),
-    ] {
-        if entry.contains(&format!("\"{secret}\":\"\"")) {
-            text += &format!("{put} into the empty {secret} of that file.\n");
-        }
-        if entry.contains(&format!("{secret}}}")) {
-            let (_, start) = client.reference.unwrap_or_default();
-            text += &format!(
-                "First: quit {title}, and start it with `{start}` from a shell where {secret} is set: the file only refers to it.\n"
-            );
-        }
-    }
-    if entry.contains(&format!("{API_KEY}}}")) {
-        text += &format!(
-            "Or do this again with {API_KEY} unset, and put the key into the empty place in the file.\n"
-        );
     }
     text
 }
@@ -505,19 +504,15 @@ fn ask(question: &str, usual: bool) -> Result<bool, String> {
     answers
         .read_line(&mut answer)
         .map_err(|error| format!("no answer can be read: {error}. Nothing was changed"))?;
-    Ok(if usual {
-        !is_no(&answer)
-    } else {
-        is_yes(&answer)
-    })
+    Ok(meaning(&answer, usual))
 }
 
-fn is_no(answer: &str) -> bool {
-    matches!(answer.trim().to_ascii_lowercase().as_str(), "n" | "no")
-}
-
-fn is_yes(answer: &str) -> bool {
-    matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+fn meaning(answer: &str, usual: bool) -> bool {
+    match answer.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" => true,
+        "n" | "no" => false,
+        _ => usual,
+    }
 }
 
 #[cfg(test)]
@@ -527,12 +522,12 @@ mod tests {
 
     #[test]
     fn old_secrets_are_not_shown() {
-        let before = json!({"command": "f", "env": {"KEY": "hunter2", "URL": "http://a", "EMPTY": ""}, "headers": {"A": "b"}});
+        let before = json!({"command": "f", "env": {"KEY": "hunter2", "URL": "http://a", "EMPTY": "", "NUMBER": 7}, "headers": {"A": "b"}});
         let after = json!({"command": "g", "env": {"URL": "http://a"}});
         assert_eq!(
             masked(Some(&before), Some(&after)),
             Some(
-                json!({"command": "f", "env": {"KEY": "…", "URL": "http://a", "EMPTY": ""}, "headers": {"A": "…"}})
+                json!({"command": "f", "env": {"KEY": "…", "URL": "http://a", "EMPTY": "", "NUMBER": "…"}, "headers": {"A": "…"}})
             )
         );
     }
@@ -547,7 +542,7 @@ mod tests {
             ),
             (json!({"autoApprove": ["a"], "trust": false}), ["", ""]),
         ] {
-            let told = risks(&entry);
+            let told = risks("/usr/bin/fabric-mcp", &entry);
             let lines = words.iter().filter(|word| !word.is_empty()).count();
             assert!(words.iter().all(|word| told.contains(word)), "{told}");
             assert_eq!(told.lines().count(), lines, "{told}");
@@ -557,10 +552,10 @@ mod tests {
     #[test]
     fn only_a_yes_is_one() {
         for yes in ["y\n", "Yes\n", " y \r\n", "YES"] {
-            assert!(is_yes(yes), "{yes}");
+            assert!(meaning(yes, false), "{yes}");
         }
         for no in ["", "\n", "n\n", "yeah\n", "y y\n"] {
-            assert!(!is_yes(no), "{no}");
+            assert!(!meaning(no, false), "{no}");
         }
     }
 }

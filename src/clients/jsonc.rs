@@ -81,6 +81,14 @@ impl<'a> Document<'a> {
         })
     }
 
+    /// Reads another text as this one was read.
+    ///
+    /// # Errors
+    /// Those of [`Document::read`].
+    pub(super) fn like<'b>(&'b self, text: &'b str) -> Result<Document<'b>, String> {
+        Document::read(text, self.key, self.name)
+    }
+
     /// The text with this as our server, or without it. `None` if it is so already.
     ///
     /// # Errors
@@ -95,7 +103,7 @@ impl<'a> Document<'a> {
             Some(entry) => self.put(entry, own),
             None => own.map(|own| self.take(own)).unwrap_or_default(),
         };
-        match Document::read(&text, self.key, self.name) {
+        match self.like(&text) {
             Ok(new) if new.rest == self.rest && new.own.as_ref() == entry => Ok(Some(text)),
             _ => Err("it cannot be edited without changing more than the entry".to_owned()),
         }

@@ -337,6 +337,14 @@ fn nobody_to_ask_means_no() {
         ["mcp.json", "mcp.json.backup-2"],
         "of backups the latest"
     );
+    // But what somebody else's entry was is nowhere else.
+    home.write(".cursor/mcp.json.backup", before);
+    home.write(
+        ".cursor/mcp.json",
+        before.replace("\u{202e}\u{9b}mine", "/x/fabric-mcp"),
+    );
+    home.install("cursor").expect_code(0);
+    assert_eq!(home.read(".cursor/mcp.json.backup"), before);
 }
 
 #[test]
@@ -436,12 +444,16 @@ fn clients_without_json_get_their_command_or_the_text() {
         ("codex", "codex mcp add fabric --env"),
         ("goose", "extensions:"),
         ("jetbrains", "\"mcpServers\": {"),
+        ("open-webui", "URL: http://127.0.0.1:8000/mcp"),
     ] {
         let finished = home.install(client);
         finished
             .expect_code(1)
             .expect_stdout(said)
             .expect_stdout("does not edit");
+        // A client that only connects has no say in that.
+        let is_told = finished.stdout.contains("Runs are kept");
+        assert_eq!(is_told, client != "open-webui", "{finished:?}");
         home.run(["--uninstall", client])
             .expect_code(1)
             .expect_stdout("\"fabric\" there yourself");
@@ -492,6 +504,8 @@ fn a_project_of_claude_code_is_the_folder_one_is_in() {
 #[test]
 fn a_key_or_token_that_was_filled_in_stays() {
     let home = TempFolder::new("home-filled");
+    let server = FakeFabric::start();
+    let url = format!("{}/mcp", server.url());
     for (file, args, place, filled) in [
         (
             ".cursor/mcp.json",
@@ -525,7 +539,7 @@ fn a_key_or_token_that_was_filled_in_stays() {
         run(&[]).expect_code(0).expect_stdout("nothing to do");
         // Another change is made, and does not print the secret.
         let more: &[&str] = if args.contains(&"--url") {
-            &["--url", "http://127.0.0.1:9000/mcp"]
+            &["--url", &url]
         } else {
             &["--max-runs", "3"]
         };
@@ -536,6 +550,13 @@ fn a_key_or_token_that_was_filled_in_stays() {
             "{changed:?}"
         );
     }
+    let sent = server.requests_of("POST /mcp");
+    let sent: Vec<_> = sent.iter().map(|one| one.header("Authorization")).collect();
+    let checked = !sent.is_empty()
+        && sent
+            .iter()
+            .all(|token| *token == Some("Bearer canary-token"));
+    assert!(checked, "the check has the entry's token: {sent:?}");
 }
 
 #[test]
