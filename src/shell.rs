@@ -173,19 +173,20 @@ fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason
                     Some(file) => read(key, file)?,
                 };
                 let (key, member) = key.split_once('.').unwrap_or((key, ""));
-                let place = match (arguments.entry(key), member) {
-                    (place, "") => place.or_insert(Value::Null),
-                    (place, member) => match place.or_insert(json!({})) {
-                        Value::Object(members) => members.entry(member).or_insert(Value::Null),
-                        other => other,
-                    },
-                };
+                let mut place = arguments.entry(key).or_insert(Value::Null);
+                if !member.is_empty() {
+                    if !place.is_object() {
+                        *place = json!({});
+                    }
+                    place = &mut place[member];
+                }
                 *place = value.into();
             }
             (Err(error), _) if word.starts_with(['{', '[', '\'']) => {
                 return Err(no_object(word, &format!("is not JSON: {error}")));
             }
-            (Err(_), _) if tool == SEARCH => query.push(word.as_str()),
+            (Ok(Value::Array(_)), _) => return Err(no_object(word, "is no JSON object")),
+            _ if tool == SEARCH => query.push(word.as_str()),
             (Err(_), _) => return Err(no_argument(tool, word)),
             (Ok(_), _) => return Err(no_object(word, "is no JSON object")),
         }
@@ -268,7 +269,9 @@ fn input(name: &str, text: impl Read) -> Result<String, ExitReason> {
     let mut bytes = Vec::new();
     let read = text.take(MAX_MESSAGE as u64 + 1).read_to_end(&mut bytes);
     let why = match read.map(|size| (size <= MAX_MESSAGE, String::from_utf8(bytes))) {
-        Ok((true, Ok(text))) if !matches!(text.as_bytes(), [_, 0, _, 0, ..]) => return Ok(text),
+        Ok((true, Ok(text))) if !matches!(text.as_bytes(), [_, 0, _, 0, ..] | [0, _, 0, _, ..]) => {
+            return Ok(text);
+        }
         Ok((true, Ok(text))) => format!("{name} is {}", no_text(text.as_bytes())),
         Ok((true, Err(error))) => format!("{name} is {}", no_text(error.as_bytes())),
         Ok((false, _)) => format!("{name} is larger than {} MiB; give less", MAX_MESSAGE >> 20),
@@ -684,7 +687,7 @@ mod tests {
             "'{}' => is not JSON: expected value at line 1 column 1",
         ] {
             let (arguments, what) = case.split_once(" => ").unwrap();
-            let message = parsed(SEARCH, &[arguments.to_owned()]).unwrap_err().reason;
+            let message = parsed(RUN, &[arguments.to_owned()]).unwrap_err().reason;
             let told = format!(
                 "--call: the arguments came as {arguments}, which {what}; give an object: sh takes"
             );
@@ -694,7 +697,7 @@ mod tests {
         for case in [
             r#"fabric_run_pattern pattern_name=a variables.lang_code=de input_text=@@b=c => {"input_text":"@b=c","pattern_name":"a","variables":{"lang_code":"de"}}"#,
             r#"fabric_run_pattern {"model_name":"m","variables":{"a":"1"}} variables.b=2 => {"model_name":"m","variables":{"a":"1","b":"2"}}"#,
-            r#"fabric_list_patterns a contract => {"query":"a contract"}"#,
+            r#"fabric_list_patterns true crime of 2024 => {"query":"true crime of 2024"}"#,
             r#"fabric_list_patterns limit=3 contract => {"limit":"3","query":"contract"}"#,
             r#"fabric_get_run since=2d => {"since":"2d"}"#,
             r#"fabric_run_pattern Cargo.toml => --call: "Cargo.toml" is a file: pipe it in, < Cargo.toml, or give input_text=@Cargo.toml"#,
@@ -749,6 +752,7 @@ mod tests {
             (b"caf\xe9".to_vec(), "it is not UTF-8: iconv"),
             (b"\xff\xfea\0".to_vec(), "it is UTF-16, not UTF-8: iconv"),
             (b"a\0b\0".to_vec(), "it is UTF-16, not UTF-8: iconv"),
+            (b"\0a\0b".to_vec(), "iconv -f UTF-16BE -t UTF-8"),
             (b"%PDF-1.7\n\xe2".to_vec(), "it is a PDF (pdftotext"),
             (b"PK\x03\x04\x14\0\xff".to_vec(), "it is a zip archive"),
             (b"\x89PNG\r\n\x1a\n\0\0".to_vec(), "it is an image"),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use log::LevelFilter::{Debug, Error, Info, Off, Warn};
 
-use super::values::{self, count};
+use super::values::{self, MAX_KEEP, MAX_TIME, count};
 use crate::clients;
 use crate::config::{BASE_URL, Config, OWN_VARIABLE, Transport};
 use crate::url::base_url;
@@ -155,7 +155,8 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Answer a call with its run's id if the run takes longer; 0 waits for the end"),
     pause(RUNS, "task-after", "5", |c| &mut c.kept.task_after)
         .help("Answer with an MCP task if the run takes longer, for clients that support tasks; 0 at once"),
-    pause(RUNS, "keep-runs", "3600", |c| &mut c.kept.keep)
+    flag(RUNS, "keep-runs", "SECONDS", "3600")
+        .takes(Takes::Time(|c| &mut c.kept.keep, true, MAX_KEEP))
         .help("How long runs and their output are kept after their end; 0 keeps none"),
     flag(RUNS, "state-dir", "DIR", "")
         .one(|c, t| set(&mut c.kept.state_dir, values::state_dir(t)))
@@ -257,8 +258,8 @@ pub(crate) enum Takes {
     Choice(fn(&mut Config, usize)),
     /// Values; all are used.
     Many(Set),
-    /// A time in seconds, and whether it may be 0; the last one wins.
-    Time(Field, bool),
+    /// A time in seconds, whether it may be 0, and the longest; the last one wins.
+    Time(Field, bool, Duration),
 }
 
 /// The field that a flag sets.
@@ -297,12 +298,12 @@ pub(crate) struct Flag {
 }
 
 const fn time(section: Literal, long: Literal, default: Literal, field: Field) -> Flag {
-    flag(section, long, "SECONDS", default).takes(Takes::Time(field, false))
+    flag(section, long, "SECONDS", default).takes(Takes::Time(field, false, MAX_TIME))
 }
 
 /// A time that may be 0.
 const fn pause(section: Literal, long: Literal, default: Literal, field: Field) -> Flag {
-    flag(section, long, "SECONDS", default).takes(Takes::Time(field, true))
+    flag(section, long, "SECONDS", default).takes(Takes::Time(field, true, MAX_TIME))
 }
 
 const fn flag(section: Literal, long: Literal, placeholder: Literal, default: Literal) -> Flag {
@@ -374,13 +375,7 @@ impl Flag {
             Takes::Nothing => {}
             Takes::Choice(set) => set(config, values::choice(text, &self.values())?),
             Takes::One(set) | Takes::Many(set) => set(config, text)?,
-            Takes::Time(field, may_be_0) => {
-                let is_keep = self.long == "keep-runs";
-                let most = if is_keep {
-                    values::MAX_KEEP
-                } else {
-                    values::MAX_TIME
-                };
+            Takes::Time(field, may_be_0, most) => {
                 *field(config) = values::seconds(text, may_be_0, most)?;
             }
         }

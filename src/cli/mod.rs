@@ -205,10 +205,7 @@ pub(crate) fn parse(
             let asked = Installation {
                 client,
                 name: settings
-                    .last("name")
-                    .map(values::server_name)
-                    .transpose()
-                    .map_err(|why| named("--name", why))?
+                    .one("name", values::server_name)?
                     .unwrap_or_else(|| clients::NAME.to_owned()),
                 launch: launch.transpose()?,
                 history: history.or(settings.has("no-history").then_some(false)),

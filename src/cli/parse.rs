@@ -318,10 +318,16 @@ const OTHERS: [(&str, &str); 4] = [
     ),
 ];
 
+/// The row of a table that has this among its words.
+pub(super) fn listed(table: &[(&str, &'static str)], word: &str) -> Option<&'static str> {
+    let mut rows = table.iter();
+    let row = rows.find(|(words, _)| words.split(' ').any(|one| one == word));
+    row.map(|(_, meant)| *meant)
+}
+
 /// What somebody may have meant by `word`.
 fn meant(word: &str) -> Option<String> {
-    let is_it = |(words, _): &&(&str, &str)| words.split(' ').any(|one| one == word);
-    if let Some((_, other)) = OTHERS.iter().find(is_it) {
+    if let Some(other) = listed(&OTHERS, word) {
         return Some(format!("did you mean {other}?"));
     }
     let found = closest(word, FLAGS.iter().flat_map(Flag::names));

@@ -10,7 +10,7 @@ use super::flags::{
     API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, FLAGS, Flag, OAUTH_CLIENT_ID,
     OAUTH_CLIENT_SECRET, VARIABLES,
 };
-use super::parse::FlagsAndEnv;
+use super::parse::{FlagsAndEnv, listed};
 use super::{ExitReason, named, values};
 use crate::config::{
     BASE_URL, Config, Connect, HTTP_MAX_RUNS, MODEL_VARIABLE, OAuthSettings, OWN_VARIABLE, Policy,
@@ -91,12 +91,12 @@ fn ca_file(settings: &FlagsAndEnv<'_>) -> Option<PathBuf> {
 /// What people call our variables that do not begin like the others.
 const OTHERS: [(&str, &str); 2] = [
     (
-        BASE_URL,
         "FABRIC_URL FABRIC_HOST FABRIC_API_URL FABRIC_MCP_FABRIC_URL FABRIC_MCP_BASE_URL",
+        BASE_URL,
     ),
     (
-        API_KEY,
         "FABRIC_KEY FABRIC_TOKEN FABRIC_MCP_KEY FABRIC_MCP_API_KEY FABRIC_MCP_FABRIC_API_KEY",
+        API_KEY,
     ),
 ];
 
@@ -106,39 +106,31 @@ fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
     let others = VARIABLES.iter().map(|(name, _)| (*name).to_owned());
     // Most starts have no such variable.
     let known = LazyCell::new(|| flags.chain(others).collect::<Vec<_>>());
-    let other = |name: &str| {
-        let is_it = |(own, words): &&(&str, &str)| {
-            words.split(' ').any(|word| word == name) || is_misspelled(name, own)
-        };
-        OTHERS.iter().find(is_it).map(|(own, _)| *own)
-    };
-    let given = settings.variables.iter().map(|(name, _)| name.as_str());
-    let given =
-        given.filter(|name| name.starts_with("FABRIC") && !name.starts_with(MODEL_VARIABLE));
+    let own = [BASE_URL, API_KEY];
     let warning = |name: &str| {
         let begins = name.starts_with(OWN_VARIABLE);
-        if ![BASE_URL, API_KEY].contains(&name)
-            && let Some(meant) = other(name)
-        {
-            let name = values::shown(name);
-            return Some(format!(
-                "{name} is no variable of fabric-mcp; did you mean {meant}?"
-            ));
-        }
-        if !begins || known.iter().any(|known| known == name) {
+        if own.contains(&name) || begins && known.iter().any(|known| known == name) {
             return None;
         }
-        let similar = closest(bare(name), known.iter().map(|name| bare(name)));
-        let meant = similar
-            .first()
-            .and_then(|name| known.iter().find(|known| bare(known) == *name));
-        let hint = match meant {
-            None => "fabric-mcp --help lists them.".to_owned(),
-            Some(name) => format!("did you mean {name}?"),
+        let mut close = own.into_iter().filter(|own| is_misspelled(name, own));
+        let similar = || {
+            let names = known.iter().map(|name| bare(name));
+            let similar = *closest(bare(name), names).first()?;
+            let known = known.iter().find(|known| bare(known) == similar);
+            known.map(String::as_str)
+        };
+        let meant = listed(&OTHERS, name).or_else(|| close.next());
+        let hint = match meant.or_else(|| similar().filter(|_| begins)) {
+            Some(meant) => format!("did you mean {meant}?"),
+            None if begins => "fabric-mcp --help lists them.".to_owned(),
+            None => return None,
         };
         let name = values::shown(name);
         Some(format!("{name} is no variable of fabric-mcp; {hint}"))
     };
+    let given = settings.variables.iter().map(|(name, _)| name.as_str());
+    let given =
+        given.filter(|name| name.starts_with("FABRIC") && !name.starts_with(MODEL_VARIABLE));
     given.filter_map(warning).collect()
 }
 
