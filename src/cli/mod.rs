@@ -293,19 +293,18 @@ fn generate(what: &str, settings: &FlagsAndEnv<'_>) -> Result<Command, ExitReaso
                 config: Box::new(resolve::resolve(settings)?),
             });
         }
-        ("skill" | "plugin", _) => return Err(named(&flag, "give a folder")),
-        ("skills", _) => {
-            let why = "give a folder, and then the names of patterns or --all";
-            return Err(named(&flag, why));
-        }
         ("token", [name, role]) => {
             let why = "is not a role; give run, read or metrics";
             let known = Role::named(role).ok_or_else(|| named(&flag, values::wrong(role, why)))?;
             let made = access::generate(name, known).map_err(|why| named(&flag, why))?;
             Generate::Token(made.0, made.1)
         }
-        ("token", [] | [_]) => {
-            let why = "give a name and a role, as in --generate token alice read";
+        ("token", [] | [_]) | ("skills" | "skill" | "plugin", _) => {
+            let why = match what {
+                "token" => "give a name and a role, as in --generate token alice read",
+                "skills" => "give a folder, and then the names of patterns or --all",
+                _ => "give a folder",
+            };
             return Err(named(&flag, why));
         }
         ("client-config", []) => Generate::Clients,

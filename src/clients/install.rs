@@ -96,7 +96,7 @@ pub(crate) fn run(
     }
     let asks = !asked.yes || is_foreign;
     if let (Some(launch), Some(entry)) = (launch, &entry) {
-        told += &risks(program, entry);
+        told += &risks(entry);
         told += if asks { &left } else { "" };
         told += &checked(program, launch, entry)?;
     }
@@ -186,39 +186,48 @@ impl Installation {
 /// The flag of an entry whose runs are kept in memory where the folder cannot be used.
 const HISTORY: &str = "--history";
 
+/// The program that an entry starts.
+fn started(entry: &Value) -> Option<&str> {
+    let command = &entry["command"];
+    command.get(0).unwrap_or(command).as_str()
+}
+
 /// Whether this program made an entry: it starts such a program, or is one for a URL with nothing but a token.
 fn is_ours(entry: &Value) -> bool {
-    let command = &entry["command"];
-    let program = command.get(0).unwrap_or(command).as_str();
-    if let Some(program) = program {
+    if let Some(program) = started(entry) {
         let name = program.rsplit(['/', '\\']).next();
         return name.is_some_and(|name| name.starts_with("fabric-mcp"));
     }
-    let headers = entry["headers"]
-        .as_object()
-        .filter(|headers| headers.len() == 1);
+    let headers = entry["headers"].as_object();
+    let headers = headers.filter(|headers| headers.len() == 1);
     let token = headers.and_then(|headers| headers.get("Authorization")?.as_str());
     token.is_some_and(|token| token.starts_with("Bearer "))
 }
 
-/// What the user should know of a program, and of the settings that stay in its entry.
-fn risks(program: &str, entry: &Value) -> String {
+/// What the user should know of an entry's program, and of the settings that stay in it.
+fn risks(entry: &Value) -> String {
+    let mut told = String::new();
+    let program = started(entry).unwrap_or_default();
     let path = Path::new(program);
-    let is_fleeting =
-        path.iter().any(|part| part == "target") || path.starts_with(std::env::temp_dir());
+    if path.iter().any(|part| part == "target") || path.starts_with(std::env::temp_dir()) {
+        told += &format!(
+            "The entry starts {program}, which a build or a clean-up may remove: put the program elsewhere first.\n"
+        );
+    }
     let is_all = |value: &Value| {
         let mut items = value.as_array().into_iter().flatten();
         *value == true || items.any(|one| one == "*")
     };
     let mut approving = ["autoApprove", "alwaysAllow", "trust"].into_iter();
-    let all = approving
-        .find(|name| is_all(&entry[*name]))
-        .unwrap_or_default();
-    [
-        (is_fleeting, format!("The entry starts {program}, which a build or a clean-up may remove: put the program elsewhere first.\n")),
-        (!all.is_empty(), format!("The entry has {all}: every tool is called without asking, those that cost money too.\n")),
-        (entry["envFile"].is_string(), "The entry has envFile: variables of that file may change what the server does.\n".to_owned()),
-    ].into_iter().filter_map(|(is_so, risk)| is_so.then_some(risk)).collect()
+    if let Some(name) = approving.find(|name| is_all(&entry[*name])) {
+        told += &format!(
+            "The entry has {name}: every tool is called without asking, those that cost money too.\n"
+        );
+    }
+    if entry["envFile"].is_string() {
+        told += "The entry has envFile: variables of that file may change what the server does.\n";
+    }
+    told
 }
 
 /// What a check of this entry, with its variables or its token, says.
@@ -308,12 +317,18 @@ fn by_hand(
         ));
     }
     let mut told = why;
-    if !matches!(client.format, Format::Steps(..)) {
+    // What is printed then starts no program.
+    let is_told_url = matches!(client.format, Format::Steps(..));
+    if !is_told_url {
         told += &asked.keep_runs(None, env)?;
     }
     let what = match (&asked.launch, client.commands.get(2)) {
         (Some(launch), _) => {
-            told += &checked(program, launch, &client.entry(program, launch))?;
+            let entry = client.entry(program, launch);
+            if !is_told_url {
+                told += &risks(&entry);
+            }
+            told += &checked(program, launch, &entry)?;
             let how = match client.command(OS, program, launch) {
                 Ok(command) => format!("Its own command adds the server:\n\n  {command}\n\nOr add"),
                 Err(why) => format!("It {why}. Add"),
@@ -537,12 +552,17 @@ mod tests {
         for (entry, words) in [
             (json!({"autoApprove": ["a", "*"]}), ["has autoApprove", ""]),
             (
+                json!({"command": ["/x/target/f"]}),
+                ["/x/target/f, which", ""],
+            ),
+            (json!({"url": "http://target/x"}), ["", ""]),
+            (
                 json!({"alwaysAllow": true, "envFile": "~/.env"}),
                 ["has alwaysAllow", "has envFile"],
             ),
             (json!({"autoApprove": ["a"], "trust": false}), ["", ""]),
         ] {
-            let told = risks("/usr/bin/fabric-mcp", &entry);
+            let told = risks(&entry);
             let lines = words.iter().filter(|word| !word.is_empty()).count();
             assert!(words.iter().all(|word| told.contains(word)), "{told}");
             assert_eq!(told.lines().count(), lines, "{told}");

@@ -46,28 +46,27 @@ pub(crate) fn write(
     let flag = &format!("--generate {what}");
     let all = server.skills()?;
     let known: Names = all.patterns.values().map(String::as_str).collect();
+    let check = |name: &String| {
+        let name = Name::parse(flag, name)?;
+        server.backend.policy.check(flag, &name)?;
+        match known.contains(name.as_str()) {
+            true => Ok(()),
+            false => Err(not_found(&name, &known)),
+        }
+    };
     let (mut report, mut refused) = (String::new(), None);
     for name in names {
-        let checked = Name::parse(flag, name).and_then(|name| {
-            server.backend.policy.check(flag, &name)?;
-            let is_known = known.contains(name.as_str());
-            is_known
-                .then_some(())
-                .ok_or_else(|| not_found(&name, &known))
-        });
-        if let Err(error) = checked {
+        if let Err(error) = check(name) {
             report += &format!("refused {}: {}\n", shown(name, 128), error.detail);
             refused = Some(error);
         }
     }
+    let mut good = refused.is_none();
     let mut skills = BTreeMap::clone(&all.patterns);
     skills.retain(|_, pattern| names.is_empty() || names.contains(pattern));
-    let mut good = refused.is_none();
-    if let Some(error) = refused.filter(|_| skills.is_empty()) {
-        return Err(error);
-    }
-    if known.is_empty() {
-        return Err(Error::of(Kind::PatternNotFound, Cause::NoPatterns, &[]));
+    if skills.is_empty() {
+        let none = || Error::of(Kind::PatternNotFound, Cause::NoPatterns, &[]);
+        return Err(refused.unwrap_or_else(none));
     }
     // A final slash would hide a link.
     let dir: PathBuf = dir.components().collect();

@@ -157,6 +157,8 @@ fn a_missing_file_is_created_and_reported() {
         .expect_code(0)
         .expect_stdout("will be created, and its folder")
         .expect_stdout("is Cursor installed?");
+    // It starts nothing.
+    assert!(!finished.stdout.contains("clean-up"), "{finished:?}");
     assert_eq!(
         home.read(".cursor/mcp.json"),
         "{\n  \"mcpServers\": {\n    \"fabric\": {\n      \"url\": \"http://127.0.0.1:8000/mcp\",\n      \"headers\": {\n        \
@@ -452,8 +454,16 @@ fn clients_without_json_get_their_command_or_the_text() {
             .expect_stdout(said)
             .expect_stdout("does not edit");
         // A client that only connects has no say in that.
-        let is_told = finished.stdout.contains("Runs are kept");
-        assert_eq!(is_told, client != "open-webui", "{finished:?}");
+        let is_told = |words| finished.stdout.contains(words);
+        assert_eq!(
+            is_told("Runs are kept"),
+            client != "open-webui",
+            "{finished:?}"
+        );
+        assert!(
+            client != "open-webui" || !is_told("clean-up"),
+            "{finished:?}"
+        );
         home.run(["--uninstall", client])
             .expect_code(1)
             .expect_stdout("\"fabric\" there yourself");
