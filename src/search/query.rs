@@ -82,17 +82,20 @@ impl ParsedQuery {
             if is_foreign && text.is_ascii() && !word.foreign.is_empty() {
                 word.stems.clear();
             }
+            // Two characters may be parts of two words: what they mean is found below.
+            if text.starts_with(is_unspaced) {
+                word.foreign.clear();
+            }
             request.add(word);
         }
         let plain = plain_letters(query);
-        // Stretches of a script without spaces, as pairs of characters above, may hold longer words.
-        let is_longer = |run: &&str| !run.is_ascii() && !said.iter().any(|word| word == run);
-        for run in runs(&plain).into_iter().filter(is_longer) {
+        let unspaced = |run: &&str| run.starts_with(is_unspaced);
+        for run in runs(&plain).into_iter().filter(unspaced) {
             for stem in language.foreign(run) {
                 request.add(Word {
                     text: run.to_owned(),
-                    stems: vec![stem.to_owned()],
-                    foreign: Vec::new(),
+                    stems: Vec::new(),
+                    foreign: vec![stem.to_owned()],
                 });
             }
         }
