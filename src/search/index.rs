@@ -48,7 +48,7 @@ const UNKNOWN_WEIGHT: f32 = 0.5;
 const SYNONYM: f32 = 0.7;
 const TYPING_ERROR: f32 = 0.8;
 /// Share of a verb in another language: most of them say less than the English one.
-const FOREIGN_VERB: f32 = 0.7;
+const FOREIGN_VERB: f32 = 0.6;
 /// How much the sum over words counts, compared to the likeness of the most similar text.
 const WORDS: f32 = 2.0;
 /// A best score below this is *unsure*, and below the second one *nothing fits*. Found with people's tasks, and with some
@@ -341,14 +341,9 @@ impl Index {
         let mut found = known(own, 1.0);
         found.extend(known(concept, SYNONYM));
         if found.is_empty() {
-            let verbs = &Language::table().verbs;
-            let (verb, other): (Vec<_>, Vec<_>) = word
-                .foreign
-                .iter()
-                .cloned()
-                .partition(|stem| verbs.contains(stem));
-            found = known(&verb, FOREIGN_VERB);
-            found.extend(known(&other, 1.0));
+            let is_verb = |stem: &String| Language::table().verbs.contains(stem);
+            let means_verb = word.foreign.iter().any(is_verb);
+            found = known(&word.foreign, if means_verb { FOREIGN_VERB } else { 1.0 });
         }
         let is_word = word.text.bytes().all(|b| b.is_ascii_lowercase());
         if found.is_empty() && *corrections > 0 && is_word && CORRECTED.contains(&word.text.len()) {

@@ -65,6 +65,8 @@ impl ParsedQuery {
         let mut said = words(query);
         said.truncate(MOST_WORDS);
         let is_foreign = language.is_foreign(&said);
+        let plain = plain_letters(query);
+        let runs = runs(&plain);
         let frames = frames(&said, language);
         let only_frames = !frames.contains(&false);
         let mut request = ParsedQuery {
@@ -83,14 +85,14 @@ impl ParsedQuery {
                 word.stems.clear();
             }
             // Two characters may be parts of two words: what they mean is found below.
-            if text.starts_with(is_unspaced) {
+            if text.starts_with(is_unspaced) && !runs.contains(&text.as_str()) {
                 word.foreign.clear();
             }
             request.add(word);
         }
-        let plain = plain_letters(query);
-        let unspaced = |run: &&str| run.starts_with(is_unspaced);
-        for run in runs(&plain).into_iter().filter(unspaced) {
+        let is_longer =
+            |run: &str| run.starts_with(is_unspaced) && !said.iter().any(|word| word == run);
+        for run in runs.into_iter().filter(|run| is_longer(run)) {
             for stem in language.foreign(run) {
                 request.add(Word {
                     text: run.to_owned(),
