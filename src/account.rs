@@ -614,19 +614,13 @@ mod tests {
         // Five seats of 4; the rest, 60, is shared.
         let greedy: Vec<_> = ["a", "b", "x", "y", "z"].map(taken).into();
         let found: Vec<usize> = greedy.iter().map(Vec::len).collect();
-        assert_eq!(
-            found,
-            [4 + 45, 4 + 12, 4 + 3, 4, 0],
-            "there are two shared seats"
-        );
+        let expected = [4 + 45, 4 + 12, 4 + 3, 4, 0];
+        assert_eq!(found, expected, "there are two shared seats");
         assert_eq!(seat(&accounts.of("c"), Resource::Runs), 4);
         assert_eq!((taken("c").len(), taken("z").len()), (4, 0));
         drop(greedy);
-        assert_eq!(
-            taken("z").len(),
-            4 + 45,
-            "a seat is given back with all that was held"
-        );
+        let shown = taken("z").len();
+        assert_eq!(shown, 4 + 45, "a seat is given back with all that was held");
         let late = taken("a");
         accounts.seat(names("b c d e f g"));
         // Eight seats of 2, and of the other 64 `a` has 47, as it has a shared seat now.
@@ -707,10 +701,8 @@ mod tests {
             held.pop();
             let first = order.recv().unwrap();
             assert_eq!(first.0, 1, "b holds less than a");
-            assert!(
-                b.take(Resource::Runs, 1).is_err(),
-                "nobody passes who waits"
-            );
+            let is_so = b.take(Resource::Runs, 1).is_err();
+            assert!(is_so, "nobody passes who waits");
             drop(first);
             // All places are tried for again: what is free is for the second of b, then for a.
             let second = order.recv().unwrap();
@@ -734,10 +726,8 @@ mod tests {
         let (a, b) = (accounts.of("a"), accounts.of("b"));
         let mut guard = a.take(Resource::Memory, 1).unwrap();
         guard.grow(step - 1).unwrap();
-        assert_eq!(
-            (guard.held(), accounts.used(Resource::Memory)),
-            (step, step)
-        );
+        let found = (guard.held(), accounts.used(Resource::Memory));
+        assert_eq!(found, (step, step));
         guard.grow(5 * step).unwrap();
         assert_eq!(guard.grow(1), Err(QuotaExceeded), "three quarters");
         let kept = Arc::new(Mutex::new(Some(guard)));
@@ -748,10 +738,8 @@ mod tests {
             lock(&log).push(account.is(&greedy));
             account.is(&greedy) && lock(&reclaimed).take().is_some()
         }));
-        assert!(
-            b.take(Resource::Memory, 3 * step).is_err(),
-            "never another's"
-        );
+        let is_so = b.take(Resource::Memory, 3 * step).is_err();
+        assert!(is_so, "never another's");
         assert!(a.take(Resource::Memory, 6 * step).is_ok());
         assert_eq!(*lock(&asked), [false, true]);
     }

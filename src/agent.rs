@@ -336,10 +336,8 @@ mod tests {
         let starved = starved();
         for _ in 0..=MAX_LOOKUPS {
             let none = resolve(&starved, "http://h", LONG);
-            assert!(
-                matches!(&none, Err(ureq::Error::Io(error)) if error.kind() == NO_THREAD),
-                "{none:?}"
-            );
+            let is_so = matches!(&none, Err(ureq::Error::Io(error)) if error.kind() == NO_THREAD);
+            assert!(is_so, "{none:?}");
         }
         assert_eq!(*lock(&starved.running.0), 0);
     }
@@ -366,10 +364,8 @@ mod tests {
         #[cfg(unix)]
         {
             let full = resolve(&scripted(), "http://full", LONG);
-            assert!(
-                matches!(&full, Err(ureq::Error::Io(error)) if is_out_of_sockets(error)),
-                "{full:?}"
-            );
+            let is_so = matches!(&full, Err(ureq::Error::Io(error)) if is_out_of_sockets(error));
+            assert!(is_so, "{full:?}");
         }
     }
 
@@ -383,11 +379,8 @@ mod tests {
         assert!(
             usable(proxy("socks5://proxy:1080"), &uri).is_err_and(|why| why.contains("NO_PROXY"))
         );
-        let exempt = Proxy::builder(ProxyProtocol::Socks5)
-            .host("p")
-            .no_proxy("issuer.example")
-            .build()
-            .unwrap();
+        let exempt = Proxy::builder(ProxyProtocol::Socks5).host("p");
+        let exempt = exempt.no_proxy("issuer.example").build().unwrap();
         assert_eq!(usable(Some(exempt), &uri), Ok(None));
     }
 }

@@ -583,32 +583,24 @@ mod tests {
     fn the_end_is_the_next_step() {
         let good = written(false, |report| report.line(true, "patterns", "3"));
         assert!(good.contains("  ok  patterns        3\n"), "{good}");
-        assert!(
-            good.contains("\nEverything works.\nNext: try a run"),
-            "{good}"
-        );
+        let part = "\nEverything works.\nNext: try a run";
+        assert!(good.contains(part), "{good}");
         let demo = written(true, |_| {});
-        assert!(
-            demo.ends_with("own Fabric, and check it: fabric-mcp --check\n"),
-            "{demo}"
-        );
+        let last = "own Fabric, and check it: fabric-mcp --check\n";
+        assert!(demo.ends_with(last), "{demo}");
         let warned = written(true, |report| {
             report.found(Cause::Settings, &[("why", "W.")])
         });
         let fix = "Fix: Change the setting, or leave it so knowingly.";
-        assert!(
-            warned.contains(&format!("\nWarning: W. [settings]\n    {fix}\n")),
-            "{warned}"
-        );
+        let part = format!("\nWarning: W. [settings]\n    {fix}\n");
+        assert!(warned.contains(&part), "{warned}");
         let bad = written(true, |report| {
             report.line(false, "patterns", "0");
             report.found(Cause::NoPatterns, &[]);
         });
         let end = "\nNot everything works.\nNext: fix the first problem above, and run the check again.\n";
-        assert!(
-            bad.contains("\nProblem: Fabric has no patterns") && bad.ends_with(end),
-            "{bad}"
-        );
+        let is_so = bad.contains("\nProblem: Fabric has no patterns") && bad.ends_with(end);
+        assert!(is_so, "{bad}");
         assert!(bad.contains("  --  patterns        0\n"), "{bad}");
     }
 

@@ -480,10 +480,8 @@ mod tests {
             written();
         }
         assert_eq!(take(), "late");
-        assert!(
-            !logger.flush(Duration::from_millis(1)),
-            "taken, but not written"
-        );
+        let is_so = !logger.flush(Duration::from_millis(1));
+        assert!(is_so, "taken, but not written");
         written();
         assert!(logger.flush(Duration::from_millis(1)));
     }
@@ -518,10 +516,8 @@ mod tests {
             .field("model", "meta-llama/x:8b")
             .field("spaced", "a b")
             .field("empty", "");
-        assert_eq!(
-            line.to_logfmt(),
-            r#"It listens. auth=token message=x rows=3 model=meta-llama/x:8b spaced="a b" empty="""#
-        );
+        let expected = r#"It listens. auth=token message=x rows=3 model=meta-llama/x:8b spaced="a b" empty="""#;
+        assert_eq!(line.to_logfmt(), expected);
     }
 
     #[test]
@@ -687,12 +683,10 @@ mod tests {
         let found = lines.iter().map(|(_, rest)| *rest).collect::<Vec<_>>();
         assert_eq!(found, expected);
         // 2026-07-28T12:00:00.000
-        assert!(
-            lines
-                .iter()
-                .all(|(stamp, _)| stamp.len() == 23 && stamp.as_bytes()[10] == b'T'),
-            "{text}"
-        );
+        let is_so = lines
+            .iter()
+            .all(|(stamp, _)| stamp.len() == 23 && stamp.as_bytes()[10] == b'T');
+        assert!(is_so, "{text}");
         assert_eq!(output.status.code(), Some(42));
     }
 }

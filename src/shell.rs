@@ -672,13 +672,10 @@ mod tests {
             let found = check_name("--call", tool, &Policy::default());
             assert_eq!(found, Err(ExitReason::usage(message)));
         }
-        let unknown = check_name("--call", "x\u{1b}", &Policy::default())
-            .unwrap_err()
-            .reason;
-        assert!(
-            unknown.starts_with("--call: there is no tool \"x\\u{1b}\"; the tools are fabric_"),
-            "{unknown}"
-        );
+        let unknown = check_name("--call", "x\u{1b}", &Policy::default()).unwrap_err();
+        let unknown = unknown.reason;
+        let start = "--call: there is no tool \"x\\u{1b}\"; the tools are fabric_";
+        assert!(unknown.starts_with(start), "{unknown}");
         for case in [
             "5 => is no JSON object",
             "{ => is not JSON: EOF while parsing an object at line 1 column 1",
@@ -721,10 +718,8 @@ mod tests {
             "matches": [{"name": "ai", "description": "It\nanswers."}, {"name": "summarize", "description": "S.", "variables": ["a", "b"]}],
             "patterns": ["x", "y"], "vendors": {"OpenAI": ["m"]}, "n": 3,
         });
-        assert_eq!(
-            readable(&result),
-            "name       description  variables\nai         It answers.\nsummarize  S.           a, b\n\nn: 3\n\npatterns:\nx\ny\n\nvendors:\n  OpenAI: m\n"
-        );
+        let expected = "name       description  variables\nai         It answers.\nsummarize  S.           a, b\n\nn: 3\n\npatterns:\nx\ny\n\nvendors:\n  OpenAI: m\n";
+        assert_eq!(readable(&result), expected);
     }
 
     #[test]

@@ -294,10 +294,8 @@ mod tests {
         }
         assert!(closest(&"x".repeat(100_000), names).is_empty());
         assert_eq!(hint("vscodd", &names, "give"), "did you mean vscode?");
-        assert_eq!(
-            hint("emacs", &["a", "b"], "give one of"),
-            "give one of a, b"
-        );
+        let found = hint("emacs", &["a", "b"], "give one of");
+        assert_eq!(found, "give one of a, b");
         assert_eq!(either(&["a", "b", "c"]), "a, b or c");
     }
 

@@ -446,10 +446,8 @@ mod tests {
         let fits = format!("http://f/{}", "x".repeat(MAX_ADDRESS - 9));
         assert_eq!(base_url(&fits), Ok(fits.clone()));
         let long = format!("{fits}x");
-        assert_eq!(
-            base_url(&long).unwrap_err(),
-            "the URL is longer than 2048 bytes; give a shorter one"
-        );
+        let expected = "the URL is longer than 2048 bytes; give a shorter one";
+        assert_eq!(base_url(&long).unwrap_err(), expected);
     }
 
     #[test]
@@ -463,10 +461,8 @@ mod tests {
             ("http://LOCALHOST", "http://LOCALHOST", ""),
         ] {
             let url = WebUrl::parse(text).unwrap();
-            assert_eq!(
-                (url.as_str(), url.origin(), url.path()),
-                (text, origin, path)
-            );
+            let found = (url.as_str(), url.origin(), url.path());
+            assert_eq!(found, (text, origin, path));
         }
     }
 

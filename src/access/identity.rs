@@ -158,10 +158,8 @@ mod tests {
                 "oauth:a%20b%3D%22c%22%0D%0Ax%2520%C3%A9%23",
             ),
         ] {
-            assert_eq!(
-                (identity.to_string().as_str(), identity.name().as_str()),
-                (shown, name)
-            );
+            assert_eq!(identity.to_string(), shown);
+            assert_eq!(identity.name(), name);
         }
     }
 

@@ -601,14 +601,11 @@ mod tests {
         }
         let found = mistake(&format!("default run {A}"), Some(B));
         assert_eq!(found, "", "the token of the environment can be rotated");
-        assert_eq!(
-            mistake(&format!("default read {A}"), Some(B)),
-            "line 1: this name has the role read here and run in FABRIC_MCP_AUTH_TOKEN; give it one role"
-        );
-        assert_eq!(
-            mistake(&format!("\nalice run {A}"), Some(A)),
-            "line 2: this token stands in FABRIC_MCP_AUTH_TOKEN too; give each line its own"
-        );
+        let wanted = "line 1: this name has the role read here and run in FABRIC_MCP_AUTH_TOKEN; give it one role";
+        assert_eq!(mistake(&format!("default read {A}"), Some(B)), wanted);
+        let wanted =
+            "line 2: this token stands in FABRIC_MCP_AUTH_TOKEN too; give each line its own";
+        assert_eq!(mistake(&format!("\nalice run {A}"), Some(A)), wanted);
         let utf16 = parse(b"# x\n\xff\xfea\0", None, false).err();
         assert_eq!(utf16.as_deref(), Some("this is not UTF-8 text"));
     }
@@ -740,10 +737,8 @@ mod tests {
         assert_eq!(bench.after(1000), None, "only its time is another");
         bench.write(lines(&[A]).replace("run", "read"), 100);
         assert_eq!(bench.after(1000), change(1, "; changed: alice; went: cyd"));
-        bench.write(
-            format!("alice read {A} models=x\nalice read {B} models=x"),
-            100,
-        );
+        let text = format!("alice read {A} models=x\nalice read {B} models=x");
+        bench.write(text, 100);
         assert_eq!(bench.after(1000), change(2, "; changed: alice"));
         bench.write("# nobody", 100);
         assert_eq!(bench.after(1000), change(0, "; went: alice"));
@@ -765,10 +760,8 @@ mod tests {
         let bench = TokenBench::new(&lines(&[A]));
         bench.clock.pass(1000);
         bench.write("#", 99);
-        assert_eq!(
-            (bench.after(0), bench.names()),
-            (None, vec!["alice".to_owned()])
-        );
+        let found = (bench.after(0), bench.names());
+        assert_eq!(found, (None, vec!["alice".to_owned()]));
         bench.write(lines(&[B]), 0);
         assert_eq!(bench.after(99), None);
         let to = |came: &str, went: &str| change(1, &format!("; came: {came}; went: {went}"));
@@ -781,10 +774,8 @@ mod tests {
         bench.tokens.reload();
         assert_eq!(bench.names(), ["bob"]);
         bench.write(lines(&[C]), 0);
-        assert_eq!(
-            (bench.after(1000), bench.after(1000)),
-            (to("cyd", "bob"), None)
-        );
+        let found = (bench.after(1000), bench.after(1000));
+        assert_eq!(found, (to("cyd", "bob"), None));
     }
 
     #[test]
@@ -798,11 +789,8 @@ mod tests {
         assert_eq!(bench.names(), ["cyd"]);
         assert!(bench.tokens.is_failing());
         assert_eq!((bench.after(1000), bench.after(58_000)), (None, None));
-        assert_eq!(
-            bench.after(1000),
-            Some(Err(told.to_owned())),
-            "once a minute"
-        );
+        let found = bench.after(1000);
+        assert_eq!(found, Some(Err(told.to_owned())), "once a minute");
         bench.write(lines(&[C]), 100);
         assert_eq!(bench.after(1000), change(1, ""));
         assert!(!bench.tokens.is_failing());
@@ -847,10 +835,8 @@ mod tests {
         assert_eq!((table.len(), faults), (3, Vec::new()));
         let allowance = &table[&fingerprint(A)].1;
         assert_eq!(allowance.models, ["gpt-4o-mini", "llama*"]);
-        assert_eq!(
-            (allowance.runs_per_minute, allowance.tokens_per_month),
-            (Some(5), Some(1000))
-        );
+        let found = (allowance.runs_per_minute, allowance.tokens_per_month);
+        assert_eq!(found, (Some(5), Some(1000)));
         let form = "a line is NAME ROLE TOKEN, with spaces between; a comment begins with #";
         let ledger = "tokens-per-month= counts by the ledger, so it needs --state-dir";
         for (line, why) in [
@@ -883,10 +869,8 @@ mod tests {
         assert_eq!(bench.tokens.holder(fingerprint(A)), Err(Flaw::EXPIRED));
         assert_eq!(bench.names(), ["alice"]);
         let others = bench.tokens.others().unwrap();
-        assert_eq!(
-            (others.role, &*others.models),
-            (Role::Read, &["tiny".to_owned()][..])
-        );
+        let found = (others.role, &*others.models);
+        assert_eq!(found, (Role::Read, &["tiny".to_owned()][..]));
     }
 
     #[test]

@@ -464,27 +464,16 @@ mod tests {
     fn every_name_is_used_once_and_every_flag_is_explained() {
         let mut names = HashSet::new();
         for flag in FLAGS {
-            assert!(
-                flag.names().all(|name| names.insert(name.to_owned())),
-                "--{}",
-                flag.long
-            );
-            assert!(
-                flag.short
-                    .is_none_or(|letter| names.insert(letter.to_string())),
-                "--{}",
-                flag.long
-            );
-            assert!(
-                flag.env().is_none_or(|name| names.insert(name)),
-                "--{}",
-                flag.long
-            );
-            assert!(
-                !flag.help.is_empty() && !flag.help.ends_with('.'),
-                "--{}",
-                flag.long
-            );
+            let is_so = flag.names().all(|name| names.insert(name.to_owned()));
+            assert!(is_so, "--{}", flag.long);
+            let is_so = flag
+                .short
+                .is_none_or(|letter| names.insert(letter.to_string()));
+            assert!(is_so, "--{}", flag.long);
+            let is_so = flag.env().is_none_or(|name| names.insert(name));
+            assert!(is_so, "--{}", flag.long);
+            let is_so = !flag.help.is_empty() && !flag.help.ends_with('.');
+            assert!(is_so, "--{}", flag.long);
             assert!(
                 flag.choices
                     .split(' ')
@@ -500,10 +489,8 @@ mod tests {
 
     #[test]
     fn variables_are_named_after_flags() {
-        assert_eq!(
-            get("max-calls-per-minute").env().as_deref(),
-            Some("FABRIC_MCP_MAX_CALLS_PER_MINUTE")
-        );
+        let found = get("max-calls-per-minute").env();
+        assert_eq!(found.as_deref(), Some("FABRIC_MCP_MAX_CALLS_PER_MINUTE"));
         assert_eq!(get("fabric-url").env().as_deref(), Some("FABRIC_BASE_URL"));
     }
 }

@@ -159,10 +159,8 @@ mod tests {
                 let choices = before.take().map(Flag::values).unwrap_or_default();
                 if let Some(name) = word.strip_prefix("--").filter(|name| !name.is_empty()) {
                     before = by_long(name);
-                    assert!(
-                        before.is_some(),
-                        "{file} has {word}, which is no flag: {line}"
-                    );
+                    let is_so = before.is_some();
+                    assert!(is_so, "{file} has {word}, which is no flag: {line}");
                     flags += 1;
                 } else if !choices.is_empty() && is_choice(word) {
                     let known = choices.contains(&word);
@@ -181,18 +179,16 @@ mod tests {
         let readme = include_str!("../../README.md");
         let topics = TOPICS.iter().map(|topic| (topic.name, about(topic)));
         for (file, text) in topics.chain([("README.md", readme.to_owned())]) {
-            let commands = text
-                .lines()
-                .filter_map(|line| line.split_once("fabric-mcp -"));
+            let commands = text.lines();
+            let commands = commands.filter_map(|line| line.split_once("fabric-mcp -"));
             let commands: Vec<_> = commands.map(|(_, rest)| format!("-{rest}")).collect();
             let flags = check_commands(file, &commands.join("\n"));
             assert!(file != "README.md" || flags > 16, "{flags}");
         }
         let first = "src/cli/first_flags.txt";
         let example = include_str!("../../.env.example");
-        let heads = FIRST_FLAGS
-            .lines()
-            .filter_map(|line| line.trim_start().split("  ").next());
+        let heads = FIRST_FLAGS.lines();
+        let heads = heads.filter_map(|line| line.trim_start().split("  ").next());
         check_commands(first, &Vec::from_iter(heads).join("\n"));
         // Where a flag is explained, all of its choices are named, or before `…` some.
         for flag in FLAGS.iter().filter(|flag| flag.placeholder != "CLIENT") {

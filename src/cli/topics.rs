@@ -201,10 +201,8 @@ mod tests {
         let names: HashSet<_> = TOPICS.iter().map(|topic| topic.name).collect();
         assert_eq!(names.len(), TOPICS.len());
         for section in SECTIONS {
-            let found = TOPICS
-                .iter()
-                .filter(|topic| topic.section == Some(section))
-                .count();
+            let found = TOPICS.iter();
+            let found = found.filter(|topic| topic.section == Some(section)).count();
             assert_eq!(found, usize::from(section != COMMAND), "{section:?}");
         }
     }
@@ -216,12 +214,10 @@ mod tests {
                 match block {
                     HelpBlock::Text(text) => assert!(text.ends_with(['.', ':']), "{text}"),
                     HelpBlock::List(terms) => {
-                        assert!(
-                            terms
-                                .iter()
-                                .all(|row| !row.0.is_empty() && !row.1.is_empty()),
-                            "{terms:?}"
-                        );
+                        let is_so = terms
+                            .iter()
+                            .all(|row| !row.0.is_empty() && !row.1.is_empty());
+                        assert!(is_so, "{terms:?}");
                     }
                     HelpBlock::Code(code) => assert!(
                         code.lines().all(|line| line.chars().count() <= 68),
@@ -230,11 +226,8 @@ mod tests {
                 }
             }
             let first = topic.blocks().into_iter().next();
-            assert!(
-                matches!(first, Some(HelpBlock::Code(_))),
-                "{}: an example first",
-                topic.name
-            );
+            let is_so = matches!(first, Some(HelpBlock::Code(_)));
+            assert!(is_so, "{}: an example first", topic.name);
             let left = filled(topic.text);
             let hole = left.split('<').skip(1).find(|rest| {
                 rest.split_once('>').is_some_and(|(name, _)| {

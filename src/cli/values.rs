@@ -305,10 +305,8 @@ mod tests {
             ("my own model", [0.0, 0.5]),
             ("default", [1.0, 2.0]),
         ];
-        assert_eq!(
-            prices(text),
-            Ok(known.map(|(model, both)| (model.to_owned(), both)).into())
-        );
+        let expected = Ok(known.map(|(model, both)| (model.to_owned(), both)).into());
+        assert_eq!(prices(text), expected);
         let line =
             "a line is MODEL INPUT OUTPUT, what a million tokens cost, such as gpt-4o 2.50 10";
         let twice = "line 2: A has a price already; give each model one line";
@@ -334,11 +332,8 @@ mod tests {
             ("0.001", 1_000_000),
             ("1.0000000019", 1_000_000_002),
         ] {
-            assert_eq!(
-                seconds(text, false, MAX_TIME),
-                Ok(Duration::from_nanos(nanoseconds)),
-                "{text}"
-            );
+            let found = seconds(text, false, MAX_TIME);
+            assert_eq!(found, Ok(Duration::from_nanos(nanoseconds)), "{text}");
         }
     }
 }

@@ -372,41 +372,31 @@ mod tests {
             args: vec!["--demo".into()],
             env: Vec::new(),
         };
-        assert_eq!(
-            client("codex").config("/opt/f", &demo),
-            "[mcp_servers.fabric]\ncommand = \"/opt/f\"\nargs = [\"--demo\"]\n"
-        );
-        assert_eq!(
-            client("codex").config("/opt/f", &url()),
-            "[mcp_servers.fabric]\nurl = \"https://mcp.example.com/mcp\"\nbearer_token_env_var = \
-             \"FABRIC_MCP_AUTH_TOKEN\"\n"
-        );
+        let expected = "[mcp_servers.fabric]\ncommand = \"/opt/f\"\nargs = [\"--demo\"]\n";
+        assert_eq!(client("codex").config("/opt/f", &demo), expected);
+        let expected = "[mcp_servers.fabric]\nurl = \"https://mcp.example.com/mcp\"\nbearer_token_env_var = \
+             \"FABRIC_MCP_AUTH_TOKEN\"\n";
+        assert_eq!(client("codex").config("/opt/f", &url()), expected);
     }
 
     #[test]
     fn goose_gets_yaml() {
-        assert_eq!(
-            client("goose").config("/opt/f", &program(None)),
-            "extensions:\n  fabric:\n    enabled: true\n    name: fabric\n    timeout: 3600\n    type: stdio\n    cmd: \
+        let expected = "extensions:\n  fabric:\n    enabled: true\n    name: fabric\n    timeout: 3600\n    type: stdio\n    cmd: \
              \"/opt/f\"\n    args: [\"--max-runs\", \"3\"]\n    description: \"Finds and runs Fabric's patterns\"\n    \
-             env_keys: [\"FABRIC_API_KEY\"]\n    envs:\n      FABRIC_BASE_URL: \"http://f:1\"\n"
-        );
-        assert_eq!(
-            client("goose").config("/opt/f", &url()),
-            "extensions:\n  fabric:\n    enabled: true\n    name: fabric\n    timeout: 3600\n    type: \
+             env_keys: [\"FABRIC_API_KEY\"]\n    envs:\n      FABRIC_BASE_URL: \"http://f:1\"\n";
+        assert_eq!(client("goose").config("/opt/f", &program(None)), expected);
+        let expected = "extensions:\n  fabric:\n    enabled: true\n    name: fabric\n    timeout: 3600\n    type: \
              streamable_http\n    uri: \"https://mcp.example.com/mcp\"\n    description: \"Finds and runs Fabric's \
              patterns\"\n    env_keys: [\"FABRIC_MCP_AUTH_TOKEN\"]\n    headers:\n      Authorization: \"Bearer \
-             $FABRIC_MCP_AUTH_TOKEN\"\n"
-        );
+             $FABRIC_MCP_AUTH_TOKEN\"\n";
+        assert_eq!(client("goose").config("/opt/f", &url()), expected);
     }
 
     #[test]
     fn who_only_connects_gets_the_url_and_how_the_token_is_given() {
         let webui = client("open-webui").config("/opt/f", &program(None));
-        assert!(
-            webui.contains("\nURL: http://127.0.0.1:8000/mcp\nAuth: Bearer"),
-            "{webui}"
-        );
+        let part = "\nURL: http://127.0.0.1:8000/mcp\nAuth: Bearer";
+        assert!(webui.contains(part), "{webui}");
         let chat = client("librechat").config("/opt/f", &url());
         let end = "url: \"https://mcp.example.com/mcp\"\n    headers:\n      Authorization: \"Bearer ${FABRIC_MCP_AUTH_TOKEN}\"\n    timeout: 300000\n";
         assert!(chat.ends_with(end), "{chat}");

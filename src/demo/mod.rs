@@ -396,10 +396,8 @@ POST /youtube/transcript {"url":"https://www.youtube.com/watch?v=x"} => 200 {"de
             "into fr only",
             "Hallo {{x}}",
         ];
-        let places: Vec<_> = order
-            .iter()
-            .map(|part| text.find(part).expect(part))
-            .collect();
+        let places = order.iter();
+        let places: Vec<_> = places.map(|part| text.find(part).expect(part)).collect();
         assert!(places.is_sorted(), "{text}");
     }
 
@@ -426,12 +424,9 @@ POST /youtube/transcript {"url":"https://www.youtube.com/watch?v=x"} => 200 {"de
     fn every_pattern_is_complete_and_sorted() {
         assert!(PATTERNS.map(|(name, _)| name).is_sorted());
         for (name, text) in PATTERNS {
-            for part in [
-                "# IDENTITY and PURPOSE\n",
-                "# STEPS\n",
-                "# OUTPUT INSTRUCTIONS\n",
-                "# INPUT\n\n{{input}}\n",
-            ] {
+            let all = "# IDENTITY and PURPOSE\n|# STEPS\n|# OUTPUT INSTRUCTIONS\n|\
+                       # INPUT\n\n{{input}}\n";
+            for part in all.split('|') {
                 assert!(text.contains(part), "{name} has no {part}");
             }
             // Its description is this sentence, and one that is wrapped would be cut off.

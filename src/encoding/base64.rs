@@ -105,23 +105,10 @@ mod tests {
 
     #[test]
     fn what_is_not_base64_is_an_error() {
-        for value in [
-            "SGVsbG8",
-            "SGVs bG8=",
-            "SGVsbG8*",
-            "=",
-            "====",
-            "A===",
-            "SGVsbG9=",
-            "SGVs=bG8",
-            "_-8=",
-            "/w==",
-            "SGVsbG8===",
-        ] {
-            assert!(
-                from_header(format!("=?base64?{value}?=").into()).is_err(),
-                "{value}"
-            );
+        let all = "SGVsbG8|SGVs bG8=|SGVsbG8*|=|====|A===|SGVsbG9=|SGVs=bG8|_-8=|/w==|SGVsbG8===";
+        for value in all.split('|') {
+            let is_so = from_header(format!("=?base64?{value}?=").into()).is_err();
+            assert!(is_so, "{value}");
         }
     }
 }

@@ -468,10 +468,8 @@ mod tests {
             let texts: std::collections::HashSet<_> = Kind::ALL.map(text).into();
             assert_eq!(texts.len(), Kind::ALL.len());
         }
-        assert_eq!(
-            Kind::ApiUnavailable.urn(),
-            "urn:fabric-mcp:error:fabric-api-unavailable"
-        );
+        let found = Kind::ApiUnavailable.urn();
+        assert_eq!(found, "urn:fabric-mcp:error:fabric-api-unavailable");
     }
 
     #[test]
@@ -480,24 +478,17 @@ mod tests {
             let ((_, code), [what, fix]) = (cause.row(), cause.words());
             let ends = |text: &str| text.ends_with(['.', '}']) || text.ends_with("(or IP:…).");
             assert!(ends(what) && ends(fix), "{cause:?}");
-            assert!(
-                !what.contains("  ") && !fix.contains("  ") && fix.len() <= 150,
-                "{cause:?}"
-            );
-            assert!(
-                code.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'),
-                "{cause:?}"
-            );
+            let is_so = !what.contains("  ") && !fix.contains("  ") && fix.len() <= 150;
+            assert!(is_so, "{cause:?}");
+            let is_so = code.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
+            assert!(is_so, "{cause:?}");
         }
     }
 
     #[test]
     fn an_error_in_the_words_of_its_cause_has_two_parts() {
-        let error = Error::of(
-            Kind::ApiUnavailable,
-            Cause::Refused,
-            &[("url", "http://f:1"), ("why", "unused")],
-        );
+        let all = [("url", "http://f:1"), ("why", "unused")];
+        let error = Error::of(Kind::ApiUnavailable, Cause::Refused, &all);
         assert_eq!(error.code(), "connection-refused");
         let (what, fix) = error.parts();
         assert_eq!(what, "Nothing listens at http://f:1.");

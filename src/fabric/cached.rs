@@ -230,10 +230,8 @@ mod tests {
         assert_eq!((first.unwrap(), second), (Ok(Arc::new(1)), Ok(Arc::new(1))));
         let cached = Cached::new(LONG);
         let (first, second) = together(&cached, LONG, || Err(unavailable()), another_reads);
-        assert_eq!(
-            (first.unwrap(), second),
-            (Err(unavailable()), Err(unavailable()))
-        );
+        let shown = (first.unwrap(), second);
+        assert_eq!(shown, (Err(unavailable()), Err(unavailable())));
         let found = get(&cached, LONG, || Ok(Arc::new(2)));
         assert_eq!(found, Ok(Arc::new(2)), "a failure is not kept");
     }
@@ -254,11 +252,8 @@ mod tests {
             || Err(unavailable()),
             |_| Ok(Arc::new(2)),
         );
-        assert_eq!(
-            (first.unwrap(), second),
-            (Err(unavailable()), Ok(Arc::new(2))),
-            "nor its failure"
-        );
+        let expected = (Err(unavailable()), Ok(Arc::new(2)));
+        assert_eq!((first.unwrap(), second), expected, "nor its failure");
     }
 
     #[test]
@@ -307,10 +302,8 @@ mod tests {
             assert_eq!(get(&cached, LONG, || Ok(Arc::new(1))), Ok(Arc::new(1)));
             Ok(Arc::new(2))
         });
-        assert_eq!(
-            (outer, cached.latest(None)),
-            (Ok(Arc::new(2)), Some(Arc::new(1)))
-        );
+        let found = (outer, cached.latest(None));
+        assert_eq!(found, (Ok(Arc::new(2)), Some(Arc::new(1))));
     }
 
     #[test]
@@ -322,10 +315,8 @@ mod tests {
             || Err(Error::cancelled()),
             |_| Ok(Arc::new(2)),
         );
-        assert_eq!(
-            (first.unwrap(), second),
-            (Err(Error::cancelled()), Ok(Arc::new(2)))
-        );
+        let found = (first.unwrap(), second);
+        assert_eq!(found, (Err(Error::cancelled()), Ok(Arc::new(2))));
         let cached = Cached::new(LONG);
         let (first, second) = together(&cached, LONG, || panic!("on purpose"), |_| Ok(Arc::new(3)));
         assert!(first.is_err());

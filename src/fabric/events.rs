@@ -245,15 +245,13 @@ mod tests {
             format: None,
             content: "end".into(),
         };
-        assert_eq!(
-            decode(wire.as_bytes()),
-            Ok(vec![
-                content("The "),
-                plain,
-                Event::Usage(usage),
-                Event::Complete
-            ])
-        );
+        let expected = Ok(vec![
+            content("The "),
+            plain,
+            Event::Usage(usage),
+            Event::Complete,
+        ]);
+        assert_eq!(decode(wire.as_bytes()), expected);
     }
 
     /// Everything a stream may contain, and what it means.
@@ -322,14 +320,8 @@ mod tests {
 
     #[test]
     fn invalid_json_ends_the_run() {
-        for data in [
-            "[DONE]",
-            "hello",
-            "[\"content\"]",
-            "1",
-            "{\"type\":\"content\",\"content\":5}",
-            "{\"type\":",
-        ] {
+        let all = "[DONE]|hello|[\"content\"]|1|{\"type\":\"content\",\"content\":5}|{\"type\":";
+        for data in all.split('|') {
             let error = decode(format!("data: {data}\n\n").as_bytes()).unwrap_err();
             assert_eq!(error.kind, Kind::ApiError, "{data}");
         }
@@ -340,25 +332,18 @@ mod tests {
 
     #[test]
     fn usage_that_cannot_be_read_is_no_failure() {
-        for usage in [
-            "{\"input_tokens\":-1}",
-            "null",
-            "5",
-            "{\"input_tokens\":\"x\"}",
-        ] {
+        for usage in "{\"input_tokens\":-1}|null|5|{\"input_tokens\":\"x\"}".split('|') {
             let wire = format!("data: {{\"type\":\"usage\",\"usage\":{usage}}}\n\n");
             assert_eq!(decode(wire.as_bytes()).unwrap(), [Event::Other], "{usage}");
         }
         let partly =
             decode(b"data: {\"type\":\"usage\",\"usage\":{\"output_tokens\":7,\"more\":1}}\n\n")
                 .unwrap();
-        assert_eq!(
-            partly,
-            [Event::Usage(Usage {
-                output_tokens: 7,
-                ..Usage::default()
-            })]
-        );
+        let expected = [Event::Usage(Usage {
+            output_tokens: 7,
+            ..Usage::default()
+        })];
+        assert_eq!(partly, expected);
     }
 
     #[test]
@@ -367,16 +352,13 @@ mod tests {
             format: None,
             content: String::new(),
         };
-        assert_eq!(
-            decode(b"data: {\"type\":\"content\",\"format\":\"\",\"content\":null}\n\n").unwrap(),
-            [none]
-        );
-        assert_eq!(
-            decode(b"data: {\"type\":\"error\"}\n\n").unwrap(),
-            [Event::Error {
-                content: String::new()
-            }]
-        );
+        let found =
+            decode(b"data: {\"type\":\"content\",\"format\":\"\",\"content\":null}\n\n").unwrap();
+        assert_eq!(found, [none]);
+        let expected = [Event::Error {
+            content: String::new(),
+        }];
+        assert_eq!(decode(b"data: {\"type\":\"error\"}\n\n").unwrap(), expected);
         assert_eq!(decode(b"data: {}\n\n").unwrap(), [Event::Other]);
         assert_eq!(decode(b"").unwrap(), []);
     }
@@ -401,25 +383,13 @@ mod tests {
             let _ = decode_parts(&mut decoder, &[wire.as_bytes()]);
             decoder.is_foreign()
         };
-        for wire in [
-            "hello",
-            "hello\n",
-            "{\"type\":\"content\"}\n",
-            "a: b\n\ndata:\n\n",
-            "database\n",
-            "\u{feff}x\n",
-        ] {
+        let texts = "hello|hello\n|{\"type\":\"content\"}\n|a: b\n\ndata:\n\n|database\n|\
+                     \u{feff}x\n";
+        for wire in texts.split('|') {
             assert!(is_foreign(wire), "{wire:?}");
         }
-        for wire in [
-            "",
-            "\u{feff}",
-            ": hello\n",
-            "id: 1\nevent: x\nretry: 5\n\n",
-            "da",
-            "data",
-            "data: {}\n\nhello\n",
-        ] {
+        let all = "|\u{feff}|: hello\n|id: 1\nevent: x\nretry: 5\n\n|da|data|data: {}\n\nhello\n";
+        for wire in all.split('|') {
             assert!(!is_foreign(wire), "{wire:?}");
         }
     }

@@ -266,29 +266,24 @@ mod tests {
     #[test]
     fn both_spellings_of_a_pattern() {
         let real = pattern(r#"{"Name":"a","Description":"","Pattern":"Do."}"#).unwrap();
-        assert_eq!(
-            real,
-            Pattern {
-                name: "a".into(),
-                system_prompt: "Do.".into(),
-                ..Pattern::default()
-            }
-        );
+        let expected = Pattern {
+            name: "a".into(),
+            system_prompt: "Do.".into(),
+            ..Pattern::default()
+        };
+        assert_eq!(real, expected);
         let documented = r#"{"name":"a","description":"d","tags":["t"],"system_prompt":"s","user_prompt_template":"u"}"#;
         let documented = pattern(documented).unwrap();
-        assert_eq!(
-            documented,
-            Pattern {
-                name: "a".into(),
-                system_prompt: "s".into(),
-                user_prompt: "u".into(),
-                description: "d".into(),
-                tags: vec!["t".into()]
-            }
-        );
-        let found = pattern(r#"{"Pattern":"x","Description":null,"tags":null}"#)
-            .unwrap()
-            .name;
+        let expected = Pattern {
+            name: "a".into(),
+            system_prompt: "s".into(),
+            user_prompt: "u".into(),
+            description: "d".into(),
+            tags: vec!["t".into()],
+        };
+        assert_eq!(documented, expected);
+        let found = pattern(r#"{"Pattern":"x","Description":null,"tags":null}"#).unwrap();
+        let found = found.name;
         assert_eq!(found, "wanted");
     }
 
@@ -380,18 +375,14 @@ mod tests {
         assert_eq!(models("{}"), Models::default());
         let some = models(r#"{"models":["b","a"],"vendors":{"X":["b"],"Y":null},"more":1}"#);
         assert_eq!(some.models, ["b", "a"]);
-        assert_eq!(
-            some.vendors,
-            BTreeMap::from([("X".into(), vec!["b".into()]), ("Y".into(), vec![])])
-        );
+        let expected = BTreeMap::from([("X".into(), vec!["b".into()]), ("Y".into(), vec![])]);
+        assert_eq!(some.vendors, expected);
         let strategy: Strategy =
             serde_json::from_str(r#"{"name":"cot","description":null}"#).unwrap();
-        assert_eq!(
-            strategy,
-            Strategy {
-                name: "cot".into(),
-                ..Strategy::default()
-            }
-        );
+        let expected = Strategy {
+            name: "cot".into(),
+            ..Strategy::default()
+        };
+        assert_eq!(strategy, expected);
     }
 }

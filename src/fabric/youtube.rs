@@ -238,10 +238,8 @@ mod tests {
             assert_eq!(id.as_str(), ID, "{url}");
         }
         let dashed = VideoId::parse("url", "https://youtu.be/--exec=rm_x").unwrap_err();
-        assert!(
-            dashed.detail.contains("does not name one video"),
-            "{dashed}"
-        );
+        let part = "does not name one video";
+        assert!(dashed.detail.contains(part), "{dashed}");
         let dashed = VideoId::parse("url", "https://youtu.be/--exec-rm_x").unwrap();
         assert_eq!(dashed.url(), "https://www.youtube.com/watch?v=--exec-rm_x");
     }
@@ -322,20 +320,16 @@ mod tests {
             ("mkdir /tmp/x: permission denied", api, masked),
         ] {
             let (got, detail) = explained(500, &serde_json::json!({ "error": said }).to_string());
-            assert!(
-                got == kind && detail.contains(words),
-                "{said}: {got:?} {detail}"
-            );
+            let is_so = got == kind && detail.contains(words);
+            assert!(is_so, "{said}: {got:?} {detail}");
         }
     }
 
     #[test]
     fn only_fabrics_own_text_is_interpreted() {
         let old = explained(404, "404 page not found");
-        assert!(
-            old.0 == Kind::ApiError && old.1.contains("too old"),
-            "{old:?}"
-        );
+        let is_so = old.0 == Kind::ApiError && old.1.contains("too old");
+        assert!(is_so, "{old:?}");
         let generic = |status| (Kind::from_status(status), "generic".to_owned());
         for (status, body) in [
             (404, "{\"error\":\"VTT\"}"),

@@ -134,16 +134,12 @@ mod tests {
             })
             .collect();
         locked.sort();
-        let listed: Vec<Vec<&str>> = CRATES
-            .lines()
-            .map(|line| line.splitn(3, ' ').collect())
-            .collect();
-        assert!(
-            listed
-                .iter()
-                .all(|fields| fields.len() == 3 && !fields[2].is_empty()),
-            "{CRATES}"
-        );
+        let listed = CRATES.lines();
+        let listed: Vec<Vec<&str>> = listed.map(|line| line.splitn(3, ' ').collect()).collect();
+        let is_so = listed
+            .iter()
+            .all(|fields| fields.len() == 3 && !fields[2].is_empty());
+        assert!(is_so, "{CRATES}");
         let listed: Vec<(String, String)> = listed
             .iter()
             .map(|f| (f[0].to_owned(), f[1].to_owned()))

@@ -143,9 +143,8 @@ mod tests {
                 .lines()
                 .all(|line| line.is_empty() || line.starts_with('#'))
         );
-        let shown = ENV_EXAMPLE
-            .lines()
-            .filter_map(|line| line.strip_prefix('#')?.split_once('='));
+        let shown = ENV_EXAMPLE.lines();
+        let shown = shown.filter_map(|line| line.strip_prefix('#')?.split_once('='));
         let set: Vec<(&str, &str)> = shown.filter(|(name, _)| !name.contains(' ')).collect();
         let mut known: BTreeSet<String> = FLAGS.iter().filter_map(Flag::env).collect();
         known.extend(VARIABLES.iter().map(|(name, _)| (*name).to_owned()));
@@ -205,10 +204,8 @@ mod tests {
                 continue;
             };
             assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{what:?}");
-            assert!(
-                text.lines().all(|line| line.trim_end() == line),
-                "{what:?}: {text}"
-            );
+            let is_so = text.lines().all(|line| line.trim_end() == line);
+            assert!(is_so, "{what:?}: {text}");
             assert!(!hint.is_empty() && !hint.contains('\n'), "{what:?}");
             let is_completion =
                 matches!(what, Generate::File(name, _) if name.starts_with("complete-"));

@@ -265,10 +265,8 @@ mod tests {
         assert_eq!(lines[4], r#"  fabric-mcp-origin: "http://x\n\"""#);
         let unsigned = file.replace(&format!("{}\n", lines[5]), "");
         let digest = sha256_hex(unsigned.as_bytes());
-        assert_eq!(
-            lines[5],
-            format!("  fabric-mcp-digest: \"sha256:{digest}\"")
-        );
+        let expected = format!("  fabric-mcp-digest: \"sha256:{digest}\"");
+        assert_eq!(lines[5], expected);
     }
 
     #[test]

@@ -81,10 +81,8 @@ mod tests {
         for line in [start, "DynamicUser=yes", "User=fabric-mcp"] {
             assert!(unit.lines().any(|l| l == line), "{line}\n{unit}");
         }
-        assert!(
-            !unit.contains("\nEnvironment="),
-            "EnvironmentFile= would win over it"
-        );
+        let part = "\nEnvironment=";
+        assert!(!unit.contains(part), "EnvironmentFile= would win over it");
         assert!(!unit.contains("hides this program"));
     }
 
@@ -99,11 +97,9 @@ mod tests {
             .filter(|line| !unit.lines().any(|l| l == *line))
             .collect();
         assert_eq!(other.len(), 5, "{other:?}");
-        assert_eq!(
-            other[2],
-            "ExecStart=/usr/bin/x --transport http --port %i --tokens-file /etc/fabric-mcp/tokens \
-             --state-dir %S/fabric-mcp"
-        );
+        let expected = "ExecStart=/usr/bin/x --transport http --port %i --tokens-file /etc/fabric-mcp/tokens \
+             --state-dir %S/fabric-mcp";
+        assert_eq!(other[2], expected);
         assert_eq!(other[4], "EnvironmentFile=-/etc/fabric-mcp/%i.env");
     }
 
@@ -129,22 +125,15 @@ mod tests {
             let unit = unit(Path::new(path), false).unwrap();
             assert!(unit.contains(&line), "{unit}");
         }
-        for path in [
-            "/opt/a\nExecStartPre=/bin/sh/fabric",
-            "/opt/\u{7f}",
-            "/opt/a\"b",
-            "/opt/a'b",
-            "/opt/a\\b",
-            "/opt/a$b/fabric",
-        ] {
+        let all = "/opt/a\nExecStartPre=/bin/sh/fabric|/opt/\u{7f}|/opt/a\"b|/opt/a'b|/opt/a\\b|\
+                   /opt/a$b/fabric";
+        for path in all.split('|') {
             for is_template in [false, true] {
-                assert_eq!(
-                    unit(Path::new(path), is_template).unwrap_err(),
-                    format!(
-                        "systemd starts no program at {path:?}; move it to where the path has only usual characters, such \
+                let expected = format!(
+                    "systemd starts no program at {path:?}; move it to where the path has only usual characters, such \
                          as /usr/local/bin"
-                    )
                 );
+                assert_eq!(unit(Path::new(path), is_template).unwrap_err(), expected);
             }
         }
     }

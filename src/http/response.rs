@@ -88,29 +88,20 @@ mod tests {
     #[test]
     fn heads_are_exactly_these_bytes() {
         let plain = [("Content-Type", "application/json")];
-        assert_eq!(
-            written(V1_1, 200, &plain, Some(1 << 20), false),
-            "HTTP/1.1 200 OK\r\nServer: fabric-mcp\r\nContent-Type: application/json\r\nContent-Length: 1048576\r\n\r\n"
-        );
-        assert_eq!(
-            written(V1_0, 404, &plain, Some(2), false),
-            "HTTP/1.0 404 Not Found\r\nServer: fabric-mcp\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\
-             Connection: keep-alive\r\n\r\n"
-        );
-        assert_eq!(
-            written(V1_1, 204, &[], Some(0), true),
-            "HTTP/1.1 204 No Content\r\nServer: fabric-mcp\r\nConnection: close\r\n\r\n"
-        );
+        let expected = "HTTP/1.1 200 OK\r\nServer: fabric-mcp\r\nContent-Type: application/json\r\nContent-Length: 1048576\r\n\r\n";
+        assert_eq!(written(V1_1, 200, &plain, Some(1 << 20), false), expected);
+        let expected = "HTTP/1.0 404 Not Found\r\nServer: fabric-mcp\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\
+             Connection: keep-alive\r\n\r\n";
+        assert_eq!(written(V1_0, 404, &plain, Some(2), false), expected);
+        let expected = "HTTP/1.1 204 No Content\r\nServer: fabric-mcp\r\nConnection: close\r\n\r\n";
+        assert_eq!(written(V1_1, 204, &[], Some(0), true), expected);
         let events = [("Content-Type", "text/event-stream")];
-        assert_eq!(
-            written(V1_1, 200, &events, None, true),
-            "HTTP/1.1 200 OK\r\nServer: fabric-mcp\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\
-             Connection: close\r\n\r\n"
-        );
-        assert_eq!(
-            written(V1_0, 200, &events, None, true),
-            "HTTP/1.0 200 OK\r\nServer: fabric-mcp\r\nContent-Type: text/event-stream\r\n\r\n"
-        );
+        let expected = "HTTP/1.1 200 OK\r\nServer: fabric-mcp\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\
+             Connection: close\r\n\r\n";
+        assert_eq!(written(V1_1, 200, &events, None, true), expected);
+        let expected =
+            "HTTP/1.0 200 OK\r\nServer: fabric-mcp\r\nContent-Type: text/event-stream\r\n\r\n";
+        assert_eq!(written(V1_0, 200, &events, None, true), expected);
     }
 
     #[test]
@@ -121,9 +112,8 @@ mod tests {
             ("X-Umlaut", "ä"),
             ("X-Good", "yes"),
         ];
-        assert_eq!(
-            written(V1_1, 200, &evil, Some(0), false),
-            "HTTP/1.1 200 OK\r\nServer: fabric-mcp\r\nX-Good: yes\r\nContent-Length: 0\r\n\r\n"
-        );
+        let expected =
+            "HTTP/1.1 200 OK\r\nServer: fabric-mcp\r\nX-Good: yes\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(written(V1_1, 200, &evil, Some(0), false), expected);
     }
 }

@@ -226,10 +226,8 @@ mod tests {
     #[test]
     fn samples_are_written_by_label() {
         let single: Single = Family::new("gauge", "a", [], "A.");
-        assert_eq!(
-            written(|out| single.write(out)),
-            "# HELP fabric_mcp_a A.\n# TYPE fabric_mcp_a gauge\nfabric_mcp_a 0\n"
-        );
+        let expected = "# HELP fabric_mcp_a A.\n# TYPE fabric_mcp_a gauge\nfabric_mcp_a 0\n";
+        assert_eq!(written(|out| single.write(out)), expected);
         single.set([], 2);
         single.add([], 3);
         assert!(written(|out| single.write(out)).ends_with("\nfabric_mcp_a 5\n"));
@@ -237,12 +235,10 @@ mod tests {
         family.add(["y", "\"\\\n"], 1);
         family.add(["x", "in"], u64::MAX);
         family.add(["x", "in"], 1);
-        assert_eq!(
-            written(|out| family.write(out)),
-            "# HELP fabric_mcp_b_total B.\n# TYPE fabric_mcp_b_total counter\n\
+        let expected = "# HELP fabric_mcp_b_total B.\n# TYPE fabric_mcp_b_total counter\n\
              fabric_mcp_b_total{kind=\"x\",way=\"in\"} 18446744073709551615\n\
-             fabric_mcp_b_total{kind=\"y\",way=\"\\\"\\\\\\n\"} 1\n"
-        );
+             fabric_mcp_b_total{kind=\"y\",way=\"\\\"\\\\\\n\"} 1\n";
+        assert_eq!(written(|out| family.write(out)), expected);
     }
 
     #[test]
@@ -266,21 +262,16 @@ mod tests {
 
     #[test]
     fn what_this_server_refuses_is_no_failure_of_fabric() {
-        let of_fabric: Vec<_> = Kind::ALL
-            .iter()
-            .filter(|kind| kind.is_of_fabric())
-            .map(|kind| kind.name())
-            .collect();
-        assert_eq!(
-            of_fabric,
-            [
-                "fabric-api-unavailable",
-                "fabric-api-unauthorized",
-                "fabric-internal-error",
-                "fabric-api-error",
-                "fabric-timeout",
-                "fabric-stream-interrupted",
-            ]
-        );
+        let of_fabric = Kind::ALL.iter().filter(|kind| kind.is_of_fabric());
+        let of_fabric: Vec<_> = of_fabric.map(|kind| kind.name()).collect();
+        let expected = [
+            "fabric-api-unavailable",
+            "fabric-api-unauthorized",
+            "fabric-internal-error",
+            "fabric-api-error",
+            "fabric-timeout",
+            "fabric-stream-interrupted",
+        ];
+        assert_eq!(of_fabric, expected);
     }
 }

@@ -73,10 +73,8 @@ mod tests {
     fn without_the_device_numbers_still_differ_in_both_halves() {
         assert_eq!(read(None), None);
         let numbers: Vec<_> = (0..1000).map(|_| hashed()).collect();
-        let halves: HashSet<_> = numbers
-            .iter()
-            .flat_map(|&n| [n as u64, (n >> 64) as u64])
-            .collect();
+        let halves = numbers.iter();
+        let halves: HashSet<_> = halves.flat_map(|&n| [n as u64, (n >> 64) as u64]).collect();
         assert_eq!(halves.len(), 2000);
     }
 

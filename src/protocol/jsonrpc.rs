@@ -409,10 +409,8 @@ mod tests {
         };
         let id = |text: String| is_read(&format!("\"{text}\""));
         for one in ["x", "\\u0078", "\\/"] {
-            assert!(
-                id(one.repeat(MAX_ID)) && !id(one.repeat(MAX_ID + 1)),
-                "{one}"
-            );
+            let is_so = id(one.repeat(MAX_ID)) && !id(one.repeat(MAX_ID + 1));
+            assert!(is_so, "{one}");
         }
         assert!(id("ä".repeat(MAX_ID / 2)) && !id("\\n".repeat(MAX_ID)));
         for (number, taken) in [
@@ -433,18 +431,15 @@ mod tests {
         out.extend(END);
         assert_eq!(out.bytes, br#"{"jsonrpc":"2.0","id":"a","result":{}}"#);
         let data = serde_json::json!({"x": 1});
-        assert_eq!(
-            error(Some(&id), METHOD_NOT_FOUND, "no", &data),
-            br#"{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"message":"no","data":{"x":1}}}"#
-        );
-        assert_eq!(
-            error(Some(&Id::Null), PARSE_ERROR, "no", &data),
-            br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no","data":{"x":1}}}"#
-        );
-        assert_eq!(
-            error(None, PARSE_ERROR, "no", &data),
-            br#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"no","data":{"x":1}}}"#
-        );
+        let expected =
+            br#"{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"message":"no","data":{"x":1}}}"#;
+        assert_eq!(error(Some(&id), METHOD_NOT_FOUND, "no", &data), expected);
+        let expected =
+            br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no","data":{"x":1}}}"#;
+        assert_eq!(error(Some(&Id::Null), PARSE_ERROR, "no", &data), expected);
+        let expected =
+            br#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"no","data":{"x":1}}}"#;
+        assert_eq!(error(None, PARSE_ERROR, "no", &data), expected);
         let found = notification("n", &data);
         assert_eq!(found, br#"{"jsonrpc":"2.0","method":"n","params":{"x":1}}"#);
     }

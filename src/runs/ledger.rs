@@ -288,10 +288,8 @@ mod tests {
         );
         assert_eq!(fs::read_to_string(at.0.join(JULY)).unwrap(), expected);
         assert!(at.0.join("usage-2026-08.tsv").exists());
-        assert_eq!(
-            [TODAY, TODAY + 4 * DAY].map(|now| folder.used(now, "token:alice")),
-            [17, 2]
-        );
+        let found = [TODAY, TODAY + 4 * DAY].map(|now| folder.used(now, "token:alice"));
+        assert_eq!(found, [17, 2]);
         assert_eq!(folder.used(TODAY, "token:bob"), 0);
     }
 
@@ -370,12 +368,9 @@ mod tests {
         fs::create_dir(at.0.join(JULY)).unwrap();
         folders[0].account(TODAY, &run, &asked(1, "m"), "ok", Ok([1, 1]));
         assert_eq!((folders[0].flush().1, folders[0].is_failing()), (1, true));
-        assert_eq!(
-            folders
-                .each_ref()
-                .map(|folder| folder.used(TODAY, "token:alice")),
-            [2, 0]
-        );
+        let found = folders.each_ref();
+        let found = found.map(|folder| folder.used(TODAY, "token:alice"));
+        assert_eq!(found, [2, 0]);
         fs::remove_dir(at.0.join(JULY)).unwrap();
         thread::scope(|scope| {
             for folder in &folders {
@@ -388,16 +383,11 @@ mod tests {
             }
         });
         assert_eq!(folders[0].flush().1, 0);
-        assert_eq!(
-            folders
-                .each_ref()
-                .map(|folder| folder.used(TODAY, "token:alice")),
-            [202; 2]
-        );
+        let found = folders.each_ref();
+        let found = found.map(|folder| folder.used(TODAY, "token:alice"));
+        assert_eq!(found, [202; 2]);
         let rows = usage(&at.0, ("2026-07", true), None).unwrap();
-        assert_eq!(
-            (&rows[0]["steps"], &rows[0]["cost"]),
-            (&json!(101), &json!(null))
-        );
+        let found = (&rows[0]["steps"], &rows[0]["cost"]);
+        assert_eq!(found, (&json!(101), &json!(null)));
     }
 }

@@ -234,10 +234,8 @@ fn a_run_is_read_while_it_is_written() {
     assert_eq!(wait(0, Duration::ZERO), (0, RunState::Working));
     writer.append("aé漢").unwrap();
     assert_eq!(wait(0, LONG), (6, RunState::Working));
-    assert_eq!(
-        (run.read(0, 99), run.read(1, 2)),
-        ("aé漢".into(), "é".into())
-    );
+    let found = (run.read(0, 99), run.read(1, 2));
+    assert_eq!(found, ("aé漢".into(), "é".into()));
     let part = |skip, most| run.read_chars(skip, most);
     assert_eq!([part(1, 1), part(2, 9), part(3, 1)], ["é", "漢", ""]);
     let report = RunReport {
@@ -250,10 +248,8 @@ fn a_run_is_read_while_it_is_written() {
     assert_eq!((record.bytes, record.chars, run.chars()), (6, Some(3), 3));
     assert!(0 < record.created && record.created <= record.updated);
     assert_eq!(record.ended, Some(record.updated));
-    assert_eq!(
-        (record.state, &record.report),
-        (RunState::Completed, &report)
-    );
+    let found = (record.state, &record.report);
+    assert_eq!(found, (RunState::Completed, &report));
 }
 
 #[test]
@@ -482,10 +478,8 @@ fn cancelled_is_seen_at_once_and_stays() {
     };
     writer.finish(RunState::Completed, report);
     let record = run.record();
-    assert_eq!(
-        (record.state, &record.report.usage),
-        (RunState::Cancelled, &Some(json!(1)))
-    );
+    let found = (record.state, &record.report.usage);
+    assert_eq!(found, (RunState::Cancelled, &Some(json!(1))));
     assert_eq!(run.read(0, 99), "so far");
     writer.finish(RunState::Failed, RunReport::default());
     assert_eq!(run.record(), record, "the first end counts");

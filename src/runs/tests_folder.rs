@@ -113,8 +113,9 @@ fn a_run_is_two_files_that_only_we_can_read() {
     assert_eq!(fs::read_to_string(at.file(id, "txt")).unwrap(), "aé漢");
     let found = find(&bench, &writer.run()).unwrap();
     assert_eq!(found.record(), writer.run().record());
+    let bare = found.bare();
     assert_eq!(
-        found.bare().report,
+        bare.report,
         RunReport::default(),
         "many handles may be open"
     );
@@ -196,17 +197,12 @@ fn processes_answer_for_each_other() {
     writer.append("aé漢").unwrap();
     tick(&writer);
     assert_eq!(wait(0, LONG), (6, RunState::Working));
-    assert_eq!(
-        (run.read(0, 99), run.read(1, 2)),
-        ("aé漢".into(), "é".into())
-    );
+    let found = (run.read(0, 99), run.read(1, 2));
+    assert_eq!(found, ("aé漢".into(), "é".into()));
     assert_eq!(run.read_chars(1, 9), "é漢");
     let record = run.record();
-    assert_eq!(
-        (record.bytes, record.chars, run.chars()),
-        (6, None, 3),
-        "not read to look"
-    );
+    let found = (record.bytes, record.chars, run.chars());
+    assert_eq!(found, (6, None, 3), "not read to look");
     assert_eq!(other.listed(&Identity::Local), [run.id()]);
     assert!(!other.has(&run, &named("x")) && other.listed(&named("x")).is_empty());
     writer.append("!").unwrap();
@@ -272,10 +268,8 @@ fn a_dead_process_leaves_an_interrupted_run() {
     let (at, bench) = one_process();
     let cut = dead(&at);
     fs::write(at.file(cut.id, "txt"), &"aé漢".as_bytes()[..5]).unwrap();
-    let run = bench
-        .runs
-        .find(&cut.id.to_string(), &Identity::Local)
-        .unwrap();
+    let run = bench.runs.find(&cut.id.to_string(), &Identity::Local);
+    let run = run.unwrap();
     let record = run.record();
     assert_eq!((record.state, record.bytes), (RunState::Interrupted, 3));
     assert_eq!((record.chars, run.read(0, 99)), (Some(2), "aé".into()));
@@ -285,10 +279,8 @@ fn a_dead_process_leaves_an_interrupted_run() {
     let marked = dead(&at);
     fs::write(at.file(marked.id, "cancel"), "").unwrap();
     fs::remove_file(at.file(marked.id, "txt")).unwrap();
-    let run = bench
-        .runs
-        .find(&marked.id.to_string(), &Identity::Local)
-        .unwrap();
+    let run = bench.runs.find(&marked.id.to_string(), &Identity::Local);
+    let run = run.unwrap();
     assert_eq!(run.record().state, RunState::Cancelled);
     assert_eq!(at.names().len(), 3);
 }
@@ -299,10 +291,8 @@ fn a_folder_is_failing_where_a_dead_run_cannot_be_shown_as_such() {
     let cut = dead(&at);
     let obstacle = at.file(cut.id, "tmp");
     fs::create_dir(&obstacle).unwrap();
-    let run = bench
-        .runs
-        .find(&cut.id.to_string(), &Identity::Local)
-        .unwrap();
+    let run = bench.runs.find(&cut.id.to_string(), &Identity::Local);
+    let run = run.unwrap();
     assert_eq!(run.record().state, RunState::Interrupted);
     assert!(bench.runs.is_failing());
     fs::remove_dir(obstacle).unwrap();
@@ -335,17 +325,13 @@ fn a_finished_run_that_lost_its_text_says_so() {
     let text = at.file(run.id(), "txt");
     fs::write(&text, &"aé漢".as_bytes()[..2]).unwrap();
     let found = find(&bench, &run).unwrap();
-    assert_eq!(
-        (found.record().state, found.chars()),
-        (RunState::Interrupted, 1)
-    );
+    let shown = (found.record().state, found.chars());
+    assert_eq!(shown, (RunState::Interrupted, 1));
     assert_eq!(found.read(0, 9), "a");
     fs::write(&text, "aé漢 and more").unwrap();
     let found = find(&bench, &run).unwrap();
-    assert_eq!(
-        (found.record().state, found.read(0, 99)),
-        (RunState::Completed, "aé漢".into())
-    );
+    let shown = (found.record().state, found.read(0, 99));
+    assert_eq!(shown, (RunState::Completed, "aé漢".into()));
     fs::write(text, b"a\xFF\xFFbcd").unwrap();
     let found = find(&bench, &run).unwrap().read(0, 99);
     assert_eq!(found, "a\u{FFFD}\u{FFFD}bcd");
@@ -420,10 +406,8 @@ fn nothing_is_followed_and_nothing_hangs() {
     symlink(&secret, at.file(text.id(), "txt")).unwrap();
     let found = lookup(text.id()).unwrap();
     assert_eq!(found.record().state, RunState::Interrupted);
-    assert_eq!(
-        (found.read(0, 99), found.read_chars(0, 99)),
-        (String::new(), String::new())
-    );
+    let shown = (found.read(0, 99), found.read_chars(0, 99));
+    assert_eq!(shown, (String::new(), String::new()));
     assert_eq!(bench.listed(&Identity::Local), [text.id()]);
 
     let cut = dead(&at);
@@ -470,9 +454,8 @@ fn an_end_that_could_not_be_written_is_written_later() {
 #[test]
 fn the_end_of_the_process_writes_what_could_not_be_written() {
     let (at, bench) = one_process();
-    let ends: Vec<(Run, PathBuf)> = (0..20)
-        .map(|_| unwritten(&at, &bench, &Identity::Local))
-        .collect();
+    let ends = (0..20).map(|_| unwritten(&at, &bench, &Identity::Local));
+    let ends: Vec<(Run, PathBuf)> = ends.collect();
     let working = bench.begin(&Identity::Local);
     bench.runs.interrupt_all();
     assert_eq!(bench.runs.kept(), 21, "those are no obstacle to others");
@@ -553,17 +536,14 @@ fn the_folder_is_charged_to_the_owners_of_what_is_in_it() {
     let (me, you) = (named("me"), named("you"));
     let first = at.process();
     let text = "x".repeat(3 << 12);
-    let old: Vec<Run> = (0..10)
-        .map(|n| first.finished(if n < 2 { &you } else { &me }, &text))
-        .collect();
+    let old = (0..10).map(|n| first.finished(if n < 2 { &you } else { &me }, &text));
+    let old: Vec<Run> = old.collect();
     let task = first.task(&me, KEEP * 3).unwrap();
     complete(&task);
     let next = at.bounded(accounts(1 << 20, 8, 1 << 30));
     next.runs.sweep();
-    assert!(
-        next.has(&old[0], &you) && next.has(&old[1], &you),
-        "another's stay"
-    );
+    let is_so = next.has(&old[0], &you) && next.has(&old[1], &you);
+    assert!(is_so, "another's stay");
     assert!(next.has(&task.run(), &me), "promised, in a file too");
     let yours = next.accounts.of("you").held(Resource::Stored);
     let expected = 2 * (4 << 12);
@@ -588,14 +568,10 @@ fn what_others_remove_is_gone() {
         fs::remove_file(at.file(run.id(), ending)).unwrap();
     }
     assert!(find(&mine, &run).is_none() && find(&other, &run).is_none());
-    assert_eq!(
-        (mine.listed(&Identity::Local), mine.runs.kept()),
-        (vec![], 0)
-    );
-    assert_eq!(
-        (held.read(0, 9), run.read(0, 9)),
-        (String::new(), "x".into())
-    );
+    let found = (mine.listed(&Identity::Local), mine.runs.kept());
+    assert_eq!(found, (vec![], 0));
+    let found = (held.read(0, 9), run.read(0, 9));
+    assert_eq!(found, (String::new(), "x".into()));
     let writer = mine.begin(&Identity::Local);
     let working = find(&other, &writer.run()).unwrap();
     for ending in ["json", "txt"] {

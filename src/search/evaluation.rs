@@ -39,13 +39,9 @@ fn recall<'a>(index: &Index, tasks: impl IntoIterator<Item = (&'a str, &'a str)>
 
 fn assert_at_least(found: [usize; 3], least: [usize; 3], what: &str) {
     eprintln!("{what}: first, among five, among ten: {found:?} %");
-    assert!(
-        found
-            .iter()
-            .zip(least)
-            .all(|(found, least)| *found >= least),
-        "{what}: {found:?} < {least:?}"
-    );
+    let is_so = found.iter();
+    let is_so = is_so.zip(least).all(|(found, least)| *found >= least);
+    assert!(is_so, "{what}: {found:?} < {least:?}");
 }
 
 #[test]
@@ -68,15 +64,10 @@ fn tasks_find_their_pattern() {
         ("I need a prompt that can", 93),
         ("find me the best fabric pattern to", 93),
     ] {
-        let framed: Vec<String> = tasks
-            .iter()
-            .filter(|task| task[0] == "model")
-            .map(|task| format!("{frame} {}", task[1]))
-            .collect();
-        let right = tasks
-            .iter()
-            .filter(|task| task[0] == "model")
-            .map(|task| task[2].as_str());
+        let framed = tasks.iter().filter(|task| task[0] == "model");
+        let framed: Vec<String> = framed.map(|task| format!("{frame} {}", task[1])).collect();
+        let right = tasks.iter().filter(|task| task[0] == "model");
+        let right = right.map(|task| task[2].as_str());
         let found = recall(&index, framed.iter().map(String::as_str).zip(right));
         assert_at_least(found, [least, 98, 98], frame);
     }
@@ -86,18 +77,15 @@ fn tasks_find_their_pattern() {
 fn what_no_pattern_does_is_mostly_said_to_fit_weakly() {
     let (index, tasks) = (index(&[]), lines("tasks.tsv"));
     let share = |kind: &str| {
-        let warnings: Vec<_> = tasks
-            .iter()
-            .filter(|task| task[0] == kind)
+        let warnings = tasks.iter().filter(|task| task[0] == kind);
+        let warnings: Vec<_> = warnings
             .map(|task| index.search(&task[1], 1, |_| true).warning)
             .collect();
         100 * warnings.iter().flatten().count() / warnings.len()
     };
     let (none, people, model) = (share("none"), share("people"), share("model"));
-    assert!(
-        none >= 80 && people <= 15 && model <= 2,
-        "{none} {people} {model}"
-    );
+    let is_so = none >= 80 && people <= 15 && model <= 2;
+    assert!(is_so, "{none} {people} {model}");
 }
 
 #[test]
@@ -130,9 +118,8 @@ fn peoples_own_patterns_are_found_by_their_text() {
         .collect();
     assert_eq!(others.len(), 40);
     let index = index(&others);
-    let tasks = own
-        .iter()
-        .flat_map(|line| line[2].split("; ").map(|query| (query, line[0].as_str())));
+    let tasks = own.iter();
+    let tasks = tasks.flat_map(|line| line[2].split("; ").map(|query| (query, line[0].as_str())));
     assert_at_least(recall(&index, tasks), [80, 90, 92], "own patterns");
 }
 
@@ -144,22 +131,14 @@ fn the_table_has_a_sentence_and_requests_for_each_pattern() {
     assert!(sentences.windows(2).all(|two| two[0] != two[1]));
     for (name, row) in rows() {
         let requests: Vec<&str> = row.requests().collect();
-        assert!(
-            (20..=140).contains(&row.sentence.len()) && row.sentence.ends_with('.'),
-            "{name}: {}",
-            row.sentence
-        );
-        assert!(
-            (6..=18).contains(&requests.len()),
-            "{name}: {} requests",
-            requests.len()
-        );
-        assert!(
-            requests
-                .iter()
-                .all(|request| (1..=80).contains(&request.len())),
-            "{name}"
-        );
+        let is_so = (20..=140).contains(&row.sentence.len()) && row.sentence.ends_with('.');
+        assert!(is_so, "{name}: {}", row.sentence);
+        let is_so = (6..=18).contains(&requests.len());
+        assert!(is_so, "{name}: {} requests", requests.len());
+        let is_so = requests
+            .iter()
+            .all(|request| (1..=80).contains(&request.len()));
+        assert!(is_so, "{name}");
         assert!(
             row.sentence.is_ascii() && row.requests.is_ascii() && !row.requests.contains('\t'),
             "{name}"
@@ -174,9 +153,8 @@ fn a_folder_of_patterns_is_compared_with_the_table() {
     let folder = std::env::var("FABRIC_MCP_PATTERNS").unwrap();
     let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
     let patterns = entries.filter(|entry| entry.path().join("system.md").exists());
-    let names: Vec<String> = patterns
-        .map(|entry| entry.file_name().into_string().unwrap())
-        .collect();
+    let names = patterns.map(|entry| entry.file_name().into_string().unwrap());
+    let names: Vec<String> = names.collect();
     let new: Vec<&String> = names
         .iter()
         .filter(|name| !rows().contains_key(name.as_str()))
@@ -212,14 +190,11 @@ fn cost_is_bounded_whatever_the_query() {
             )
         })
         .collect();
-    let others: Vec<(&str, String)> = own
-        .iter()
-        .map(|(name, text)| (name.as_str(), text.clone()))
-        .collect();
+    let others = own.iter().map(|(name, text)| (name.as_str(), text.clone()));
+    let others: Vec<(&str, String)> = others.collect();
     let letters = |n: u32| [n / 26 % 26, n % 26].map(|n| char::from(b'a' + n as u8));
-    let unknown: String = (0..300)
-        .map(|n| format!("qzx{}qjxwkv ", String::from_iter(letters(n))))
-        .collect();
+    let unknown = (0..300).map(|n| format!("qzx{}qjxwkv ", String::from_iter(letters(n))));
+    let unknown: String = unknown.collect();
     let queries = [
         unknown,
         "review a part of a pull request ".repeat(200),

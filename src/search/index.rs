@@ -467,17 +467,13 @@ mod tests {
         let index = index();
         for query in ["zzqqxw flumbergast", "", " ", "?!", "\u{301}"] {
             let found = index.search(query, 5, |_| true);
-            assert_eq!(
-                (found.hits.len(), found.warning),
-                (0, Some(NOT_UNDERSTOOD)),
-                "{query:?}"
-            );
+            let shown = (found.hits.len(), found.warning);
+            assert_eq!(shown, (0, Some(NOT_UNDERSTOOD)), "{query:?}");
         }
         assert_eq!(index.search("summarize", 0, |_| true).hits.len(), 0);
         assert_eq!(index.search("summarize", 5, |_| true).warning, None);
-        let found = index
-            .search("what is on tonight, stone or snow or sun", 5, |_| true)
-            .warning;
+        let found = index.search("what is on tonight, stone or snow or sun", 5, |_| true);
+        let found = found.warning;
         assert_eq!(found, Some(NOTHING_FITS));
         let empty = Index::build(Vec::<(String, String)>::new());
         assert!(empty.search("summarize", 5, |_| true).hits.is_empty());

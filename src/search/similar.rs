@@ -124,15 +124,13 @@ mod tests {
             ("v1.2", "v1-2"),
             ("Ärger_Über-x", "arger-uber-x"),
         ];
-        assert_eq!(
-            mapped(&[
-                "summarize_pull-requests",
-                "_a__b- -c_",
-                "v1.2",
-                "Ärger_Über-x"
-            ]),
-            pairs(&expected)
-        );
+        let found = mapped(&[
+            "summarize_pull-requests",
+            "_a__b- -c_",
+            "v1.2",
+            "Ärger_Über-x",
+        ]);
+        assert_eq!(found, pairs(&expected));
     }
 
     #[test]

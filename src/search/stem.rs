@@ -130,32 +130,17 @@ mod tests {
             "fallacy fallacies fallacious",
         ] {
             let stems: Vec<String> = forms.split(' ').map(stem).collect();
-            assert!(
-                stems.iter().all(|stem| *stem == stems[0]),
-                "{forms}: {stems:?}"
-            );
+            let is_so = stems.iter().all(|stem| *stem == stems[0]);
+            assert!(is_so, "{forms}: {stems:?}");
         }
     }
 
     #[test]
     fn other_words_do_not() {
-        for words in [
-            "general generate",
-            "custom customer",
-            "form formal format",
-            "story store",
-            "person personality",
-            "author auth",
-            "offer off",
-            "logic log logo",
-            "paper pap",
-            "doc document",
-            "new news",
-            "string str",
-            "need ne",
-            "organ org",
-            "user us",
-        ] {
+        let all = "general generate|custom customer|form formal format|story store|\
+                   person personality|author auth|offer off|logic log logo|paper pap|doc document|\
+                   new news|string str|need ne|organ org|user us";
+        for words in all.split('|') {
             let mut stems: Vec<String> = words.split(' ').map(stem).collect();
             stems.sort();
             stems.dedup();

@@ -94,9 +94,8 @@ mod tests {
 
     #[test]
     fn prefix_then_word_start_then_substring() {
-        let names = ["a_summary", "assume", "summarize", "zz", "Sum_it"]
-            .into_iter()
-            .collect();
+        let names = ["a_summary", "assume", "summarize", "zz", "Sum_it"].into_iter();
+        let names = names.collect();
         let found = rank("sum", &names);
         assert_eq!(found, ["Sum_it", "summarize", "a_summary", "assume"]);
         assert_eq!(rank("", &names).len(), 5);

@@ -324,16 +324,10 @@ mod tests {
     #[test]
     fn the_end_names_the_subscription() {
         let end = String::from_utf8(listen(false).end().body).unwrap();
-        assert!(
-            end.starts_with(
-                r#"{"jsonrpc":"2.0","id":"s","result":{"resultType":"complete","_meta":{"#
-            ),
-            "{end}"
-        );
-        assert!(
-            end.contains(r#""io.modelcontextprotocol/subscriptionId":"s""#),
-            "{end}"
-        );
+        let start = r#"{"jsonrpc":"2.0","id":"s","result":{"resultType":"complete","_meta":{"#;
+        assert!(end.starts_with(start), "{end}");
+        let part = r#""io.modelcontextprotocol/subscriptionId":"s""#;
+        assert!(end.contains(part), "{end}");
     }
 
     #[test]
@@ -348,18 +342,15 @@ mod tests {
         all.lists_changed();
         drop(second);
         all.lists_changed();
-        assert_eq!(
-            *lock(&modern.0),
-            [
-                r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"},"notifications":{"resourcesListChanged":true}}}"#,
-                r#"{"jsonrpc":"2.0","method":"notifications/resources/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}}"#
-            ]
-        );
+        let expected = [
+            r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"},"notifications":{"resourcesListChanged":true}}}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/resources/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}}"#,
+        ];
+        assert_eq!(*lock(&modern.0), expected);
         let heard = lock(&legacy.0);
         assert_eq!(heard.len(), 4);
-        assert_eq!(
-            heard[0],
-            r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed","params":{}}"#
-        );
+        let expected =
+            r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed","params":{}}"#;
+        assert_eq!(heard[0], expected);
     }
 }

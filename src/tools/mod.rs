@@ -380,10 +380,8 @@ mod tests {
     #[test]
     fn schemas_are_exactly_these_bytes() {
         let none = Arguments::default();
-        assert_eq!(
-            none.schema(),
-            r#"{"type":"object","properties":{},"additionalProperties":false}"#
-        );
+        let expected = r#"{"type":"object","properties":{},"additionalProperties":false}"#;
+        assert_eq!(none.schema(), expected);
         let mut all = Arguments::default();
         let _ = all.required("z", "Say \"z\".", |_, text| Ok(text.to_owned()));
         all.flag("f", false, "F.");
@@ -423,11 +421,8 @@ mod tests {
             let line = line.to_logfmt();
             let (before, argument) = line.rsplit_once(" argument=").unwrap();
             let has_reason = before != "error=invalid-request";
-            assert_eq!(
-                has_reason,
-                before.contains("create_coding_feature"),
-                "a rule's"
-            );
+            let expected = before.contains("create_coding_feature");
+            assert_eq!(has_reason, expected, "a rule's");
             assert!(!line.contains("secret"), "{line}");
             argument.to_owned()
         };

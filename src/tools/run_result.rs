@@ -203,11 +203,9 @@ mod tests {
     fn a_silence_is_told_once_it_is_long() {
         let told = |seconds| silence(Duration::from_secs(seconds), Duration::from_secs(300));
         assert_eq!(told(29), None);
-        assert_eq!(
-            told(40).as_deref(),
-            Some(
-                "Nothing has arrived for 40 s; Fabric gives no sign when its model fails; the run is given up after 300 s."
-            )
+        let expected = Some(
+            "Nothing has arrived for 40 s; Fabric gives no sign when its model fails; the run is given up after 300 s.",
         );
+        assert_eq!(told(40).as_deref(), expected);
     }
 }

@@ -275,10 +275,8 @@ mod tests {
 
     #[test]
     fn lines_end_in_lf_crlf_or_the_end_of_input() {
-        assert_eq!(
-            lines(b"ab\ncd\r\n\nlast"),
-            [(true, 2), (true, 2), (true, 0), (true, 4)]
-        );
+        let found = lines(b"ab\ncd\r\n\nlast");
+        assert_eq!(found, [(true, 2), (true, 2), (true, 0), (true, 4)]);
         assert_eq!(lines(b""), []);
     }
 

@@ -189,9 +189,8 @@ pub(crate) fn allocations(bench: &Bench) -> Vec<Row> {
                 }
             })
         };
-        let each = total(20)
-            .zip(total(220))
-            .map(|(few, many)| (many - few) / 200.0);
+        let each = total(20).zip(total(220));
+        let each = each.map(|(few, many)| (many - few) / 200.0);
         let note = each.map_or("skipped: it needs valgrind".to_owned(), |each| {
             format!("{each:.1} allocations")
         });

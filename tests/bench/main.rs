@@ -61,10 +61,8 @@ fn main() {
         _ => {}
     }
     // Cargo itself adds `--bench`.
-    let wanted: Vec<&str> = arguments
-        .into_iter()
-        .filter(|a| !a.starts_with("--"))
-        .collect();
+    let wanted = arguments.into_iter();
+    let wanted: Vec<&str> = wanted.filter(|a| !a.starts_with("--")).collect();
     let (_fabric, fabric_address) = process::listener(&["--fabric", "0"]);
     let bench = Bench {
         fabric: format!("http://{fabric_address}"),

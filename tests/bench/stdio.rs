@@ -26,11 +26,8 @@ pub(crate) struct Pipe {
 
 impl Pipe {
     pub(crate) fn open(mut command: Command) -> Pipe {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.unwrap();
         let (tx, rx) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         Pipe {
             process: Process(child),
@@ -64,10 +61,8 @@ impl Pipe {
 
     pub(crate) fn line(&mut self) -> &[u8] {
         self.line.clear();
-        assert!(
-            self.rx.read_until(b'\n', &mut self.line).unwrap() > 0,
-            "the server closed its output"
-        );
+        let is_so = self.rx.read_until(b'\n', &mut self.line).unwrap() > 0;
+        assert!(is_so, "the server closed its output");
         &self.line
     }
 

@@ -38,11 +38,8 @@ impl Connection {
     /// Reads the head of a response; returns its status and body.
     pub(crate) fn answer(&mut self) -> (u16, Body<'_>) {
         self.next_line();
-        let status = self
-            .line
-            .get(9..12)
-            .and_then(|s| s.parse().ok())
-            .unwrap_or(0);
+        let status = self.line.get(9..12);
+        let status = status.and_then(|s| s.parse().ok()).unwrap_or(0);
         let mut rest = Rest::Bytes(0);
         loop {
             self.next_line();
@@ -78,10 +75,8 @@ impl Connection {
 
     fn next_line(&mut self) {
         self.line.clear();
-        assert!(
-            self.input.read_line(&mut self.line).unwrap() > 0,
-            "the connection was closed"
-        );
+        let is_so = self.input.read_line(&mut self.line).unwrap() > 0;
+        assert!(is_so, "the connection was closed");
     }
 }
 

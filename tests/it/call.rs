@@ -42,10 +42,8 @@ fn only_text_goes_to_stdout() {
     fabric.on_run(Reply::run(&["one ", "two"]));
     let finished = piped(call(&fabric, [RUN, SUMMARIZE]), b"the input\n");
     finished.expect_code(0);
-    assert_eq!(
-        (finished.stdout.as_str(), finished.stderr.as_str()),
-        ("one two\n", "")
-    );
+    let found = (finished.stdout.as_str(), finished.stderr.as_str());
+    assert_eq!(found, ("one two\n", ""));
     assert_eq!(fabric.chats()[0]["prompts"][0]["userInput"], "the input\n");
     // An argument takes precedence over stdin, which may then stay open.
     fabric.forget();
@@ -149,17 +147,14 @@ fn a_run_can_be_found_in_the_state_folder() {
     let got = in_folder(["fabric_get_run", &asked, "--json"]);
     got.expect_code(0);
     let got: Value = serde_json::from_str(&got.stdout).unwrap();
-    assert_eq!(
-        (&got["output_text"], &got["status"]),
-        (&ran["output_text"], &json!("completed"))
-    );
+    let found = (&got["output_text"], &got["status"]);
+    assert_eq!(found, (&ran["output_text"], &json!("completed")));
     let refused = call(&fabric, [RUN, SUMMARIZE, "--json"])
         .arg("--state-dir")
         .arg(env!("CARGO_BIN_EXE_fabric-mcp"))
         .run(DEADLINE);
-    refused
-        .expect_code(1)
-        .expect_stderr("--state-dir: not a folder: ");
+    let words = "--state-dir: not a folder: ";
+    refused.expect_code(1).expect_stderr(words);
     fabric.expect_chats(1);
 }
 
@@ -224,10 +219,8 @@ fn steps_go_to_stderr() {
     let finished = call(&fabric, [RUN, arguments]).run(DEADLINE);
     finished.expect_code(0);
     assert_eq!(finished.stdout, "text\n");
-    assert_eq!(
-        finished.stderr,
-        "fabric-mcp: Step 1 of 2: summarize\nfabric-mcp: Step 2 of 2: summarize\n"
-    );
+    let expected = "fabric-mcp: Step 1 of 2: summarize\nfabric-mcp: Step 2 of 2: summarize\n";
+    assert_eq!(finished.stderr, expected);
 }
 
 #[test]
@@ -240,12 +233,8 @@ fn failures_go_to_stderr_with_exit_code_1() {
         .expect_stderr("Try again if the rest is needed")
         .expect_stderr("urn:fabric-mcp:error:fabric-stream-interrupted");
     assert_eq!(broken.stdout, "half\n", "what had arrived, once");
-    assert_eq!(
-        broken.stderr.trim_end().lines().count(),
-        1,
-        "{}",
-        broken.stderr
-    );
+    let found = broken.stderr.trim_end().lines().count();
+    assert_eq!(found, 1, "{}", broken.stderr);
     let wrong = call(
         &fabric,
         [RUN, r#"{"pattern_name":"summarize","temperature":9}"#],
@@ -274,10 +263,8 @@ fn failures_go_to_stderr_with_exit_code_1() {
     kept.expect_code(1);
     let kept: Value = serde_json::from_str(&kept.stdout).unwrap();
     assert_eq!(kept["output_text"], "half", "{kept}");
-    assert!(
-        kept["run_id"].as_str().unwrap().starts_with("run_"),
-        "{kept}"
-    );
+    let is_so = kept["run_id"].as_str().unwrap().starts_with("run_");
+    assert!(is_so, "{kept}");
 }
 
 #[test]
@@ -335,9 +322,8 @@ fn an_interrupt_cancels_the_run() {
 fn a_reader_that_leaves_ends_the_run() {
     let fabric = FakeFabric::start();
     fabric.on_run(Reply::sse().step(Step::Repeat(line(&content("word ")), 5_000_000)));
-    let mut process = call(&fabric, [RUN, SUMMARIZE])
-        .stdout(Output::Closed)
-        .start();
+    let process = call(&fabric, [RUN, SUMMARIZE]).stdout(Output::Closed);
+    let mut process = process.start();
     drop(process.stdin.take());
     assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
     assert_eq!(process.wait_exit(DEADLINE).code(), Some(0));
@@ -350,7 +336,6 @@ fn a_full_disk_is_reported() {
     let fabric = FakeFabric::start();
     let program = call(&fabric, ["fabric_list_models"]).after("exec >/dev/full");
     let finished = program.run(DEADLINE);
-    finished
-        .expect_code(1)
-        .expect_stderr("stdout cannot be written: ");
+    let words = "stdout cannot be written: ";
+    finished.expect_code(1).expect_stderr(words);
 }

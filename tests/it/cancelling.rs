@@ -51,18 +51,14 @@ fn a_cancelled_run_closes_its_connection_within_200_ms() {
             ("in mid-stream", Reply::sse().content("part ").gate(), true),
         ];
         for (when, reply, streams) in silent {
-            let took = (0..TRIES)
-                .map(|_| cancel_in(&mut client, &fabric, reply.clone(), streams))
-                .min()
-                .unwrap();
+            let took = (0..TRIES).map(|_| cancel_in(&mut client, &fabric, reply.clone(), streams));
+            let took = took.min().unwrap();
             assert!(took <= scaled(PROMISED), "{when}, {era:?}: {took:?}");
             fabric.expect_chats(1);
         }
         let id = client.begin_call("fabric_run_pattern", run(), None);
-        assert!(
-            client.answer(&id)["result"].is_object(),
-            "the next run works"
-        );
+        let is_so = client.answer(&id)["result"].is_object();
+        assert!(is_so, "the next run works");
     }
 }
 
@@ -119,9 +115,8 @@ fn a_run_that_is_waiting_for_a_worker_never_reaches_fabric() {
     // Without chunks, the run is silent.
     client.result("logging/setLevel", json!({"level": "warning"}));
     fabric.on_run(Reply::sse().content("x").gate().complete());
-    let running: Vec<Value> = (0..WORKERS)
-        .map(|_| client.begin_call("fabric_run_pattern", run(), None))
-        .collect();
+    let running = (0..WORKERS).map(|_| client.begin_call("fabric_run_pattern", run(), None));
+    let running: Vec<Value> = running.collect();
     fabric.wait_held(WORKERS);
     let waiting = client.begin_call("fabric_run_pattern", run(), None);
     client.cancel(&waiting);

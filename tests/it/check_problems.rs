@@ -104,11 +104,8 @@ fn a_missing_wrong_or_useless_key_is_reported() {
         ("${env:FABRIC_API_KEY}", "refused", "key-placeholder"),
     ] {
         let report = report(Program::with(&fabric).env("FABRIC_API_KEY", key), 1);
-        assert_eq!(
-            (report["fabric"]["api_key"].as_str(), codes(&report)),
-            (Some(state), vec![code]),
-            "{report}"
-        );
+        let found = (report["fabric"]["api_key"].as_str(), codes(&report));
+        assert_eq!(found, (Some(state), vec![code]), "{report}");
     }
     let open = FakeFabric::start();
     let report = report(Program::with(&open).env("FABRIC_API_KEY", "canary"), 0);
@@ -162,33 +159,26 @@ fn an_empty_fabric_is_an_error_and_an_old_one_a_warning() {
     fabric.on("GET /config", Reply::json(old));
     let report = report(Program::with(&fabric), 1);
     includes(&report["problems"][0], json!({"severity": "error"}));
-    assert_eq!(
-        codes(&report),
-        ["no-patterns", "no-models", "no-strategies", "old-fabric"],
-        "{report}"
-    );
+    let expected = ["no-patterns", "no-models", "no-strategies", "old-fabric"];
+    assert_eq!(codes(&report), expected, "{report}");
     let folder = &report["problems"][2];
     includes(folder, json!({"severity": "warning"}));
     contains(&folder["what"], ["cannot read their folder"]);
     contains(&folder["fix"], ["fabric --setup"]);
-    includes(
-        &report["fabric"],
-        json!({"strategies": 0, "looks_old": true}),
-    );
+    let members = json!({"strategies": 0, "looks_old": true});
+    includes(&report["fabric"], members);
 }
 
 #[test]
 fn only_a_pattern_that_is_there_is_proposed() {
     let fabric = FakeFabric::start();
-    Program::with(&fabric)
-        .arg("--check")
-        .run(DEADLINE)
+    let finished = Program::with(&fabric).arg("--check").run(DEADLINE);
+    finished
         .expect_code(0)
         .expect_stdout("\"pattern_name\":\"summarize\"");
     fabric.on(NAMES, Reply::json(json!(["ai"])));
-    Program::with(&fabric)
-        .arg("--check")
-        .run(DEADLINE)
+    let finished = Program::with(&fabric).arg("--check").run(DEADLINE);
+    finished
         .expect_code(0)
         .expect_stdout("\"pattern_name\":\"NAME\"");
 }
@@ -212,10 +202,8 @@ fn the_demos_run_is_counted() {
     let report = report(Program::new(["--demo"]), 0);
     let run = &report["demo_run"];
     assert!(run["pieces"].as_u64() > Some(10), "it streams: {report}");
-    assert!(
-        run["first_piece_ms"].as_f64() < run["total_ms"].as_f64(),
-        "{report}"
-    );
+    let is_so = run["first_piece_ms"].as_f64() < run["total_ms"].as_f64();
+    assert!(is_so, "{report}");
     assert_eq!(report["problems"], json!([]));
 }
 
@@ -246,11 +234,7 @@ fn a_fabric_without_a_vendor_and_doubtful_settings_are_reported() {
         "--deny-pattern: Fabric has no pattern named \"sumarize\". Did you mean \"summarize\"?";
     let told = report["problems"][1]["what"].as_str().unwrap();
     assert!(told.starts_with(denied), "{report}");
-    assert_eq!(
-        report["problems"][0]["severity"]
-            .as_str()
-            .unwrap_or("warning"),
-        "warning",
-        "{report}"
-    );
+    let found = report["problems"][0]["severity"].as_str();
+    let found = found.unwrap_or("warning");
+    assert_eq!(found, "warning", "{report}");
 }

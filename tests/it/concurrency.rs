@@ -34,9 +34,8 @@ fn sixty_four_callers_on_one_pipe_get_their_own_answers() {
 fn many_messages_in_one_write_are_answered_in_order() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::start(Program::with(&fabric));
-    let all: String = (0..500)
-        .map(|n| format!("{{\"jsonrpc\":\"2.0\",\"id\":{n},\"method\":\"ping\"}}\n"))
-        .collect();
+    let all = (0..500).map(|n| format!("{{\"jsonrpc\":\"2.0\",\"id\":{n},\"method\":\"ping\"}}\n"));
+    let all: String = all.collect();
     client.send_raw(all.as_bytes());
     for n in 0..500 {
         let expected = json!({"jsonrpc": "2.0", "id": n, "result": {}});

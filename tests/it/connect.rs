@@ -90,10 +90,8 @@ fn batches_pass() {
     let ping = |id: u64| json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
     client.send(&json!([ping(7), ping(8)]));
     let answers = client.recv();
-    assert_eq!(
-        (&answers[0]["id"], &answers[1]["id"]),
-        (&json!(7), &json!(8))
-    );
+    let found = (&answers[0]["id"], &answers[1]["id"]);
+    assert_eq!(found, (&json!(7), &json!(8)));
 }
 
 #[test]
@@ -163,9 +161,8 @@ fn an_answer_is_passed_on_only_where_its_id_waits_and_a_session_only_where_it_op
         |id: u64, said: &str| json!({"jsonrpc": "2.0", "id": id, "result": {"said": said}});
     server.once(ROUTE, welcome());
     server.once(ROUTE, Reply::silence());
-    let others = events()
-        .event(answer(2, "no"))
-        .event(json!([answer(9, "no")]));
+    let others = events().event(answer(2, "no"));
+    let others = others.event(json!([answer(9, "no")]));
     let own = others.event(answer(3, "yes")).event(answer(3, "no"));
     server.once(ROUTE, own.header("Mcp-Session-Id", "session-2"));
     server.once(ROUTE, events().event(answer(2, "no")));
@@ -315,10 +312,8 @@ fn a_session_is_repeated_and_ended_and_offers_no_more_than_it_keeps() {
     server.release();
     // Changed lists are told on a stream of their own, and there is none.
     let offered = &client.answer(&opened)["result"]["capabilities"];
-    assert_eq!(
-        *offered,
-        json!({"prompts": {"listChanged": false}, "tools": {}})
-    );
+    let expected = json!({"prompts": {"listChanged": false}, "tools": {}});
+    assert_eq!(*offered, expected);
     client.answer(&list);
     client.close_stdin();
     assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));

@@ -171,10 +171,8 @@ fn systemd_accepts(what: &str, name: &str) {
     let file = folder.write(name, &unit);
     if let Some((good, said)) = ask("systemd-analyze", &["verify", "--man=no"], &file) {
         // The output may also contain complaints about other units of the machine.
-        let ours: Vec<&str> = said
-            .lines()
-            .filter(|line| line.contains("fabric-mcp"))
-            .collect();
+        let ours = said.lines();
+        let ours: Vec<&str> = ours.filter(|line| line.contains("fabric-mcp")).collect();
         assert!(good || ours.is_empty(), "{said}");
         assert_eq!(ours, Vec::<&str>::new(), "{unit}");
     }
@@ -236,44 +234,20 @@ fn nothing_in_the_unit_s_environment_file_turns_the_token_off() {
             program = program.env(name, value);
         }
         // This test has its own Fabric, and uses a free port.
-        program = program
-            .arg("--fabric-url")
-            .arg(&fabric.url())
-            .flags("--port 0");
-        let server = HttpServer::listening(
-            flags_of_the_unit(&folder)
-                .iter()
-                .fold(program, |program, flag| program.arg(flag)),
-        );
-        assert!(
-            server
-                .process
-                .stderr()
-                .contains("started on http transport at http://127.0.0.1:"),
-            "{row:?}"
-        );
-        assert!(
-            server.process.stderr().contains("/mcp auth=token"),
-            "{row:?}: {}",
-            server.process.stderr()
-        );
-        assert_eq!(
-            server
-                .connect()
-                .request("GET", "/metrics", &[], None)
-                .status,
-            401,
-            "{row:?}"
-        );
+        let program = program.arg("--fabric-url").arg(&fabric.url());
+        let program = program.flags("--port 0");
+        let flags = flags_of_the_unit(&folder);
+        let program = flags
+            .iter()
+            .fold(program, |program, flag| program.arg(flag));
+        let server = HttpServer::listening(program);
+        let log = server.process.stderr();
+        let started = "started on http transport at http://127.0.0.1:";
+        assert!(log.contains(started), "{row:?}");
+        assert!(log.contains("/mcp auth=token"), "{row:?}: {log}");
+        assert_eq!(server.get("/metrics", &[]).status, 401, "{row:?}");
         let bearer = ("Authorization", "Bearer a-token-of-thirty-two-characters");
-        assert_eq!(
-            server
-                .connect()
-                .request("GET", "/metrics", &[bearer], None)
-                .status,
-            200,
-            "{row:?}"
-        );
+        assert_eq!(server.get("/metrics", &[bearer]).status, 200, "{row:?}");
     }
 }
 
@@ -323,29 +297,22 @@ fn the_secrets_of_compose_are_in_a_file_that_only_its_owner_reads() {
     let name = file.to_str().unwrap();
     let text = generated(["compose", name]);
     let escaped = name.replace('$', "$$").replace('\u{7f}', "\\u007f");
-    assert!(
-        text.contains(&format!("\n    env_file: \"{escaped}\"\n")),
-        "{text}"
-    );
+    let part = format!("\n    env_file: \"{escaped}\"\n");
+    assert!(text.contains(&part), "{text}");
     let secrets = fs::read_to_string(&file).unwrap();
     let mode = fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let (variable, token) = secrets.trim_end().split_once('=').unwrap();
-    assert!(
-        !text.contains(token) && !text.contains("AUTH_TOKEN"),
-        "{text}"
-    );
+    let is_so = !text.contains(token) && !text.contains("AUTH_TOKEN");
+    assert!(is_so, "{text}");
     let (fabric, ours) = text.split_once("\n  fabric-mcp:\n").unwrap();
     // What --setup asks for outlives the container, whoever its image runs as.
     let (_, home) = fabric.split_once("HOME: ").unwrap();
     let volume = format!("- fabric:{}/.config/fabric\n", home.lines().next().unwrap());
     assert!(fabric.contains(&volume), "{fabric}");
     assert!(!fabric.contains("\n    ports:") && ours.contains("- \"127.0.0.1:8000:8000\"\n"));
-    assert_eq!(
-        text.matches("_IMAGE:?").count(),
-        2,
-        "no image by default: {text}"
-    );
+    let found = text.matches("_IMAGE:?").count();
+    assert_eq!(found, 2, "no image by default: {text}");
     let again = Program::new(["--generate", "compose", name]).run(DEADLINE);
     again.expect_code(2).expect_stderr("is there already");
     assert_eq!(fs::read_to_string(&file).unwrap(), secrets);
@@ -385,11 +352,8 @@ fn files_are_printed_without_proc_too() {
         ("exec \"$0\"", "systemd-unit"),
     ] {
         let done = hidden(&format!("{start} --generate \"$1\""), what).unwrap();
-        assert!(
-            done.status.success(),
-            "{}",
-            String::from_utf8_lossy(&done.stderr)
-        );
+        let is_so = done.status.success();
+        assert!(is_so, "{}", String::from_utf8_lossy(&done.stderr));
         assert_eq!(String::from_utf8(done.stdout).unwrap(), generated([what]));
     }
 }

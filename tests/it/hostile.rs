@@ -133,14 +133,10 @@ fn id_of(message: &Value) -> Option<&Value> {
         return None;
     }
     let error = &message["error"];
-    assert!(
-        message["result"].is_object() != error.is_object(),
-        "{message}"
-    );
-    assert!(
-        error.is_null() || error["code"].is_i64() && error["message"] != "",
-        "{message}"
-    );
+    let is_so = message["result"].is_object() != error.is_object();
+    assert!(is_so, "{message}");
+    let is_so = error.is_null() || error["code"].is_i64() && error["message"] != "";
+    assert!(is_so, "{message}");
     Some(message.get("id").unwrap_or(&Value::Null))
 }
 

@@ -39,11 +39,8 @@ fn switches(process: &Process) -> BTreeMap<String, (u64, u64)> {
             count("voluntary_ctxt_switches:")?,
             count("nonvoluntary_ctxt_switches:")?,
         );
-        let name = status
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .trim_start_matches("Name:\t");
+        let name = status.lines().next();
+        let name = name.unwrap_or_default().trim_start_matches("Name:\t");
         Some((
             format!("{} {name}", task.file_name().display()),
             (own, own + forced),
@@ -86,10 +83,8 @@ fn expect_a_switch_a_second(process: &Process) {
         |counts: &BTreeMap<String, (u64, u64)>| counts.values().map(|(own, _)| own).sum::<u64>();
     let woken = sum(&after) - sum(&before);
     // One more, because the window may begin anywhere between two wake-ups.
-    assert!(
-        woken <= WINDOW.as_secs() + 1,
-        "{woken} times in {WINDOW:?}: {before:#?} {after:#?}"
-    );
+    let is_so = woken <= WINDOW.as_secs() + 1;
+    assert!(is_so, "{woken} times in {WINDOW:?}: {before:#?} {after:#?}");
 }
 
 /// Makes `client` do what leaves most behind: a cached list, an ended run, workers, an idle connection to Fabric.

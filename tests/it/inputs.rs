@@ -18,12 +18,7 @@ const RUN: &str = "fabric_run_pattern";
 fn what_is_no_input_is_not_run_unless_it_is_said_to_be_one() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    for input in [
-        "",
-        "/tmp/x.md",
-        " https://youtu.be/abc-DEF_123\n",
-        "Summarize report.pdf",
-    ] {
+    for input in "|/tmp/x.md| https://youtu.be/abc-DEF_123\n|Summarize report.pdf".split('|') {
         let run = |more: Value| extended(json!({"pattern_name": "ai", "input_text": input}), more);
         let said = client.failure(RUN, run(json!({})), "invalid-request");
         expect::contains(&said, ["`input_text`", "input_is_text", "Nothing was run."]);
@@ -42,10 +37,8 @@ fn what_is_no_input_is_not_run_unless_it_is_said_to_be_one() {
     }
     // Variables may be all that a pattern needs.
     let letter = json!({"sender": "me", " recipient ": "you"});
-    client.success(
-        RUN,
-        json!({"pattern_name": "write_letter", "variables": letter}),
-    );
+    let arguments = json!({"pattern_name": "write_letter", "variables": letter});
+    client.success(RUN, arguments);
     // What somebody's own pattern needs is not known.
     fabric.once_run(Reply::run(&["It will rain."]));
     let data = client.success(RUN, json!({"pattern_name": "my_own_horoscope"}));
@@ -59,10 +52,8 @@ fn a_dry_run_shows_what_prompts_get_shows_and_runs_nothing() {
         let program = Program::with(&fabric).flags("--max-calls-per-minute 1");
         let mut client = transports::open(wire, era, program, None);
         let arguments = json!({"lang_code": "de", "input_text": "x", "strategy_name": "cot"});
-        let prompt = client.ask(
-            "prompts/get",
-            json!({"name": "translate", "arguments": arguments}),
-        );
+        let params = json!({"name": "translate", "arguments": arguments});
+        let prompt = client.ask("prompts/get", params);
         let prompt = &prompt["result"]["messages"][0]["content"]["text"];
         for _ in 0..2 {
             let dry = json!({"pattern_name": "translate", "input_text": "x", "strategy_name": "cot",
@@ -100,9 +91,8 @@ fn half_a_character_that_javascript_cut_off_is_the_replacement_character() {
             "2025-11-25.0123456789abcdef0123456789abcdef",
         ),
     ];
-    let answer = server
-        .connect()
-        .request("POST", "/mcp", &session, Some(call(8).as_bytes()));
+    let mut http = server.connect();
+    let answer = http.request("POST", "/mcp", &session, Some(call(8).as_bytes()));
     assert_eq!(answer.status, 200);
     for chat in fabric.chats() {
         assert_eq!(chat["prompts"][0]["userInput"], "cut \u{fffd}");
@@ -177,10 +167,8 @@ fn a_run_whose_input_cannot_be_had_fails_and_nothing_is_sent() {
     assert!(said.contains("the status working"), "{said}");
     let unknown = json!("run_00000000000000000000000000000000");
     let said = client.failure(RUN, on(&unknown), "invalid-request");
-    expect::contains(
-        &said,
-        ["`input_from.run_id` is not the id of a run of yours"],
-    );
+    let parts = ["`input_from.run_id` is not the id of a run of yours"];
+    expect::contains(&said, parts);
     fabric.expect_chats(0);
 }
 
@@ -190,9 +178,8 @@ fn the_output_of_somebody_elses_run_is_unknown() {
     fabric.on_run(Reply::run(&["Alice's"]));
     let tokens =
         [('a', "alice"), ('b', "bob")].map(|(letter, name)| (name, letter.to_string().repeat(32)));
-    let lines = tokens
-        .each_ref()
-        .map(|(name, token)| format!("{name} run {token}\n"));
+    let lines = tokens.each_ref();
+    let lines = lines.map(|(name, token)| format!("{name} run {token}\n"));
     let file = File::new("inputs", &lines.each_ref().map(String::as_str));
     let server = transports::serve(Wire::Streamable, file.program(&fabric));
     let [mut alice, mut bob] =
@@ -201,10 +188,8 @@ fn the_output_of_somebody_elses_run_is_unknown() {
     let run = json!({"pattern_name": "summarize", "input_from": {"run_id": id}});
     fabric.forget();
     let said = bob.failure(RUN, run.clone(), "invalid-request");
-    expect::contains(
-        &said,
-        ["`input_from.run_id` is not the id of a run of yours"],
-    );
+    let parts = ["`input_from.run_id` is not the id of a run of yours"];
+    expect::contains(&said, parts);
     fabric.expect_chats(0);
     alice.success(RUN, run);
     assert_eq!(fabric.chats()[0]["prompts"][0]["userInput"], "Alice's");

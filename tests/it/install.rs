@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::thread;
 
 use serde_json::Value;
@@ -24,9 +24,8 @@ impl TempFolder {
     /// The names in a folder, sorted.
     fn names(&self, folder: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(folder)).unwrap();
-        let mut names: Vec<String> = entries
-            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
-            .collect();
+        let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+        let mut names: Vec<String> = names.collect();
         names.sort();
         names
     }
@@ -54,28 +53,16 @@ impl TempFolder {
 }
 
 /// Clients whose file is in the home on every Unix: name, path, the key of their servers, and a typical file.
-const FILES: [[&str; 2]; 6] = [
-    [
-        "cursor .cursor/mcp.json mcpServers",
-        "{\n  \"mcpServers\": {\n    \"other\": { \"command\": \"npx\" }\n  }\n}\n",
-    ],
-    [
-        "zed .config/zed/settings.json context_servers",
-        "// Zed settings\n//\n// see the docs\n{\n  \"theme\": \"One Dark\", // dark\n  \"vim_mode\": true,\n}\n",
-    ],
-    [
-        "windsurf .codeium/windsurf/mcp_config.json mcpServers",
-        "{\r\n\t\"mcpServers\": {\r\n\t\t\"github\": {\r\n\t\t\t\"command\": \"npx\",\r\n\t\t\t\"env\": {\"TOKEN\": \"x\"}\r\n\t\t}\r\n\t}\r\n}",
-    ],
-    [
-        "cline .cline/data/settings/cline_mcp_settings.json mcpServers",
-        "\u{feff}{\"mcpServers\":{}}",
-    ],
-    ["continue .continue/mcpServers/fabric.json mcpServers", "{}"],
-    [
-        "gemini-cli .gemini/settings.json mcpServers",
-        "{\n    /* kept */\n    \"ui\": {\"theme\": \"GitHub\"},\n    \"mcpServers\": {\n        \"a\": {\"httpUrl\": \"https://a/mcp\"},\n        \"b\": {\"command\": \"b\"}\n    }\n}\n",
-    ],
+const FILES: [&str; 6] = [
+    "cursor .cursor/mcp.json mcpServers => {\n  \"mcpServers\": {\n    \"other\": { \"command\": \"npx\" }\n  }\n}\n",
+    "zed .config/zed/settings.json context_servers => // Zed settings\n//\n// see the docs\n{\n  \"theme\": \"One Dark\", \
+     // dark\n  \"vim_mode\": true,\n}\n",
+    "windsurf .codeium/windsurf/mcp_config.json mcpServers => {\r\n\t\"mcpServers\": {\r\n\t\t\"github\": \
+     {\r\n\t\t\t\"command\": \"npx\",\r\n\t\t\t\"env\": {\"TOKEN\": \"x\"}\r\n\t\t}\r\n\t}\r\n}",
+    "cline .cline/data/settings/cline_mcp_settings.json mcpServers => \u{feff}{\"mcpServers\":{}}",
+    "continue .continue/mcpServers/fabric.json mcpServers => {}",
+    "gemini-cli .gemini/settings.json mcpServers => {\n    /* kept */\n    \"ui\": {\"theme\": \"GitHub\"},\n    \
+     \"mcpServers\": {\n        \"a\": {\"httpUrl\": \"https://a/mcp\"},\n        \"b\": {\"command\": \"b\"}\n    }\n}\n",
 ];
 
 const URL: &str = "http://127.0.0.1:8000/mcp";
@@ -86,10 +73,8 @@ fn parsed(text: &str) -> Value {
         .trim_start_matches('\u{feff}')
         .lines()
         .map(|line| line.split("// ").next().unwrap());
-    let text: String = lines
-        .filter(|line| !line.trim_start().starts_with("//"))
-        .collect::<Vec<_>>()
-        .join("\n");
+    let text = lines.filter(|line| !line.trim_start().starts_with("//"));
+    let text: String = text.collect::<Vec<_>>().join("\n");
     let text = text.replace("/* kept */", "").replace(",\n}", "\n}");
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
@@ -97,7 +82,8 @@ fn parsed(text: &str) -> Value {
 #[test]
 fn files_of_real_clients_take_the_entry_and_give_it_back() {
     let home = TempFolder::new("home-clients");
-    for [place, before] in FILES {
+    for row in FILES {
+        let (place, before) = row.split_once(" => ").unwrap();
         let words: Vec<_> = place.split(' ').collect();
         let [client, file, key] = words[..] else {
             panic!("{place}")
@@ -127,13 +113,11 @@ fn files_of_real_clients_take_the_entry_and_give_it_back() {
         assert_eq!(mode, 0o640, "{client}");
         assert_eq!(home.read(&format!("{file}.backup")), before, "{client}");
         // A second time changes nothing.
-        home.run(["--demo", "--install", client])
-            .expect_code(0)
-            .expect_stdout("nothing to do");
+        let done = home.run(["--demo", "--install", client]);
+        done.expect_code(0).expect_stdout("nothing to do");
         assert_eq!(home.read(file), after, "{client}");
-        home.run(["--uninstall", client, "--yes"])
-            .expect_code(0)
-            .expect_stdout("- \"fabric\": {");
+        let done = home.run(["--uninstall", client, "--yes"]);
+        done.expect_code(0).expect_stdout("- \"fabric\": {");
         assert_eq!(home.read(&format!("{file}.backup-2")), after, "{client}");
         let left = home.read(file);
         if old.get(key).is_some() {
@@ -142,9 +126,8 @@ fn files_of_real_clients_take_the_entry_and_give_it_back() {
             let servers = &parsed(&left)[key];
             assert_eq!(*servers, serde_json::json!({}), "{client}: {left}");
         }
-        home.run(["--uninstall", client])
-            .expect_code(0)
-            .expect_stdout("nothing to do");
+        let done = home.run(["--uninstall", client]);
+        done.expect_code(0).expect_stdout("nothing to do");
         assert_eq!(home.read(file), left);
     }
 }
@@ -159,24 +142,18 @@ fn a_missing_file_is_created_and_reported() {
         .expect_stdout("is Cursor installed?");
     // It starts nothing.
     assert!(!finished.stdout.contains("clean-up"), "{finished:?}");
-    assert_eq!(
-        home.read(".cursor/mcp.json"),
-        "{\n  \"mcpServers\": {\n    \"fabric\": {\n      \"url\": \"http://127.0.0.1:8000/mcp\",\n      \"headers\": {\n        \
-         \"Authorization\": \"Bearer ${env:FABRIC_MCP_AUTH_TOKEN}\"\n      }\n    }\n  }\n}\n"
-    );
-    assert_eq!(
-        home.names(".cursor"),
-        ["mcp.json"],
-        "nothing to keep, nothing left over"
-    );
+    let expected = "{\n  \"mcpServers\": {\n    \"fabric\": {\n      \"url\": \"http://127.0.0.1:8000/mcp\",\n      \"headers\": {\n        \
+         \"Authorization\": \"Bearer ${env:FABRIC_MCP_AUTH_TOKEN}\"\n      }\n    }\n  }\n}\n";
+    assert_eq!(home.read(".cursor/mcp.json"), expected);
+    let found = home.names(".cursor");
+    assert_eq!(found, ["mcp.json"], "nothing to keep, nothing left over");
     // If the folder exists, only the file is created.
     fs::create_dir_all(home.path(".codeium/windsurf")).unwrap();
     let finished = home.install("windsurf");
     finished.expect_code(0).expect_stdout("  will be created\n");
     // Uninstalling from nothing creates nothing.
-    home.run(["--uninstall", "cline", "--yes"])
-        .expect_code(0)
-        .expect_stdout("nothing to do");
+    let done = home.run(["--uninstall", "cline", "--yes"]);
+    done.expect_code(0).expect_stdout("nothing to do");
     assert!(!home.path(".cline").exists());
 }
 
@@ -219,9 +196,8 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     assert!(words.iter().all(|word| text.contains(word)), "{text}");
     // Chosen once, it stays chosen.
     install(&[]).expect_code(0).expect_stdout("nothing to do");
-    install(&["--yes", "--no-history"])
-        .expect_code(0)
-        .expect_stdout("in memory only");
+    let done = install(&["--yes", "--no-history"]);
+    done.expect_code(0).expect_stdout("in memory only");
     assert_eq!(args(&home.read(file)), 0);
     for settled in [["--keep-runs", "60"], ["--state-dir", "/runs"]] {
         install(&settled)
@@ -278,10 +254,8 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
             .arg(state.to_str().unwrap())
             .flags(more)
     };
-    program("--plain-results")
-        .run(DEADLINE)
-        .expect_code(1)
-        .expect_stderr("--state-dir");
+    let done = program("--plain-results").run(DEADLINE);
+    done.expect_code(1).expect_stderr("--state-dir");
     let mut client = Stdio::speaking(Era::NEWEST_LEGACY, program("--history --keep-runs 7776000"));
     client.success(
         "fabric_run_pattern",
@@ -289,13 +263,9 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     );
     let listed = client.success("fabric_get_run", serde_json::json!({}));
     assert_eq!(listed["runs"].as_array().unwrap().len(), 1, "{listed}");
-    assert_eq!(
-        client
-            .stderr()
-            .matches("runs are kept in memory only")
-            .count(),
-        1
-    );
+    let found = client.stderr();
+    let found = found.matches("runs are kept in memory only").count();
+    assert_eq!(found, 1);
 }
 
 #[test]
@@ -334,11 +304,8 @@ fn nobody_to_ask_means_no() {
     home.run(["--uninstall", "cursor", "--yes", "--name", "patterns"])
         .expect_code(0);
     assert_eq!(home.read(".cursor/mcp.json"), before);
-    assert_eq!(
-        home.names(".cursor"),
-        ["mcp.json", "mcp.json.backup-2"],
-        "of backups the latest"
-    );
+    let expected = ["mcp.json", "mcp.json.backup-2"];
+    assert_eq!(home.names(".cursor"), expected, "of backups the latest");
     // But what somebody else's entry was is nowhere else.
     home.write(".cursor/mcp.json.backup", before);
     home.write(
@@ -368,9 +335,8 @@ fn links_are_followed_and_stay_links() {
     fs::create_dir_all(home.path(".codeium")).unwrap();
     symlink("../\u{1b}c", home.path(".codeium/windsurf")).unwrap();
     let finished = home.install("windsurf");
-    finished
-        .expect_code(0)
-        .expect_stdout("/\u{fffd}c/mcp_config.json");
+    let words = "/\u{fffd}c/mcp_config.json";
+    finished.expect_code(0).expect_stdout(words);
     // A dangling link.
     symlink("/nowhere/at/all", home.path(".cursor/gone")).unwrap();
     fs::create_dir_all(home.path(".gemini")).unwrap();
@@ -386,11 +352,8 @@ fn refused(finished: &Finished, why: &str) {
         .expect_stderr(why)
         .expect_stderr("Nothing was changed");
     assert_eq!(finished.stdout, "");
-    assert_eq!(
-        finished.stderr.trim_end().lines().count(),
-        1,
-        "{finished:?}"
-    );
+    let found = finished.stderr.trim_end().lines().count();
+    assert_eq!(found, 1, "{finished:?}");
 }
 
 #[test]
@@ -478,12 +441,8 @@ fn clients_without_json_get_their_command_or_the_text() {
             .fold(Program::new([]), |program, word| program.arg(word));
         let finished = program.env("FABRIC_API_KEY", "k").run(DEADLINE);
         let said = format!("{}{}", finished.stdout, finished.stderr);
-        assert!(
-            said.contains(
-                "has a command that adds servers, but the command cannot pass on FABRIC_API_KEY"
-            ),
-            "{said}"
-        );
+        let part = "has a command that adds servers, but the command cannot pass on FABRIC_API_KEY";
+        assert!(said.contains(part), "{said}");
     }
 }
 
@@ -497,48 +456,34 @@ fn a_project_of_claude_code_is_the_folder_one_is_in() {
             .after(&format!("cd '{}'", folder.display()))
             .run(DEADLINE)
     };
-    inside(["--install", "claude-code", "--yes"])
-        .expect_code(0)
-        .expect_stdout("will be created");
+    let finished = inside(["--install", "claude-code", "--yes"]);
+    finished.expect_code(0).expect_stdout("will be created");
     let file: Value = serde_json::from_str(&home.read("my project/.mcp.json")).unwrap();
     assert_eq!(file["mcpServers"]["fabric"]["type"], "stdio");
     assert!(Path::new(file["mcpServers"]["fabric"]["command"].as_str().unwrap()).is_absolute());
     inside(["--uninstall", "claude-code", "--yes"]).expect_code(0);
-    assert_eq!(
-        home.names("my project"),
-        [".mcp.json.backup"],
-        "it was created"
-    );
+    let found = home.names("my project");
+    assert_eq!(found, [".mcp.json.backup"], "it was created");
 }
+
+/// A file, the flags that write it, an empty place in it, and that place filled in.
+const FILLED: &str = r#".cursor/mcp.json|--install cursor --yes|"FABRIC_API_KEY": ""|"FABRIC_API_KEY": "canary-key"
+.config/zed/settings.json|--install zed --yes --url URL|Bearer YOUR_TOKEN|Bearer canary-token
+.config/Claude/claude_desktop_config.json|--install claude-desktop --yes --url URL|"FABRIC_MCP_AUTH_TOKEN": ""|"FABRIC_MCP_AUTH_TOKEN": "canary-token""#;
 
 #[test]
 fn a_key_or_token_that_was_filled_in_stays() {
     let home = TempFolder::new("home-filled");
     let server = FakeFabric::start();
     let url = format!("{}/mcp", server.url());
-    for (file, args, place, filled) in [
-        (
-            ".cursor/mcp.json",
-            &["--install", "cursor", "--yes"][..],
-            "\"FABRIC_API_KEY\": \"\"",
-            "\"FABRIC_API_KEY\": \"canary-key\"",
-        ),
-        (
-            ".config/zed/settings.json",
-            &["--install", "zed", "--yes", "--url", URL],
-            "Bearer YOUR_TOKEN",
-            "Bearer canary-token",
-        ),
-        (
-            ".config/Claude/claude_desktop_config.json",
-            &["--install", "claude-desktop", "--yes", "--url", URL],
-            "\"FABRIC_MCP_AUTH_TOKEN\": \"\"",
-            "\"FABRIC_MCP_AUTH_TOKEN\": \"canary-token\"",
-        ),
-    ] {
+    for row in FILLED.lines() {
+        let row: Vec<_> = row.split('|').collect();
+        let [file, flags, place, filled] = row[..] else {
+            panic!("{row:?}")
+        };
         let run = |more: &[&str]| {
-            let args = args.iter().chain(more);
-            let program = args.fold(home.binary(), |program, arg| program.arg(arg));
+            let program = home.binary().flags(&flags.replace("URL", URL));
+            let program = more.iter().fold(program, |program, arg| program.arg(arg));
             program.run(DEADLINE)
         };
         run(&[]).expect_code(0);
@@ -548,17 +493,15 @@ fn a_key_or_token_that_was_filled_in_stays() {
         home.write(file, &mended);
         run(&[]).expect_code(0).expect_stdout("nothing to do");
         // Another change is made, and does not print the secret.
-        let more: &[&str] = if args.contains(&"--url") {
+        let more: &[&str] = if flags.contains("--url") {
             &["--url", &url]
         } else {
             &["--max-runs", "3"]
         };
         let changed = run(more);
         changed.expect_code(0).expect_stdout("…");
-        assert!(
-            !changed.stdout.contains("canary") && home.read(file).contains(filled),
-            "{changed:?}"
-        );
+        let is_so = !changed.stdout.contains("canary") && home.read(file).contains(filled);
+        assert!(is_so, "{changed:?}");
     }
     let sent = server.requests_of("POST /mcp");
     let sent: Vec<_> = sent.iter().map(|one| one.header("Authorization")).collect();
@@ -579,9 +522,8 @@ fn what_the_user_added_to_the_entry_stays() {
         home.read(".cursor/mcp.json")
             .replace("\"fabric\": {", added),
     );
-    home.run(["--install", "cursor"])
-        .expect_code(0)
-        .expect_stdout("nothing to do");
+    let finished = home.run(["--install", "cursor"]);
+    finished.expect_code(0).expect_stdout("nothing to do");
     home.run(["--install", "cursor", "--yes", "--url", URL])
         .expect_code(0);
     let file: Value = serde_json::from_str(&home.read(".cursor/mcp.json")).unwrap();
@@ -606,21 +548,16 @@ fn the_remaining_step_for_the_secret_is_printed() {
                   refers to it.\nOr do this again with FABRIC_API_KEY unset, and put the key into the empty place in the \
                   file.\nNext: ";
     assert!(said("", &["--install", "cursor"]).contains(empty));
-    assert!(
-        said("k", &["--install", "zed"]).contains(empty),
-        "Zed refers to no variables"
-    );
+    let is_so = said("k", &["--install", "zed"]).contains(empty);
+    assert!(is_so, "Zed refers to no variables");
     assert!(said("k", &["--install", "cursor"]).contains(refers));
     assert!(said("", &["--install", "cursor"]).contains(empty), "again");
-    let filled_in = home
-        .read(".cursor/mcp.json")
-        .replace("API_KEY\": \"\"", "API_KEY\": \"canary\"");
+    let filled_in = home.read(".cursor/mcp.json");
+    let filled_in = filled_in.replace("API_KEY\": \"\"", "API_KEY\": \"canary\"");
     home.write(".cursor/mcp.json", filled_in);
     assert!(said("k", &["--install", "cursor"]).contains("nothing to do"));
-    assert!(
-        !said("", &["--install", "windsurf", "--demo"]).contains("First"),
-        "the demo needs no key"
-    );
+    let is_so = !said("", &["--install", "windsurf", "--demo"]).contains("First");
+    assert!(is_so, "the demo needs no key");
 }
 
 #[test]
@@ -638,11 +575,13 @@ fn files_are_private_from_the_first_moment() {
     assert_eq!(mode(".cursor/mcp.json"), Some(0o600), "a key goes in there");
     // Somebody who looks all the time sees no other mode either.
     let file = home.path(".cursor/mcp.json");
-    let ended = AtomicBool::new(false);
     let seen = thread::scope(|scope| {
-        let watcher = scope.spawn(|| {
+        // Dropped also when an assertion fails, so that the watcher ends.
+        let goes_on = Arc::new(());
+        let watched = Arc::downgrade(&goes_on);
+        let watcher = scope.spawn(move || {
             let mut seen = 0;
-            while !ended.load(Ordering::Relaxed) {
+            while watched.strong_count() > 0 {
                 seen |= mode(".cursor/mcp.json.backup").unwrap_or_default();
             }
             seen
@@ -653,7 +592,7 @@ fn files_are_private_from_the_first_moment() {
             fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
             run(["--install", "cursor", "--yes"]);
         }
-        ended.store(true, Ordering::Relaxed);
+        drop(goes_on);
         watcher.join().unwrap()
     });
     assert_eq!(seen, 0o600);
@@ -662,10 +601,8 @@ fn files_are_private_from_the_first_moment() {
         let entry = format!(
             "{{\"command\": \"/x/fabric-mcp\", \"env\": {{\"FABRIC_API_KEY\": \"{key}\"}}}}"
         );
-        home.write(
-            ".cursor/mcp.json",
-            format!("{{\"mcpServers\": {{\"fabric\": {entry}}}}}"),
-        );
+        let words = format!("{{\"mcpServers\": {{\"fabric\": {entry}}}}}");
+        home.write(".cursor/mcp.json", words);
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
         run(["--install", "cursor", "--yes"]);
         assert_eq!(mode(".cursor/mcp.json"), Some(expected), "{key}");
@@ -681,23 +618,24 @@ fn no_mode_but_the_file_s_own_changes_through_a_link() {
     fs::set_permissions(&victim, private).unwrap();
     let file = home.write(".cursor/mcp.json", "{}");
     let backup = home.path(".cursor/mcp.json.backup");
-    let ended = AtomicBool::new(false);
     thread::scope(|scope| {
+        // Dropped also when an assertion fails, so that the other thread ends.
+        let goes_on = Arc::new(());
+        let (swaps, backup, victim) = (Arc::downgrade(&goes_on), &backup, &victim);
         // Puts a link in the backup's place as soon as that is there.
-        scope.spawn(|| {
-            while !ended.load(Ordering::Relaxed) {
-                if !backup.is_symlink() && fs::remove_file(&backup).is_ok() {
-                    let _ = symlink(&victim, &backup);
+        scope.spawn(move || {
+            while swaps.strong_count() > 0 {
+                if !backup.is_symlink() && fs::remove_file(backup).is_ok() {
+                    let _ = symlink(victim, backup);
                 }
             }
         });
         for _ in 0..20 {
-            let _ = fs::remove_file(&backup);
+            let _ = fs::remove_file(backup);
             fs::write(&file, "{}").unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
             home.install("cursor").expect_code(0);
         }
-        ended.store(true, Ordering::Relaxed);
     });
     let mode = fs::metadata(&victim).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);

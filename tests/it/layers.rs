@@ -73,16 +73,11 @@ fn sources() -> Vec<Source> {
     let mut tests_only = Vec::new();
     let mut sources = Vec::new();
     for file in files {
-        let path = file
-            .strip_prefix(root)
-            .unwrap()
-            .to_string_lossy()
-            .replace('\\', "/");
+        let path = file.strip_prefix(root);
+        let path = path.unwrap().to_string_lossy().replace('\\', "/");
         let text = fs::read_to_string(&file).unwrap();
-        let folder = path
-            .trim_end_matches("mod.rs")
-            .trim_end_matches("main.rs")
-            .trim_end_matches(".rs");
+        let folder = path.trim_end_matches("mod.rs");
+        let folder = folder.trim_end_matches("main.rs").trim_end_matches(".rs");
         let declarations = text.replace("\npub(crate) mod ", "\nmod ");
         for declared in declarations.split("#[cfg(test)]\nmod ").skip(1) {
             let name = declared.split([';', ' ']).next().unwrap();
@@ -169,10 +164,8 @@ fn arrows_point_one_way() {
         };
         for to in named(&code) {
             let is_below = layer(to).is_none_or(|other| other > own || to == from);
-            assert!(
-                is_below && !FORBIDDEN.contains(&(from, to)),
-                "{path}: `{from}` must not use `{to}`"
-            );
+            let is_so = is_below && !FORBIDDEN.contains(&(from, to));
+            assert!(is_so, "{path}: `{from}` must not use `{to}`");
         }
     }
 }
@@ -184,10 +177,8 @@ fn what_has_an_owner_is_named_nowhere_else() {
             let is_owner = owners.split(' ').any(|owner| {
                 path.strip_suffix(".rs") == Some(owner) || path.starts_with(&format!("{owner}/"))
             });
-            assert!(
-                is_owner || !code.contains(text),
-                "{path} names {text}, which belongs to {owners}"
-            );
+            let is_so = is_owner || !code.contains(text);
+            assert!(is_so, "{path} names {text}, which belongs to {owners}");
         }
     }
 }

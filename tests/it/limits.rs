@@ -73,10 +73,8 @@ fn a_run_may_give_32_mib() {
     let mib = line(&content(&"m".repeat(MIB)));
     let reply = Reply::sse().step(Step::Repeat(mib, 32));
     fabric.once_run(reply.content("m").complete());
-    let result = client.call(
-        "fabric_run_pattern",
-        json!({"pattern_name": "ai", "input_text": "x"}),
-    );
+    let arguments = json!({"pattern_name": "ai", "input_text": "x"});
+    let result = client.call("fabric_run_pattern", arguments);
     expect::failure(Era::NEWEST_LEGACY, &result, "response-too-large");
     let kept = expect::partial(&result).len();
     assert!((60_000..=64 << 10).contains(&kept), "{kept}");
@@ -91,9 +89,8 @@ fn sixteen_runs_at_once_sixty_four_queued_and_the_next_is_refused() {
     client.process.wait_stderr("onnected to Fabric API");
     fabric.on_run(Reply::sse().content("x").gate().complete());
     let run = json!({"pattern_name": "ai", "input_text": "x"});
-    let mut ids: Vec<Value> = (0..WORKERS)
-        .map(|_| client.begin_call("fabric_run_pattern", run.clone(), None))
-        .collect();
+    let ids = (0..WORKERS).map(|_| client.begin_call("fabric_run_pattern", run.clone(), None));
+    let mut ids: Vec<Value> = ids.collect();
     fabric.wait_held(WORKERS);
     ids.extend((0..QUEUE).map(|_| client.begin_call("fabric_run_pattern", run.clone(), None)));
     let result = client.call("fabric_run_pattern", run.clone());
@@ -114,9 +111,8 @@ fn subscriptions_are_as_many_as_connections_may_be() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::speaking(Era::MODERN, Program::with(&fabric));
     let listen = || json!({"notifications": {"promptsListChanged": true}});
-    let ids: Vec<Value> = (0..512)
-        .map(|_| client.begin("subscriptions/listen", listen()))
-        .collect();
+    let ids = (0..512).map(|_| client.begin("subscriptions/listen", listen()));
+    let ids: Vec<Value> = ids.collect();
     for _ in &ids {
         assert_eq!(client.next_note()["method"], ACKNOWLEDGED);
     }

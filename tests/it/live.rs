@@ -62,15 +62,10 @@ fn live_tools_that_read() {
     let mut client = ready(Era::MODERN);
     let listed = data(&mut client, "fabric_list_patterns", json!({}));
     let all = names(&listed["patterns"]);
-    assert!(
-        all.contains(&pattern().as_str()) && all.is_sorted(),
-        "{all:?}"
-    );
-    let found = data(
-        &mut client,
-        "fabric_list_patterns",
-        json!({"query": pattern(), "limit": 3}),
-    );
+    let is_so = all.contains(&pattern().as_str()) && all.is_sorted();
+    assert!(is_so, "{all:?}");
+    let arguments = json!({"query": pattern(), "limit": 3});
+    let found = data(&mut client, "fabric_list_patterns", arguments);
     assert_eq!(found["matches"][0]["name"], pattern(), "{found}");
 
     let details = data(
@@ -79,21 +74,16 @@ fn live_tools_that_read() {
         json!({"pattern_name": pattern()}),
     );
     assert_eq!(details["name"], pattern().as_str());
-    assert!(
-        details["system_prompt"]
-            .as_str()
-            .is_some_and(|text| !text.is_empty()),
-        "{details}"
-    );
+    let is_so = details["system_prompt"].as_str();
+    let is_so = is_so.is_some_and(|text| !text.is_empty());
+    assert!(is_so, "{details}");
 
     let models = data(&mut client, "fabric_list_models", json!({}));
     assert!(models["models_by_vendor"].is_object(), "{models}");
     let strategies = data(&mut client, "fabric_list_strategies", json!({}));
     for strategy in strategies["strategies"].as_array().unwrap() {
-        assert!(
-            strategy["name"].is_string() && strategy["prompt"].is_string(),
-            "{strategy}"
-        );
+        let is_so = strategy["name"].is_string() && strategy["prompt"].is_string();
+        assert!(is_so, "{strategy}");
     }
     let configuration = data(&mut client, "fabric_get_configuration", json!({}));
     for (name, value) in configuration.as_object().unwrap() {
@@ -112,15 +102,10 @@ fn live_every_pattern_can_be_described() {
     let mut client = ready(Era::MODERN);
     let listed = data(&mut client, "fabric_list_patterns", json!({}));
     for name in names(&listed["patterns"]) {
-        let details = data(
-            &mut client,
-            "fabric_get_pattern_details",
-            json!({"pattern_name": name}),
-        );
-        assert!(
-            details["description"].is_string() && details["variables"].is_array(),
-            "{name}: {details}"
-        );
+        let arguments = json!({"pattern_name": name});
+        let details = data(&mut client, "fabric_get_pattern_details", arguments);
+        let is_so = details["description"].is_string() && details["variables"].is_array();
+        assert!(is_so, "{name}: {details}");
     }
 }
 
@@ -132,10 +117,8 @@ fn live_run_in_every_revision() {
         let arguments = json!({"pattern_name": pattern(), "input_text": "Two and two are four."});
         let result = client.call("fabric_run_pattern", arguments);
         let text = result["content"][0]["text"].as_str().unwrap_or_default();
-        assert!(
-            result["isError"] != true && !text.is_empty(),
-            "{era:?}: {result}"
-        );
+        let is_so = result["isError"] != true && !text.is_empty();
+        assert!(is_so, "{era:?}: {result}");
     }
 }
 
@@ -175,10 +158,8 @@ fn live_prompts() {
                 .is_some_and(|text| !text.is_empty())
         }));
         let arguments = json!({"input_text": "Two and two are four."});
-        let prompt = client.result(
-            "prompts/get",
-            json!({"name": pattern(), "arguments": arguments}),
-        );
+        let params = json!({"name": pattern(), "arguments": arguments});
+        let prompt = client.result("prompts/get", params);
         let text = prompt["messages"][0]["content"]["text"]
             .as_str()
             .unwrap_or_default();
@@ -258,15 +239,11 @@ fn live_templates_run_nothing_of_the_callers() {
         let output =
             expect::success(Era::MODERN, &run(text, &variables, input))["output_text"].to_string();
         // The model echoes its prompt, which must contain the input unchanged.
-        assert!(
-            output.contains(json!(input).to_string().trim_matches('"')),
-            "{text}: {output}"
-        );
+        let part = json!(input).to_string();
+        assert!(output.contains(part.trim_matches('"')), "{text}: {output}");
     }
-    let prompt = client.request(
-        "prompts/get",
-        json!({"name": NAME, "arguments": {"input_text": "{a}"}}),
-    );
+    let params = json!({"name": NAME, "arguments": {"input_text": "{a}"}});
+    let prompt = client.request("prompts/get", params);
     assert!(prompt["result"].is_object(), "{prompt}");
     eprintln!("{} attacks refused", attacks.len());
 }

@@ -107,10 +107,8 @@ fn refusals_before_a_run_are_counted_for_every_caller() {
         // None of these is a failure of Fabric.
         let kind = "# TYPE fabric_mcp_fabric_errors_total counter\n";
         contains(&metrics, [kind]);
-        assert!(
-            !metrics.contains("fabric_mcp_fabric_errors_total{"),
-            "{metrics}"
-        );
+        let part = "fabric_mcp_fabric_errors_total{";
+        assert!(!metrics.contains(part), "{metrics}");
         let line = line(&server.process, &["error=too-many-requests"]);
         let call = "tool=fabric_run_pattern pattern=ai model=default ok=false";
         contains(line, [" WARN ", call, "reason="]);
@@ -127,10 +125,8 @@ fn the_help_describes_every_family_of_metrics() {
     let mut families = 0;
     for kind in types.filter(|line| line.starts_with("fabric_mcp_")) {
         let name = kind.split(' ').next().unwrap();
-        assert!(
-            help.contains(name),
-            "{name} is not in src/cli/topics/metrics.txt"
-        );
+        let is_so = help.contains(name);
+        assert!(is_so, "{name} is not in src/cli/topics/metrics.txt");
         families += 1;
     }
     assert!(families > 10, "{text}");

@@ -181,9 +181,8 @@ fn a_call_beyond_the_budget_is_refused_by_its_id_and_the_pipe_goes_on() {
     let program = small(&fabric).env("FABRIC_MCP_MAX_RUNS", "1");
     let mut client = Stdio::speaking(Era::R2025_11_25, program);
     let input = "z".repeat(4 * MIB);
-    let ids: Vec<Value> = (0..12)
-        .map(|_| client.begin("tools/call", run(&input)))
-        .collect();
+    let ids = (0..12).map(|_| client.begin("tools/call", run(&input)));
+    let ids: Vec<Value> = ids.collect();
     let refused = client.answer(&ids[11]);
     // For want of memory, or, where the others are slow to begin, of threads.
     assert!(refused.to_string().contains(TOO_MANY), "{refused}");
@@ -291,16 +290,13 @@ fn a_long_token_is_repeated_only_with_as_much_text() {
 #[cfg(target_os = "linux")]
 #[test]
 fn without_memory_for_a_thread_it_says_so_and_ends() {
-    let ended = Program::new(["--demo"])
-        .after("ulimit -d 1500")
-        .run(DEADLINE);
-    ended
-        .expect_code(1)
-        .expect_stderr("the demo's Fabric cannot be started");
+    let ended = Program::new(["--demo"]).after("ulimit -d 1500");
+    let ended = ended.run(DEADLINE);
+    let words = "the demo's Fabric cannot be started";
+    ended.expect_code(1).expect_stderr(words);
     // stderr is closed by the time stdin is, which the shell waits for.
-    let unread = Program::new(["--demo"])
-        .stderr(Output::Closed)
-        .after("read end; ulimit -d 1500");
+    let unread = Program::new(["--demo"]).stderr(Output::Closed);
+    let unread = unread.after("read end; ulimit -d 1500");
     unread.run(DEADLINE).expect_code(1);
 }
 

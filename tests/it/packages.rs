@@ -46,10 +46,8 @@ fn only_a_purge_removes_secrets_and_runs_and_it_removes_all_of_them() {
         ("postrm", ["remove", ""]),
     ] {
         script(&root, name, &arguments);
-        assert!(
-            files.iter().all(|file| root.path(file).exists()),
-            "{name} {arguments:?}"
-        );
+        let is_so = files.iter().all(|file| root.path(file).exists());
+        assert!(is_so, "{name} {arguments:?}");
     }
     script(&root, "postrm", &["purge"]);
     assert!(!root.path("etc/fabric-mcp").exists() && state.symlink_metadata().is_err());

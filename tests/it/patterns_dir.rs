@@ -95,13 +95,9 @@ fn check(client: &mut impl Caller) {
     let run = &tools[2];
     let takes = Vec::from_iter(run["inputSchema"]["properties"].as_object().unwrap().keys());
     assert_eq!(takes.len(), 4, "{takes:?}");
-    assert!(
-        run["description"]
-            .as_str()
-            .unwrap()
-            .contains("for you to follow"),
-        "{run}"
-    );
+    let is_so = run["description"].as_str();
+    let is_so = is_so.unwrap().contains("for you to follow");
+    assert!(is_so, "{run}");
     let long = "word ".repeat(4000);
     for (pattern, more, prompt) in [
         ("plain", json!({}), format!("Sum it up.\n{long}")),
@@ -188,12 +184,10 @@ fn a_folder_is_known_by_what_is_in_it() {
         finished
             .expect_code(0)
             .expect_stdout(&format!("  tools           {tools}\n"));
-        let finished = program()
-            .flags("--check --tool fabric_list_models")
-            .run(DEADLINE);
-        finished
-            .expect_code(2)
-            .expect_stderr("--tool: there is no tool");
+        let finished = program().flags("--check --tool fabric_list_models");
+        let finished = finished.run(DEADLINE);
+        let words = "--tool: there is no tool";
+        finished.expect_code(2).expect_stderr(words);
     }
 }
 
@@ -362,11 +356,7 @@ fn a_folder_without_patterns_and_a_second_source_are_refused_at_the_start() {
         let finished = Program::new(["--patterns-dir", &dir]).run(DEADLINE);
         finished.expect_code(2).expect_stderr(says);
     }
-    for other in [
-        "--demo",
-        "--start-fabric",
-        "--fabric-url http://127.0.0.1:1",
-    ] {
+    for other in "--demo|--start-fabric|--fabric-url http://127.0.0.1:1".split('|') {
         let finished = program(&folder).flags(other).run(DEADLINE);
         finished
             .expect_code(2)

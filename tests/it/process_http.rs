@@ -47,10 +47,8 @@ fn an_idle_server_with_open_streams_and_sessions_ends_with_0() {
         let client =
             (wire == Wire::Streamable).then(|| Streamable::to(&server, Era::NEWEST_LEGACY, None));
         let session = client.as_ref().and_then(Streamable::session);
-        let headers: Vec<_> = session
-            .map(|id| ("Mcp-Session-Id", id))
-            .into_iter()
-            .collect();
+        let headers = session.map(|id| ("Mcp-Session-Id", id));
+        let headers: Vec<_> = headers.into_iter().collect();
         let mut events = server.events(&server.path, &headers);
         drop(client);
         server.process.signal("TERM");
@@ -83,10 +81,8 @@ fn no_file_descriptors_left_costs_connections_and_not_the_server() {
     let crowd: Vec<Http> = (0..60).map(|_| begin()).collect();
     server.process.wait_stderr("cannot accept connections");
     fabric.release();
-    expect::includes(
-        &answer_in(running)["result"]["content"][0],
-        json!({"text": "one two"}),
-    );
+    let members = json!({"text": "one two"});
+    expect::includes(&answer_in(running)["result"]["content"][0], members);
     drop(crowd);
     // Until the server has noticed the disconnects, it may reject a new connection, or have none for Fabric.
     let recovered = poll(DEADLINE, || {

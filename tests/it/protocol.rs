@@ -163,10 +163,8 @@ fn completion_offers_names_best_first() {
         ] {
             let total = values.as_array().map_or(0, Vec::len);
             let found = json!({"values": values, "total": total, "hasMore": false});
-            let (params, found) = (
-                ask(reference, argument, value),
-                json!({"completion": found}),
-            );
+            let body = json!({"completion": found});
+            let (params, found) = (ask(reference, argument, value), body);
             expect(&mut client, "completion/complete", params, found);
         }
         let unknown = ask(&prompt("nope"), "strategy_name", "");
@@ -357,9 +355,8 @@ fn annotations_are_true() {
     let mut client = Stdio::speaking(Era::R2025_11_25, Program::with(&fabric));
     let result = client.result("tools/list", Value::Null);
     for tool in result["tools"].as_array().unwrap() {
-        let runs = ["fabric_run_pattern", "fabric_cancel_run"]
-            .map(Value::from)
-            .contains(&tool["name"]);
+        let runs = ["fabric_run_pattern", "fabric_cancel_run"].map(Value::from);
+        let runs = runs.contains(&tool["name"]);
         let notes = &tool["annotations"];
         assert_eq!(notes["readOnlyHint"], !runs, "{tool}");
         assert_eq!(notes["idempotentHint"], !runs, "{tool}");

@@ -148,9 +148,8 @@ fn a_run_can_be_stopped_while_many_calls_wait_for_it() {
         Program::with(&fabric).flags("--max-runs 1"),
     );
     let run_id = begin(&mut client);
-    let waiting: Vec<_> = (0..16)
-        .map(|_| client.begin_call(GET, json!({"run_id": run_id}), None))
-        .collect();
+    let waiting = (0..16).map(|_| client.begin_call(GET, json!({"run_id": run_id}), None));
+    let waiting: Vec<_> = waiting.collect();
     let stopped = client.call("fabric_cancel_run", json!({"run_id": run_id}));
     assert!(stopped.to_string().contains("was cancelled"), "{stopped}");
     for id in waiting {
@@ -285,10 +284,8 @@ fn runs_are_found_by_their_words_and_time_and_a_refused_call_is_none() {
     }
     let none = asked(&mut client, json!({}));
     assert_eq!(none["runs"], json!([]));
-    expect::contains(
-        none["warnings"][0].as_str().unwrap(),
-        ["No run is kept", "1 hour"],
-    );
+    let parts = ["No run is kept", "1 hour"];
+    expect::contains(none["warnings"][0].as_str().unwrap(), parts);
     fabric.on_run(Reply::run(&[
         "\n# Résumé of the contracts, which the lawyers of both companies had signed by then",
     ]));
@@ -315,11 +312,8 @@ fn runs_are_found_by_their_words_and_time_and_a_refused_call_is_none() {
         (json!({"since": "0h"}), 0),
     ] {
         let got = asked(&mut other, arguments.clone());
-        assert_eq!(
-            got["runs"].as_array().unwrap().len(),
-            found,
-            "{arguments}: {got}"
-        );
+        let shown = got["runs"].as_array().unwrap().len();
+        assert_eq!(shown, found, "{arguments}: {got}");
         let says_why = "Of the 2 runs that are kept, since 20";
         let why = got["warnings"][0].as_str().unwrap_or_default();
         assert_eq!(why.starts_with(says_why), found == 0, "{got}");
@@ -349,11 +343,8 @@ fn with_a_folder_a_run_outlives_the_process() {
     fabric.expect_chats(2);
     let entries = fs::read_dir(folder.path("state")).unwrap();
     let files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-    assert_eq!(
-        files.len(),
-        5,
-        "two for each run, and the ledger: {files:?}"
-    );
+    let found = files.len();
+    assert_eq!(found, 5, "two for each run, and the ledger: {files:?}");
     for file in files {
         let text = String::from_utf8(fs::read(file).unwrap()).unwrap();
         assert!(!text.contains("s3cret"), "the input is never kept");
@@ -502,16 +493,13 @@ fn a_folder_that_cannot_be_written_is_told_until_it_can_be() {
     let result = client.call(RUN, run(json!({})));
     assert!(failing() && failing());
     let log = server.process.stderr();
-    assert!(
-        log.contains("kept in memory only") && !log.contains("written again"),
-        "{log}"
-    );
+    let is_so = log.contains("kept in memory only") && !log.contains("written again");
+    assert!(is_so, "{log}");
     fs::remove_file(&state).unwrap();
     fs::rename(&aside, &state).unwrap();
     assert!(!failing());
-    server
-        .process
-        .wait_stderr("the state folder can be written again");
+    let words = "the state folder can be written again";
+    server.process.wait_stderr(words);
     let file = format!("{}.json", data(&result)["run_id"].as_str().unwrap());
     assert!(state.join(file).exists());
 }
@@ -526,9 +514,8 @@ fn runs_of_a_newer_version_are_left_alone_with_a_warning() {
     let record = state.join(format!("run_{}.json", "1".repeat(32)));
     fs::write(&record, r#"{"version":2}"#).unwrap();
     let server = transports::serve(Wire::Streamable, runs.program(&fabric));
-    server
-        .process
-        .wait_stderr("has runs that a newer fabric-mcp wrote, such as run_1111");
+    let words = "has runs that a newer fabric-mcp wrote, such as run_1111";
+    server.process.wait_stderr(words);
     assert!(record.exists());
 }
 
@@ -550,20 +537,16 @@ fn a_silent_run_is_said_to_be_silent_where_its_text_would_be() {
     let updated = record["updated"].as_u64().unwrap() - AGO.as_millis() as u64;
     record["updated"] = updated.into();
     fs::write(path.with_extension("json"), record.to_string()).unwrap();
-    let text = fs::File::options()
-        .append(true)
-        .open(path.with_extension("txt"));
-    let text = text.unwrap();
+    let text = path.with_extension("txt");
+    let text = fs::File::options().append(true).open(text).unwrap();
     text.set_modified(SystemTime::now() - AGO).unwrap();
     let mut other = Stdio::speaking(Era::NEWEST_LEGACY, folder.program(&fabric));
     let arguments = json!({"run_id": id(&begun), "wait_seconds": 0});
     let result = other.call(GET, arguments);
     let said = result["content"][0]["text"].as_str().unwrap();
     let end = "the run is given up after 300 s. fabric_cancel_run stops it.";
-    assert!(
-        said.starts_with("Nothing has arrived for 4") && said.ends_with(end),
-        "{result}"
-    );
+    let is_so = said.starts_with("Nothing has arrived for 4") && said.ends_with(end);
+    assert!(is_so, "{result}");
     assert_eq!(data(&result)["output_text"], "");
     assert_eq!(data(&result)["warnings"][0], said);
     assert_eq!(result["content"].as_array().unwrap().len(), 2, "{result}");

@@ -72,10 +72,8 @@ impl Schema {
                     _,
                 ) => {}
                 ("$ref", _) => {
-                    let name = rule
-                        .as_str()
-                        .and_then(|path| path.rsplit('/').next())
-                        .expect("a local $ref");
+                    let name = rule.as_str().and_then(|path| path.rsplit('/').next());
+                    let name = name.expect("a local $ref");
                     let definition = self
                         .definitions
                         .get(name)
@@ -83,9 +81,8 @@ impl Schema {
                     self.validate(definition, value, at, wrong);
                 }
                 ("type", _) => {
-                    let allowed = rule
-                        .as_array()
-                        .map_or_else(|| vec![rule], |list| list.iter().collect());
+                    let allowed = rule.as_array();
+                    let allowed = allowed.map_or_else(|| vec![rule], |list| list.iter().collect());
                     if !allowed
                         .iter()
                         .any(|kind| is_kind(value, kind.as_str().unwrap_or_default()))
@@ -356,10 +353,8 @@ fn session(era: Era) -> Checked {
     };
     if era.is_legacy() {
         let result = s.client.initialize(era);
-        s.answer(
-            "initialize",
-            &json!({"jsonrpc": "2.0", "id": 1, "result": result}),
-        );
+        let body = json!({"jsonrpc": "2.0", "id": 1, "result": result});
+        s.answer("initialize", &body);
         s.request("initialize", initialize_params(era.name()));
         s.request("ping", Value::Null);
         s.request("logging/setLevel", json!({"level": "debug"}));
@@ -446,12 +441,9 @@ fn lists_change(s: &mut Checked, fabric: &FakeFabric) {
     fabric.names(json!(["ai", "summarize"]));
     for _ in 0..2 {
         let note = s.client.next_note();
-        assert!(
-            note["method"]
-                .as_str()
-                .is_some_and(|method| method.ends_with("list_changed")),
-            "{note}"
-        );
+        let is_so = note["method"].as_str();
+        let is_so = is_so.is_some_and(|method| method.ends_with("list_changed"));
+        assert!(is_so, "{note}");
         s.notification(&note);
     }
     s.client.close_stdin();

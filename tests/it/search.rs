@@ -102,10 +102,8 @@ fn denied_patterns_are_not_recommended() {
     // Where it would be among the last only, it is not spoken of.
     let meeting = search(&mut client, "what did we decide in the meeting");
     assert_eq!(meeting["warnings"], Value::Null, "{meeting}");
-    let details = client.success(
-        "fabric_get_pattern_details",
-        json!({"pattern_name": "summarize"}),
-    );
+    let arguments = json!({"pattern_name": "summarize"});
+    let details = client.success("fabric_get_pattern_details", arguments);
     assert_eq!(details["runnable"], false, "{details}");
     expect::contains(&details["warnings"], ["summarize is denied on this server"]);
 }

@@ -59,11 +59,8 @@ fn exercise(client: &mut dyn Caller, fabric: &FakeFabric) {
     for (tool, said) in client.call_every_tool() {
         expect::success(client.era(), &said);
         let belongs_there = tool == "fabric_get_pattern_details";
-        assert_eq!(
-            said.to_string().contains(PATTERN_CANARY),
-            belongs_there,
-            "{tool}: {said}"
-        );
+        let found = said.to_string().contains(PATTERN_CANARY);
+        assert_eq!(found, belongs_there, "{tool}: {said}");
     }
     let translate = || json!({"pattern_name": "translate"});
     let get = |more: Value| {

@@ -98,31 +98,23 @@ fn each_line_of_a_json_log_is_one_object() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     for line in &lines {
-        assert!(
-            ["time", "level", "target"]
-                .iter()
-                .all(|key| line[key].is_string()),
-            "{line}"
-        );
+        let is_so = ["time", "level", "target"]
+            .iter()
+            .all(|key| line[key].is_string());
+        assert!(is_so, "{line}");
     }
     let call = lines
         .iter()
         .find(|line| line["tool"] == "fabric_list_patterns")
         .unwrap();
-    assert_eq!(
-        (&call["level"], &call["ok"], &call["caller"]),
-        (&"info".into(), &true.into(), &"127.0.0.1".into())
-    );
-    assert!(
-        call["duration_ms"].is_u64()
-            && call["request_id"].is_string()
-            && call.get("message").is_none(),
-        "{call}"
-    );
-    assert!(
-        lines
-            .iter()
-            .any(|line| line["auth"] == "none" && line["message"].is_string()),
-        "{log}"
-    );
+    let found = (&call["level"], &call["ok"], &call["caller"]);
+    assert_eq!(found, (&"info".into(), &true.into(), &"127.0.0.1".into()));
+    let is_so = call["duration_ms"].is_u64()
+        && call["request_id"].is_string()
+        && call.get("message").is_none();
+    assert!(is_so, "{call}");
+    let is_so = lines
+        .iter()
+        .any(|line| line["auth"] == "none" && line["message"].is_string());
+    assert!(is_so, "{log}");
 }

@@ -124,11 +124,8 @@ fn denied_and_unknown_patterns_are_not_skills() {
     for uri in all.split(' ') {
         for method in ["skills/get", "resources/read"] {
             let error = client.error(method, json!({"uri": uri}));
-            assert_eq!(
-                (&error["code"], &error["data"]["uri"]),
-                (&json!(-32602), &json!(uri)),
-                "{method}: {error}"
-            );
+            let found = (&error["code"], &error["data"]["uri"]);
+            assert_eq!(found, (&json!(-32602), &json!(uri)), "{method}: {error}");
         }
     }
     for params in [json!({}), json!({"uri": 5})] {
@@ -139,10 +136,8 @@ fn denied_and_unknown_patterns_are_not_skills() {
         json!({"code": -32602}),
     );
     let resources = client.result("resources/list", json!({}));
-    assert!(
-        !resources.to_string().contains("skill://"),
-        "not a second time"
-    );
+    let part = "skill://";
+    assert!(!resources.to_string().contains(part), "not a second time");
 }
 
 #[test]

@@ -67,12 +67,10 @@ fn the_files_are_the_skills_of_the_server_with_origin_and_digest() {
 fn a_second_run_replaces_what_is_unchanged_and_keeps_the_rest() {
     let (folder, flag) = patterns("skills-again");
     let into = format!("{}/skills sum_up write_letter", folder.text());
-    generate(&flag, &into)
-        .expect_code(0)
-        .expect_stdout("2 written");
-    generate(&flag, &into)
-        .expect_code(0)
-        .expect_stdout("0 written, 2 unchanged");
+    let done = generate(&flag, &into);
+    done.expect_code(0).expect_stdout("2 written");
+    let done = generate(&flag, &into);
+    done.expect_code(0).expect_stdout("0 written, 2 unchanged");
     let letter = folder.path("skills/write-letter/SKILL.md");
     let changed = fs::read_to_string(&letter).unwrap() + "Mine.\n";
     fs::write(&letter, &changed).unwrap();
@@ -156,9 +154,8 @@ fn one_skill_has_an_index_and_all_patterns_and_is_replaced_like_others() {
         let line = format!("--generate skill {}/skills{rest}", folder.text());
         Program::new([]).flags(&flag).flags(&line).run(DEADLINE)
     };
-    one("")
-        .expect_code(0)
-        .expect_stdout("4 written, 0 unchanged, of 4 files.");
+    let words = "4 written, 0 unchanged, of 4 files.";
+    one("").expect_code(0).expect_stdout(words);
     let index = fs::read_to_string(folder.path("skills/fabric/SKILL.md")).unwrap();
     let (_, description) = index.split_once("\ndescription: \"").unwrap();
     let (description, _) = description.split_once("\"\n").unwrap();
@@ -202,17 +199,11 @@ fn a_plugin_brings_skill_and_patterns_and_names_no_place() {
     let servers: serde_json::Value = serde_json::from_str(&read("mcp.json")).unwrap();
     let server = &servers["mcpServers"]["fabric"];
     assert_eq!(server["command"], "fabric-mcp");
-    for text in [
-        "plugin.json",
-        "mcp.json",
-        "skills/fabric/SKILL.md",
-        "skills/fabric/references/sum_up.md",
-    ] {
+    let all = "plugin.json mcp.json skills/fabric/SKILL.md skills/fabric/references/sum_up.md";
+    for text in all.split(' ') {
         let text = read(text);
-        assert!(
-            !text.contains(folder.text()) && !text.contains("canary"),
-            "{text}"
-        );
+        let is_so = !text.contains(folder.text()) && !text.contains("canary");
+        assert!(is_so, "{text}");
     }
     // As a client starts it.
     let args = server["args"].as_array().unwrap().iter();
@@ -237,15 +228,12 @@ fn many_skills_are_told_that_one_would_do() {
     let (folder, flag) = patterns("skills-many");
     for i in 0..90 {
         let name = format!("patterns/{}_{i}/system.md", "long".repeat(10));
-        folder.write(
-            &name,
-            "Do what a long sentence tells you to do, and then some more.",
-        );
+        let said = "Do what a long sentence tells you to do, and then some more.";
+        folder.write(&name, said);
     }
     let finished = generate(&flag, &format!("{}/skills --all", folder.text()));
-    finished
-        .expect_code(0)
-        .expect_stdout("--generate skill makes one of them");
+    let words = "--generate skill makes one of them";
+    finished.expect_code(0).expect_stdout(words);
 }
 
 #[test]

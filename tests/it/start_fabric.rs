@@ -149,54 +149,29 @@ fn one_that_dies_is_replaced_but_not_for_ever() {
     assert_eq!(started(&folder).len(), 3);
 }
 
+/// A machine: its name, its program's name, version and command to serve, what a call says, and what a check adds.
+const WHAT_CANNOT_BE_STARTED: &str = "\
+none|other|exit|exit|No Fabric 1.4 was found|
+another|fabric|echo fabric 3.2|exit|No Fabric 1.4 was found|does not answer --version
+new|fabric-ai|echo v1.4.470|echo no /secret; exit 1|Run `fabric --setup`|no /secret
+broken|fabric|echo 1.4.470|exit 1|it ended at once|is 1.4.470";
+
 #[test]
 fn what_cannot_be_started_is_told_without_paths() {
-    for (name, program_name, version, serve, says, found) in [
-        (
-            "none",
-            "other",
-            "exit",
-            "exit",
-            "No Fabric 1.4 was found",
-            "",
-        ),
-        (
-            "another",
-            "fabric",
-            "echo fabric 3.2",
-            "exit",
-            "No Fabric 1.4 was found",
-            "does not answer --version",
-        ),
-        (
-            "new",
-            "fabric-ai",
-            "echo v1.4.470",
-            "echo no /secret; exit 1",
-            "Run `fabric --setup`",
-            "no /secret",
-        ),
-        (
-            "broken",
-            "fabric",
-            "echo 1.4.470",
-            "exit 1",
-            "it ended at once",
-            "is 1.4.470",
-        ),
-    ] {
+    for row in WHAT_CANNOT_BE_STARTED.lines() {
+        let row: Vec<_> = row.split('|').collect();
+        let [name, program_name, version, serve, says, found] = row[..] else {
+            panic!("{row:?}")
+        };
         let folder = machine(&format!("start-{name}"), program_name, version, serve);
         if name == "new" {
             fs::remove_file(folder.path(".config/fabric/.env")).unwrap();
         }
-        let called = program(&folder)
-            .flags("--call fabric_list_patterns")
-            .run(DEADLINE);
+        let called = program(&folder).flags("--call fabric_list_patterns");
+        let called = called.run(DEADLINE);
         called.expect_code(1).expect_stderr(says);
-        assert!(
-            !called.stderr.contains(folder.text()) && !called.stderr.contains("/secret"),
-            "{called:?}"
-        );
+        let is_so = !called.stderr.contains(folder.text()) && !called.stderr.contains("/secret");
+        assert!(is_so, "{called:?}");
         let checked = program(&folder).arg("--check").run(DEADLINE);
         checked
             .expect_code(1)
@@ -228,9 +203,8 @@ fn what_polls_starts_nothing_and_the_server_is_ready() {
         let token = ("Authorization", "Bearer a-token-of-24-characters");
         server.get(path, &[token]).expect_status(200);
     }
-    server
-        .process
-        .wait_stderr("Fabric is started by the first call");
+    let words = "Fabric is started by the first call";
+    server.process.wait_stderr(words);
     assert_eq!(started(&folder), [0; 0]);
 }
 
@@ -256,15 +230,11 @@ fn installing_offers_it_and_says_why() {
         // Something may listen where Fabric does by default.
         let is_offered = !said.contains("the entry uses what listens");
         assert_eq!(said.contains(&entry), is_offered, "{said}");
-        assert!(
-            said.lines().next().unwrap().contains(why) || !is_offered,
-            "{said}"
-        );
+        let is_so = said.lines().next().unwrap().contains(why) || !is_offered;
+        assert!(is_so, "{said}");
         assert_eq!(said.contains("FABRIC_API_KEY"), !is_offered, "{said}");
     }
     let said = install("--fabric-url http://127.0.0.1:1 ");
-    assert!(
-        !said.contains("start-fabric") && said.contains("FABRIC_BASE_URL"),
-        "{said}"
-    );
+    let is_so = !said.contains("start-fabric") && said.contains("FABRIC_BASE_URL");
+    assert!(is_so, "{said}");
 }

@@ -51,10 +51,8 @@ fn a_strategy_that_is_asked_for_is_refused_before_anything_is_run() {
             expect::contains(said, [&*why, "Nothing was run."]);
         }
         fabric.expect_chats(0);
-        client.success(
-            "fabric_run_pattern",
-            json!({"pattern_name": "ai", "input_text": "x"}),
-        );
+        let more = json!({"pattern_name": "ai", "input_text": "x"});
+        client.success("fabric_run_pattern", more);
         let arguments = json!({"input_text": "x", "strategy_name": "cot"});
         let get = json!({"name": "ai", "arguments": arguments});
         let error = client.error("prompts/get", get);

@@ -87,10 +87,8 @@ fn a_legacy_client_that_set_nothing_gets_the_text_once_and_as_it_comes() {
             }
             assert_eq!(text(&client.answer(&id)), "one two", "{era:?}");
             let rest = client.notes();
-            assert!(
-                rest.iter().all(|note| note["method"] == method),
-                "{era:?}: {rest:?}"
-            );
+            let is_so = rest.iter().all(|note| note["method"] == method);
+            assert!(is_so, "{era:?}: {rest:?}");
             assert_eq!(rest.is_empty(), !hears, "{era:?}: {rest:?}");
         }
     }

@@ -64,10 +64,8 @@ fn a_read_only_server_shows_the_prompts_of_runs_and_makes_none() {
         let mut tools = list.as_array().unwrap().iter();
         let tool = tools.find(|tool| tool["name"] == RUN).unwrap();
         let description = tool["description"].as_str().unwrap();
-        assert!(
-            description.ends_with("Here only with dry_run."),
-            "{description}"
-        );
+        let end = "Here only with dry_run.";
+        assert!(description.ends_with(end), "{description}");
         let told = client.ask("server/discover", knowing(json!({})));
         let told = told["result"]["instructions"].as_str().unwrap();
         assert!(told.contains("works only with dry_run"), "{told}");
@@ -77,10 +75,8 @@ fn a_read_only_server_shows_the_prompts_of_runs_and_makes_none() {
         let mut dry = run;
         dry["dry_run"] = json!(true);
         let shown = client.success(RUN, dry);
-        assert!(
-            shown["output_text"].as_str().unwrap().contains('x'),
-            "{shown}"
-        );
+        let is_so = shown["output_text"].as_str().unwrap().contains('x');
+        assert!(is_so, "{shown}");
         fabric.expect_chats(0);
     }
 }
@@ -93,10 +89,8 @@ fn without_prompts_none_is_listed_completed_or_rendered() {
         let mut client = transports::open(wire, Era::MODERN, program, None);
         let told = client.ask("server/discover", knowing(json!({})));
         let capabilities = &told["result"]["capabilities"];
-        assert!(
-            capabilities["prompts"].is_null() && capabilities["resources"].is_object(),
-            "{told}"
-        );
+        let is_so = capabilities["prompts"].is_null() && capabilities["resources"].is_object();
+        assert!(is_so, "{told}");
         let list = client.ask("prompts/list", knowing(json!({})));
         assert_eq!(list["result"]["prompts"], json!([]), "{list}");
         let completion = json!({
@@ -138,9 +132,8 @@ fn the_shell_has_the_same_tools() {
     assert_eq!(*required, json!(["pattern_name"]));
     let call = ["--tool", "fabric_get_run", "--call", RUN];
     let refused = Program::new(call).run(DEADLINE);
-    refused
-        .expect_code(2)
-        .expect_stderr("there is no tool \"fabric_run_pattern\"");
+    let words = "there is no tool \"fabric_run_pattern\"";
+    refused.expect_code(2).expect_stderr(words);
 }
 
 #[test]

@@ -63,10 +63,8 @@ fn no_attack_gets_further_than_the_pattern() {
             let step = json!({"pattern_name": "ai", "variables": variables});
             let second = json!({"pattern_name": "summarize", "input_text": "x", "then": [step]});
             let said = client.failure("fabric_run_pattern", second, "invalid-request");
-            assert!(
-                said.contains(named) && said.contains("then[0]"),
-                "{text}: {said}"
-            );
+            let is_so = said.contains(named) && said.contains("then[0]");
+            assert!(is_so, "{text}: {said}");
             assert_eq!(posts(&fabric), 0, "{text}");
         }
     }
@@ -177,12 +175,7 @@ fn denied_patterns_are_denied_everywhere() {
             .arg("--deny-pattern=AI");
         let mut client = transports::open(wire, era, program, None);
         let refusal = "urn:fabric-mcp:error:invalid-request";
-        for name in [
-            "ai",
-            "Ai",
-            "u\u{308}berblick fu\u{308}r alle",
-            "create_codıng_feature",
-        ] {
+        for name in "ai|Ai|u\u{308}berblick fu\u{308}r alle|create_codıng_feature".split('|') {
             let then = json!([{"pattern_name": "translate"}, {"pattern_name": name}]);
             for call in [
                 json!({"pattern_name": name, "input_text": "x"}),

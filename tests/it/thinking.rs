@@ -76,10 +76,8 @@ fn what_does_not_end_is_text_and_an_output_of_nothing_else_is_said_to_be_so() {
         ("<think>hm</think> ", "", "The model only thought"),
     ] {
         fabric.once_run(Reply::run(&[output]));
-        let result = client.call(
-            "fabric_run_pattern",
-            json!({"pattern_name": "ai", "input_text": "x"}),
-        );
+        let arguments = json!({"pattern_name": "ai", "input_text": "x"});
+        let result = client.call("fabric_run_pattern", arguments);
         let got = &result["structuredContent"];
         assert_eq!(got["output_text"], text);
         let warnings = got["warnings"].to_string();
@@ -87,10 +85,8 @@ fn what_does_not_end_is_text_and_an_output_of_nothing_else_is_said_to_be_so() {
     }
     // What had arrived is not lost, and the call decides.
     fabric.once_run(Reply::sse().content("<think>hm").cut());
-    let result = client.call(
-        "fabric_run_pattern",
-        json!({"pattern_name": "ai", "input_text": "x"}),
-    );
+    let arguments = json!({"pattern_name": "ai", "input_text": "x"});
+    let result = client.call("fabric_run_pattern", arguments);
     assert_eq!(result["content"][1]["text"], "<think>hm", "{result}");
     fabric.once_run(Reply::run(&[OUTPUT]));
     let result = client.call("fabric_run_pattern", run(json!({"strip_thinking": false})));

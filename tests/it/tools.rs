@@ -44,11 +44,8 @@ fn patterns_are_sorted_and_can_be_searched() {
     let (fabric, mut client) = ready();
     let all = client.success("fabric_list_patterns", json!({}));
     let sorted = fixtures::sorted_names();
-    assert_eq!(
-        all,
-        json!({"patterns": sorted}),
-        "no matches without a query"
-    );
+    let expected = json!({"patterns": sorted});
+    assert_eq!(all, expected, "no matches without a query");
     let mut listed = |arguments: Value| client.success("fabric_list_patterns", arguments);
     let mut list = |arguments: Value| listed(arguments)["patterns"].take();
     assert_eq!(list(json!({"limit": 2})), json!(sorted[..2]));
@@ -111,10 +108,8 @@ fn an_empty_list_of_models_is_asked_for_again_while_fabric_may_still_be_asking()
     let models = client.success("fabric_list_models", json!({}));
     assert_eq!(models["models_by_vendor"], fixtures::models()["vendors"]);
     let some = client.success("fabric_list_models", json!({"query": "Meta Llama"}));
-    assert_eq!(
-        some["models_by_vendor"],
-        json!({"Ollama": ["meta-llama/x"]})
-    );
+    let expected = json!({"Ollama": ["meta-llama/x"]});
+    assert_eq!(some["models_by_vendor"], expected);
     fabric.wait_requests("GET /models/names", 3);
 }
 
@@ -132,16 +127,12 @@ fn the_configuration_is_redacted_by_default() {
         if value.as_str().is_some_and(|text| !text.is_empty()) && kept.get(key).is_none() {
             let hidden = config[key].as_str().unwrap_or("");
             let cut = key == "azure" && hidden == "https://models.example";
-            assert!(
-                cut || hidden == "[REDACTED_BY_MCP_SERVER]",
-                "`{key}`: {hidden:?}"
-            );
+            let is_so = cut || hidden == "[REDACTED_BY_MCP_SERVER]";
+            assert!(is_so, "`{key}`: {hidden:?}");
         }
     }
-    assert!(
-        !result.to_string().contains("40711040711"),
-        "a number may be a secret too: {result}"
-    );
+    let is_so = !result.to_string().contains("40711040711");
+    assert!(is_so, "a number may be a secret too: {result}");
     // It is asked for at most once in 5 s.
     fabric.on("GET /config", Reply::json(json!({})));
     let found = client.success("fabric_get_configuration", json!({}));
@@ -155,10 +146,8 @@ fn the_configuration_is_redacted_by_default() {
 #[test]
 fn a_run_sends_exactly_its_arguments_to_fabric() {
     let (fabric, mut client) = ready();
-    let got = client.success(
-        "fabric_run_pattern",
-        json!({"pattern_name": "ai", "input_text": "", "input_is_text": true}),
-    );
+    let more = json!({"pattern_name": "ai", "input_text": "", "input_is_text": true});
+    let got = client.success("fabric_run_pattern", more);
     let output = json!({"output_text": "Ran ai on: ", "output_format": "markdown"});
     expect::includes(&got, output);
     let usage = json!({"input_tokens": 6, "output_tokens": 8, "total_tokens": 14});
@@ -187,11 +176,8 @@ fn a_run_sends_exactly_its_arguments_to_fabric() {
     assert_eq!(rest, [json!("de"), json!("high"), json!(true)], "{chat}");
     let numbers = ["temperature", "topP", "presencePenalty", "frequencyPenalty"]
         .map(|name| chat[name].as_f64());
-    assert_eq!(
-        numbers,
-        [Some(0.0), Some(1.0), Some(-2.0), Some(2.0)],
-        "{chat}"
-    );
+    let expected = [Some(0.0), Some(1.0), Some(-2.0), Some(2.0)];
+    assert_eq!(numbers, expected, "{chat}");
     let request = fabric.requests_of("POST /chat").remove(0);
     let media = request.header("content-type").unwrap();
     assert!(media.starts_with("application/json"), "{request:?}");
@@ -243,10 +229,8 @@ fn the_key_is_sent_with_every_request_and_a_missing_one_reported() {
     let with = |key| Program::with(&fabric).env("FABRIC_API_KEY", key);
     let mut client = Stdio::speaking(Era::NEWEST_LEGACY, with("canary-key"));
     client.success("fabric_list_patterns", json!({}));
-    client.success(
-        "fabric_run_pattern",
-        json!({"pattern_name": "ai", "input_text": "x"}),
-    );
+    let arguments = json!({"pattern_name": "ai", "input_text": "x"});
+    client.success("fabric_run_pattern", arguments);
     for request in fabric.requests() {
         assert_eq!(request.header("x-api-key"), Some("canary-key"));
     }

@@ -38,11 +38,8 @@ fn the_text_arrives_over_every_transport_and_fabric_gets_our_url() {
         assert_eq!(result["content"][0]["text"], text, "{wire:?} {era:?}");
         let url = json!({"url": format!("https://www.youtube.com/watch?v={ID}")});
         let first = extended(url.clone(), json!({"timestamps": false}));
-        let asked: Vec<Value> = fabric
-            .requests_of(ROUTE)
-            .iter()
-            .map(Request::json)
-            .collect();
+        let asked = fabric.requests_of(ROUTE);
+        let asked: Vec<Value> = asked.iter().map(Request::json).collect();
         assert_eq!(asked, [first, extended(url, more)], "{wire:?} {era:?}");
         fabric.expect_chats(0);
     }

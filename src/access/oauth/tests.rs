@@ -92,15 +92,11 @@ fn a_token_is_asked_about_once_as_the_rfc_has_it() {
     let alice = format!("oauth:{}/as#alice", fake.url);
     assert_eq!((grant.identity.to_string(), grant.role), (alice, Role::Run));
     let seen = fake.seen();
-    let found = seen
-        .iter()
-        .map(|seen| seen.line.as_str())
-        .collect::<Vec<_>>();
+    let found = seen.iter();
+    let found = found.map(|seen| seen.line.as_str()).collect::<Vec<_>>();
     assert_eq!(found, [DISCOVERY, QUESTION]);
-    assert_eq!(
-        seen[1].body,
-        "token=a.B-1_~%2B%2F%3D%3D&token_type_hint=access_token"
-    );
+    let expected = "token=a.B-1_~%2B%2F%3D%3D&token_type_hint=access_token";
+    assert_eq!(seen[1].body, expected);
     let basic = "Basic ZmFicmljJTIwbWNwOnMzY3JldCUzQSUyQg==";
     for (name, value) in [
         ("authorization", basic),
@@ -180,11 +176,8 @@ fn metadata_that_is_no_good_lets_nobody_in() {
         assert_eq!(refusal(&oauth, "t"), down(1), "{at}");
         assert!(!fake.lines().contains(&QUESTION.to_owned()), "{at}");
         fake.script(fake.with_metadata(active));
-        assert_eq!(
-            (refusal(&oauth, "t"), fake.lines().len()),
-            (down(1), 0),
-            "not tried again at once"
-        );
+        let found = (refusal(&oauth, "t"), fake.lines().len());
+        assert_eq!(found, (down(1), 0), "not tried again at once");
         hand.pass(1000);
         assert_eq!(refusal(&oauth, "t"), None, "{at}");
     }
@@ -341,10 +334,8 @@ fn probed(claims: FakeReply, token: Option<FakeReply>) -> String {
 fn what_an_issuer_lacks_is_told_before_anybody_comes() {
     let nothing = Fake::bare();
     let why = "has no metadata, neither of OAuth nor of OpenID: check --oauth-issuer";
-    assert_eq!(
-        oauth(&nothing).0.probe(),
-        Err(format!("the OAuth issuer {}/as {why}", nothing.url))
-    );
+    let expected = Err(format!("the OAuth issuer {}/as {why}", nothing.url));
+    assert_eq!(oauth(&nothing).0.probe(), expected);
     assert_eq!(nothing.lines(), PLACES);
     let refused = |error: &str| Some(FakeReply::Answer(400, json!({"error": error}).to_string()));
     let token = || Some(FakeReply::json(&json!({"access_token": "t"})));
@@ -401,9 +392,8 @@ fn who_comes_at_once_with_one_token_is_one_question() {
     let fake = Fake::new(active);
     let (oauth, _) = oauth(&fake);
     thread::scope(|scope| {
-        let all: Vec<_> = (0..16)
-            .map(|_| scope.spawn(|| refusal(&oauth, "t")))
-            .collect();
+        let all = (0..16).map(|_| scope.spawn(|| refusal(&oauth, "t")));
+        let all: Vec<_> = all.collect();
         assert!(all.into_iter().all(|one| one.join().unwrap().is_none()));
     });
     assert_eq!(fake.lines(), [DISCOVERY, QUESTION]);
@@ -516,10 +506,8 @@ fn an_issuer_that_is_down_is_asked_in_ever_longer_steps() {
     for wait in [1, 2, 4, 8, 16, 30, 30] {
         assert_eq!(refusal(&oauth, "t"), down(wait));
         assert_eq!(fake.lines(), [DISCOVERY]);
-        assert_eq!(
-            (refusal(&oauth, "other"), fake.lines().len()),
-            (down(wait), 0)
-        );
+        let shown = (refusal(&oauth, "other"), fake.lines().len());
+        assert_eq!(shown, (down(wait), 0));
         if wait == 1 {
             let found = refusal(&oauth, "known");
             assert_eq!(found, None, "what was said before is good for its time");
@@ -527,16 +515,12 @@ fn an_issuer_that_is_down_is_asked_in_ever_longer_steps() {
         hand.pass(wait * 1000);
     }
     fake.script(fake.with_metadata(active));
-    assert_eq!(
-        (refusal(&oauth, "t"), refusal(&oauth, "other")),
-        (None, None)
-    );
+    let shown = (refusal(&oauth, "t"), refusal(&oauth, "other"));
+    assert_eq!(shown, (None, None));
     // And it begins anew.
     fake.script(|_| FakeReply::Raw(Vec::new()));
-    assert_eq!(
-        (refusal(&oauth, "third"), refusal(&oauth, "fourth")),
-        (down(1), down(1))
-    );
+    let shown = (refusal(&oauth, "third"), refusal(&oauth, "fourth"));
+    assert_eq!(shown, (down(1), down(1)));
 }
 
 #[test]
@@ -614,9 +598,8 @@ fn users_without_a_subject_are_refused_and_clients_are_not() {
         let found = check(&oauth(&fake).0, "t");
         let found = found.map(|(_, grant)| grant.identity.to_string());
         let issuer = format!("{}/as", fake.url);
-        let expected = identity
-            .map(|owner| owner.replace("ISSUER", &issuer))
-            .map_err(AccessError::BadToken);
+        let expected = identity.map(|owner| owner.replace("ISSUER", &issuer));
+        let expected = expected.map_err(AccessError::BadToken);
         assert_eq!(found, expected, "{shown}");
     }
 }
@@ -711,10 +694,8 @@ fn scopes_are_whole_words() {
 fn a_member_that_is_there_twice_is_not_understood() {
     assert!(serde_json::from_str::<Introspection>(r#"{"active": false, "active": true}"#).is_err());
     for text in ["[]", "true", "null", "", "{", "{} {}"] {
-        assert!(
-            serde_json::from_str::<Introspection>(text).is_err(),
-            "{text}"
-        );
+        let is_so = serde_json::from_str::<Introspection>(text).is_err();
+        assert!(is_so, "{text}");
     }
 }
 
@@ -804,10 +785,8 @@ fn the_document_is_served_by_each_name_of_the_endpoint() {
     let resource = resource("http://localhost/team/mcp");
     let expected = r#"{"authorization_servers":["http://localhost:9/t/"],"bearer_methods_supported":["header"],"resource":"http://localhost/team/mcp","resource_name":"fabric-mcp","scopes_supported":["fabric:read","fabric:run"]}"#;
     for path in ["", "/", "/team/mcp", "/mcp"] {
-        let document = resource.document(
-            &format!("/.well-known/oauth-protected-resource{path}"),
-            "/mcp",
-        );
+        let text = format!("/.well-known/oauth-protected-resource{path}");
+        let document = resource.document(&text, "/mcp");
         assert_eq!(document.as_deref(), Some(expected.as_bytes()), "{path}");
     }
     let all = "/.well-known/oauth-protected-resource/other /.well-known/oauth-protected-resource/mcp/ \
@@ -832,13 +811,11 @@ fn challenges_lead_to_the_document() {
             "Bearer {url}/mcp\", {all}, error=\"invalid_token\", error_description=\"the token has expired\""
         ))
     );
-    assert_eq!(
-        mcp.challenge(AccessError::Forbidden(Role::Run)),
-        Some(format!(
-            "Bearer {url}/mcp\", scope=\"fabric:run\", error=\"insufficient_scope\", error_description=\"the token \
+    let expected = Some(format!(
+        "Bearer {url}/mcp\", scope=\"fabric:run\", error=\"insufficient_scope\", error_description=\"the token \
              lacks the scope\""
-        ))
-    );
+    ));
+    assert_eq!(mcp.challenge(AccessError::Forbidden(Role::Run)), expected);
     let found = mcp.challenge(AccessError::Unavailable(Duration::ZERO));
     assert_eq!(found, None);
 }

@@ -17,10 +17,8 @@ fn commands() {
         assert_eq!(command(args), expected, "{args}");
     }
     let version = format!("Print({:?})", format!("{}\n", help::VERSION));
-    assert_eq!(
-        [command("--version"), command("-V")],
-        [&*version, &*version]
-    );
+    let found = [command("--version"), command("-V")];
+    assert_eq!(found, [&*version, &*version]);
     for (args, text) in [
         ("--help", "--max-runs-per-caller"),
         ("-h", "More: --help, or"),
@@ -30,15 +28,11 @@ fn commands() {
         assert!(help.starts_with("Print(") && help.contains(text), "{help}");
     }
     let zed = command("--generate client-config zed --url https://H:8000/mcp");
-    assert!(
-        zed.contains("url: \"https://h:8000/mcp\", is_sse: false"),
-        "{zed}"
-    );
+    let part = "url: \"https://h:8000/mcp\", is_sse: false";
+    assert!(zed.contains(part), "{zed}");
     let cline = command("--generate client-config cline --url https://H/sse --transport sse");
-    assert!(
-        cline.contains("url: \"https://h/sse\", is_sse: true"),
-        "{cline}"
-    );
+    let part = "url: \"https://h/sse\", is_sse: true";
+    assert!(cline.contains(part), "{cline}");
     let desktop = command("--generate client-config claude-desktop --url http://[::1]:8000/mcp/");
     assert!(
         desktop.contains(
@@ -109,21 +103,15 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
                  --max-runs 3";
     assert_eq!(args.join(" "), words);
     let variable = |name: &str, value: &str| (name.to_owned(), Some(value.to_owned()));
-    assert_eq!(
-        env,
-        [
-            variable("FABRIC_BASE_URL", "https://f"),
-            variable("SSL_CERT_FILE", "/ca.pem"),
-            ("FABRIC_API_KEY".to_owned(), None),
-        ]
-    );
-    assert_eq!(
-        launched(
-            "--transport sse --host 0.0.0.0 --demo",
-            &[("FABRIC_API_KEY", "k")]
-        ),
-        (vec!["--demo".to_owned()], Vec::new())
-    );
+    let expected = [
+        variable("FABRIC_BASE_URL", "https://f"),
+        variable("SSL_CERT_FILE", "/ca.pem"),
+        ("FABRIC_API_KEY".to_owned(), None),
+    ];
+    assert_eq!(env, expected);
+    let text = "--transport sse --host 0.0.0.0 --demo";
+    let found = launched(text, &[("FABRIC_API_KEY", "k")]);
+    assert_eq!(found, (vec!["--demo".to_owned()], Vec::new()));
     assert_eq!(launched("", &[("FABRIC_MCP_DEMO", "yes")]).0, ["--demo"]);
     for (given, entry) in [
         ("1", "--start-fabric"),
@@ -131,18 +119,14 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
         ("/opt/fabric", "--start-fabric=/opt/fabric"),
     ] {
         let variables = [("FABRIC_MCP_START_FABRIC", given), ("FABRIC_API_KEY", "k")];
-        assert_eq!(
-            launched("", &variables),
-            (vec![entry.to_owned()], Vec::new())
-        );
+        let found = launched("", &variables);
+        assert_eq!(found, (vec![entry.to_owned()], Vec::new()));
     }
     // A relative path is one from here; the client starts it elsewhere.
     let (_, env) = launched("--fabric-url https://f", &[("SSL_CERT_FILE", "ca.pem")]);
     let file = env[1].1.as_deref().unwrap();
-    assert!(
-        file.ends_with("ca.pem") && Path::new(file).is_absolute(),
-        "{env:?}"
-    );
+    let is_so = file.ends_with("ca.pem") && Path::new(file).is_absolute();
+    assert!(is_so, "{env:?}");
     let (args, ..) = launched("--state-dir runs", &[]);
     assert!(
         args[0] == "--state-dir" && args[1].ends_with("runs") && Path::new(&args[1]).is_absolute(),
@@ -150,18 +134,14 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
     );
     assert_eq!(env[2], variable("FABRIC_API_KEY", ""));
     // Other programs of this machine may need it.
-    assert_eq!(
-        launched("", &[("SSL_CERT_FILE", "/ca.pem")]).1,
-        [
-            variable("FABRIC_BASE_URL", "http://127.0.0.1:8080"),
-            variable("FABRIC_API_KEY", "")
-        ]
-    );
+    let expected = [
+        variable("FABRIC_BASE_URL", "http://127.0.0.1:8080"),
+        variable("FABRIC_API_KEY", ""),
+    ];
+    assert_eq!(launched("", &[("SSL_CERT_FILE", "/ca.pem")]).1, expected);
     // The configuration is to work: a wrong setting is an error here.
-    assert_eq!(
-        error_with("--install cursor --max-runs x", &[]),
-        "--max-runs: \"x\" is not a number from 1 to 4096; give one"
-    );
+    let expected = "--max-runs: \"x\" is not a number from 1 to 4096; give one";
+    assert_eq!(error_with("--install cursor --max-runs x", &[]), expected);
 }
 
 #[test]
@@ -183,10 +163,8 @@ fn each_client_is_answered_before_it_gives_up() {
             other => panic!("{other:?}"),
         };
         let installed = args(parse_with(&line("--install"), &[]));
-        assert_eq!(
-            installed,
-            args(parse_with(&line("--generate client-config"), &[]))
-        );
+        let wanted = args(parse_with(&line("--generate client-config"), &[]));
+        assert_eq!(installed, wanted);
         installed
     };
     for client in CLIENTS {
@@ -199,11 +177,8 @@ fn each_client_is_answered_before_it_gives_up() {
             _ => "--demo",
         };
         assert_eq!(given(client, ""), expected, "{client:?}");
-        assert_eq!(
-            given(client, "--answer-within 7"),
-            "--demo --answer-within 7",
-            "{client:?}"
-        );
+        let found = given(client, "--answer-within 7");
+        assert_eq!(found, "--demo --answer-within 7", "{client:?}");
     }
     assert_eq!(flags::get("answer-within").default, "50");
 }

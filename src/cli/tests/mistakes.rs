@@ -138,8 +138,6 @@ fn wrong_flags_are_reported_in_one_line() {
         assert!(!error.contains("hunter2"));
     }
     let error = error_with("--ver\u{1b}bose", &[]);
-    assert!(
-        error.starts_with("--ver\\u{1b}bose is not a flag"),
-        "{error}"
-    );
+    let start = "--ver\\u{1b}bose is not a flag";
+    assert!(error.starts_with(start), "{error}");
 }

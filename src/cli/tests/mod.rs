@@ -59,14 +59,8 @@ fn each_default_in_the_table_is_the_true_one() {
     ] {
         let blank = [("FABRIC_MCP_PATH", " "), ("FABRIC_MCP_MAX_RUNS", " ")];
         let config = config_with(&format!("--transport {transport}"), &blank);
-        assert_eq!(
-            (
-                format!("{:?}", config.transport).as_str(),
-                config.path.as_str(),
-                config.max_runs
-            ),
-            (transport, path, max_runs)
-        );
+        let found = format!("{:?} {} {}", config.transport, config.path, config.max_runs);
+        assert_eq!(found, format!("{transport} {path} {max_runs}"));
     }
     assert_eq!(flags::get("path").default, "/mcp, on sse /sse");
     assert_eq!(flags::get("max-runs").default, "16, on http and sse 512");
@@ -136,26 +130,14 @@ fn flags_and_variables_say_the_same_and_flags_win() {
         };
         let by_flag = format!("{:?}", config_with(&args, &[]));
         assert_ne!(by_flag, defaults, "--{}", flag.long);
-        assert_eq!(
-            format!("{:?}", config_with("", &[(&variable, value)])),
-            by_flag,
-            "{variable}"
-        );
-        assert_eq!(
-            format!("{:?}", config_with("", &[(&variable, "")])),
-            defaults,
-            "{variable}"
-        );
-        assert_eq!(
-            format!("{:?}", config_with(&args, &[(&variable, other)])),
-            by_flag,
-            "{variable}"
-        );
-        assert_ne!(
-            format!("{:?}", config_with("", &[(&variable, other)])),
-            by_flag,
-            "{variable}"
-        );
+        let found = format!("{:?}", config_with("", &[(&variable, value)]));
+        assert_eq!(found, by_flag, "{variable}");
+        let found = format!("{:?}", config_with("", &[(&variable, "")]));
+        assert_eq!(found, defaults, "{variable}");
+        let found = format!("{:?}", config_with(&args, &[(&variable, other)]));
+        assert_eq!(found, by_flag, "{variable}");
+        let found = format!("{:?}", config_with("", &[(&variable, other)]));
+        assert_ne!(found, by_flag, "{variable}");
         if !switch && !flag.is_repeated() {
             let twice = config_with(&format!("--{}={other} --{0}={value}", flag.long), &[]);
             assert_eq!(format!("{twice:?}"), by_flag, "--{}", flag.long);
@@ -179,29 +161,19 @@ fn values_become_what_they_mean() {
             ("FABRIC_MCP_AUTH_TOKEN_FILE", "token"),
         ],
     );
-    assert_eq!(
-        (c.path.as_str(), c.host.as_str(), c.transport),
-        ("/x", "::1", Transport::Http)
-    );
-    assert_eq!(
-        (c.policy.allowed, c.policy.denied),
-        (vec!["a".into(), "b".into()], vec!["c".into(), "d".into()])
-    );
-    assert_eq!(
-        c.http.allowed_origins,
-        [
-            "https://app.example.com",
-            "http://x",
-            "vscode-webview://abc",
-            "http://[::1]:3000"
-        ]
-    );
-    let hosts: Vec<_> = c
-        .http
-        .allowed_hosts
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let found = (c.path.as_str(), c.host.as_str(), c.transport);
+    assert_eq!(found, ("/x", "::1", Transport::Http));
+    let expected = (vec!["a".into(), "b".into()], vec!["c".into(), "d".into()]);
+    assert_eq!((c.policy.allowed, c.policy.denied), expected);
+    let expected = [
+        "https://app.example.com",
+        "http://x",
+        "vscode-webview://abc",
+        "http://[::1]:3000",
+    ];
+    assert_eq!(c.http.allowed_origins, expected);
+    let hosts = c.http.allowed_hosts.iter();
+    let hosts: Vec<_> = hosts.map(ToString::to_string).collect();
     assert_eq!(hosts, ["mcp.example.com", "[::1]", "[::1]:8443"]);
     assert_eq!(c.fabric.api_key.unwrap().expose(), "k-1");
     assert_eq!(c.fabric.ca_file.unwrap(), Path::new("/ca.pem"));
@@ -216,10 +188,8 @@ fn values_become_what_they_mean() {
         ("eRRor", Some(Level::Error)),
         ("critical", None),
     ] {
-        assert_eq!(
-            config_with(&format!("--log-level {text}"), &[]).log_level,
-            level
-        );
+        let found = config_with(&format!("--log-level {text}"), &[]).log_level;
+        assert_eq!(found, level);
     }
     for (text, on) in [
         ("1", true),
@@ -266,31 +236,24 @@ fn wrong_variables_are_reported_by_name() {
     }
     let broken = [("FABRIC_API_KEY", "hunter2\r\nX: y")];
     assert_eq!(error_with("", &broken), format!("FABRIC_API_KEY: {header}"));
-    assert_eq!(
-        error_with("", &[("FABRIC_API_KEY", &"x".repeat(4097))]),
-        format!("FABRIC_API_KEY: {header}")
-    );
+    let found = error_with("", &[("FABRIC_API_KEY", &"x".repeat(4097))]);
+    assert_eq!(found, format!("FABRIC_API_KEY: {header}"));
     let both = [
         ("FABRIC_MCP_AUTH_TOKEN_FILE", "token"),
         ("FABRIC_MCP_AUTH_TOKEN", "hunter2"),
     ];
-    assert_eq!(
-        error_with("", &both),
-        "FABRIC_MCP_AUTH_TOKEN and FABRIC_MCP_AUTH_TOKEN_FILE are both set; unset one of them"
-    );
-    assert_eq!(
-        error_with("--auth-token-file token", &both[1..]),
-        "FABRIC_MCP_AUTH_TOKEN and --auth-token-file are both set; unset one of them"
-    );
+    let expected =
+        "FABRIC_MCP_AUTH_TOKEN and FABRIC_MCP_AUTH_TOKEN_FILE are both set; unset one of them";
+    assert_eq!(error_with("", &both), expected);
+    let expected = "FABRIC_MCP_AUTH_TOKEN and --auth-token-file are both set; unset one of them";
+    assert_eq!(error_with("--auth-token-file token", &both[1..]), expected);
 }
 
 #[test]
 fn a_long_or_strange_value_is_repeated_in_part() {
     let error = error_with(&format!("--host {}/\u{1b}", "x".repeat(39)), &[]);
-    assert!(
-        error.starts_with(&format!("--host: \"{}/…\" is not", "x".repeat(39))),
-        "{error}"
-    );
+    let start = format!("--host: \"{}/…\" is not", "x".repeat(39));
+    assert!(error.starts_with(&start), "{error}");
     let error = error_with("--host \u{1b}[2J", &[]);
     assert!(
         error.starts_with("--host: \"\\u{1b}[2J\" is not"),
@@ -305,17 +268,13 @@ fn values_that_are_not_utf8_are_refused() {
     let bad = || OsString::from_vec(b"caf\xe9".to_vec());
     let none = |_: &Path| Err(io::Error::other("none"));
     let error = parse(["--host".into(), bad()], &[], &none).unwrap_err();
-    assert_eq!(
-        error.reason,
-        "--host: the value is not UTF-8; write it in UTF-8"
-    );
+    let expected = "--host: the value is not UTF-8; write it in UTF-8";
+    assert_eq!(error.reason, expected);
     let all = "FABRIC_BASE_URL FABRIC_API_KEY FABRIC_MCP_ALLOWED_HOST FABRIC_MCP_DEMO";
     for name in all.split(' ') {
         let error = parse([], &[(name.to_owned(), bad())], &none).unwrap_err();
-        assert_eq!(
-            error.reason,
-            format!("{name}: the value is not UTF-8; write it in UTF-8")
-        );
+        let expected = format!("{name}: the value is not UTF-8; write it in UTF-8");
+        assert_eq!(error.reason, expected);
     }
     let error = parse([bad()], &[], &none).unwrap_err();
     assert!(
@@ -382,13 +341,11 @@ fn where_other_machines_come_in_a_token_is_needed() {
 fn whoever_may_come_in_is_warned_of() {
     let warnings = |args: &str| config_with(&format!("--transport http {args}"), &[]).warnings;
     let pages = "--allowed-origin https://app.example.com --allowed-origin http://localhost:3000 --allowed-origin a-b://c";
-    assert_eq!(
-        warnings(pages),
-        [
-            "--allowed-origin: every script on pages of https://app.example.com, a-b://c may use this server, for no token \
-          is asked for."
-        ]
-    );
+    let expected = [
+        "--allowed-origin: every script on pages of https://app.example.com, a-b://c may use this server, for no token \
+          is asked for.",
+    ];
+    assert_eq!(warnings(pages), expected);
     for quiet in [
         "",
         "--allow-unauthenticated",
@@ -402,34 +359,28 @@ fn whoever_may_come_in_is_warned_of() {
 #[test]
 fn what_is_odd_but_not_wrong_becomes_a_warning() {
     let short = config_with("", &[("FABRIC_MCP_AUTH_TOKEN", "0123456789abcde")]);
-    assert_eq!(
-        short.warnings,
-        [
-            "FABRIC_MCP_AUTH_TOKEN: the token is shorter than 16 characters and may be guessed; make a longer one, for \
-          example by openssl rand -hex 32."
-        ]
-    );
+    let wanted = [
+        "FABRIC_MCP_AUTH_TOKEN: the token is shorter than 16 characters and may be guessed; make a longer one, for \
+          example by openssl rand -hex 32.",
+    ];
+    assert_eq!(short.warnings, wanted);
     assert_eq!(short.http.token.unwrap().expose(), "0123456789abcde");
     let placeholder = config_with("", &[("FABRIC_MCP_AUTH_TOKEN", "${FABRIC_MCP_AUTH_TOKEN}")]);
-    assert_eq!(
-        placeholder.warnings,
-        [
-            "FABRIC_MCP_AUTH_TOKEN: the token reads like a placeholder that nothing has replaced, and may be guessed; put \
-          the token itself there."
-        ]
-    );
+    let wanted = [
+        "FABRIC_MCP_AUTH_TOKEN: the token reads like a placeholder that nothing has replaced, and may be guessed; put \
+          the token itself there.",
+    ];
+    assert_eq!(placeholder.warnings, wanted);
     let unknown =
         ["PROT", "API_KEY", "TOKENS", "NONSENSE"].map(|name| format!("FABRIC_MCP_{name}"));
     let unknown: Vec<(&str, &str)> = unknown.iter().map(|name| (&**name, "x")).collect();
-    assert_eq!(
-        config_with("", &unknown).warnings,
-        [
-            "FABRIC_MCP_PROT is no variable of fabric-mcp; did you mean FABRIC_MCP_PORT?",
-            "FABRIC_MCP_API_KEY is no variable of fabric-mcp; did you mean FABRIC_API_KEY?",
-            "FABRIC_MCP_TOKENS is no variable of fabric-mcp; did you mean FABRIC_MCP_TOKENS_FILE?",
-            "FABRIC_MCP_NONSENSE is no variable of fabric-mcp; fabric-mcp --help lists them."
-        ]
-    );
+    let wanted = [
+        "FABRIC_MCP_PROT is no variable of fabric-mcp; did you mean FABRIC_MCP_PORT?",
+        "FABRIC_MCP_API_KEY is no variable of fabric-mcp; did you mean FABRIC_API_KEY?",
+        "FABRIC_MCP_TOKENS is no variable of fabric-mcp; did you mean FABRIC_MCP_TOKENS_FILE?",
+        "FABRIC_MCP_NONSENSE is no variable of fabric-mcp; fabric-mcp --help lists them.",
+    ];
+    assert_eq!(config_with("", &unknown).warnings, wanted);
     for (name, meant) in [
         ("FABRIC_URL", Some("FABRIC_BASE_URL")),
         ("FABRIC_BASEURL", Some("FABRIC_BASE_URL")),
@@ -443,14 +394,10 @@ fn what_is_odd_but_not_wrong_becomes_a_warning() {
             .map(|meant| format!("{name} is no variable of fabric-mcp; did you mean {meant}?"));
         assert_eq!(told, expected);
     }
-    let demo = config_with(
-        "--demo --fabric-url http://fabric",
-        &[("FABRIC_API_KEY", "k")],
-    );
-    assert_eq!(
-        demo.warnings,
-        ["--demo uses the Fabric built into this program: --fabric-url is ignored."]
-    );
+    let text = "--demo --fabric-url http://fabric";
+    let demo = config_with(text, &[("FABRIC_API_KEY", "k")]);
+    let wanted = ["--demo uses the Fabric built into this program: --fabric-url is ignored."];
+    assert_eq!(demo.warnings, wanted);
     assert_eq!(demo.fabric.api_key, None);
 }
 
@@ -465,10 +412,8 @@ fn bounds_are_taken_and_secrets_not_shown() {
         ),
         &[("FABRIC_API_KEY", &key), ("FABRIC_MCP_AUTH_TOKEN", &key)],
     );
-    assert_eq!(
-        (config.policy.allowed.as_slice(), config.path.len()),
-        ([name.clone()].as_slice(), 2048)
-    );
+    let found = (config.policy.allowed.as_slice(), config.path.len());
+    assert_eq!(found, ([name.clone()].as_slice(), 2048));
     assert!(!format!("{config:?}").contains("kkk"));
     assert!(error_with(&format!("--path {path}x"), &[]).contains("of at most 2048 visible"));
     assert!(
@@ -482,21 +427,15 @@ fn a_token_file_is_read_within_bounds() {
     let file = std::env::temp_dir().join(format!("fabric-mcp-{}-token", std::process::id()));
     for (size, fits) in [(4096, true), (4097, false)] {
         std::fs::write(&file, "x".repeat(size)).unwrap();
-        assert_eq!(
-            read_secret(&file).map(|text| text.len()).ok(),
-            fits.then_some(size)
-        );
+        let found = read_secret(&file).map(|text| text.len()).ok();
+        assert_eq!(found, fits.then_some(size));
     }
     std::fs::write(&file, b"\xff").unwrap();
-    assert_eq!(
-        read_secret(&file).unwrap_err().kind(),
-        io::ErrorKind::InvalidData
-    );
+    let found = read_secret(&file).unwrap_err().kind();
+    assert_eq!(found, io::ErrorKind::InvalidData);
     std::fs::remove_file(&file).unwrap();
-    assert_eq!(
-        read_secret(&file).unwrap_err().kind(),
-        io::ErrorKind::NotFound
-    );
+    let found = read_secret(&file).unwrap_err().kind();
+    assert_eq!(found, io::ErrorKind::NotFound);
 }
 
 #[test]
@@ -507,16 +446,12 @@ fn settings_that_need_one_another_say_so() {
         ("FABRIC_MCP_OAUTH_CLIENT_SECRET", "s3cret-of-ours"),
     ];
     let config = format!("{:?}", config_with(oauth, &vars));
-    assert!(
-        config.contains("text: \"https://as.example\"") && !config.contains("s3cret"),
-        "{config}"
-    );
+    let is_so = config.contains("text: \"https://as.example\"") && !config.contains("s3cret");
+    assert!(is_so, "{config}");
     for (args, vars) in [(oauth, &vars[..1]), ("", &vars[1..])] {
-        assert_eq!(
-            error_with(args, vars),
-            "OAuth needs --oauth-issuer, --oauth-resource, FABRIC_MCP_OAUTH_CLIENT_ID and FABRIC_MCP_OAUTH_CLIENT_SECRET; \
-             set all four, or none of them"
-        );
+        let expected = "OAuth needs --oauth-issuer, --oauth-resource, FABRIC_MCP_OAUTH_CLIENT_ID and FABRIC_MCP_OAUTH_CLIENT_SECRET; \
+             set all four, or none of them";
+        assert_eq!(error_with(args, vars), expected);
     }
     assert_eq!(
         error_with("--oauth-issuer http://as.example", &vars),
@@ -542,33 +477,27 @@ fn settings_that_need_one_another_say_so() {
         let error = error_with(args, &[]);
         assert!(error.contains(words), "{args}: {error}");
     }
-    let config = config_with(
-        "--allow-model a --allow-model B --default-model A --default-vendor V",
-        &[],
-    );
+    let said = "--allow-model a --allow-model B --default-model A --default-vendor V";
+    let config = config_with(said, &[]);
     let policy = config.policy;
-    assert_eq!(
-        (
-            policy.allowed_models.len(),
-            &*policy.default_model,
-            &*policy.default_vendor
-        ),
-        (2, "A", "V")
+    let found = (
+        policy.allowed_models.len(),
+        &*policy.default_model,
+        &*policy.default_vendor,
     );
+    assert_eq!(found, (2, "A", "V"));
     let models = [("FABRIC_MODEL_SUMMARIZE", "V|c")];
     let policy = config_with("--pattern-model x=a --pattern-model y=W|b", &models).policy;
     let models_of = policy.pattern_models.iter();
     let models_of: Vec<_> = models_of
         .map(|one| (&*one.pattern, &*one.vendor, &*one.model))
         .collect();
-    assert_eq!(
-        models_of,
-        [
-            ("FABRIC_MODEL_SUMMARIZE", "V", "c"),
-            ("x", "", "a"),
-            ("y", "W", "b")
-        ]
-    );
+    let expected = [
+        ("FABRIC_MODEL_SUMMARIZE", "V", "c"),
+        ("x", "", "a"),
+        ("y", "W", "b"),
+    ];
+    assert_eq!(models_of, expected);
     assert_eq!(
         error_with("--allow-model a --default-model a", &models),
         "--allow-model: \"c\", the model of FABRIC_MODEL_SUMMARIZE, is not allowed; allow it too, or give the pattern another"

@@ -141,14 +141,12 @@ fn single_failures_leave_the_name_and_a_plain_description() {
     let snapshot = catalog.snapshot(&unobserved()).unwrap();
     assert_eq!(names_of(&snapshot), ["../odd", "broken", "i"]);
     assert_eq!(snapshot.pattern("broken").unwrap().text, None);
-    assert_eq!(
-        (
-            snapshot.description("broken"),
-            snapshot.description("i"),
-            snapshot.unread()
-        ),
-        ("Broken.", "Extract i from a text.", 2)
+    let found = (
+        snapshot.description("broken"),
+        snapshot.description("i"),
+        snapshot.unread(),
     );
+    assert_eq!(found, ("Broken.", "Extract i from a text.", 2));
     assert!(snapshot.description("../odd").ends_with('.'));
 }
 
@@ -172,10 +170,8 @@ fn changed_names_are_detected_by_every_read() {
     poll().unwrap();
     poll().unwrap();
     assert_eq!(changes(), 1);
-    assert_eq!(
-        names_of(&catalog.snapshot(&unobserved()).unwrap()),
-        ["a", "b"]
-    );
+    let found = catalog.snapshot(&unobserved()).unwrap();
+    assert_eq!(names_of(&found), ["a", "b"]);
     // A refresh finds another list.
     list(&listed, &["c"]);
     catalog.snapshot.invalidate(|_| true);

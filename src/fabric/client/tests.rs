@@ -12,10 +12,8 @@ fn invalid_settings_are_start_up_errors_that_name_the_variable() {
         api_key: key,
         ..settings("http://h")
     });
-    assert!(
-        error.starts_with("FABRIC_API_KEY ") && !error.contains("two"),
-        "{error}"
-    );
+    let is_so = error.starts_with("FABRIC_API_KEY ") && !error.contains("two");
+    assert!(is_so, "{error}");
 }
 
 #[cfg(feature = "tls")]
@@ -31,10 +29,8 @@ fn a_private_authority_is_read_at_the_start_but_only_for_https() {
     };
     let missing = std::path::PathBuf::from("/no/such/file.pem");
     assert_eq!(with("http://h", &missing), Ok(()));
-    assert_eq!(
-        with("https://h", &missing).unwrap_err(),
-        "SSL_CERT_FILE: no such file: \"/no/such/file.pem\"; give a PEM file with the certificates to trust"
-    );
+    let expected = "SSL_CERT_FILE: no such file: \"/no/such/file.pem\"; give a PEM file with the certificates to trust";
+    assert_eq!(with("https://h", &missing).unwrap_err(), expected);
     std::fs::write(&file, "no certificate").unwrap();
     let empty = with("https://h", &file);
     std::fs::write(
@@ -78,16 +74,12 @@ fn a_lookup_without_a_thread_is_unavailable_and_tried_again() {
         wait: &wait,
     };
     let failure = call.failure(ureq::Error::Io(NO_THREAD.into()), false);
-    assert_eq!(
-        (
-            failure.kind,
-            failure.cause,
-            failure.cause.is_some_and(may_pass)
-        ),
-        (Kind::ApiUnavailable, Some(Cause::NoThread), true)
+    let found = (
+        failure.kind,
+        failure.cause,
+        failure.cause.is_some_and(may_pass),
     );
-    assert_eq!(
-        failure.detail,
-        "The system has no thread to look up a host name for http://h:1: nothing was sent. Try again in a moment."
-    );
+    assert_eq!(found, (Kind::ApiUnavailable, Some(Cause::NoThread), true));
+    let expected = "The system has no thread to look up a host name for http://h:1: nothing was sent. Try again in a moment.";
+    assert_eq!(failure.detail, expected);
 }

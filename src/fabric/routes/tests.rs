@@ -106,14 +106,12 @@ fn no_headers_in_time_is_a_silent_run_and_for_anything_else_unavailable() {
     let error = run(&quick(&idle)).2.unwrap_err();
     let found = (error.kind, error.cause, error.status);
     assert_eq!(found, (Kind::Timeout, Some(Cause::RunSilent), None));
-    assert_eq!(
-        error.detail,
-        format!(
-            "Fabric at {} was silent for 0.3 s during the run: the model may have failed; Fabric's own log tells. A \
+    let expected = format!(
+        "Fabric at {} was silent for 0.3 s during the run: the model may have failed; Fabric's own log tells. A \
              slower model needs a longer --idle-timeout.",
-            fixture.url
-        )
+        fixture.url
     );
+    assert_eq!(error.detail, expected);
     let total = config::Fabric {
         run_timeout: Duration::from_millis(300),
         ..settings(&fixture.url)
@@ -183,15 +181,7 @@ fn a_redirect_is_an_error_and_the_key_stays_here() {
 
 #[test]
 fn an_unreadable_or_unexpected_body_is_an_error_that_does_not_quote_it() {
-    for body in [
-        "",
-        "no json",
-        "{\"a\":\"s3cret\"}",
-        "[\"s3cret\"",
-        "[1]",
-        "\"s3cret\"",
-        "\u{feff}[]",
-    ] {
+    for body in "|no json|{\"a\":\"s3cret\"}|[\"s3cret\"|[1]|\"s3cret\"|\u{feff}[]".split('|') {
         let client = Fixture::always(json(body)).client();
         let error = client.names(None, &unobserved()).unwrap_err();
         assert_eq!(error.kind, Kind::ApiError, "{body}");
@@ -233,9 +223,8 @@ fn a_trickle_is_not_silence_but_ends_at_the_run_limit() {
     // A caller can also leave during silence.
     let wait = Leaves::after(1);
     let started = Instant::now();
-    let end = fixture
-        .client()
-        .chat(Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
+    let end = fixture.client();
+    let end = end.chat(Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
     assert_eq!(end, Err(Error::cancelled()));
     assert!(started.elapsed() < Duration::from_secs(5));
 }
@@ -287,36 +276,25 @@ fn a_pattern_that_is_not_listed_is_not_found() {
     let listed = || json("[\"summarize\",\"summarize_paper\",\"zz\"]");
     let fixture = Fixture::routes([(NAMES, listed())]);
     let client = fixture.client();
-    let error = client
-        .pattern(&name("sumarize"), &unobserved())
-        .unwrap_err();
+    let error = client.pattern(&name("sumarize"), &unobserved());
+    let error = error.unwrap_err();
     assert_eq!(error.kind, Kind::PatternNotFound);
-    assert_eq!(
-        error.detail,
-        "Fabric has no pattern named \"sumarize\". Did you mean \"summarize\"? fabric_list_patterns has them all."
-    );
+    let expected = "Fabric has no pattern named \"sumarize\". Did you mean \"summarize\"? fabric_list_patterns has them all.";
+    assert_eq!(error.detail, expected);
     let none = not_found(&name("qqq"), &Names::default());
-    assert!(
-        none.parts().1.contains("`fabric --updatepatterns`"),
-        "{none}"
-    );
+    let part = "`fabric --updatepatterns`";
+    assert!(none.parts().1.contains(part), "{none}");
     // No typing error: what a search for it finds.
-    let error = client
-        .pattern(&name("shorten_paper"), &unobserved())
-        .unwrap_err();
-    assert_eq!(
-        error.detail,
-        "Fabric has no pattern named \"shorten_paper\". A search for this finds \"summarize\" and \"summarize_paper\". \
-         If none of them does the task, describe it as query of fabric_list_patterns."
-    );
+    let error = client.pattern(&name("shorten_paper"), &unobserved());
+    let error = error.unwrap_err();
+    let expected = "Fabric has no pattern named \"shorten_paper\". A search for this finds \"summarize\" and \"summarize_paper\". \
+         If none of them does the task, describe it as query of fabric_list_patterns.";
+    assert_eq!(error.detail, expected);
     let error = client.pattern(&name("qqq"), &unobserved()).unwrap_err();
-    assert_eq!(
-        error.detail,
-        "Fabric has no pattern named \"qqq\". fabric_list_patterns has them all."
-    );
-    let error = client
-        .apply(&name("nope"), "", &BTreeMap::new(), &unobserved())
-        .unwrap_err();
+    let expected = "Fabric has no pattern named \"qqq\". fabric_list_patterns has them all.";
+    assert_eq!(error.detail, expected);
+    let error = client.apply(&name("nope"), "", &BTreeMap::new(), &unobserved());
+    let error = error.unwrap_err();
     assert_eq!(error.kind, Kind::PatternNotFound);
     assert_eq!(fixture.count("POST /patterns/nope/apply"), 1);
     // If the pattern is listed, the failure has another cause.
@@ -350,18 +328,12 @@ fn a_pattern_that_is_not_listed_is_not_found() {
 #[test]
 fn without_the_list_the_original_error_stands() {
     let client = Fixture::routes([]).client();
-    assert_eq!(
-        client
-            .pattern(&name("nope"), &unobserved())
-            .unwrap_err()
-            .kind,
-        Kind::FabricInternal
-    );
+    let found = client.pattern(&name("nope"), &unobserved());
+    let found = found.unwrap_err().kind;
+    assert_eq!(found, Kind::FabricInternal);
     let original = Error::new(Kind::ApiError, "as it was");
-    assert_eq!(
-        client.or_not_found(&name("nope"), original.clone(), &unobserved()),
-        original
-    );
+    let found = client.or_not_found(&name("nope"), original.clone(), &unobserved());
+    assert_eq!(found, original);
 }
 
 /// Continues that many times, then stops.
@@ -387,9 +359,8 @@ impl CallObserver for Leaves {
 #[test]
 fn nothing_is_run_for_a_caller_who_has_left_before() {
     let fixture = Fixture::always(stream(&[content("a"), complete()]));
-    let end = fixture
-        .client()
-        .chat(Chat::new(name("p"), ""), &Leaves::after(0), &mut |_| Ok(()));
+    let end = fixture.client();
+    let end = end.chat(Chat::new(name("p"), ""), &Leaves::after(0), &mut |_| Ok(()));
     assert_eq!(end, Err(Error::cancelled()));
     assert_eq!(fixture.count(POST), 0);
 }
@@ -443,18 +414,13 @@ fn reads_are_tried_three_times_but_only_where_that_can_help() {
             stream.write_all(answer.as_bytes()).unwrap();
             answer.contains("Content-Type")
         });
-        let result = fixture
-            .client()
-            .names(None, &unobserved())
-            .map(|_| ())
-            .map_err(|error| error.kind);
+        let result = fixture.client().names(None, &unobserved());
+        let result = result.map(|_| ()).map_err(|error| error.kind);
         assert_eq!((result, fixture.requests().len()), (end, tries), "{first}");
     }
     let fixture = Fixture::always(status("503 X", ""));
-    assert_eq!(
-        fixture.client().strategies(&unobserved()).unwrap_err().kind,
-        Kind::ApiUnavailable
-    );
+    let found = fixture.client().strategies(&unobserved()).unwrap_err().kind;
+    assert_eq!(found, Kind::ApiUnavailable);
     assert_eq!(fixture.requests().len(), 3);
 }
 
@@ -481,11 +447,8 @@ fn reads_share_a_connection_and_runs_have_their_own() {
         client.strategies(&unobserved()).unwrap_err();
         assert_eq!(run(&client).2, Ok(()));
     }
-    let connections: Vec<_> = fixture
-        .requests()
-        .iter()
-        .map(|seen| seen.connection)
-        .collect();
+    let connections = fixture.requests();
+    let connections: Vec<_> = connections.iter().map(|seen| seen.connection).collect();
     assert_eq!(connections, [0, 0, 1, 0, 0, 2]);
 }
 

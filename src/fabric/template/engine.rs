@@ -66,9 +66,8 @@ fn matches(text: &[Byte]) -> Vec<MarkedText> {
     let mut found = Vec::new();
     let mut at = 0;
     while at + 4 < text.len() {
-        let body = text[at..]
-            .iter()
-            .skip(2)
+        let body = text[at..].iter().skip(2);
+        let body = body
             .take_while(|byte| !matches!(byte.0, b'{' | b'}'))
             .count();
         if is_at(text, at, "{{") && body > 0 && is_at(text, at + 2 + body, "}}") {
@@ -141,9 +140,8 @@ pub(super) fn apply(
         }
         pattern.push_str("{{input}}");
     }
-    let content: MarkedText = pattern
-        .bytes()
-        .enumerate()
+    let content = pattern.bytes().enumerate();
+    let content: MarkedText = content
         .map(|(at, byte)| Byte(byte, From::Pattern(at)))
         .collect();
     let content = replace_all(

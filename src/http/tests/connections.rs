@@ -213,9 +213,8 @@ fn whoever_has_connected_before_the_end_is_served() {
     need_loopback();
     let listener = listen("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let mut clients: Vec<TcpStream> = (0..50)
-        .map(|_| TcpStream::connect(address).unwrap())
-        .collect();
+    let clients = (0..50).map(|_| TcpStream::connect(address).unwrap());
+    let mut clients: Vec<TcpStream> = clients.collect();
     for client in &mut clients {
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         ask(client, "late");

@@ -89,9 +89,8 @@ fn talk(server: &HttpServer, bytes: &[u8]) -> String {
 /// Reads one sized response: its head and its body.
 pub(super) fn response(client: &mut TcpStream) -> (String, String) {
     let head = until(client, "\r\n\r\n");
-    let length = head
-        .split("Content-Length: ")
-        .nth(1)
+    let length = head.split("Content-Length: ").nth(1);
+    let length = length
         .and_then(|rest| rest.split("\r\n").next())
         .unwrap_or("0");
     let mut body = vec![0; length.parse().unwrap()];
@@ -135,10 +134,8 @@ pub(super) fn works(server: &HttpServer) {
 
 #[track_caller]
 fn assert_status(answer: &str, status: u16) {
-    assert!(
-        answer.starts_with(&format!("HTTP/1.1 {status} ")),
-        "not {status}: {answer:?}"
-    );
+    let start = format!("HTTP/1.1 {status} ");
+    assert!(answer.starts_with(&start), "not {status}: {answer:?}");
 }
 
 fn connections(server: &HttpServer) -> usize {

@@ -23,11 +23,9 @@ fn streams_are_exactly_these_bytes() {
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         assert!(head.contains("\r\nContent-Type: text/event-stream\r\n"));
         assert!(head.ends_with("\r\nTransfer-Encoding: chunked\r\n\r\n"));
-        assert_eq!(
-            until(&mut client, "\r\n0\r\n\r\n"),
-            "f\r\ndata: {\"a\":1}\n\n\r\n1a\r\nevent: endpoint\ndata: /x\n\n\r\n3\r\n:\n\n\r\n\
-             11\r\ndata: two parts\n\n\r\n0\r\n\r\n"
-        );
+        let expected = "f\r\ndata: {\"a\":1}\n\n\r\n1a\r\nevent: endpoint\ndata: /x\n\n\r\n3\r\n:\n\n\r\n\
+             11\r\ndata: two parts\n\n\r\n0\r\n\r\n";
+        assert_eq!(until(&mut client, "\r\n0\r\n\r\n"), expected);
     }
     let answer = talk(&server, request("1.0").as_bytes());
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();

@@ -7,9 +7,8 @@ use crate::sync::lock;
 fn pipes() -> Vec<(TestClient, bool)> {
     let with_null = |revision: Revision| revision < Revision::R2025_11_25;
     let legacy = Revision::ALL.into_iter().filter(|r| r.is_legacy());
-    let mut pipes: Vec<_> = legacy
-        .map(|revision| (TestClient::speaking(revision), with_null(revision)))
-        .collect();
+    let pipes = legacy.map(|revision| (TestClient::speaking(revision), with_null(revision)));
+    let mut pipes: Vec<_> = pipes.collect();
     pipes.push((TestClient::new(), true));
     pipes
 }
@@ -186,10 +185,8 @@ fn ids_are_echoed_unchanged() {
             ("\"\u{2028}\"", "\"\u{2028}\""),
         ] {
             let line = format!(r#"{{"jsonrpc":"2.0","id":{sent},"method":"ping"}}"#);
-            assert_eq!(
-                pipe.say(&line),
-                format!(r#"{{"jsonrpc":"2.0","id":{back},"result":{{}}}}"#)
-            );
+            let expected = format!(r#"{{"jsonrpc":"2.0","id":{back},"result":{{}}}}"#);
+            assert_eq!(pipe.say(&line), expected);
         }
     }
 }

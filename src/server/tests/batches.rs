@@ -33,27 +33,19 @@ fn each_item_is_handled_like_a_single_message() {
     let unknown = error("\"id\":4,", -32601, words);
     let refused = |id: u8| error(&format!("\"id\":{id},"), -32600, NOT_HERE);
     let message = |fields: &str| format!(r#"{{"jsonrpc":"2.0",{fields}}}"#);
+    let call = r#""id":3,"method":"tools/call","params":{"name":"fabric_list_models"}"#;
+    let cancel = r#""method":"notifications/cancelled","params":{"requestId":3}"#;
+    let agree = r#""id":5,"method":"initialize","params":{"protocolVersion":"2024-11-05"}"#;
+    let pong = message(r#""id":2,"result":{}"#);
     let items = [
-        (
-            r#""id":2,"method":"ping""#,
-            message(r#""id":2,"result":{}"#),
-        ),
+        (r#""id":2,"method":"ping""#, pong),
         (r#""method":"notifications/initialized""#, "-".to_owned()),
-        (
-            r#""id":3,"method":"tools/call","params":{"name":"fabric_list_models"}"#,
-            "call 3".into(),
-        ),
-        (
-            r#""method":"notifications/cancelled","params":{"requestId":3}"#,
-            "cancel 3".into(),
-        ),
+        (call, "call 3".into()),
+        (cancel, "cancel 3".into()),
         (r#""id":"x","result":{}"#, "-".into()),
         (r#""id":{},"method":"ping""#, bad_id),
         (r#""id":4,"method":"no/such""#, unknown),
-        (
-            r#""id":5,"method":"initialize","params":{"protocolVersion":"2024-11-05"}"#,
-            refused(5),
-        ),
+        (agree, refused(5)),
         (r#""id":6,"method":"server/discover""#, refused(6)),
     ];
     let mut items: Vec<_> = items.map(|(fields, shown)| (message(fields), shown)).into();
@@ -96,14 +88,10 @@ fn a_batch_may_not_use_an_id_twice() {
 #[test]
 fn an_unreadable_or_too_long_batch_is_one_error() {
     let pipe = TestClient::speaking(Revision::R2025_03_26);
-    assert_eq!(
-        pipe.say("[]"),
-        error("\"id\":null,", -32600, "An empty batch is not a request.")
-    );
-    assert_eq!(
-        pipe.say("[{},"),
-        error("\"id\":null,", -32700, "The message is not JSON.")
-    );
+    let expected = error("\"id\":null,", -32600, "An empty batch is not a request.");
+    assert_eq!(pipe.say("[]"), expected);
+    let expected = error("\"id\":null,", -32700, "The message is not JSON.");
+    assert_eq!(pipe.say("[{},"), expected);
     let batch = |n: usize| format!("[{}1]", "1,".repeat(n - 1));
     let words = "The batch holds too many messages: send at most 1000 at once.";
     let too_long = error("\"id\":null,", -32600, words);

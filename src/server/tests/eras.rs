@@ -57,14 +57,10 @@ fn the_envelope_is_checked_whatever_the_pipe_speaks() {
             r#","io.modelcontextprotocol/clientInfo":5"#,
             r#","io.modelcontextprotocol/logLevel":"debug""#,
         ] {
-            let answer = pipe.say(&with_meta(
-                "resources/templates/list",
-                &format!("{envelope}{more}"),
-            ));
-            assert!(
-                answer.starts_with(r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","#),
-                "{answer}"
-            );
+            let text = format!("{envelope}{more}");
+            let answer = pipe.say(&with_meta("resources/templates/list", &text));
+            let start = r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","#;
+            assert!(answer.starts_with(start), "{answer}");
         }
     }
 }
@@ -88,16 +84,11 @@ fn an_unsupported_version_gets_the_supported_ones() {
             ("2024-11-05", legacy("2024-11-05"), r#"["2026-07-28"]"#),
             ("2025-11-25", legacy("2025-11-25"), r#"["2026-07-28"]"#),
         ] {
-            let line = with_meta(
-                method,
-                &format!(r#""{VERSION}":"{version}","{CAPABILITIES}":{{}}"#),
-            );
+            let text = format!(r#""{VERSION}":"{version}","{CAPABILITIES}":{{}}"#);
+            let line = with_meta(method, &text);
             let more = format!(r#""requested":"{version}","supported":{supported},"#);
-            assert_eq!(
-                TestClient::new().say(&line),
-                error_with(ID, -32022, &words, &more),
-                "{method} {version}"
-            );
+            let expected = error_with(ID, -32022, &words, &more);
+            assert_eq!(TestClient::new().say(&line), expected, "{method} {version}");
         }
     }
 }
@@ -124,14 +115,10 @@ fn eras_mix_on_one_pipe_in_every_order() {
         assert_eq!(found, modern_answer, "the handshake does not colour it");
         assert_eq!(pipe.say("{"), TestClient::speaking(first).say("{"));
         assert_eq!(pipe.say(&legacy), own, "nor does it the other way round");
-        let inside = with_meta(
-            "initialize",
-            &format!(r#""{VERSION}":"2026-07-28","{CAPABILITIES}":{{}}"#),
-        );
-        assert_eq!(
-            pipe.say(&inside),
-            error(ID, -32601, "There is no method \"initialize\" here.")
-        );
+        let text = format!(r#""{VERSION}":"2026-07-28","{CAPABILITIES}":{{}}"#);
+        let inside = with_meta("initialize", &text);
+        let expected = error(ID, -32601, "There is no method \"initialize\" here.");
+        assert_eq!(pipe.say(&inside), expected);
         assert_eq!(pipe.session.revision(), Some(first));
     }
 }
@@ -164,11 +151,8 @@ fn the_header_decides_the_era_without_an_envelope() {
         ("{", false, false, false),
     ] {
         let inbound = Inbound::read(line.as_bytes(), header);
-        assert_eq!(
-            (inbound.modern, inbound.initialize),
-            (modern, opens),
-            "{line}"
-        );
+        let found = (inbound.modern, inbound.initialize);
+        assert_eq!(found, (modern, opens), "{line}");
     }
 }
 

@@ -176,23 +176,11 @@ mod tests {
         for good in all.split(' ') {
             assert!(loopback.is_host(good), "{good}");
         }
-        for bad in [
-            "evil.example.com",
-            "",
-            ":8000",
-            "localhost.evil.example.com",
-            "mcp.example.com.evil.org",
-            "10.0.0.1",
-            "::1",
-            "other.example.com",
-            "other.example.com:8444",
-            "localhost:80:80",
-            "localhost:x",
-            "127.0.0.1@evil.example.com",
-            "evil.example.com:127.0.0.1",
-            "[127.0.0.1]",
-            "localhost:123456",
-        ] {
+        let texts = "evil.example.com||:8000|localhost.evil.example.com|mcp.example.com.evil.org|\
+                     10.0.0.1|::1|other.example.com|other.example.com:8444|localhost:80:80|\
+                     localhost:x|127.0.0.1@evil.example.com|evil.example.com:127.0.0.1|\
+                     [127.0.0.1]|localhost:123456";
+        for bad in texts.split('|') {
             assert!(!loopback.is_host(bad), "{bad}");
         }
         let everywhere = guard("0.0.0.0:8000", "0.0.0.0");
@@ -214,17 +202,10 @@ mod tests {
         for good in all.split(' ') {
             assert!(guard.is_origin(good), "{good}");
         }
-        for bad in [
-            "null",
-            "",
-            "http://evil.example.com",
-            "http://app.example.com",
-            "https://app.example.com:444",
-            "http://localhost.evil.example.com",
-            "file://localhost",
-            "https://app.example.com.evil.org",
-            "http://10.0.0.1",
-        ] {
+        let texts = "null||http://evil.example.com|http://app.example.com|\
+                     https://app.example.com:444|http://localhost.evil.example.com|\
+                     file://localhost|https://app.example.com.evil.org|http://10.0.0.1";
+        for bad in texts.split('|') {
             assert!(!guard.is_origin(bad), "{bad}");
         }
     }

@@ -80,9 +80,7 @@ mod tests {
         let later = now + Duration::from_secs(600);
         let all = (0..5000).map(|n: u32| IpAddr::from(Ipv4Addr::from_bits(n + 9)));
         let lines = all.filter_map(|ip| refusals.count(ip, later)).count();
-        assert_eq!(
-            (lines, lock(&refusals.0).len()),
-            (MAX_ADDRESSES + 1, MAX_ADDRESSES + 1)
-        );
+        let found = (lines, lock(&refusals.0).len());
+        assert_eq!(found, (MAX_ADDRESSES + 1, MAX_ADDRESSES + 1));
     }
 }

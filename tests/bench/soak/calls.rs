@@ -151,9 +151,8 @@ impl Soak {
     fn run(&self, client: &mut dyn Client, kind: &str, stream: bool, outlives: bool) -> Done {
         let (count, word) = (20, self.word());
         let input = format!("{kind}_{count}_2000_{word}");
-        let text: String = (0..count)
-            .map(|number| fabric::piece(&word, number))
-            .collect();
+        let text = (0..count).map(|number| fabric::piece(&word, number));
+        let text: String = text.collect();
         let mut arguments =
             json!({"pattern_name": fabric::pattern_name(1), "input_text": input, "stream": stream});
         if outlives {

@@ -152,10 +152,8 @@ impl Lines {
     fn next(&mut self) -> Value {
         let message: Value = serde_json::from_slice(self.pipe.line()).expect("JSON");
         let id = message["id"].as_str().unwrap_or_default();
-        assert!(
-            !self.given_up.contains(id),
-            "a cancelled run was answered: {message}"
-        );
+        let is_so = !self.given_up.contains(id);
+        assert!(is_so, "a cancelled run was answered: {message}");
         message
     }
 }

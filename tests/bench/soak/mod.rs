@@ -133,9 +133,8 @@ impl Soak {
                 Ok(Ok(what)) => self.count(&what),
                 Ok(Err(what)) => self.wrong(format!("begun at {begun} ms: {what}")),
                 Err(panic) => {
-                    let said = panic
-                        .downcast_ref::<String>()
-                        .map_or("a panic", String::as_str);
+                    let said = panic.downcast_ref::<String>();
+                    let said = said.map_or("a panic", String::as_str);
                     self.wrong(format!("begun at {begun} ms: {said}"));
                     if !client.reopen() {
                         self.over.store(true, Ordering::Relaxed);
@@ -196,9 +195,8 @@ impl Soak {
         let calls = text
             .lines()
             .filter(|line| line.starts_with("fabric_mcp_calls_total{tool=\"fabric_run_pattern\""));
-        let ended: i64 = calls
-            .filter_map(|line| line.rsplit(' ').next()?.parse::<i64>().ok())
-            .sum();
+        let ended = calls.filter_map(|line| line.rsplit(' ').next()?.parse::<i64>().ok());
+        let ended: i64 = ended.sum();
         self.runs.load(Ordering::Relaxed) as i64 - ended
     }
 

@@ -105,12 +105,10 @@ fn tools_keep_their_schemas_and_results() {
         .iter()
         .map(|tool| tool["name"].as_str().unwrap().to_owned())
         .collect();
-    let files = fs::read_dir(folder("tools"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let stored: BTreeSet<String> = files
-        .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
-        .collect();
+    let files = fs::read_dir(folder("tools")).unwrap();
+    let files = files.map(|entry| entry.unwrap().path());
+    let stored = files.map(|path| path.file_stem().unwrap().to_string_lossy().into_owned());
+    let stored: BTreeSet<String> = stored.collect();
     assert_eq!(
         names, stored,
         "each tool has one file in tests/it/contracts/tools"
@@ -196,8 +194,6 @@ fn only_texts_for_people_are_left_out() {
     assert_eq!(found, json!({"properties": {"title": {"type": "string"}}}));
     let mut info = json!({"serverInfo": {"name": "n", "version": "1"}, "capabilities": Map::new()});
     redact(&mut info);
-    assert_eq!(
-        info,
-        json!({"serverInfo": {"name": "n", "version": "#"}, "capabilities": {}})
-    );
+    let expected = json!({"serverInfo": {"name": "n", "version": "#"}, "capabilities": {}});
+    assert_eq!(info, expected);
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread;
 
 use serde_json::{Value, json};
@@ -269,22 +269,23 @@ fn tokens_change_under_load_and_only_the_removed_notice() {
     subscription.next_json();
     let mut running = bobs(paid());
     fabric.wait_held(1);
-    let silent = paid()
-        .with("Authorization", &bearer('b'))
-        .with("Accept", "application/json");
-    let done = AtomicBool::new(false);
+    let silent = paid().with("Authorization", &bearer('b'));
+    let silent = silent.with("Accept", "application/json");
     thread::scope(|scope| {
+        // Dropped also when an assertion fails, so that the load ends.
+        let goes_on = Arc::new(());
         let silent = scope.spawn(|| silent.send(&mut server.connect(), &server.path));
         fabric.wait_held(2);
-        let work = || {
+        let work = |goes_on: Weak<()>| {
             let mut count = 0;
-            while !done.load(Ordering::Relaxed) {
+            while goes_on.strong_count() > 0 {
                 assert_eq!(send(&server, 'a', call()).status, 200);
                 count += 1;
             }
             count
         };
-        let load = [(); 4].map(|()| scope.spawn(work));
+        let load = [(); 4].map(|()| Arc::downgrade(&goes_on));
+        let load = load.map(|goes_on| scope.spawn(move || work(goes_on)));
         let carol = "carol read token-of-thirty-two-characters-c\n";
         file.write(&[ALICE, carol]);
         expect_revocation(&mut session_stream);
@@ -292,35 +293,29 @@ fn tokens_change_under_load_and_only_the_removed_notice() {
         // The run it pays for continues, but without notifications.
         expect_revocation(&mut running);
         let cut = silent.join().unwrap();
-        assert_eq!(
-            cut.expect_status(401).header("www-authenticate"),
-            Some("Bearer")
-        );
+        let found = cut.expect_status(401).header("www-authenticate");
+        assert_eq!(found, Some("Bearer"));
         wait_status(&server, 'b', 401);
         wait_status(&server, 'c', 200);
         // A line with a mistake is logged, and keeps nobody who is gone.
         file.write(&[ALICE, "dave run short\n"]);
-        server
-            .process
-            .wait_stderr(", line 2: the token is shorter than 32 characters");
+        let words = ", line 2: the token is shorter than 32 characters";
+        server.process.wait_stderr(words);
         assert_eq!(send(&server, 'c', call()).status, 401);
-        done.store(true, Ordering::Relaxed);
+        drop(goes_on);
         assert!(load.into_iter().all(|thread| thread.join().unwrap() > 0));
     });
     assert!(fabric.left().is_empty(), "the run was cut");
     fabric.release_all();
-    server
-        .process
-        .wait_stderr("tool=fabric_run_pattern pattern=summarize");
+    let words = "tool=fabric_run_pattern pattern=summarize";
+    server.process.wait_stderr(words);
     let log = server.process.stderr();
     let line = log
         .lines()
         .find(|line| line.contains("tool=fabric_run_pattern"))
         .unwrap();
-    assert!(
-        line.contains("ok=true") && line.ends_with("caller=bob"),
-        "{line}"
-    );
+    let is_so = line.contains("ok=true") && line.ends_with("caller=bob");
+    assert!(is_so, "{line}");
     assert!(!log.contains("token-of-thirty-two"), "{log}");
 }
 
@@ -447,10 +442,8 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
             "fabric_mcp_runs_without_usage_total 2",
         ],
     );
-    assert!(
-        !metrics.contains("alice") && !metrics.contains("gpt-x"),
-        "{metrics}"
-    );
+    let holds = !metrics.contains("alice") && !metrics.contains("gpt-x");
+    assert!(holds, "{metrics}");
     // A run that its caller cancels, and one whose process is killed.
     fabric.on_run(Reply::sse().content("12345").gate().complete());
     let begin = |letter: char, model: &str| {
@@ -460,20 +453,16 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
         events
     };
     let all = |ending: &str| {
-        let files = fs::read_dir(&state)
-            .unwrap()
-            .map(|file| file.unwrap().path());
+        let files = fs::read_dir(&state).unwrap();
+        let files = files.map(|file| file.unwrap().path());
         let texts = files.filter(|path| path.extension().is_some_and(|found| found == ending));
         texts
             .map(|path| fs::read_to_string(path).unwrap())
             .collect::<String>()
     };
     let until = |is_so: &dyn Fn() -> bool| {
-        assert!(
-            poll(DEADLINE, || is_so().then_some(())).is_some(),
-            "{}",
-            all("tsv")
-        )
+        let holds = poll(DEADLINE, || is_so().then_some(())).is_some();
+        assert!(holds, "{}", all("tsv"))
     };
     drop(begin('a', "default"));
     until(&|| all("tsv").lines().count() == 8);
@@ -505,17 +494,9 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
     let json: Value = serde_json::from_str(&report("--json 1970-01-01..")).unwrap();
     let row = json!({"caller": "token:bob", "model": "m", "runs": 1, "steps": 1, "input_tokens": 2, "output_tokens": 2, "estimated_tokens": 4});
     assert_eq!(json["usage"][4], row);
-    for outcome in [
-        "ok",
-        "cancelled",
-        "interrupted",
-        "fabric-api-error",
-        "fabric-internal-error",
-    ] {
-        assert!(
-            all("tsv").contains(&format!("\t{outcome}\trun_")),
-            "{outcome}"
-        );
+    for outcome in "ok cancelled interrupted fabric-api-error fabric-internal-error".split(' ') {
+        let holds = all("tsv").contains(&format!("\t{outcome}\trun_"));
+        assert!(holds, "{outcome}");
     }
     drop(other);
     assert_eq!(report("1999-01").lines().count(), 1);
@@ -572,28 +553,21 @@ fn a_line_of_the_file_limits_models_runs_and_tokens() {
     );
     servers[0].process.wait_stderr("tool=fabric_run_pattern pattern=summarize model=large ok=false error=invalid-request reason=");
     let log = servers[0].process.stderr();
-    let refusals = log
-        .lines()
-        .filter(|line| line.contains("you may not run the model large"));
-    assert_eq!(
-        refusals
-            .filter(|line| line.ends_with("caller=alice"))
-            .count(),
-        2,
-        "{log}"
-    );
+    let refusals = log.lines();
+    let refusals = refusals.filter(|line| line.contains("you may not run the model large"));
+    let found = refusals.filter(|line| line.ends_with("caller=alice"));
+    let found = found.count();
+    assert_eq!(found, 2, "{log}");
     fabric.expect_chats(0);
     // Of 20 tokens each run uses 11, whichever process it is in; the second may overshoot.
     for server in &servers {
         send(server, 'a', run(json!({}))).expect_status(200);
     }
-    assert!(
-        fabric
-            .chats()
-            .iter()
-            .all(|chat| chat["prompts"][0]["model"] == "small"),
-        "the first of hers"
-    );
+    let is_so = fabric
+        .chats()
+        .iter()
+        .all(|chat| chat["prompts"][0]["model"] == "small");
+    assert!(is_so, "the first of hers");
     for server in &servers {
         let why = "Of the 20 tokens that you may use in a month, 0 are left";
         refused(send(server, 'a', run(json!({}))), "too-many-requests", why);
@@ -618,13 +592,11 @@ fn a_line_of_the_file_limits_models_runs_and_tokens() {
     // A mistake of one line is no mistake of another.
     file.write(&[&slow.replace("run ", "rum "), RITA]);
     wait_status(&servers[0], 'a', 401);
-    assert_eq!(
-        [
-            send(&servers[0], 'b', call()).status,
-            send(&servers[0], 'r', call()).status
-        ],
-        [401, 200]
-    );
+    let found = [
+        send(&servers[0], 'b', call()).status,
+        send(&servers[0], 'r', call()).status,
+    ];
+    assert_eq!(found, [401, 200]);
     assert_eq!(run(json!({})).post(&servers[0]).status, 401);
     servers[0]
         .process
@@ -638,12 +610,8 @@ fn a_line_of_the_file_limits_models_runs_and_tokens() {
     check(2, "line 1: the role, the second word");
     file.write(&[&intern, RITA]);
     check(0, "");
-    let no_folder = file
-        .program(&fabric)
-        .flags("--transport http --port 0")
-        .run(DEADLINE);
-    contains(
-        &no_folder.expect_code(2).stderr,
-        ["tokens-per-month= counts by the ledger, so it needs --state-dir"],
-    );
+    let no_folder = file.program(&fabric);
+    let no_folder = no_folder.flags("--transport http --port 0").run(DEADLINE);
+    let parts = ["tokens-per-month= counts by the ledger, so it needs --state-dir"];
+    contains(&no_folder.expect_code(2).stderr, parts);
 }

@@ -72,10 +72,8 @@ fn unadmitted_connections_block_nobody_and_stop_no_run() {
     }
     fabric.release();
     assert_eq!(events.next_progress_text(), "two");
-    includes(
-        &events.next_json()["result"]["content"][0],
-        json!({"text": "one two"}),
-    );
+    let members = json!({"text": "one two"});
+    includes(&events.next_json()["result"]["content"][0], members);
     fabric.expect_chats(1);
 }
 

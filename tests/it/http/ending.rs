@@ -48,10 +48,8 @@ fn calls_beyond_the_drain_timeout_are_stopped_with_an_error() {
     events.next_json();
     server.process.signal("INT");
     let answer = events.next_json();
-    includes(
-        &answer["result"]["_meta"]["error"],
-        json!({"type": "urn:fabric-mcp:error:cancelled"}),
-    );
+    let members = json!({"type": "urn:fabric-mcp:error:cancelled"});
+    includes(&answer["result"]["_meta"]["error"], members);
     contains(answer.to_string(), ["server was stopped"]);
     assert!(events.next().unwrap().is_none());
     assert!(server.process.wait_exit(DEADLINE).success());

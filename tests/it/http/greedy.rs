@@ -98,9 +98,8 @@ fn two_and_five_greedy_callers_take_nothing_from_a_modest_one() {
         let file = tokens(&format!("greedy-{wire:?}-{many}"), many);
         let flags = "--max-runs 24 --max-connections 96";
         let server = serve(wire, file.program(&fabric).flags(flags));
-        let held: Vec<_> = (0..many)
-            .map(|n| take_all(&server, wire, &greedy(n), 24))
-            .collect();
+        let held = (0..many).map(|n| take_all(&server, wire, &greedy(n), 24));
+        let held: Vec<_> = held.collect();
         fabric.wait_held(12);
         is_served(&server, wire, &fabric);
         drop(held);
@@ -121,9 +120,8 @@ fn files_to_open_are_left_for_others() {
         Wire::Streamable,
         program.arg(state.text()).after("ulimit -n 100"),
     );
-    server
-        .process
-        .wait_stderr("--max-runs is 10 instead of 64, --max-connections 10 instead of 64");
+    let words = "--max-runs is 10 instead of 64, --max-connections 10 instead of 64";
+    server.process.wait_stderr(words);
     let _held = take_all(&server, Wire::Streamable, &greedy(0), 40);
     is_served(&server, Wire::Streamable, &fabric);
 }

@@ -66,9 +66,8 @@ fn many_probes_are_one_question_to_fabric() {
     fabric.forget();
     fabric.once("GET /patterns/names", Reply::json(json!(["x"])).gate());
     std::thread::scope(|scope| {
-        let probes: Vec<_> = (0..8)
-            .map(|_| scope.spawn(|| server.get("/readyz", &[]).status))
-            .collect();
+        let probes = (0..8).map(|_| scope.spawn(|| server.get("/readyz", &[]).status));
+        let probes: Vec<_> = probes.collect();
         fabric.wait_requests("GET /patterns/names", 1);
         fabric.release_all();
         for probe in probes {

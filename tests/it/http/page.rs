@@ -58,6 +58,12 @@ fn browsers_get_it_and_mcp_clients_do_not() {
     assert!(asked < 6, "{asked}: it is asked once a second at most");
 }
 
+/// `Host`, the proxy's scheme and the browser, then the address and the place of a file that the page shows.
+const ADDRESSES: &str = "\
+mcp.example.com:8443|https|(Windows NT)|https://mcp.example.com:8443|%USERPROFILE%
+mcp.example.com|http||http://mcp.example.com|~/.cursor
+127.0.0.1:80|\"><b>|Intel Mac OS X|http://127.0.0.1:80|Library/Application Support";
+
 #[test]
 fn it_has_the_public_url_and_tells_no_more_than_anyone_may_know() {
     let fabric = FakeFabric::start();
@@ -65,29 +71,11 @@ fn it_has_the_public_url_and_tells_no_more_than_anyone_may_know() {
     fabric.on("GET /patterns/names", names);
     let program = Program::with(&fabric).env("FABRIC_MCP_AUTH_TOKEN", TOKEN);
     let server = HttpServer::start(program.flags("--path /m&'p --allowed-host mcp.example.com"));
-    for (host, proxy, agent, url, shown) in [
-        (
-            "mcp.example.com:8443",
-            "https",
-            "(Windows NT)",
-            "https://mcp.example.com:8443",
-            "%USERPROFILE%",
-        ),
-        (
-            "mcp.example.com",
-            "http",
-            "",
-            "http://mcp.example.com",
-            "~/.cursor",
-        ),
-        (
-            "127.0.0.1:80",
-            "\"><b>",
-            "Intel Mac OS X",
-            "http://127.0.0.1:80",
-            "Library/Application Support",
-        ),
-    ] {
+    for row in ADDRESSES.lines() {
+        let row: Vec<_> = row.split('|').collect();
+        let [host, proxy, agent, url, shown] = row[..] else {
+            panic!("{row:?}")
+        };
         let accept = BROWSER.split_once(": ").unwrap();
         let headers = [
             accept,
@@ -97,10 +85,8 @@ fn it_has_the_public_url_and_tells_no_more_than_anyone_may_know() {
         ];
         let text = server.get("/", &headers).expect_status(200).text();
         let address = format!("<code>{url}/m&amp;'p</code>");
-        contains(
-            &text,
-            [&*address, shown, "<b>answers</b>", "You need a token"],
-        );
+        let parts = [&*address, shown, "<b>answers</b>", "You need a token"];
+        contains(&text, parts);
         for secret in [
             TOKEN,
             "secret_pattern",

@@ -45,10 +45,8 @@ fn a_session_is_initialized_once() {
     let message = request(json!("i"), "initialize", initialize_params("2025-11-25"));
     let session = WebSession::open(&server, "2025-11-25");
     let again = session.post(&message);
-    assert_eq!(
-        (again.status, code(&again), &again.json()["id"]),
-        (200, -32600, &json!("i"))
-    );
+    let found = (again.status, code(&again), &again.json()["id"]);
+    assert_eq!(found, (200, -32600, &json!("i")));
     // `initialize` never adopts a session: with another id it opens a new one.
     for other in [OTHER, "nonsense"] {
         let answer = server.post(&[("Mcp-Session-Id", other)], &message);
@@ -91,11 +89,8 @@ fn an_id_in_use_is_refused_in_its_session_only() {
         ("tools/call", list_patterns()),
     ] {
         let second = one.request(9, method, params);
-        assert_eq!(
-            (second.status, code(&second), &second.json()["id"]),
-            (200, -32600, &json!(9)),
-            "{method}"
-        );
+        let found = (second.status, code(&second), &second.json()["id"]);
+        assert_eq!(found, (200, -32600, &json!(9)), "{method}");
     }
     let pong =
         |session: &WebSession<'_>| session.request(9, "ping", json!({})).json()["result"].take();

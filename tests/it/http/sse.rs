@@ -107,9 +107,8 @@ fn the_end_of_the_stream_ends_the_session_and_its_work() {
     client.leave();
     fabric.wait_closed(DEADLINE);
     let gone = poll(DEADLINE, || {
-        let answer = server
-            .connect()
-            .request("POST", &endpoint, &POST, Some(b"{}"));
+        let mut http = server.connect();
+        let answer = http.request("POST", &endpoint, &POST, Some(b"{}"));
         (answer.status == 404).then_some(())
     });
     assert!(gone.is_some());

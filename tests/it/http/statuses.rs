@@ -39,10 +39,8 @@ fn the_first_failing_check_decides() {
         let answer = http.answer().unwrap();
         assert_eq!(answer.status, status, "{what}: {}", answer.text());
         let error = answer.json();
-        assert!(
-            error.get("id").is_none() && error["error"]["code"].is_i64(),
-            "{what}: {error}"
-        );
+        let is_so = error.get("id").is_none() && error["error"]["code"].is_i64();
+        assert!(is_so, "{what}: {error}");
     }
 }
 
@@ -160,11 +158,8 @@ fn legacy_errors_are_200_unless_there_is_no_session_or_no_request() {
 #[test]
 fn a_request_that_names_only_its_legacy_revision_is_a_session_of_its_own() {
     let (_fabric, server) = start();
-    let list = request(
-        json!(7),
-        "tools/call",
-        json!({"name": "fabric_list_strategies"}),
-    );
+    let arguments = json!({"name": "fabric_list_strategies"});
+    let list = request(json!(7), "tools/call", arguments);
     for (version, status) in [
         ("2025-03-26", 200),
         ("2025-06-18", 200),
@@ -176,11 +171,8 @@ fn a_request_that_names_only_its_legacy_revision_is_a_session_of_its_own() {
         answer.expect_status(status);
         let result = &answer.json()["result"];
         let is_structured = status == 200 && version != "2025-03-26";
-        assert_eq!(
-            result["structuredContent"].is_object(),
-            is_structured,
-            "{version}"
-        );
+        let found = result["structuredContent"].is_object();
+        assert_eq!(found, is_structured, "{version}");
         assert_eq!(answer.header("mcp-session-id"), None);
         let note = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         let noted = if status == 200 { 202 } else { 400 };

@@ -96,10 +96,8 @@ fn a_subscription_is_acknowledged_told_and_ended_with_its_result() {
     let messages = std::iter::repeat_with(|| events.next_json());
     let is_end = |message: &serde_json::Value| message.get("id").is_some();
     let end = messages.into_iter().find(is_end).unwrap();
-    includes(
-        &end,
-        json!({"id": "s", "result": {"resultType": "complete"}}),
-    );
+    let members = json!({"id": "s", "result": {"resultType": "complete"}});
+    includes(&end, members);
     assert!(events.next().unwrap().is_none());
     assert!(server.process.wait_exit(DEADLINE).success());
 }

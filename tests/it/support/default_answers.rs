@@ -64,10 +64,8 @@ fn apply(mut pattern: Value, ask: &Value) -> Reply {
         && let Some((name, _)) = rest.split_once("}}")
         && !name.contains(':')
     {
-        return Reply::failure(
-            500,
-            json!(format!("missing required variable: {}", name.trim())),
-        );
+        let params = json!(format!("missing required variable: {}", name.trim()));
+        return Reply::failure(500, params);
     }
     pattern["Pattern"] = json!(text);
     Reply::json(pattern)
@@ -120,9 +118,8 @@ fn decode(path: &str) -> String {
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {
-        let code = bytes
-            .get(at + 1..at + 3)
-            .and_then(|hex| std::str::from_utf8(hex).ok());
+        let code = bytes.get(at + 1..at + 3);
+        let code = code.and_then(|hex| std::str::from_utf8(hex).ok());
         match code.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
             Some(byte) if bytes[at] == b'%' => {
                 decoded.push(byte);

@@ -46,10 +46,8 @@ pub(crate) fn success(era: Era, result: &Value) -> Value {
         assert!(data.is_object(), "structuredContent is missing: {result}");
         data
     } else {
-        assert!(
-            result.get("structuredContent").is_none(),
-            "{era:?} knows no structuredContent: {result}"
-        );
+        let is_so = result.get("structuredContent").is_none();
+        assert!(is_so, "{era:?} knows no structuredContent: {result}");
         serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
     }
 }
@@ -65,10 +63,8 @@ fn first_text(result: &Value) -> &str {
 #[track_caller]
 pub(crate) fn failure(era: Era, result: &Value, kind: &str) -> String {
     assert_eq!(result["isError"], true, "expected {kind}, got {result}");
-    assert!(
-        result.get("structuredContent").is_none(),
-        "structuredContent on a failure: {result}"
-    );
+    let is_so = result.get("structuredContent").is_none();
+    assert!(is_so, "structuredContent on a failure: {result}");
     envelope(era, result);
     let error = &result["_meta"]["error"];
     let urn = format!("{URN}{kind}");
@@ -76,14 +72,10 @@ pub(crate) fn failure(era: Era, result: &Value, kind: &str) -> String {
     error_object(error);
     let text = first_text(result);
     let end = text.trim_end_matches(['.', ')', ']', '>', ' ', '\n']);
-    assert!(
-        end.ends_with(&urn),
-        "the paragraph must end in its URN: {text:?}"
-    );
-    assert!(
-        text.len() > urn.len() + 20,
-        "the paragraph must say what happened: {text:?}"
-    );
+    let is_so = end.ends_with(&urn);
+    assert!(is_so, "the paragraph must end in its URN: {text:?}");
+    let is_so = text.len() > urn.len() + 20;
+    assert!(is_so, "the paragraph must say what happened: {text:?}");
     no_leak(&result.to_string());
     text.to_owned()
 }
@@ -103,10 +95,8 @@ fn envelope(era: Era, result: &Value) {
     let meta = &result["_meta"];
     assert_eq!(meta["schema_version"], 1, "{result}");
     let made = meta["generated_at"].as_str().unwrap_or("");
-    assert!(
-        is_rfc3339_utc(made),
-        "generated_at must be RFC 3339 in UTC: {made:?}"
-    );
+    let is_so = is_rfc3339_utc(made);
+    assert!(is_so, "generated_at must be RFC 3339 in UTC: {made:?}");
     modern_result(era, result);
 }
 
@@ -118,14 +108,10 @@ fn modern_result(era: Era, result: &Value) {
         assert_eq!(result["resultType"], "complete", "{result}");
         assert_eq!(result["_meta"][info]["name"], "fabric-mcp", "{result}");
     } else {
-        assert!(
-            result.get("resultType").is_none(),
-            "{era:?} knows no resultType: {result}"
-        );
-        assert!(
-            result["_meta"].get(info).is_none(),
-            "{era:?} knows no serverInfo in _meta: {result}"
-        );
+        let is_so = result.get("resultType").is_none();
+        assert!(is_so, "{era:?} knows no resultType: {result}");
+        let is_so = result["_meta"].get(info).is_none();
+        assert!(is_so, "{era:?} knows no serverInfo in _meta: {result}");
     }
 }
 

@@ -67,10 +67,8 @@ impl HttpServer {
         http.send("GET", path, &headers, None).unwrap();
         let events = http.events().unwrap();
         let type_ = events.head.header("content-type");
-        assert_eq!(
-            (events.head.status, type_),
-            (200, Some("text/event-stream"))
-        );
+        let found = (events.head.status, type_);
+        assert_eq!(found, (200, Some("text/event-stream")));
         events
     }
 
@@ -167,12 +165,10 @@ impl Http {
     pub(crate) fn connect(address: SocketAddr) -> Http {
         let stream = TcpStream::connect_timeout(&address, DEADLINE).expect("a connection");
         stream.set_nodelay(true).expect("nodelay");
-        stream
-            .set_read_timeout(Some(DEADLINE))
-            .expect("a read timeout");
-        stream
-            .set_write_timeout(Some(DEADLINE))
-            .expect("a write timeout");
+        let words = "a read timeout";
+        stream.set_read_timeout(Some(DEADLINE)).expect(words);
+        let words = "a write timeout";
+        stream.set_write_timeout(Some(DEADLINE)).expect(words);
         Http {
             reader: BufReader::new(stream),
             closing: false,

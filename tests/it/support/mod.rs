@@ -35,10 +35,8 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(300);
 /// A time limit that is itself tested, longer on a busy machine: by how many want each of its cores, now or lately.
 pub(crate) fn scaled(limit: Duration) -> Duration {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let numbers = load
-        .split([' ', '/'])
-        .take(4)
-        .map(|number| number.parse::<f64>());
+    let numbers = load.split([' ', '/']).take(4);
+    let numbers = numbers.map(|number| number.parse::<f64>());
     let busiest = numbers.flatten().fold(0.0, f64::max);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     limit.mul_f64((busiest / cores as f64).max(1.0))

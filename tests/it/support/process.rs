@@ -147,10 +147,8 @@ impl Program {
     /// Starts it.
     pub(crate) fn start(&self) -> Process {
         let starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut child = self
-            .command()
-            .spawn()
-            .unwrap_or_else(|e| panic!("cannot start {BINARY}: {e}"));
+        let child = self.command().spawn();
+        let mut child = child.unwrap_or_else(|e| panic!("cannot start {BINARY}: {e}"));
         let stdin = child.stdin.take();
         if self.stdout == Output::Closed {
             child.stdout = None;
@@ -287,9 +285,8 @@ impl Log {
             if let Some(value) = found(&String::from_utf8_lossy(&said.0)) {
                 return Some(value);
             }
-            let rest = end
-                .checked_duration_since(Instant::now())
-                .filter(|_| !said.1)?;
+            let rest = end.checked_duration_since(Instant::now());
+            let rest = rest.filter(|_| !said.1)?;
             said = self.0.changed.wait_timeout(said, rest).unwrap().0;
         }
     }
@@ -452,8 +449,7 @@ fn tail(text: &str) -> String {
     if text.len() <= SHOWN {
         return text.to_owned();
     }
-    let start = (text.len() - SHOWN..text.len())
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or(0);
+    let start = (text.len() - SHOWN..text.len()).find(|at| text.is_char_boundary(*at));
+    let start = start.unwrap_or(0);
     format!("[{start} bytes not shown]\n{}", &text[start..])
 }

@@ -376,10 +376,8 @@ pub(crate) fn modern_meta(revision: &str) -> Value {
     let mut meta = Map::new();
     meta.insert(format!("{META}protocolVersion"), json!(revision));
     meta.insert(format!("{META}clientCapabilities"), json!({}));
-    meta.insert(
-        format!("{META}clientInfo"),
-        json!({"name": "it", "version": "1.2.3"}),
-    );
+    let text = format!("{META}clientInfo");
+    meta.insert(text, json!({"name": "it", "version": "1.2.3"}));
     Value::Object(meta)
 }
 

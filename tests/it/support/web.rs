@@ -118,10 +118,8 @@ impl Streamable {
     }
 
     fn send_on(&self, http: &mut Http, message: &Value) -> io::Result<()> {
-        self.server
-            .process
-            .said
-            .note("→", message.to_string().as_bytes());
+        let said = message.to_string();
+        self.server.process.said.note("→", said.as_bytes());
         let headers = self.headers(message);
         let headers: Vec<_> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
         http.send_post(&self.server.path, &headers, message)
@@ -149,14 +147,11 @@ impl Streamable {
         let message = self.message(method, params);
         let answer = self.post(&message);
         let mut messages = messages(&answer);
-        let last = messages
-            .pop()
-            .unwrap_or_else(|| panic!("{message} was not answered: {}", answer.text()));
+        let last = messages.pop();
+        let last = last.unwrap_or_else(|| panic!("{message} was not answered: {}", answer.text()));
         assert_eq!(last["id"], message["id"], "the answer comes last: {last}");
-        assert!(
-            messages.iter().all(|note| note.get("id").is_none()),
-            "{messages:?}"
-        );
+        let is_so = messages.iter().all(|note| note.get("id").is_none());
+        assert!(is_so, "{messages:?}");
         self.notes = messages;
         last
     }
@@ -225,10 +220,8 @@ impl Sse {
     pub(crate) fn to(server: &Arc<HttpServer>, era: Era, token: Option<&str>) -> Sse {
         let authorization = token.map(|token| format!("Bearer {token}"));
         let bearer = authorization.as_deref();
-        let headers: Vec<_> = bearer
-            .map(|value| ("Authorization", value))
-            .into_iter()
-            .collect();
+        let headers = bearer.map(|value| ("Authorization", value));
+        let headers: Vec<_> = headers.into_iter().collect();
         let mut events = server.events(&server.path, &headers);
         let first = events.next().expect("an event").expect("an event");
         assert_eq!(first.event, "endpoint");
@@ -255,10 +248,8 @@ impl Sse {
     /// Posts a message, which must be accepted.
     #[track_caller]
     pub(crate) fn send(&mut self, message: &Value) {
-        self.server
-            .process
-            .said
-            .note("→", message.to_string().as_bytes());
+        let said = message.to_string();
+        self.server.process.said.note("→", said.as_bytes());
         let mut headers = Vec::new();
         headers.extend(self.token.as_deref().map(|value| ("Authorization", value)));
         let answer = self.http.post(&self.endpoint, &headers, message);
@@ -282,10 +273,8 @@ impl Sse {
         }
         loop {
             let message = self.events.next_json();
-            self.server
-                .process
-                .said
-                .note("←", message.to_string().as_bytes());
+            let said = message.to_string();
+            self.server.process.said.note("←", said.as_bytes());
             match message.get("id") {
                 Some(known) if known == id => return message,
                 Some(_) => self.answers.push_back(message),
