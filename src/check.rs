@@ -558,15 +558,12 @@ mod tests {
     #[test]
     fn the_default_model_is_looked_up_but_not_tried() {
         let listed = ["GPT-x".to_owned()];
+        let own =
+            "??  default model   Fabric's own; not tried, as only a run can: it may cost money\n";
+        let known = "??  default model   gpt-x; not tried, as only a run can: it may cost money\n";
         for (model, said) in [
-            (
-                "",
-                "??  default model   Fabric's own; not tried, as only a run can: it may cost money\n",
-            ),
-            (
-                "gpt-x",
-                "??  default model   gpt-x; not tried, as only a run can: it may cost money\n",
-            ),
+            ("", own),
+            ("gpt-x", known),
             (
                 "y",
                 "--  default model   y, which Fabric does not list\n\nWarning: --default-model: Fabric lists no model y.",

@@ -488,6 +488,8 @@ mod tests {
 
     #[test]
     fn foreign_text_is_quoted_where_it_could_be_something_else() {
+        let red = r#"message="\u{1b}[31mred\u{0}\u{7f}\u{9b}""#;
+        let turned = r#"message="a\u{2028}b\u{202e}c\u{2066}d\u{61c}""#;
         for (given, logged) in [
             ("a: sentence, {} é 日本 (x)", "a: sentence, {} é 日本 (x)"),
             ("", r#"message="""#),
@@ -498,14 +500,8 @@ mod tests {
             ),
             (r"a\b", r#"message="a\\b""#),
             ("a\nb\r\tc", r#"message="a\nb\r\tc""#),
-            (
-                "\u{1b}[31mred\u{0}\u{7f}\u{9b}",
-                r#"message="\u{1b}[31mred\u{0}\u{7f}\u{9b}""#,
-            ),
-            (
-                "a\u{2028}b\u{202e}c\u{2066}d\u{61c}",
-                r#"message="a\u{2028}b\u{202e}c\u{2066}d\u{61c}""#,
-            ),
+            ("\u{1b}[31mred\u{0}\u{7f}\u{9b}", red),
+            ("a\u{2028}b\u{202e}c\u{2066}d\u{61c}", turned),
         ] {
             assert_eq!(Line::sentence(given).to_logfmt(), logged);
         }

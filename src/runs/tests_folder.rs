@@ -114,11 +114,8 @@ fn a_run_is_two_files_that_only_we_can_read() {
     let found = find(&bench, &writer.run()).unwrap();
     assert_eq!(found.record(), writer.run().record());
     let bare = found.bare();
-    assert_eq!(
-        bare.report,
-        RunReport::default(),
-        "many handles may be open"
-    );
+    let expected = RunReport::default();
+    assert_eq!(bare.report, expected, "many handles may be open");
     let json = serde_json::to_vec(&found.record()).unwrap();
     assert_eq!(fs::read(at.file(id, "json")).unwrap(), json);
     #[cfg(unix)]

@@ -270,27 +270,18 @@ fn failures_go_to_stderr_with_exit_code_1() {
 #[test]
 fn mistakes_in_arguments_exit_with_code_2() {
     let fabric = FakeFabric::start();
-    for (args, told) in [
-        (
-            ["fabric_run_patern", "{}"],
-            "did you mean fabric_run_pattern?",
-        ),
-        (["list_models", "{}"], "did you mean fabric_list_models?"),
-        (
-            [RUN, "{pattern_name:x}"],
-            "which is not JSON: key must be a string",
-        ),
-        (
-            [RUN, r#"{"pattern_name":"x",}"#],
-            "is not JSON: trailing comma",
-        ),
-        ([RUN, "[]"], "is no JSON object"),
-        ([RUN, "\u{1b}"], "is not JSON"),
-        (
-            [RUN, r#"{"pattern_name":"summarize","wait_seconds":0}"#],
-            "leave wait_seconds out",
-        ),
-    ] {
+    let rows = "\
+fabric_run_patern|{}|did you mean fabric_run_pattern?
+list_models|{}|did you mean fabric_list_models?
+fabric_run_pattern|{pattern_name:x}|which is not JSON: key must be a string
+fabric_run_pattern|{\"pattern_name\":\"x\",}|is not JSON: trailing comma
+fabric_run_pattern|[]|is no JSON object
+fabric_run_pattern|\u{1b}|is not JSON
+fabric_run_pattern|{\"pattern_name\":\"summarize\",\"wait_seconds\":0}|leave wait_seconds out";
+    for row in rows.lines() {
+        let (args, told) = row.rsplit_once('|').unwrap();
+        let (tool, arguments) = args.split_once('|').unwrap();
+        let args = [tool, arguments];
         let finished = call(&fabric, args).run(DEADLINE);
         finished.expect_code(2).expect_stderr(told);
         let found = finished.stderr.trim_end().lines().count();

@@ -361,20 +361,14 @@ fn files_that_cannot_be_edited_are_reported_and_unchanged() {
     let home = TempFolder::new("home-refused");
     let file = ".cursor/mcp.json";
     let huge = format!("{{\"x\": \"{}\"}}", "y".repeat(8 << 20));
+    let eof = "it is not JSON: EOF while parsing an object at line 2 column 1";
+    let key = "it is not JSON: key must be a string at line 2 column 3";
+    let servers = "its \"mcpServers\" is not an object";
     let rows: [(&[u8], &str); 7] = [
-        (
-            b"{\"mcpServers\": {\n}",
-            "it is not JSON: EOF while parsing an object at line 2 column 1",
-        ),
-        (
-            b"{\n  mcpServers: {}\n}",
-            "it is not JSON: key must be a string at line 2 column 3",
-        ),
+        (b"{\"mcpServers\": {\n}", eof),
+        (b"{\n  mcpServers: {}\n}", key),
         (b"[]", "it does not hold an object"),
-        (
-            br#"{"mcpServers": []}"#,
-            "its \"mcpServers\" is not an object",
-        ),
+        (br#"{"mcpServers": []}"#, servers),
         (br#"{"mcpServers": {}, "mcpServers": {}}"#, "is there twice"),
         (b"\xff\xfe{\0}\0", "it is not UTF-8"),
         (huge.as_bytes(), "it is larger than 8 MiB"),
@@ -418,15 +412,10 @@ fn clients_without_json_get_their_command_or_the_text() {
             .expect_stdout("does not edit");
         // A client that only connects has no say in that.
         let is_told = |words| finished.stdout.contains(words);
-        assert_eq!(
-            is_told("Runs are kept"),
-            client != "open-webui",
-            "{finished:?}"
-        );
-        assert!(
-            client != "open-webui" || !is_told("clean-up"),
-            "{finished:?}"
-        );
+        let found = is_told("Runs are kept");
+        assert_eq!(found, client != "open-webui", "{finished:?}");
+        let is_so = client != "open-webui" || !is_told("clean-up");
+        assert!(is_so, "{finished:?}");
         home.run(["--uninstall", client])
             .expect_code(1)
             .expect_stdout("\"fabric\" there yourself");

@@ -805,12 +805,10 @@ fn challenges_lead_to_the_document() {
     assert_eq!(found, Some(format!("Bearer {url}/mcp\", {all}")));
     let found = resource("http://localhost/").challenge(AccessError::NoToken);
     assert_eq!(found, Some(format!("Bearer {url}\", {all}")));
-    assert_eq!(
-        mcp.challenge(AccessError::BadToken(Flaw::EXPIRED)),
-        Some(format!(
-            "Bearer {url}/mcp\", {all}, error=\"invalid_token\", error_description=\"the token has expired\""
-        ))
-    );
+    let wanted = Some(format!(
+        "Bearer {url}/mcp\", {all}, error=\"invalid_token\", error_description=\"the token has expired\""
+    ));
+    assert_eq!(mcp.challenge(AccessError::BadToken(Flaw::EXPIRED)), wanted);
     let expected = Some(format!(
         "Bearer {url}/mcp\", scope=\"fabric:run\", error=\"insufficient_scope\", error_description=\"the token \
              lacks the scope\""

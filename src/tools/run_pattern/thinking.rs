@@ -99,26 +99,20 @@ mod tests {
 
     #[test]
     fn a_block_that_opens_the_output_is_left_out_wherever_it_is_cut() {
+        let open = "<think>never ends </think";
+        let late = "<think>x</think>use <think>y</think>";
         for (output, text, is_unclosed) in [
             ("<think>a < b </thi </think>\n\nüber", "über", false),
             ("\n <thinking>x</think></thinking>y\n", "y\n", false),
             ("<think></think><thinking>ü</thinking> z", "z", false),
             ("<think><</</think>z", "z", false),
             ("<think>only</think>\n", "", false),
-            (
-                "<think>never ends </think",
-                "<think>never ends </think",
-                true,
-            ),
+            (open, open, true),
             ("<think>x</think> <think>y", "<think>y", true),
             ("<think>", "<think>", true),
             ("I <think>so</think>.", "I <think>so</think>.", false),
             ("<thinker>x</think>", "<thinker>x</think>", false),
-            (
-                "<think>x</think>use <think>y</think>",
-                "use <think>y</think>",
-                false,
-            ),
+            (late, "use <think>y</think>", false),
             (" <thi", " <thi", false),
             ("  indented", "  indented", false),
             ("", "", false),
