@@ -1,7 +1,5 @@
 //! `--connect`: the binary on stdio in front of the binary over HTTP, and in front of a server that misbehaves.
 
-use std::io::{Read, Write};
-
 use serde_json::{Value, json};
 
 use crate::support::fabric::{FakeFabric, closed_port};
@@ -478,8 +476,11 @@ fn a_check_says_whether_the_server_can_be_used() {
     bad.expect_code(1).expect_stderr("refuses the token");
 }
 
+#[cfg(unix)]
 #[test]
 fn a_call_there_is_printed_and_an_interrupt_cancels_it() {
+    use std::io::{Read, Write};
+
     let (fabric, _server, relay) = start();
     fabric.on("POST /chat", Reply::run(&["one ", "two"]));
     let call = |words: &[&str]| {

@@ -1,5 +1,9 @@
 //! The process with an HTTP transport: signals during a run, a port in use, and exhausted resources.
 #![cfg(unix)]
+#![cfg_attr(
+    not(target_os = "linux"),
+    allow(unused, reason = "resources are exhausted on Linux only")
+)]
 
 use std::sync::Arc;
 
@@ -7,11 +11,8 @@ use serde_json::{Value, json};
 
 use crate::support::fabric::FakeFabric;
 use crate::support::http::{Events, Http, HttpServer};
-#[cfg(target_os = "linux")]
-use crate::support::process::Process;
-use crate::support::process::Program;
+use crate::support::process::{Process, Program};
 use crate::support::reply::Reply;
-#[cfg(target_os = "linux")]
 use crate::support::stdio::Stdio;
 use crate::support::transports::{Wire, serve};
 use crate::support::web::Streamable;

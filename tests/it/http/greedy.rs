@@ -9,6 +9,7 @@ use serde_json::json;
 use super::access::File;
 use crate::support::Era;
 use crate::support::fabric::FakeFabric;
+#[cfg(unix)]
 use crate::support::folder::TempFolder;
 use crate::support::http::{Http, HttpServer};
 use crate::support::reply::Reply;
