@@ -70,10 +70,10 @@ pub(crate) struct Tokens {
 }
 
 /// Who has which token, by its [`fingerprint`], and may do what with it. The tokens themselves are not kept.
-type TokenTable = HashMap<Digest, Holder>;
+type TokenTable = HashMap<Digest, TokenHolder>;
 
 /// Who has a token, and what its line allows.
-type Holder = (Identity, Arc<Allowance>);
+type TokenHolder = (Identity, Arc<Allowance>);
 
 /// What a line of the file allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,7 +171,7 @@ impl Tokens {
     ///
     /// # Errors
     /// [`Flaw::UNKNOWN`], or its line counts no more.
-    pub(super) fn holder(&self, token: Digest) -> Result<Holder, Flaw> {
+    pub(super) fn holder(&self, token: Digest) -> Result<TokenHolder, Flaw> {
         // Not while another thread is reading.
         if self.file.is_some()
             && let Some(mut watch) = try_lock(&self.watch)
@@ -286,7 +286,7 @@ impl Tokens {
 
 /// The names of a table that have a token which `other` lacks, or has otherwise.
 fn names(table: &TokenTable, other: &TokenTable) -> BTreeSet<String> {
-    let differs = |line: &(&Digest, &Holder)| other.get(line.0) != Some(line.1);
+    let differs = |line: &(&Digest, &TokenHolder)| other.get(line.0) != Some(line.1);
     let lines = table.iter().filter(differs);
     lines.map(|(_, (identity, _))| identity.name()).collect()
 }

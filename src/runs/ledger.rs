@@ -62,7 +62,7 @@ pub(super) struct LedgerState {
 }
 
 /// What a line says.
-pub(super) struct Line<'l> {
+pub(super) struct LedgerLine<'l> {
     pub(super) time: &'l str,
     pub(super) caller: &'l str,
     /// Percent-encoded.
@@ -113,7 +113,7 @@ impl Folder {
             match self.append(line, patience) {
                 Ok(file) => written = Some(file),
                 Err(error) => {
-                    if let Some(line) = Line::parse(line) {
+                    if let Some(line) = LedgerLine::parse(line) {
                         let what = "its line of the ledger could not be written";
                         self.warn(line.step.0, what, &error);
                     }
@@ -177,15 +177,18 @@ impl Folder {
                 *used = used.saturating_add(line.sum());
             });
         }
-        let waiting = state.waiting.iter().filter_map(|line| Line::parse(line));
+        let waiting = state
+            .waiting
+            .iter()
+            .filter_map(|line| LedgerLine::parse(line));
         let waiting = waiting.filter(|line| line.caller == caller && line.time.starts_with(month));
         let used = state.used.get(caller).copied().unwrap_or(0);
         waiting.fold(used, |used, line| used.saturating_add(line.sum()))
     }
 }
 
-impl Line<'_> {
-    fn parse(line: &str) -> Option<Line<'_>> {
+impl LedgerLine<'_> {
+    fn parse(line: &str) -> Option<LedgerLine<'_>> {
         let columns = Vec::from_iter(line.trim_end().split('\t'));
         let [
             time,
@@ -202,7 +205,7 @@ impl Line<'_> {
             return None;
         };
         let tokens = |text: &str| text.trim_start_matches('~').parse().ok();
-        Some(Line {
+        Some(LedgerLine {
             time,
             caller,
             model,
@@ -227,7 +230,7 @@ fn column(name: &str) -> String {
 }
 
 /// Reads the whole lines of a file up to its end, and says how many bytes they are.
-pub(super) fn lines(file: File, mut each: impl FnMut(Line<'_>)) -> u64 {
+pub(super) fn lines(file: File, mut each: impl FnMut(LedgerLine<'_>)) -> u64 {
     let (mut file, mut line, mut read) = (BufReader::new(file), Vec::new(), 0);
     while (&mut file)
         .take(MAX_LINE)
@@ -236,7 +239,9 @@ pub(super) fn lines(file: File, mut each: impl FnMut(Line<'_>)) -> u64 {
         && (line.ends_with(b"\n") || line.len() as u64 == MAX_LINE)
     {
         let text = str::from_utf8(&line).ok();
-        text.and_then(Line::parse).into_iter().for_each(&mut each);
+        text.and_then(LedgerLine::parse)
+            .into_iter()
+            .for_each(&mut each);
         read += line.len() as u64;
         line.clear();
     }
@@ -308,7 +313,11 @@ mod tests {
             fs::write(&path, [&line, &torn[..length]].concat()).unwrap();
             add(2, Err(1));
             let text = fs::read_to_string(&path).unwrap();
-            assert_eq!(text.lines().filter_map(Line::parse).count(), 2, "{text}");
+            assert_eq!(
+                text.lines().filter_map(LedgerLine::parse).count(),
+                2,
+                "{text}"
+            );
         }
         fs::write(&path, [&*line, "\n\t\nx\n\u{fffd}\n", &line].concat()).unwrap();
         // Whoever finds it interrupted.

@@ -39,17 +39,17 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
 
 /// A strategy in the list.
 #[derive(Serialize)]
-struct Row<'a> {
+struct StrategyRow<'a> {
     name: &'a str,
     description: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     prompt: &'a str,
 }
 
-fn row(one: &Strategy, with_prompt: bool) -> Row<'_> {
+fn row(one: &Strategy, with_prompt: bool) -> StrategyRow<'_> {
     let (name, description) = (&one.name, &one.description);
     let prompt = if with_prompt { &one.prompt } else { "" };
-    Row {
+    StrategyRow {
         name,
         description,
         prompt,
