@@ -402,7 +402,7 @@ impl Folder {
     pub(super) fn warn(&self, id: RunId, what: &str, error: &io::Error) {
         if !self.failing.swap(true, Ordering::Relaxed) {
             log::warn!(
-                "run {id}: {what} to the state folder: {error}. Until that works again, runs are kept in memory only."
+                "run {id}: {what} to the state folder: {error}. Until that works again, what is new is kept in memory only."
             );
         }
     }
