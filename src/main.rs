@@ -59,7 +59,10 @@ use access::{Access, OAuth, Tokens};
 use account::{Accounts, Bounds, Resource, SHARED_SEATS};
 use cli::{Command, ExitReason, Generate, START};
 use clients::{Launch, install};
-use config::{API_KEY, BASE_URL, Config, Connect, MAX_QUEUED_RUNS, RunSettings, Transport};
+use config::{
+    API_KEY, AUTH_TOKEN, BASE_URL, CERT_FILE, Config, Connect, MAX_QUEUED_RUNS, RunSettings,
+    Transport,
+};
 use demo::Folders;
 use fabric::{Catalog, Client, HELPER, Process};
 use http::HttpServer;
@@ -96,6 +99,10 @@ const STDIO_OPEN: usize = 4096;
 const OTHER_FILES: usize = 64;
 /// Transcripts that Fabric fetches at once: each is a process on its host.
 const MAX_TRANSCRIPTS: usize = 8;
+
+/// Why an entry has no token.
+const SIGNS_IN: &str = "This server has callers sign in (OAuth): the entry has no token, and the client asks you to sign \
+                        in. If it takes a token too, set FABRIC_MCP_AUTH_TOKEN and do this again.\n";
 
 /// Shown when the program is started by hand in a terminal.
 const TYPED: &str = "\
@@ -288,10 +295,22 @@ fn program() -> Result<String, ExitReason> {
 }
 
 /// Lets an entry start the Fabric of this machine, if that is wanted or nothing says which one to use and none is where
-/// Fabric usually listens. Returns what was chosen and why.
+/// Fabric usually listens; one for a URL shows no token where callers sign in. Returns what was chosen and why.
 fn which_fabric(launch: &mut Launch, offers: bool) -> Option<String> {
-    let Launch::Program { args, env } = launch else {
-        return None;
+    let (args, env) = match launch {
+        Launch::Program { args, env } => (args, env),
+        Launch::Url { url, token, .. } => {
+            let settings = Connect {
+                url: url.clone(),
+                token: None,
+                ca_file: std::env::var_os(CERT_FILE).map(Into::into),
+                log_level: None,
+                log_json: false,
+            };
+            let has_token = std::env::var_os(AUTH_TOKEN).is_some_and(|token| !token.is_empty());
+            *token = has_token || !transport::connect::asks_for_oauth(&settings);
+            return (!*token).then(|| SIGNS_IN.to_owned());
+        }
     };
     let why = match args.iter().any(|arg| arg == START) {
         true => "--start-fabric was given",

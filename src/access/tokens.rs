@@ -22,7 +22,7 @@ use super::digest::{Digest, digest};
 use super::error::Flaw;
 use super::identity::{Identity, Role};
 use crate::account::Accounts;
-use crate::config::{MAX_SECRET, Secret};
+use crate::config::{MAX_SECRET, Secret, TOKEN_PREFIX};
 use crate::encoding::sha256::sha256_hex;
 use crate::logging;
 use crate::os::random;
@@ -50,8 +50,6 @@ const OTHERS: &str = "*";
 const HASHED: &str = "sha256:";
 /// The name of `FABRIC_MCP_AUTH_TOKEN`.
 const DEFAULT: &str = "default";
-/// The prefix of tokens that are generated here. None of them is ever sent to an OAuth issuer.
-pub(super) const PREFIX: &str = "fmcp_";
 /// Shortest token, in characters.
 const MIN_TOKEN: usize = 32;
 /// Longest name, in characters.
@@ -516,7 +514,7 @@ pub(crate) fn generate(name: &str, role: Role) -> Result<(String, Secret), &'sta
 
 /// A new token, of 256 random bits.
 pub(crate) fn token() -> String {
-    format!("{PREFIX}{}{}", random::id(), random::id())
+    format!("{TOKEN_PREFIX}{}{}", random::id(), random::id())
 }
 
 #[cfg(test)]

@@ -84,6 +84,10 @@ impl<'a> FlagsAndEnv<'a> {
                 "--{one} and --{other} are two commands; give one of them"
             )));
         }
+        if self.has("history") && self.has("no-history") {
+            let why = "--history and --no-history are opposites; give one of them";
+            return Err(ExitReason::usage(why));
+        }
         let mut given = self.given.iter().map(|(flag, _)| flag.long);
         let of_log = |long: &str| matches!(long, "log-level" | "log-format");
         let is_call = self.has("call");

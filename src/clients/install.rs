@@ -9,15 +9,16 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::config::{API_KEY, AUTH_TOKEN, BASE_URL, CERT_FILE, MODEL_VARIABLE};
+use crate::config::{API_KEY, AUTH_TOKEN, BASE_URL, CERT_FILE, MODEL_VARIABLE, TOKEN_PREFIX};
 use crate::text::{counted, for_terminal, is_placeholder};
+use crate::url::{self, Authority};
 
 use super::file::{self, ClientFile};
 use super::json::{self, KEYS, member};
 use super::jsonc::Document;
-use super::{Env, Format, Launch, McpClient, NAME, TOKEN_PLACEHOLDER, history};
+use super::{Env, Format, Launch, McpClient, NAME, PROGRAM, TOKEN_PLACEHOLDER, history};
 
 /// How long a check of the entry may take.
 const CHECK: Duration = Duration::from_secs(2);
@@ -64,11 +65,13 @@ pub(crate) fn run(
     let name = asked.name.clone();
     let document = Document::read(text, key, &name).map_err(uneditable)?;
     let own = document.own.as_ref();
-    let mut told = why + &asked.keep_runs(own, env)?;
+    let asked_launch = asked.launch.clone();
+    let is_ours = |entry: &Value| is_ours(entry, program, asked_launch.as_ref());
+    let ours = own.filter(|own| is_ours(own));
+    let mut told = why + &asked.keep_runs(ours, env)?;
     let launch = asked.launch.as_ref();
     let made = launch.map(|launch| client.entry(program, launch));
-    let entry = made.clone();
-    let entry = entry.map(|made| filled_in(made, own.filter(|own| is_ours(own))));
+    let entry = made.clone().map(|made| filled_in(made, ours));
     let (left, next) = match &entry {
         Some(entry) => {
             let left = left_to_do(client, entry);
@@ -86,13 +89,14 @@ pub(crate) fn run(
     };
     let [before, after] = [own, entry.as_ref()].map(|entry| masked(entry, made.as_ref()));
     told += &change(client, &path, &found, &name, [&before, &after]);
-    let is_foreign = own.is_some_and(|own| !is_ours(own));
+    let is_foreign = own.is_some() && ours.is_none();
     if is_foreign {
         let hint = match launch {
             Some(_) => ", and would be lost; --name NAME gives ours another name",
             None => "; --name NAME says which one to remove",
         };
-        told += &format!("This \"{name}\" is not an entry of fabric-mcp{hint}.\n");
+        told +=
+            &format!("This \"{name}\" is not an entry of fabric-mcp, as far as it shows{hint}.\n");
     }
     let asks = !asked.yes || is_foreign;
     if let (Some(launch), Some(entry)) = (launch, &entry) {
@@ -104,7 +108,8 @@ pub(crate) fn run(
     if asks && !agreed(is_foreign)? {
         return Ok(false);
     }
-    let (done, backup) = write(&found, &document, &new, [&entry, &after]).map_err(about)?;
+    let written = write(&found, &document, &new, [&entry, &after], &is_ours);
+    let (done, backup) = written.map_err(about)?;
     say(&format!("{done}: {shown_path}\n{backup}{next}"))?;
     Ok(true)
 }
@@ -119,6 +124,7 @@ fn write(
     document: &Document<'_>,
     new: &str,
     [entry, shown]: [&Option<Value>; 2],
+    is_ours: &dyn Fn(&Value) -> bool,
 ) -> Result<(&'static str, String), String> {
     let backups = found.backups();
     let read = |(_, text): &(_, String)| {
@@ -151,40 +157,59 @@ fn write(
 
 impl Installation {
     /// Has the entry keep runs in a folder that all clients share, if nothing speaks against it. Returns what is said of it.
-    /// `own` is the entry that is there.
+    /// `own` is the entry of ours that is there: it tells what was chosen.
     fn keep_runs(&mut self, own: Option<&Value>, env: Env<'_>) -> Result<String, String> {
-        const SETTLED: [&str; 5] = [
-            "--connect",
-            "--state-dir",
-            "--keep-runs",
-            "--patterns-dir",
-            "--read-only",
-        ];
-        let folder = history(OS, env).and_then(|folder| folder.into_os_string().into_string().ok());
-        let (Some(Launch::Program { args, .. }), Some(folder)) = (&mut self.launch, folder) else {
+        const NO_RUNS: [&str; 3] = ["--connect", "--patterns-dir", "--read-only"];
+        let Some(Launch::Program { args, .. }) = &mut self.launch else {
             return Ok(String::new());
         };
-        if args.iter().any(|arg| SETTLED.contains(&arg.as_str())) {
+        let has =
+            |words: &[String], any: &[&str]| any.iter().any(|one| words.contains(&(*one).into()));
+        let is_settled = self.history != Some(true) && has(args, &[STATE_DIR, KEEP_RUNS]);
+        if is_settled || has(args, &NO_RUNS) {
             return Ok(String::new());
         }
-        let has_history = own.is_some_and(|own| own.to_string().contains(HISTORY));
-        let known = self.history.or((has_history || self.yes).then_some(true));
+        let old = own.map(words);
+        let was_asked =
+            |old: &&Vec<String>| !has(old, &NO_RUNS) && !has(old, &[STATE_DIR, KEEP_RUNS]);
+        let before = old.as_ref().filter(|old| has(old, &[HISTORY]));
+        let chosen = before.map(|_| true);
+        let chosen = chosen.or(old.as_ref().filter(was_asked).map(|_| false));
+        let folder = history(OS, env).and_then(|folder| folder.into_os_string().into_string().ok());
+        let value = |flag| after(args, flag).or_else(|| after(before?, flag));
+        let Some(folder) = value(STATE_DIR).or(folder) else {
+            return Ok(String::new());
+        };
         let question = format!(
             "Keep runs for {KEPT} days, to find them again? Patterns, models and outputs would lie in\n  {folder}\nfor all \
              your clients that keep them. [Y/n] "
         );
+        let known = self.history.or(chosen).or(self.yes.then_some(true));
         if !known.map_or_else(|| ask(&question, true), Ok)? {
-            return Ok("Runs are kept in memory only, for an hour.\n".to_owned());
+            return Ok(format!(
+                "Runs are kept in memory only, for an hour; {HISTORY} keeps them for {KEPT} days.\n"
+            ));
         }
-        let seconds = (KEPT * 24 * 3600).to_string();
-        let words = [HISTORY, "--state-dir", &folder, "--keep-runs", &seconds];
-        args.extend(words.map(str::to_owned));
-        Ok(format!("Runs are kept for {KEPT} days in {folder}.\n"))
+        let usual = (KEPT * 24 * 3600).to_string();
+        let seconds = value(KEEP_RUNS).unwrap_or(usual.clone());
+        let time = match seconds == usual {
+            true => format!("{KEPT} days"),
+            false => format!("{seconds} s"),
+        };
+        args.push(HISTORY.to_owned());
+        for (flag, value) in [(STATE_DIR, &folder), (KEEP_RUNS, &seconds)] {
+            if !has(args, &[flag]) {
+                args.extend([flag.to_owned(), value.clone()]);
+            }
+        }
+        Ok(format!("Runs are kept for {time} in {folder}.\n"))
     }
 }
 
 /// The flag of an entry whose runs are kept in memory where the folder cannot be used.
 const HISTORY: &str = "--history";
+const STATE_DIR: &str = "--state-dir";
+const KEEP_RUNS: &str = "--keep-runs";
 
 /// The program that an entry starts.
 fn started(entry: &Value) -> Option<&str> {
@@ -192,16 +217,40 @@ fn started(entry: &Value) -> Option<&str> {
     command.get(0).unwrap_or(command).as_str()
 }
 
-/// Whether this program made an entry: it starts such a program, or is one for a URL with nothing but a token.
-fn is_ours(entry: &Value) -> bool {
-    if let Some(program) = started(entry) {
-        let name = program.rsplit(['/', '\\']).next();
-        return name.is_some_and(|name| name.starts_with("fabric-mcp"));
+/// The words that an entry gives to its program; of one list, the program itself too.
+fn words(entry: &Value) -> Vec<String> {
+    let lists = [&entry["args"], &entry["command"]].map(Value::as_array);
+    let words = lists.into_iter().flatten().flatten();
+    words
+        .filter_map(|word| Some(word.as_str()?.to_owned()))
+        .collect()
+}
+
+/// The word after this one.
+fn after(words: &[String], flag: &str) -> Option<String> {
+    let at = words.iter().position(|word| word == flag)?;
+    words.get(at + 1).cloned()
+}
+
+/// Whether an entry was made by this program, which is at `program`: it starts it, or is for a URL, shows nothing but a
+/// token of ours or a place for one, or leads to the host that `launch` leads to.
+fn is_ours(entry: &Value, program: &str, launch: Option<&Launch>) -> bool {
+    if let Some(started) = started(entry) {
+        let name = started.rsplit(['/', '\\']).next().unwrap_or_default();
+        return started == program || name.trim_end_matches(".exe") == PROGRAM;
     }
-    let headers = entry["headers"].as_object();
-    let headers = headers.filter(|headers| headers.len() == 1);
-    let token = headers.and_then(|headers| headers.get("Authorization")?.as_str());
-    token.is_some_and(|token| token.starts_with("Bearer "))
+    let host = |url: &str| Some(Authority::parse(url::split(url)?.1).ok()?.host);
+    let mut urls = URLS.iter().filter_map(|name| entry[*name].as_str());
+    let leads_there = match launch {
+        Some(Launch::Url { url, .. }) => urls.any(|own| host(own) == host(url)),
+        _ => false,
+    };
+    let headers = &entry["headers"];
+    let token = headers["Authorization"].as_str().unwrap_or_default();
+    let is_alone = headers.is_null() || *headers == json!({"Authorization": token});
+    let is_token = |token: &str| token.starts_with(TOKEN_PREFIX) || is_place(&token.into());
+    let is_known = token.strip_prefix("Bearer ").is_some_and(is_token);
+    is_alone && (is_known || leads_there)
 }
 
 /// What the user should know of an entry's program, and of the settings that stay in it.
@@ -245,8 +294,10 @@ fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, Stri
             command.args(args)
         }
         Launch::Program { args, .. } => command.args(args).arg("--json"),
-        // Only over Streamable HTTP is there one.
-        Launch::Url { is_sse: true, .. } => return Ok(String::new()),
+        // Only over Streamable HTTP is there one, and with OAuth the client signs in.
+        Launch::Url { is_sse: true, .. } | Launch::Url { token: false, .. } => {
+            return Ok(String::new());
+        }
         Launch::Url { url, .. } => command.args(["--connect", url]),
     };
     // A reference is to what is set here.
@@ -348,7 +399,10 @@ fn by_hand(
 /// The entry with what the user has added to it before, such as `disabled`, and the key or token that was filled in.
 fn filled_in(mut entry: Value, before: Option<&Value>) -> Value {
     for (member, theirs) in before.and_then(Value::as_object).into_iter().flatten() {
-        if !KEYS.contains(&member.as_str()) {
+        // A server that asks for OAuth may take a token as well.
+        let is_token = member == "headers" && started(&entry).is_none() && entry[member].is_null();
+        let is_kept = is_token && !is_place(&theirs["Authorization"]);
+        if is_kept || !KEYS.contains(&member.as_str()) {
             entry[member] = theirs.clone();
         }
         let values = entry.get_mut(member).and_then(Value::as_object_mut);
@@ -377,6 +431,8 @@ fn variable(reference: &str) -> &str {
     rest.rsplit(['{', ':', '$']).next().unwrap_or_default()
 }
 
+/// What an entry calls its URL.
+const URLS: [&str; 3] = ["url", "serverUrl", "httpUrl"];
 /// Where an entry has variables and headers.
 const GROUPS: [&str; 3] = ["env", "environment", "headers"];
 
@@ -533,7 +589,6 @@ fn meaning(answer: &str, usual: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn old_secrets_are_not_shown() {
@@ -543,6 +598,41 @@ mod tests {
             json!({"command": "f", "env": {"KEY": "…", "URL": "http://a", "EMPTY": "", "NUMBER": "…"}, "headers": {"A": "…"}}),
         );
         assert_eq!(masked(Some(&before), Some(&after)), expected);
+    }
+
+    #[test]
+    fn an_entry_is_ours_by_what_it_starts_or_shows() {
+        let to = |url: &str, token: &str| json!({"url": url, "headers": {"Authorization": token}});
+        let start = |program: &str| json!({"command": [program, "--demo"]});
+        for (entry, is) in [
+            (start("/x/fabric-mcp"), true),
+            (start("C:\\x\\fabric-mcp.exe"), true),
+            (start("/opt/other-name"), true),
+            (start("fabric-mcp-proxy"), false),
+            (start("fabric-mcpserver.exe"), false),
+            (to("https://o/mcp", "Bearer fmcp_0"), true),
+            (
+                to("https://o/mcp", "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"),
+                true,
+            ),
+            (to("https://o/mcp", "Bearer YOUR_TOKEN"), true),
+            (to("https://o/mcp", "Bearer sk-1"), false),
+            (to("https://h:2/mcp", "Bearer sk-1"), true),
+            (json!({"serverUrl": "https://h/mcp"}), true),
+            (json!({"url": "https://o/mcp"}), false),
+            (json!({"url": "https://h/mcp", "headers": {"X": ""}}), false),
+        ] {
+            let launch = Launch::Url {
+                url: "https://h/mcp".to_owned(),
+                is_sse: false,
+                token: true,
+            };
+            assert_eq!(
+                is_ours(&entry, "/opt/other-name", Some(&launch)),
+                is,
+                "{entry}"
+            );
+        }
     }
 
     #[test]

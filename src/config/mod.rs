@@ -30,6 +30,8 @@ pub(crate) const OWN_VARIABLE: &str = "FABRIC_MCP_";
 pub(crate) const CERT_FILE: &str = "SSL_CERT_FILE";
 /// Variable of the token that callers over HTTP must send, and that `--connect` sends.
 pub(crate) const AUTH_TOKEN: &str = "FABRIC_MCP_AUTH_TOKEN";
+/// The prefix of tokens that are generated here. None of them is ever sent to an OAuth issuer.
+pub(crate) const TOKEN_PREFIX: &str = "fmcp_";
 
 // Sizes and counts.
 

@@ -111,6 +111,19 @@ pub(crate) fn check(settings: &Connect) -> Result<String, String> {
     opened.map(|()| report).map_err(|error| error.detail)
 }
 
+/// Whether the server at this URL has callers sign in at an OAuth issuer, as its answer to one without a token says.
+pub(crate) fn asks_for_oauth(settings: &Connect) -> bool {
+    let Ok(relay) = Relay::new(settings, io::sink(), || ()) else {
+        return false;
+    };
+    let request = relay.request(vec![], Headers::new(), Some(LEAVING));
+    relay.send("GET", &request, ()).is_ok_and(|reply| {
+        let challenge = reply.headers().get("WWW-Authenticate");
+        challenge
+            .is_some_and(|it| String::from_utf8_lossy(it.as_bytes()).contains("resource_metadata"))
+    })
+}
+
 /// The two sides.
 pub(crate) struct Relay {
     settings: Connect,

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::support::fabric::FakeFabric;
 use crate::support::folder::TempFolder;
 use crate::support::process::{Finished, Program};
+use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::{Caller, DEADLINE, Era};
 
@@ -199,6 +200,31 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     let done = install(&["--yes", "--no-history"]);
     done.expect_code(0).expect_stdout("in memory only");
     assert_eq!(args(&home.read(file)), 0);
+    // So does a no.
+    let again = install(&["--yes"]);
+    again.expect_code(0).expect_stdout("nothing to do");
+    assert_eq!(args(&home.read(file)), 0);
+    for (flags, kept) in [
+        (&["--yes", "--history", "--keep-runs", "60"][..], "60 s in "),
+        (&["--yes"], "60 s in "),
+        (
+            &["--yes", "--history", "--keep-runs", "2592000"],
+            "30 days in ",
+        ),
+        (
+            &["--yes", "--history", "--state-dir", "/runs"],
+            "30 days in /runs.",
+        ),
+        (&["--yes"], "30 days in /runs."),
+    ] {
+        install(flags).expect_code(0);
+        let shown = install(flags);
+        shown.expect_stdout("nothing to do");
+        let told = install(&[flags, &["--max-runs", "3"]].concat());
+        told.expect_code(0).expect_stdout(kept);
+        assert_eq!(args(&home.read(file)), 7, "{told:?}");
+    }
+    install(&["--yes", "--no-history"]).expect_code(0);
     for settled in [["--keep-runs", "60"], ["--state-dir", "/runs"]] {
         install(&settled)
             .expect_code(1)
@@ -499,6 +525,37 @@ fn a_key_or_token_that_was_filled_in_stays() {
             .iter()
             .all(|token| *token == Some("Bearer canary-token"));
     assert!(checked, "the check has the entry's token: {sent:?}");
+}
+
+#[test]
+fn where_callers_sign_in_no_token_is_shown() {
+    let (home, server) = (TempFolder::new("home-oauth"), FakeFabric::start());
+    let challenge =
+        "Bearer resource_metadata=\"http://127.0.0.1/.well-known/x\", scope=\"fabric:run\"";
+    let refusal = Reply::failure(401, Value::Null).header("WWW-Authenticate", challenge);
+    server.on("GET /mcp", refusal);
+    let url = format!("{}/mcp", server.url());
+    let install = |token: &str| {
+        let program = home.binary().env("FABRIC_MCP_AUTH_TOKEN", token);
+        let done = program.flags(&format!("--install cursor --yes --url {url}"));
+        let done = done.run(DEADLINE);
+        done.expect_code(0);
+        let file = parsed(&home.read(".cursor/mcp.json"));
+        (done, file["mcpServers"]["fabric"]["headers"].clone())
+    };
+    let (done, headers) = install("");
+    done.expect_stdout("has callers sign in");
+    assert!(
+        headers.is_null() && !done.stdout.contains("Check: "),
+        "{done:?}"
+    );
+    install("").0.expect_stdout("nothing to do");
+    let (_, headers) = install("fmcp_canary");
+    let reference = "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}";
+    assert_eq!(headers["Authorization"], reference);
+    let text = home.read(".cursor/mcp.json");
+    home.write(".cursor/mcp.json", text.replace(reference, "Bearer own"));
+    assert_eq!(install("").1["Authorization"], "Bearer own");
 }
 
 #[test]

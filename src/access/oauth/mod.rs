@@ -31,10 +31,9 @@ use ureq::{Agent, Body};
 use super::digest::{Digest, digest};
 use super::error::{AccessError, Flaw};
 use super::identity::{Identity, Role};
-use super::tokens;
 use crate::account::{Accounts, Bounds, Resource};
 use crate::agent::{self, Lookups};
-use crate::config::{OAuthSettings, Secret};
+use crate::config::{OAuthSettings, Secret, TOKEN_PREFIX};
 use crate::encoding::base64;
 use crate::encoding::json::decode;
 use crate::encoding::percent::percent_encode;
@@ -237,7 +236,7 @@ impl OAuth {
         accounts: &Accounts,
     ) -> Result<(Arc<Known>, Grant), AccessError> {
         // A revoked token of ours must not be sent to the issuer.
-        if token.starts_with(tokens::PREFIX) {
+        if token.starts_with(TOKEN_PREFIX) {
             return Err(AccessError::BadToken(Flaw::UNKNOWN));
         }
         if !is_token(token) {

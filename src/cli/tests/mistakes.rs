@@ -95,6 +95,7 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --generate client-command => --generate client-command: "" is not a known client; give one of CLIENTS
 --install emacs => --install: "emacs" is not a known client; give one of CLIENTS
 --install zed --uninstall zed => --install and --uninstall are two commands; give one of them
+--install zed --history --no-history => --history and --no-history are opposites; give one of them
 --yes => --yes only goes with --install and --uninstall; add one of them or leave it out
 --url http://x/mcp => --url only goes with --install, --generate client-config and --generate client-command;
     add one of them or leave it out
