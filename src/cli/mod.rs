@@ -211,7 +211,7 @@ pub(crate) fn parse(
                 history: history.or(settings.has("no-history").then_some(false)),
                 yes: settings.has("yes"),
             };
-            let offers = ["fabric-url", "demo", "patterns-dir", "start-fabric"];
+            let offers = ["url", "fabric-url", "demo", "patterns-dir", "start-fabric"];
             return Ok(Command::Install {
                 asked,
                 offers: offers.iter().all(|long| !settings.is_given(long)),

@@ -33,6 +33,8 @@ fn commands() {
     let cline = command("--generate client-config cline --url https://H/sse --transport sse");
     let part = "url: \"https://h/sse\", is_sse: true";
     assert!(cline.contains(part), "{cline}");
+    let connects = command("--install claude-desktop --url https://H/mcp");
+    assert!(connects.ends_with("offers: false }"), "{connects}");
     let desktop = command("--generate client-config claude-desktop --url http://[::1]:8000/mcp/");
     assert!(
         desktop.contains(
