@@ -27,7 +27,7 @@ pub(super) const NO_TRANSCRIPT: &str = "Fabric got no transcript of this video f
 const NOT_IDS: [&str; 2] = ["videoseries", "live_stream"];
 
 /// The ID of a video: 11 letters of base64url.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VideoId(String);
 
 impl VideoId {

@@ -1,7 +1,7 @@
 //! The arguments of a tool.
 //!
-//! A tool's `declare` asks for each of its arguments once, with type, bounds and description, and in the order of the
-//! schema. What it asks for is its schema, its lines in `--list-tools` and what a refusal lists: an argument is one
+//! A tool's `declare` asks for each of its arguments once, with type, bounds and `name: description`, and in the order of
+//! the schema. What it asks for is its schema, its lines in `--list-tools` and what a refusal lists: an argument is one
 //! statement.
 //!
 //! Reading goes on after a refusal, with a value as if the argument had been left out; [`Arguments::end`] returns all of
@@ -45,6 +45,16 @@ pub(super) struct Arguments<'a> {
     faults: Vec<Error>,
 }
 
+/// What an argument is called, a colon, and its description.
+type ArgumentLine = &'static str;
+
+/// Arguments of several tools.
+pub(super) const PATTERN: ArgumentLine =
+    "pattern_name: Exact name, as fabric_list_patterns gives it.";
+pub(super) const INPUT: ArgumentLine = "input_text: What the pattern works on.";
+pub(super) const VARIABLES: ArgumentLine =
+    "variables: A value for each of the pattern's variables, by name.";
+
 /// What models call arguments by mistake, and what they mean.
 const MEANT: &str = "name pattern_name, text input_text, content input_text, input input_text, url input_from, \
                      video input_from, youtube input_from, lang_code variables {\"lang_code\": …}";
@@ -65,19 +75,13 @@ impl<'a> Arguments<'a> {
         read: impl FnOnce(&mut Arguments<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut arguments = Arguments {
+            tool,
             prefix,
             given,
-            ..Arguments::of(tool)
+            ..Arguments::default()
         };
         let value = read(&mut arguments);
         arguments.end(value)
-    }
-
-    fn of(tool: &'static str) -> Arguments<'a> {
-        Arguments {
-            tool,
-            ..Arguments::default()
-        }
     }
 
     /// What `read` asks for when nothing is given.
@@ -85,7 +89,10 @@ impl<'a> Arguments<'a> {
         tool: &'static str,
         read: impl FnOnce(&mut Arguments<'a>) -> Result<T, Error>,
     ) -> Arguments<'a> {
-        let mut arguments = Arguments::of(tool);
+        let mut arguments = Arguments {
+            tool,
+            ..Arguments::default()
+        };
         let _ = read(&mut arguments);
         arguments
     }
@@ -118,28 +125,26 @@ impl<'a> Arguments<'a> {
     /// An object whose members `read` asks for and checks; `None` if left out. A string is the member that `bare` says.
     pub(super) fn object<T>(
         &mut self,
-        name: &'static str,
-        description: &'static str,
+        line: ArgumentLine,
         read: fn(&mut Arguments<'_>) -> Result<T, Error>,
         bare: fn(&str) -> &'static str,
     ) -> Option<T> {
         let tool = self.tool;
         let constraints = Arguments::none(tool, read).properties() + ",";
         let read = |path: &str, node: &'a Node<'a>| members(tool, path, node, bare, read);
-        self.ask(name, "object", constraints, description, read)
+        self.ask(told(line), "object", constraints, read)
     }
 
     /// A text of any length (the message it came in was limited); empty if left out.
-    pub(super) fn text(&mut self, name: &'static str, description: &'static str) -> String {
-        let text = self.ask(name, "string", String::new(), description, string);
+    pub(super) fn text(&mut self, line: ArgumentLine) -> String {
+        let text = self.ask(told(line), "string", String::new(), string);
         text.map(str::to_owned).unwrap_or_default()
     }
 
     /// A string of at most [`MAX_STRING`] bytes, read by `parse`, which gets its name too; `None` if left out or empty.
     pub(super) fn parsed<T>(
         &mut self,
-        name: &'static str,
-        description: &'static str,
+        line: ArgumentLine,
         parse: impl FnOnce(&str, &str) -> Result<T, Error>,
     ) -> Option<T> {
         let read = |path: &str, node| match string(path, node)? {
@@ -150,86 +155,72 @@ impl<'a> Arguments<'a> {
             text if text.trim().is_empty() => Ok(None),
             text => parse(path, text.trim()).map(Some),
         };
-        self.ask(name, "string", String::new(), description, read)
+        self.ask(told(line), "string", String::new(), read)
             .flatten()
     }
 
     /// A string of at most [`MAX_STRING`] bytes; `None` if left out or empty.
-    pub(super) fn string(
-        &mut self,
-        name: &'static str,
-        description: &'static str,
-    ) -> Option<String> {
-        self.parsed(name, description, |_, text| Ok(text.to_owned()))
+    pub(super) fn string(&mut self, line: ArgumentLine) -> Option<String> {
+        self.parsed(line, |_, text| Ok(text.to_owned()))
     }
 
     /// Such a string if it `is_valid`; others are refused with what they must be: `wanted`.
     pub(super) fn valid(
         &mut self,
-        name: &'static str,
-        description: &'static str,
+        line: ArgumentLine,
         is_valid: fn(&str) -> bool,
         wanted: &str,
     ) -> Option<String> {
-        self.parsed(name, description, |path, text| match is_valid(text) {
+        self.parsed(line, |path, text| match is_valid(text) {
             true => Ok(text.to_owned()),
             false => Err(refused(format!("`{path}` must be {wanted}."))),
         })
     }
 
     /// A name that Fabric may safely use in a path; `None` if left out or empty.
-    pub(super) fn name(&mut self, name: &'static str, description: &'static str) -> Option<Name> {
-        self.parsed(name, description, Name::parse)
+    pub(super) fn name(&mut self, line: ArgumentLine) -> Option<Name> {
+        self.parsed(line, Name::parse)
     }
 
     /// The name of a model or a vendor; empty if left out, which lets Fabric choose.
-    pub(super) fn model(&mut self, name: &'static str, description: &'static str) -> String {
-        self.parsed(name, description, names::model)
-            .unwrap_or_default()
+    pub(super) fn model(&mut self, line: ArgumentLine) -> String {
+        self.parsed(line, names::model).unwrap_or_default()
     }
 
-    /// A string that must be given, and that `parse` refuses if it is empty.
-    pub(super) fn required<T>(
+    /// A string that must be given, and that `parse` refuses if it is empty. Where it is refused, another value stands for
+    /// it, so that the other arguments can be read: such a call never gets further than [`Arguments::end`].
+    pub(super) fn required<T: Default>(
         &mut self,
-        name: &'static str,
-        description: &'static str,
+        line: ArgumentLine,
         parse: impl Fn(&str, &str) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let (path, faults) = (self.path(name), self.faults.len());
-        let found = self.parsed(name, description, &parse);
+    ) -> T {
+        let (path, faults) = (self.path(told(line).0), self.faults.len());
+        let found = self.parsed(line, &parse);
         let asked = self.asked.last_mut().into_iter();
         asked.for_each(|argument| argument.required = true);
-        match (found, self.faults.split_off(faults).pop()) {
-            (Some(value), _) => Ok(value),
-            (None, Some(fault)) => Err(fault),
-            (None, None) => parse(&path, "").map_err(|error| error.about(path)),
+        if found.is_none() && self.faults.len() == faults {
+            self.check(
+                parse(&path, "")
+                    .map(drop)
+                    .map_err(|error| error.about(path)),
+            );
         }
+        found.unwrap_or_default()
     }
 
-    /// The pattern to work on. Where it is refused, another name stands for it, so that the other arguments can be
-    /// read: such a call never gets further than [`Arguments::end`].
-    pub(super) fn pattern(&mut self, description: &'static str) -> Name {
+    /// The pattern to work on; `line` is for `pattern_name`.
+    pub(super) fn pattern(&mut self, line: ArgumentLine) -> Name {
         let tool = self.tool;
-        let parse = |path: &str, text: &str| match text {
+        self.required(line, |path, text| match text {
             "" => Err(refused(format!(
                 "`{path}` is missing: {tool} needs the name of a pattern, as fabric_list_patterns gives it."
             ))),
             text => Name::parse(path, text),
-        };
-        let read = self.required("pattern_name", description, parse);
-        read.unwrap_or_else(|error| {
-            self.faults.push(error);
-            Name::default()
         })
     }
 
     /// A truth value; `usual` if left out.
-    pub(super) fn flag(
-        &mut self,
-        name: &'static str,
-        usual: bool,
-        description: &'static str,
-    ) -> bool {
+    pub(super) fn flag(&mut self, line: ArgumentLine, usual: bool) -> bool {
         let read = |path: &str, node: &Node<'_>| {
             let text = node.text().unwrap_or_default().trim();
             match (node, &*text.to_ascii_lowercase()) {
@@ -239,42 +230,42 @@ impl<'a> Arguments<'a> {
                 _ => Err(wrong_type(path, "true or false", node)),
             }
         };
-        self.ask(name, "boolean", String::new(), description, read)
+        self.ask(told(line), "boolean", String::new(), read)
             .unwrap_or(usual)
     }
 
     /// A number within these bounds; `usual` if left out, which its description says.
     pub(super) fn number(&mut self, name: &'static str, bounds: (f64, f64), usual: f64) -> f64 {
-        let description = format!("Default {usual}.");
-        self.bounded(name, ("number", "a number"), bounds, description)
+        let argument = (name, format!("Default {usual}.").into());
+        self.bounded(argument, ("number", "a number"), bounds)
             .unwrap_or(usual)
     }
 
     /// A whole number within these bounds.
     pub(super) fn integer(
         &mut self,
-        name: &'static str,
+        line: ArgumentLine,
         (least, most): (usize, usize),
-        description: &'static str,
     ) -> Option<usize> {
         let bounds = (least as f64, most as f64);
-        let number = self.bounded(name, ("integer", "a whole number"), bounds, description);
+        let number = self.bounded(told(line), ("integer", "a whole number"), bounds);
         number.map(|number| number as usize)
     }
 
-    /// How long the caller wants to wait, at most `most` seconds: if it is more, that is what is allowed.
-    pub(super) fn wait(&mut self, most: usize, description: &'static str) -> Option<Duration> {
-        let seconds = self.integer("wait_seconds", (0, most), description);
+    /// How long the caller wants to wait, at most `most` seconds: if it is more, that is what is allowed. `line` is for
+    /// `wait_seconds`.
+    pub(super) fn wait(&mut self, line: ArgumentLine, most: usize) -> Option<Duration> {
+        let seconds = self.integer(line, (0, most));
         seconds.map(|seconds| Duration::from_secs(seconds as u64))
     }
 
     fn bounded(
         &mut self,
-        name: &'static str,
+        argument: (&'static str, Cow<'static, str>),
         (json_type, kind): (&'static str, &str),
         (least, most): (f64, f64),
-        description: impl Into<Cow<'static, str>>,
     ) -> Option<f64> {
+        let is_wait = argument.0 == "wait_seconds";
         // JavaScript knows one kind of number: 5.0 is 5.
         let is_allowed = |number: &f64| {
             (least..=most).contains(number) && (json_type == "number" || number.fract() == 0.0)
@@ -285,11 +276,7 @@ impl<'a> Arguments<'a> {
             let Node::Number(number) = &*node else {
                 return Err(wrong_type(path, &allowed, &node));
             };
-            let most = if name == "wait_seconds" {
-                most
-            } else {
-                f64::MAX
-            };
+            let most = if is_wait { most } else { f64::MAX };
             number
                 .as_f64()
                 .map(|number| number.min(most))
@@ -297,28 +284,23 @@ impl<'a> Arguments<'a> {
                 .ok_or_else(|| refused(format!("`{path}` is {number}: it must be {allowed}.")))
         };
         let constraints = format!(r#""minimum":{least},"maximum":{most},"#);
-        self.ask(name, json_type, constraints, description, read)
+        self.ask(argument, json_type, constraints, read)
     }
 
     /// Which part of a text of at most `most` characters is wanted: how many to skip, and at most how many to return, which
-    /// is `usual` if left out. With the descriptions of both.
+    /// is `usual` if left out. `line` is for `max_chars`.
     pub(super) fn part(
         &mut self,
         (most, usual): (usize, usize),
-        skip: &'static str,
-        max: &'static str,
+        line: ArgumentLine,
     ) -> (usize, usize) {
-        let offset = self.integer("offset", (0, most), skip);
-        let max_chars = self.integer("max_chars", (1, most), max);
+        let offset = self.integer("offset: Characters to skip.", (0, most));
+        let max_chars = self.integer(line, (1, most));
         (offset.unwrap_or(0), max_chars.unwrap_or(usual))
     }
 
     /// Pattern variables, names and values checked by Fabric's guard.
-    pub(super) fn variables(
-        &mut self,
-        name: &'static str,
-        description: &'static str,
-    ) -> BTreeMap<String, String> {
+    pub(super) fn variables(&mut self, line: ArgumentLine) -> BTreeMap<String, String> {
         let prefix = self.prefix.clone();
         let read = |path: &str, node: &Node<'_>| {
             let node = unquoted(node);
@@ -339,7 +321,7 @@ impl<'a> Arguments<'a> {
             Ok(variables)
         };
         let constraints = r#""additionalProperties":{"type":"string"},"#.to_owned();
-        self.ask(name, "object", constraints, description, read)
+        self.ask(told(line), "object", constraints, read)
             .unwrap_or_default()
     }
 
@@ -347,9 +329,8 @@ impl<'a> Arguments<'a> {
     /// list of one.
     pub(super) fn steps<T>(
         &mut self,
-        name: &'static str,
+        line: ArgumentLine,
         most: usize,
-        description: &'static str,
         step: fn(&mut Arguments<'_>) -> Result<T, Error>,
     ) -> Vec<T> {
         let tool = self.tool;
@@ -378,7 +359,7 @@ impl<'a> Arguments<'a> {
         };
         let schema = Arguments::none(tool, step).schema();
         let constraints = format!(r#""maxItems":{most},"items":{schema},"#);
-        self.ask(name, "array", constraints, description, read)
+        self.ask(told(line), "array", constraints, read)
             .unwrap_or_default()
     }
 
@@ -430,17 +411,16 @@ impl<'a> Arguments<'a> {
     /// An argument as `read` reads it, which gets its name as refusals have it; `None` if left out or refused.
     fn ask<T>(
         &mut self,
-        name: &'static str,
+        (name, description): (&'static str, Cow<'static, str>),
         json_type: &'static str,
         constraints: String,
-        description: impl Into<Cow<'static, str>>,
         read: impl FnOnce(&str, &'a Node<'a>) -> Result<T, Error>,
     ) -> Option<T> {
         self.asked.push(Argument {
             name,
             json_type,
             constraints,
-            description: description.into(),
+            description,
             required: false,
         });
         let (_, node) = self.given.iter().find(|(given, _)| given == name)?;
@@ -456,6 +436,12 @@ impl<'a> Arguments<'a> {
     fn path(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
+}
+
+/// Name and description.
+fn told(line: ArgumentLine) -> (&'static str, Cow<'static, str>) {
+    let (name, description) = line.split_once(": ").unwrap_or((line, ""));
+    (name, description.into())
 }
 
 /// What `read` makes of the members of an object at `path`. A string is the one member that `bare` says.
@@ -533,7 +519,7 @@ mod tests {
     }
 
     fn string(arguments: &mut Arguments<'_>) -> Option<String> {
-        arguments.string("x", "")
+        arguments.string("x")
     }
 
     fn number(arguments: &mut Arguments<'_>) -> f64 {
@@ -541,18 +527,18 @@ mod tests {
     }
 
     fn integer(arguments: &mut Arguments<'_>) -> Option<usize> {
-        arguments.integer("i", (1, 9), "")
+        arguments.integer("i", (1, 9))
     }
 
     fn all(arguments: &mut Arguments<'_>) -> String {
         let string = string(arguments);
-        let flag = arguments.flag("f", false, "");
+        let flag = arguments.flag("f", false);
         let (number, integer) = (number(arguments), integer(arguments));
-        let variables = arguments.variables("v", "");
-        let free = arguments.flag("dry_run", false, "");
-        let wait = arguments.wait(9, "").map(|wait| wait.as_secs());
-        let steps = arguments.steps("s", 2, "", |step| {
-            step.required("pattern_name", "", |_, text| Ok(text.to_owned()))
+        let variables = arguments.variables("v");
+        let free = arguments.flag("dry_run", false);
+        let wait = arguments.wait("wait_seconds", 9).map(|wait| wait.as_secs());
+        let steps = arguments.steps("s", 2, |step| {
+            Ok(step.required("pattern_name", |_, text| Ok(text.to_owned())))
         });
         let read = (string, flag, number, integer, variables, free, wait, steps);
         format!("{read:?}")

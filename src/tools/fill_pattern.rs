@@ -3,6 +3,7 @@
 
 use crate::fabric::{Error, Name, lacks_nothing};
 
+use super::arguments::{INPUT, PATTERN, VARIABLES};
 use super::listed::take_pattern;
 use super::run_result::DEFAULT_FORMAT;
 use super::{Arguments, Outcome, Policy, Prepared, Tool, prompt, run_pattern};
@@ -21,11 +22,10 @@ pub(super) const TOOL: Tool = Tool {
 const CODE: &str = "What stands between double braces in this pattern is code, which is shown as it is, without a strategy.";
 
 fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
-    let mut pattern = arguments.pattern("Exact name, as fabric_list_patterns gives it.");
-    let input = arguments.text("input_text", "What the pattern works on.");
-    let variables = "A value for each of the pattern's variables, by name.";
-    let variables = arguments.variables("variables", variables);
-    let strategy = arguments.name("strategy_name", "A prompting strategy to put before it.");
+    let mut pattern = arguments.pattern(PATTERN);
+    let input = arguments.text(INPUT);
+    let variables = arguments.variables(VARIABLES);
+    let strategy = arguments.name("strategy_name: A prompting strategy to put before it.");
     // Whoever knows the tool from a server with a Fabric asks for what it always does here.
     arguments.former("dry_run");
     arguments.check(policy.check("pattern_name", &pattern));

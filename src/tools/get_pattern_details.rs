@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::config::MAX_FABRIC_BODY;
 use crate::fabric::{Error, Kind, Name, is_runnable, not_runnable};
 
+use super::arguments::PATTERN;
 use super::listed::take_pattern;
 use super::part::Part;
 use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
@@ -23,10 +24,9 @@ pub(super) const TOOL: Tool = Tool {
 const USUAL: usize = 8000;
 
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    let pattern = arguments.pattern("Exact name, as fabric_list_patterns gives it.");
-    let skip = "Characters to skip.";
-    let max = "Max characters. Default 8000.";
-    let part = arguments.part((MAX_FABRIC_BODY, USUAL), skip, max);
+    let pattern = arguments.pattern(PATTERN);
+    let max = "max_chars: Max characters. Default 8000.";
+    let part = arguments.part((MAX_FABRIC_BODY, USUAL), max);
     Ok(Prepared {
         fields: vec![("pattern", pattern.as_str().to_owned())],
         ..Prepared::new(move |context| details(context, pattern, part))

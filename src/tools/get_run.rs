@@ -41,13 +41,13 @@ const WIDEST: usize = 4;
 const PIECE: usize = 16 << 10;
 
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    let run_id = arguments.string("run_id", "The run.");
-    let wait = arguments.wait(MAX_WAIT, "Default 50.");
+    let run_id = arguments.string("run_id: The run.");
+    let wait = arguments.wait("wait_seconds: Default 50.", MAX_WAIT);
     let wait = wait.unwrap_or(Duration::from_secs(MAX_WAIT as u64));
     let all = (MAX_RUN_OUTPUT, MAX_RUN_OUTPUT);
-    let (offset, max_chars) = arguments.part(all, "Characters to skip.", "Max characters.");
-    let query = arguments.string("query", "Words of pattern, model or output.");
-    let since = arguments.parsed("since", "Such as 2d or 2026-11-30.", since);
+    let (offset, max_chars) = arguments.part(all, "max_chars: Max characters.");
+    let query = arguments.string("query: Words of pattern, model or output.");
+    let since = arguments.parsed("since: Such as 2d or 2026-11-30.", since);
     let Some(run_id) = run_id else {
         return Ok(Prepared::new(move |context| {
             list(context, query.as_deref().unwrap_or_default(), since)

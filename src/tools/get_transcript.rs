@@ -20,15 +20,10 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    let video = arguments.required("url", "Link of one video.", VideoId::parse);
+    let video = arguments.required("url: Link of one video.", VideoId::parse);
     let style = TranscriptStyle::read(arguments);
     let usual = (MAX_FABRIC_BODY, MAX_FABRIC_BODY);
-    let part = arguments.part(
-        usual,
-        "Characters to skip.",
-        "Max characters. Default: all.",
-    );
-    let video = video?;
+    let part = arguments.part(usual, "max_chars: Max characters. Default: all.");
     Ok(Prepared::new(move |context| {
         fetch(context, &video, &style).map(|found| shown(found, &video, part))
     }))
@@ -59,12 +54,11 @@ impl TranscriptStyle {
     pub(super) fn read(arguments: &mut Arguments<'_>) -> TranscriptStyle {
         TranscriptStyle {
             language: arguments.valid(
-                "language",
-                "Such as pt-BR. Default en.",
+                "language: Such as pt-BR. Default en.",
                 is_language,
                 "the code of a language, such as de, fil or pt-BR",
             ),
-            timestamps: arguments.flag("timestamps", false, "Begin each line with its time."),
+            timestamps: arguments.flag("timestamps: Begin each line with its time.", false),
         }
     }
 }

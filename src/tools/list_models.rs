@@ -15,7 +15,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
-    let query = arguments.string("query", "Part of a name.");
+    let query = arguments.string("query: Part of a name.");
     let query = letters(query.as_deref().unwrap_or_default());
     let policy = policy.clone();
     Ok(Prepared::new(move |context| {

@@ -26,17 +26,14 @@ pub(super) const TOOL: Tool = Tool {
 const USUAL: usize = 10;
 
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    let query = arguments
-        .string("query", "The task in English: what goes in and comes out.")
-        .unwrap_or_default();
-    let limit = arguments.integer(
-        "limit",
-        (1, MAX_ROWS),
-        "Max names. Default 10 with query, else all.",
-    );
-    Ok(Prepared::new(move |context| match query.trim() {
-        "" => all(context, limit.unwrap_or(usize::MAX)),
-        query => search(context, query, limit.unwrap_or(USUAL)),
+    let query = arguments.string("query: The task in English: what goes in and comes out.");
+    let limit = "limit: Max names. Default 10 with query, else all.";
+    let limit = arguments.integer(limit, (1, MAX_ROWS));
+    Ok(Prepared::new(move |context| {
+        match query.as_deref().unwrap_or_default() {
+            "" => all(context, limit.unwrap_or(usize::MAX)),
+            query => search(context, query, limit.unwrap_or(USUAL)),
+        }
     }))
 }
 

@@ -17,7 +17,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    let name = arguments.name("strategy_name", "Only one, with its prompt.");
+    let name = arguments.name("strategy_name: Only one, with its prompt.");
     Ok(Prepared::new(move |context| {
         let found = context.backend.catalog.strategies(&context.wait())?;
         let warning = found.is_none().then(|| Cause::NoStrategies.to_string());

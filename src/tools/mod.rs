@@ -383,13 +383,14 @@ mod tests {
         let expected = r#"{"type":"object","properties":{},"additionalProperties":false}"#;
         assert_eq!(none.schema(), expected);
         let mut all = Arguments::default();
-        let _ = all.required("z", "Say \"z\".", |_, text| Ok(text.to_owned()));
-        all.flag("f", false, "F.");
+        let text = |_: &str, text: &str| Ok(text.to_owned());
+        all.required("z: Say \"z\".", text);
+        all.flag("f: F.", false);
         all.number("n", (-2.0, 2.0), 0.5);
-        all.integer("i", (1, 9), "I.");
-        all.variables("v", "V.");
-        all.steps("s", 8, "S.", |step| {
-            step.required("p", "P.", |_, text| Ok(text.to_owned()))
+        all.integer("i: I.", (1, 9));
+        all.variables("v: V.");
+        all.steps("s: S.", 8, |step| {
+            Ok(step.required("p: P.", |_, text| Ok(text.to_owned())))
         });
         assert_eq!(
             all.schema(),

@@ -23,12 +23,11 @@ impl InputSource {
     /// The argument `input_from`.
     pub(super) fn read(arguments: &mut Arguments<'_>) -> Result<InputSource, Error> {
         let video = arguments.parsed(
-            "youtube",
-            "Address at youtube.com or youtu.be.",
+            "youtube: Address at youtube.com or youtu.be.",
             VideoId::parse,
         );
         let style = TranscriptStyle::read(arguments);
-        let run_id = arguments.string("run_id", "A completed run.");
+        let run_id = arguments.string("run_id: A completed run.");
         match (video, run_id) {
             (Some(video), None) => Ok(InputSource::Video(video, style)),
             (None, Some(run_id)) if style == TranscriptStyle::default() => {

@@ -15,6 +15,7 @@ use crate::config::{MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error, Kind};
 use crate::text::is_language;
 
+use super::arguments::{INPUT, PATTERN, VARIABLES};
 use super::{Arguments, Policy, Prepared, Tool, refused};
 use input::InputSource;
 pub(crate) use input::no_text;
@@ -42,96 +43,69 @@ const MAX_CONTEXT: usize = 10_000_000;
 
 /// The most important arguments first. A new one is a statement here.
 fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
-    let pattern = arguments.pattern("Exact name, as fabric_list_patterns gives it.");
-    let input = arguments.text("input_text", "What the pattern works on.");
+    let pattern = arguments.pattern(PATTERN);
+    let input = arguments.text(INPUT);
     let from = arguments.object(
-        "input_from",
-        "Instead of input_text: a video's transcript, or an earlier output.",
+        "input_from: Instead of input_text: a video's transcript, or an earlier output.",
         InputSource::read,
         InputSource::member,
     );
-    let is_text = arguments.flag(
-        "input_is_text",
-        false,
-        "Run it even if it looks like a link.",
-    );
-    let dry_run = arguments.flag(
-        "dry_run",
-        false,
-        "Return the prompt itself, without a model: free.",
-    );
-    let stream = arguments.flag("stream", false, "Also send the text as it comes.");
+    let is_text = arguments.flag("input_is_text: Run it even if it looks like a link.", false);
+    let dry_run = "dry_run: Return the prompt itself, without a model: free.";
+    let dry_run = arguments.flag(dry_run, false);
+    let stream = arguments.flag("stream: Also send the text as it comes.", false);
     let usual = Chat::new(pattern, String::new());
     let first = Chat {
-        model: arguments.model(
-            "model_name",
-            "One of fabric_list_models. Default: Fabric's.",
-        ),
-        vendor: arguments.model("vendor_name", "Vendor of model_name, if several have it."),
-        strategy: arguments.name("strategy_name", "One of fabric_list_strategies."),
-        context: arguments.name("context_name", "One of fabric_list_contexts, put first."),
-        session: arguments.name(
-            "session_name",
-            "A stored conversation; a new name begins one.",
-        ),
+        model: arguments.model("model_name: One of fabric_list_models. Default: Fabric's."),
+        vendor: arguments.model("vendor_name: Vendor of model_name, if several have it."),
+        strategy: arguments.name("strategy_name: One of fabric_list_strategies."),
+        context: arguments.name("context_name: One of fabric_list_contexts, put first."),
+        session: arguments.name("session_name: A stored conversation; a new name begins one."),
         language: arguments
             .valid(
-                "language",
-                "Of the output, such as de or pt-BR.",
+                "language: Of the output, such as de or pt-BR.",
                 is_language,
                 "the code or name of a language, such as de, pt-BR or German",
             )
             .unwrap_or_else(|| policy.default_language.clone()),
-        variables: arguments.variables(
-            "variables",
-            "A value for each of the pattern's variables, by name.",
-        ),
+        variables: arguments.variables(VARIABLES),
         temperature: arguments.number("temperature", (0.0, 2.0), usual.temperature),
         top_p: arguments.number("top_p", (0.0, 1.0), usual.top_p),
         presence_penalty: arguments.number("presence_penalty", (-2.0, 2.0), 0.0),
         frequency_penalty: arguments.number("frequency_penalty", (-2.0, 2.0), 0.0),
         thinking: arguments
             .valid(
-                "thinking",
-                "off, low, medium, high, or a number of tokens.",
+                "thinking: off, low, medium, high, or a number of tokens.",
                 is_thinking,
                 "off, low, medium, high, or a number of tokens as a string",
             )
             .unwrap_or_default(),
         search: arguments.flag(
-            "search",
+            "search: Let the model search the web, if its vendor can.",
             false,
-            "Let the model search the web, if its vendor can.",
         ),
         search_location: arguments
             .valid(
-                "search_location",
-                "Such as Europe/Berlin.",
+                "search_location: Such as Europe/Berlin.",
                 is_location,
                 "a time zone, such as Europe/Berlin, or the code of a language for Gemini",
             )
             .unwrap_or_default(),
         context_length: arguments
-            .integer("context_length", (1, MAX_CONTEXT), "In tokens; for Ollama.")
+            .integer("context_length: In tokens; for Ollama.", (1, MAX_CONTEXT))
             .unwrap_or_default(),
         ..usual
     };
-    let strip_thinking = arguments.flag(
-        "strip_thinking",
-        policy.strip_thinking,
-        "Leave out a <think> block that opens the output.",
-    );
-    let max_chars = arguments.integer(
-        "max_chars",
-        (1, MAX_RUN_OUTPUT),
-        "Max characters of the output.",
-    );
-    let wait = arguments.wait(MAX_WAIT, "Answer after this long; the run goes on.");
+    let thinking = "strip_thinking: Leave out a <think> block that opens the output.";
+    let strip_thinking = arguments.flag(thinking, policy.strip_thinking);
+    let max_chars = "max_chars: Max characters of the output.";
+    let max_chars = arguments.integer(max_chars, (1, MAX_RUN_OUTPUT));
+    let wait = "wait_seconds: Answer after this long; the run goes on.";
+    let wait = arguments.wait(wait, MAX_WAIT);
     let then = arguments.steps(
-        "then",
-        MAX_CHAIN_STEPS,
-        "Further patterns, each run on the output before it, such as \
+        "then: Further patterns, each run on the output before it, such as \
          [{\"pattern_name\":\"translate\",\"variables\":{\"lang_code\":\"de\"}}].",
+        MAX_CHAIN_STEPS,
         step,
     );
     let mut steps = vec![first];
@@ -189,12 +163,12 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
 
 /// The arguments of a further step.
 fn step(arguments: &mut Arguments<'_>) -> Result<Chat, Error> {
-    let pattern = arguments.pattern("The step's pattern.");
+    let pattern = arguments.pattern("pattern_name: The step's pattern.");
     Ok(Chat {
-        model: arguments.model("model_name", "Default: the call's."),
-        vendor: arguments.model("vendor_name", "Vendor of model_name."),
-        strategy: arguments.name("strategy_name", "Default: none."),
-        variables: arguments.variables("variables", "Of this pattern."),
+        model: arguments.model("model_name: Default: the call's."),
+        vendor: arguments.model("vendor_name: Vendor of model_name."),
+        strategy: arguments.name("strategy_name: Default: none."),
+        variables: arguments.variables("variables: Of this pattern."),
         ..Chat::new(pattern, String::new())
     })
 }
