@@ -5,16 +5,14 @@ use std::sync::{Arc, Mutex};
 
 use log::Level;
 
-use crate::access::Caller;
 use crate::account::{Reservation, Resource};
 use crate::fabric::{Error, no_room};
 use crate::logging::Line;
 use crate::os::random;
-use crate::protocol::{Answer, Id, Refusal, ResultWriter, Revision};
+use crate::protocol::{Answer, Id, Refusal, ResultWriter};
 use crate::sync::Work;
 use crate::tools::{
-    self, Backend, CallHead, Context, ContextState, Failure, MethodWork, Peer, ToolCall,
-    reserve_slots,
+    self, Backend, CallHead, Context, ContextState, Failure, MethodWork, Peer, reserve_slots,
 };
 use crate::{logging, metrics};
 
@@ -24,8 +22,6 @@ use super::Server;
 pub(crate) struct Call {
     /// What an answer to it needs.
     pub(crate) head: Arc<CallHead>,
-    /// Who calls.
-    pub(super) caller: Arc<Caller>,
     /// What its params hold of memory.
     pub(super) memory: Reservation,
     pub(super) work: MethodWork,
@@ -46,10 +42,10 @@ impl Call {
         start: impl FnOnce(Work) -> Result<(), Error>,
     ) {
         let (head, backend) = (self.head.clone(), server.backend.clone());
-        let (account, told) = (&self.caller.account, peer.clone());
+        let (account, told) = (&head.caller.account, peer.clone());
         let slots = match self.is_run() && account.is_closed() {
             true => Err(Error::stopped()),
-            false => reserve_slots(account, self.head.needs),
+            false => reserve_slots(account, head.needs),
         };
         let begun = slots
             .and_then(|(slot, open)| start(Box::new(move || self.run(backend, told, slot, open))));
@@ -69,12 +65,11 @@ impl Call {
     ) {
         let (head, work) = (self.head, self.work);
         let _scopes = (
-            self.caller.identity.log_scope(),
+            head.caller.identity.log_scope(),
             logging::request_scope(&head.request_id),
         );
         let context = Arc::new(Context {
             backend,
-            caller: self.caller,
             peer,
             head: head.clone(),
             memory: Mutex::new(self.memory),
@@ -84,9 +79,7 @@ impl Call {
             if let Err(error) = context.enter(slot) {
                 return head.fail(error);
             }
-            let account = &context.caller.account;
-            let result = ResultWriter::new(&head.id, head.request.revision);
-            let mut result = result.charged(account);
+            let mut result = head.result().charged(context.account());
             if let Err(refusal) = work(&context, &mut result) {
                 metrics::failure(&refusal.error);
                 return head.refuse(refusal);
@@ -107,12 +100,19 @@ impl CallHead {
     /// The answer of a call that could not run or did not finish: no free place, a panic, or cancelled when an answer is
     /// required all the same.
     pub(crate) fn fail(&self, error: Error) -> Answer {
-        let Some(ToolCall { tool, fields, .. }) = &self.tool else {
+        if self.tool.is_none() {
             return self.refuse(error.into());
-        };
-        let failed = Err(error.clone().into());
-        tools::report(tool, fields, None, &failed, None, &self.request_id);
-        failed_tool(error, &self.id, self.request.revision, &self.request_id)
+        }
+        let failure = Failure::from(error);
+        let mut result = self.result();
+        tools::write_failure(&failure, &self.request_id, &mut result);
+        tools::report(self, None, &Err(failure), None);
+        result.end()
+    }
+
+    /// Begins the result.
+    pub(crate) fn result(&self) -> ResultWriter {
+        ResultWriter::new(&self.id, self.request.revision)
     }
 
     fn refuse(&self, refusal: Refusal) -> Answer {
@@ -123,13 +123,6 @@ impl CallHead {
         let is_modern = !self.request.revision.is_legacy();
         refusal.answer(Some(&self.id), is_modern, &self.request_id)
     }
-}
-
-/// The answer to a call of a tool that failed.
-pub(super) fn failed_tool(error: Error, id: &Id, revision: Revision, request_id: &str) -> Answer {
-    let mut result = ResultWriter::new(id, revision);
-    tools::write_failure(&Failure::from(error), request_id, &mut result);
-    result.end()
 }
 
 /// Answers a request that is invalid or cannot be served now. Not logged as a warning: clients probe.

@@ -108,7 +108,7 @@ fn initialize(server: &Server, request: Request<'_>) -> Result<Action, Refusal> 
         .filter(|revision| revision.is_legacy())
         .unwrap_or(Revision::NEWEST_LEGACY);
     *lock(&request.session.revision) = Some(revision);
-    let mut result = ResultWriter::new(&request.id, revision);
+    let mut result = ResultWriter::new(&request.head.id, revision);
     result
         .field("protocolVersion", revision.name())
         .field("capabilities", &capabilities(server, revision))
@@ -118,7 +118,7 @@ fn initialize(server: &Server, request: Request<'_>) -> Result<Action, Refusal> 
 }
 
 fn discover(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    let capabilities = capabilities(server, request.context.revision);
+    let capabilities = capabilities(server, request.head.request.revision);
     let mut result = request.result();
     result
         .field("supportedVersions", &Revision::ALL.map(Revision::name))

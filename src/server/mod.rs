@@ -40,7 +40,7 @@ use crate::protocol::{
 };
 use crate::sync::lock;
 use crate::text::shown;
-use crate::tools::{Backend, CallHead, Context, MethodWork, ToolCall};
+use crate::tools::{Backend, CallHead, Context};
 
 pub(crate) use call::{Call, refuse};
 pub(crate) use skills::Skills;
@@ -77,25 +77,22 @@ pub(crate) struct Server {
 
 /// A request with a checked envelope, from which a feature reads its params.
 struct Request<'a> {
-    id: Id,
-    method: &'static str,
+    head: CallHead,
     params: Option<&'a Node<'a>>,
-    context: RequestContext,
     /// What its params hold of memory.
     memory: Reservation,
     session: &'a Arc<Session>,
-    caller: &'a Arc<Caller>,
 }
 
 impl Request<'_> {
     /// Begins a result that needs no call.
     fn result(&self) -> ResultWriter {
-        ResultWriter::new(&self.id, self.context.revision)
+        self.head.result()
     }
 
     /// Reads the cursor of a list that changes. A legacy client that reads such a list is told of changes.
     fn cursor_of_changing_list(&self) -> Result<Cursor, Refusal> {
-        if self.context.revision.is_legacy() {
+        if self.head.request.revision.is_legacy() {
             self.session.follows_lists.store(true, Ordering::Relaxed);
         }
         pages::cursor(self.params)
@@ -106,23 +103,14 @@ impl Request<'_> {
         self,
         work: impl FnOnce(&Arc<Context>, &mut ResultWriter) -> Result<(), Refusal> + Send + 'static,
     ) -> Action {
-        self.call_in(Resource::Calls, None, Box::new(work))
-    }
-
-    /// The same with another kind of place, or for a tool.
-    fn call_in(self, needs: Resource, tool: Option<ToolCall>, work: MethodWork) -> Action {
+        let request_id = random::request_id();
         Action::Call(Box::new(Call {
             head: Arc::new(CallHead {
-                id: self.id,
-                method: self.method,
-                request: self.context,
-                request_id: random::request_id(),
-                needs,
-                tool,
+                request_id,
+                ..self.head
             }),
-            caller: self.caller.clone(),
             memory: self.memory,
-            work,
+            work: Box::new(work),
         }))
     }
 }
@@ -222,13 +210,21 @@ impl Receiver<'_, '_> {
         let memory = self.caller.account.take(Resource::Memory, memory);
         let memory = memory.map_err(|QuotaExceeded| too_many())?;
         let request = Request {
-            id: request.id.clone(),
-            method,
+            head: CallHead {
+                caller: self.caller.clone(),
+                id: request.id.clone(),
+                method,
+                request: context,
+                request_id: String::new(),
+                needs: Resource::Calls,
+                tool: None,
+                fields: Vec::new(),
+                wait: None,
+                ttl: None,
+            },
             params,
-            context,
-            session: self.session,
-            caller: self.caller,
             memory,
+            session: self.session,
         };
         read(self.server, request)
     }

@@ -56,7 +56,7 @@ pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Re
     };
     let mut task_ids = match filter.get("taskIds").filter(|_| keeps) {
         None => Vec::new(),
-        Some(_) if !request.context.tasks => return Err(tasks::undeclared()),
+        Some(_) if !request.head.request.tasks => return Err(tasks::undeclared()),
         Some(Node::List(ids)) if ids.len() <= MAX_TASKS => {
             let ids = ids.iter().map(|id| id.text().map(str::to_owned));
             ids.collect::<Option<Vec<String>>>().ok_or_else(too_many)?
@@ -71,14 +71,14 @@ pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Re
     // Each once, however often it was named.
     task_ids.sort_unstable();
     task_ids.dedup();
-    let (runs, caller) = (&server.backend.runs, &request.caller.identity);
+    let (runs, caller) = (&server.backend.runs, &request.head.caller.identity);
     let find = |id: &String| runs.find(id, caller);
     Ok(Action::Subscribe(Box::new(SubscribeRequest {
         tasks: task_ids.iter().filter_map(find).collect(),
         prompts: wanted("promptsListChanged")? && !server.backend.policy.no_prompts,
         resources: wanted("resourcesListChanged")?,
-        id: request.id,
-        revision: request.context.revision,
+        id: request.head.id,
+        revision: request.head.request.revision,
         task_ids,
     })))
 }

@@ -115,7 +115,7 @@ fn write_result(run: &Run, backend: &Backend, account: &Account, result: &mut Re
 /// Parses `tasks/get`.
 pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     one(server, request, Resource::Calls, |run, context, result| {
-        let (backend, account) = (&context.backend, &context.caller.account);
+        let (backend, account) = (&context.backend, context.account());
         let record = run.record();
         write_task(&record, backend.settings.keep, result);
         if !result.revision.is_legacy() && has_result(&record) {
@@ -146,7 +146,7 @@ pub(super) fn cancel(server: &Server, request: Request<'_>) -> Result<Action, Re
 /// Parses `tasks/update`: this server never asks for input, so every answer is accepted and ignored.
 pub(super) fn update(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "tasks/update needs params.taskId, a string, and params.inputResponses, an object.";
-    if request.context.tasks {
+    if request.head.request.tasks {
         Params::new(request.params, usage).object("inputResponses")?;
     }
     one(server, request, Resource::Calls, |_, _, _| Ok(()))
@@ -158,7 +158,7 @@ pub(super) fn result(server: &Server, request: Request<'_>) -> Result<Action, Re
         while run.wait(u64::MAX, SLICE).state == RunState::Working {
             context.still_waiting()?;
         }
-        write_result(run, &context.backend, &context.caller.account, result);
+        write_result(run, &context.backend, context.account(), result);
         result.meta(RELATED_TASK, &json!({ "taskId": run.id() }));
         Ok(())
     })
@@ -167,7 +167,7 @@ pub(super) fn result(server: &Server, request: Request<'_>) -> Result<Action, Re
 /// Parses a method that does `work` about one task.
 fn one(
     server: &Server,
-    request: Request<'_>,
+    mut request: Request<'_>,
     needs: Resource,
     work: fn(&Run, &Arc<Context>, &mut ResultWriter) -> Result<(), Refusal>,
 ) -> Result<Action, Refusal> {
@@ -177,13 +177,14 @@ fn one(
         .text("taskId")?
         .to_owned();
     let work = move |context: &Arc<Context>, result: &mut ResultWriter| {
-        let run = context.backend.runs.find(&id, &context.caller.identity);
+        let run = context.backend.runs.find(&id, &context.caller().identity);
         let run = run.ok_or_else(|| {
             Refusal::params("params.taskId is no task of yours that is kept: it never was, or its time is over.")
         })?;
         work(&run, context, result)
     };
-    Ok(request.call_in(needs, None, Box::new(work)))
+    request.head.needs = needs;
+    Ok(request.call(work))
 }
 
 fn check(server: &Server, request: &Request<'_>) -> Result<(), Refusal> {
@@ -191,7 +192,7 @@ fn check(server: &Server, request: &Request<'_>) -> Result<(), Refusal> {
         let why = "This server keeps no runs (--keep-runs 0), so it has no tasks.";
         return Err(Refusal::new(METHOD_NOT_FOUND, why));
     }
-    if !request.context.revision.is_legacy() && !request.context.tasks {
+    if !request.head.request.revision.is_legacy() && !request.head.request.tasks {
         return Err(undeclared());
     }
     Ok(())
@@ -203,7 +204,7 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
     let cursor = pages::cursor(request.params)?;
     Ok(request.call(move |context, result| {
         let (backend, revision) = (&context.backend, result.revision);
-        let owner = &context.caller.identity;
+        let owner = &context.caller().identity;
         let all = backend.runs.list(owner);
         let why =
             "Without a login tasks are found by their ids alone, so there is no list of them.";

@@ -7,15 +7,11 @@ use serde_json::json;
 
 use crate::access::Role;
 use crate::account::Resource;
-use crate::fabric::Error;
 use crate::os::random;
-use crate::protocol::{
-    Answer, Feature, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored,
-};
+use crate::protocol::{Feature, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored};
 use crate::text::shown;
-use crate::tools::{self, Policy, TOOLS, Tool, ToolCall};
+use crate::tools::{Policy, TOOLS, Tool};
 
-use super::call::failed_tool;
 use super::{Action, Request, Server, tasks};
 
 /// Result size in characters at which Claude's clients may cut: the largest value that they allow. Outputs are long,
@@ -27,7 +23,7 @@ pub(super) type Lists = [OnceLock<Arc<[u8]>>; Revision::ALL.len()];
 
 /// Answers `tools/list`.
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    let (backend, revision) = (&server.backend, request.context.revision);
+    let (backend, revision) = (&server.backend, request.head.request.revision);
     pages::cursor(request.params)?.page(backend.policy.tools().count())?;
     let list = server.tools[revision as usize].get_or_init(|| {
         let tasks = tasks::are_asked_for(backend, revision);
@@ -37,7 +33,7 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
         result.cache(None);
         result.end_body().into()
     });
-    Ok(Action::Answer(stored(&request.id, list.clone())))
+    Ok(Action::Answer(stored(&request.head.id, list.clone())))
 }
 
 /// The tools as the newest revision lists them, for `--list-tools --json`.
@@ -102,7 +98,7 @@ fn define(tool: &Tool, policy: &Policy, revision: Revision, tasks: bool) -> Stri
 ///
 /// # Errors
 /// -32602 for an unknown tool, and for wrong arguments in revisions that require it.
-pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.";
     let params = Params::new(request.params, usage);
     let name = params.text("name")?;
@@ -118,7 +114,7 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
             names.join(", ")
         )));
     };
-    let (backend, revision) = (&server.backend, request.context.revision);
+    let (backend, revision) = (&server.backend, request.head.request.revision);
     let is_task = params.get("task").is_some() && tasks::are_asked_for(backend, revision);
     if is_task && !tool.is_run() {
         let detail = format!("{name} cannot be a task: call it without params.task.");
@@ -126,7 +122,7 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
     }
     let ttl = is_task.then(|| tasks::requested(request.params, &backend.settings));
     let ttl = ttl.transpose()?;
-    let models = request.caller.require(Role::Read);
+    let models = request.head.caller.require(Role::Read);
     let models = models.map_or_else(|_| Vec::new(), |allowance| allowance.models.clone());
     let policy = match models.is_empty() {
         true => Cow::Borrowed(&backend.policy),
@@ -135,32 +131,32 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
             ..backend.policy.clone()
         }),
     };
+    let head = &mut request.head;
+    head.tool = Some(tool);
     let prepared = match tool.prepare(arguments, &policy) {
         Ok(prepared) => prepared,
-        Err(error) => return Ok(Action::Answer(wrong_arguments(tool, error, &request))),
+        Err(error) => {
+            head.request_id = random::request_id();
+            let (id, result) = (Some(&head.id), head.fail(error.clone()));
+            // A result where the revision allows it, so that the model sees what is wrong and corrects it.
+            return Ok(Action::Answer(
+                match revision.knows(Feature::ArgumentErrorsAsResults) {
+                    true => result,
+                    false => Refusal::of(jsonrpc::INVALID_PARAMS, error).answer(
+                        id,
+                        false,
+                        &head.request_id,
+                    ),
+                },
+            ));
+        }
     };
     if is_task && prepared.needs != Resource::Runs {
         return Err(Refusal::params(
             "A dry run cannot be a task: call it without params.task.",
         ));
     }
-    let called = ToolCall {
-        tool,
-        fields: prepared.fields,
-        wait: prepared.wait,
-        ttl,
-    };
-    Ok(request.call_in(prepared.needs, Some(called), prepared.work))
-}
-
-/// The answer to a call with wrong arguments: a result where the revision allows it, so that the model sees what is wrong
-/// and corrects it.
-fn wrong_arguments(tool: &Tool, error: Error, request: &Request<'_>) -> Answer {
-    let (id, revision, request_id) = (&request.id, request.context.revision, random::request_id());
-    let failed = Err(error.clone().into());
-    tools::report(tool, &[], None, &failed, None, &request_id);
-    if revision.knows(Feature::ArgumentErrorsAsResults) {
-        return failed_tool(error, id, revision, &request_id);
-    }
-    Refusal::of(jsonrpc::INVALID_PARAMS, error).answer(Some(id), false, &request_id)
+    (head.fields, head.needs) = (prepared.fields, prepared.needs);
+    (head.wait, head.ttl) = (prepared.wait, ttl);
+    Ok(request.call(prepared.work))
 }

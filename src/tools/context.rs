@@ -84,30 +84,22 @@ pub(crate) struct Backend {
     pub(crate) accounts: Accounts,
 }
 
-/// What an answer to a call needs.
+/// A request with a checked envelope, as far as its answer needs it.
 pub(crate) struct CallHead {
+    /// Who calls.
+    pub(crate) caller: Arc<Caller>,
     /// The request's id.
     pub(crate) id: Id,
     /// Its method.
     pub(crate) method: &'static str,
     /// Its revision, progress token and the like.
     pub(crate) request: RequestContext,
-    /// Correlates the answer with its log line.
+    /// Correlates the answer with its log line; empty where nothing was logged yet.
     pub(crate) request_id: String,
     /// What it takes a slot of while it works.
     pub(crate) needs: Resource,
     /// The tool, whose failures are results.
-    pub(crate) tool: Option<ToolCall>,
-}
-
-/// Does a call and writes the members of its result.
-pub(crate) type MethodWork =
-    Box<dyn FnOnce(&Arc<Context>, &mut ResultWriter) -> Result<(), Refusal> + Send>;
-
-/// A tool that is called.
-pub(crate) struct ToolCall {
-    /// The tool.
-    pub(crate) tool: &'static Tool,
+    pub(crate) tool: Option<&'static Tool>,
     /// Further fields of its log line.
     pub(crate) fields: Vec<(&'static str, String)>,
     /// How long its caller wants to wait for its run.
@@ -116,12 +108,14 @@ pub(crate) struct ToolCall {
     pub(crate) ttl: Option<Duration>,
 }
 
+/// Does a call and writes the members of its result.
+pub(crate) type MethodWork =
+    Box<dyn FnOnce(&Arc<Context>, &mut ResultWriter) -> Result<(), Refusal> + Send>;
+
 /// The context of one call.
 pub(crate) struct Context {
     /// What all calls share.
     pub(crate) backend: Arc<Backend>,
-    /// Who calls.
-    pub(crate) caller: Arc<Caller>,
     /// Where its answer goes.
     pub(crate) peer: Arc<dyn Peer>,
     /// What its answer needs.
@@ -201,6 +195,16 @@ struct PendingProgress {
 }
 
 impl Context {
+    /// Who calls.
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.head.caller
+    }
+
+    /// What the caller holds.
+    pub(crate) fn account(&self) -> &Account {
+        &self.caller().account
+    }
+
     /// The context as Fabric's client waits with it.
     pub(crate) fn wait(self: &Arc<Context>) -> Observer {
         self.clone()
@@ -214,7 +218,7 @@ impl Context {
         let what = self.head.needs;
         if guard.what != what {
             let turn = self.turn(what)?;
-            guard = turn.ok_or_else(|| busy(&self.caller.account, what))?;
+            guard = turn.ok_or_else(|| busy(self.account(), what))?;
         }
         *lock(&self.state.slot) = Some(guard);
         Ok(())
@@ -226,7 +230,7 @@ impl Context {
     /// `cancelled` if the caller left meanwhile.
     pub(super) fn turn(&self, what: Resource) -> Result<Option<Reservation>, Error> {
         let (begun, patience, mut waiting) = (Instant::now(), self.patience(), Ok(()));
-        let turn = self.caller.account.wait_for(what, &mut || {
+        let turn = self.account().wait_for(what, &mut || {
             waiting = self.still_waiting();
             waiting.is_ok() && patience.is_none_or(|patience| begun.elapsed() < patience)
         });
@@ -259,7 +263,7 @@ impl Context {
     /// # Errors
     /// `forbidden` once its token is gone or has another role, `too-many-requests`, or the server ends.
     pub(crate) fn may_begin(&self, steps: u32) -> Result<Arc<Allowance>, Error> {
-        if self.caller.account.is_closed() {
+        if self.account().is_closed() {
             return Err(Error::stopped());
         }
         if !self.is_answered() && self.peer.stopped() {
@@ -271,7 +275,7 @@ impl Context {
     }
 
     fn allowance(&self, role: Role) -> Result<Arc<Allowance>, Error> {
-        let allowance = self.caller.require(role);
+        let allowance = self.caller().require(role);
         allowance.map_err(|refusal| Error::new(Kind::Forbidden, refusal.detail()))
     }
 
@@ -283,7 +287,7 @@ impl Context {
         let Some(budget) = allowance.tokens_per_month else {
             return Ok(());
         };
-        let left = budget.saturating_sub(self.backend.runs.used(&self.caller.identity));
+        let left = budget.saturating_sub(self.backend.runs.used(&self.caller().identity));
         if left >= input.max(1) {
             return Ok(());
         }
@@ -305,11 +309,11 @@ impl Context {
     /// # Errors
     /// `too-many-requests`, with when to try again.
     pub(crate) fn count(&self) -> Result<(), Error> {
-        self.rate(&*self.allowance(self.caller.role)?, 1, true)
+        self.rate(&*self.allowance(self.caller().role)?, 1, true)
     }
 
     fn rate(&self, allowance: &Allowance, steps: u32, counts: bool) -> Result<(), Error> {
-        let account = &self.caller.account;
+        let account = self.account();
         let per_minute = allowance.runs_per_minute.unwrap_or(account.per_minute());
         let Err(retry_after) = account
             .rate()
@@ -334,11 +338,6 @@ impl Context {
         })
     }
 
-    /// The tool that is called.
-    pub(super) fn tool(&self) -> Option<&ToolCall> {
-        self.head.tool.as_ref()
-    }
-
     /// How long the caller waits for a place, and for its run; `None`: until it ends.
     fn patience(&self) -> Option<Duration> {
         let (settings, request) = (&self.backend.settings, &self.head.request);
@@ -347,7 +346,8 @@ impl Context {
         let as_task = request.tasks && request.progress_token.is_none();
         let task_after = as_task.then_some(settings.task_after);
         let usual = task_after.into_iter().chain(within).min();
-        self.tool()?.wait.or(usual)
+        self.head.tool?;
+        self.head.wait.or(usual)
     }
 
     /// The call makes a run with this record from now on. If its caller's patience ends first, the call gets an answer with
@@ -356,8 +356,8 @@ impl Context {
     /// # Errors
     /// `too-many-requests`: there is no room for it, and nothing was begun.
     pub(super) fn begin_run(&self, mut record: Record) -> Result<(), Error> {
-        let (runs, account) = (&self.backend.runs, &self.caller.account);
-        let ttl = self.tool().and_then(|called| called.ttl);
+        let (runs, account) = (&self.backend.runs, self.account());
+        let ttl = self.head.ttl;
         record.ttl = ttl.map(whole);
         let writer = runs.begin(record, account).map_err(|QuotaExceeded| {
             let detail = format!(
@@ -392,7 +392,7 @@ impl Context {
             return;
         };
         self.flush();
-        let (backend, account) = (&*self.backend, &self.caller.account);
+        let (backend, account) = (&*self.backend, self.account());
         let settings = &backend.settings;
         let run = writer.run();
         let is_task = self.task().is_some()
@@ -428,8 +428,7 @@ impl Context {
     /// The run, if it was asked for as a task (2025-11-25): notifications then go on after the answer and name it, and
     /// leaving no longer cancels it.
     pub(super) fn task(&self) -> Option<&RunWriter> {
-        let ttl = self.tool().and_then(|called| called.ttl);
-        self.run().filter(|_| ttl.is_some())
+        self.run().filter(|_| self.head.ttl.is_some())
     }
 
     /// Does the caller still get messages?
@@ -568,7 +567,7 @@ impl CallObserver for Context {
         }
         self.answer_early();
         if !self.is_answered() {
-            if self.caller.account.is_aborting() {
+            if self.account().is_aborting() {
                 return Err(Error::stopped());
             }
             if self.peer.stopped() {

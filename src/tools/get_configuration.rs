@@ -26,7 +26,7 @@ const REDACTED: &str = "[REDACTED_BY_MCP_SERVER]";
 fn configuration(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let catalog = &context.backend.catalog;
     let configuration = catalog.configuration(redact, &context.wait())?;
-    let outcome = Outcome::rows(configuration.len()).charged(&context.caller.account);
+    let outcome = Outcome::rows(configuration.len()).charged(context.account());
     Ok(configuration
         .iter()
         .fold(outcome, |outcome, (key, value)| outcome.member(key, value)))

@@ -62,7 +62,7 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
         ..Prepared::new(move |context| {
             let run = find(context, "run_id", &run_id)?;
             follow(context, &run, wait, offset)?;
-            let (backend, account) = (&context.backend, &context.caller.account);
+            let (backend, account) = (&context.backend, context.account());
             result(&run, Some((offset, max_chars)), backend, account)
         })
     })
@@ -70,7 +70,7 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
 
 /// The caller's run, which `argument` names. Unknown, expired and foreign ids get the same error.
 pub(super) fn find(context: &Context, argument: &str, run_id: &str) -> Result<Run, Error> {
-    let (runs, owner) = (&context.backend.runs, &context.caller.identity);
+    let (runs, owner) = (&context.backend.runs, &context.caller().identity);
     runs.find(run_id, owner).ok_or_else(|| {
         refused(format!(
             "`{argument}` is not the id of a run of yours that is kept: it is mistyped, its time (--keep-runs) is over, or the server was \
@@ -97,7 +97,7 @@ fn since(path: &str, text: &str) -> Result<u64, Error> {
 }
 
 fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> Result<Outcome, Failure> {
-    let (runs, owner) = (&context.backend.runs, &context.caller.identity);
+    let (runs, owner) = (&context.backend.runs, &context.caller().identity);
     let all = runs.list(owner).ok_or_else(|| {
         refused(
             "`run_id` is missing: without a login there is no list of runs, as whoever has its id may read a run. \

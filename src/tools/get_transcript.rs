@@ -74,7 +74,7 @@ pub(super) fn fetch(
     let download = fabric.download(video);
     let fetch = || {
         let _fetching = context.turn(Resource::Transcripts)?.ok_or_else(|| {
-            let holding = context.caller.account.holding(Resource::Transcripts);
+            let holding = context.account().holding(Resource::Transcripts);
             let detail = format!(
                 "Fabric is fetching as many transcripts as it may, for you or for everybody.{holding} Try again in a \
                  moment."

@@ -17,7 +17,7 @@ pub(super) const TOOL: Tool = Tool {
 
 fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let (fabric, wait) = (&context.backend.fabric, &context.wait());
-    let (mut outcome, mut rows) = (Outcome::default().charged(&context.caller.account), 0);
+    let (mut outcome, mut rows) = (Outcome::default().charged(context.account()), 0);
     for (what, route) in [("contexts", Route::Contexts), ("sessions", Route::Sessions)] {
         let found = fabric.stored(route, wait)?;
         let none = found.is_none().then(|| no_folder(what));

@@ -32,7 +32,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         }
         vendors.retain(|_, models| !models.is_empty());
         Ok(Outcome::rows(vendors.values().map(Vec::len).sum())
-            .charged(&context.caller.account)
+            .charged(context.account())
             .member("models_by_vendor", vendors))
     }))
 }

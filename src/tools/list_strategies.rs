@@ -31,7 +31,7 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
                 .collect(),
         };
         Ok(Outcome::rows(strategies.len())
-            .charged(&context.caller.account)
+            .charged(context.account())
             .member("strategies", strategies)
             .warn(warning))
     }))

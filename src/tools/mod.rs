@@ -42,8 +42,7 @@ use crate::{logging, metrics};
 
 use arguments::Arguments;
 pub(crate) use context::{
-    Backend, CallHead, Context, ContextState, MethodWork, Peer, RELATED_TASK, ToolCall,
-    reserve_slots,
+    Backend, CallHead, Context, ContextState, MethodWork, Peer, RELATED_TASK, reserve_slots,
 };
 pub(crate) use listed::take_pattern;
 pub(crate) use outcome::{Failure, Outcome, write, write_failure};
@@ -175,13 +174,11 @@ fn end_call(
     result: &mut ResultWriter,
 ) {
     let request_id = &context.head.request_id;
-    if let Some(ToolCall { tool, fields, .. }) = context.tool() {
-        // A run that was not begun took no time.
-        let has_begun = context.head.needs != Resource::Runs || context.run().is_some();
-        let took = has_begun.then(|| begun.elapsed());
-        report(tool, fields, took, &outcome, context.usage(), request_id);
-    }
-    let (backend, account) = (&context.backend, &context.caller.account);
+    // A run that was not begun took no time.
+    let has_begun = context.head.needs != Resource::Runs || context.run().is_some();
+    let took = has_begun.then(|| begun.elapsed());
+    report(&context.head, took, &outcome, context.usage());
+    let (backend, account) = (&context.backend, context.account());
     let Some(writer) = context.run() else {
         return write(&outcome, &backend.policy, account, request_id, result);
     };
@@ -209,22 +206,21 @@ fn end_call(
     }
 }
 
-/// Counts and logs a call; `took` is `None` if it never ran. It has `fields` if its arguments were valid.
+/// Counts and logs the call of a tool; `took` is `None` if it never ran. It has fields if its arguments were valid.
 pub(crate) fn report(
-    tool: &Tool,
-    fields: &[(&'static str, String)],
+    head: &CallHead,
     took: Option<Duration>,
     result: &Result<Outcome, Failure>,
     usage: Option<Usage>,
-    request_id: &str,
 ) {
+    let Some(tool) = head.tool else { return };
     let error = result.as_ref().err().map(|failure| &failure.error);
     let outcome = error.map_or(metrics::OK, |error| error.kind.name());
     metrics::call(tool.name, outcome, took);
     error.into_iter().for_each(metrics::failure);
     let mut line = Line::default();
     line.field("tool", tool.name);
-    for (key, value) in fields {
+    for (key, value) in &head.fields {
         line.field(key, value.as_str());
     }
     if let Some([pattern, model]) = error.and_then(|error| error.refused.as_deref()) {
@@ -243,7 +239,7 @@ pub(crate) fn report(
     }
     line.optional("input_tokens", usage.map(|usage| usage.input_tokens))
         .optional("output_tokens", usage.map(|usage| usage.output_tokens))
-        .field("request_id", request_id);
+        .field("request_id", head.request_id.as_str());
     let level = error.map_or(Level::Info, logging::level);
     line.log(level, "fabric_mcp::tools");
 }

@@ -105,7 +105,7 @@ impl RunPattern {
         from: Option<&InputSource>,
         context: &Context,
     ) -> Result<(), Error> {
-        let waits = context.tool().is_some_and(|called| called.wait.is_some());
+        let waits = context.head.wait.is_some();
         if waits && !context.backend.runs.keeps() {
             let detail = "`wait_seconds` cannot be used: this server keeps no runs (--keep-runs 0). Leave it out.";
             return Err(refused(detail).about("wait_seconds"));
@@ -113,7 +113,7 @@ impl RunPattern {
         let transcripts = u32::from(matches!(from, Some(InputSource::Video(..))));
         let allowance = context.may_begin(self.steps.len() as u32 + transcripts)?;
         context.may_use(&allowance, estimate(input.chars().count() as u64))?;
-        let (owner, model) = (&context.caller.identity, &self.steps[0].model);
+        let (owner, model) = (&context.caller().identity, &self.steps[0].model);
         let mut record = Record::new(owner.clone(), self.patterns().collect(), model.clone());
         // For an answer before the end.
         record.report.max_chars = self.max_chars;

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::access::Caller;
 use crate::fabric::{Error, Kind};
 use crate::http::{JSON, Responder};
 use crate::protocol::Answer;
@@ -34,7 +33,6 @@ pub(super) struct Post {
     batch: Option<Arc<Batch>>,
     /// Leaving cancels it: in the modern revision, and where nothing is lost but the answer.
     leaving_cancels: bool,
-    caller: Arc<Caller>,
     /// Done once the caller's token was taken away.
     cut: Once,
 }
@@ -47,7 +45,6 @@ impl Post {
         cancel: Cancel,
         session: Option<Arc<LiveSession>>,
         batch: Option<Arc<Batch>>,
-        caller: &Arc<Caller>,
     ) -> Post {
         Post {
             responder,
@@ -57,20 +54,20 @@ impl Post {
             leaving_cancels: session.is_none() || !call.is_run(),
             session,
             batch,
-            caller: caller.clone(),
             cut: Once::new(),
         }
     }
 
     /// Was the caller's token taken away? Then the response ends with an error that says so; a paid run goes on.
     fn is_cut(&self) -> bool {
+        let caller = &self.head.caller;
         if !self.cut.is_completed()
-            && let Err(refusal) = self.caller.require(self.caller.role)
+            && let Err(refusal) = caller.require(caller.role)
         {
             self.cut.call_once(|| {
                 let id = Some(&self.head.id);
                 let error = refuse(revoked().into(), id, false);
-                let challenge = self.caller.challenge(refusal);
+                let challenge = caller.challenge(refusal);
                 let challenge = challenge
                     .as_deref()
                     .map(|value| ("WWW-Authenticate", value));

@@ -242,7 +242,7 @@ fn run(
         None => Cancel::default(),
     };
     let responder = responder(incoming, call.is_run());
-    let peer = Arc::new(Post::new(responder, &call, cancel, live, None, caller));
+    let peer = Arc::new(Post::new(responder, &call, cancel, live, None));
     call.serve(&incoming.web.server, peer, |work| {
         work();
         Ok(())
@@ -270,7 +270,7 @@ fn batch(
     let responder = responder(incoming, may_go_on);
     for (cancel, call) in calls {
         let (live, batch) = (Some(live.clone()), Some(batch.clone()));
-        let peer = Post::new(responder.clone(), &call, cancel, live, batch, caller);
+        let peer = Post::new(responder.clone(), &call, cancel, live, batch);
         call.serve(&incoming.web.server, Arc::new(peer), start);
     }
     batch.wait();
