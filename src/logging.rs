@@ -17,6 +17,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
+use std::iter;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -38,6 +39,10 @@ use crate::time;
 const MAX_LOG_LINES: usize = 1024;
 /// Longest text of one line, in bytes. A value has at most half of what the ones before it left; the rest is cut off.
 const MAX_LOG_LINE: usize = 8 << 10;
+
+/// How long the thread that writes sleeps when it has written all lines: to be woken for each line would take callers
+/// more time than all else about it.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The target of what is logged even at level `critical`.
 const CRITICAL: &str = "critical";
@@ -296,8 +301,15 @@ impl Logger {
         if lock(&self.queue).is_some() {
             // If it fails, the lines wait, as stderr must not be written from here. The next one tries again.
             let write = || {
-                let queue = lock(&LOGGER.queue).take();
-                queue.into_iter().for_each(|queue| LOGGER.write(queue));
+                let Some(queue) = lock(&LOGGER.queue).take() else {
+                    return;
+                };
+                LOGGER.write(iter::from_fn(|| {
+                    queue.try_recv().ok().or_else(|| {
+                        thread::sleep(PAUSE);
+                        queue.recv().ok()
+                    })
+                }));
             };
             let _ = sync::start("log", WORKER_STACK, Box::new(write));
         }

@@ -51,7 +51,9 @@ impl FabricResponse<'_> {
             let read = read.map_err(|e| self.call.failure(e.into(), true))?;
             // Twice its length, for the body and the texts parsed from it; and a value takes far more than a short text.
             let arrived = &bytes[bytes.len() - read..];
-            let values = arrived.iter().filter(|byte| b",[{".contains(byte));
+            let values = arrived
+                .iter()
+                .filter(|byte| matches!(byte, b',' | b'[' | b'{'));
             let held = 2 * arrived.len() + VALUE * values.count();
             let held = self.call.wait.hold(held);
             held.map_err(|QuotaExceeded| no_room())?;

@@ -39,6 +39,8 @@ impl Connector for PlainConnector {
                     return Ok(Some(PlainConnection {
                         socket,
                         read_timeout: None,
+                        write_timeout: None,
+                        was_used: false,
                         buffer: SharedBuffer {
                             least: self.input,
                             ..SharedBuffer::default()
@@ -56,8 +58,11 @@ impl Connector for PlainConnector {
 #[derive(Debug)]
 pub(super) struct PlainConnection {
     socket: TcpStream,
-    /// The socket's current read timeout, to avoid redundant system calls.
+    /// The socket's current timeouts, to avoid redundant system calls.
     read_timeout: Option<Duration>,
+    write_timeout: Option<Duration>,
+    /// Whether a request was sent since ureq last asked whether it is open.
+    was_used: bool,
     buffer: SharedBuffer,
 }
 
@@ -68,8 +73,14 @@ impl Transport for PlainConnection {
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
         let timeout = timeout.for_write();
-        self.socket
-            .set_write_timeout(Some(socket_timeout(timeout)))?;
+        // Rounded up, so that it is the same for most requests.
+        let tenths = socket_timeout(timeout).as_millis() as u64 / 100 + 1;
+        let after = Some(Duration::from_millis(100 * tenths));
+        if self.write_timeout != after {
+            self.socket.set_write_timeout(after)?;
+            self.write_timeout = after;
+        }
+        self.was_used = true;
         let written = self.socket.write_all(&self.buffer.bytes[..amount]);
         written.map_err(|error| failed(error, timeout))
     }
@@ -89,6 +100,10 @@ impl Transport for PlainConnection {
 
     /// Whether it can be used for another request: it is open, and nothing has arrived that nobody asked for.
     fn is_open(&mut self) -> bool {
+        // ureq asks when the connection goes into the pool and when it leaves it: the second time is enough.
+        if std::mem::take(&mut self.was_used) {
+            return true;
+        }
         let peeked = self
             .socket
             .set_nonblocking(true)
