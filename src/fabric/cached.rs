@@ -20,7 +20,8 @@ use crate::sync::lock;
 pub(crate) struct Cached<T> {
     patience: Duration,
     state: Mutex<CacheState<T>>,
-    landed: Condvar,
+    /// Where callers wait for every other read, so that one who cannot use this read's value sleeps until the next.
+    landed: [Condvar; 2],
 }
 
 struct CacheState<T> {
@@ -28,6 +29,8 @@ struct CacheState<T> {
     value: Option<(Instant, Arc<T>)>,
     /// The start of the read in flight.
     flight: Option<Instant>,
+    /// Where those wait who share the newest read.
+    turn: usize,
     /// The start of the last read that failed, and its error.
     failed: Option<(Instant, Error)>,
 }
@@ -38,12 +41,13 @@ impl<T> Cached<T> {
         let state = CacheState {
             value: None,
             flight: None,
+            turn: 0,
             failed: None,
         };
         Cached {
             patience,
             state: Mutex::new(state),
-            landed: Condvar::new(),
+            landed: [const { Condvar::new() }; 2],
         }
     }
 
@@ -91,8 +95,10 @@ impl<T> Cached<T> {
             let Some(flight) = state.flight.filter(is_patient) else {
                 break;
             };
-            shared = shared.max(Some(flight).filter(|begun| is_young(*begun)));
-            let waited = self.landed.wait_timeout(state, SLICE);
+            let shares = is_young(flight);
+            shared = shared.max(Some(flight).filter(|_| shares));
+            let place = &self.landed[if shares { state.turn } else { 1 - state.turn }];
+            let waited = place.wait_timeout(state, SLICE);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             if state.flight == Some(flight) {
                 drop(state);
@@ -102,9 +108,10 @@ impl<T> Cached<T> {
         }
         let begun = Instant::now();
         state.flight = Some(begun);
+        state.turn = 1 - state.turn;
         let before = state.value.as_ref().map(|(_, value)| Arc::clone(value));
+        let landing = Landing(self, begun, state.turn);
         drop(state);
-        let landing = Landing(self, begun);
         let result = read(before.as_ref());
         let mut state = lock(&self.state);
         let newest = state.value.as_ref().map(|(newest, _)| *newest);
@@ -123,15 +130,17 @@ impl<T> Cached<T> {
     }
 }
 
-/// Ends the read that began then, after a panic too, so that nobody waits for it any more.
-struct Landing<'a, T>(&'a Cached<T>, Instant);
+/// Ends the read that began then, after a panic too, so that nobody waits for it any more: all who share it go on, and one
+/// of those who do not, to read for them.
+struct Landing<'a, T>(&'a Cached<T>, Instant, usize);
 
 impl<T> Drop for Landing<'_, T> {
     fn drop(&mut self) {
         lock(&self.0.state)
             .flight
             .take_if(|flight| *flight == self.1);
-        self.0.landed.notify_all();
+        self.0.landed[self.2].notify_all();
+        self.0.landed[1 - self.2].notify_one();
     }
 }
 

@@ -119,18 +119,11 @@ impl Outcome {
         out.extend(b"}");
     }
 
-    /// Appends `json`, which is the object, as a JSON string.
-    fn write_as_string(&self, out: &mut Json, json: &[u8]) {
-        match &self.patterns {
-            Some(patterns) if self.warnings.is_empty() => {
-                let [_, string] = patterns.json();
-                out.extend(br#""{\"patterns\":"#);
-                // Without the quotes of the cached string.
-                out.extend(&string.as_bytes()[1..string.len() - 1]);
-                out.extend(br#"}""#);
-            }
-            _ => jsonrpc::write_json_as_string(out, json),
-        }
+    /// The names, as a JSON string that holds JSON, if they are all of the object.
+    fn cached(&self) -> Option<&str> {
+        let is_all = self.warnings.is_empty() && self.members.bytes().is_empty();
+        let [_, string] = self.patterns.as_ref().filter(|_| is_all)?.json();
+        Some(string)
     }
 }
 
@@ -217,12 +210,17 @@ fn write_outcome(
 ) -> bool {
     let text = outcome.text.as_ref().map(|(_, text)| text.as_str());
     let mut object = Json::default().charged(account);
-    if text.is_none() {
+    let cached = outcome.cached();
+    if text.is_none() && cached.is_none() {
         outcome.write(&mut object);
     }
     let json = object.bytes();
     let copies = if structured { 2 } else { 1 };
-    let length = text.map_or(json.len() + json.len() / 4, jsonrpc::string_len);
+    let length = match (text, cached) {
+        (Some(text), _) => jsonrpc::string_len(text),
+        (None, Some(string)) => string.len(),
+        (None, None) => json.len() + json.len() / 4,
+    };
     envelope(result);
     let out = result.key("content");
     out.reserve(length * copies + FRAME);
@@ -233,7 +231,15 @@ fn write_outcome(
         write_texts(out, shown.into_iter().chain(warnings));
     } else {
         out.extend(br#"{"type":"text","text":"#);
-        outcome.write_as_string(out, json);
+        match cached {
+            Some(string) => {
+                out.extend(br#""{\"patterns\":"#);
+                // Without the quotes of the cached string.
+                out.extend(&string.as_bytes()[1..string.len() - 1]);
+                out.extend(br#"}""#);
+            }
+            None => jsonrpc::write_json_as_string(out, json),
+        }
         out.extend(b"}");
     }
     out.extend(b"]");
