@@ -13,12 +13,12 @@
 //! [`REFUSAL_HOLDS`]. To ask and to wait for it, strangers have places by their address, so that none of them keeps others
 //! out; a token that was good in the last hour needs no such place. While
 //! callers hold a token, a thread asks about it again before its minute is over, so that what goes on never waits for the
-//! issuer. If that cannot be asked, its last answer counts until [`UNCONFIRMED`]. What
-//! goes wrong with the introspection of one token concerns this token alone, since anybody can send one that the issuer
+//! issuer. Where that comes too late, the answer counts no more, and the next request asks. Only if the issuer cannot be
+//! asked does its last answer count until [`UNCONFIRMED`]. What goes wrong with the introspection of one token concerns this token alone, since anybody can send one that the issuer
 //! chokes on. Only an issuer whose metadata cannot be had is down for everybody.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Condvar, Mutex};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,22 +33,22 @@ use super::error::{AccessError, Flaw};
 use super::identity::{Identity, Role};
 use crate::account::{Accounts, Bounds, Resource};
 use crate::agent::{self, Lookups};
-use crate::config::{OAuthSettings, Secret, TOKEN_PREFIX};
+use crate::config::{OAuthSettings, Secret, TOKEN_PREFIX, WORKER_STACK};
 use crate::encoding::base64;
 use crate::encoding::json::decode;
 use crate::encoding::percent::percent_encode;
-use crate::sync::{lock, spawn, wait_while};
+use crate::sync::{lock, spawn};
 use crate::time::{Clock, SystemClock};
 use crate::url::WebUrl;
 
 /// How long a good answer is kept.
 const GRANT_HOLDS: Duration = Duration::from_secs(60);
 /// The age at which a good answer is asked for again while callers hold the token.
-const REFRESH: Duration = Duration::from_secs(40);
-/// How often the refresher looks for such answers. With [`EXCHANGE`], what the issuer refuses is refused within [`GRANT_HOLDS`].
+const REFRESH: Duration = Duration::from_secs(30);
+/// How often the refresher looks for such answers, once it has asked about those it found.
 const TICK: Duration = Duration::from_secs(5);
-/// How many threads refresh, so that a token that the issuer chokes on delays no other.
-const REFRESHERS: usize = 16;
+/// How many threads it has at most: an issuer may be slow, and a token that it chokes on delays few others.
+const REFRESHERS: usize = 64;
 /// How long a bad answer is kept.
 const REFUSAL_HOLDS: Duration = Duration::from_secs(5);
 /// How long an answer that makes no sense, or did not come, is kept: at least, and as long as the wait for it was.
@@ -96,8 +96,6 @@ pub(crate) struct OAuth {
     answers: Mutex<Answers>,
     /// By address: introspections are their calls.
     strangers: Accounts,
-    /// Signals the end of an introspection.
-    ended: Condvar,
     /// The last failure in the log, and when that was.
     logged: Mutex<Option<(String, Duration)>>,
     /// [`EXCHANGE`].
@@ -115,18 +113,19 @@ struct Discovery {
     until: Duration,
 }
 
-/// What is known of tokens, and which ones are being asked about.
+/// What is known of tokens.
 #[derive(Default)]
-struct Answers {
-    known: HashMap<Digest, Arc<Known>>,
-    asking: HashSet<Digest>,
-}
+struct Answers(HashMap<Digest, Arc<Known>>);
 
 type Verdict = Result<Grant, AccessError>;
 
 /// What is known of a token. Its callers hold it too, and so see what the issuer says of it later.
 #[derive(Default)]
-pub(super) struct Known(Mutex<LastAnswer>);
+pub(super) struct Known {
+    last: Mutex<LastAnswer>,
+    /// Held while it is asked about: by one for all.
+    asking: Mutex<()>,
+}
 
 #[derive(Default)]
 struct LastAnswer {
@@ -180,7 +179,6 @@ impl OAuth {
                 shared_seats: Some(0),
                 ..Bounds::default()
             }),
-            ended: Condvar::new(),
             logged: Mutex::default(),
             limit: EXCHANGE,
             clock: Box::new(SystemClock::new()),
@@ -244,15 +242,15 @@ impl OAuth {
         }
         let known = self.ask(token, peer, accounts)?;
         let grant = self.grant(&known)?;
-        lock(&known.0)
-            .token
-            .get_or_insert_with(|| Secret::new(token));
+        let mut answer = lock(&known.last);
+        answer.token.get_or_insert_with(|| Secret::new(token));
+        drop(answer);
         Ok((known, grant))
     }
 
     /// What a token gives now, as the issuer said last: a look at memory.
     pub(super) fn grant(&self, known: &Known) -> Verdict {
-        match lock(&known.0).grant(self.clock.steady()) {
+        match lock(&known.last).grant(self.clock.steady()) {
             Ok(grant) if grant.expires.is_some_and(|end| end <= self.date()) => {
                 Err(AccessError::BadToken(Flaw::EXPIRED))
             }
@@ -262,26 +260,41 @@ impl OAuth {
 
     /// Starts what refreshes the answers that callers hold. It ends with the last reference to `self`.
     pub(super) fn start_refresher(self: &Arc<OAuth>) {
-        for _ in 0..REFRESHERS {
-            let oauth = Arc::downgrade(self);
-            let otherwise = "answers of the OAuth issuer are refreshed late, or not at all";
-            spawn("oauth refresher", otherwise, move || {
-                while let Some(oauth) = oauth.upgrade() {
-                    oauth.refresh();
-                    drop(oauth);
-                    thread::sleep(TICK);
-                }
-            });
-        }
+        let oauth = Arc::downgrade(self);
+        let otherwise = "who uses a token of the OAuth issuer is held up once a minute";
+        spawn("oauth refresher", otherwise, move || {
+            while let Some(oauth) = oauth.upgrade() {
+                oauth.refresh();
+                drop(oauth);
+                thread::sleep(TICK);
+            }
+        });
     }
 
     /// Asks about each token that callers hold, if it is time.
     fn refresh(&self) {
-        loop {
-            let due = lock(&self.answers).due(self.clock.steady());
-            let Some((digest, token)) = due else { return };
-            self.introspected(Asking(self, digest), token.expose());
-        }
+        let due = lock(&self.answers).due(self.clock.steady());
+        let (threads, due) = (due.len().min(REFRESHERS), Mutex::new(due.into_iter()));
+        let next = || lock(&due).next();
+        let work = || {
+            while let Some((known, token)) = next() {
+                let _asking = lock(&known.asking);
+                if lock(&known.last).due <= self.clock.steady() {
+                    self.introspected(&known, token.expose());
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 1..threads {
+                let thread = thread::Builder::new().name("oauth refresher".into());
+                let thread = thread.stack_size(WORKER_STACK);
+                // If the system has no more threads, fewer will do.
+                if thread.spawn_scoped(scope, work).is_err() {
+                    break;
+                }
+            }
+            work();
+        });
     }
 
     /// Now, in seconds since 1970.
@@ -302,38 +315,28 @@ impl OAuth {
             AccessError::Unavailable(RETRY.0),
         );
         let left = || (2 * self.limit).saturating_sub(begun.elapsed());
-        let find = |answers: &Answers| answers.find(digest, self.clock.steady());
-        let answers = lock(&self.answers);
-        if let Some(known) = find(&answers) {
+        let (found, owner) = lock(&self.answers).find(digest, self.clock.steady());
+        if let Some(known) = found {
             return Ok(known);
         }
-        let owner = answers.owner(digest, self.clock.steady());
-        drop(answers);
         let is_known = owner.is_some();
         let account = owner.map_or_else(|| self.strangers.of(peer), |owner| accounts.of(owner));
         let _wait = account.take(Resource::Waits, 1).map_err(|_| busy)?;
-        let is_asked =
-            |answers: &mut Answers| find(answers).is_none() && answers.asking.contains(&digest);
-        let (mut answers, in_time) = wait_while(&self.ended, lock(&self.answers), left(), is_asked);
-        if let Some(known) = find(&answers) {
-            return Ok(known);
+        let known = lock(&self.answers).entry(digest, self.clock.steady());
+        let asking = lock(&known.asking);
+        if self.clock.steady() >= lock(&known.last).until {
+            let place = || account.wait_for(Resource::Calls, &mut || !left().is_zero());
+            let _place = (!is_known).then(|| place().ok_or(busy)).transpose()?;
+            self.introspected(&known, token);
         }
-        if !in_time {
-            return Err(busy);
-        }
-        answers.asking.insert(digest);
-        drop(answers);
-        let asking = Asking(self, digest);
-        let place = || account.wait_for(Resource::Calls, &mut || !left().is_zero());
-        let _place = (!is_known).then(|| place().ok_or(busy)).transpose()?;
-        Ok(self.introspected(asking, token))
+        drop(asking);
+        Ok(known)
     }
 
-    /// What is known of a token once the issuer was asked.
-    fn introspected(&self, asking: Asking<'_>, token: &str) -> Arc<Known> {
+    /// Asks the issuer about a token.
+    fn introspected(&self, known: &Known, token: &str) {
         let (until, verdict) = self.introspect(token);
-        let now = self.clock.steady();
-        lock(&self.answers).keep(asking.1, until, verdict, now)
+        lock(&known.last).keep(until, verdict, self.clock.steady());
     }
 
     /// The issuer's answer about a token, and until when it counts.
@@ -584,90 +587,75 @@ impl OAuth {
     }
 }
 
-/// An introspection in flight; dropping it ends it.
-struct Asking<'a>(&'a OAuth, Digest);
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        lock(&self.0.answers).asking.remove(&self.1);
-        self.0.ended.notify_all();
-    }
-}
-
 impl LastAnswer {
     /// The last good answer, if that is younger than `age`.
     fn good(&self, now: Duration, age: Duration) -> Option<&Grant> {
         self.good.as_ref().filter(|good| now < good.asked + age)
     }
 
-    /// The last good answer, as long as it counts.
+    /// The last good answer, as long as it counts: longer if the issuer could not be asked since.
     fn grant(&self, now: Duration) -> Verdict {
-        match (self.refusal, self.good(now, UNCONFIRMED)) {
-            (None | Some(AccessError::Unavailable(_)), Some(good)) => Ok(good.clone()),
-            (refusal, _) => Err(refusal.unwrap_or(AccessError::Unavailable(RETRY.0))),
+        let (age, refusal) = match self.refusal {
+            Some(refusal) => (UNCONFIRMED, refusal),
+            None => (GRANT_HOLDS, AccessError::Unavailable(RETRY.0)),
+        };
+        self.good(now, age).cloned().ok_or(refusal)
+    }
+
+    /// Keeps an answer; a good one is not replaced by none as long as it counts.
+    fn keep(&mut self, until: Duration, verdict: Verdict, now: Duration) {
+        self.until = until;
+        self.due = match &verdict {
+            Ok(grant) => grant.asked + REFRESH,
+            Err(AccessError::Unavailable(_)) => now + TICK,
+            Err(_) => Duration::MAX,
+        };
+        self.refusal = verdict.as_ref().err().copied();
+        if !matches!(self.refusal, Some(AccessError::Unavailable(_))) {
+            self.good = verdict.ok();
         }
     }
 }
 
 impl Answers {
-    /// What is known, unless the issuer has to be asked first. What callers hold is refreshed without those who come.
-    fn find(&self, digest: Digest, now: Duration) -> Option<Arc<Known>> {
-        let known = self.known.get(&digest)?;
-        let answer = lock(&known.0);
+    /// What is known, unless the issuer has to be asked first; what callers hold is refreshed without those who come. And
+    /// whose token it is, if it was good in the last hour.
+    fn find(&self, digest: Digest, now: Duration) -> (Option<Arc<Known>>, Option<Identity>) {
+        let Some(known) = self.0.get(&digest) else {
+            return (None, None);
+        };
+        let answer = lock(&known.last);
         let is_refreshed = Arc::strong_count(known) > 1 && answer.grant(now).is_ok();
-        (now < answer.until || is_refreshed).then(|| known.clone())
+        let counts = now < answer.until || is_refreshed;
+        let owner = answer.good(now, KNOWN).map(|good| good.identity.clone());
+        (counts.then(|| known.clone()), owner)
     }
 
-    /// Whose token it is, if it was good in the last hour.
-    fn owner(&self, digest: Digest, now: Duration) -> Option<Identity> {
-        let answer = lock(&self.known.get(&digest)?.0);
-        Some(answer.good(now, KNOWN)?.identity.clone())
-    }
-
-    /// The token to refresh first, now marked as being asked about. Forgets those that no caller holds any more.
-    fn due(&mut self, now: Duration) -> Option<(Digest, Secret)> {
-        let due = self.known.iter().filter_map(|(digest, known)| {
-            let mut answer = lock(&known.0);
+    /// The tokens to refresh, the first first. Forgets those that no caller holds any more.
+    fn due(&self, now: Duration) -> Vec<(Arc<Known>, Secret)> {
+        let due = self.0.values().filter_map(|known| {
+            let mut answer = lock(&known.last);
             answer.token.take_if(|_| Arc::strong_count(known) == 1);
-            let is_due = answer.due <= now && !self.asking.contains(digest);
-            let token = answer.token.clone().filter(|_| is_due)?;
-            Some((answer.due, *digest, token))
+            let token = answer.token.clone().filter(|_| answer.due <= now)?;
+            Some((answer.due, known.clone(), token))
         });
-        let (_, digest, token) = due.min_by_key(|(due, ..)| *due)?;
-        self.asking.insert(digest);
-        Some((digest, token))
+        let mut due = Vec::from_iter(due);
+        due.sort_unstable_by_key(|(due, ..)| *due);
+        let due = due.into_iter().map(|(_, known, token)| (known, token));
+        due.collect()
     }
 
-    /// Keeps an answer; a good one is not replaced by none as long as it counts. When full, forgets what no caller holds and
-    /// was not good in the last hour, and if that is nothing, all that no caller holds: it can be asked again.
-    fn keep(
-        &mut self,
-        digest: Digest,
-        until: Duration,
-        verdict: Verdict,
-        now: Duration,
-    ) -> Arc<Known> {
+    /// What is known of a token, which may be nothing yet. When full, forgets what no caller holds and was not good in the
+    /// last hour, and if that is nothing, all that no caller holds: it can be asked again.
+    fn entry(&mut self, digest: Digest, now: Duration) -> Arc<Known> {
         for age in [KNOWN, Duration::ZERO] {
-            if self.known.len() >= MAX_ANSWERS {
-                self.known.retain(|_, known| {
-                    Arc::strong_count(known) > 1 || lock(&known.0).good(now, age).is_some()
+            if self.0.len() >= MAX_ANSWERS {
+                self.0.retain(|_, known| {
+                    Arc::strong_count(known) > 1 || lock(&known.last).good(now, age).is_some()
                 });
             }
         }
-        let due = match &verdict {
-            Ok(grant) => grant.asked + REFRESH,
-            Err(AccessError::Unavailable(_)) => now + TICK,
-            Err(_) => Duration::MAX,
-        };
-        let refusal = verdict.as_ref().err().copied();
-        let known = self.known.entry(digest).or_default().clone();
-        let mut answer = lock(&known.0);
-        (answer.until, answer.due, answer.refusal) = (until, due, refusal);
-        if !matches!(refusal, Some(AccessError::Unavailable(_))) {
-            answer.good = verdict.ok();
-        }
-        drop(answer);
-        known
+        self.0.entry(digest).or_default().clone()
     }
 }
 

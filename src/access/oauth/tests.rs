@@ -430,16 +430,40 @@ fn what_goes_on_never_asks_the_issuer_and_is_refreshed_before_its_minute_is_over
         oauth.refresh();
         fake.lines()
     };
-    hand.pass(39_999);
+    hand.pass(29_999);
     assert_eq!(refreshed(), [""; 0]);
     hand.pass(1);
     assert_eq!(refreshed(), [QUESTION], "only what is held");
-    hand.pass(39_999);
+    hand.pass(59_999);
     // Whoever comes now does not ask, and the issuer may take its time.
     assert!(oauth.grant(&held).is_ok() && refusal(&oauth, "t").is_none());
     assert_eq!(fake.lines(), [""; 0]);
-    hand.pass(50_001);
+    assert_eq!(refreshed(), [QUESTION]);
+    hand.pass(40_001);
     assert_eq!(oauth.grant(&held).err(), bad(Flaw::EXPIRED));
+}
+
+#[test]
+fn what_the_issuer_refuses_is_refused_after_a_minute_however_many_tokens_are_held() {
+    let fake = Fake::new(active);
+    let (oauth, hand) = oauth(&fake);
+    let held: Vec<_> = (0..300).map(|n| format!("t{n}")).collect();
+    let held = held
+        .iter()
+        .map(|token| (token, check(&oauth, token).unwrap().0));
+    let held = Vec::from_iter(held);
+    fake.script(fake.with_metadata(|_| FakeReply::json(&json!({"active": false}))));
+    // The refresher has not come to them yet.
+    hand.pass(60_000);
+    for (_, known) in &held {
+        assert_eq!(oauth.grant(known).err(), down(1), "that never asks");
+    }
+    assert_eq!(refusal(&oauth, held[7].0), bad(Flaw::INACTIVE));
+    fake.seen();
+    oauth.refresh();
+    assert_eq!(fake.lines().len(), 299);
+    let refused = |known: &Arc<Known>| oauth.grant(known).err() == bad(Flaw::INACTIVE);
+    assert!(held.iter().all(|(_, known)| refused(known)));
 }
 
 #[test]
@@ -454,7 +478,7 @@ fn an_issuer_that_hangs_holds_nobody_up_who_is_here() {
         let _ = go_on.recv();
         FakeReply::Raw(Vec::new())
     });
-    hand.pass(61_000);
+    hand.pass(59_000);
     thread::scope(|scope| {
         let refresher = scope.spawn(|| oauth.refresh());
         asks.recv().unwrap();
@@ -565,7 +589,7 @@ fn what_has_begun_ends_when_its_token_is_revoked_or_is_another_one() {
             _ => inactive,
         };
         fake.script(fake.with_metadata(move |_| with(name, value.clone())));
-        hand.pass(39_999);
+        hand.pass(29_999);
         oauth.refresh();
         assert_eq!(role(), Ok(Role::Run));
         hand.pass(1);
@@ -851,24 +875,30 @@ fn memory_is_bounded_and_refusals_go_first() {
     let (now, refusal) = (Duration::ZERO, Err(AccessError::NoToken));
     let good = Fake::new(active);
     let good = check(&oauth(&good).0, "t").unwrap().1;
+    let keep = |answers: &mut Answers, digest, verdict: &Verdict| {
+        let known = answers.entry(digest, good.asked);
+        lock(&known.last).keep(GRANT_HOLDS, verdict.clone(), good.asked);
+        known
+    };
+    let has = |answers: &Answers, digest| answers.find(digest, now).0.is_some();
     // What a caller holds stays, however long it has been there.
-    let _held = answers.keep(u128::MAX, now, refusal.clone(), now);
+    let _held = keep(&mut answers, u128::MAX, &refusal);
     let half = MAX_ANSWERS as u128 / 2;
     for digest in 1..2 * half {
         let verdict = if digest < half {
-            Ok(good.clone())
+            &Ok(good.clone())
         } else {
-            refusal.clone()
+            &refusal
         };
-        answers.keep(digest, GRANT_HOLDS, verdict, good.asked);
+        keep(&mut answers, digest, verdict);
     }
-    assert_eq!(answers.known.len(), MAX_ANSWERS);
-    answers.keep(99_999, GRANT_HOLDS, refusal.clone(), good.asked);
-    assert_eq!(answers.known.len() as u128, half + 1);
-    assert!(answers.find(half, now).is_none() && answers.find(half - 1, now).is_some());
+    assert_eq!(answers.0.len(), MAX_ANSWERS);
+    keep(&mut answers, 99_999, &refusal);
+    assert_eq!(answers.0.len() as u128, half + 1);
+    assert!(!has(&answers, half) && has(&answers, half - 1));
     for digest in 100_000..110_000 {
-        answers.keep(digest, GRANT_HOLDS, Ok(good.clone()), good.asked);
-        assert!(answers.known.len() <= MAX_ANSWERS && answers.find(digest, now).is_some());
+        keep(&mut answers, digest, &Ok(good.clone()));
+        assert!(answers.0.len() <= MAX_ANSWERS && has(&answers, digest));
     }
-    assert!(answers.known.contains_key(&u128::MAX));
+    assert!(answers.0.contains_key(&u128::MAX));
 }
