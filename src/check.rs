@@ -43,7 +43,7 @@ pub(crate) fn log_connection(client: &Client) {
         return log::info!("Fabric is started by the first call that needs it.");
     }
     let url = &client.settings.url;
-    match client.names(None, &unobserved()) {
+    match client.names(Duration::ZERO, &unobserved()) {
         Ok(names) if !client.has_fabric() => {
             let patterns = counted(names.len(), "pattern");
             log::info!("Reading {patterns} from --patterns-dir, without any Fabric.");
@@ -130,7 +130,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
         .and_then(|process| process.running());
     let url = own.as_ref().map_or(&config.fabric.url, |own| &own.url);
     let asked = Instant::now();
-    let names = match client.names(None, &unobserved()) {
+    let names = match client.names(Duration::ZERO, &unobserved()) {
         Ok(names) => names,
         Err(error) => {
             let key = match error.cause {
@@ -181,7 +181,7 @@ fn key_status(config: &Config) -> KeyStatus {
         api_key: None,
         ..config.fabric.clone()
     };
-    match Client::new(&without).map(|client| client.names(None, &unobserved())) {
+    match Client::new(&without).map(|client| client.names(Duration::ZERO, &unobserved())) {
         Ok(Ok(_)) => UNUSED,
         Ok(Err(error)) if error.cause == Some(Cause::KeyMissing) => ACCEPTED,
         _ => UNKNOWN,

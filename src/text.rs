@@ -131,32 +131,34 @@ pub(crate) fn hint(wanted: &str, candidates: &[&str], all: &str) -> String {
 
 /// Whether a name is another but for a typing error: one or two edits. Case and separators are ignored.
 pub(crate) fn is_misspelled(name: &str, other: &str) -> bool {
-    let (name, other) = (folded(name), folded(other));
-    edit_distance(&name, &other) <= (name.len() / 3).min(2)
+    let [name, other] = [name, other].map(|name| Vec::from_iter(folded(name)));
+    let most = (name.len() / 3).min(2);
+    edit_distance(&name, &other, most) <= most
 }
 
 /// A name without case and separators: in camelCase, it has the words of its snake_case.
-pub(crate) fn letters(name: &str) -> String {
-    let letters = folded(name).into_iter();
-    letters.filter(|c| *c != '_').collect()
+pub(crate) fn letters(name: &str) -> impl Iterator<Item = char> {
+    folded(name).filter(|c| *c != '_')
 }
 
 /// The names closest to `wanted`, best first, at most three: within a few edits, or one contains the other. Case and
 /// the separators `_`, `-` and space are ignored; names that differ in nothing else are the only results.
 pub(crate) fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    let wanted = folded(wanted);
+    let (wanted, mut candidate) = (Vec::from_iter(folded(wanted)), Vec::new());
     let furthest = (wanted.len() / 3)
         .clamp(1, 3)
         .min(wanted.len().saturating_sub(1));
     // Substring matches rank after typing errors, the shorter remainder first.
     let rank = |name| {
-        let candidate = folded(name);
+        candidate.clear();
+        candidate.extend(folded(name));
         let is_part = contains(&candidate, &wanted) || contains(&wanted, &candidate);
+        let most = if is_part { usize::MAX } else { furthest };
         // The distance takes long, and is no less than this.
-        if !is_part && wanted.len().abs_diff(candidate.len()) > furthest {
+        if wanted.len().abs_diff(candidate.len()) > most {
             return None;
         }
-        match edit_distance(&wanted, &candidate) {
+        match edit_distance(&wanted, &candidate, most) {
             edits if edits <= furthest => Some((edits, name)),
             edits => is_part.then_some((furthest + edits, name)),
         }
@@ -169,13 +171,13 @@ pub(crate) fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>
     best.into_iter().map(|(_, name)| name).collect()
 }
 
-fn folded(name: &str) -> Vec<char> {
+fn folded(name: &str) -> impl Iterator<Item = char> {
     // Longer names are invalid; the bound limits the work for a hostile list.
     let joined = name
         .chars()
         .take(MAX_NAME)
         .map(|c| if matches!(c, '-' | ' ') { '_' } else { c });
-    joined.flat_map(char::to_lowercase).collect()
+    joined.flat_map(char::to_lowercase)
 }
 
 fn contains(text: &[char], part: &[char]) -> bool {
@@ -183,23 +185,29 @@ fn contains(text: &[char], part: &[char]) -> bool {
 }
 
 /// The edit distance between two texts: insertions, deletions, substitutions and swaps of neighbours (optimal string
-/// alignment).
-fn edit_distance(a: &[char], b: &[char]) -> usize {
-    // Row i: the distances between the first i characters of `a` and each prefix of `b`.
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+/// alignment). Of one beyond `most` only that is said.
+fn edit_distance(a: &[char], b: &[char], most: usize) -> usize {
+    // The last is row i: the distances between the first i characters of `a` and each prefix of `b`.
+    let mut rows = [Vec::new(), Vec::new(), (0..=b.len()).collect()];
     for i in 1..=a.len() {
-        let mut row = vec![i];
+        rows.rotate_left(1);
+        let [older, last, row] = &mut rows;
+        row.clear();
+        row.push(i);
         for j in 1..=b.len() {
-            let changed = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = changed.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            let changed = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = changed.min(last[j] + 1).min(row[j - 1] + 1);
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(rows[i - 2][j - 2] + 1);
+                least = least.min(older[j - 2] + 1);
             }
             row.push(least);
         }
-        rows.push(row);
+        // What follows builds on these two rows.
+        if last.iter().chain(row.iter()).all(|edits| *edits > most) {
+            return most + 1;
+        }
     }
-    rows[a.len()][b.len()]
+    rows[2][b.len()]
 }
 
 /// The first `most` bytes of a text, but no part of a character.
@@ -301,10 +309,11 @@ mod tests {
 
     #[test]
     fn edit_distances() {
-        let distance = |a: &str, b: &str| {
+        let distance = |a: &str, b: &str, most| {
             edit_distance(
                 &a.chars().collect::<Vec<_>>(),
                 &b.chars().collect::<Vec<_>>(),
+                most,
             )
         };
         for (a, b, edits) in [
@@ -316,7 +325,9 @@ mod tests {
             ("abc", "axc", 1),
             ("kitten", "sitting", 3),
         ] {
-            assert_eq!(distance(a, b), edits, "{a} {b}");
+            assert_eq!(distance(a, b, usize::MAX), edits, "{a} {b}");
+            assert_eq!(distance(a, b, edits), edits, "{a} {b}");
+            assert!(distance(a, b, edits.saturating_sub(1)) >= edits, "{a} {b}");
         }
     }
 

@@ -163,8 +163,8 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
 
 /// Of these names, the one that is `wanted`, or the only one that differs from it just in case and separators.
 pub(crate) fn alike<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let like = letters(wanted);
-    let alike = names.into_iter().filter(|name| letters(name) == like);
+    let is_alike = |name: &&str| letters(name).eq(letters(wanted));
+    let alike = names.into_iter().filter(is_alike);
     match *alike.collect::<Vec<_>>() {
         [one] => Some(one),
         ref several => several.iter().copied().find(|name| *name == wanted),

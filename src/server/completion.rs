@@ -47,16 +47,17 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
         }
     };
     Ok(request.call(move |context, result| {
-        let (catalog, wait) = (&context.backend.catalog, &context.wait());
+        let (backend, wait) = (&context.backend, &context.wait());
+        let (catalog, fabric) = (&backend.catalog, &backend.fabric);
         if let Some(prompt) = prompt {
-            let names = catalog.names(catalog.ttl, wait)?;
+            let names = fabric.names(catalog.ttl, wait)?;
             if !names.contains(prompt.as_str()) {
                 return Err(not_found(&prompt, &names).into());
             }
         }
         let ranked = match by_strategies {
             None => Vec::new(),
-            Some(false) => rank(&value, catalog.names(catalog.ttl, wait)?.as_ref()),
+            Some(false) => rank(&value, fabric.names(catalog.ttl, wait)?.as_ref()),
             Some(true) => {
                 let snapshot = catalog.snapshot(wait)?;
                 let names = snapshot.strategies().iter().map(|s| s.name.as_str());

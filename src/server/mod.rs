@@ -121,7 +121,7 @@ impl Server {
         let backend = Arc::new(backend);
         let subscriptions = Arc::new(Subscriptions::new(backend.clone()));
         let listeners = subscriptions.clone();
-        backend.catalog.on_change(move || listeners.lists_changed());
+        backend.fabric.on_change(move || listeners.lists_changed());
         Server {
             backend,
             subscriptions,

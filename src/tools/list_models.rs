@@ -15,8 +15,9 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
+    let plain = |name: &str| String::from_iter(letters(name));
     let query = arguments.string("query: Part of a name.");
-    let query = letters(query.as_deref().unwrap_or_default());
+    let query = plain(query.as_deref().unwrap_or_default());
     let policy = policy.clone();
     Ok(Prepared::new(move |context| {
         let found = context.backend.catalog.models(&context.wait())?;
@@ -25,10 +26,9 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
             vendors.insert("unknown".to_owned(), found.models.clone());
         }
         for (vendor, models) in &mut vendors {
-            let is_of = letters(vendor).contains(&query);
-            models.retain(|model| {
-                policy.may_run(model) && (is_of || letters(model).contains(&query))
-            });
+            let is_of = plain(vendor).contains(&query);
+            models
+                .retain(|model| policy.may_run(model) && (is_of || plain(model).contains(&query)));
         }
         vendors.retain(|_, models| !models.is_empty());
         Ok(Outcome::rows(vendors.values().map(Vec::len).sum())

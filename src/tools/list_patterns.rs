@@ -38,8 +38,8 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
 }
 
 fn all(context: &Arc<Context>, limit: usize) -> Result<Outcome, Failure> {
-    let catalog = &context.backend.catalog;
-    let mut patterns = catalog.names(Duration::ZERO, &context.wait())?;
+    let fabric = &context.backend.fabric;
+    let mut patterns = fabric.names(Duration::ZERO, &context.wait())?;
     if limit < patterns.len() {
         patterns = Arc::new(patterns.iter().take(limit).collect());
     }

@@ -35,12 +35,12 @@ pub(crate) fn take_pattern(
     name: &mut Name,
     context: &Arc<Context>,
 ) -> Result<Option<String>, Error> {
-    let (catalog, given) = (&context.backend.catalog, name.as_str());
-    let listed = catalog.known_names();
+    let (fabric, given) = (&context.backend.fabric, name.as_str());
+    let listed = fabric.known_names();
     if search::known(given).is_some() || listed.is_some_and(|all| all.contains(given)) {
         return Ok(None);
     }
-    let names = unless_cancelled(catalog.names(context.backend.fabric.missing(), &context.wait()))?;
+    let names = unless_cancelled(fabric.names(fabric.missing(), &context.wait()))?;
     Ok(names.and_then(|names| take("pattern", name, &names)))
 }
 

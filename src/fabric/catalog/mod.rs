@@ -1,7 +1,7 @@
 //! The caches of Fabric's long lists: patterns and models.
 //!
-//! In scope: single-flight reads, expiry, and detecting that the list of patterns has changed. Not in scope: how
-//! callers share one read (`cached`), when to poll and what subscribers are sent (`server`).
+//! In scope: single-flight reads and expiry. Not in scope: how callers share one read (`cached`), the list of names
+//! (`routes`), when to poll and what subscribers are sent (`server`).
 
 use std::collections::BTreeMap;
 use std::ptr;
@@ -88,10 +88,8 @@ pub(crate) struct Entry {
     pub(crate) variables: Vec<String>,
 }
 
-/// How long a caller waits for another's read of the names from a Fabric before it starts its own.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// The same for what takes longer: models, which Fabric asks vendors for, while a second caller gets an empty list;
-/// strategies with all their texts; and whatever is read from folders.
+/// How long a caller waits for another's read of what takes long before it starts its own: models, which Fabric asks vendors
+/// for, while a second caller gets an empty list; strategies with all their texts; and whatever is read from folders.
 pub(super) const LONG_PATIENCE: Duration = Duration::from_secs(10);
 /// How old the models and the configuration may be: for these Fabric may ask others.
 const SHARED: Duration = Duration::from_secs(5);
@@ -104,22 +102,16 @@ pub(crate) struct Catalog {
     fabric: Arc<Client>,
     /// The time-to-live of what was read.
     pub(crate) ttl: Duration,
-    names: Cached<Names>,
     models: Cached<Models>,
     strategies: Cached<Strategies>,
     configuration: Cached<Map<String, Value>>,
     snapshot: Cached<Snapshot>,
-    on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Catalog {
     /// An empty catalogue. `ttl` counts from the start of a read of `fabric`.
     pub(crate) fn new(fabric: Arc<Client>, ttl: Duration) -> Catalog {
         Catalog {
-            names: Cached::new(match fabric.has_fabric() {
-                true => PATIENCE,
-                false => LONG_PATIENCE,
-            }),
             fabric,
             ttl,
             models: Cached::new(LONG_PATIENCE),
@@ -127,14 +119,7 @@ impl Catalog {
             configuration: Cached::new(LONG_PATIENCE),
             // A refresh is many requests, each with its own timeout.
             snapshot: Cached::new(Duration::MAX),
-            on_change: OnceLock::new(),
         }
-    }
-
-    /// Sets the hook for a changed list of pattern names; the first list is not a change. It runs on the reading thread
-    /// and must neither block nor read from the catalogue. Only the first hook is kept.
-    pub(crate) fn on_change(&self, hook: impl Fn() + Send + Sync + 'static) {
-        let _ = self.on_change.set(Box::new(hook));
     }
 
     /// All patterns and strategies, refreshed if expired (single-flight; an error goes to every caller that waited).
@@ -144,7 +129,7 @@ impl Catalog {
             let snapshot = self.snapshot.get(self.ttl, wait.as_ref(), read)?;
             // The list of names may have changed since, or during the read.
             let is_outdated = |newest| newest != snapshot.names;
-            if !self.names.latest(None).is_some_and(is_outdated) {
+            if !self.fabric.known_names().is_some_and(is_outdated) {
                 return Ok(snapshot);
             }
             self.snapshot.invalidate(|old| ptr::eq(old, &*snapshot));
@@ -158,7 +143,7 @@ impl Catalog {
 
     fn refresh(&self, wait: &Observer) -> Result<Arc<Snapshot>, Error> {
         let until = Instant::now() + self.ttl;
-        let names = self.names(Duration::ZERO, wait)?;
+        let names = self.fabric.names(Duration::ZERO, wait)?;
         let patterns = self.read_patterns(&names, wait)?;
         let strategies = match self.strategies(wait) {
             // A Fabric without strategies still has patterns.
@@ -176,26 +161,6 @@ impl Catalog {
             index: OnceLock::new(),
             skills: OnceLock::new(),
         }))
-    }
-
-    /// Only the names of all patterns, read at most `max_age` ago: one request.
-    pub(crate) fn names(&self, max_age: Duration, wait: &Observer) -> Result<Arc<Names>, Error> {
-        let mut changed = false;
-        let read = self.names.get(max_age, wait.as_ref(), |before| {
-            let names = self.fabric.names(before, wait)?;
-            changed = before.is_some_and(|before| *before != names);
-            Ok(names)
-        });
-        // Not during the read: whoever is told must get the new list.
-        if changed && let Some(hook) = self.on_change.get() {
-            hook();
-        }
-        read
-    }
-
-    /// The names of the last read, of any age. Sends no request.
-    pub(crate) fn known_names(&self) -> Option<Arc<Names>> {
-        self.names.latest(None)
     }
 
     /// The strategies, read after the call by one for all.

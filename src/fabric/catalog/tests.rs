@@ -78,7 +78,7 @@ fn everything_is_read_once_and_for_its_time() {
         &catalog.snapshot(&unobserved()).unwrap()
     ));
     assert_eq!(
-        *catalog.names(catalog.ttl, &unobserved()).unwrap(),
+        *catalog.fabric.names(catalog.ttl, &unobserved()).unwrap(),
         ["a", "b"].into_iter().collect()
     );
     let counts =
@@ -95,7 +95,7 @@ fn everything_is_read_once_and_for_its_time() {
 #[test]
 fn fresh_lists_are_read_anew_and_others_once() {
     let (fabric, listed, catalog) = fabric(&["a"]);
-    let names = |age| names_as_text(&catalog.names(age, &unobserved()).unwrap());
+    let names = |age| names_as_text(&catalog.fabric.names(age, &unobserved()).unwrap());
     assert_eq!(names(catalog.ttl), "a");
     list(&listed, &["b"]);
     assert_eq!(names(catalog.ttl), "a");
@@ -114,7 +114,7 @@ fn a_large_list_is_read_whole_with_few_requests_at_once() {
     let (fabric, listed, catalog) = fabric(&[]);
     assert!(catalog.snapshot(&unobserved()).unwrap().patterns.is_empty());
     *lock(&listed) = Some(names.clone());
-    catalog.names(Duration::ZERO, &unobserved()).unwrap();
+    catalog.fabric.names(Duration::ZERO, &unobserved()).unwrap();
     assert_eq!(names_of(&catalog.snapshot(&unobserved()).unwrap()), names);
     let requests = fabric.requests();
     let of_patterns = |line: &str| line.starts_with("GET /patterns/p");
@@ -155,11 +155,11 @@ fn changed_names_are_detected_by_every_read() {
     let (_fabric, listed, catalog) = fabric(&["a"]);
     let changes = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&changes);
-    catalog.on_change(move || {
+    catalog.fabric.on_change(move || {
         counted.fetch_add(1, Ordering::SeqCst);
     });
     let changes = || changes.load(Ordering::SeqCst);
-    let poll = || catalog.names(Duration::ZERO, &unobserved());
+    let poll = || catalog.fabric.names(Duration::ZERO, &unobserved());
     // Neither the first list nor an identical one is a change.
     poll().unwrap();
     catalog.snapshot(&unobserved()).unwrap();
@@ -189,12 +189,12 @@ fn after_a_change_is_reported_nothing_outdated_is_returned() {
     let catalog = Arc::new(catalog);
     let found = Arc::new(Mutex::new(Vec::new()));
     let (asks, finds) = (Arc::downgrade(&catalog), Arc::clone(&found));
-    catalog.on_change(move || {
+    catalog.fabric.on_change(move || {
         let snapshot = asks.upgrade().unwrap().snapshot(&unobserved()).unwrap();
         lock(&finds).push(names_of(&snapshot).join(" "));
     });
     catalog.snapshot(&unobserved()).unwrap();
     list(&listed, &["a", "b"]);
-    catalog.names(Duration::ZERO, &unobserved()).unwrap();
+    catalog.fabric.names(Duration::ZERO, &unobserved()).unwrap();
     assert_eq!(*lock(&found), ["a b"]);
 }

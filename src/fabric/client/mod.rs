@@ -16,7 +16,7 @@ mod outgoing;
 mod plain;
 
 use std::io::{Cursor, Read};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -44,6 +44,8 @@ use crate::text::{is_placeholder, number};
 /// Delays before the retries of a GET; a run is never retried.
 const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
 
+/// How long a caller waits for another's read of the names from a Fabric before it starts its own.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Buffer of one connection, in each direction, in bytes. Fits the longest API key and any sensible response head.
 const BUFFER: usize = 8 << 10;
 /// Buffer of a run that has nothing but events to read, in bytes.
@@ -70,8 +72,9 @@ pub(crate) struct Client {
     pub(super) built_in: Option<Arc<dyn BuiltInFabric>>,
     /// Starts the Fabric that is asked.
     pub(crate) process: Option<Arc<Process>>,
-    /// The list of names, read for callers who ask for a pattern that is not there.
+    /// The list of names, and what is told that it has changed.
     pub(super) listed: Cached<Names>,
+    pub(super) on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// The transcripts that are being fetched.
     pub(super) downloads: Downloads,
     /// Delays before the retries of a GET.
@@ -148,7 +151,8 @@ impl Client {
             settings: settings.clone(),
             built_in: None,
             process: None,
-            listed: Cached::new(LONG_PATIENCE),
+            listed: Cached::new(PATIENCE),
+            on_change: OnceLock::new(),
             downloads: Downloads::default(),
             retry_delays: RETRY_DELAYS,
             after_error: AFTER_ERROR,
@@ -167,6 +171,7 @@ impl Client {
         })?;
         client.settings.url = "--patterns-dir".to_owned();
         client.built_in = Some(built_in);
+        client.listed = Cached::new(LONG_PATIENCE);
         Ok(client)
     }
 

@@ -108,19 +108,36 @@ impl fmt::Display for FabricRequest {
 }
 
 impl Client {
-    /// `GET /patterns/names`: the names of all patterns; those of `before` if they are the same.
-    pub(crate) fn names(
-        &self,
-        before: Option<&Arc<Names>>,
-        wait: &Observer,
-    ) -> Result<Arc<Names>, Error> {
-        let same = |body: &[u8]| before.filter(|same| same.body == body);
-        self.read(Route::PatternNames.request(), wait, |body| {
-            match same(&body) {
-                Some(same) => Some(Arc::clone(same)),
-                None => Names::read(body).map(Arc::new),
-            }
-        })
+    /// `GET /patterns/names`: the names of all patterns, read at most `max_age` ago by one for all.
+    pub(crate) fn names(&self, max_age: Duration, wait: &Observer) -> Result<Arc<Names>, Error> {
+        let mut changed = false;
+        let read = self.listed.get(max_age, wait.as_ref(), |before| {
+            let same = |body: &[u8]| before.filter(|same| same.body == body);
+            let names = self.read(Route::PatternNames.request(), wait, |body| {
+                match same(&body) {
+                    Some(same) => Some(Arc::clone(same)),
+                    None => Names::read(body).map(Arc::new),
+                }
+            })?;
+            changed = before.is_some_and(|before| *before != names);
+            Ok(names)
+        });
+        // Not during the read: whoever is told must get the new list.
+        if changed && let Some(hook) = self.on_change.get() {
+            hook();
+        }
+        read
+    }
+
+    /// The names of the last read, of any age. Sends no request.
+    pub(crate) fn known_names(&self) -> Option<Arc<Names>> {
+        self.listed.latest(None)
+    }
+
+    /// Sets the hook for a changed list of names; the first list is not a change. It runs on the reading thread and must
+    /// neither block nor ask Fabric. Only the first hook is kept.
+    pub(crate) fn on_change(&self, hook: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_change.set(Box::new(hook));
     }
 
     /// `GET /patterns/:name`.
@@ -340,14 +357,13 @@ impl Client {
         if !may_be_missing || error.retry_after.is_some() {
             return error;
         }
-        let read = |before: Option<&_>| self.names(before, wait);
-        let known = self.listed.latest(None);
+        let known = self.known_names();
         // It may have been removed since.
         let age = match known.is_some_and(|names| names.contains(name.as_str())) {
             true => Duration::ZERO,
             false => self.missing(),
         };
-        match self.listed.get(age, wait.as_ref(), read) {
+        match self.names(age, wait) {
             Err(why) if why.kind == Kind::Cancelled || !self.has_fabric() => why,
             Ok(names) if !names.contains(name.as_str()) => not_found(name, &names),
             _ => error,

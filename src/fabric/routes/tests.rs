@@ -75,9 +75,14 @@ fn failed_run(fixture: &Fixture) -> Error {
     error
 }
 
-/// The kind of the error in place of the list of names.
+/// The list of names, as Fabric has it now.
+fn listed(client: &Client) -> Result<Arc<Names>, Error> {
+    client.names(Duration::ZERO, &unobserved())
+}
+
+/// The kind of the error in place of it.
 fn no_names(client: &Client) -> Kind {
-    client.names(None, &unobserved()).unwrap_err().kind
+    listed(client).unwrap_err().kind
 }
 
 fn stream(events: &[String]) -> String {
@@ -87,7 +92,7 @@ fn stream(events: &[String]) -> String {
 #[test]
 fn every_request_says_who_sends_it_and_wants_no_compression() {
     let fixture = Fixture::always(json("[]"));
-    fixture.client().names(None, &unobserved()).unwrap();
+    listed(&fixture.client()).unwrap();
     run(&fixture.client()).2.unwrap_err();
     for seen in fixture.requests() {
         assert_eq!(seen.headers["accept-encoding"], "identity");
@@ -123,7 +128,7 @@ fn no_headers_in_time_is_a_silent_run_and_for_anything_else_unavailable() {
         request_timeout: Duration::from_millis(30),
         ..settings(&fixture.url)
     };
-    let error = quick(&total).names(None, &unobserved()).unwrap_err();
+    let error = listed(&quick(&total)).unwrap_err();
     assert_eq!(error.kind, Kind::ApiUnavailable);
     assert!(error.detail.contains("--request-timeout"), "{error}");
     // On a busy machine the time may run out before the request is sent; but nothing is retried.
@@ -183,7 +188,7 @@ fn a_redirect_is_an_error_and_the_key_stays_here() {
 fn an_unreadable_or_unexpected_body_is_an_error_that_does_not_quote_it() {
     for body in "|no json|{\"a\":\"s3cret\"}|[\"s3cret\"|[1]|\"s3cret\"|\u{feff}[]".split('|') {
         let client = Fixture::always(json(body)).client();
-        let error = client.names(None, &unobserved()).unwrap_err();
+        let error = listed(&client).unwrap_err();
         assert_eq!(error.kind, Kind::ApiError, "{body}");
         assert!(!error.detail.contains("s3cret"), "{error}");
     }
@@ -257,7 +262,7 @@ fn limits_on_sizes_hold() {
     for response in [json("[\"1234567\"]"), chunked] {
         let mut client = Fixture::always(response).client();
         client.max_body = 11;
-        let names = client.names(None, &unobserved()).unwrap();
+        let names = listed(&client).unwrap();
         assert_eq!(*names, ["1234567"].into_iter().collect());
         client.max_body = 10;
         assert_eq!(no_names(&client), Kind::ResponseTooLarge);
@@ -414,7 +419,7 @@ fn reads_are_tried_three_times_but_only_where_that_can_help() {
             stream.write_all(answer.as_bytes()).unwrap();
             answer.contains("Content-Type")
         });
-        let result = fixture.client().names(None, &unobserved());
+        let result = listed(&fixture.client());
         let result = result.map(|_| ()).map_err(|error| error.kind);
         assert_eq!((result, fixture.requests().len()), (end, tries), "{first}");
     }
@@ -430,7 +435,7 @@ fn a_caller_may_leave_between_two_tries() {
     let mut client = fixture.client();
     client.retry_delays = [Duration::from_secs(5); 2];
     let wait = Leaves::after(0);
-    assert_eq!(client.names(None, &wait), Err(Error::cancelled()));
+    assert_eq!(client.names(Duration::ZERO, &wait), Err(Error::cancelled()));
     assert_eq!(fixture.requests().len(), 1);
 }
 
@@ -443,7 +448,7 @@ fn reads_share_a_connection_and_runs_have_their_own() {
     ]);
     let client = fixture.client();
     for _ in 0..2 {
-        client.names(None, &unobserved()).unwrap();
+        listed(&client).unwrap();
         client.strategies(&unobserved()).unwrap_err();
         assert_eq!(run(&client).2, Ok(()));
     }
@@ -464,9 +469,9 @@ fn a_stale_pooled_connection_is_replaced_unnoticed() {
         number != 0
     });
     let client = fixture.client();
-    client.names(None, &unobserved()).unwrap();
+    listed(&client).unwrap();
     assert_eq!(run(&client).2, Ok(()));
-    client.names(None, &unobserved()).unwrap();
+    listed(&client).unwrap();
     assert_eq!((fixture.count(POST), fixture.count(NAMES)), (1, 2));
 }
 

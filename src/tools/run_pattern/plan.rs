@@ -181,7 +181,7 @@ fn patterns(
     found: &mut Vec<Finding>,
 ) -> Result<(), Error> {
     let wait = &context.wait();
-    let names = context.backend.catalog.names(Duration::ZERO, wait)?;
+    let names = context.backend.fabric.names(Duration::ZERO, wait)?;
     for (i, step) in steps.iter().enumerate() {
         let (prefix, pattern) = (prefix_of(i), &step.pattern);
         if !names.contains(pattern.as_str()) {

@@ -62,7 +62,7 @@ impl Ops {
         }
         self.ready.ask(|| {
             let wait: Observer = Arc::new(patience());
-            self.backend.fabric.names(None, &wait).map(drop)
+            self.backend.fabric.names(Duration::ZERO, &wait).map(drop)
         })
     }
 
