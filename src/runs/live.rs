@@ -87,7 +87,7 @@ struct Files {
 
 impl LiveRun {
     pub(super) fn new(
-        record: Arc<Record>,
+        record: Record,
         folder: Option<Arc<Folder>>,
         account: &Account,
         clock: Arc<dyn Clock>,
@@ -100,7 +100,7 @@ impl LiveRun {
             ticked: AtomicU64::new(whole(clock.steady())),
             clock,
             state: Mutex::new(LiveState {
-                record,
+                record: Arc::new(record),
                 text: String::new(),
                 phase: RunPhase::Open,
                 rest: 0,

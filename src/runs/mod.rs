@@ -91,6 +91,21 @@ impl Run {
         }
     }
 
+    fn live(&self) -> Option<&Arc<LiveRun>> {
+        match &self.0 {
+            RunPlace::Live(live) => Some(live),
+            RunPlace::Stored(..) => None,
+        }
+    }
+
+    /// What is known of it without its files.
+    fn known(&self) -> Arc<Record> {
+        match &self.0 {
+            RunPlace::Live(live) => live.record(),
+            RunPlace::Stored(_, known) => known.clone(),
+        }
+    }
+
     /// Its current record; the last that was known, if its files cannot be read. Never reads its text.
     pub(crate) fn record(&self) -> Arc<Record> {
         let (folder, known) = match &self.0 {
@@ -110,15 +125,16 @@ impl Run {
 
     /// [`Run::record`], perhaps without what its worker reported; reads no file of a run that has ended.
     pub(crate) fn bare(&self) -> Arc<Record> {
-        match &self.0 {
-            RunPlace::Stored(_, known) if !known.is_elsewhere() => known.clone(),
-            RunPlace::Stored(..) | RunPlace::Live(_) => self.record(),
+        let known = self.known();
+        match known.is_elsewhere() {
+            true => self.record(),
+            false => known,
         }
     }
 
     /// How long nothing has come from it; zero once it has ended.
     pub(crate) fn silence(&self) -> Duration {
-        if let RunPlace::Live(live) = &self.0 {
+        if let Some(live) = self.live() {
             return live.silence();
         }
         let record = self.bare();
@@ -174,7 +190,7 @@ impl Run {
     /// Waits for more than `seen` bytes of text, or for the end, at most for `limit`. Returns its record then,
     /// perhaps without what its worker reported.
     pub(crate) fn wait(&self, seen: u64, limit: Duration) -> Arc<Record> {
-        if let RunPlace::Live(live) = &self.0 {
+        if let Some(live) = self.live() {
             return live.wait(seen, limit);
         }
         if !self.bare().has_news(seen) {

@@ -55,15 +55,13 @@ struct RunTable {
 type Entries = HashMap<RunId, RunEntry>;
 
 struct RunEntry {
-    /// Without what its worker reported; without an end while it works, here or in another process.
-    record: Arc<Record>,
+    /// In memory while it works here, there is no folder, or its end is still to be written there.
+    run: Run,
     age: Age,
     account: Account,
     /// What it takes of what is kept: one run, and its bytes. Nothing if there is no room to keep it: then it is forgotten
     /// at its end.
     charge: [Reservation; 2],
-    /// While it is in memory: it works here, there is no folder, or its end is still to be written there.
-    live: Option<Arc<LiveRun>>,
 }
 
 /// When a run began and ended, in milliseconds of the steady clock: the time of day may jump, and what is known here must
@@ -86,6 +84,12 @@ impl Age {
 impl RunEntry {
     fn is_kept(&self) -> bool {
         self.charge[0].held() > 0
+    }
+
+    /// It works here, or has ended here.
+    fn live(&self, has_ended: bool) -> Option<Arc<LiveRun>> {
+        let live = self.run.live().cloned();
+        live.filter(|_| self.age.ended.is_some() == has_ended)
     }
 }
 
@@ -118,7 +122,7 @@ impl Runs {
             let table = reclaiming.upgrade();
             // Who holds a run holds its memory.
             let frees = |live: &Arc<LiveRun>| Arc::strong_count(live) == 1;
-            let is_of_use = |entry: &RunEntry| entry.live.as_ref().is_some_and(frees);
+            let is_of_use = |entry: &RunEntry| entry.run.live().is_some_and(frees);
             table.is_some_and(|table| Runs(table).evict(account, is_of_use))
         }));
         Runs(table)
@@ -185,7 +189,7 @@ impl Runs {
 
     /// How many runs there are that have ended or work in other processes. Those in the folder as they were last seen.
     pub(crate) fn kept(&self) -> usize {
-        let is_kept = |entry: &&RunEntry| entry.live.is_none() || entry.age.ended.is_some();
+        let is_kept = |entry: &&RunEntry| entry.live(false).is_none();
         self.entries().values().filter(is_kept).count()
     }
 
@@ -203,17 +207,15 @@ impl Runs {
         let clock = &self.0.clock;
         record.created = clock.today();
         record.updated = record.created;
-        let record = Arc::new(record);
         let folder = self.0.folder.clone();
-        let live = LiveRun::new(record.clone(), folder, account, clock.clone());
+        let live = LiveRun::new(record, folder, account, clock.clone());
         let live = Arc::new(live);
         let (began, ended) = (self.now(), None);
         let entry = RunEntry {
-            record,
+            run: Run(RunPlace::Live(live.clone())),
             age: Age { began, ended },
             account: account.clone(),
             charge: uncharged(account),
-            live: Some(live.clone()),
         };
         self.entries().insert(live.id, entry);
         if self.charge(&live, self.keeps()).is_err() {
@@ -298,7 +300,7 @@ impl Runs {
         let folder = live.folder.as_ref().zip(kept.as_ref());
         let is_written = folder.is_some_and(|(folder, account)| {
             // Its caller's oldest runs on a full disk go first.
-            let make_room = || self.evict(account, |entry| entry.live.is_none());
+            let make_room = || self.evict(account, |entry| entry.run.live().is_none());
             live.write_end(folder, &mut record, &make_room)
         });
         let (now, mut entries) = (self.now(), self.entries());
@@ -306,10 +308,9 @@ impl Runs {
         let entry = entries.get_mut(&live.id).filter(|_| kept.is_some());
         let is_gone = entry.is_none();
         if let Some(entry) = entry {
-            entry.record = record.bare();
             entry.age.ended.get_or_insert(now);
-            if is_written {
-                entry.live = None;
+            if let Some((folder, _)) = folder.filter(|_| is_written) {
+                entry.run = Run(RunPlace::Stored(folder.clone(), record.bare()));
             }
         }
         live.closed(record);
@@ -325,7 +326,7 @@ impl Runs {
     fn rewrite(&self, works: bool) {
         let _alone = lock(&self.0.rewriting);
         let Some(folder) = &self.0.ledger else { return };
-        let ended = |entry: &RunEntry| entry.live.clone().filter(|_| entry.age.ended.is_some());
+        let ended = |entry: &RunEntry| entry.live(true);
         let mut unwritten: Vec<_> = self.entries().values().filter_map(ended).collect();
         unwritten.sort_by_cached_key(|live| live.size().0);
         let (has_written, waiting) = folder.flush();
@@ -346,7 +347,7 @@ impl Runs {
     /// Removes expired runs.
     pub(super) fn tidy(&self) {
         let is_expired =
-            |_: &RunId, entry: &mut RunEntry| self.is_expired(&entry.record, entry.age);
+            |_: &RunId, entry: &mut RunEntry| self.is_expired(&entry.run.known(), entry.age);
         let expired: Vec<_> = self.entries().extract_if(is_expired).collect();
         for (id, _) in expired {
             self.forget(id);
@@ -357,7 +358,7 @@ impl Runs {
     fn evict(&self, account: &Account, is_of_use: impl Fn(&RunEntry) -> bool) -> bool {
         let now = self.now();
         let may_go = |(id, entry): (&RunId, &RunEntry)| {
-            let ended = entry.age.may_go(entry.record.ttl, now)?;
+            let ended = entry.age.may_go(entry.run.known().ttl, now)?;
             (entry.account.is(account) && is_of_use(entry)).then_some((ended, *id))
         };
         let oldest = self.entries().iter().filter_map(may_go).min();
@@ -382,20 +383,21 @@ impl Runs {
         };
         let entries = self.entries();
         let entry = entries.get(&id);
-        if entry.is_some_and(|entry| !is_theirs(&entry.record, entry.age)) {
-            return None;
-        }
-        let found = entry.map(|entry| (entry.live.clone(), entry.age));
+        let found = entry.map(|entry| (entry.run.clone(), entry.age));
         drop(entries);
-        let (live, known) = found.unzip();
-        if let Some(live) = live.flatten() {
-            live.look();
-            return Some(Run(RunPlace::Live(live)));
+        if let Some((run, age)) = &found {
+            if !is_theirs(&run.known(), *age) {
+                return None;
+            }
+            if let Some(live) = run.live() {
+                live.look();
+                return Some(run.clone());
+            }
         }
         let folder = self.0.folder.as_ref()?;
         let record = folder.load(id).ok()?;
-        let known = known.filter(|age| age.ended.is_some());
-        let age = known.unwrap_or_else(|| self.age(&record));
+        let known = found.filter(|(_, age)| age.ended.is_some());
+        let age = known.map_or_else(|| self.age(&record), |(_, age)| age);
         let record = is_theirs(&record, age).then(|| record.bare())?;
         Some(Run(RunPlace::Stored(folder.clone(), record)))
     }
@@ -408,9 +410,8 @@ impl Runs {
         }
         self.sweep();
         let entries = self.entries();
-        let records = entries.values().map(|entry| &entry.record);
-        let own = records.filter(|record| record.owner == *caller);
-        let mut found: Vec<_> = own.cloned().collect();
+        let records = entries.values().map(|entry| entry.run.known());
+        let mut found = Vec::from_iter(records.filter(|record| record.owner == *caller));
         drop(entries);
         found.sort_unstable_by_key(|record| Reverse((record.created, record.id)));
         Some(found)
@@ -418,11 +419,13 @@ impl Runs {
 
     /// The first bytes of a run's text, at most `most`.
     pub(crate) fn beginning(&self, id: RunId, most: usize) -> String {
-        let live = self.entries().get(&id).and_then(|entry| entry.live.clone());
-        match (live, &self.0.folder) {
-            (Some(live), _) => live.read(0, most),
-            (None, Some(folder)) => pieces::whole(folder.read_text(id, 0, most as u64)),
-            (None, None) => String::new(),
+        let run = self.entries().get(&id).map(|entry| entry.run.clone());
+        match run.map(|run| run.0) {
+            Some(RunPlace::Live(live)) => live.read(0, most),
+            Some(RunPlace::Stored(folder, _)) => {
+                pieces::whole(folder.read_text(id, 0, most as u64))
+            }
+            None => String::new(),
         }
     }
 
@@ -444,7 +447,7 @@ impl Runs {
     }
 
     /// Brings the table up to date with what has changed in the folder.
-    fn refresh(&self, folder: &Folder) {
+    fn refresh(&self, folder: &Arc<Folder>) {
         self.rewrite(false);
         let mut read = lock(&self.0.read);
         *read = Some(Instant::now());
@@ -454,15 +457,16 @@ impl Runs {
         };
         let mut entries = self.entries();
         // One that has begun and ended since then is missed until the next time.
-        entries.retain(|id, entry| entry.live.is_some() || names.get(id).is_some_and(|has| *has));
+        let is_live = |entry: &RunEntry| entry.run.live().is_some();
+        entries.retain(|id, entry| is_live(entry) || names.get(id).is_some_and(|has| *has));
         // Most are known and final.
-        let is_known = |entry: &RunEntry| entry.live.is_some() || entry.age.ended.is_some();
+        let is_known = |entry: &RunEntry| is_live(entry) || entry.age.ended.is_some();
         let is_new = |id: &RunId| !entries.get(id).is_some_and(is_known);
         let news: Vec<RunId> = names.into_keys().filter(is_new).collect();
         drop(entries);
         for id in news {
             match folder.load(id) {
-                Ok(record) => self.enter(record),
+                Ok(record) => self.enter(folder, record),
                 Err(error) if is_gone(&error) => folder.remove_orphan(id),
                 Err(error) if error.kind() == ErrorKind::Unsupported => folder.warn_newer(id),
                 Err(_) => {}
@@ -471,20 +475,20 @@ impl Runs {
     }
 
     /// Enters a run of the folder, and charges it to its owner, whose oldest runs go if there is no room.
-    fn enter(&self, record: Record) {
+    fn enter(&self, folder: &Arc<Folder>, record: Record) {
         let account = self.0.accounts.of(&record.owner);
         let (id, bytes) = (record.id, record.bytes as usize + record.rest());
-        let (age, record) = (self.age(&record), record.bare());
+        let age = self.age(&record);
+        let run = Run(RunPlace::Stored(folder.clone(), record.bare()));
         let mut entries = self.entries();
         let entry = entries.entry(id).or_insert_with(|| RunEntry {
-            record: record.clone(),
+            run: run.clone(),
             age,
             charge: uncharged(&account),
             account,
-            live: None,
         });
-        if entry.live.is_none() {
-            (entry.record, entry.age) = (record, age);
+        if entry.run.live().is_none() {
+            (entry.run, entry.age) = (run, age);
             drop(entries);
             // Without room it stays, uncharged, until it is known how it ended.
             let _ = self.charge_kept(id, (bytes, false), true);
@@ -494,7 +498,7 @@ impl Runs {
     /// Ends all runs of this process as interrupted, keeping their text, and writes them, and the ends that could not be
     /// written before. For the end of the process.
     pub(crate) fn interrupt_all(&self) {
-        let open = |entry: &RunEntry| entry.live.clone().filter(|_| entry.age.ended.is_none());
+        let open = |entry: &RunEntry| entry.live(false);
         let open: Vec<_> = self.entries().values().filter_map(open).collect();
         // All are stopped before any is written: writing takes time, and each token costs money. Most are written by
         // their own workers meanwhile.
