@@ -28,7 +28,7 @@ use crate::sync::lock;
 use crate::text::unusable;
 use crate::time::{milliseconds, milliseconds_now};
 
-use super::ledger::{LedgerState, estimate};
+use super::ledger::{LedgerState, estimate, line};
 use super::record::{Record, RunId, RunState, VERSION};
 use super::{PIECE, pieces};
 
@@ -250,11 +250,17 @@ impl Folder {
             // The text is that of the last step.
             let is_last = asked.step == record.patterns.len();
             let written = estimate(record.chars.filter(|_| is_last).unwrap_or(0));
-            self.account(now, record, &asked, end.name(), Err(written));
+            if self
+                .account_dead(&line(now, record, &asked, end.name(), Err(written)))
+                .is_err()
+            {
+                // The next who finds it tries again.
+                record.ended = None;
+                return;
+            }
         }
         match self.write(record, true) {
             Ok(()) => self.remove(record.id, &[CANCEL]),
-            // The next who finds it tries again.
             Err(error) => {
                 let what = "that it was interrupted could not be written";
                 self.warn(record.id, what, &error);

@@ -7,8 +7,8 @@
 //! file's lock and in one write. A line that a killed process left torn is ended by the next, and is none: a line ends in
 //! its step. No file is ever removed here.
 //!
-//! A step has one line. Only if its process was killed between that and the end of the run, whoever finds the run
-//! interrupted writes another; of two lines the first counts.
+//! A step has one line. If its process was killed before it wrote that, whoever finds the run interrupted writes it: until
+//! it is written, the run is not settled. Of two lines the first counts.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -77,27 +77,29 @@ pub(crate) fn estimate(chars: u64) -> u64 {
     chars.div_ceil(4)
 }
 
+/// The line of a run's step that has ended `now`: with the tokens that were counted, or so many estimated as written.
+pub(super) fn line(
+    now: u64,
+    run: &Record,
+    asked: &Asked,
+    outcome: &str,
+    tokens: Result<[u64; 2], u64>,
+) -> String {
+    let mark = if tokens.is_ok() { "" } else { "~" };
+    let [input, output] = tokens.unwrap_or_else(|written| [asked.input, written]);
+    // The step may be what a file says.
+    let pattern = run.patterns.get(asked.step.wrapping_sub(1));
+    let pattern = pattern.map_or("", String::as_str);
+    let [model, pattern] = [&asked.model, pattern].map(column);
+    let (time, caller, id, step) = (timestamp(now), &run.owner, run.id, asked.step);
+    format!(
+        "{time}\t{caller}\t{model}\t{pattern}\t{mark}{input}\t{mark}{output}\t{outcome}\t{id}\t{step}\n"
+    )
+}
+
 impl Folder {
-    /// Writes the line of a run's step that has ended `now`: with the tokens that were counted, or so many estimated as
-    /// written. One that cannot be written waits.
-    pub(super) fn account(
-        &self,
-        now: u64,
-        run: &Record,
-        asked: &Asked,
-        outcome: &str,
-        tokens: Result<[u64; 2], u64>,
-    ) {
-        let mark = if tokens.is_ok() { "" } else { "~" };
-        let [input, output] = tokens.unwrap_or_else(|written| [asked.input, written]);
-        // The step may be what a file says.
-        let pattern = run.patterns.get(asked.step.wrapping_sub(1));
-        let pattern = pattern.map_or("", String::as_str);
-        let [model, pattern] = [&asked.model, pattern].map(column);
-        let (time, caller, id, step) = (timestamp(now), &run.owner, run.id, asked.step);
-        let line = format!(
-            "{time}\t{caller}\t{model}\t{pattern}\t{mark}{input}\t{mark}{output}\t{outcome}\t{id}\t{step}\n"
-        );
+    /// Writes a line. One that cannot be written waits.
+    pub(super) fn account(&self, line: String) {
         let mut state = lock(&self.ledger);
         state.waiting.push_back(line);
         state.waiting.truncate(MAX_WAITING);
@@ -105,24 +107,32 @@ impl Folder {
         self.flush();
     }
 
+    /// Writes the line of a run whose process has died, unless that had just written it.
+    ///
+    /// # Errors
+    /// It is not written, and is to be tried again.
+    pub(super) fn account_dead(&self, line: &str) -> io::Result<()> {
+        let (mut state, mut is_there) = (lock(&self.ledger), false);
+        let path = self.month(&line[..7]);
+        if let Ok(file) = open_plain(&path, OpenOptions::new().read(true)) {
+            let step = LedgerLine::parse(line).map(|line| line.step);
+            lines(file, |line| is_there |= Some(line.step) == step);
+        }
+        match is_there {
+            true => Ok(()),
+            false => self.put(&mut state.is_held, line)?.sync_data(),
+        }
+    }
+
     /// Writes the lines that wait, up to the first that cannot be written. Says whether it wrote one, and how many wait.
     pub(super) fn flush(&self) -> (bool, usize) {
         let (mut state, mut written) = (lock(&self.ledger), None);
-        while let Some(line) = state.waiting.front() {
-            let patience = PATIENCE * u32::from(!state.is_held);
-            match self.append(line, patience) {
-                Ok(file) => written = Some(file),
-                Err(error) => {
-                    if let Some(line) = LedgerLine::parse(line) {
-                        let what = "its line of the ledger could not be written";
-                        self.warn(line.step.0, what, &error);
-                    }
-                    state.is_held = error.kind() == ErrorKind::WouldBlock;
-                    break;
-                }
-            }
-            state.waiting.pop_front();
-            state.is_held = false;
+        let LedgerState {
+            waiting, is_held, ..
+        } = &mut *state;
+        while let Some(Ok(file)) = waiting.front().map(|line| self.put(is_held, line)) {
+            written = Some(file);
+            waiting.pop_front();
         }
         let waiting = state.waiting.len();
         drop(state);
@@ -133,6 +143,19 @@ impl Folder {
 
     fn month(&self, month: &str) -> PathBuf {
         self.path.join(format!("usage-{month}.tsv"))
+    }
+
+    /// Writes a line, or logs why not. `is_held` as in [`LedgerState`].
+    fn put(&self, is_held: &mut bool, line: &str) -> io::Result<File> {
+        let written = self.append(line, PATIENCE * u32::from(!*is_held));
+        let is_busy = |error: &io::Error| error.kind() == ErrorKind::WouldBlock;
+        *is_held = written.as_ref().is_err_and(is_busy);
+        written.inspect_err(|error| {
+            if let Some(line) = LedgerLine::parse(line) {
+                let what = "its line of the ledger could not be written";
+                self.warn(line.step.0, what, error);
+            }
+        })
     }
 
     fn append(&self, line: &str, patience: Duration) -> io::Result<File> {
@@ -263,6 +286,7 @@ mod tests {
     use crate::account::Accounts;
     use crate::runs::Runs;
     use crate::time::hand::{HandClock, TODAY};
+    use crate::time::milliseconds_now;
 
     /// The 28th of July 2026, 12:00.
     const JULY: &str = "usage-2026-07.tsv";
@@ -283,9 +307,12 @@ mod tests {
         let folder = open(&at);
         let mut run = record(&named("token:alice"));
         run.patterns = vec!["summarize".into(), "a\tb%\n\u{202e}é c".into()];
-        folder.account(TODAY, &run, &asked(1, "m"), "ok", Ok([5, 7]));
-        folder.account(TODAY + DAY, &run, &asked(2, "x\r"), "cancelled", Err(2));
-        folder.account(TODAY + 4 * DAY, &run, &asked(2, "x"), "ok", Ok([1, 1]));
+        let add = |now, step, model, outcome, tokens| {
+            folder.account(line(now, &run, &asked(step, model), outcome, tokens));
+        };
+        add(TODAY, 1, "m", "ok", Ok([5, 7]));
+        add(TODAY + DAY, 2, "x\r", "cancelled", Err(2));
+        add(TODAY + 4 * DAY, 2, "x", "ok", Ok([1, 1]));
         let id = run.id;
         let expected = format!(
             "2026-07-28T12:00:00.000Z\ttoken:alice\tm\tsummarize\t5\t7\tok\t{id}\t1\n\
@@ -303,7 +330,7 @@ mod tests {
         let at = Temporary::new();
         let folder = open(&at);
         let run = record(&named("token:alice"));
-        let add = |step, tokens| folder.account(TODAY, &run, &asked(step, "m"), "ok", tokens);
+        let add = |step, tokens| folder.account(line(TODAY, &run, &asked(step, "m"), "ok", tokens));
         add(1, Ok([5, 7]));
         let path = at.0.join(JULY);
         let line = fs::read_to_string(&path).unwrap();
@@ -338,12 +365,37 @@ mod tests {
     }
 
     #[test]
+    fn a_dead_run_is_not_settled_before_its_line_is_written_once() {
+        let (at, alice) = (Temporary::new(), "token:alice");
+        let (folder, now) = (open(&at), milliseconds_now());
+        let mut run = record(&named(alice));
+        run.asked = Some(asked(1, "m"));
+        at.leave(&run);
+        let steps = || {
+            usage(&at.0, ("2000-01", false), None)
+                .unwrap()
+                .pop()
+                .unwrap()["steps"]
+                .take()
+        };
+        let file = folder.month(&timestamp(now)[..7]);
+        let held = File::create(&file).unwrap();
+        held.lock().unwrap();
+        assert_eq!(steps(), 0);
+        held.unlock().unwrap();
+        assert_eq!(steps(), 1);
+        // Killed between its line and its record.
+        at.leave(&run);
+        assert_eq!((steps(), folder.used(now, alice)), (json!(1), 3));
+    }
+
+    #[test]
     fn a_process_that_keeps_the_lock_holds_nobody_up() {
         let at = Temporary::new();
         let folder = open(&at);
         let add = |tokens| {
             let run = record(&named("token:alice"));
-            folder.account(TODAY, &run, &asked(0, "m"), "ok", Ok(tokens));
+            folder.account(line(TODAY, &run, &asked(0, "m"), "ok", Ok(tokens)));
         };
         add([1, 1]);
         let held = File::open(at.0.join(JULY)).unwrap();
@@ -375,7 +427,7 @@ mod tests {
         let run = record(&named("token:alice"));
         // Nothing can be written to a folder.
         fs::create_dir(at.0.join(JULY)).unwrap();
-        folders[0].account(TODAY, &run, &asked(1, "m"), "ok", Ok([1, 1]));
+        folders[0].account(line(TODAY, &run, &asked(1, "m"), "ok", Ok([1, 1])));
         assert_eq!((folders[0].flush().1, folders[0].is_failing()), (1, true));
         let found = folders.each_ref();
         let found = found.map(|folder| folder.used(TODAY, "token:alice"));
@@ -386,7 +438,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..50 {
                         let run = record(&named("token:alice"));
-                        folder.account(TODAY, &run, &asked(1, "m"), "ok", Ok([1, 1]));
+                        folder.account(line(TODAY, &run, &asked(1, "m"), "ok", Ok([1, 1])));
                     }
                 });
             }

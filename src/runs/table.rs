@@ -16,7 +16,7 @@ use crate::sync::lock;
 use crate::time::{Clock, whole};
 
 use super::folder::{ALL, Folder, is_gone};
-use super::ledger::estimate;
+use super::ledger::{estimate, line};
 use super::live::LiveRun;
 use super::record::{Record, RunId, RunReport, RunState};
 use super::{Run, RunPlace, RunWriter, pieces};
@@ -174,7 +174,7 @@ impl Runs {
                 RunState::Cancelled | RunState::Interrupted => run.state.name(),
                 _ => outcome,
             };
-            folder.account(self.0.clock.today(), &run, &asked, outcome, tokens);
+            folder.account(line(self.0.clock.today(), &run, &asked, outcome, tokens));
         }
     }
 

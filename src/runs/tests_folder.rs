@@ -34,7 +34,7 @@ impl Temporary {
     }
 
     /// A record, as somebody left it.
-    fn leave(&self, record: &Record) {
+    pub(super) fn leave(&self, record: &Record) {
         let json = serde_json::to_vec(record).unwrap();
         fs::write(self.file(record.id, "json"), json).unwrap();
     }
