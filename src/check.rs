@@ -588,7 +588,7 @@ mod tests {
         let warned = written(true, |report| {
             report.found(Cause::Settings, &[("why", "W.")])
         });
-        let fix = "Fix: Change the setting, or leave it so knowingly.";
+        let fix = "Fix: Change the setting, or ignore this if you mean it.";
         let part = format!("\nWarning: W. [settings]\n    {fix}\n");
         assert!(warned.contains(&part), "{warned}");
         let bad = written(true, |report| {

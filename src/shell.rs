@@ -293,7 +293,7 @@ fn no_text(bytes: &[u8]) -> &'static str {
         }
         _ => match tools::no_text(&String::from_utf8_lossy(start)) {
             Some(what) if !what.starts_with("a binary") => what,
-            _ if is_binary => "a binary file, and no text: give its text",
+            _ if is_binary => "a binary file, not text: give its text",
             _ => "not UTF-8: iconv -f WINDOWS-1252 -t UTF-8 converts most older texts",
         },
     }
@@ -753,7 +753,7 @@ mod tests {
             (b"\x89PNG\r\n\x1a\n\0\0".to_vec(), "it is an image"),
             (
                 b"\x1f\x8b\x08\0\xff".to_vec(),
-                "it is a binary file, and no text",
+                "it is a binary file, not text",
             ),
         ] {
             let error = input(&bytes).unwrap_err();

@@ -251,7 +251,7 @@ impl WebUrl {
         };
         if !web.is_https() && !web.host.leads_here() {
             return Err(format!(
-                "{SCHEME}; only on this machine (127.0.0.1, localhost) http:// will do"
+                "{SCHEME}; http:// is accepted only for this machine (127.0.0.1, localhost)"
             ));
         }
         Ok(web)
@@ -469,7 +469,8 @@ mod tests {
     #[test]
     fn other_urls_are_refused_and_not_repeated() {
         let scheme = "the URL must begin with https://";
-        let local = "the URL must begin with https://; only on this machine (127.0.0.1, localhost) http:// will do";
+        let local = "the URL must begin with https://; http:// is accepted only for this machine (127.0.0.1, \
+            localhost)";
         let user = "the URL holds a user name or password; take the part before the @ out";
         let end = "the URL must end with the path, without ? or #";
         let blank = "the URL's path must not hold  ; write it percent-encoded";

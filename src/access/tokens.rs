@@ -43,7 +43,7 @@ const TELL: Duration = Duration::from_secs(60);
 /// Most mistakes that are told at once.
 const MOST_TOLD: usize = 20;
 /// The end of the message of a file that changes nothing.
-const STAY: &str = "; the tokens that were good before stay so";
+const STAY: &str = "; the tokens that were valid before stay valid";
 /// The name that stands for all who have no line of their own.
 const OTHERS: &str = "*";
 /// What begins a token of which the file has only the SHA-256.
@@ -342,7 +342,7 @@ fn content(path: &Path) -> Result<(Vec<u8>, bool, u64), String> {
     // Before it is opened: that alone would wait for ever at a pipe.
     let metadata = fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_file() {
-        return refused("is no regular file, so it could not be read again");
+        return refused("is not a regular file, so it could not be read again");
     }
     let mut text = Vec::new();
     File::open(path)
@@ -458,20 +458,21 @@ fn line_of(
     if name != OTHERS {
         check_name(name)?;
     }
-    let role =
-        Role::named(role).ok_or("the role, the second word, is none of run, read and metrics")?;
+    let role = Role::named(role).ok_or("the role, the second word, is not run, read or metrics")?;
     let mut allowance = Allowance::of(role);
     words.try_for_each(|word| allowance.add(word, has_ledger))?;
     let hash = token.strip_prefix(HASHED).map(str::to_ascii_lowercase);
     let token = match hash {
         _ if name == OTHERS && token == "-" => digest(OTHERS.as_bytes()),
-        _ if name == OTHERS => return Err("the line of * has a - in the place of a token"),
+        _ if name == OTHERS => {
+            return Err("the line for * must have a - where other lines have a token");
+        }
         Some(hash) if hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
             digest(hash.as_bytes())
         }
-        Some(_) => return Err("after sha256: there are not 64 hex digits"),
+        Some(_) => return Err("sha256: is not followed by 64 hex digits"),
         None if !token.bytes().all(|byte| byte.is_ascii_graphic()) => {
-            return Err("the token holds other characters than visible ASCII");
+            return Err("the token has characters that are not visible ASCII");
         }
         None if token.len() < MIN_TOKEN => {
             return Err(
@@ -563,9 +564,9 @@ mod tests {
     fn mistakes_are_told_by_their_line_and_never_by_a_token() {
         let shape = "a line is NAME ROLE TOKEN, with spaces between; a comment begins with #";
         let name = "a name has 1 to 64 letters, digits, dots, hyphens, underscores and @";
-        let role = "the role, the second word, is none of run, read and metrics";
+        let role = "the role, the second word, is not run, read or metrics";
         let short = "the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one";
-        let ascii = "line 1: the token holds other characters than visible ASCII";
+        let ascii = "line 1: the token has characters that are not visible ASCII";
         let large = "line 1: the token is longer than 4096 characters";
         let taken = "this token stands on line 1 too; give each line its own";
         let (long, twice) = ("n".repeat(65), |next| format!("alice run {A}{next} {A}"));
@@ -781,8 +782,8 @@ mod tests {
         let bench = TokenBench::new(&lines(&[A, B]));
         // Alice is to go, and Bob's new line has a mistake.
         bench.write(lines(&[C]) + "bob rum " + B + "\nalice", 100);
-        let told = ", line 2: the role, the second word, is none of run, read and metrics|, line 3: a line is NAME \
-                    ROLE TOKEN, with spaces between; a comment begins with #";
+        let told = ", line 2: the role, the second word, is not run, read or metrics|, line 3: a line is NAME ROLE \
+            TOKEN, with spaces between; a comment begins with #";
         assert_eq!(bench.after(1000), Some(Err(told.to_owned())));
         assert_eq!(bench.names(), ["cyd"]);
         assert!(bench.tokens.is_failing());
@@ -811,7 +812,7 @@ mod tests {
         let missing = missing.unwrap().unwrap_err();
         assert!(missing.contains("no such file: ") && again.is_none());
         fs::create_dir(&bench.path).unwrap();
-        let folder = " is no regular file, so it could not be read again";
+        let folder = " is not a regular file, so it could not be read again";
         assert_eq!(twice(), (told(folder), None));
         assert_eq!(bench.after(60_000), told(folder));
         fs::remove_dir(&bench.path).unwrap();
@@ -847,11 +848,11 @@ mod tests {
             (format!("a run {A} until=2026-02-30"), KEYS),
             (
                 format!("a run sha256:{A}"),
-                "after sha256: there are not 64 hex digits",
+                "sha256: is not followed by 64 hex digits",
             ),
             (
                 format!("* run {A}"),
-                "the line of * has a - in the place of a token",
+                "the line for * must have a - where other lines have a token",
             ),
         ] {
             assert_eq!(mistake(&line, None), format!("line 1: {why}"));

@@ -100,7 +100,7 @@ impl<'a> FlagsAndEnv<'a> {
             && let Some(other) = given.find(|long| !fits(long))
         {
             return Err(ExitReason::usage(format!(
-                "--{other} does not go with --connect, which only passes messages on to a server; leave it out here"
+                "--{other} cannot be used with --connect, which only passes messages on to a server; leave it out here"
             )));
         }
         for (long, partners) in [
@@ -123,7 +123,7 @@ impl<'a> FlagsAndEnv<'a> {
             };
             if self.has(long) && !given.any(is_partner) {
                 return Err(ExitReason::usage(format!(
-                    "--{long} only goes with {partners}; add one of them or leave it out"
+                    "--{long} only works with {partners}; add one of them or leave it out"
                 )));
             }
         }
@@ -297,7 +297,7 @@ fn unknown_short(letter: char) -> ExitReason {
     ExitReason::usage(format!("-{letter} is not a flag; {hint}"))
 }
 
-/// Refuses a word that belongs to no flag.
+/// Refuses a word that does not belong to a flag.
 pub(super) fn unexpected_word(word: &str) -> ExitReason {
     let hint = match flags::get("transport").values().contains(&word) {
         true => Some(format!("did you mean --transport {word}?")),
@@ -305,7 +305,10 @@ pub(super) fn unexpected_word(word: &str) -> ExitReason {
     };
     let general = "fabric-mcp takes flags only, and fabric-mcp --help lists them";
     let hint = hint.unwrap_or(general.to_owned());
-    ExitReason::usage(wrong(word, format_args!("belongs to no flag; {hint}")))
+    ExitReason::usage(wrong(
+        word,
+        format_args!("does not belong to a flag; {hint}"),
+    ))
 }
 
 /// Words that other programs understand, such as Fabric itself, and what does the same here.

@@ -126,7 +126,7 @@ fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
             None => return None,
         };
         let name = values::shown(name);
-        Some(format!("{name} is no variable of fabric-mcp; {hint}"))
+        Some(format!("{name} is not a variable of fabric-mcp; {hint}"))
     };
     let given = settings.variables.iter().map(|(name, _)| name.as_str());
     let given =
@@ -183,7 +183,7 @@ fn require_allowed_models(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result
     if policy.default_model.is_empty() && !policy.default_vendor.is_empty() {
         return Err(named(
             &settings.name("default-vendor"),
-            "there is no --default-model; a vendor alone names nothing, so give both",
+            "there is no --default-model; a vendor alone does not choose a model, so give both",
         ));
     }
     let is_refused = |model: &str| {
@@ -192,8 +192,8 @@ fn require_allowed_models(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result
     let mut of_patterns = policy.pattern_models.iter();
     let why = if is_refused(&policy.default_model) {
         format!(
-            "--default-model must be one of the allowed models, for a run that names none would get Fabric's default; \
-             give --default-model {}",
+            "--default-model must be one of the allowed models, because a run that names no model would get Fabric's \
+             default; give --default-model {}",
             values::shown(&allowed[0])
         )
     } else if let Some(one) = of_patterns.find(|one| is_refused(&one.model)) {
@@ -233,7 +233,7 @@ fn token(
     };
     if is_placeholder(token.expose()) {
         warnings.push(format!(
-            "{name}: the token reads like a placeholder that nothing has replaced, and may be guessed; put the token \
+            "{name}: the token looks like a placeholder that nothing has replaced, and can be guessed; put the token \
              itself there."
         ));
     } else if token.expose().len() < SHORT_TOKEN {
@@ -258,7 +258,7 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
         _ if !is_local => Some(("host", format!("{host} can be reached from other machines"))),
         Some(host) => Some((
             "allowed-host",
-            format!("{host} is what other machines call a server"),
+            format!("{host} is a name that other machines use"),
         )),
         None => None,
     };
@@ -271,8 +271,9 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
             return Err(named(&settings.name(long), why));
         }
         config.warnings.push(format!(
-            "--allow-unauthenticated: {why}, and no token is asked for: whoever reaches this server may use it. Limits \
-             are for each address: all who come through a proxy are one caller, unless --trusted-proxy names it."
+            "--allow-unauthenticated: {why}, and no token is asked for: anyone who reaches this server may use it. \
+             Limits are for each address: all who come through a proxy are one caller, unless --trusted-proxy names \
+             it."
         ));
     }
     let is_local = |origin: &str| url::origin(origin).is_some_and(|(_, host)| host.is_loopback());
@@ -280,7 +281,7 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
     let pages: Vec<&str> = pages.filter(|origin| !is_local(origin)).collect();
     if !pages.is_empty() {
         config.warnings.push(format!(
-            "{}: every script on pages of {} may use this server, for no token is asked for.",
+            "{}: every script on pages of {} may use this server, because no token is asked for.",
             settings.name("allowed-origin"),
             pages.join(", ")
         ));

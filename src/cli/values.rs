@@ -49,7 +49,7 @@ fn valid<T>(meaning: Option<T>, text: &str, rest: impl Display) -> Result<T, Str
 pub(super) fn choice(text: &str, choices: &[&str]) -> Result<usize, String> {
     let mut names = choices.iter();
     let found = names.position(|name| name.eq_ignore_ascii_case(text));
-    let rest = || format!("is none of the choices; give {}", either(choices));
+    let rest = || format!("is not one of the choices; give {}", either(choices));
     found.ok_or_else(|| wrong(text, rest()))
 }
 
@@ -203,7 +203,7 @@ pub(super) fn connect_url(text: &str) -> Result<String, String> {
 pub(super) fn server_name(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let name = (1..=64).contains(&text.len()) && text.chars().all(is_plain);
-    let rest = "is no name; give one of at most 64 letters, digits, - and _";
+    let rest = "is not a name; give one of at most 64 letters, digits, - and _";
     valid(name.then(|| text.to_owned()), text, rest)
 }
 
@@ -259,7 +259,7 @@ pub(super) fn period(text: &str) -> Result<(String, bool), String> {
     let day = text.strip_suffix("..");
     let is_good = time::parse(day.unwrap_or(&format!("{text}-01"))).is_some();
     let period = is_good.then(|| (day.unwrap_or(text).to_owned(), day.is_none()));
-    let rest = "is no time; give a month, such as 2026-07, or a day and what follows, such as 2026-07-28..";
+    let rest = "is not a time; give a month, such as 2026-07, or a day and what follows, such as 2026-07-28..";
     valid(period, text, rest)
 }
 

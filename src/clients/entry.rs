@@ -134,7 +134,7 @@ impl McpClient {
     ) -> Result<String, String> {
         let at = usize::from(matches!(launch, Launch::Url { .. }));
         let template = self.commands.get(at);
-        let template = template.ok_or("has no command that adds such a server")?;
+        let template = template.ok_or("has no command that adds a server like this")?;
         if let Launch::Program { env, .. } = launch
             && let Some(name) = forwarded(env).first()
             && self.reference.is_none()

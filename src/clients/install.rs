@@ -92,11 +92,10 @@ pub(crate) fn run(
     let is_foreign = own.is_some() && ours.is_none();
     if is_foreign {
         let hint = match launch {
-            Some(_) => ", and would be lost; --name NAME gives ours another name",
+            Some(_) => ", and would be lost; --name NAME gives the new entry another name",
             None => "; --name NAME says which one to remove",
         };
-        told +=
-            &format!("This \"{name}\" is not an entry of fabric-mcp, as far as it shows{hint}.\n");
+        told += &format!("This \"{name}\" does not look like an entry of fabric-mcp{hint}.\n");
     }
     let asks = !asked.yes || is_foreign;
     if let (Some(launch), Some(entry)) = (launch, &entry) {

@@ -130,7 +130,7 @@ impl Folders {
             match entry.file_name().into_string() {
                 Ok(name) if name.starts_with('.') => {}
                 Ok(name) if Name::parse("name", &name).is_ok() => names.push(name),
-                _ => self.warn(&entry.path(), "no name that Fabric takes"),
+                _ => self.warn(&entry.path(), "not a name that Fabric accepts"),
             }
         }
         Ok(names)
@@ -212,7 +212,7 @@ fn is_ours(root: &Path, found: io::Result<Metadata>) -> Result<(), String> {
     return match both.map_err(unreadable)?.map(|one| one.uid()) {
         [0, _] => Ok(()),
         [owner, ours] if owner == ours => Ok(()),
-        _ => Err("it belongs to somebody else than the folder does".to_owned()),
+        _ => Err("it does not belong to the owner of the folder".to_owned()),
     };
     #[cfg(not(unix))]
     both.map(drop).map_err(unreadable)
@@ -237,7 +237,8 @@ impl Library for Folders {
         for dir in &self.given {
             self.list(dir, &mut names, &mut room).map_err(|error| {
                 let detail = format!(
-                    "A folder of --patterns-dir cannot be read any more ({error}). Its operator has to bring it back."
+                    "A folder of --patterns-dir cannot be read any more ({error}). The operator of this server has to \
+                     bring it back."
                 );
                 Error::new(Kind::ApiUnavailable, detail)
             })?;

@@ -24,30 +24,30 @@ table! {
     /// people see, and what `--help errors` says of it.
     told Kind: (&'static str, Origin) {
         /// Fabric cannot be reached
-        /// Fabric cannot be reached: connection, DNS or TLS failed, no answer in time (runs aside), or 502, 503, 504
+        /// Fabric cannot be reached: the connection, DNS or TLS failed, a request other than a run got no answer in time, or the status was 502, 503 or 504
         ApiUnavailable = ("fabric-api-unavailable", Origin::Fabric);
         /// No valid API key for Fabric
-        /// Fabric's API key is missing or wrong: 401, 403
+        /// Fabric's API key is missing or wrong: status 401 or 403
         ApiUnauthorized = ("fabric-api-unauthorized", Origin::Fabric);
         /// Fabric failed
-        /// Fabric failed: another 5xx
+        /// Fabric failed with another status from 500 on
         FabricInternal = ("fabric-internal-error", Origin::Fabric);
         // 429 and other 4xx, a redirect, an `error` event, and a 200 or `complete` without a run.
         /// Fabric answered with an error
         /// Fabric answered with an error, or with something that is not an answer
         ApiError = ("fabric-api-error", Origin::Fabric);
         /// The run went silent
-        /// Fabric took the run and sent no content within --idle-timeout: the model may have failed
+        /// Fabric accepted the run but sent no text within --idle-timeout: the model may have failed
         Timeout = ("fabric-timeout", Origin::Fabric);
         // Also: silent for too long after content, or longer than a run may take.
         /// Fabric's answer was cut short
         /// The output was cut short; what had arrived is kept in the result
         StreamInterrupted = ("fabric-stream-interrupted", Origin::Fabric);
         /// The answer is too large
-        /// Too much data
+        /// An answer of Fabric, or the result of a call, is larger than its limit
         ResponseTooLarge = ("response-too-large", Origin::Server);
         /// No such pattern
-        /// No such pattern; those that may be meant are suggested
+        /// No such pattern; the error suggests similar names
         PatternNotFound = ("pattern-not-found", Origin::Caller);
         /// The request was refused
         /// An argument, name, variable or pattern was refused
@@ -56,7 +56,7 @@ table! {
         /// The caller's role or scope does not allow it
         Forbidden = ("forbidden", Origin::Server);
         /// Too many requests
-        /// Too many runs at once, or in a minute
+        /// Too many runs at once, or too many in one minute
         TooManyRequests = ("too-many-requests", Origin::Server);
         /// Cancelled
         /// The caller cancelled, or the server stopped
@@ -129,23 +129,23 @@ table! {
     /// `{request}`, `{status}`, `{limit}` (seconds) or `{why}` are filled in.
     #[allow(rustdoc::bare_urls, reason = "its rows' comments are shown to people as they are")]
     told Cause: (Severity, &'static str) {
-        /// No Fabric 1.4 was found that could be started.
+        /// No Fabric 1.4 was found on this machine, so none can be started.
         /// Install it (https://github.com/danielmiessler/fabric#installation) and run `fabric --setup`, or name its program: --start-fabric=PROGRAM.
         NoProgram = (Severity::Error, "fabric-not-found");
         /// Fabric cannot be started, because it is not set up.
         /// Run `fabric --setup` on this machine and choose a default model, then try again.
         NotSetUp = (Severity::Error, "fabric-not-set-up");
         /// Fabric cannot be started: {why}.
-        /// Try again; if it stays so, the log of fabric-mcp, and fabric-mcp --start-fabric --check, show what Fabric said.
+        /// Try again; if it fails again, run fabric-mcp --start-fabric --check or read the log of fabric-mcp: both show what Fabric said.
         NotStarted = (Severity::Error, "fabric-not-started");
         /// The Fabric that this server had started has ended.
-        /// Try again: it is then started anew. What it said last is in the log of fabric-mcp.
+        /// Try again, and the server starts Fabric again. The log of fabric-mcp has what Fabric said last.
         FabricEnded = (Severity::Error, "fabric-ended");
         /// Nothing listens at {url}.
         /// Start `fabric --serve`; if it runs, set FABRIC_BASE_URL to the host and port it prints.
         Refused = (Severity::Error, "connection-refused");
-        /// No connection to Fabric at {url} ({why}).
-        /// Check the network between here and Fabric, and that `fabric --serve` runs.
+        /// The connection to Fabric at {url} failed ({why}).
+        /// Check the network between this machine and Fabric, and whether `fabric --serve` is running.
         NoConnection = (Severity::Error, "");
         /// The host name in {url} cannot be resolved.
         /// Correct the name in FABRIC_BASE_URL, or fix this machine's DNS; `getent hosts NAME` tests it.
@@ -157,20 +157,20 @@ table! {
         /// Restart `fabric --serve` if it hangs; if it is only slow, raise that limit.
         Silent = (Severity::Error, "no-answer");
         /// Fabric at {url} did not finish {request} within {limit} s ({flag}).
-        /// If that is how slow it is, raise that limit.
+        /// If Fabric needs that long, raise that limit.
         Unfinished = (Severity::Error, "");
         // Our limit, and no failure of Fabric.
         /// The run at Fabric ({url}) took longer than {limit} s ({flag}), so it was ended.
         /// Ask for less, or raise that limit.
         RunTimeout = (Severity::Error, "");
-        /// Fabric at {url} stopped taking in {request}.
+        /// Fabric at {url} stopped reading {request} before its end.
         /// Restart `fabric --serve` if it hangs; a slow network needs a longer --request-timeout.
         Unread = (Severity::Error, "no-answer");
-        /// Fabric at {url} was silent for {limit} s during the run: the model may have failed; Fabric's own log tells.
+        /// Fabric at {url} was silent for {limit} s during the run: the model may have failed; Fabric's own log may say why.
         /// A slower model needs a longer --idle-timeout.
         RunSilent = (Severity::Error, "");
         /// The connection to Fabric at {url} broke off in the middle of the answer to {request}.
-        /// Try again if the rest is needed; if it happens again, the logs of Fabric, and of a proxy before it, tell why.
+        /// Try again if the rest is needed; if it happens again, read the log of Fabric, and of any proxy in front of it.
         BrokeOff = (Severity::Error, "");
         /// The proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names does not connect to Fabric at {url}: {why}.
         /// Correct that variable; if Fabric needs no proxy, add its host to NO_PROXY.
@@ -185,7 +185,7 @@ table! {
         /// Set SSL_CERT_FILE to a PEM file with that authority's certificate.
         CertificateUnknownIssuer = (Severity::Error, "certificate-unknown-issuer");
         /// The server at {url} shows an authority's certificate (CA:TRUE), which cannot be a server's own.
-        /// Make one by `openssl req -x509 -addext basicConstraints=CA:FALSE -addext subjectAltName=DNS:HOST` (or IP:…).
+        /// Make one with `openssl req -x509 -addext basicConstraints=CA:FALSE -addext subjectAltName=DNS:HOST` (or IP:…).
         CertificateOfAuthority = (Severity::Error, "certificate-of-authority");
         /// The certificate at {url} is for another host name ({why}).
         /// Use the name of the certificate in FABRIC_BASE_URL.
@@ -194,28 +194,28 @@ table! {
         /// Write http:// instead of https:// in FABRIC_BASE_URL, or correct its port.
         NotTls = (Severity::Error, "not-tls");
         // It answers that it speaks TLS only.
-        /// What listens at {url} wants TLS (HTTP 400).
+        /// What listens at {url} expects TLS (HTTP 400).
         /// Write https:// instead of http:// in FABRIC_BASE_URL, or correct its port.
         WantsTls = (Severity::Error, "wants-tls");
-        /// No secure connection to Fabric at {url}: {why}.
-        /// Check the proxy or server that ends TLS before Fabric, and whether it is https at all.
+        /// The TLS connection to Fabric at {url} failed: {why}.
+        /// Check the proxy or server that handles TLS for Fabric, and whether that address uses https at all.
         Tls = (Severity::Error, "tls-failed");
         /// Fabric at {url} closed the connection without an answer to {request}.
-        /// Fabric's own log may tell why; if another program listens there, correct the port in FABRIC_BASE_URL, or write https:// if TLS is spoken there.
+        /// Fabric's own log may say why; if another program listens there, correct the port in FABRIC_BASE_URL, or write https:// if it expects TLS.
         Closed = (Severity::Error, "not-http");
         /// What listens at {url} closed the connection without an answer to {request}.
-        /// Write http:// instead of https:// in FABRIC_BASE_URL if it does not speak TLS, or correct its port; else Fabric's own log may tell why.
+        /// Write http:// instead of https:// in FABRIC_BASE_URL if it does not speak TLS, or correct its port; otherwise Fabric's own log may say why.
         ClosedTls = (Severity::Error, "not-tls");
         /// What listens at {url} does not answer in HTTP.
-        /// Correct the port in FABRIC_BASE_URL, or write https:// if TLS is spoken there.
+        /// Correct the port in FABRIC_BASE_URL, or write https:// if that port expects TLS.
         NotHttp = (Severity::Error, "not-http");
         /// {url} answers {request} with a web page: a proxy, a login page or another program.
-        /// Set FABRIC_BASE_URL to the address of `fabric --serve` itself, with the path under which a proxy has it.
+        /// Set FABRIC_BASE_URL to the address of `fabric --serve` itself, with a path if a proxy serves it under one.
         WebPage = (Severity::Error, "web-page");
-        /// The answer to {request} from {url} came compressed, which was not asked for: a proxy may be answering there.
+        /// The answer to {request} from {url} came compressed, although nobody asked for that: a proxy may be answering there.
         /// Switch its compression off, or let FABRIC_BASE_URL name Fabric itself.
         Compressed = (Severity::Error, "");
-        /// {url} answers {request} with a redirect (HTTP {status}), which is not followed: the key would go along.
+        /// {url} answers {request} with a redirect (HTTP {status}), which is not followed, because the key would go with it.
         /// Set FABRIC_BASE_URL to where it leads; `curl -sI URL` shows that.
         Redirect = (Severity::Error, "redirect");
         /// Fabric at {url} wants an API key (HTTP {status}), and FABRIC_API_KEY is not set.
@@ -228,19 +228,19 @@ table! {
         /// Put the key itself there, in the client's env; or start the client from a shell where FABRIC_API_KEY is set.
         KeyPlaceholder = (Severity::Error, "key-placeholder");
         /// Fabric at {url} does not know {request} (HTTP 404).
-        /// Check the name, and the port and path in FABRIC_BASE_URL: another program may listen there, and without a proxy there is no path.
+        /// Check the name, and the port and path in FABRIC_BASE_URL: another program may own that port, and only a proxy needs a path.
         NotFound = (Severity::Error, "not-found");
         /// Fabric at {url} gets too many requests (HTTP 429).
         /// Try again {later}.
         Busy = (Severity::Error, "");
         /// Fabric at {url} refused {request} (HTTP {status}).
-        /// Look into Fabric's own log: it tells why.
+        /// Fabric's own log says why.
         RefusedRequest = (Severity::Error, "");
         /// A proxy answers at {url}, but it does not reach Fabric (HTTP {status}).
-        /// Try again {later}; if it stays so, start `fabric --serve` behind the proxy, and check the address the proxy has for it.
+        /// Try again {later}; if it fails again, start `fabric --serve` behind the proxy, and check the address that the proxy sends to.
         BadGateway = (Severity::Error, "bad-gateway");
         /// Fabric at {url} failed on {request} (HTTP {status}).
-        /// Look into Fabric's own log: it tells why.
+        /// Fabric's own log says why.
         Failed = (Severity::Error, "");
         /// {url} answers {request} with something that is not Fabric's: another program or a proxy may listen there, or this version of Fabric is too old or too new.
         /// Check FABRIC_BASE_URL before you try again; if it is Fabric, update it or fabric-mcp.
@@ -248,46 +248,46 @@ table! {
         /// The headers of the answer to {request} from {url} are too large.
         /// Check whether FABRIC_BASE_URL names Fabric itself.
         HeadTooLarge = (Severity::Error, "");
-        /// The system has no thread to look up a host name for {url}: nothing was sent.
+        /// This machine could start no thread to look up the host name in {url}, so nothing was sent.
         /// Try again in a moment.
         NoThread = (Severity::Error, "");
         // Restarting Fabric does not help.
-        /// This machine let us open no further connection to Fabric at {url}: {why}.
+        /// This machine cannot open another connection to Fabric at {url}: {why}.
         /// Raise its limit on open files, or lower --max-runs and --max-connections.
         NoSocket = (Severity::Error, "");
         // From here on mostly found by `--check`.
         /// Fabric has no patterns, so nothing can be run.
         /// Fetch them on Fabric's machine with `fabric --updatepatterns`, then restart `fabric --serve`.
         NoPatterns = (Severity::Error, "no-patterns");
-        /// FABRIC_API_KEY is set, but Fabric answers without it too: whoever reaches its address can use it.
+        /// FABRIC_API_KEY is set, but Fabric answers without it too: anyone who can reach its address can use it.
         /// Start it with `fabric --serve --api-key KEY`, or unset FABRIC_API_KEY.
         KeyNotAskedFor = (Severity::Warning, "key-not-asked-for");
         /// Fabric lists no models: no vendor is set up, or none of them answers.
         /// Set one up on Fabric's machine with `fabric --setup`, then restart `fabric --serve`.
         NoModels = (Severity::Warning, "no-models");
         /// Fabric cannot list its models (HTTP 500).
-        /// If no vendor is set up, do that on Fabric's machine with `fabric --setup`, then restart it; else its own log tells why.
+        /// If no vendor is set up, do that on Fabric's machine with `fabric --setup`, then restart it; otherwise its own log says why.
         NoVendor = (Severity::Error, "no-vendor");
         /// Fabric has no default model: run `fabric --setup`, then restart `fabric --serve`; or start this server with --default-model.
         /// Until then, name one of fabric_list_models as model_name.
         NoDefaultModel = (Severity::Error, "no-default-model");
-        /// Fabric has no strategies: it cannot read their folder (HTTP 500), which mostly means that they were never fetched.
+        /// Fabric has no strategies: it cannot read their folder (HTTP 500), usually because they were never downloaded.
         /// Run `fabric --setup` on Fabric's host and choose Strategies there.
         NoStrategies = (Severity::Warning, "no-strategies");
-        /// This looks like an old Fabric. Before v1.4.367 the text of a run comes in one piece at its end; before v1.4.442 a cancelled run goes on, and is paid for.
-        /// Update Fabric on its machine; fabric-mcp works with it as it is.
+        /// This looks like an old Fabric. Before v1.4.367 the text of a run comes in one piece at its end; before v1.4.442 a cancelled run goes on, and you pay for it.
+        /// Update Fabric on its machine; fabric-mcp also works with this old one.
         OldFabric = (Severity::Warning, "old-fabric");
-        /// Fabric cannot list its strategies; runs without one work. {why}
+        /// Fabric cannot list its strategies; runs without a strategy work. {why}
         /// {fix}
         StrategiesUnread = (Severity::Warning, "no-strategies");
         /// fabric_get_configuration will fail. {why}
         /// {fix}
         NoConfiguration = (Severity::Warning, "no-configuration");
         /// {why}
-        /// Change the setting, or leave it so knowingly.
+        /// Change the setting, or ignore this if you mean it.
         Settings = (Severity::Warning, "settings");
-        /// OAuth callers cannot come in: {why}.
-        /// Check --oauth-issuer, and whether it can be reached from here; fabric-mcp --help oauth tells what to set up there.
+        /// Callers with OAuth tokens cannot be let in: {why}.
+        /// Check --oauth-issuer, and whether it can be reached from here; fabric-mcp --help oauth says what to set up there.
         OAuthIssuer = (Severity::Error, "oauth-issuer");
         /// The demo's run failed: {why}.
         /// This is a bug of fabric-mcp: please report it.
@@ -421,7 +421,7 @@ impl Error {
         let end = self.detail.len().saturating_sub(self.fix);
         match self.detail.split_at_checked(end) {
             Some((what, fix)) if !fix.is_empty() => (what.trim_end(), fix),
-            _ => (self.detail.trim_end(), "Look into Fabric's own log."),
+            _ => (self.detail.trim_end(), "Look at Fabric's own log."),
         }
     }
 
@@ -498,7 +498,7 @@ mod tests {
         assert_eq!(failed.code(), "fabric-internal-error");
         let other = Error::new(Kind::FabricInternal, "It failed.");
         assert_eq!(other.code(), "fabric-internal-error");
-        let parts = ("It failed.", "Look into Fabric's own log.");
+        let parts = ("It failed.", "Look at Fabric's own log.");
         assert_eq!(other.parts(), parts);
     }
 

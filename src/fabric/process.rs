@@ -183,7 +183,7 @@ impl Process {
             if Arc::strong_count(&one) > 2 {
                 *lock(&self.used) = Instant::now();
             } else if lock(&self.used).elapsed() >= IDLE {
-                log::info!("Fabric was idle, and is ended.");
+                log::info!("Fabric was idle and has been ended.");
                 self.retire();
             }
         }
@@ -316,7 +316,7 @@ pub(crate) fn be_helper(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         at_signal();
     });
     let begun = Instant::now();
-    spawn("end", "the end of Fabric is not noticed", move || {
+    spawn("end", "if Fabric ends, nobody will notice", move || {
         while matches!(lock(&watched).try_wait(), Ok(None)) {
             // Right after its start it may end because the port is taken.
             thread::sleep((begun.elapsed() / 10).clamp(LOOK, SLICE));

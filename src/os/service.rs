@@ -35,7 +35,9 @@ pub(crate) fn ready(address: SocketAddr) {
             if ask(address, ANSWER).is_ok() {
                 tell("WATCHDOG=1");
             } else {
-                log::error!("the server does not answer itself: the watchdog is told nothing");
+                log::error!(
+                    "the server does not answer itself: systemd's watchdog gets no sign of life"
+                );
             }
             thread::sleep(period);
         }

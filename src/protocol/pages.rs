@@ -75,7 +75,7 @@ fn write(page: usize) -> String {
 
 fn bad() -> Refusal {
     Refusal::params(
-        "\"cursor\" is not one that this server gave: leave it out to begin at the first page.",
+        "\"cursor\" was not given by this server: leave it out to begin at the first page.",
     )
 }
 

@@ -262,7 +262,7 @@ impl Folder {
         match self.write(record, true) {
             Ok(()) => self.remove(record.id, &[CANCEL]),
             Err(error) => {
-                let what = "that it was interrupted could not be written";
+                let what = "could not write that it was interrupted";
                 self.warn(record.id, what, &error);
             }
         }
@@ -493,13 +493,15 @@ mod access {
             }
             if found.mode() & WRITABLE_BY_OTHERS != 0 {
                 log::warn!(
-                    "others can write to {parent}, which the state folder is in, and put another in its place: chmod o-w {parent}"
+                    "others can write to {parent}, which the state folder is in, and could replace that folder: chmod \
+                     o-w {parent}"
                 );
             }
         }
         if found.mode() & if is_ours { 0o055 } else { 0o005 } != 0 {
             log::warn!(
-                "other users can list the state folder {shown}; where no tokens are set, a file's name is all it takes to read its run: chmod {remedy} {shown}"
+                "other users can list the state folder {shown}; where no tokens are set, anyone who knows a file's \
+                 name can read its run: chmod {remedy} {shown}"
             );
         }
         Ok(None)

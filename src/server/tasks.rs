@@ -179,7 +179,8 @@ fn one(
     let work = move |context: &Arc<Context>, result: &mut ResultWriter| {
         let run = context.backend.runs.find(&id, &context.caller().identity);
         let run = run.ok_or_else(|| {
-            Refusal::params("params.taskId is no task of yours that is kept: it never was, or its time is over.")
+            Refusal::params("None of your tasks has the id in params.taskId: the id is wrong, or the task's time is \
+                over.")
         })?;
         work(&run, context, result)
     };
@@ -207,7 +208,7 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
         let owner = &context.caller().identity;
         let all = backend.runs.list(owner);
         let why =
-            "Without a login tasks are found by their ids alone, so there is no list of them.";
+            "Without a login a task can be found only by its id, so there is no list of tasks.";
         let all = all.ok_or_else(|| Refusal::new(METHOD_NOT_FOUND, why))?;
         let entry = |at: usize| {
             let run = backend.runs.find(&all[at].id.to_string(), owner)?;

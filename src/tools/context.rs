@@ -172,7 +172,7 @@ fn busy(account: &Account, what: Resource) -> Error {
             account.holding(what)
         ),
         Some(most) => format!(
-            "You have {} under way, as many as this server takes from one caller.",
+            "You have {} under way, which is as many as this server allows one caller.",
             counted(most, "run")
         ),
     };
@@ -295,8 +295,8 @@ impl Context {
         let renewed = next_month(now);
         let again = parse(&renewed).map(|again| Duration::from_millis(again.saturating_sub(now)));
         let detail = format!(
-            "Of the {budget} tokens that you may use in a month, {left} are left, and this input has about {input}. All are \
-             there again on {renewed} (UTC). Nothing was run."
+            "You may use {budget} tokens in a month; {left} are left, and this input has about {input}. You get the \
+             full number again on {renewed} (UTC). Nothing was run."
         );
         Err(Error {
             retry_after: again,
@@ -323,13 +323,13 @@ impl Context {
         };
         let detail = match retry_after {
             Some(after) => format!(
-                "This server takes at most {} a minute from one caller. Try again in {} s.",
+                "This server allows one caller at most {} a minute. Try again in {} s.",
                 counted(per_minute, "run"),
                 after.as_secs() + 1
             ),
             None => format!(
-                "This call counts as {steps} runs, and this server takes at most {per_minute} a minute from one caller. \
-                 Make several calls of it."
+                "This call counts as {steps} runs, and this server allows one caller at most {per_minute} a minute. \
+                 Split it into several calls."
             ),
         };
         Err(Error {
@@ -361,7 +361,7 @@ impl Context {
         record.ttl = ttl.map(whole);
         let writer = runs.begin(record, account).map_err(|QuotaExceeded| {
             let detail = format!(
-                "There is no room for another run: too many work or are kept.{} Try again later.",
+                "There is no room for another run: too many runs are working or kept.{} Try again later.",
                 account.holding(Resource::Kept)
             );
             Error::new(Kind::TooManyRequests, detail)

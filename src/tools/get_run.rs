@@ -46,7 +46,7 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     let wait = wait.unwrap_or(Duration::from_secs(MAX_WAIT as u64));
     let all = (MAX_RUN_OUTPUT, MAX_RUN_OUTPUT);
     let (offset, max_chars) = arguments.part(all, "max_chars: Max characters.");
-    let query = arguments.string("query: Words of pattern, model or output.");
+    let query = arguments.string("query: Words in pattern, model or output.");
     let since = arguments.parsed("since: Such as 2d or 2026-11-30.", since);
     let Some(run_id) = run_id else {
         return Ok(Prepared::new(move |context| {
@@ -73,8 +73,8 @@ pub(super) fn find(context: &Context, argument: &str, run_id: &str) -> Result<Ru
     let (runs, owner) = (&context.backend.runs, &context.caller().identity);
     runs.find(run_id, owner).ok_or_else(|| {
         refused(format!(
-            "`{argument}` is not the id of a run of yours that is kept: it is mistyped, its time (--keep-runs) is over, or the server was \
-             restarted without --state-dir. Take it from the result of fabric_run_pattern.",
+            "None of your runs has the id in `{argument}`: the id is mistyped, the run's time (--keep-runs) is over, \
+             or the server was restarted without --state-dir. Take the id from the result of fabric_run_pattern.",
         ))
         .about(argument)
     })
@@ -100,8 +100,8 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> Result<Outco
     let (runs, owner) = (&context.backend.runs, &context.caller().identity);
     let all = runs.list(owner).ok_or_else(|| {
         refused(
-            "`run_id` is missing: without a login there is no list of runs, as whoever has its id may read a run. \
-             Take it from the result of fabric_run_pattern, or use a server with tokens (--tokens-file).",
+            "`run_id` is missing: without a login there is no list of runs, because anyone who has a run's id may \
+             read it. Take the id from the result of fabric_run_pattern, or use a server with tokens (--tokens-file).",
         )
         .about("run_id")
     })?;
@@ -169,12 +169,12 @@ fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
         }
         None if kept.state_dir.is_some() => {
             format!(
-                "No run is kept: none was begun, or each ended more than {long} ago (--keep-runs)."
+                "No run is kept: none was started, or all ended more than {long} ago (--keep-runs)."
             )
         }
         None => format!(
-            "No run is kept: this server has none since its start, or each ended more than {long} ago. With --state-dir \
-             they outlast a restart."
+            "No run is kept: this server has started none, or all ended more than {long} ago. With --state-dir, runs \
+             are kept across restarts."
         ),
     }
 }

@@ -34,6 +34,6 @@ fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
 /// The warning where Fabric has no folder of them.
 pub(super) fn no_folder(what: &str) -> String {
     format!(
-        "Fabric has no {what}: it cannot read their folder (HTTP 500), which mostly means that none was ever stored."
+        "Fabric has no {what}: it cannot read their folder (HTTP 500), usually because none was ever stored."
     )
 }

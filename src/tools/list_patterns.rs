@@ -70,14 +70,14 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, 
         counted(snapshot.patterns.len(), "pattern"),
     );
     let unread = (unread > 0).then(|| {
-        format!("{unread} of {all} could not be read: of those only the names were searched.")
+        format!("{unread} of {all} could not be read, so only their names were searched.")
     });
     let mut warnings = Vec::from_iter(unread);
     let allows = |name: &str| backend.policy.allows(name);
     let found = snapshot.index().search(query, limit, allows);
     if !found.denied.is_empty() {
         warnings.push(format!(
-            "Left out, because they may not be run on this server: {}.",
+            "Not listed, because they may not be run on this server: {}.",
             found.denied.join(", ")
         ));
     }

@@ -24,7 +24,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 pub(crate) fn silence(silence: Duration, limit: Duration) -> Option<String> {
     (silence >= SILENCE).then(|| {
         format!(
-            "Nothing has arrived for {} s; Fabric gives no sign when its model fails; the run is given up after {} s.",
+            "Nothing has arrived for {} s. Fabric does not say when its model fails; this server gives the run up \
+             after {} s of silence.",
             silence.as_secs(),
             limit.as_secs()
         )
@@ -140,7 +141,7 @@ pub(crate) fn result(
         let again = "call fabric_get_run again with offset";
         let state = match &error {
             Some(error) if error.kind == Kind::Cancelled => Some(format!(
-                "The run was {}: this is what had arrived of its output.",
+                "The run was {}: this is the part of its output that had arrived.",
                 record.state.name()
             )),
             Some(error) => Some(format!("The run failed. {}", error.detail)),
@@ -204,7 +205,8 @@ mod tests {
         let told = |seconds| silence(Duration::from_secs(seconds), Duration::from_secs(300));
         assert_eq!(told(29), None);
         let expected = Some(
-            "Nothing has arrived for 40 s; Fabric gives no sign when its model fails; the run is given up after 300 s.",
+            "Nothing has arrived for 40 s. Fabric does not say when its model fails; this server gives the run up \
+             after 300 s of silence.",
         );
         assert_eq!(told(40).as_deref(), expected);
     }

@@ -206,7 +206,7 @@ fn all_messages_on_their_way_share_one_bound() {
     }
     let error = client.error("tools/list", long);
     let message = error["message"].as_str().unwrap();
-    assert!(message.contains("this one was not sent"), "{message}");
+    assert!(message.contains("This request was not sent"), "{message}");
 }
 
 #[test]
@@ -363,7 +363,7 @@ fn what_goes_wrong_is_told_with_what_to_do_and_sent_once() {
     let add = "Add --allowed-host x.";
     let short = json("{\"js").framing(Framing::Claim(99)).cut();
     for (reply, said) in [
-        (away(302), "Give --connect the URL that it leads to"),
+        (away(302), "give --connect the URL that it leads to"),
         (away(307), "is not followed"),
         (refused(401, "No."), "HTTP 401: the server at http"),
         (refused(403, add), "It says: Add --allowed-host x."),
@@ -371,7 +371,7 @@ fn what_goes_wrong_is_told_with_what_to_do_and_sent_once() {
         (refused(429, "Slow."), slow),
         (page(503), "Try again in a moment"),
         (page(502), cut),
-        (page(500), "Its own log tells why"),
+        (page(500), "Its own log says why"),
         (page(200), "does not answer as an MCP server"),
         (json("{\"no\": 1}"), "does not answer as an MCP server"),
         (Reply::closes(), cut),
@@ -439,7 +439,10 @@ fn too_much_is_refused_at_once() {
     }
     let error = client.error("tools/list", json!({}));
     let message = error["message"].as_str().unwrap();
-    assert!(message.starts_with("64 requests are waiting"), "{message}");
+    assert!(
+        message.starts_with("This request was not sent: 64 others"),
+        "{message}"
+    );
     let long = json!({"x": "x".repeat(9 << 20)});
     client.send(&json!({"jsonrpc": "2.0", "id": "long", "method": "x", "params": long}));
     assert_eq!(client.answer(&json!("long"))["error"]["code"], -32600);

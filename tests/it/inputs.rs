@@ -148,7 +148,7 @@ fn a_run_whose_input_cannot_be_had_fails_and_nothing_is_sent() {
     let mut client = Stdio::ready(&fabric);
     fabric.once(TRANSCRIPT, Reply::json(json!({"transcript": " "})));
     let said = client.failure(RUN, of_video(), "fabric-api-error");
-    assert!(said.contains("got no transcript"), "{said}");
+    assert!(said.contains("gave Fabric no transcript"), "{said}");
     // Cancelled while Fabric fetches it.
     fabric.once(TRANSCRIPT, Reply::silence());
     fabric.forget();
@@ -167,7 +167,7 @@ fn a_run_whose_input_cannot_be_had_fails_and_nothing_is_sent() {
     assert!(said.contains("the status working"), "{said}");
     let unknown = json!("run_00000000000000000000000000000000");
     let said = client.failure(RUN, on(&unknown), "invalid-request");
-    let parts = ["`input_from.run_id` is not the id of a run of yours"];
+    let parts = ["None of your runs has the id in `input_from.run_id`"];
     expect::contains(&said, parts);
     fabric.expect_chats(0);
 }
@@ -188,7 +188,7 @@ fn the_output_of_somebody_elses_run_is_unknown() {
     let run = json!({"pattern_name": "summarize", "input_from": {"run_id": id}});
     fabric.forget();
     let said = bob.failure(RUN, run.clone(), "invalid-request");
-    let parts = ["`input_from.run_id` is not the id of a run of yours"];
+    let parts = ["None of your runs has the id in `input_from.run_id`"];
     expect::contains(&said, parts);
     fabric.expect_chats(0);
     alice.success(RUN, run);

@@ -90,7 +90,7 @@ fn refusals_before_a_run_are_counted_for_every_caller() {
         ] {
             answer = client.request("tools/call", json!({"name": tool, "arguments": arguments}));
         }
-        contains(answer, ["takes at most 1 run a minute"]);
+        contains(answer, ["allows one caller at most 1 run a minute"]);
         fabric.expect_chats(1);
         let metrics = server.metrics();
         for (tool, outcome, count) in [

@@ -68,12 +68,12 @@ fn check(client: &mut impl Caller) {
 
     let refusal = client.ask("prompts/get", json!({"name": "dated", "arguments": {}}));
     let message = refusal["error"]["message"].as_str().unwrap();
-    assert!(message.contains("only a Fabric can run"), "{refusal}");
+    assert!(message.contains("only Fabric can run"), "{refusal}");
     let arguments = json!({"pattern_name": "dated"});
     let details = client.success("fabric_get_pattern_details", arguments);
     assert_eq!(details["system_prompt"], DATED);
     let warning = details["warnings"][0].as_str().unwrap();
-    assert!(warning.contains("only a Fabric can run"), "{warning}");
+    assert!(warning.contains("only Fabric can run"), "{warning}");
     let arguments = json!({"pattern_name": "plain"});
     let details = client.success("fabric_get_pattern_details", arguments);
     assert_eq!(details["user_prompt_template"], "CONTENT:\n");
@@ -277,10 +277,10 @@ fn links_out_pipes_huge_and_broken_files_are_left_out_with_a_warning() {
         ("/folder/", "not a plain file"),
         ("huge", "more than 1 MiB"),
         ("not_utf8", "not UTF-8"),
-        ("lines", "no name that Fabric takes"),
-        ("odd", "no name that Fabric takes"),
+        ("lines", "not a name that Fabric accepts"),
+        ("odd", "not a name that Fabric accepts"),
         ("/strategies", "a link leads out"),
-        ("planted", if is_planted { "somebody else" } else { "" }),
+        ("planted", if is_planted { "the owner of" } else { "" }),
     ] {
         let is_it = |line: &&str| line.contains(name) && line.contains(why);
         let log = process.stderr();
@@ -377,7 +377,7 @@ fn the_check_and_an_entry_for_a_client_know_folders() {
     let finished = program(&folder).arg("--check").run(DEADLINE);
     finished
         .expect_code(0)
-        .expect_stderr("a{{b\\\": no name that Fabric takes")
+        .expect_stderr("a{{b\\\": not a name that Fabric accepts")
         .expect_stdout(" (without Fabric)")
         .expect_stdout("Everything works.");
     let dir = folder.path("patterns");

@@ -141,7 +141,7 @@ fn unknown_names_fail_at_the_start() {
     for case in [
         r#"--check --tool fabric_list_model => --tool: there is no tool "fabric_list_model"; did you mean fabric_list_models?"#,
         r#"--tool list_models --list-tools => --tool: there is no tool "list_models"; did you mean fabric_list_models?"#,
-        r#"--prompt nine => --prompt: "nine" is none of the choices; give all or none"#,
+        r#"--prompt nine => --prompt: "nine" is not one of the choices; give all or none"#,
     ] {
         let (flags, said) = case.split_once(" => ").unwrap();
         let finished = Program::new([]).flags(flags).run(DEADLINE);

@@ -167,7 +167,7 @@ fn a_client_is_told_to_use_a_name_of_the_certificate() {
         .env("SSL_CERT_FILE", &server.authority())
         .run(DEADLINE)
         .expect_code(1)
-        .expect_stderr("Use a name of its certificate in the URL.");
+        .expect_stderr("use a name from it in the URL.");
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn an_authority_as_a_server_is_refused() {
     let Some(server) = TlsServer::serve(folder) else {
         return;
     };
-    let says = "(ca:true), which cannot be a server's own. make one by";
+    let says = "(ca:true), which cannot be a server's own. make one with";
     refused(server.trusting(), says);
 }
 

@@ -80,7 +80,7 @@ const MAX_SUBJECT: usize = 512;
 /// made. At `exp` it would let tokens live on.
 const CLOCK_SKEW: i64 = 60;
 /// What follows from a failure of the issuer, for the log.
-const UNAVAILABLE: &str = "who comes with a token of it is answered 503";
+const UNAVAILABLE: &str = "callers with its tokens get HTTP 503";
 /// The path of our metadata, before that of the endpoint.
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 /// Every scope that gives a role.
@@ -353,9 +353,9 @@ impl OAuth {
             Ok(Err(refusal)) => {
                 if refusal == AccessError::BadToken(Flaw::NO_SUBJECT) {
                     self.warn(
-                        "names a user (username) without a subject (sub) in its introspection response, so that users \
-                         of one client cannot be told apart: have it add sub (Keycloak does with the client scope \
-                         basic); who comes with such a token is answered 401",
+                        "names a user (username) without a subject (sub) in its introspection response, so users of \
+                         one client cannot be told apart: have it add sub (Keycloak does with the client scope \
+                         basic); callers with such a token get HTTP 401",
                     );
                 }
                 (now + REFUSAL_HOLDS, Err(refusal))
@@ -407,7 +407,7 @@ impl OAuth {
                 self.settings.resource
             )),
             Err(AccessError::BadToken(Flaw::INACTIVE)) => Err(
-                "calls a token inactive that it has just issued: have it put FABRIC_MCP_OAUTH_CLIENT_ID into the \
+                "calls a token that it has just issued inactive: have it put FABRIC_MCP_OAUTH_CLIENT_ID into the \
                  audience too, or let this client introspect the tokens of others"
                     .to_owned(),
             ),
@@ -508,8 +508,8 @@ impl OAuth {
         let issuer = &self.settings.issuer;
         if metadata["issuer"] != issuer.as_str() {
             return Err(
-                "names itself otherwise in its metadata: give --oauth-issuer to the letter, the slash at the end \
-                 included"
+                "has another name in its own metadata: write --oauth-issuer exactly as it stands there, including a \
+                 slash at the end"
                     .to_owned(),
             );
         }
@@ -526,7 +526,7 @@ impl OAuth {
     fn endpoint_url(&self, url: &str, what: &str) -> Result<WebUrl, String> {
         let issuer = &self.settings.issuer;
         let url =
-            WebUrl::parse(url).map_err(|why| format!("names {what} that is no good: {why}"))?;
+            WebUrl::parse(url).map_err(|why| format!("names {what} that cannot be used: {why}"))?;
         if issuer.is_https() && !url.is_https() {
             return Err(format!("names {what} without https"));
         }
@@ -547,9 +547,8 @@ impl OAuth {
             lock(&self.discovery).endpoint = None;
         }
         match answer? {
-            (200, body) => decode(&body).ok_or_else(|| {
-                "answers with something else than JSON as RFC 7662 has it".to_owned()
-            }),
+            (200, body) => decode(&body)
+                .ok_or_else(|| "answers with something other than the JSON of RFC 7662".to_owned()),
             (status @ (401 | 403), _) => Err(format!(
                 "refuses this server itself (HTTP {status}): check FABRIC_MCP_OAUTH_CLIENT_ID and \
                  FABRIC_MCP_OAUTH_CLIENT_SECRET, and that this client may introspect"

@@ -15,18 +15,18 @@ const MISTAKES: &str = r#"
 --list-patterns => --list-patterns is not a flag; did you mean --call fabric_list_patterns?
 --query code => --query is not a flag; did you mean --call fabric_list_patterns WORDS?
 --run summarize => --run is not a flag; did you mean --call fabric_run_pattern pattern_name=NAME < FILE?
-help => "help" belongs to no flag; did you mean --help?
+help => "help" does not belong to a flag; did you mean --help?
 --help problems no-model => --help problems: "no-model" is not a code of --check; did you mean no-models?
-check => "check" belongs to no flag; did you mean --check?
-http => "http" belongs to no flag; did you mean --transport http?
-Instal zed => "Instal" belongs to no flag; did you mean --install?
--- x => "x" belongs to no flag; fabric-mcp takes flags only, and fabric-mcp --help lists them
+check => "check" does not belong to a flag; did you mean --check?
+http => "http" does not belong to a flag; did you mean --transport http?
+Instal zed => "Instal" does not belong to a flag; did you mean --install?
+-- x => "x" does not belong to a flag; fabric-mcp takes flags only, and fabric-mcp --help lists them
 --port => --port needs a value: --port PORT
 --host --demo => --host needs a value: --host ADDRESS
 --transport => --transport needs a value: give stdio, http or sse
 --demo=yes => --demo takes no value; write --demo alone
 -V=1 => -V takes no value; write -V alone
---json => --json only goes with --check, --call, --list-tools and --usage; add one of them or leave it out
+--json => --json only works with --check, --call, --list-tools and --usage; add one of them or leave it out
 --api-key hunter2 => --api-key is refused, because every user of this machine can read a command line;
     set the variable FABRIC_API_KEY instead
 --auth-token=hunter2 => --auth-token is refused, because every user of this machine can read a command line;
@@ -35,8 +35,8 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
     set the variable FABRIC_API_KEY instead
 --host http://joe:hunter2@x => --host: "…@x" is not an address or name;
     give one alone, such as 127.0.0.1, and the port by --port
---transport streamable => --transport: "streamable" is none of the choices; give stdio, http or sse
---log-level loud => --log-level: "loud" is none of the choices;
+--transport streamable => --transport: "streamable" is not one of the choices; give stdio, http or sse
+--log-level loud => --log-level: "loud" is not one of the choices;
     give debug, info, warning, error, critical or warn
 --port 65536 => --port: "65536" is not a port; give a number from 0 to 65535
 --port +1 => --port: "+1" is not a port; give a number from 0 to 65535
@@ -50,9 +50,9 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --path /a?b => --path: "/a?b" is not allowed; PATH
 --path /metrics => --path: "/metrics" is not allowed; PATH
 --usage => --usage: the ledger is in the state folder; give --state-dir DIR
---state-dir x --usage 2026-13 => --usage: "2026-13" is no time;
+--state-dir x --usage 2026-13 => --usage: "2026-13" is not a time;
     give a month, such as 2026-07, or a day and what follows, such as 2026-07-28..
---prices x => --prices only goes with --usage; add one of them or leave it out
+--prices x => --prices only works with --usage; add one of them or leave it out
 --state-dir x --usage --prices missing => --prices: no such file: "missing";
     give a file with a line MODEL INPUT OUTPUT for each model
 --state-dir x --usage --prices token => --prices: "token", line 1: a line is MODEL INPUT OUTPUT,
@@ -65,7 +65,7 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --start-fabric --fabric-url http://f => --start-fabric: it cannot be combined with --fabric-url;
     leave one of them out, or unset it if it is a variable
 --start-fabric= => --start-fabric: "" is not a program; give its path
---start-fabric fabric => "fabric" belongs to no flag;
+--start-fabric fabric => "fabric" does not belong to a flag;
     fabric-mcp takes flags only, and fabric-mcp --help lists them
 --run-timeout 0 => --run-timeout: "0" is not a time; give seconds from 0.001 to 604800, such as 30 or 0.5
 --run-timeout 604800.1 => --run-timeout: "604800.1" is not a time;
@@ -96,8 +96,8 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --install emacs => --install: "emacs" is not a known client; give one of CLIENTS
 --install zed --uninstall zed => --install and --uninstall are two commands; give one of them
 --install zed --history --no-history => --history and --no-history are opposites; give one of them
---yes => --yes only goes with --install and --uninstall; add one of them or leave it out
---url http://x/mcp => --url only goes with --install, --generate client-config and --generate client-command;
+--yes => --yes only works with --install and --uninstall; add one of them or leave it out
+--url http://x/mcp => --url only works with --install, --generate client-config and --generate client-command;
     add one of them or leave it out
 --install zed --url http://x => --url: the URL has no path;
     add that of the endpoint, as in http://x/mcp
@@ -109,16 +109,16 @@ Instal zed => "Instal" belongs to no flag; did you mean --install?
 --install codex --transport sse --url https://x/sse => --transport sse: codex does not connect over HTTP+SSE;
     start the server with --transport http, and give --transport http and its /mcp as --url here
 --install cursor --url http://x/mcp => --url: the URL must begin with https://;
-    only on this machine (127.0.0.1, localhost) http:// will do
+    http:// is accepted only for this machine (127.0.0.1, localhost)
 --install claude-desktop --transport sse --url https://x/sse => --transport sse: claude-desktop does not connect over HTTP+SSE;
     start the server with --transport http, and give --transport http and its /mcp as --url here
 --connect http://x/mcp => --connect: the URL must begin with https://;
-    only on this machine (127.0.0.1, localhost) http:// will do
+    http:// is accepted only for this machine (127.0.0.1, localhost)
 --connect https://joe:hunter2@x/mcp => --connect: the URL holds a user name or password;
     take the part before the @ out: the token goes into a header
---connect https://x/mcp --tokens-file t => --tokens-file does not go with --connect, which only passes messages on to a server;
+--connect https://x/mcp --tokens-file t => --tokens-file cannot be used with --connect, which only passes messages on to a server;
     leave it out here
---connect https://x/mcp --install zed => --install does not go with --connect, which only passes messages on to a server;
+--connect https://x/mcp --install zed => --install cannot be used with --connect, which only passes messages on to a server;
     leave it out here
 --help netwrk => --help: "netwrk" is not a topic; did you mean network?
 --help x => --help: "x" is not a topic; give one of clients, call, tools, streaming, results, errors,

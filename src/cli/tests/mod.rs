@@ -287,7 +287,7 @@ fn values_that_are_not_utf8_are_refused() {
 #[test]
 fn where_other_machines_come_in_a_token_is_needed() {
     let reached = "can be reached from other machines, and there is no token";
-    let called = "is what other machines call a server, and there is no token";
+    let called = "is a name that other machines use, and there is no token";
     let open = "--allow-unauthenticated";
     for (flag, what, hosts) in [
         (
@@ -322,9 +322,9 @@ fn where_other_machines_come_in_a_token_is_needed() {
             assert_eq!(
                 config_with(&format!("{flags} {open}"), &[]).warnings,
                 [format!(
-                    "{open}: {host} {open_to}, and no token is asked for: whoever reaches this server may use it. \
-                     Limits are for each address: all who come through a proxy are one caller, unless \
-                     --trusted-proxy names it."
+                    "{open}: {host} {open_to}, and no token is asked for: anyone who reaches this server may use it. \
+                     Limits are for each address: all who come through a proxy are one caller, unless --trusted-proxy \
+                     names it."
                 )]
             );
         }
@@ -342,8 +342,8 @@ fn whoever_may_come_in_is_warned_of() {
     let warnings = |args: &str| config_with(&format!("--transport http {args}"), &[]).warnings;
     let pages = "--allowed-origin https://app.example.com --allowed-origin http://localhost:3000 --allowed-origin a-b://c";
     let expected = [
-        "--allowed-origin: every script on pages of https://app.example.com, a-b://c may use this server, for no token \
-          is asked for.",
+        "--allowed-origin: every script on pages of https://app.example.com, a-b://c may use this server, because no \
+         token is asked for.",
     ];
     assert_eq!(warnings(pages), expected);
     for quiet in [
@@ -367,18 +367,18 @@ fn what_is_odd_but_not_wrong_becomes_a_warning() {
     assert_eq!(short.http.token.unwrap().expose(), "0123456789abcde");
     let placeholder = config_with("", &[("FABRIC_MCP_AUTH_TOKEN", "${FABRIC_MCP_AUTH_TOKEN}")]);
     let wanted = [
-        "FABRIC_MCP_AUTH_TOKEN: the token reads like a placeholder that nothing has replaced, and may be guessed; put \
-          the token itself there.",
+        "FABRIC_MCP_AUTH_TOKEN: the token looks like a placeholder that nothing has replaced, and can be guessed; put \
+         the token itself there.",
     ];
     assert_eq!(placeholder.warnings, wanted);
     let unknown =
         ["PROT", "API_KEY", "TOKENS", "NONSENSE"].map(|name| format!("FABRIC_MCP_{name}"));
     let unknown: Vec<(&str, &str)> = unknown.iter().map(|name| (&**name, "x")).collect();
     let wanted = [
-        "FABRIC_MCP_PROT is no variable of fabric-mcp; did you mean FABRIC_MCP_PORT?",
-        "FABRIC_MCP_API_KEY is no variable of fabric-mcp; did you mean FABRIC_API_KEY?",
-        "FABRIC_MCP_TOKENS is no variable of fabric-mcp; did you mean FABRIC_MCP_TOKENS_FILE?",
-        "FABRIC_MCP_NONSENSE is no variable of fabric-mcp; fabric-mcp --help lists them.",
+        "FABRIC_MCP_PROT is not a variable of fabric-mcp; did you mean FABRIC_MCP_PORT?",
+        "FABRIC_MCP_API_KEY is not a variable of fabric-mcp; did you mean FABRIC_API_KEY?",
+        "FABRIC_MCP_TOKENS is not a variable of fabric-mcp; did you mean FABRIC_MCP_TOKENS_FILE?",
+        "FABRIC_MCP_NONSENSE is not a variable of fabric-mcp; fabric-mcp --help lists them.",
     ];
     assert_eq!(config_with("", &unknown).warnings, wanted);
     for (name, meant) in [
@@ -391,7 +391,7 @@ fn what_is_odd_but_not_wrong_becomes_a_warning() {
     ] {
         let told = config_with("", &[(name, "http://x")]).warnings.pop();
         let expected = meant
-            .map(|meant| format!("{name} is no variable of fabric-mcp; did you mean {meant}?"));
+            .map(|meant| format!("{name} is not a variable of fabric-mcp; did you mean {meant}?"));
         assert_eq!(told, expected);
     }
     let text = "--demo --fabric-url http://fabric";
@@ -455,7 +455,8 @@ fn settings_that_need_one_another_say_so() {
     }
     assert_eq!(
         error_with("--oauth-issuer http://as.example", &vars),
-        "--oauth-issuer: the URL must begin with https://; only on this machine (127.0.0.1, localhost) http:// will do"
+        "--oauth-issuer: the URL must begin with https://; http:// is accepted only for this machine (127.0.0.1, \
+         localhost)"
     );
     for case in [
         "--allow-model a => --allow-model: --default-model must be one of the allowed models",
@@ -471,7 +472,7 @@ fn settings_that_need_one_another_say_so() {
         "--generate token a => --generate token: give a name and a role",
         r#"--generate token a admin => "admin" is not a role; give run, read or metrics"#,
         "--generate token a#b run => --generate token: a name has",
-        r#"--generate token a run x => "x" belongs to no flag"#,
+        r#"--generate token a run x => "x" does not belong to a flag"#,
     ] {
         let (args, words) = case.split_once(" => ").expect("two parts");
         let error = error_with(args, &[]);

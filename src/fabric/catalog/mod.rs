@@ -254,7 +254,8 @@ impl Catalog {
             entries
         })?;
         if next.into_inner() == 0 && !names.is_empty() {
-            let detail = "No thread is left to read the patterns with. Try again later.";
+            let detail =
+                "This machine could start no thread to read the patterns. Try again later.";
             return Err(Error::new(Kind::Internal, detail));
         }
         Ok(entries)

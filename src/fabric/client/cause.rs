@@ -27,7 +27,7 @@ pub(super) fn of(
         ureq::Error::Timeout(_) => plain(Cause::Silent),
         // With a proxy, its name alone is looked up, and it alone is connected to.
         ureq::Error::HostNotFound if is_proxied => {
-            quoting(Cause::Proxy, "its name cannot be resolved")
+            quoting(Cause::Proxy, "its host name cannot be resolved")
         }
         ureq::Error::HostNotFound => plain(Cause::UnknownHost),
         ureq::Error::ConnectProxyFailed(_) => quoting(Cause::Proxy, "it refuses"),

@@ -447,8 +447,8 @@ pub(crate) fn lacks_nothing(
 /// The error for a pattern that no Fabric can run; `field` is the argument that named it.
 pub(crate) fn not_runnable(field: &str, pattern: &str) -> Error {
     let detail = format!(
-        "`{field}`: no Fabric can run the pattern {pattern}, because it takes the code in its text, between `{{{{` and `}}}}`, \
-         for variables. Read its text with fabric_get_pattern_details and follow it yourself."
+        "`{field}`: no Fabric can run the pattern {pattern}, because Fabric takes the code between `{{{{` and `}}}}` \
+         in its text for variables. Read its text with fabric_get_pattern_details and follow it yourself."
     );
     Error::new(Kind::InvalidRequest, detail)
 }
@@ -510,8 +510,8 @@ pub(crate) fn too_many() -> Error {
 
 /// The error for a response that exceeds the memory budget.
 pub(crate) fn no_room() -> Error {
-    let detail = "The memory of this server (--max-memory) has no room for so large an answer beside those of other \
-                  calls. Ask for less, or try again in a moment.";
+    let detail = "The memory of this server (--max-memory) has no room for such a large answer next to those of other \
+        calls. Ask for less, or try again in a moment.";
     Error::new(Kind::ResponseTooLarge, detail)
 }
 
@@ -591,7 +591,7 @@ impl EventRelay<'_> {
                 let process = process.filter(|_| content.contains("fabric --setup"));
                 process.inspect(|process| process.retire());
                 let said = match content.as_str() {
-                    "" => "It gave no reason: look into its own log.",
+                    "" => "It gave no reason: look at its own log.",
                     content => content,
                 };
                 let detail = format!("Fabric could not run the pattern. {said}");
@@ -607,7 +607,7 @@ impl EventRelay<'_> {
 
     fn too_long(&self) -> Error {
         let limit = self.client.max_output >> 20;
-        let detail = format!("The output has more than {limit} MiB, the limit. Ask for less.");
+        let detail = format!("The output is larger than the limit of {limit} MiB. Ask for less.");
         Error::new(Kind::ResponseTooLarge, detail)
     }
 
@@ -616,8 +616,8 @@ impl EventRelay<'_> {
             let detail = "Fabric's answer ended before it was complete. Run the pattern again if the rest is needed.";
             (Kind::StreamInterrupted, detail)
         } else if self.received == 0 {
-            let detail = "Fabric completed the run without any output. Versions 1.4.367 to 1.4.465 can lose the reason: \
-                          look into Fabric's log, and check pattern, model and variables.";
+            let detail = "Fabric completed the run without any output. Versions 1.4.367 to 1.4.465 can lose the \
+                reason: look at Fabric's log, and check pattern, model and variables.";
             (Kind::ApiError, detail)
         } else {
             return Ok(());

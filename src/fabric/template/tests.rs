@@ -351,7 +351,7 @@ fn a_plain_pattern_is_rendered_as_fabric_renders_it() {
         let here = rendered("p", &text, &variables, &input);
         if !is_plain(&text) {
             let error = here.unwrap_err();
-            assert!(error.detail.contains("only a Fabric can run"), "{told}");
+            assert!(error.detail.contains("only Fabric can run"), "{told}");
             refused += 1;
         } else if guard(&text, &variables, &input).is_ok() {
             let here = here.map_or(Rendering::Failed, Rendering::Done);

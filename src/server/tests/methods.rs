@@ -131,7 +131,7 @@ fn tools_are_listed_with_the_fields_each_revision_knows() {
 #[test]
 fn made_up_cursors_are_refused_in_every_list() {
     let made_up =
-        "\"cursor\" is not one that this server gave: leave it out to begin at the first page.";
+        "\"cursor\" was not given by this server: leave it out to begin at the first page.";
     for revision in Revision::ALL {
         let pipe = TestClient::speaking(revision);
         let say = |method: &str, cursor: &str| {

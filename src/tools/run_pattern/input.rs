@@ -107,11 +107,11 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
     let what = match (no_text(text), meant(text)) {
         (Some(what), _) => &format!("is {what}, not text"),
         (None, Some(Thing::File)) => {
-            "is only the path or name of a file, which nothing opens: give the text itself"
+            "is only the path or name of a file, and files are not opened: give the text itself"
         }
         (None, Some(_)) if !search => {
-            "only names a link, which nothing opens: of a YouTube video give input_from {\"youtube\": link}, otherwise the \
-             text itself"
+            "is only a link, and links are not opened: for a YouTube video give input_from {\"youtube\": link}, for \
+             anything else the text itself"
         }
         _ => return Ok(()),
     };

@@ -53,17 +53,17 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     let is_text = arguments.flag("input_is_text: Run it even if it looks like a link.", false);
     let dry_run = "dry_run: Return the prompt itself, without a model: free.";
     let dry_run = arguments.flag(dry_run, false);
-    let stream = arguments.flag("stream: Also send the text as it comes.", false);
+    let stream = arguments.flag("stream: Also send the text as it arrives.", false);
     let usual = Chat::new(pattern, String::new());
     let first = Chat {
         model: arguments.model("model_name: One of fabric_list_models. Default: Fabric's."),
         vendor: arguments.model("vendor_name: Vendor of model_name, if several have it."),
         strategy: arguments.name("strategy_name: One of fabric_list_strategies."),
-        context: arguments.name("context_name: One of fabric_list_contexts, put first."),
+        context: arguments.name("context_name: One of fabric_list_contexts, sent first."),
         session: arguments.name("session_name: A stored conversation; a new name begins one."),
         language: arguments
             .valid(
-                "language: Of the output, such as de or pt-BR.",
+                "language: For the output, such as de or pt-BR.",
                 is_language,
                 "the code or name of a language, such as de, pt-BR or German",
             )
@@ -121,7 +121,8 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         }
     }
     if policy.read_only && !dry_run {
-        let detail = "This server runs no patterns (--read-only): `dry_run` shows the prompt, for a model of your own.";
+        let detail = "This server does not run patterns (--read-only): with `dry_run` it gives the prompt, for your \
+            own model to follow.";
         return Err(Error::new(Kind::Forbidden, detail).about("dry_run"));
     }
     // A dry run pays nothing, and a context or a session may be what the input is about.
@@ -133,7 +134,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         arguments.check(input::check("input_text", &input, steps[0].search));
     }
     if from.is_some() && !input.is_empty() {
-        let why = "`input_from` replaces `input_text`: give one of them.";
+        let why = "`input_from` replaces `input_text`: give only one of them.";
         arguments.check(Err(refused(why).about("input_from")));
     }
     let run = RunPattern {
@@ -259,7 +260,7 @@ mod tests {
 "input_from":{"run_id":5} => `input_from.run_id` must be a string
 "input_from":{"url":"x"} => `input_from.url` is not an argument
 "input_from":"x" => `input_from.youtube` does not begin with
-"input_from":{"run_id":"x"},"input_text":"x" => give one of them
+"input_from":{"run_id":"x"},"input_text":"x" => give only one of them
 "then":["../y"] => `then[0].pattern_name`
 "then":[{}] => `then[0].pattern_name` is missing
 "then":[{"pattern_name":"y","stream":true}] => it takes pattern_name, model_name, vendor_name, strategy_name, variables.

@@ -25,8 +25,8 @@ const MAX_ECHO: usize = 64 << 10;
 const USUAL_PROMPT: usize = 8000;
 
 /// The warning of a run of somebody's own pattern without an input: it may need none.
-const PERHAPS_NO_INPUT: &str = "There was no input: the pattern had only its own text to work on. If the output mentions an \
-                        input, it is made up.";
+const PERHAPS_NO_INPUT: &str = "There was no input: the pattern had only its own text to work on. If the output \
+    mentions an input, the model has made it up.";
 
 /// The warning, or the error of an earlier step, if nothing is left of an output.
 const ONLY_THINKING: &str = "The model only thought and gave no answer: all of its output was left out \
@@ -164,11 +164,11 @@ impl RunPattern {
         ];
         let more = Vec::from_iter(more.into_iter().flatten()).join(", ");
         let begins = named("The text begins with the strategy", &step.strategy);
-        let adds = format!("A run also sends what is not shown here: {more}.");
-        let then = "The prompts of `then` are not shown: each works on the output before it.";
+        let adds = format!("A run also sends these, which are not shown here: {more}.");
+        let then = "The prompts of `then` are not shown, because each needs the output of the step before it.";
         let part = Part::of(&text, (0, self.max_chars.unwrap_or(USUAL_PROMPT)));
         let cut = part.next_offset.zip(part.total_chars).map(|(most, all)| {
-            format!("The prompt is cut to {most} of its {all} characters: max_chars shows more.")
+            format!("This is the beginning of the prompt, {most} of {all} characters: with max_chars you get more.")
         });
         Ok(Outcome::text("output_text", part.text.to_owned())
             .member("output_format", DEFAULT_FORMAT)

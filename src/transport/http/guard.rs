@@ -40,7 +40,8 @@ impl RequestGuard {
     pub(super) fn origin<'a>(&self, head: &'a Head) -> Result<Option<&'a str>, String> {
         let Some(host) = head.host() else {
             return Err(
-                "The request has no Host header, so it cannot be told for whom it is.".to_owned(),
+                "The request has no Host header, so the server cannot tell which host it is for."
+                    .to_owned(),
             );
         };
         if !self.is_host(host) {

@@ -236,7 +236,7 @@ impl From<Rejection> for HttpError {
 }
 
 /// What a caller is told when all connections are held.
-const IS_FULL: &str = "The server is serving as many requests as it may. Try again in a moment.";
+const IS_FULL: &str = "The server is serving as many requests as it can. Try again in a moment.";
 
 /// An admitted request, and the way to answer it.
 pub(super) struct HttpRequest<'a> {
@@ -283,8 +283,8 @@ impl<'a> HttpRequest<'a> {
         self.share = caller.account.take(Resource::Streams, 1).ok();
         if self.share.is_none() && !caller.account.is_alone() {
             let detail = format!(
-                "This caller holds as many connections as one may.{} Let calls end, close a stream, or raise \
-                 --max-connections.",
+                "This caller has as many connections as one caller may have.{} Let calls end, close a stream, or \
+                 raise --max-connections.",
                 caller.account.holding(Resource::Streams)
             );
             return Err(HttpError::new(429, detail));

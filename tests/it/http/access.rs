@@ -377,7 +377,7 @@ fn runs_and_rates_are_counted_for_each_caller() {
     let mut first = begin('a');
     fabric.wait_held(1);
     let refused = send(&server, 'a', paid()).text();
-    let why = "You have 1 run under way, as many as this server takes from one caller";
+    let why = "You have 1 run under way, which is as many as this server allows one caller";
     contains(refused, [why]);
     let mut other = begin('b');
     fabric.wait_held(2);
@@ -569,12 +569,12 @@ fn a_line_of_the_file_limits_models_runs_and_tokens() {
         .all(|chat| chat["prompts"][0]["model"] == "small");
     assert!(is_so, "the first of hers");
     for server in &servers {
-        let why = "Of the 20 tokens that you may use in a month, 0 are left";
+        let why = "You may use 20 tokens in a month; 0 are left";
         refused(send(server, 'a', run(json!({}))), "too-many-requests", why);
         server.process.wait_stderr("pattern=ai model=small");
     }
     send(&servers[0], 'b', run(json!({}))).expect_status(200);
-    let why = "This server takes at most 1 run a minute from one caller.";
+    let why = "This server allows one caller at most 1 run a minute.";
     refused(
         send(&servers[0], 'b', run(json!({}))),
         "too-many-requests",
@@ -600,7 +600,7 @@ fn a_line_of_the_file_limits_models_runs_and_tokens() {
     assert_eq!(run(json!({})).post(&servers[0]).status, 401);
     servers[0]
         .process
-        .wait_stderr("line 1: the role, the second word, is none of");
+        .wait_stderr("line 1: the role, the second word, is not run");
     let metrics = get(&servers[0], "/metrics", 'r').text();
     contains(&metrics, ["\nfabric_mcp_tokens_file_failing 1\n"]);
     let check = |code: i32, told: &str| {
