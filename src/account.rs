@@ -199,8 +199,8 @@ impl Accounts {
         );
         if seats > 0 && seat < least && self.0.bounds.shared_seats.is_some() {
             log::warn!(
-                "{seats} callers at once can be sure of only {seat} MiB of memory each, too little for a large input \
-                 or output: raise --max-memory to {} MiB or more",
+                "{seats} callers at once can be sure of only {seat} MiB of memory each, too \
+                 little for a large input or output: raise --max-memory to {} MiB or more",
                 4 * seats * least
             );
         }

@@ -469,8 +469,8 @@ mod tests {
     #[test]
     fn other_urls_are_refused_and_not_repeated() {
         let scheme = "the URL must begin with https://";
-        let local = "the URL must begin with https://; http:// is accepted only for this machine (127.0.0.1, \
-            localhost)";
+        let local = "the URL must begin with https://; http:// is accepted only for this machine \
+            (127.0.0.1, localhost)";
         let user = "the URL holds a user name or password; take the part before the @ out";
         let end = "the URL must end with the path, without ? or #";
         let blank = "the URL's path must not hold  ; write it percent-encoded";

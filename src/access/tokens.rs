@@ -782,8 +782,8 @@ mod tests {
         let bench = TokenBench::new(&lines(&[A, B]));
         // Alice is to go, and Bob's new line has a mistake.
         bench.write(lines(&[C]) + "bob rum " + B + "\nalice", 100);
-        let told = ", line 2: the role, the second word, is not run, read or metrics|, line 3: a line is NAME ROLE \
-            TOKEN, with spaces between; a comment begins with #";
+        let told = ", line 2: the role, the second word, is not run, read or metrics|, line 3: a \
+            line is NAME ROLE TOKEN, with spaces between; a comment begins with #";
         assert_eq!(bench.after(1000), Some(Err(told.to_owned())));
         assert_eq!(bench.names(), ["cyd"]);
         assert!(bench.tokens.is_failing());

@@ -192,8 +192,8 @@ fn require_allowed_models(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result
     let mut of_patterns = policy.pattern_models.iter();
     let why = if is_refused(&policy.default_model) {
         format!(
-            "--default-model must be one of the allowed models, because a run that names no model would get Fabric's \
-             default; give --default-model {}",
+            "--default-model must be one of the allowed models, because a run that names no model \
+             would get Fabric's default; give --default-model {}",
             values::shown(&allowed[0])
         )
     } else if let Some(one) = of_patterns.find(|one| is_refused(&one.model)) {
@@ -233,8 +233,8 @@ fn token(
     };
     if is_placeholder(token.expose()) {
         warnings.push(format!(
-            "{name}: the token looks like a placeholder that nothing has replaced, and can be guessed; put the token \
-             itself there."
+            "{name}: the token looks like a placeholder that nothing has replaced, and can be \
+             guessed; put the token itself there."
         ));
     } else if token.expose().len() < SHORT_TOKEN {
         warnings.push(format!(
@@ -271,9 +271,9 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
             return Err(named(&settings.name(long), why));
         }
         config.warnings.push(format!(
-            "--allow-unauthenticated: {why}, and no token is asked for: anyone who reaches this server may use it. \
-             Limits are for each address: all who come through a proxy are one caller, unless --trusted-proxy names \
-             it."
+            "--allow-unauthenticated: {why}, and no token is asked for: anyone who reaches this \
+             server may use it. Limits are for each address: all who come through a proxy are one \
+             caller, unless --trusted-proxy names it."
         ));
     }
     let is_local = |origin: &str| url::origin(origin).is_some_and(|(_, host)| host.is_loopback());

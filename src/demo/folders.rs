@@ -237,8 +237,8 @@ impl Library for Folders {
         for dir in &self.given {
             self.list(dir, &mut names, &mut room).map_err(|error| {
                 let detail = format!(
-                    "A folder of --patterns-dir cannot be read any more ({error}). The operator of this server has to \
-                     bring it back."
+                    "A folder of --patterns-dir cannot be read any more ({error}). The operator \
+                     of this server has to bring it back."
                 );
                 Error::new(Kind::ApiUnavailable, detail)
             })?;

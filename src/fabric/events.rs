@@ -180,8 +180,8 @@ pub(super) fn parse(data: &[u8]) -> Result<Event, Error> {
     let is_object = data.trim_ascii_start().starts_with(b"{");
     let wire = json::decode::<Wire<'_>>(data);
     let Some(wire) = wire.filter(|_| is_object) else {
-        let detail = "Fabric sent an event that is not valid JSON. If there is a proxy in between, check that it \
-            passes the stream on unchanged.";
+        let detail = "Fabric sent an event that is not valid JSON. If there is a proxy in \
+            between, check that it passes the stream on unchanged.";
         return Err(Error::new(Kind::ApiError, detail).after_status(200));
     };
     let content = wire.content.unwrap_or_default();

@@ -19,9 +19,9 @@ const GIVE: &str = "give the address of one video, such as https://www.youtube.c
                     https://youtu.be/VIDEO_ID.";
 
 /// The explanation for a video without a transcript.
-pub(super) const NO_TRANSCRIPT: &str = "YouTube gave Fabric no transcript of this video: the video may have none, or \
-    may not be public. Try another language or video; if every video fails, update yt-dlp on Fabric's host, and check \
-    that this host can reach YouTube.";
+pub(super) const NO_TRANSCRIPT: &str = "YouTube gave Fabric no transcript of this video: the \
+    video may have none, or may not be public. Try another language or video; if every video \
+    fails, update yt-dlp on Fabric's host, and check that this host can reach YouTube.";
 
 /// YouTube pages that look like IDs: a playlist, and a channel's live stream.
 const NOT_IDS: [&str; 2] = ["videoseries", "live_stream"];
@@ -179,8 +179,9 @@ pub(super) fn transcript_error(error: Error, body: &[u8]) -> Error {
         (
             has("--cookies-from-browser"),
             Kind::ApiError,
-            "YouTube wants Fabric's host to sign in: it takes that host for a robot, or does not show this video to \
-             everybody. Try another video; cookies can be given in yt-dlp's own configuration on Fabric's host.",
+            "YouTube wants Fabric's host to sign in: it takes that host for a robot, or does not \
+             show this video to everybody. Try another video; cookies can be given in yt-dlp's \
+             own configuration on Fabric's host.",
         ),
         (
             !is_quote && has("yt-dlp") && has("PATH"),
@@ -200,9 +201,9 @@ pub(super) fn transcript_error(error: Error, body: &[u8]) -> Error {
         return because(kind, detail);
     }
     let detail = format!(
-        "Fabric could not get the transcript (HTTP {status}): perhaps the video is not public, yt-dlp on Fabric's \
-         host needs an update, or Fabric was still fetching the transcript for another call. In that last case, try \
-         again in a minute. Its reason: {}",
+        "Fabric could not get the transcript (HTTP {status}): perhaps the video is not public, \
+         yt-dlp on Fabric's host needs an update, or Fabric was still fetching the transcript for \
+         another call. In that last case, try again in a minute. Its reason: {}",
         sanitize(said)
     );
     because(Kind::ApiError, &detail)

@@ -493,15 +493,15 @@ mod access {
             }
             if found.mode() & WRITABLE_BY_OTHERS != 0 {
                 log::warn!(
-                    "others can write to {parent}, which the state folder is in, and could replace that folder: chmod \
-                     o-w {parent}"
+                    "others can write to {parent}, which the state folder is in, and could \
+                     replace that folder: chmod o-w {parent}"
                 );
             }
         }
         if found.mode() & if is_ours { 0o055 } else { 0o005 } != 0 {
             log::warn!(
-                "other users can list the state folder {shown}; where no tokens are set, anyone who knows a file's \
-                 name can read its run: chmod {remedy} {shown}"
+                "other users can list the state folder {shown}; where no tokens are set, anyone \
+                 who knows a file's name can read its run: chmod {remedy} {shown}"
             );
         }
         Ok(None)

@@ -179,8 +179,10 @@ fn one(
     let work = move |context: &Arc<Context>, result: &mut ResultWriter| {
         let run = context.backend.runs.find(&id, &context.caller().identity);
         let run = run.ok_or_else(|| {
-            Refusal::params("None of your tasks has the id in params.taskId: the id is wrong, or the task's time is \
-                over.")
+            Refusal::params(
+                "None of your tasks has the id in params.taskId: the id is wrong, or \
+                the task's time is over.",
+            )
         })?;
         work(&run, context, result)
     };

@@ -295,8 +295,8 @@ impl Context {
         let renewed = next_month(now);
         let again = parse(&renewed).map(|again| Duration::from_millis(again.saturating_sub(now)));
         let detail = format!(
-            "You may use {budget} tokens in a month; {left} are left, and this input has about {input}. You get the \
-             full number again on {renewed} (UTC). Nothing was run."
+            "You may use {budget} tokens in a month; {left} are left, and this input has about \
+             {input}. You get the full number again on {renewed} (UTC). Nothing was run."
         );
         Err(Error {
             retry_after: again,
@@ -328,8 +328,8 @@ impl Context {
                 after.as_secs() + 1
             ),
             None => format!(
-                "This call counts as {steps} runs, and this server allows one caller at most {per_minute} a minute. \
-                 Split it into several calls."
+                "This call counts as {steps} runs, and this server allows one caller at most \
+                 {per_minute} a minute. Split it into several calls."
             ),
         };
         Err(Error {

@@ -19,8 +19,8 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// The warning of a pattern that a Fabric would execute.
-const CODE: &str = "The text between double braces in this pattern is code: it is shown unchanged, and no strategy is \
-    added.";
+const CODE: &str = "The text between double braces in this pattern is code: it is shown \
+    unchanged, and no strategy is added.";
 
 fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
     let mut pattern = arguments.pattern(PATTERN);

@@ -73,8 +73,9 @@ pub(super) fn find(context: &Context, argument: &str, run_id: &str) -> Result<Ru
     let (runs, owner) = (&context.backend.runs, &context.caller().identity);
     runs.find(run_id, owner).ok_or_else(|| {
         refused(format!(
-            "None of your runs has the id in `{argument}`: the id is mistyped, the run's time (--keep-runs) is over, \
-             or the server was restarted without --state-dir. Take the id from the result of fabric_run_pattern.",
+            "None of your runs has the id in `{argument}`: the id is mistyped, the run's time \
+             (--keep-runs) is over, or the server was restarted without --state-dir. Take the id \
+             from the result of fabric_run_pattern.",
         ))
         .about(argument)
     })
@@ -100,8 +101,9 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> Result<Outco
     let (runs, owner) = (&context.backend.runs, &context.caller().identity);
     let all = runs.list(owner).ok_or_else(|| {
         refused(
-            "`run_id` is missing: without a login there is no list of runs, because anyone who has a run's id may \
-             read it. Take the id from the result of fabric_run_pattern, or use a server with tokens (--tokens-file).",
+            "`run_id` is missing: without a login there is no list of runs, because anyone who \
+             has a run's id may read it. Take the id from the result of fabric_run_pattern, or \
+             use a server with tokens (--tokens-file).",
         )
         .about("run_id")
     })?;
@@ -173,8 +175,8 @@ fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
             )
         }
         None => format!(
-            "No run is kept: this server has started none, or all ended more than {long} ago. With --state-dir, runs \
-             are kept across restarts."
+            "No run is kept: this server has started none, or all ended more than {long} ago. \
+             With --state-dir, runs are kept across restarts."
         ),
     }
 }

@@ -12,8 +12,8 @@ use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_transcript",
     title: "Get a YouTube transcript",
-    description: "Get the transcript of a YouTube video, with title and description if Fabric has a YouTube key. \
-        fabric_run_pattern takes a video itself.",
+    description: "Get the transcript of a YouTube video, with title and description if Fabric has \
+        a YouTube key. fabric_run_pattern takes a video itself.",
     output: include_str!("results/get_transcript.json"),
     read_only: true,
     declare,

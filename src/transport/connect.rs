@@ -65,23 +65,27 @@ const INITIALIZE: &[u8] =
     "capabilities":{},"clientInfo":{"name":"fabric-mcp --check","version":"1"}}}"#;
 
 // The words of errors.
-const TOKEN: &str = "refuses the token in FABRIC_MCP_AUTH_TOKEN or --auth-token-file, or got none. Put the token that \
-    you were given for this server there, then start the client again.";
+const TOKEN: &str = "refuses the token in FABRIC_MCP_AUTH_TOKEN or --auth-token-file, or got \
+    none. Put the token that you were given for this server there, then start the client again.";
 const ENDED: &str = "has ended this session. Start the client again, or restart this server from within the client.";
-const FAILED: &str = "failed, or did not answer a proxy in front of it. Its own log says why. A run that had begun \
-    may go on, so look with fabric_get_run before you start it again.";
-const NO_SERVER: &str = "does not answer as an MCP server. Check the URL of --connect, https or http, and its path: \
-    that of fabric-mcp is /mcp. A redirect is not followed, because the token would go with it: give --connect the \
-    URL that it leads to. A server with --transport sse cannot be used.";
+const FAILED: &str = "failed, or did not answer a proxy in front of it. Its own log says why. A \
+    run that had begun may go on, so look with fabric_get_run before you start it again.";
+const NO_SERVER: &str = "does not answer as an MCP server. Check the URL of --connect, https or \
+    http, and its path: that of fabric-mcp is /mcp. A redirect is not followed, because the token \
+    would go with it: give --connect the URL that it leads to. A server with --transport sse \
+    cannot be used.";
 const CUT: &str = "broke the connection before the answer was there. Nothing is sent twice: a run \
     that had begun may go on, so look with fabric_get_run before you start it again.";
-const UNREACHED: &str = "Check the URL of --connect, the network, and whether the server is running. If the \
-    certificate is the problem, use a name from it in the URL. With an authority of your own, set SSL_CERT_FILE to a \
-    PEM file with its certificate; a self-signed one has to say CA:FALSE.";
-const TOO_LARGE: &str = "The answer does not fit into the 64 MiB that --connect has for all messages on their way. \
-    Get the output of a run in parts: fabric_get_run with max_chars and offset.";
-const FULL: &str = "This request was not sent: 64 others are waiting for their answers, or messages take up 64 MiB, \
-    and these are the limits of --connect. Cancel one, or try again when one has been answered.";
+const UNREACHED: &str = "Check the URL of --connect, the network, and whether the server is \
+    running. If the certificate is the problem, use a name from it in the URL. With an authority \
+    of your own, set SSL_CERT_FILE to a PEM file with its certificate; a self-signed one has to \
+    say CA:FALSE.";
+const TOO_LARGE: &str = "The answer does not fit into the 64 MiB that --connect has for all \
+    messages on their way. Get the output of a run in parts: fabric_get_run with max_chars and \
+    offset.";
+const FULL: &str = "This request was not sent: 64 others are waiting for their answers, or \
+    messages take up 64 MiB, and these are the limits of --connect. Cancel one, or try again when \
+    one has been answered.";
 
 /// The headers that not every request has.
 type Headers = Vec<(&'static str, String)>;

@@ -353,9 +353,10 @@ impl OAuth {
             Ok(Err(refusal)) => {
                 if refusal == AccessError::BadToken(Flaw::NO_SUBJECT) {
                     self.warn(
-                        "names a user (username) without a subject (sub) in its introspection response, so users of \
-                         one client cannot be told apart: have it add sub (Keycloak does with the client scope \
-                         basic); callers with such a token get HTTP 401",
+                        "names a user (username) without a subject (sub) in its introspection \
+                         response, so users of one client cannot be told apart: have it add sub \
+                         (Keycloak does with the client scope basic); callers with such a token \
+                         get HTTP 401",
                     );
                 }
                 (now + REFUSAL_HOLDS, Err(refusal))
@@ -407,8 +408,9 @@ impl OAuth {
                 self.settings.resource
             )),
             Err(AccessError::BadToken(Flaw::INACTIVE)) => Err(
-                "calls a token that it has just issued inactive: have it put FABRIC_MCP_OAUTH_CLIENT_ID into the \
-                 audience too, or let this client introspect the tokens of others"
+                "calls a token that it has just issued inactive: have it put \
+                 FABRIC_MCP_OAUTH_CLIENT_ID into the audience too, or let this client introspect \
+                 the tokens of others"
                     .to_owned(),
             ),
             Err(refusal) => Err(format!(
@@ -508,8 +510,8 @@ impl OAuth {
         let issuer = &self.settings.issuer;
         if metadata["issuer"] != issuer.as_str() {
             return Err(
-                "has another name in its own metadata: write --oauth-issuer exactly as it stands there, including a \
-                 slash at the end"
+                "has another name in its own metadata: write --oauth-issuer exactly as it stands \
+                 there, including a slash at the end"
                     .to_owned(),
             );
         }

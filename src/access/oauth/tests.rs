@@ -345,8 +345,9 @@ fn what_an_issuer_lacks_is_told_before_anybody_comes() {
     let untested = |why: &str| format!("introspection works; the audience was not tested ({why})");
     let elsewhere = "the OAuth issuer URL/as issues tokens for another audience: have it put http://localhost:8000/mcp \
                      into those with the scopes fabric:read fabric:run";
-    let inactive = "the OAuth issuer URL/as calls a token that it has just issued inactive: have it put \
-        FABRIC_MCP_OAUTH_CLIENT_ID into the audience too, or let this client introspect the tokens of others";
+    let inactive = "the OAuth issuer URL/as calls a token that it has just issued inactive: have \
+        it put FABRIC_MCP_OAUTH_CLIENT_ID into the audience too, or let this client introspect \
+        the tokens of others";
     let powerless = "the OAuth issuer URL/as issues tokens that are refused: This token may not do that: it needs the role \
                      read, or the OAuth scope fabric:read.";
     let fits = "introspection works, and the audience fits";

@@ -322,9 +322,9 @@ fn where_other_machines_come_in_a_token_is_needed() {
             assert_eq!(
                 config_with(&format!("{flags} {open}"), &[]).warnings,
                 [format!(
-                    "{open}: {host} {open_to}, and no token is asked for: anyone who reaches this server may use it. \
-                     Limits are for each address: all who come through a proxy are one caller, unless --trusted-proxy \
-                     names it."
+                    "{open}: {host} {open_to}, and no token is asked for: anyone who reaches this \
+                     server may use it. Limits are for each address: all who come through a proxy \
+                     are one caller, unless --trusted-proxy names it."
                 )]
             );
         }
@@ -342,8 +342,8 @@ fn whoever_may_come_in_is_warned_of() {
     let warnings = |args: &str| config_with(&format!("--transport http {args}"), &[]).warnings;
     let pages = "--allowed-origin https://app.example.com --allowed-origin http://localhost:3000 --allowed-origin a-b://c";
     let expected = [
-        "--allowed-origin: every script on pages of https://app.example.com, a-b://c may use this server, because no \
-         token is asked for.",
+        "--allowed-origin: every script on pages of https://app.example.com, a-b://c may use this \
+         server, because no token is asked for.",
     ];
     assert_eq!(warnings(pages), expected);
     for quiet in [
@@ -367,8 +367,8 @@ fn what_is_odd_but_not_wrong_becomes_a_warning() {
     assert_eq!(short.http.token.unwrap().expose(), "0123456789abcde");
     let placeholder = config_with("", &[("FABRIC_MCP_AUTH_TOKEN", "${FABRIC_MCP_AUTH_TOKEN}")]);
     let wanted = [
-        "FABRIC_MCP_AUTH_TOKEN: the token looks like a placeholder that nothing has replaced, and can be guessed; put \
-         the token itself there.",
+        "FABRIC_MCP_AUTH_TOKEN: the token looks like a placeholder that nothing has replaced, and \
+         can be guessed; put the token itself there.",
     ];
     assert_eq!(placeholder.warnings, wanted);
     let unknown =
@@ -455,8 +455,8 @@ fn settings_that_need_one_another_say_so() {
     }
     assert_eq!(
         error_with("--oauth-issuer http://as.example", &vars),
-        "--oauth-issuer: the URL must begin with https://; http:// is accepted only for this machine (127.0.0.1, \
-         localhost)"
+        "--oauth-issuer: the URL must begin with https://; http:// is accepted only for this \
+         machine (127.0.0.1, localhost)"
     );
     for case in [
         "--allow-model a => --allow-model: --default-model must be one of the allowed models",

@@ -41,8 +41,8 @@ impl FabricResponse<'_> {
             if self.length.unwrap_or(0).max(bytes.len() as u64) > limit {
                 let (request, limit) = (self.call.request, limit >> 20);
                 let detail = format!(
-                    "Fabric's answer to {request} is larger than the limit of {limit} MiB. Check whether \
-                     FABRIC_BASE_URL names Fabric itself."
+                    "Fabric's answer to {request} is larger than the limit of {limit} MiB. Check \
+                     whether FABRIC_BASE_URL names Fabric itself."
                 );
                 return Err(Error::new(Kind::ResponseTooLarge, detail));
             }

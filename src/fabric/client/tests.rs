@@ -80,7 +80,7 @@ fn a_lookup_without_a_thread_is_unavailable_and_tried_again() {
         failure.cause.is_some_and(may_pass),
     );
     assert_eq!(found, (Kind::ApiUnavailable, Some(Cause::NoThread), true));
-    let expected = "This machine could start no thread to look up the host name in http://h:1, so nothing was sent. \
-        Try again in a moment.";
+    let expected = "This machine could start no thread to look up the host name in http://h:1, so \
+        nothing was sent. Try again in a moment.";
     assert_eq!(failure.detail, expected);
 }

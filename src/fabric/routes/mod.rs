@@ -447,8 +447,9 @@ pub(crate) fn lacks_nothing(
 /// The error for a pattern that no Fabric can run; `field` is the argument that named it.
 pub(crate) fn not_runnable(field: &str, pattern: &str) -> Error {
     let detail = format!(
-        "`{field}`: no Fabric can run the pattern {pattern}, because Fabric takes the code between `{{{{` and `}}}}` \
-         in its text for variables. Read its text with fabric_get_pattern_details and follow it yourself."
+        "`{field}`: no Fabric can run the pattern {pattern}, because Fabric takes the code \
+         between `{{{{` and `}}}}` in its text for variables. Read its text with \
+         fabric_get_pattern_details and follow it yourself."
     );
     Error::new(Kind::InvalidRequest, detail)
 }
@@ -510,8 +511,8 @@ pub(crate) fn too_many() -> Error {
 
 /// The error for a response that exceeds the memory budget.
 pub(crate) fn no_room() -> Error {
-    let detail = "The memory of this server (--max-memory) has no room for such a large answer next to those of other \
-        calls. Ask for less, or try again in a moment.";
+    let detail = "The memory of this server (--max-memory) has no room for such a large answer \
+        next to those of other calls. Ask for less, or try again in a moment.";
     Error::new(Kind::ResponseTooLarge, detail)
 }
 
@@ -616,8 +617,9 @@ impl EventRelay<'_> {
             let detail = "Fabric's answer ended before it was complete. Run the pattern again if the rest is needed.";
             (Kind::StreamInterrupted, detail)
         } else if self.received == 0 {
-            let detail = "Fabric completed the run without any output. Versions 1.4.367 to 1.4.465 can lose the \
-                reason: look at Fabric's log, and check pattern, model and variables.";
+            let detail = "Fabric completed the run without any output. Versions 1.4.367 to \
+                1.4.465 can lose the reason: look at Fabric's log, and check pattern, model and \
+                variables.";
             (Kind::ApiError, detail)
         } else {
             return Ok(());

@@ -112,8 +112,8 @@ fn no_headers_in_time_is_a_silent_run_and_for_anything_else_unavailable() {
     let found = (error.kind, error.cause, error.status);
     assert_eq!(found, (Kind::Timeout, Some(Cause::RunSilent), None));
     let expected = format!(
-        "Fabric at {} was silent for 0.3 s during the run: the model may have failed; Fabric's own log may say why. A \
-         slower model needs a longer --idle-timeout.",
+        "Fabric at {} was silent for 0.3 s during the run: the model may have failed; Fabric's \
+         own log may say why. A slower model needs a longer --idle-timeout.",
         fixture.url
     );
     assert_eq!(error.detail, expected);

@@ -103,8 +103,8 @@ pub(crate) fn check(
     let size = rendered.len().saturating_sub(places * SENTINEL.len());
     if size.saturating_add(places.saturating_mul(input.len())) > MAX_MESSAGE {
         return refused(format!(
-            "With these variables and this input, the pattern {title} becomes longer than {} MiB, which is the limit: \
-             shorten the input or the variables.",
+            "With these variables and this input, the pattern {title} becomes longer than {} MiB, \
+             which is the limit: shorten the input or the variables.",
             MAX_MESSAGE >> 20
         ));
     }
@@ -174,8 +174,9 @@ pub(crate) fn rendered(
 /// The error for a pattern that only a Fabric can render.
 pub(super) fn not_plain(pattern: &str) -> Error {
     let detail = format!(
-        "The pattern {} has template code between `{{{{` and `}}}}`, which only Fabric can run, and this server reads \
-         folders without Fabric. Read its text with fabric_get_pattern_details and follow it yourself.",
+        "The pattern {} has template code between `{{{{` and `}}}}`, which only Fabric can run, \
+         and this server reads folders without Fabric. Read its text with \
+         fabric_get_pattern_details and follow it yourself.",
         text::shown(pattern, MAX_NAME)
     );
     Error::new(Kind::InvalidRequest, detail)

@@ -110,8 +110,8 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
             "is only the path or name of a file, and files are not opened: give the text itself"
         }
         (None, Some(_)) if !search => {
-            "is only a link, and links are not opened: for a YouTube video give input_from {\"youtube\": link}, for \
-             anything else the text itself"
+            "is only a link, and links are not opened: for a YouTube video give input_from \
+             {\"youtube\": link}, for anything else the text itself"
         }
         _ => return Ok(()),
     };

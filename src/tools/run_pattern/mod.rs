@@ -121,8 +121,8 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         }
     }
     if policy.read_only && !dry_run {
-        let detail = "This server does not run patterns (--read-only): with `dry_run` it gives the prompt, for your \
-            own model to follow.";
+        let detail = "This server does not run patterns (--read-only): with `dry_run` it gives \
+            the prompt, for your own model to follow.";
         return Err(Error::new(Kind::Forbidden, detail).about("dry_run"));
     }
     // A dry run pays nothing, and a context or a session may be what the input is about.

@@ -19,8 +19,9 @@ use super::prefix_of;
 /// Longest wait for the list of models: Fabric may be asking every vendor.
 const MODELS_TIME: Duration = Duration::from_secs(5);
 /// The refusal of a run without an input.
-const NO_INPUT: &str = "`input_text` is empty, so the model would invent an input: give the whole text as input_text, \
-    or input_from. If the pattern needs no input, \"input_is_text\": true runs it. Nothing was run.";
+const NO_INPUT: &str = "`input_text` is empty, so the model would invent an input: give the whole \
+    text as input_text, or input_from. If the pattern needs no input, \"input_is_text\": true \
+    runs it. Nothing was run.";
 /// A vendor that runs models which it does not list.
 const UNLISTED_VENDOR: &str = "codex";
 

@@ -25,8 +25,8 @@ const MAX_ECHO: usize = 64 << 10;
 const USUAL_PROMPT: usize = 8000;
 
 /// The warning of a run of somebody's own pattern without an input: it may need none.
-const PERHAPS_NO_INPUT: &str = "There was no input: the pattern had only its own text to work on. If the output \
-    mentions an input, the model has made it up.";
+const PERHAPS_NO_INPUT: &str = "There was no input: the pattern had only its own text to work on. \
+    If the output mentions an input, the model has made it up.";
 
 /// The warning, or the error of an earlier step, if nothing is left of an output.
 const ONLY_THINKING: &str = "The model only thought and gave no answer: all of its output was left out \

@@ -283,8 +283,8 @@ impl<'a> HttpRequest<'a> {
         self.share = caller.account.take(Resource::Streams, 1).ok();
         if self.share.is_none() && !caller.account.is_alone() {
             let detail = format!(
-                "This caller has as many connections as one caller may have.{} Let calls end, close a stream, or \
-                 raise --max-connections.",
+                "This caller has as many connections as one caller may have.{} Let calls end, \
+                 close a stream, or raise --max-connections.",
                 caller.account.holding(Resource::Streams)
             );
             return Err(HttpError::new(429, detail));
