@@ -24,8 +24,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 pub(crate) fn silence(silence: Duration, limit: Duration) -> Option<String> {
     (silence >= SILENCE).then(|| {
         format!(
-            "Nothing has arrived for {} s. Fabric does not say when its model fails; this server \
-             gives the run up after {} s of silence.",
+            "Nothing has arrived for {} s. Fabric does not say when its model fails, so the run is given up after {} \
+             s.",
             silence.as_secs(),
             limit.as_secs()
         )
@@ -205,8 +205,8 @@ mod tests {
         let told = |seconds| silence(Duration::from_secs(seconds), Duration::from_secs(300));
         assert_eq!(told(29), None);
         let expected = Some(
-            "Nothing has arrived for 40 s. Fabric does not say when its model fails; this server \
-             gives the run up after 300 s of silence.",
+            "Nothing has arrived for 40 s. Fabric does not say when its model fails, so the run is given up after 300 \
+             s.",
         );
         assert_eq!(told(40).as_deref(), expected);
     }
