@@ -39,7 +39,6 @@ mod connection;
 mod registry;
 mod request;
 mod responder;
-mod response;
 mod server;
 mod socket;
 

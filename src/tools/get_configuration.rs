@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::url::{self, Authority, Host};
 
-use super::{Context, Failure, Outcome, Prepared, Tool};
+use super::{Context, Outcome, Prepared, Tool, ToolResult};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_configuration",
@@ -24,7 +24,7 @@ pub(super) const TOOL: Tool = Tool {
 /// Replaces a value that may be secret.
 const REDACTED: &str = "[REDACTED_BY_MCP_SERVER]";
 
-fn configuration(context: &Arc<Context>) -> Result<Outcome, Failure> {
+fn configuration(context: &Arc<Context>) -> ToolResult {
     let catalog = &context.backend.catalog;
     let configuration = catalog.configuration(redact, &context.wait())?;
     let outcome = Outcome::rows(configuration.len()).charged(context.account());

@@ -8,7 +8,7 @@ use crate::fabric::{Error, Kind, Name, is_runnable, not_runnable};
 use super::arguments::PATTERN;
 use super::listed::take_pattern;
 use super::part::Part;
-use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
+use super::{Arguments, Context, Outcome, Policy, Prepared, Tool, ToolResult};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_pattern_details",
@@ -33,11 +33,7 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     })
 }
 
-fn details(
-    context: &Arc<Context>,
-    mut name: Name,
-    wanted: (usize, usize),
-) -> Result<Outcome, Failure> {
+fn details(context: &Arc<Context>, mut name: Name, wanted: (usize, usize)) -> ToolResult {
     let backend = &context.backend;
     let read = |name: &Name| backend.fabric.pattern(name, &context.wait());
     let pattern = match read(&name) {

@@ -14,7 +14,7 @@ use crate::{search, time};
 
 use super::part::Part;
 use super::run_result::{DEFAULT_FORMAT, result};
-use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused};
+use super::{Arguments, Context, Outcome, Policy, Prepared, Tool, ToolResult, refused};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_run",
@@ -97,7 +97,7 @@ fn since(path: &str, text: &str) -> Result<u64, Error> {
     })
 }
 
-fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> Result<Outcome, Failure> {
+fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
     let (runs, owner) = (&context.backend.runs, &context.caller().identity);
     let all = runs.list(owner).ok_or_else(|| {
         refused(

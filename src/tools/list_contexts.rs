@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::fabric::Route;
 
-use super::{Context, Failure, Outcome, Prepared, Tool};
+use super::{Context, Outcome, Prepared, Tool, ToolResult};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_contexts",
@@ -15,7 +15,7 @@ pub(super) const TOOL: Tool = Tool {
     declare: |_, _| Ok(Prepared::new(contexts)),
 };
 
-fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
+fn contexts(context: &Arc<Context>) -> ToolResult {
     let (fabric, wait) = (&context.backend.fabric, &context.wait());
     let (mut outcome, mut rows) = (Outcome::default().charged(context.account()), 0);
     for (what, route) in [("contexts", Route::Contexts), ("sessions", Route::Sessions)] {

@@ -9,7 +9,7 @@ use crate::config::MAX_ROWS;
 use crate::fabric::{Cause, Error, is_runnable, not_runnable};
 use crate::text::counted;
 
-use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
+use super::{Arguments, Context, Outcome, Policy, Prepared, Tool, ToolResult};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_patterns",
@@ -37,7 +37,7 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     }))
 }
 
-fn all(context: &Arc<Context>, limit: usize) -> Result<Outcome, Failure> {
+fn all(context: &Arc<Context>, limit: usize) -> ToolResult {
     let fabric = &context.backend.fabric;
     let mut patterns = fabric.names(Duration::ZERO, &context.wait())?;
     if limit < patterns.len() {
@@ -59,7 +59,7 @@ struct Match<'a> {
 }
 
 /// The patterns for a task that may be run here.
-fn search(context: &Arc<Context>, query: &str, limit: usize) -> Result<Outcome, Failure> {
+fn search(context: &Arc<Context>, query: &str, limit: usize) -> ToolResult {
     let backend = &context.backend;
     let snapshot = backend.catalog.snapshot(&context.wait())?;
     if snapshot.patterns.is_empty() {

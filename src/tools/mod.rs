@@ -45,7 +45,7 @@ pub(crate) use context::{
     Backend, CallHead, Context, ContextState, MethodWork, Peer, RELATED_TASK, reserve_slots,
 };
 pub(crate) use listed::take_pattern;
-pub(crate) use outcome::{Failure, Outcome, write, write_failure};
+pub(crate) use outcome::{Failure, Outcome, ToolResult, write, write_failure};
 pub(crate) use prompt::prompt;
 pub(crate) use run_pattern::no_text;
 pub(crate) use run_result::{result, silence};
@@ -104,9 +104,7 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     /// A call without cost, log fields or a wait.
-    fn new(
-        work: impl FnOnce(&Arc<Context>) -> Result<Outcome, Failure> + Send + 'static,
-    ) -> Prepared {
+    fn new(work: impl FnOnce(&Arc<Context>) -> ToolResult + Send + 'static) -> Prepared {
         Prepared {
             work: Box::new(move |context, result| {
                 let begun = Instant::now();
@@ -167,12 +165,7 @@ impl Tool {
 
 /// Logs a call that began at `begun` and ended with `outcome`, and writes its result, unless it was answered before. What a
 /// run has come to is stored first.
-fn end_call(
-    outcome: Result<Outcome, Failure>,
-    begun: Instant,
-    context: &Context,
-    result: &mut ResultWriter,
-) {
+fn end_call(outcome: ToolResult, begun: Instant, context: &Context, result: &mut ResultWriter) {
     let request_id = &context.head.request_id;
     // A run that was not begun took no time.
     let has_begun = context.head.needs != Resource::Runs || context.run().is_some();
@@ -210,7 +203,7 @@ fn end_call(
 pub(crate) fn report(
     head: &CallHead,
     took: Option<Duration>,
-    result: &Result<Outcome, Failure>,
+    result: &ToolResult,
     usage: Option<Usage>,
 ) {
     let Some(tool) = head.tool else { return };

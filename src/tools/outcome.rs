@@ -127,6 +127,9 @@ impl Outcome {
     }
 }
 
+/// What the call of a tool came to.
+pub(crate) type ToolResult = Result<Outcome, Failure>;
+
 /// A call that did not work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -172,7 +175,7 @@ fn write_texts<'t>(out: &mut Json, texts: impl Iterator<Item = &'t str>) {
 /// Writes the result of a call, success or failure. One for which there is no room becomes a failure with the beginning
 /// of its text.
 pub(crate) fn write(
-    outcome: &Result<Outcome, Failure>,
+    outcome: &ToolResult,
     policy: &Policy,
     account: &Account,
     request_id: &str,

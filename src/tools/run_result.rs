@@ -11,7 +11,7 @@ use crate::fabric::{Error, Kind, Usage, no_room};
 use crate::runs::{Record, Run, RunError, RunReport, RunState, RunWriter};
 use crate::time::timestamp;
 
-use super::{Backend, Failure, Outcome};
+use super::{Backend, Failure, Outcome, ToolResult};
 
 /// The format of most output.
 pub(super) const DEFAULT_FORMAT: &str = "markdown";
@@ -33,12 +33,7 @@ pub(crate) fn silence(silence: Duration, limit: Duration) -> Option<String> {
 }
 
 /// Stores the end of a run, and what its steps used.
-pub(super) fn finish(
-    run: &RunWriter,
-    result: Result<Outcome, Failure>,
-    usage: Option<Usage>,
-    request_id: &str,
-) {
+pub(super) fn finish(run: &RunWriter, result: ToolResult, usage: Option<Usage>, request_id: &str) {
     let (end, report) = match result {
         Ok(outcome) => (RunState::Completed, outcome.report),
         Err(failure) => failed(failure, run.run().record().bytes > 0, request_id),
@@ -94,7 +89,7 @@ pub(crate) fn result(
     part: Option<(usize, usize)>,
     backend: &Backend,
     account: &Account,
-) -> Result<Outcome, Failure> {
+) -> ToolResult {
     let record = run.record();
     let report = &record.report;
     let error = error(&record);

@@ -12,7 +12,7 @@ use crate::tools::listed::take_pattern;
 use crate::tools::part::Part;
 use crate::tools::policy::{is_among, no_model};
 use crate::tools::run_result::DEFAULT_FORMAT;
-use crate::tools::{Context, Failure, Outcome, prompt, refused};
+use crate::tools::{Context, Failure, Outcome, ToolResult, prompt, refused};
 
 use super::input::{self, InputSource};
 use super::output::Output;
@@ -52,7 +52,7 @@ impl RunPattern {
         mut input: String,
         from: Option<InputSource>,
         context: &Arc<Context>,
-    ) -> Result<Outcome, Failure> {
+    ) -> ToolResult {
         let mut warnings = Vec::new();
         for step in &mut self.steps {
             warnings.extend(take_pattern(&mut step.pattern, context)?);
@@ -147,7 +147,7 @@ impl RunPattern {
         input: &str,
         warnings: Vec<String>,
         context: &Arc<Context>,
-    ) -> Result<Outcome, Failure> {
+    ) -> ToolResult {
         let step = &self.steps[0];
         let strategy = step.strategy.as_ref().map_or("", Name::as_str);
         let text = prompt(context, &step.pattern, input, &step.variables, strategy)
@@ -185,7 +185,7 @@ impl RunPattern {
         mut input: String,
         mut warnings: Vec<String>,
         context: &Arc<Context>,
-    ) -> Result<Outcome, Failure> {
+    ) -> ToolResult {
         if let Some(note) = context.backend.run_note {
             context.say(&format!("{note}\n"));
             warnings.push(note.to_owned());

@@ -4,7 +4,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -14,8 +13,6 @@ use crate::fabric::{Cached, Error, Kind, Observer, Poll, Until};
 use crate::tools::Backend;
 use crate::{metrics, time};
 
-/// Most probes that wait for Fabric; others get the last result, or "not ready".
-const MAX_WAITING: usize = 16;
 /// How long `/readyz` waits for Fabric.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a result of `/readyz` is cached.
@@ -23,7 +20,8 @@ const READY_TTL: Duration = Duration::from_secs(1);
 
 /// The endpoints for operators.
 pub(super) struct Ops {
-    ready: Ready,
+    /// Why Fabric cannot be used, if so: cached for [`READY_TTL`] and read once at a time.
+    unready: Cached<Option<Kind>>,
     backend: Arc<Backend>,
 }
 
@@ -36,7 +34,7 @@ impl Ops {
     pub(super) fn new(backend: Arc<Backend>) -> Ops {
         time::started();
         Ops {
-            ready: Ready::new(),
+            unready: Cached::new(READY_TIMEOUT),
             backend,
         }
     }
@@ -60,10 +58,11 @@ impl Ops {
         if self.backend.fabric.rests() {
             return None;
         }
-        self.ready.ask(|| {
-            let wait: Observer = Arc::new(patience());
-            self.backend.fabric.names(Duration::ZERO, &wait).map(drop)
-        })
+        let wait: Observer = Arc::new(patience());
+        let ask = || self.backend.fabric.names(Duration::ZERO, &wait).map(drop);
+        let read = |_: Option<&_>| Ok(Arc::new(failure(ask)));
+        let found = self.unready.get(READY_TTL, &patience(), read);
+        found.map_or(Some(Kind::ApiUnavailable), |found| *found)
     }
 
     /// The text of `/metrics`.
@@ -79,37 +78,6 @@ impl Ops {
         metrics::MEMORY.set([], accounts.used(Resource::Memory) as u64);
         metrics::MEMORY_LIMIT.set([], accounts.total(Resource::Memory) as u64);
         metrics::text()
-    }
-}
-
-/// Whether Fabric answers, cached for [`READY_TTL`] and read once at a time.
-struct Ready {
-    /// The failure, if any.
-    found: Cached<Option<Kind>>,
-    waiting: AtomicUsize,
-}
-
-impl Ready {
-    const fn new() -> Ready {
-        Ready {
-            found: Cached::new(READY_TIMEOUT),
-            waiting: AtomicUsize::new(0),
-        }
-    }
-
-    /// The failure, if any; `fabric` asks Fabric.
-    fn ask(&self, fabric: impl FnOnce() -> Result<(), Error>) -> Option<Kind> {
-        let others = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let found = if others < MAX_WAITING {
-            let read = |_: Option<&_>| Ok(Arc::new(failure(fabric)));
-            let found = self.found.get(READY_TTL, &patience(), read);
-            found.ok()
-        } else {
-            // Each waiting probe blocks a thread.
-            self.found.latest(None)
-        };
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        found.map_or(Some(Kind::ApiUnavailable), |found| *found)
     }
 }
 
@@ -134,44 +102,10 @@ fn patience() -> Until {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::{Mutex, mpsc};
-    use std::thread;
-
-    #[test]
-    fn only_so_many_wait_for_the_first_answer() {
-        let (begun, has_begun) = mpsc::channel();
-        let (answer, answered) = mpsc::channel::<()>();
-        let answered = Mutex::new(answered);
-        let ready = Ready::new();
-        let fabric = || {
-            begun.send(()).unwrap();
-            let answer = answered.lock().unwrap().recv();
-            answer.map_err(|_| Error::new(Kind::Internal, "gone"))
-        };
-        let ask = || ready.ask(fabric);
-        thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(ask(), None));
-            has_begun.recv().unwrap();
-            let (told, tells) = mpsc::channel();
-            for _ in 0..MAX_WAITING + 2 {
-                let (told, ask) = (told.clone(), &ask);
-                scope.spawn(move || told.send(ask()).unwrap());
-            }
-            for _ in 0..3 {
-                assert_eq!(tells.recv().unwrap(), Some(Kind::ApiUnavailable));
-            }
-            answer.send(()).unwrap();
-            for _ in 0..MAX_WAITING - 1 {
-                assert_eq!(tells.recv().unwrap(), None);
-            }
-        });
-    }
 
     #[test]
     fn a_probe_that_panics_says_so() {
-        let ready = Ready::new();
-        assert_eq!(ready.ask(|| panic!("no")), Some(Kind::Internal));
-        let is_so = ready.ask(|| panic!("no")).is_some();
-        assert!(is_so, "it can be asked again");
+        let failed = failure(|| panic!("no"));
+        assert_eq!(failed, Some(Kind::Internal));
     }
 }
