@@ -121,11 +121,9 @@ pub(crate) fn asks_for_oauth(settings: &Connect) -> bool {
         return false;
     };
     let request = relay.request(vec![], Headers::new(), Some(LEAVING));
-    relay.send("GET", &request, ()).is_ok_and(|reply| {
-        let challenge = reply.headers().get("WWW-Authenticate");
-        challenge
-            .is_some_and(|it| String::from_utf8_lossy(it.as_bytes()).contains("resource_metadata"))
-    })
+    let reply = relay.send("GET", &request, ()).ok();
+    let challenge = reply.and_then(|reply| reply.headers().get("WWW-Authenticate").cloned());
+    challenge.is_some_and(|it| String::from_utf8_lossy(it.as_bytes()).contains("resource_metadata"))
 }
 
 /// The two sides.
@@ -352,17 +350,11 @@ impl Relay {
             self.tell(&jsonrpc::notification("notifications/cancelled", &params));
             return Ok(());
         }
-        let (status, headers) = (reply.status().as_u16(), reply.headers());
-        let session = headers
-            .get(SESSION_HEADER)
-            .map(|id| id.to_str().unwrap_or_default().to_owned());
-        let is = |media| {
-            reply
-                .body()
-                .mime_type()
-                .is_some_and(|found| media == found.trim())
-        };
-        let (is_json, is_stream, mut said) = (is(JSON), is(STREAM), Value::Null);
+        let status = reply.status().as_u16();
+        let session = reply.headers().get(SESSION_HEADER);
+        let session = session.map(|id| id.to_str().unwrap_or_default().to_owned());
+        let media = reply.body().mime_type().unwrap_or_default().trim();
+        let (is_json, is_stream, mut said) = (media == JSON, media == STREAM, Value::Null);
         let is_lost = status == 404 && request.has_session();
         let body = reply.into_body().into_with_config().limit(u64::MAX);
         let mut input = BufReader::new(body.reader());
@@ -417,10 +409,9 @@ impl Relay {
             let version = (VERSION_HEADER, version.to_owned());
             *lock(&self.session) = vec![(SESSION_HEADER, id.to_owned()), version];
         }
-        let (kept, offered) = (r#""listChanged":false"#, r#""listChanged":true"#);
-        String::from_utf8_lossy(answer)
-            .replace(offered, kept)
-            .into()
+        let answer = String::from_utf8_lossy(answer);
+        let answer = answer.replace(r#""listChanged":true"#, r#""listChanged":false"#);
+        answer.into()
     }
 
     /// Ends a request. What has no answer gets this one.
@@ -442,17 +433,14 @@ impl Relay {
     fn send(&self, method: &str, request: &PendingRequest, body: impl AsSendBody) -> Reply {
         let token = self.settings.token.as_ref();
         let token = token.map(|token| ("Authorization", format!("Bearer {}", token.expose())));
-        let mut head = http::Request::builder()
-            .method(method)
-            .uri(&self.settings.url);
+        let head = http::Request::builder().method(method);
+        let mut head = head.uri(&self.settings.url).header("Content-Type", JSON);
         for (name, value) in request.headers.iter().chain(&token) {
             head = head.header(*name, value);
         }
-        let sent = head.header("Content-Type", JSON).body(body)?;
-        let sent = request.agent.configure_request(sent);
-        request
-            .agent
-            .run(sent.timeout_global(request.limit).build())
+        let sent = request.agent.configure_request(head.body(body)?);
+        let sent = sent.timeout_global(request.limit).build();
+        request.agent.run(sent)
     }
 
     /// The error for a reply with this status that does not answer all. `said` are the server's words.
@@ -466,27 +454,27 @@ impl Relay {
             500.. => (Kind::ApiError, FAILED),
             _ => (Kind::ApiError, NO_SERVER),
         };
-        let said = match said {
-            "" => String::new(),
-            said => format!(" It says: {}", shown(said, QUOTED)),
-        };
-        let words = format!("{} {words}{said}", self.settings.url);
-        Error::new(kind, format!("HTTP {status}: the server at {words}"))
+        let mut words = format!("HTTP {status}: the server at {} {words}", self.settings.url);
+        if !said.is_empty() {
+            words += &format!(" It says: {}", shown(said, QUOTED));
+        }
+        Error::new(kind, words)
     }
 
     /// The error for no reply, or for a part of one.
     fn failed(&self, error: ureq::Error, has_begun: bool) -> Error {
         use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
         use Timeout::{Connect, Global, Resolve};
-        let broken = [
-            BrokenPipe,
-            ConnectionAborted,
-            ConnectionReset,
-            UnexpectedEof,
-        ];
+        let is_broken = |error: &io::Error| {
+            let kind = error.kind();
+            matches!(
+                kind,
+                BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof
+            )
+        };
         let is_cut = match &error {
             ureq::Error::Timeout(late) => !matches!(late, Connect | Resolve | Global),
-            ureq::Error::Io(error) => has_begun || broken.contains(&error.kind()),
+            ureq::Error::Io(error) => has_begun || is_broken(error),
             _ => has_begun,
         };
         let why = agent::reason(error, OPENING);
