@@ -283,10 +283,8 @@ impl Refusal {
 
     /// The answer to `id`, if it was readable. `modern`: whether the request is.
     pub(crate) fn answer(self, id: Option<&Id>, modern: bool, request_id: &str) -> Answer {
-        let mut data = self.data;
-        for (key, value) in error_object(&self.error, request_id) {
-            data.entry(key).or_insert(value);
-        }
+        let mut data = error_object(&self.error, request_id);
+        data.extend(self.data);
         let body = jsonrpc::error(id, self.code, &self.error.detail, &data);
         let status = match self.code {
             // To legacy clients 404 says that the session is lost, and nothing else does.

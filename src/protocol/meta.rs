@@ -207,24 +207,16 @@ fn check(headers: &RequestHeaders<'_>, request: &RequestMessage<'_>) -> Result<(
             })?;
         }
         // If the body has no name either, the method reports that better.
-        same(header, of_body, found, wanted)?;
+        if found.as_deref() == wanted {
+            continue;
+        }
+        let detail = match found {
+            None => format!("The header {header} is missing: it must repeat the body's {of_body}."),
+            Some(_) => format!(
+                "The header {header} differs from the body's {of_body}: both must be the same."
+            ),
+        };
+        return Err(Refusal::new(HEADER_MISMATCH, detail));
     }
     Ok(())
-}
-
-/// Compares a header with what it repeats of the body.
-fn same(
-    header: &str,
-    of_body: &str,
-    found: Option<Cow<'_, str>>,
-    wanted: Option<&str>,
-) -> Result<(), Refusal> {
-    let detail = match found {
-        _ if found.as_deref() == wanted => return Ok(()),
-        None => format!("The header {header} is missing: it must repeat the body's {of_body}."),
-        Some(_) => {
-            format!("The header {header} differs from the body's {of_body}: both must be the same.")
-        }
-    };
-    Err(Refusal::new(HEADER_MISMATCH, detail))
 }

@@ -14,16 +14,7 @@ use super::jsonrpc::Id;
 use super::revision::{Feature, Revision};
 
 /// The severities of MCP's log messages (RFC 5424), lowest first.
-const LEVELS: [&str; 8] = [
-    "debug",
-    "info",
-    "notice",
-    "warning",
-    "error",
-    "critical",
-    "alert",
-    "emergency",
-];
+const LEVELS: &str = "debug info notice warning error critical alert emergency";
 
 /// A level, as its index in [`LEVELS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,12 +26,12 @@ impl Level {
 
     /// The level with this name.
     pub(crate) fn named(name: &str) -> Option<Level> {
-        LEVELS.iter().position(|known| *known == name).map(Level)
+        LEVELS.split(' ').position(|known| known == name).map(Level)
     }
 
     /// The name in messages.
     pub(crate) fn name(self) -> &'static str {
-        LEVELS[self.0]
+        LEVELS.split(' ').nth(self.0).unwrap_or_default()
     }
 }
 

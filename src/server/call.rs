@@ -9,7 +9,7 @@ use crate::account::{Reservation, Resource};
 use crate::fabric::{Error, no_room};
 use crate::logging::Line;
 use crate::os::random;
-use crate::protocol::{Answer, Id, Refusal, ResultWriter};
+use crate::protocol::{Answer, Id, Refusal};
 use crate::sync::Work;
 use crate::tools::{
     self, Backend, CallHead, Context, ContextState, Failure, MethodWork, Peer, reserve_slots,
@@ -108,11 +108,6 @@ impl CallHead {
         tools::write_failure(&failure, &self.request_id, &mut result);
         tools::report(self, None, &Err(failure), None);
         result.end()
-    }
-
-    /// Begins the result.
-    pub(crate) fn result(&self) -> ResultWriter {
-        ResultWriter::new(&self.id, self.request.revision)
     }
 
     fn refuse(&self, refusal: Refusal) -> Answer {

@@ -44,7 +44,7 @@ use crate::tools::{Backend, CallHead, Context};
 
 pub(crate) use call::{Call, refuse};
 pub(crate) use skills::Skills;
-pub(crate) use subscriptions::{Registration, SubscribeRequest, Subscriber};
+pub(crate) use subscriptions::{Registration, SubscribeRequest};
 pub(crate) use tools::tools_json;
 
 use methods::{METHODS, Method};

@@ -121,17 +121,13 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                 .system_prompt
             }
             ResourceTarget::Strategy(name) => {
-                let strategies = context.backend.catalog.strategies(wait)?;
-                let strategies = strategies.as_ref().as_ref();
-                let strategies =
-                    strategies.ok_or_else(|| missing(&Cause::NoStrategies.to_string()))?;
-                let mut strategies = strategies.iter().filter(|s| s.name == name.as_str());
-                let why = "Fabric has no such strategy: resources/list has them all.";
-                strategies
-                    .next()
-                    .ok_or_else(|| missing(why))?
-                    .prompt
-                    .clone()
+                let all = context.backend.catalog.strategies(wait)?;
+                let why = match *all {
+                    None => &Cause::NoStrategies.to_string(),
+                    Some(_) => "Fabric has no such strategy: resources/list has them all.",
+                };
+                let found = all.iter().flatten().find(|s| s.name == name.as_str());
+                found.ok_or_else(|| missing(why))?.prompt.clone()
             }
             ResourceTarget::Skill(name) => {
                 let skills = Skills::read(&context.backend, wait)?;

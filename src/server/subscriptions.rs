@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::account::Account;
+use crate::account::{Account, Reservation};
 use crate::fabric::{Error, Observer, Poll};
 use crate::logging;
 use crate::protocol::{Answer, Id, Node, Params, Refusal, ResultWriter, Revision, jsonrpc};
@@ -28,7 +28,6 @@ const LOOK: Duration = Duration::from_millis(500);
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// An accepted `subscriptions/listen`: 2026-07-28, basic/patterns/subscriptions.
-#[derive(Clone)]
 pub(crate) struct SubscribeRequest {
     /// The id that cancels it; `null` of a legacy client, which has only a connection.
     pub(crate) id: Id,
@@ -86,16 +85,17 @@ pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Re
 impl SubscribeRequest {
     /// Acknowledges it to `peer`, and tells it of changes from then on.
     pub(crate) fn begin(
-        &self,
+        self,
         server: &Server,
-        account: Account,
+        (account, share): (&Account, Option<Reservation>),
         peer: Arc<dyn Peer>,
     ) -> Registration {
         peer.answer(self.acknowledgement());
         server.subscriptions.add(Subscriber {
-            listen: self.clone(),
-            account,
+            request: self,
+            account: account.clone(),
             peer,
+            _share: share,
         })
     }
 
@@ -148,31 +148,37 @@ pub(crate) type Registration = Arc<Subscriber>;
 
 /// One subscriber.
 pub(crate) struct Subscriber {
-    listen: SubscribeRequest,
+    /// What it has asked for.
+    pub(crate) request: SubscribeRequest,
     /// What its notifications are charged to while they are written.
     account: Account,
     /// Must not wait for its client where there are others: they are to be told too.
     peer: Arc<dyn Peer>,
+    /// Its share of what there is, where nothing else has it.
+    _share: Option<Reservation>,
 }
 
-impl Subscriber {
-    /// A legacy client: gets every notification, without subscription ids.
-    pub(crate) fn legacy(server: &Server, account: Account, peer: Arc<dyn Peer>) -> Subscriber {
-        let listen = SubscribeRequest {
+impl Server {
+    /// Subscribes a legacy client: it gets every notification, without subscription ids.
+    pub(crate) fn follow(&self, account: &Account, peer: Arc<dyn Peer>) -> Registration {
+        let request = SubscribeRequest {
             id: Id::Null,
             revision: Revision::NEWEST_LEGACY,
-            prompts: !server.backend.policy.no_prompts,
+            prompts: !self.backend.policy.no_prompts,
             resources: true,
             task_ids: Vec::new(),
             tasks: Vec::new(),
         };
-        Subscriber {
-            listen,
-            account,
+        self.subscriptions.add(Subscriber {
+            request,
+            account: account.clone(),
             peer,
-        }
+            _share: None,
+        })
     }
+}
 
+impl Subscriber {
     fn tell(&self, message: &[u8]) {
         self.peer.notify(message, &|| true);
     }
@@ -181,7 +187,7 @@ impl Subscriber {
     fn watch(listener: &Weak<Subscriber>, mut working: Vec<Run>, backend: &Backend) {
         while let Some(listener) = listener.upgrade() {
             for run in working.extract_if(.., |run| run.bare().state != RunState::Working) {
-                let (params, revision) = (listener.listen.params(), listener.listen.revision);
+                let (params, revision) = (listener.request.params(), listener.request.revision);
                 let message = tasks::changed(&run, backend, params, revision, &listener.account);
                 message
                     .into_iter()
@@ -214,7 +220,7 @@ impl Subscriptions {
     }
 
     /// Adds a listener, until the registration is dropped.
-    pub(crate) fn add(self: &Arc<Subscriptions>, listener: Subscriber) -> Registration {
+    fn add(self: &Arc<Subscriptions>, listener: Subscriber) -> Registration {
         let listener = Arc::new(listener);
         // Forgets those that have left.
         drop(self.registered());
@@ -223,9 +229,9 @@ impl Subscriptions {
             let subscriptions = self.clone();
             spawn("list-poller", UNTOLD, move || subscriptions.poll());
         });
-        if !listener.listen.tasks.is_empty() {
+        if !listener.request.tasks.is_empty() {
             let (weak, backend) = (Arc::downgrade(&listener), self.backend.clone());
-            let tasks = listener.listen.tasks.clone();
+            let tasks = listener.request.tasks.clone();
             spawn("task-watch", UNTOLD, move || {
                 Subscriber::watch(&weak, tasks, &backend)
             });
@@ -261,11 +267,11 @@ impl Subscriptions {
         for one in self.registered() {
             let SubscribeRequest {
                 prompts, resources, ..
-            } = one.listen;
+            } = one.request;
             for (list, is_followed) in [("prompts", prompts), ("resources", resources)] {
                 if is_followed {
                     let method = format!("notifications/{list}/list_changed");
-                    one.tell(&jsonrpc::notification(&method, &one.listen.params()));
+                    one.tell(&jsonrpc::notification(&method, &one.request.params()));
                 }
             }
         }
@@ -312,11 +318,7 @@ mod tests {
         let all = &server.subscriptions;
         for _ in 0..3 {
             let account = server.backend.accounts.of("");
-            drop(all.add(Subscriber::legacy(
-                &server,
-                account,
-                Arc::<Heard>::default(),
-            )));
+            drop(server.follow(&account, Arc::<Heard>::default()));
         }
         assert!(lock(&all.subscribers).len() <= 1);
     }
@@ -335,8 +337,8 @@ mod tests {
         let server = Server::without_fabric();
         let (all, account) = (&server.subscriptions, server.backend.accounts.of(""));
         let (modern, legacy) = (Arc::<Heard>::default(), Arc::<Heard>::default());
-        let first = listen(true).begin(&server, account.clone(), modern.clone());
-        let second = all.add(Subscriber::legacy(&server, account, legacy.clone()));
+        let first = listen(true).begin(&server, (&account, None), modern.clone());
+        let second = server.follow(&account, legacy.clone());
         all.lists_changed();
         drop(first);
         all.lists_changed();

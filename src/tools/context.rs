@@ -108,6 +108,13 @@ pub(crate) struct CallHead {
     pub(crate) ttl: Option<Duration>,
 }
 
+impl CallHead {
+    /// Begins the result.
+    pub(crate) fn result(&self) -> ResultWriter {
+        ResultWriter::new(&self.id, self.request.revision)
+    }
+}
+
 /// Does a call and writes the members of its result.
 pub(crate) type MethodWork =
     Box<dyn FnOnce(&Arc<Context>, &mut ResultWriter) -> Result<(), Refusal> + Send>;
@@ -130,7 +137,7 @@ pub(crate) struct Context {
 #[derive(Default)]
 pub(crate) struct ContextState {
     /// Locked by the call's thread only, so that it may be held over a write.
-    pending_progress: Mutex<PendingProgress>,
+    progress: Mutex<PendingProgress>,
     /// Its place among the calls that may work.
     slot: Mutex<Option<Reservation>>,
     answered: AtomicBool,
@@ -185,11 +192,11 @@ fn busy(account: &Account, what: Resource) -> Error {
 struct PendingProgress {
     stream_text: bool,
     /// Text to send, or only to count.
-    pending: String,
+    text: String,
     /// The format of the pending text.
     format: String,
     /// Characters relayed and heartbeats sent: grows with every notification.
-    progress: u64,
+    sent: u64,
     /// Time of the last notification, or of the first wait.
     last: Option<Instant>,
 }
@@ -315,10 +322,10 @@ impl Context {
     fn rate(&self, allowance: &Allowance, steps: u32, counts: bool) -> Result<(), Error> {
         let account = self.account();
         let per_minute = allowance.runs_per_minute.unwrap_or(account.per_minute());
-        let Err(retry_after) = account
+        let taken = account
             .rate()
-            .take(per_minute, steps, Instant::now(), counts)
-        else {
+            .take(per_minute, steps, Instant::now(), counts);
+        let Err(retry_after) = taken else {
             return Ok(());
         };
         let detail = match retry_after {
@@ -366,10 +373,7 @@ impl Context {
             );
             Error::new(Kind::TooManyRequests, detail)
         })?;
-        let limit = match ttl {
-            Some(_) => Some(Duration::ZERO),
-            None => self.patience(),
-        };
+        let limit = ttl.map(|_| Duration::ZERO).or_else(|| self.patience());
         // A call makes one run at most.
         let _ = self.state.run.set(writer);
         self.peer.begins();
@@ -399,8 +403,7 @@ impl Context {
             || self.head.request.tasks && writer.promise(settings.keep).is_ok();
         // Before the caller learns of it.
         writer.persist();
-        let result = ResultWriter::new(&self.head.id, self.head.request.revision);
-        let mut result = result.charged(account);
+        let mut result = self.head.result().charged(account);
         if is_task && result.revision.is_legacy() {
             result.field("task", &task(&run.record(), result.revision, settings.keep));
         } else if is_task {
@@ -459,7 +462,7 @@ impl Context {
 
     /// Does the caller want the text of what follows as it arrives, not only heartbeats?
     pub(crate) fn stream_text(&self, stream: bool) {
-        lock(&self.state.pending_progress).stream_text = stream;
+        lock(&self.state.progress).stream_text = stream;
     }
 
     /// Tells the caller, soon, of a piece of text.
@@ -467,50 +470,52 @@ impl Context {
         if !self.accepts_notifications() {
             return;
         }
-        let mut pending_progress = lock(&self.state.pending_progress);
-        if pending_progress.format != format {
-            self.flush_pending(&mut pending_progress);
-            format.clone_into(&mut pending_progress.format);
+        let mut pending = lock(&self.state.progress);
+        if pending.format != format {
+            self.flush_pending(&mut pending);
+            format.clone_into(&mut pending.format);
         }
         while !content.is_empty() {
             let piece = prefix(content, MOST_TEXT);
             content = &content[piece.len()..];
-            if pending_progress.pending.len() + piece.len() > MOST_TEXT {
-                self.flush_pending(&mut pending_progress);
+            if pending.text.len() + piece.len() > MOST_TEXT {
+                self.flush_pending(&mut pending);
             }
-            pending_progress.pending.push_str(piece);
+            pending.text.push_str(piece);
         }
     }
 
     /// Tells the caller of another event of Fabric's: its type, and what it says.
     pub(crate) fn event(&self, kind: &str, content: &str) {
-        let mut pending_progress = lock(&self.state.pending_progress);
-        self.flush_pending(&mut pending_progress);
-        self.log_chunk(&pending_progress, kind, "plain", content);
+        let mut pending = lock(&self.state.progress);
+        self.flush_pending(&mut pending);
+        if pending.stream_text {
+            self.log_chunk(kind, "plain", content);
+        }
     }
 
     /// Sends what is collected.
     pub(crate) fn flush(&self) {
-        self.flush_pending(&mut lock(&self.state.pending_progress));
+        self.flush_pending(&mut lock(&self.state.progress));
     }
 
     /// Sends the caller a message about the work, such as which step begins.
     pub(crate) fn say(&self, message: &str) {
-        let mut pending_progress = lock(&self.state.pending_progress);
-        self.flush_pending(&mut pending_progress);
-        self.progress(&mut pending_progress, 1, Some(message));
+        let mut pending = lock(&self.state.progress);
+        self.flush_pending(&mut pending);
+        self.progress(&mut pending, 1, Some(message));
     }
 
-    fn progress(&self, pending_progress: &mut PendingProgress, step: u64, text: Option<&str>) {
+    fn progress(&self, pending: &mut PendingProgress, step: u64, text: Option<&str>) {
         let Some(progress_token) = &self.head.request.progress_token else {
             return;
         };
-        pending_progress.progress += step;
-        pending_progress.last = Some(Instant::now());
+        pending.sent += step;
+        pending.last = Some(Instant::now());
         let text = text.filter(|_| self.head.request.revision.knows(Feature::ProgressMessage));
         self.send("notifications/progress", |params| {
             jsonrpc::write_member(params, "progressToken", progress_token);
-            jsonrpc::write_member(params, "progress", &pending_progress.progress);
+            jsonrpc::write_member(params, "progress", &pending.sent);
             text.into_iter()
                 .for_each(|text| jsonrpc::write_member(params, "message", text));
         });
@@ -519,17 +524,10 @@ impl Context {
     /// Sends a piece of output, or another event, in Fabric's own shape. Modern callers request log messages with each
     /// request, legacy ones once per connection. For legacy callers without a level the choice is ours: chunks, unless
     /// they get them as progress.
-    fn log_chunk(
-        &self,
-        pending_progress: &PendingProgress,
-        kind: &str,
-        format: &str,
-        content: &str,
-    ) {
+    fn log_chunk(&self, kind: &str, format: &str, content: &str) {
         let request = &self.head.request;
         let ours = request.revision.is_legacy() && request.progress_token.is_none();
-        if pending_progress.stream_text && request.level.map_or(ours, |least| CHUNK_LEVEL >= least)
-        {
+        if request.level.map_or(ours, |least| CHUNK_LEVEL >= least) {
             self.send("notifications/message", |params| {
                 jsonrpc::write_member(params, "level", CHUNK_LEVEL.name());
                 jsonrpc::write_member(params, "logger", "fabric_run_pattern");
@@ -543,15 +541,17 @@ impl Context {
         }
     }
 
-    fn flush_pending(&self, pending_progress: &mut PendingProgress) {
-        let mut text = std::mem::take(&mut pending_progress.pending);
+    fn flush_pending(&self, pending: &mut PendingProgress) {
+        let mut text = std::mem::take(&mut pending.text);
         if !text.is_empty() {
-            let said = Some(text.as_str()).filter(|_| pending_progress.stream_text);
-            self.progress(pending_progress, text.chars().count() as u64, said);
-            self.log_chunk(pending_progress, "content", &pending_progress.format, &text);
+            let said = Some(text.as_str()).filter(|_| pending.stream_text);
+            self.progress(pending, text.chars().count() as u64, said);
+            if pending.stream_text {
+                self.log_chunk("content", &pending.format, &text);
+            }
             // The buffer serves the next piece.
             text.clear();
-            pending_progress.pending = text;
+            pending.text = text;
         }
     }
 }
@@ -577,11 +577,11 @@ impl CallObserver for Context {
             let silence = run.map_or(Duration::ZERO, |run| run.silence());
             self.peer.idle(silence);
         }
-        let mut pending_progress = lock(&self.state.pending_progress);
-        self.flush_pending(&mut pending_progress);
-        let last = pending_progress.last.get_or_insert_with(Instant::now);
+        let mut pending = lock(&self.state.progress);
+        self.flush_pending(&mut pending);
+        let last = pending.last.get_or_insert_with(Instant::now);
         if last.elapsed() >= HEARTBEAT {
-            self.progress(&mut pending_progress, 1, None);
+            self.progress(&mut pending, 1, None);
         }
         Ok(())
     }

@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::account::Reservation;
 use crate::protocol::{Answer, Id};
 use crate::server::Registration;
 use crate::sync::lock;
@@ -19,9 +18,8 @@ use crate::sync::lock;
 pub(crate) struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Cancels it. False if that was so already.
-    pub(crate) fn cancel(&self) -> bool {
-        !self.0.swap(true, Ordering::AcqRel)
+    fn cancel(&self) {
+        self.0.store(true, Ordering::Release);
     }
 
     /// Was it cancelled?
@@ -30,19 +28,9 @@ impl Cancel {
     }
 }
 
-/// What a subscription of the connection holds while it lasts.
-pub(crate) struct InflightListen {
-    /// Its place among the listeners.
-    pub(crate) _place: Registration,
-    /// Its share of what there is.
-    pub(crate) _share: Reservation,
-    /// What to send when the server ends it.
-    pub(crate) end: [Answer; 2],
-}
-
 /// The requests of one connection that have no answer yet.
 #[derive(Default)]
-pub(crate) struct Inflight(Mutex<HashMap<Id, (Cancel, Option<InflightListen>)>>);
+pub(crate) struct Inflight(Mutex<HashMap<Id, (Cancel, Option<Registration>)>>);
 
 impl Inflight {
     /// Registers a request. If its id is in use, which was refused unless both came at the same moment, it stays the other's.
@@ -54,10 +42,10 @@ impl Inflight {
     }
 
     /// Makes a request a subscription, unless it was cancelled meanwhile.
-    pub(crate) fn listen(&self, id: &Id, cancel: &Cancel, listen: InflightListen) {
+    pub(crate) fn listen(&self, id: &Id, cancel: &Cancel, place: Registration) {
         let mut all = lock(&self.0);
         if !cancel.is_cancelled() {
-            all.insert(id.clone(), (cancel.clone(), Some(listen)));
+            all.insert(id.clone(), (cancel.clone(), Some(place)));
         }
     }
 
@@ -96,9 +84,10 @@ impl Inflight {
     /// Ends all subscriptions. Returns what has to be sent for that.
     pub(crate) fn end_listening(&self) -> Vec<Answer> {
         let mut all = lock(&self.0);
-        let ended = all.extract_if(|_, (_, listen)| listen.is_some());
-        let ended = ended.filter_map(|(_, (_, listen))| listen);
-        ended.flat_map(|listen| listen.end).collect()
+        let ended = all.extract_if(|_, (_, place)| place.is_some());
+        let ended = ended.filter_map(|(_, (_, place))| place);
+        let last = |place: Registration| [place.request.end(), place.request.cancelled()];
+        ended.flat_map(last).collect()
     }
 }
 

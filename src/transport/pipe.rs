@@ -15,11 +15,11 @@ use crate::access::Caller;
 use crate::account::{QuotaExceeded, Resource};
 use crate::fabric::{Error, too_many};
 use crate::protocol::{Answer, Id, Inbound, Session};
-use crate::server::{Action, Call, Registration, Server, SubscribeRequest, Subscriber};
+use crate::server::{Action, Call, Registration, Server, SubscribeRequest};
 use crate::tools::Peer;
 
 use super::batch::Batch;
-use super::inflight::{Cancel, Inflight, InflightListen};
+use super::inflight::{Cancel, Inflight};
 use super::{read, start};
 
 /// One client.
@@ -71,15 +71,12 @@ impl Pipe {
                 let cancel = self.inflight.begin(&call.head.id);
                 self.call(*call, cancel, None);
             }
-            Action::Subscribe(listen) => self.listen(&listen, caller),
+            Action::Subscribe(listen) => self.listen(*listen, caller),
             Action::Batch(actions) => self.batch(actions, caller),
         }
         if self.session.follows_lists() {
-            self.follower.get_or_init(|| {
-                let account = caller.account.clone();
-                let listener = Subscriber::legacy(&self.server, account, self.line.clone());
-                self.server.subscriptions.add(listener)
-            });
+            let follow = || self.server.follow(&caller.account, self.line.clone());
+            self.follower.get_or_init(follow);
         }
     }
 
@@ -116,8 +113,8 @@ impl Pipe {
         call.serve(&self.server, peer, start);
     }
 
-    fn listen(&self, listen: &SubscribeRequest, caller: &Caller) {
-        let account = caller.account.clone();
+    fn listen(&self, listen: SubscribeRequest, caller: &Caller) {
+        let (id, account) = (listen.id.clone(), &caller.account);
         let share = match account.is_closed() {
             true => Err(Error::stopped()),
             false => account
@@ -128,13 +125,9 @@ impl Pipe {
             Ok(share) => share,
             Err(error) => return self.line.answer(listen.fail(error)),
         };
-        let cancel = self.inflight.begin(&listen.id);
-        let listen_on = InflightListen {
-            _place: listen.begin(&self.server, account, self.line.clone()),
-            _share: share,
-            end: [listen.end(), listen.cancelled()],
-        };
-        self.inflight.listen(&listen.id, &cancel, listen_on);
+        let cancel = self.inflight.begin(&id);
+        let place = listen.begin(&self.server, (account, Some(share)), self.line.clone());
+        self.inflight.listen(&id, &cancel, place);
     }
 }
 

@@ -14,14 +14,7 @@ use super::thinking::ThinkingFilter;
 const FORMAT_TEXT: usize = 4 << 10;
 
 /// How Mermaid diagrams begin, as Fabric itself recognises them.
-const MERMAID: [&str; 6] = [
-    "graph TD",
-    "gantt",
-    "flowchart",
-    "sequenceDiagram",
-    "classDiagram",
-    "stateDiagram",
-];
+const MERMAID: &str = "graph TD|gantt|flowchart|sequenceDiagram|classDiagram|stateDiagram";
 
 /// What one step has sent so far.
 #[derive(Default)]
@@ -183,7 +176,7 @@ impl Output {
 /// Fabric guesses the format from each piece alone; the beginning of the whole text is reliable.
 fn output_format(start: &str, first: Option<String>) -> String {
     let start = start.trim_start();
-    if MERMAID.iter().any(|word| start.starts_with(word)) {
+    if MERMAID.split('|').any(|word| start.starts_with(word)) {
         return "mermaid".to_string();
     }
     first.unwrap_or_else(|| DEFAULT_FORMAT.to_string())

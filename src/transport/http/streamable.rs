@@ -23,7 +23,7 @@ use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
 use crate::protocol::{
     Id, Inbound, Refusal, Revision, SESSION_HEADER, Session, VERSION_HEADER, without_handshake,
 };
-use crate::server::{Action, Call, SubscribeRequest, Subscriber, refuse};
+use crate::server::{Action, Call, SubscribeRequest, refuse};
 use crate::sync::lock;
 use crate::tools::Peer;
 
@@ -303,12 +303,13 @@ fn listen(
     HttpError::unless(incoming.accepts.events, 406, detail)?;
     incoming.stay(caller)?;
     let (responder, queue) = Queue::open(incoming, caller);
-    let account = caller.account.clone();
-    let _place = listen.begin(&incoming.web.server, account, queue.clone());
+    // The response has the share.
+    let account = (&caller.account, None);
+    let place = listen.begin(&incoming.web.server, account, queue.clone());
     queue.carry(responder, caller, |is_revoked| {
         queue.answer(match is_revoked {
-            true => listen.fail(revoked()),
-            false => listen.end(),
+            true => place.request.fail(revoked()),
+            false => place.request.end(),
         });
         true
     });
@@ -320,11 +321,7 @@ fn follow(web: &Web, live: &LiveSession, caller: &Caller) {
     if live.session.follows_lists()
         && let Some((queue, follower)) = &mut *lock(&live.stream)
     {
-        follower.get_or_insert_with(|| {
-            let account = caller.account.clone();
-            let listener = Subscriber::legacy(&web.server, account, queue.clone());
-            web.server.subscriptions.add(listener)
-        });
+        follower.get_or_insert_with(|| web.server.follow(&caller.account, queue.clone()));
     }
 }
 
