@@ -33,7 +33,7 @@ const SUGGESTS: &str = "suggest_pattern";
 
 /// Strengths of a word in a name of one word, in a sentence, in a request and in headings.
 const NAME: f32 = 4.0;
-const SENTENCE: f32 = 1.5;
+const SENTENCE: f32 = 2.0;
 const REQUEST: f32 = 1.0;
 const HEADING: f32 = 0.5;
 /// Strength of a verb that is all that is said, and of one in a name that says more.
@@ -41,22 +41,24 @@ const ONLY_VERB: f32 = 6.0;
 const NAME_VERB: f32 = 3.0;
 /// How fast several occurrences become worth no more (BM25's k1).
 const SATURATION: f32 = 1.4;
-/// Least weight of a word that many patterns have, and the weight of an unknown word.
-const LEAST_WEIGHT: f32 = 0.2;
+/// Weight of an unknown word.
 const UNKNOWN_WEIGHT: f32 = 0.5;
 /// Share of a match by another word for the same concept, and after correcting a typing error.
 const SYNONYM: f32 = 0.7;
 const TYPING_ERROR: f32 = 0.8;
 /// Share of a verb in another language: most of them say less than the English one.
 const FOREIGN_VERB: f32 = 0.6;
+/// Share of a verb in a query of at least so many words: what it is about says more.
+const VERB_OF_MANY: f32 = 0.8;
+const MANY: usize = 4;
 /// How much the sum over words counts, compared to the likeness of the most similar text.
-const WORDS: f32 = 2.0;
+const WORDS: f32 = 3.0;
 /// A best score below this is *unsure*, and below the second one *nothing fits*. Found with people's tasks, and with some
 /// that no pattern is for.
-const UNSURE: f32 = 0.95;
-const NOTHING: f32 = 0.15;
+const UNSURE: f32 = 1.05;
+const NOTHING: f32 = 0.2;
 /// How much the likeness to what no pattern does takes from that score.
-const NO_TASK: f32 = 1.6;
+const NO_TASK: f32 = 3.0;
 /// What to tell who searched then.
 const UNSURE_FIT: &str =
     "Unsure. If none of these does it, ask once more: what goes in, what should come out.";
@@ -64,11 +66,10 @@ const NOTHING_FITS: &str = "Nothing fits: almost certainly no pattern does this 
 /// Results end where the score falls below this share of the best one, but not before so many of them.
 const CANDIDATE: f32 = 0.5;
 const FEWEST: usize = 3;
-/// Most needs of a query, and the least share of the best score that the best pattern for one of several gets.
+/// Most needs of a query, and the least share of the best score that the best pattern for one of several gets, if it is
+/// not unsure.
 const MOST_NEEDS: usize = 4;
 const OF_TWO: f32 = 0.8;
-/// Least score of that.
-const NEED: f32 = 0.95;
 /// What people ask a computer for and no pattern does.
 const NO_TASKS: &str = include_str!("nothing.txt");
 /// The same if there is no match, because no word of the query is known.
@@ -215,8 +216,7 @@ impl Index {
         for postings in &mut self.postings {
             let share = postings.patterns.len() as f32 / all;
             // No logarithm: the program would need libm, and a twentieth longer to start.
-            let rarity = 1.0 - share.sqrt().sqrt();
-            postings.weight = rarity.max(LEAST_WEIGHT);
+            postings.weight = 1.0 - share.sqrt().sqrt();
             for (_, strength) in &mut postings.patterns {
                 *strength /= *strength + SATURATION;
             }
@@ -255,7 +255,7 @@ impl Index {
                 let own = self.scores(&ParsedQuery::parse(need).words);
                 let own = own.into_iter().zip(0..scores.len());
                 let first = own.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
-                if let Some((NEED.., at)) = first {
+                if let Some((UNSURE.., at)) = first {
                     scores[at] = scores[at].max(OF_TWO * best);
                 }
             }
@@ -292,58 +292,64 @@ impl Index {
 
     /// The score of each pattern.
     fn scores(&self, said: &[Word]) -> Vec<f32> {
-        let mut patterns = vec![0_f32; self.patterns.len()];
-        let mut texts = vec![0_f32; self.texts.len()];
+        // Of patterns, and then of texts.
+        let all = self.patterns.len();
+        let mut sums = vec![0_f32; all + self.texts.len()];
         let mut corrections = MOST_CORRECTED;
         let mut length = f32::MIN_POSITIVE;
         for word in said {
-            let meant = self.meant(word, &mut corrections);
+            let meant = self.meant(word, said.len() >= MANY, &mut corrections);
             let weight = meant
                 .first()
                 .map(|(term, share)| share * self.postings[*term as usize].weight);
             length += weight.or(word.weight()).unwrap_or(UNKNOWN_WEIGHT).powi(2);
             // Of several terms that the word may mean, the best counts.
-            let mut best_patterns = vec![0_f32; patterns.len()];
-            let mut best_texts = vec![0_f32; texts.len()];
+            let mut best_of = vec![0_f32; sums.len()];
             for (term, share) in meant {
                 let postings = &self.postings[term as usize];
                 for (pattern, strength) in &postings.patterns {
-                    let best = &mut best_patterns[*pattern as usize];
+                    let best = &mut best_of[*pattern as usize];
                     *best = best.max(share * postings.weight * strength);
                 }
                 for (text, part) in &postings.texts {
-                    let best = &mut best_texts[*text as usize];
+                    let best = &mut best_of[all + *text as usize];
                     *best = best.max(share * part * postings.weight.powi(2));
                 }
             }
-            add(&mut patterns, &best_patterns);
-            add(&mut texts, &best_texts);
+            for (sum, best) in sums.iter_mut().zip(best_of) {
+                *sum += best;
+            }
         }
-        let mut likeness = vec![0_f32; self.patterns.len()];
+        let (patterns, texts) = sums.split_at(all);
+        let mut likeness = vec![0_f32; all];
         for (sum, (pattern, squared)) in texts.iter().zip(&self.texts) {
             if *sum > 0.0 {
                 let best = &mut likeness[*pattern as usize];
                 *best = best.max(sum / (squared * length).sqrt());
             }
         }
-        let scores = patterns.into_iter().zip(likeness);
+        let scores = patterns.iter().zip(likeness);
         let total = |(sum, likeness)| WORDS * sum / length.sqrt() + likeness;
         scores.map(total).collect()
     }
 
     /// The terms that a word may mean, each with how sure that is.
-    fn meant(&self, word: &Word, corrections: &mut usize) -> Vec<(u32, f32)> {
+    fn meant(&self, word: &Word, of_many: bool, corrections: &mut usize) -> Vec<(u32, f32)> {
         let known = |words: &[String], share: f32| -> Vec<(u32, f32)> {
             let terms = words.iter().filter_map(|word| self.terms.get(word));
             terms.map(|term| (*term, share)).collect()
         };
         let (own, concept) = word.stems.split_at(word.stems.len().min(1));
-        let mut found = known(own, 1.0);
-        found.extend(known(concept, SYNONYM));
+        let is_verb = |stem: &String| Language::table().verbs.contains(stem);
+        let of_verb = |stems: &[String], share| match stems.iter().any(is_verb) {
+            true => share,
+            false => 1.0,
+        };
+        let share = of_verb(own, if of_many { VERB_OF_MANY } else { 1.0 });
+        let mut found = known(own, share);
+        found.extend(known(concept, share * SYNONYM));
         if found.is_empty() {
-            let is_verb = |stem: &String| Language::table().verbs.contains(stem);
-            let means_verb = word.foreign.iter().any(is_verb);
-            found = known(&word.foreign, if means_verb { FOREIGN_VERB } else { 1.0 });
+            found = known(&word.foreign, of_verb(&word.foreign, FOREIGN_VERB));
         }
         let is_word = word.text.bytes().all(|b| b.is_ascii_lowercase());
         if found.is_empty() && *corrections > 0 && is_word && CORRECTED.contains(&word.text.len()) {
@@ -387,13 +393,6 @@ fn edits(word: &str) -> Vec<String> {
         }
     }
     found
-}
-
-/// Adds what one word of a query is worth in each place.
-fn add(sums: &mut [f32], of_word: &[f32]) {
-    for (sum, worth) in sums.iter_mut().zip(of_word) {
-        *sum += worth;
-    }
 }
 
 #[cfg(test)]

@@ -174,7 +174,7 @@ fn parted(word: &str) -> String {
 fn asks_which(said: &[String]) -> bool {
     let has = |words: &[&str]| said.iter().any(|word| words.contains(&word.as_str()));
     has(&["which", "what", "suggest", "recommend", "choose", "best"])
-        && has(&["pattern", "patterns"])
+        && has(&["pattern", "patterns", "prompts", "fabric"])
 }
 
 /// Which words only frame the request: "a fabric pattern that …", "which prompt …", but not "improve a prompt".
