@@ -31,11 +31,10 @@ const CORRECTED: std::ops::RangeInclusive<usize> = 5..=16;
 /// The pattern that suggests patterns; only those who ask which one to use find it.
 const SUGGESTS: &str = "suggest_pattern";
 
-/// Strengths of a word in a name of one word, in a sentence, in a request and in headings.
+/// Strengths of a word in a name of one word, in a sentence, and in a request or headings.
 const NAME: f32 = 4.0;
 const SENTENCE: f32 = 2.0;
 const REQUEST: f32 = 1.0;
-const HEADING: f32 = 0.5;
 /// Strength of a verb that is all that is said, and of one in a name that says more.
 const ONLY_VERB: f32 = 6.0;
 const NAME_VERB: f32 = 3.0;
@@ -43,9 +42,8 @@ const NAME_VERB: f32 = 3.0;
 const SATURATION: f32 = 1.4;
 /// Weight of an unknown word.
 const UNKNOWN_WEIGHT: f32 = 0.5;
-/// Share of a match by another word for the same concept, and after correcting a typing error.
+/// Share of a match by another word for the same concept, or after correcting a typing error.
 const SYNONYM: f32 = 0.7;
-const TYPING_ERROR: f32 = 0.8;
 /// Share of a verb in another language: most of them say less than the English one.
 const FOREIGN_VERB: f32 = 0.6;
 /// Share of a verb in a query of at least so many words: what it is about says more.
@@ -63,8 +61,10 @@ const NO_TASK: f32 = 3.0;
 const UNSURE_FIT: &str =
     "Unsure. If none of these does it, ask once more: what goes in, what should come out.";
 const NOTHING_FITS: &str = "Nothing fits: almost certainly no pattern does this task.";
-/// Results end where the score falls below this share of the best one, but not before so many of them.
-const CANDIDATE: f32 = 0.5;
+/// Results end where the score falls below this share of the best one, which rises with each, but not before so many of
+/// them.
+const CANDIDATE: f32 = 0.3;
+const RISE: f32 = 0.04;
 const FEWEST: usize = 3;
 /// Most needs of a query, and the least share of the best score that the best pattern for one of several gets, if it is
 /// not unsure.
@@ -137,7 +137,7 @@ impl Index {
             index.add(SENTENCE, &purpose(&name, text));
             match rows().get(&*name) {
                 Some(row) => row.requests().for_each(|text| index.add(REQUEST, text)),
-                None => index.add(HEADING, &headings(text)),
+                None => index.add(REQUEST, &headings(text)),
             }
             index.patterns.push(name);
         }
@@ -274,10 +274,11 @@ impl Index {
         let denied = first.filter(|name| !allows(name)).collect();
         let mut allowed = ranked.iter().filter(|(_, name)| allows(name)).peekable();
         let best = allowed.peek().map(|(score, _)| *score);
-        let is_candidate = |score| best.is_some_and(|best| score >= CANDIDATE * best);
+        let share = |at: usize| CANDIDATE + RISE * at as f32;
+        let is_candidate = |score, at| best.is_some_and(|best| score >= share(at) * best);
         let candidates = allowed
             .zip(0..limit)
-            .take_while(|((score, _), at)| *at < FEWEST || is_candidate(*score));
+            .take_while(|((score, _), at)| *at < FEWEST || is_candidate(*score, *at));
         SearchResult {
             hits: candidates.map(|((_, name), _)| *name).collect(),
             denied,
@@ -354,7 +355,7 @@ impl Index {
         let is_word = word.text.bytes().all(|b| b.is_ascii_lowercase());
         if found.is_empty() && *corrections > 0 && is_word && CORRECTED.contains(&word.text.len()) {
             *corrections -= 1;
-            found = known(&edits(&word.text), TYPING_ERROR);
+            found = known(&edits(&word.text), SYNONYM);
             found.sort_unstable_by_key(|(term, _)| *term);
             found.dedup();
         }
