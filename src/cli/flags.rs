@@ -92,16 +92,16 @@ pub(crate) const FLAGS: &[Flag] = &[
             push(&mut c.patterns_dirs, Ok(PathBuf::from(t)))
         })
         .help(
-            "Read patterns from a folder and run nothing: a git clone of \
-             https://github.com/danielmiessler/fabric, ~/.config/fabric/patterns, or your own, \
-             NAME/system.md each",
+            "Read patterns from a folder and run nothing. The folder is a git clone of \
+             https://github.com/danielmiessler/fabric, ~/.config/fabric/patterns, or your own \
+             with NAME/system.md for each pattern",
         ),
     time(FABRIC, "connect-timeout", "5", |c| &mut c.fabric.connect_timeout)
         .help("Longest time to connect to Fabric"),
     time(FABRIC, "idle-timeout", "300", |c| &mut c.fabric.idle_timeout)
         .help("Longest silence of Fabric during a run"),
     time(FABRIC, "run-timeout", "3600", |c| &mut c.fabric.run_timeout)
-        .help("Longest run"),
+        .help("Longest time for a run"),
     time(FABRIC, "request-timeout", "30", |c| &mut c.fabric.request_timeout)
         .help("Longest time for any other request"),
     time(FABRIC, "models-timeout", "120", |c| &mut c.fabric.models_timeout)
@@ -134,10 +134,10 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Leave out a <think> or <thinking> block at the beginning of an output"),
     flag(RUNS, "plain-results", "", "")
         .one(|c, t| set(&mut c.policy.plain_results, values::switch(t)))
-        .help("Send each result once, as text, for clients that give a model its structured copy too"),
+        .help("Send each result only as text, for clients that would give the model its structured copy too"),
     flag(RUNS, "read-only", "", "")
         .one(|c, t| set(&mut c.policy.read_only, values::switch(t)))
-        .help("Offer only what is free: of runs, only dry_run"),
+        .help("Offer only what is free; fabric_run_pattern then works only with dry_run"),
     flag(RUNS, "tool", "TOOL", "")
         .many(|c, t| push(&mut c.policy.tools, Ok(t.to_owned())))
         .help("Offer only this tool"),
@@ -154,7 +154,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     pause(RUNS, "answer-within", "50", |c| &mut c.kept.answer_within)
         .help("Answer a call with its run's id if the run takes longer; 0 waits for the end"),
     pause(RUNS, "task-after", "5", |c| &mut c.kept.task_after)
-        .help("Answer with an MCP task if the run takes longer, for clients that support tasks; 0 at once"),
+        .help("Answer with an MCP task if the run takes longer, for clients that support tasks; 0 answers at once"),
     flag(RUNS, "keep-runs", "SECONDS", "3600")
         .takes(Takes::Time(|c| &mut c.kept.keep, true, MAX_KEEP))
         .help("How long runs and their output are kept after their end; 0 keeps none"),
@@ -180,7 +180,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Serve other machines without asking for a token"),
     flag(HTTP, "no-page", "", "")
         .one(|c, t| set(&mut c.http.no_page, values::switch(t)))
-        .help("Leave out the page that a browser gets at the server's URL"),
+        .help("Leave out the page that a browser shows at the server's URL"),
     flag(HTTP, "trusted-proxy", "ADDRESS", "")
         .many(|c, t| push(&mut c.http.trusted_proxies, values::address(t)))
         .help("Take the caller's address from X-Forwarded-For of this proxy"),
@@ -197,16 +197,16 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("How long runs may continue after SIGTERM or SIGINT"),
     flag(COMMAND, "check", "", "").help("Test the connection to Fabric, report, and exit with 0 if all is well"),
     flag(COMMAND, "connect", "URL", "").help(
-        "Relay between stdio and the server at this URL, for clients that only start programs; with \
-         --check, only test that server, with --call, call a tool there",
+        "Pass messages on between stdio and the server at this URL, for clients that can only \
+         start programs; with --check, only test that server; with --call, call a tool there",
     ),
     flag(COMMAND, "call", "TOOL", "")
-        .help("Call a tool, with its arguments after it, KEY=VALUE or JSON; what is piped in is input_text"),
+        .help("Call a tool; its arguments follow, as KEY=VALUE or JSON, and what is piped in is input_text"),
     flag(COMMAND, "check-tokens", "FILE", "")
-        .help("Say what is wrong with a tokens file, and exit with 0 if it is good"),
+        .help("Say what is wrong with a tokens file, and exit with 0 if nothing is"),
     flag(COMMAND, "usage", "", "").help(
-        "Print what callers used of models this month, in YYYY-MM or since YYYY-MM-DD.., by the ledger in \
-         --state-dir",
+        "Print how much callers used of each model this month, in YYYY-MM, or from YYYY-MM-DD.. \
+         on, by the ledger in --state-dir",
     ),
     flag(COMMAND, "prices", "FILE", "")
         .help("With --usage: file of model prices, one line MODEL INPUT OUTPUT for each model"),
@@ -228,14 +228,14 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(COMMAND, "all", "", "").help("With --generate skills: every pattern"),
     flag(COMMAND, "install", "CLIENT", "")
         .help("Add the server to a client's configuration file, after asking"),
-    flag(COMMAND, "uninstall", "CLIENT", "").help("Remove it from that file again, after asking"),
+    flag(COMMAND, "uninstall", "CLIENT", "").help("Remove the server from that file again, after asking"),
     flag(COMMAND, "url", "URL", "").help(
         "With --install and --generate client-…: for a server over http, or --transport sse, at \
          this URL",
     ),
     flag(COMMAND, "yes", "", "").help("With --install and --uninstall: do not ask"),
     flag(COMMAND, "name", "NAME", "")
-        .help("With --install and --uninstall: what the server is called there, instead of fabric"),
+        .help("With --install and --uninstall: the name of the server there, instead of fabric"),
     flag(COMMAND, "history", "", "").help(
         "With --install: keep runs for 30 days, without asking; with --state-dir: keep them in memory \
          if the folder cannot be used",

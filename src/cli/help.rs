@@ -38,7 +38,10 @@ pub(super) fn help(is_short: bool, words: &[String]) -> Result<String, ExitReaso
 }
 
 fn short() -> String {
-    let more = format!("More: --help, or --help and one of {}.", topic_names(", "));
+    let more = format!(
+        "More: --help, or --help TOPIC, where TOPIC is one of {}.",
+        topic_names(", ")
+    );
     format!(
         "{}\n{HEAD}\n{FIRST_FLAGS}\n{}\n",
         title(),
@@ -53,9 +56,12 @@ fn title() -> String {
 fn full() -> String {
     let mut text = format!("{}\n{HEAD}", title());
     text.extend(SECTIONS.map(flags_of));
-    text.push_str("\nOnly as variables:\n");
+    text.push_str("\nVariables without a flag:\n");
     text.extend(VARIABLES.iter().map(|(name, help)| described(name, help)));
-    let more = format!("More: fabric-mcp --help and one of {}.", topic_names(", "));
+    let more = format!(
+        "More: fabric-mcp --help TOPIC, where TOPIC is one of {}.",
+        topic_names(", ")
+    );
     text.push_str(&format!(
         "\n{}\n\n{}\n",
         wrapped(PRECEDENCE, 0),
