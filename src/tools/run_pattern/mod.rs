@@ -134,7 +134,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         arguments.check(input::check("input_text", &input, steps[0].search));
     }
     if from.is_some() && !input.is_empty() {
-        let why = "`input_from` replaces `input_text`: give only one of them.";
+        let why = "`input_from` replaces `input_text`: give one of them, not both.";
         arguments.check(Err(refused(why).about("input_from")));
     }
     let run = RunPattern {
@@ -260,7 +260,7 @@ mod tests {
 "input_from":{"run_id":5} => `input_from.run_id` must be a string
 "input_from":{"url":"x"} => `input_from.url` is not an argument
 "input_from":"x" => `input_from.youtube` does not begin with
-"input_from":{"run_id":"x"},"input_text":"x" => give only one of them
+"input_from":{"run_id":"x"},"input_text":"x" => give one of them, not both
 "then":["../y"] => `then[0].pattern_name`
 "then":[{}] => `then[0].pattern_name` is missing
 "then":[{"pattern_name":"y","stream":true}] => it takes pattern_name, model_name, vendor_name, strategy_name, variables.
