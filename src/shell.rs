@@ -392,7 +392,7 @@ fn cancel_on_signal(screen: &Arc<Screen>) {
 
 /// Sends `request` to the server in this process. `screen` has the answer then.
 fn call_here(server: &Arc<Server>, request: &Value, screen: &Arc<Screen>) {
-    let session = Arc::new(Session::of(Revision::NEWEST_LEGACY));
+    let session = Session::of(Revision::NEWEST_LEGACY);
     // The text comes as log messages; progress only counts.
     *lock(&session.level) = Some(Level::INFO);
     let request = request.to_string();

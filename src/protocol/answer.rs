@@ -57,7 +57,15 @@ impl Answer {
         match &self.stored {
             Some(stored) => vec![&self.body, stored, jsonrpc::END],
             None if self.batch.is_empty() => vec![&self.body],
-            None => jsonrpc::array(self.batch.iter().map(Answer::parts)),
+            None => {
+                let mut parts: Vec<&[u8]> = Vec::new();
+                for answer in &self.batch {
+                    parts.push(if parts.is_empty() { b"[" } else { b"," });
+                    parts.extend(answer.parts());
+                }
+                parts.push(b"]");
+                parts
+            }
         }
     }
 

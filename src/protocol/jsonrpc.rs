@@ -245,17 +245,6 @@ pub(crate) fn begin_result(id: &Id) -> Json {
     out
 }
 
-/// The answers of a batch as one array, in parts to avoid a large copy.
-pub(crate) fn array<'a>(answers: impl Iterator<Item = Vec<&'a [u8]>>) -> Vec<&'a [u8]> {
-    let mut parts: Vec<&[u8]> = Vec::new();
-    for answer in answers {
-        parts.push(if parts.is_empty() { b"[" } else { b"," });
-        parts.extend(answer);
-    }
-    parts.push(b"]");
-    parts
-}
-
 /// Writes an error answer. `data` is any JSON value.
 pub(crate) fn error(id: Option<&Id>, code: i32, message: &str, data: &impl Serialize) -> Vec<u8> {
     let mut out = Json::default();

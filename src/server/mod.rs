@@ -81,7 +81,7 @@ struct Request<'a> {
     params: Option<&'a Node<'a>>,
     /// What its params hold of memory.
     memory: Reservation,
-    session: &'a Arc<Session>,
+    session: &'a Session,
 }
 
 impl Request<'_> {
@@ -133,7 +133,7 @@ impl Server {
     /// modern request.
     pub(crate) fn receive(
         &self,
-        session: &Arc<Session>,
+        session: &Session,
         inbound: Inbound<'_>,
         headers: Option<&RequestHeaders<'_>>,
         caller: &Arc<Caller>,
@@ -162,7 +162,7 @@ impl Server {
 /// Decides what to do about the messages of one line or body.
 struct Receiver<'a, 'h> {
     server: &'a Server,
-    session: &'a Arc<Session>,
+    session: &'a Session,
     modern: bool,
     headers: Option<&'a RequestHeaders<'h>>,
     caller: &'a Arc<Caller>,

@@ -587,16 +587,11 @@ impl CallObserver for Context {
     }
 
     fn hold(&self, bytes: usize) -> Result<(), QuotaExceeded> {
-        match bytes {
-            0 => Ok(()),
-            _ => lock(&self.memory).grow(bytes),
-        }
+        lock(&self.memory).grow(bytes)
     }
 
     fn release(&self, bytes: usize) {
-        if bytes > 0 {
-            lock(&self.memory).shrink(bytes);
-        }
+        lock(&self.memory).shrink(bytes);
     }
 }
 

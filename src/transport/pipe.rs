@@ -26,7 +26,7 @@ use super::{read, start};
 pub(crate) struct Pipe {
     pub(super) server: Arc<Server>,
     /// Its state.
-    pub(crate) session: Arc<Session>,
+    pub(crate) session: Session,
     /// Its requests that have no answer yet.
     pub(crate) inflight: Arc<Inflight>,
     /// Where all of it is sent.
@@ -40,7 +40,7 @@ impl Pipe {
     pub(crate) fn new(server: Arc<Server>, session: Session, line: Arc<dyn Peer>) -> Pipe {
         Pipe {
             server,
-            session: Arc::new(session),
+            session,
             inflight: Arc::default(),
             line,
             follower: OnceLock::new(),

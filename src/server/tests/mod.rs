@@ -83,7 +83,7 @@ impl Server {
 /// One connection to a server whose Fabric cannot be reached.
 struct TestClient {
     server: Server,
-    session: Arc<Session>,
+    session: Session,
     caller: Arc<Caller>,
     in_use: Vec<&'static str>,
 }
@@ -112,7 +112,7 @@ impl TestClient {
         TestClient {
             caller: Arc::new(Caller::open(Identity::Local, &server.backend.accounts)),
             server,
-            session: Arc::new(session),
+            session,
             in_use: Vec::new(),
         }
     }

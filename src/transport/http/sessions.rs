@@ -35,7 +35,7 @@ pub(super) struct LiveSession {
     /// Who opened it, or named it first.
     owner: Identity,
     /// Its state in the protocol.
-    pub(super) session: Arc<Session>,
+    pub(super) session: Session,
     /// Its calls.
     pub(super) inflight: Inflight,
     /// The stream that a GET has opened, and the registration of a client that follows lists.
@@ -48,7 +48,7 @@ impl LiveSession {
     pub(super) fn new(owner: &Identity, revision: Revision) -> Arc<LiveSession> {
         Arc::new(LiveSession {
             owner: owner.clone(),
-            session: Arc::new(Session::of(revision)),
+            session: Session::of(revision),
             inflight: Inflight::default(),
             stream: Mutex::default(),
             has_ended: AtomicBool::new(false),

@@ -47,7 +47,7 @@ const SESSION_ENDED: &str = "This session has ended: send initialize to begin an
 pub(super) struct Streamable {
     sessions: Sessions,
     /// The state for requests without a session; never changed.
-    stateless: Arc<Session>,
+    stateless: Session,
 }
 
 impl Endpoint for Streamable {
@@ -97,7 +97,7 @@ impl Streamable {
                 let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
                 return Err(bad_message(200, INVALID_REQUEST, reason, Some(&inbound)));
             }
-            let session = Arc::new(Session::default());
+            let session = Session::default();
             let action = server.receive(&session, inbound, None, caller);
             // A refused one has agreed on no revision.
             let agreed = session.revision();

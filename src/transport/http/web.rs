@@ -207,9 +207,9 @@ impl HttpError {
         HttpError::of(status, Error::new(kind, detail))
     }
 
-    /// The client's mistake, unless `is_good`.
-    pub(super) fn unless(is_good: bool, status: u16, detail: &str) -> Result<(), HttpError> {
-        match is_good {
+    /// The client's mistake, unless `is_met`.
+    pub(super) fn unless(is_met: bool, status: u16, detail: &str) -> Result<(), HttpError> {
+        match is_met {
             true => Ok(()),
             false => Err(HttpError::new(status, detail)),
         }
