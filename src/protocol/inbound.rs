@@ -61,6 +61,11 @@ impl<'a> Inbound<'a> {
         }
     }
 
+    /// The id of a single request.
+    pub(crate) fn id(&self) -> Option<&Id> {
+        self.request().map(|request| &request.id)
+    }
+
     /// Is it no valid message?
     pub(crate) fn is_invalid(&self) -> bool {
         !self.is_batch && self.messages.iter().any(Result::is_err)

@@ -113,6 +113,9 @@ pub(crate) fn is_blank(line: &[u8]) -> bool {
         .all(|byte| WHITE_SPACE.contains(&char::from(*byte)))
 }
 
+/// The error for a batch of more than [`MAX_BATCH`] messages.
+const TOO_MANY: &str = "The batch holds too many messages: send at most 1000 at once.";
+
 /// Reads one line or body: its message, or those of an array, in order and never none; and whether it is an array. A byte
 /// order mark and white space around the JSON are ignored. The only message is a [`PARSE_ERROR`] for invalid UTF-8 or JSON,
 /// and an [`INVALID_REQUEST`] for JSON that is not a message, an empty array, or an array of more than [`MAX_BATCH`]
@@ -133,10 +136,7 @@ pub(super) fn read(bytes: &[u8]) -> (Vec<Result<Message<'_>, Invalid>>, bool) {
             .map(|messages| match messages.len() {
                 0 => refused(INVALID_REQUEST, "An empty batch is not a request."),
                 1..=MAX_BATCH => (messages, true),
-                _ => refused(
-                    INVALID_REQUEST,
-                    "The batch holds too many messages: send at most 1000 at once.",
-                ),
+                _ => refused(INVALID_REQUEST, TOO_MANY),
             })
     } else {
         MessageReader(&mut MAX_LINE_VALUES.clone())

@@ -64,10 +64,8 @@ impl Call {
         _open: Reservation,
     ) {
         let (head, work) = (self.head, self.work);
-        let _scopes = (
-            head.caller.identity.log_scope(),
-            logging::request_scope(&head.request_id),
-        );
+        let _caller = head.caller.identity.log_scope();
+        let _request = logging::request_scope(&head.request_id);
         let context = Arc::new(Context {
             backend,
             peer,

@@ -33,9 +33,8 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
             (Some(prompt), is_strategy.then_some(true))
         }
         ("ref/resource", _, Some(PATTERN_TEMPLATE | STRATEGY_TEMPLATE)) if argument != "name" => {
-            return Err(Refusal::params(
-                "The templates have one argument: \"name\".",
-            ));
+            let why = "The templates have one argument: \"name\".";
+            return Err(Refusal::params(why));
         }
         ("ref/resource", _, Some(PATTERN_TEMPLATE)) => (None, Some(false)),
         ("ref/resource", _, Some(STRATEGY_TEMPLATE)) => (None, Some(true)),
@@ -65,11 +64,9 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
             }
         };
         let values = &ranked[..ranked.len().min(MAX_COMPLETIONS)];
-        let has_more = ranked.len() > values.len();
-        result.field(
-            "completion",
-            &json!({ "hasMore": has_more, "total": ranked.len(), "values": values }),
-        );
+        let (has_more, total) = (ranked.len() > values.len(), ranked.len());
+        let completion = json!({ "hasMore": has_more, "total": total, "values": values });
+        result.field("completion", &completion);
         Ok(())
     }))
 }

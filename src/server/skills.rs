@@ -167,13 +167,10 @@ pub(super) fn get(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     Ok(request.call(move |context, result| {
         let skills = Skills::read(&context.backend, &context.wait())?;
         let Some(skill) = named(&uri).and_then(|name| skills.entry(name)) else {
-            let detail = format!(
-                "There is no skill \"{}\". skills/list has them all.",
-                shown(&uri, 256)
-            );
-            return Err(
-                Refusal::from(Error::new(Kind::PatternNotFound, detail)).with("uri", uri.as_str())
-            );
+            let shown = shown(&uri, 256);
+            let detail = format!("There is no skill \"{shown}\". skills/list has them all.");
+            let error = Error::new(Kind::PatternNotFound, detail);
+            return Err(Refusal::from(error).with("uri", uri.as_str()));
         };
         result
             .field("skill", &skill)

@@ -152,9 +152,8 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
         }
     };
     if is_task && prepared.needs != Resource::Runs {
-        return Err(Refusal::params(
-            "A dry run cannot be a task: call it without params.task.",
-        ));
+        let why = "A dry run cannot be a task: call it without params.task.";
+        return Err(Refusal::params(why));
     }
     (head.fields, head.needs) = (prepared.fields, prepared.needs);
     (head.wait, head.ttl) = (prepared.wait, ttl);

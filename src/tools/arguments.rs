@@ -199,11 +199,8 @@ impl<'a> Arguments<'a> {
         let asked = self.asked.last_mut().into_iter();
         asked.for_each(|argument| argument.required = true);
         if found.is_none() && self.faults.len() == faults {
-            self.check(
-                parse(&path, "")
-                    .map(drop)
-                    .map_err(|error| error.about(path)),
-            );
+            let missing = parse(&path, "").err();
+            self.faults.extend(missing.map(|error| error.about(path)));
         }
         found.unwrap_or_default()
     }

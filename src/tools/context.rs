@@ -31,8 +31,7 @@ use crate::time::{milliseconds_now, next_month, parse, whole};
 
 use super::Tool;
 use super::outcome::write;
-use super::run_result::result as so_far;
-use super::task::{task, write_task};
+use super::run_result::{result as so_far, task, write_task};
 
 /// Silence of Fabric before a heartbeat progress notification.
 const HEARTBEAT: Duration = Duration::from_secs(5);

@@ -143,12 +143,8 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
     let found = asked.filter(has_words);
     let found = found.filter_map(|record| runs.find(&record.id.to_string(), owner));
     let rows: Vec<Value> = found.take(LATEST).map(entry).collect();
-    let why = rows.is_empty().then(|| {
-        no_rows(
-            context,
-            all.last().map(|oldest| (all.len(), oldest.created)),
-        )
-    });
+    let all = all.last().map(|oldest| (all.len(), oldest.created));
+    let why = rows.is_empty().then(|| no_rows(context, all));
     Ok(Outcome::rows(rows.len()).member("runs", rows).warn(why))
 }
 

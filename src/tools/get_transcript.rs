@@ -82,12 +82,8 @@ pub(super) fn fetch(
             Error::new(Kind::TooManyRequests, detail)
         })?;
         context.count()?;
-        fabric.transcript(
-            (video, &download),
-            style.language.as_deref(),
-            style.timestamps,
-            wait,
-        )
+        let language = style.language.as_deref();
+        fabric.transcript((video, &download), language, style.timestamps, wait)
     };
     let found = fetch();
     drop(download);

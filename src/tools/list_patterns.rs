@@ -65,10 +65,8 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> ToolResult {
     if snapshot.patterns.is_empty() {
         return all(context, limit);
     }
-    let (unread, all) = (
-        snapshot.unread(),
-        counted(snapshot.patterns.len(), "pattern"),
-    );
+    let all = counted(snapshot.patterns.len(), "pattern");
+    let unread = snapshot.unread();
     let unread = (unread > 0).then(|| {
         format!("{unread} of {all} could not be read, so only their names were searched.")
     });

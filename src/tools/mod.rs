@@ -23,7 +23,6 @@ mod policy;
 mod prompt;
 mod run_pattern;
 mod run_result;
-mod task;
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,8 +47,7 @@ pub(crate) use listed::take_pattern;
 pub(crate) use outcome::{Failure, Outcome, ToolResult, write, write_failure};
 pub(crate) use prompt::prompt;
 pub(crate) use run_pattern::no_text;
-pub(crate) use run_result::{result, silence};
-pub(crate) use task::{task, write_task};
+pub(crate) use run_result::{result, silence, task, write_task};
 
 /// Every tool, in listing order. The first one needs no arguments: clients that try a server out call it with `{}`.
 pub(crate) static TOOLS: &[Tool] = &[

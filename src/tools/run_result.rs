@@ -1,14 +1,17 @@
 //! What `fabric_run_pattern` and `fabric_get_run` show of a run, and how it ends: the stored run is the only result. The
-//! answer to the call, tasks, and every later look are this view of it, also after a restart.
+//! answer to the call, tasks, and every later look are this view of it, also after a restart. And a run as an MCP task: of
+//! the extension of 2026-07-28, and of the core of 2025-11-25.
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::account::{Account, QuotaExceeded, Resource};
 use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
 use crate::fabric::{Error, Kind, Usage, no_room};
+use crate::protocol::{ResultWriter, Revision};
 use crate::runs::{Record, Run, RunError, RunReport, RunState, RunWriter};
+use crate::text::counted;
 use crate::time::timestamp;
 
 use super::{Backend, Failure, Outcome, ToolResult};
@@ -18,6 +21,9 @@ pub(super) const DEFAULT_FORMAT: &str = "markdown";
 
 /// Silence of a run that its caller is told of.
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// Suggested polling interval, in milliseconds.
+const POLL_INTERVAL_MS: u64 = 1_000;
 
 /// What a caller is told of a run from which nothing has come for so long; `None` if that is usual. `limit` is how long
 /// it may be silent.
@@ -150,24 +156,20 @@ pub(crate) fn result(
         let more = more.map(|next| format!("There is more of the output: {again} {next}."));
         let error = error
             .map(|e| json!({ "type": e.kind.urn(), "title": e.kind.title(), "detail": e.detail }));
+        let model = Some(&record.model).filter(|model| !model.is_empty());
         return Ok(outcome
             .warn(state)
             .warn(more)
             .member("run_id", id)
             .member("patterns", &record.patterns)
-            .optional(
-                "model",
-                Some(&record.model).filter(|model| !model.is_empty()),
-            )
+            .optional("model", model)
             .member("created_at", timestamp(record.created))
             .member("total_chars", all)
             .optional("next_offset", next)
             .optional("error", error));
     }
-    let (keeps, omitted) = (
-        backend.runs.keeps(),
-        Some(all - end).filter(|left| *left > 0),
-    );
+    let keeps = backend.runs.keeps();
+    let omitted = Some(all - end).filter(|left| *left > 0);
     let more = match omitted {
         _ if is_working => Some(format!(
             "The run is still working, and this is its output so far. Call fabric_get_run with run_id {id} and offset \
@@ -189,6 +191,48 @@ pub(crate) fn result(
         .warn(more)
         .optional("omitted_chars", omitted)
         .optional("run_id", keeps.then_some(id)))
+}
+
+/// A run as a task of `revision`.
+pub(crate) fn task(record: &Record, revision: Revision, keep: Duration) -> Value {
+    let modern = !revision.is_legacy();
+    let status = match record.state {
+        RunState::Working => "working",
+        RunState::Cancelled => "cancelled",
+        RunState::Completed => "completed",
+        // There is a result, with `isError`.
+        RunState::Failed | RunState::Interrupted if modern => "completed",
+        RunState::Failed | RunState::Interrupted => "failed",
+    };
+    let so_far = match record.state {
+        RunState::Working => " so far",
+        _ => "",
+    };
+    let mut message = format!("{}: {}", record.patterns.join(", "), record.state.name());
+    if let Some(chars) = record.chars {
+        message += &format!(", {}{so_far}", counted(chars, "character"));
+    }
+    let (ttl, poll) = match modern {
+        true => ("ttlMs", "pollIntervalMs"),
+        false => ("ttl", "pollInterval"),
+    };
+    json!({
+        "taskId": record.id,
+        "status": status,
+        "statusMessage": message,
+        "createdAt": timestamp(record.created),
+        "lastUpdatedAt": timestamp(record.updated),
+        (ttl): record.ttl.unwrap_or(keep.as_millis() as u64),
+        (poll): POLL_INTERVAL_MS,
+    })
+}
+
+/// Writes the members of a task.
+pub(crate) fn write_task(record: &Record, keep: Duration, result: &mut ResultWriter) {
+    let task = task(record, result.revision, keep);
+    for (key, value) in task.as_object().into_iter().flatten() {
+        result.field(key, value);
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Bytes in and out: stdio, Streamable HTTP, HTTP+SSE, and from stdio to such a server. Transports only carry.
 
-mod batch;
 pub(crate) mod connect;
 pub(crate) mod http;
 mod inflight;

@@ -18,8 +18,7 @@ use crate::protocol::{Answer, Id, Inbound, Session};
 use crate::server::{Action, Call, Registration, Server, SubscribeRequest};
 use crate::tools::Peer;
 
-use super::batch::Batch;
-use super::inflight::{Cancel, Inflight};
+use super::inflight::{Batch, Cancel, Inflight};
 use super::{read, start};
 
 /// One client.

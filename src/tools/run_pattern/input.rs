@@ -22,10 +22,8 @@ pub(super) enum InputSource {
 impl InputSource {
     /// The argument `input_from`.
     pub(super) fn read(arguments: &mut Arguments<'_>) -> Result<InputSource, Error> {
-        let video = arguments.parsed(
-            "youtube: Address at youtube.com or youtu.be.",
-            VideoId::parse,
-        );
+        let video = "youtube: Address at youtube.com or youtu.be.";
+        let video = arguments.parsed(video, VideoId::parse);
         let style = TranscriptStyle::read(arguments);
         let run_id = arguments.string("run_id: A completed run.");
         match (video, run_id) {

@@ -17,8 +17,7 @@ use crate::server::{Call, refuse};
 use crate::sync::lock;
 use crate::tools::{CallHead, Peer};
 
-use super::super::batch::Batch;
-use super::super::inflight::Cancel;
+use super::super::inflight::{Batch, Cancel};
 use super::sessions::LiveSession;
 
 /// The client of one such call.

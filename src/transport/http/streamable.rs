@@ -27,8 +27,7 @@ use crate::server::{Action, Call, SubscribeRequest, refuse};
 use crate::sync::lock;
 use crate::tools::Peer;
 
-use super::super::batch::Batch;
-use super::super::inflight::Cancel;
+use super::super::inflight::{Batch, Cancel};
 use super::super::read;
 use super::super::threads::start;
 use super::post::{Post, revocation, revoked};
@@ -165,13 +164,7 @@ impl Streamable {
             return Err(bad_message(400, INVALID_REQUEST, &reason, inbound));
         }
         let live = self.sessions.find(id, &caller.identity);
-        live.ok_or_else(|| {
-            session_ended(
-                inbound
-                    .and_then(Inbound::request)
-                    .map(|request| &request.id),
-            )
-        })
+        live.ok_or_else(|| session_ended(inbound.and_then(Inbound::id)))
     }
 
     fn get(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
@@ -327,11 +320,11 @@ fn follow(web: &Web, live: &LiveSession, caller: &Caller) {
 
 /// The answer to a message that is not taken.
 fn bad_message(status: u16, code: i32, reason: &str, inbound: Option<&Inbound<'_>>) -> HttpError {
-    let id = inbound
-        .and_then(Inbound::request)
-        .map(|request| &request.id);
     let refusal = Refusal::new(code, reason);
-    HttpError::answer(status, refuse(refusal, id, false))
+    HttpError::answer(
+        status,
+        refuse(refusal, inbound.and_then(Inbound::id), false),
+    )
 }
 
 /// The answer to a message in a session that was ended, or is another's.
