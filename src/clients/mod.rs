@@ -91,287 +91,252 @@ const FOLDERS: [(&str, &str); 4] = [
 const OF_SHELL: &str = "${NAME}";
 const OF_ENV: &str = "${env:NAME}";
 
-/// What most clients have in common.
-const USUAL: McpClient = McpClient {
-    name: "",
-    title: "",
-    format: Format::Json("mcpServers"),
-    file: "",
-    windows: None,
-    program: None,
-    members: (Some("args"), "env"),
-    urls: &[("", "url"); 2],
-    reference: None,
-    commands: &[],
-    limit: 60,
-    limit_words: "60 s",
-    then: "",
-};
-
-/// Those whose entries tell how to connect, in the names of Claude Code.
-const TYPED: McpClient = McpClient {
-    program: Some(("type", "stdio")),
-    urls: &[("http", "url"), ("sse", "url")],
-    ..USUAL
-};
+/// The kinds and keys of URLs in the names of Claude Code.
+const TYPED: &[(&str, &str)] = &[("http", "url"), ("sse", "url")];
 
 pub(crate) const CLIENTS: &[McpClient] = &[
-    McpClient {
-        name: "claude-desktop",
-        title: "Claude Desktop",
-        file: "SETTINGS/Claude/claude_desktop_config.json",
-        urls: &[],
-        limit_words: "60 s, newer versions 4 min",
-        then: "quit Claude Desktop and start it again",
-        ..USUAL
-    },
-    McpClient {
-        name: "claude-code",
-        title: "Claude Code",
-        file: "./.mcp.json",
-        reference: Some((OF_SHELL, "claude")),
-        commands: &[
+    client("claude-desktop", "Claude Desktop")
+        .reads("SETTINGS/Claude/claude_desktop_config.json")
+        .urls(&[])
+        .waits(60, "60 s, newer versions 4 min")
+        .then("quit Claude Desktop and start it again"),
+    client("claude-code", "Claude Code")
+        .reads("./.mcp.json")
+        .starts("type", "stdio")
+        .urls(TYPED)
+        .refers(OF_SHELL, "claude")
+        .commands(&[
             // --env takes all words up to the next flag.
             "claude mcp add ENV --scope user fabric -- PROGRAM ARGS",
             "claude mcp add --transport TRANSPORT --scope user fabric URL --header HEADER",
-        ],
+        ])
         // MCP_TOOL_TIMEOUT is 28 h, and over stdio each heartbeat restarts its 30 min; but its desktop app was seen to
         // cancel after 60 s, which costs more than one call too many.
-        limit_words: "30 min of silence, its desktop app 60 s",
-        then: "start claude in this folder, approve the server there, and see it with /mcp",
-        ..TYPED
-    },
-    McpClient {
-        name: "vscode",
-        title: "VS Code",
-        format: Format::Json("servers"),
-        file: "SETTINGS/Code/User/mcp.json",
-        reference: Some((OF_ENV, "code .")),
-        commands: &["code --add-mcp JSON"; 2],
-        limit: 300,
-        limit_words: "5 min, newer versions never",
-        then: "run \"MCP: List Servers\" in VS Code and start it there",
-        ..TYPED
-    },
-    McpClient {
-        name: "cursor",
-        title: "Cursor",
-        file: "HOME/.cursor/mcp.json",
-        reference: Some((OF_ENV, "cursor .")),
-        then: "see it in Cursor's settings, under MCP",
-        ..USUAL
-    },
-    McpClient {
-        name: "zed",
-        title: "Zed",
-        format: Format::Json("context_servers"),
-        file: "XDG_CONFIG_HOME/zed/settings.json",
-        windows: Some("APPDATA/Zed/settings.json"),
+        .waits(60, "30 min of silence, its desktop app 60 s")
+        .then("start claude in this folder, approve the server there, and see it with /mcp"),
+    client("vscode", "VS Code")
+        .format(Format::Json("servers"))
+        .reads("SETTINGS/Code/User/mcp.json")
+        .starts("type", "stdio")
+        .urls(TYPED)
+        .refers(OF_ENV, "code .")
+        .commands(&["code --add-mcp JSON"; 2])
+        .waits(300, "5 min, newer versions never")
+        .then("run \"MCP: List Servers\" in VS Code and start it there"),
+    client("cursor", "Cursor")
+        .reads("HOME/.cursor/mcp.json")
+        .refers(OF_ENV, "cursor .")
+        .then("see it in Cursor's settings, under MCP"),
+    client("zed", "Zed")
+        .format(Format::Json("context_servers"))
+        .reads("XDG_CONFIG_HOME/zed/settings.json")
+        .on_windows("APPDATA/Zed/settings.json")
         // Versions of 2025 ask for the source; later ones ignore it.
-        program: Some(("source", "custom")),
-        urls: &[("", "url")],
-        limit_words: "60 s, timeout in its entry",
-        then: "see it in Zed's agent panel, under settings",
-        ..USUAL
-    },
-    McpClient {
-        name: "windsurf",
-        title: "Windsurf",
-        file: "HOME/.codeium/windsurf/mcp_config.json",
-        urls: &[("", "serverUrl"); 2],
-        reference: Some((OF_ENV, "windsurf .")),
-        limit_words: "not known, assumed to be 60 s",
-        then: "press refresh in Windsurf's list of MCP servers",
-        ..USUAL
-    },
-    McpClient {
-        name: "cline",
-        title: "Cline",
-        file: "HOME/.cline/data/settings/cline_mcp_settings.json",
-        urls: &[("streamableHttp", "url"), ("sse", "url")],
-        reference: Some((OF_ENV, "code .")),
-        limit_words: "60 s, timeout in its entry",
-        then: "see it in Cline, under MCP Servers",
-        ..USUAL
-    },
-    McpClient {
-        name: "continue",
-        title: "Continue",
-        file: "HOME/.continue/mcpServers/fabric.json",
-        program: None,
-        then: "see it in Continue's agent mode, under tools",
-        ..TYPED
-    },
-    McpClient {
-        name: "codex",
-        title: "Codex",
-        format: Format::Toml,
-        file: "CODEX_HOME/config.toml",
-        urls: &[("", "url")],
-        commands: &[
+        .starts("source", "custom")
+        .urls(&[("", "url")])
+        .waits(60, "60 s, timeout in its entry")
+        .then("see it in Zed's agent panel, under settings"),
+    client("windsurf", "Windsurf")
+        .reads("HOME/.codeium/windsurf/mcp_config.json")
+        .urls(&[("", "serverUrl"); 2])
+        .refers(OF_ENV, "windsurf .")
+        .waits(60, "not known, assumed to be 60 s")
+        .then("press refresh in Windsurf's list of MCP servers"),
+    client("cline", "Cline")
+        .reads("HOME/.cline/data/settings/cline_mcp_settings.json")
+        .urls(&[("streamableHttp", "url"), ("sse", "url")])
+        .refers(OF_ENV, "code .")
+        .waits(60, "60 s, timeout in its entry")
+        .then("see it in Cline, under MCP Servers"),
+    client("continue", "Continue")
+        .reads("HOME/.continue/mcpServers/fabric.json")
+        .urls(TYPED)
+        .then("see it in Continue's agent mode, under tools"),
+    client("codex", "Codex")
+        .format(Format::Toml)
+        .reads("CODEX_HOME/config.toml")
+        .urls(&[("", "url")])
+        .commands(&[
             "codex mcp add fabric ENV -- PROGRAM ARGS",
             "codex mcp add fabric --url URL --bearer-token-env-var FABRIC_MCP_AUTH_TOKEN",
             "codex mcp remove fabric",
-        ],
-        limit_words: "60 s, newer versions 2 to 5 min, tool_timeout_sec in its entry",
-        then: "start codex, and see it with /mcp",
-        ..USUAL
-    },
-    McpClient {
-        // Since June 2026 for business accounts only; the others have Antigravity.
-        name: "gemini-cli",
-        title: "Gemini CLI",
-        file: "HOME/.gemini/settings.json",
-        urls: &[("", "httpUrl"), ("", "url")],
-        reference: Some((OF_SHELL, "gemini")),
-        commands: &[
+        ])
+        .waits(60, "60 s, newer versions 2 to 5 min, tool_timeout_sec in its entry")
+        .then("start codex, and see it with /mcp"),
+    // Since June 2026 for business accounts only; the others have Antigravity.
+    client("gemini-cli", "Gemini CLI")
+        .reads("HOME/.gemini/settings.json")
+        .urls(&[("", "httpUrl"), ("", "url")])
+        .refers(OF_SHELL, "gemini")
+        .commands(&[
             "gemini mcp add --scope user ENV fabric PROGRAM -- ARGS",
             "gemini mcp add --scope user --transport TRANSPORT --header HEADER fabric URL",
-        ],
-        limit: 600,
-        limit_words: "10 min, timeout in its entry",
-        then: "start gemini in a folder that it trusts, and see it with /mcp",
-        ..USUAL
-    },
-    McpClient {
-        name: "jetbrains",
-        title: "JetBrains AI Assistant",
-        format: Format::Dialog(
+        ])
+        .waits(600, "10 min, timeout in its entry")
+        .then("start gemini in a folder that it trusts, and see it with /mcp"),
+    client("jetbrains", "JetBrains AI Assistant")
+        .format(Format::Dialog(
             "mcpServers",
             "Settings, Tools, AI Assistant, MCP: Add, As JSON",
-        ),
-        limit_words: "not known, assumed to be 60 s",
-        then: "press Apply in the same dialog",
-        ..USUAL
-    },
-    McpClient {
-        name: "goose",
-        title: "Goose",
-        format: Format::Yaml,
-        file: "XDG_CONFIG_HOME/goose/config.yaml",
-        windows: Some("APPDATA/Block/goose/config/config.yaml"),
+        ))
+        .waits(60, "not known, assumed to be 60 s")
+        .then("press Apply in the same dialog"),
+    client("goose", "Goose")
+        .format(Format::Yaml)
+        .reads("XDG_CONFIG_HOME/goose/config.yaml")
+        .on_windows("APPDATA/Block/goose/config/config.yaml")
         // It had it once.
-        urls: &[("", "url")],
-        reference: Some(("$NAME", "goose")),
+        .urls(&[("", "url")])
+        .refers("$NAME", "goose")
         // Its default is 300 s; the entry made for it sets this.
-        limit: 3600,
-        limit_words: "1 h, timeout in its entry",
-        then: "start goose, and see it with goose info -v",
-        ..USUAL
-    },
-    McpClient {
-        name: "copilot-cli",
-        title: "Copilot CLI",
-        file: "COPILOT_HOME/mcp-config.json",
-        program: Some(("type", "local")),
-        reference: Some((OF_SHELL, "copilot")),
-        commands: &[
+        .waits(3600, "1 h, timeout in its entry")
+        .then("start goose, and see it with goose info -v"),
+    client("copilot-cli", "Copilot CLI")
+        .reads("COPILOT_HOME/mcp-config.json")
+        .starts("type", "local")
+        .urls(TYPED)
+        .refers(OF_SHELL, "copilot")
+        .commands(&[
             "copilot mcp add ENV fabric -- PROGRAM ARGS",
             "copilot mcp add --transport TRANSPORT --header HEADER fabric URL",
-        ],
-        limit: 30,
-        limit_words: "30 s, timeout in its entry",
-        then: "start copilot, and see it with /mcp",
-        ..TYPED
-    },
-    McpClient {
-        name: "opencode",
-        title: "OpenCode",
-        format: Format::Json("mcp"),
-        file: "XDG_CONFIG_HOME/opencode/opencode.json",
-        program: Some(("type", "local")),
-        members: (None, "environment"),
+        ])
+        .waits(30, "30 s, timeout in its entry")
+        .then("start copilot, and see it with /mcp"),
+    client("opencode", "OpenCode")
+        .format(Format::Json("mcp"))
+        .reads("XDG_CONFIG_HOME/opencode/opencode.json")
+        .starts("type", "local")
         // It tries one after the other.
-        urls: &[("remote", "url"); 2],
-        reference: Some(("{env:NAME}", "opencode")),
-        limit_words: "60 s of silence, timeout in its entry",
-        then: "see it with opencode mcp list",
-        ..USUAL
-    },
-    McpClient {
-        name: "zoo-code",
-        title: "Zoo Code",
-        file: "SETTINGS/Code/User/globalStorage/zoocodeorganization.zoo-code/settings/mcp_settings.json",
-        urls: &[("streamable-http", "url"), ("sse", "url")],
-        reference: Some((OF_ENV, "code .")),
-        limit_words: "60 s, timeout in its entry",
-        then: "see it in Zoo Code's settings, under MCP Servers",
-        ..USUAL
-    },
-    McpClient {
-        name: "antigravity",
-        title: "Antigravity",
+        .urls(&[("remote", "url"); 2])
+        .members((None, "environment"))
+        .refers("{env:NAME}", "opencode")
+        .waits(60, "60 s of silence, timeout in its entry")
+        .then("see it with opencode mcp list"),
+    client("zoo-code", "Zoo Code")
+        .reads("SETTINGS/Code/User/globalStorage/zoocodeorganization.zoo-code/settings/mcp_settings.json")
+        .urls(&[("streamable-http", "url"), ("sse", "url")])
+        .refers(OF_ENV, "code .")
+        .waits(60, "60 s, timeout in its entry")
+        .then("see it in Zoo Code's settings, under MCP Servers"),
+    client("antigravity", "Antigravity")
         // https://antigravity.google/docs/mcp: for its IDE and CLI; versions before 2.0 had antigravity in the place of config.
-        file: "HOME/.gemini/config/mcp_config.json",
-        urls: &[("", "serverUrl"); 2],
-        limit_words: "not known, assumed to be 60 s",
-        then: "press refresh under Manage MCP Servers, or see it with /mcp in its CLI",
-        ..USUAL
-    },
-    McpClient {
-        name: "kiro",
-        title: "Kiro",
-        file: "HOME/.kiro/settings/mcp.json",
-        reference: Some((OF_SHELL, "kiro .")),
-        then: "see it in Kiro's panel, under MCP Servers, or with /mcp in its CLI",
-        ..USUAL
-    },
-    McpClient {
-        name: "amp",
-        title: "Amp",
-        format: Format::Json("amp.mcpServers"),
-        file: "XDG_CONFIG_HOME/amp/settings.json",
-        reference: Some((OF_SHELL, "amp")),
-        limit_words: "not known, assumed to be 60 s",
-        then: "see it with amp mcp doctor",
-        ..USUAL
-    },
-    McpClient {
-        name: "lm-studio",
-        title: "LM Studio",
-        format: Format::Dialog(
+        .reads("HOME/.gemini/config/mcp_config.json")
+        .urls(&[("", "serverUrl"); 2])
+        .waits(60, "not known, assumed to be 60 s")
+        .then("press refresh under Manage MCP Servers, or see it with /mcp in its CLI"),
+    client("kiro", "Kiro")
+        .reads("HOME/.kiro/settings/mcp.json")
+        .refers(OF_SHELL, "kiro .")
+        .then("see it in Kiro's panel, under MCP Servers, or with /mcp in its CLI"),
+    client("amp", "Amp")
+        .format(Format::Json("amp.mcpServers"))
+        .reads("XDG_CONFIG_HOME/amp/settings.json")
+        .refers(OF_SHELL, "amp")
+        .waits(60, "not known, assumed to be 60 s")
+        .then("see it with amp mcp doctor"),
+    client("lm-studio", "LM Studio")
+        .format(Format::Dialog(
             "mcpServers",
             "Right-hand sidebar, Program: Install, Edit mcp.json",
-        ),
-        urls: &[("", "url")],
-        then: "save it, and see it in the same sidebar",
-        ..USUAL
-    },
-    McpClient {
-        name: "warp",
-        title: "Warp",
-        file: "HOME/.warp/.mcp.json",
-        limit_words: "not known, assumed to be 60 s",
-        then: "see it in Warp's settings, under Agents, MCP servers",
-        ..USUAL
-    },
-    McpClient {
-        name: "open-webui",
-        title: "Open WebUI",
-        format: Format::Steps(
+        ))
+        .urls(&[("", "url")])
+        .then("save it, and see it in the same sidebar"),
+    client("warp", "Warp")
+        .reads("HOME/.warp/.mcp.json")
+        .waits(60, "not known, assumed to be 60 s")
+        .then("see it in Warp's settings, under Agents, MCP servers"),
+    client("open-webui", "Open WebUI")
+        .format(Format::Steps(
             "Type: MCP (Streamable HTTP)\nURL: @URL@\nAuth: @TOKEN@\nID and name: fabric\n",
             "Admin Panel, Settings, External Tools, +",
-        ),
-        urls: &[("", "url")],
-        then: "save it, start fabric-mcp --transport http, and switch it on among a chat's tools",
-        ..USUAL
-    },
-    McpClient {
-        name: "librechat",
-        title: "LibreChat",
-        format: Format::Steps(
+        ))
+        .urls(&[("", "url")])
+        .then("save it, start fabric-mcp --transport http, and switch it on among a chat's tools"),
+    client("librechat", "LibreChat")
+        .format(Format::Steps(
             "mcpServers:\n  fabric:\n    type: streamable-http\n    url: \"@URL@\"\n    headers:\n      Authorization: \"@TOKEN@\"\n    timeout: 300000\n",
             "librechat.yaml",
-        ),
-        urls: &[("", "url")],
-        reference: Some((OF_SHELL, "docker compose up -d")),
+        ))
+        .urls(&[("", "url")])
+        .refers(OF_SHELL, "docker compose up -d")
         // Its default is 30 s; the entry made for it sets this.
-        limit: 300,
-        limit_words: "5 min, timeout in its entry",
-        then: "start fabric-mcp --transport http, put the token into LibreChat's .env, restart it, and choose fabric among a chat's MCP servers",
-        ..USUAL
-    },
+        .waits(300, "5 min, timeout in its entry")
+        .then("start fabric-mcp --transport http, put the token into LibreChat's .env, restart it, and choose fabric among a chat's MCP servers"),
 ];
+
+type Text = &'static str;
+
+/// A row with what most clients have in common.
+const fn client(name: Text, title: Text) -> McpClient {
+    McpClient {
+        name,
+        title,
+        format: Format::Json("mcpServers"),
+        file: "",
+        windows: None,
+        program: None,
+        members: (Some("args"), "env"),
+        urls: &[("", "url"); 2],
+        reference: None,
+        commands: &[],
+        limit: 60,
+        limit_words: "60 s",
+        then: "",
+    }
+}
+
+/// What a row says besides.
+impl McpClient {
+    const fn format(mut self, format: Format) -> McpClient {
+        self.format = format;
+        self
+    }
+
+    const fn reads(mut self, file: Text) -> McpClient {
+        self.file = file;
+        self
+    }
+
+    const fn on_windows(mut self, file: Text) -> McpClient {
+        self.windows = Some(file);
+        self
+    }
+
+    const fn starts(mut self, member: Text, value: Text) -> McpClient {
+        self.program = Some((member, value));
+        self
+    }
+
+    const fn urls(mut self, urls: &'static [(Text, Text)]) -> McpClient {
+        self.urls = urls;
+        self
+    }
+
+    const fn members(mut self, members: (Option<Text>, Text)) -> McpClient {
+        self.members = members;
+        self
+    }
+
+    const fn refers(mut self, reference: Text, command: Text) -> McpClient {
+        self.reference = Some((reference, command));
+        self
+    }
+
+    const fn commands(mut self, commands: &'static [Text]) -> McpClient {
+        self.commands = commands;
+        self
+    }
+
+    const fn waits(mut self, limit: u64, words: Text) -> McpClient {
+        (self.limit, self.limit_words) = (limit, words);
+        self
+    }
+
+    const fn then(mut self, then: Text) -> McpClient {
+        self.then = then;
+        self
+    }
+}
 
 /// The name of every client.
 pub(crate) fn names() -> Vec<&'static str> {
