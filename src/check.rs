@@ -56,7 +56,7 @@ pub(crate) fn log_connection(client: &Client) {
     }
 }
 
-/// Runs `--check` and writes the report to `out`: line by line, or with `json` as one object at the end. True unless there
+/// Runs `--check` and writes the report to `out`: line by line, or with `--json` as one object at the end. True unless there
 /// are errors; warnings do not count.
 ///
 /// # Errors
@@ -65,10 +65,9 @@ pub(crate) fn run(
     server: &Arc<Server>,
     config: &Config,
     access: &Access,
-    json: bool,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
-    let mut report = Report::new(config, json, out);
+    let mut report = Report::new(config, out);
     for warning in &config.warnings {
         report.found(Cause::Settings, &[("why", warning)]);
     }
@@ -337,7 +336,7 @@ struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    fn new(config: &Config, is_json: bool, out: &'a mut dyn Write) -> Report<'a> {
+    fn new(config: &Config, out: &'a mut dyn Write) -> Report<'a> {
         let (url, demo, version) = (&config.fabric.url, config.demo, env!("CARGO_PKG_VERSION"));
         let (what, kind, next) = match config.patterns_dirs.is_empty() {
             _ if demo => ("Fabric at", " (the built-in demo)", NEXT_AFTER_DEMO),
@@ -346,7 +345,7 @@ impl<'a> Report<'a> {
         };
         let mut report = Report {
             out,
-            is_json,
+            is_json: config.json,
             json: json!({
                 "schema_version": 1,
                 "version": version,
@@ -516,7 +515,7 @@ mod tests {
             ..Config::default()
         };
         let mut out = Vec::new();
-        let mut report = Report::new(&config, false, &mut out);
+        let mut report = Report::new(&config, &mut out);
         fill(&mut report);
         report.end().unwrap();
         String::from_utf8(out).unwrap()

@@ -57,7 +57,7 @@ use std::time::Duration;
 
 use access::{Access, OAuth, Tokens};
 use account::{Accounts, Bounds, Resource, SHARED_SEATS};
-use cli::{Command, ExitReason, Generate, START};
+use cli::{Command, ExitReason, Generate, START, Task};
 use clients::{Launch, install};
 use config::{
     API_KEY, AUTH_TOKEN, BASE_URL, CERT_FILE, Config, Connect, MAX_QUEUED_RUNS, RunSettings,
@@ -138,15 +138,15 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<ExitCode, ExitReason> {
     let good = match command {
         Command::Print(text) => print(&text),
-        Command::ListTools { mut config, json } => {
+        Command::ListTools(mut config) => {
             check_tools(&config.policy)?;
             folders(&mut config)?;
-            print(&match json {
+            print(&match config.json {
                 true => server::tools_json(&config.policy),
                 false => tools::catalogue(&config.policy),
             })
         }
-        Command::Healthcheck { host, port } => service::healthcheck(&host, port)
+        Command::Healthcheck(config) => service::healthcheck(&config.host, config.port)
             .map(|()| true)
             .map_err(|why| ExitReason::failed(format!("--healthcheck: {why}"))),
         Command::CheckTokens { file, default } => {
@@ -196,13 +196,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             let (text, good) = report.map_err(|error| ExitReason::failed(error.detail))?;
             print(&text).map(|written| written && good)
         }
-        Command::Call {
-            tool,
-            arguments,
-            json,
-            config,
-        } => {
-            let mut config = *config;
+        Command::Here(Task::Call(tool, words), mut config) => {
             // `--json` prints the structured result.
             config.policy.plain_results = false;
             // The run ends with this process, so wait for it; it is kept only where another process can find it.
@@ -210,39 +204,33 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             if config.kept.state_dir.is_none() {
                 config.kept.keep = Duration::ZERO;
             }
-            let (server, config, _demo) = assemble(config)?;
+            let (server, config, _demo) = assemble(*config)?;
             config.warnings.iter().for_each(|text| shell::say(text));
-            let called = shell::run(CallTarget::Here(&server), &tool, &arguments, json);
+            let called = shell::run(CallTarget::Here(&server), &tool, &words, config.json);
             // The end of a run that could not be written at once.
             server.backend.runs.interrupt_all();
             called
         }
-        Command::Connect {
-            is_check,
-            call,
-            json,
-            settings,
-        } => match call {
-            Some((tool, words)) => shell::run(CallTarget::There(&settings), &tool, &words, json),
-            None if is_check => transport::connect::check(&settings)
-                .map_err(ExitReason::failed)
-                .and_then(|report| print(&report)),
-            None => relay(&settings).map(|()| true),
-        },
-        Command::Check { json, config } => {
+        Command::There(Task::Call(tool, words), settings) => {
+            shell::run(CallTarget::There(&settings), &tool, &words, settings.json)
+        }
+        Command::There(Task::Check, settings) => transport::connect::check(&settings)
+            .map_err(ExitReason::failed)
+            .and_then(|report| print(&report)),
+        Command::There(Task::Serve, settings) => relay(&settings).map(|()| true),
+        Command::Here(Task::Check, mut config) => {
             // `--check` keeps no runs.
-            let mut config = *config;
             config.kept.state_dir = None;
             if !config.patterns_dirs.is_empty() {
                 // Tells what is left out.
                 logging::start(config.log_level, config.log_json);
             }
-            let (server, config, _demo) = assemble(config)?;
+            let (server, config, _demo) = assemble(*config)?;
             let access = access(&config, &server.backend.accounts).map_err(ExitReason::usage)?;
-            let good = check::run(&server, &config, &access, json, &mut io::stdout());
+            let good = check::run(&server, &config, &access, &mut io::stdout());
             good.or_else(ExitReason::unwritable)
         }
-        Command::Serve(config) => {
+        Command::Here(Task::Serve, config) => {
             if config.transport == Transport::Stdio && io::stdin().is_terminal() {
                 // Fails only if stderr is closed.
                 let _ = io::stderr().write_all(TYPED.as_bytes());
@@ -306,6 +294,7 @@ fn which_fabric(launch: &mut Launch, offers: bool) -> Option<String> {
                 ca_file: std::env::var_os(CERT_FILE).map(Into::into),
                 log_level: None,
                 log_json: false,
+                json: false,
             };
             let has_token = std::env::var_os(AUTH_TOKEN).is_some_and(|token| !token.is_empty());
             *token = has_token || !transport::connect::asks_for_oauth(&settings);

@@ -210,7 +210,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     ),
     flag(COMMAND, "prices", "FILE", "")
         .help("With --usage: file of model prices, one line MODEL INPUT OUTPUT for each model"),
-    flag(COMMAND, "json", "", "").help("With --check, --call, --list-tools and --usage: print JSON"),
+    flag(COMMAND, "json", "", "").one(|c, t| set(&mut c.json, values::switch(t))).help("With --check, --call, --list-tools and --usage: print JSON"),
     flag(COMMAND, "list-tools", "", "").help("Print the tools and their arguments"),
     flag(COMMAND, "healthcheck", "", "")
         .help("Ask the server on this machine whether it is up, and exit with 0 or 1"),

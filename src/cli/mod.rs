@@ -35,37 +35,14 @@ pub(crate) use launch::START;
 /// What the program is asked to do.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Serve MCP.
-    Serve(Box<Config>),
-    /// Pass messages on between stdio and a server: `--connect`.
-    Connect {
-        /// Only ask that server whether it answers: `--check`.
-        is_check: bool,
-        /// Only call a tool there, with these words as its arguments: `--call`.
-        call: Option<(String, Vec<String>)>,
-        /// Whether to print the structured result.
-        json: bool,
-        settings: Connect,
-    },
-    /// Test the connection to Fabric and report: `--check`, as JSON with `--json`.
-    Check { json: bool, config: Box<Config> },
-    /// Call one tool and print its result: `--call`.
-    Call {
-        tool: String,
-        /// The words with its arguments.
-        arguments: Vec<String>,
-        /// Whether to print the structured result.
-        json: bool,
-        config: Box<Config>,
-    },
-    /// Print the catalogue of the tools that are offered: `--list-tools`.
-    ListTools {
-        config: Box<Config>,
-        /// Whether to print them as `tools/list` has them: `--json`.
-        json: bool,
-    },
-    /// Ask the server on this machine that listens here whether it lives: `--healthcheck`.
-    Healthcheck { host: String, port: u16 },
+    /// Serve MCP, or do this instead, as a server of its own.
+    Here(Task, Box<Config>),
+    /// The same at another server: `--connect`.
+    There(Task, Connect),
+    /// Print the catalogue of the tools that are offered, as `tools/list` has them with `--json`: `--list-tools`.
+    ListTools(Box<Config>),
+    /// Ask the server on this machine that listens on this host and port whether it lives: `--healthcheck`.
+    Healthcheck(Box<Config>),
     /// Print what was used, by the ledger: `--usage`.
     Usage {
         /// The state folder.
@@ -73,6 +50,7 @@ pub(crate) enum Command {
         /// Since when, and whether only then: a month, or a day; `None` for this month.
         period: Option<(String, bool)>,
         prices: Option<Prices>,
+        /// Whether to print JSON.
         json: bool,
     },
     /// Say what is wrong with a tokens file: `--check-tokens`.
@@ -102,6 +80,17 @@ pub(crate) enum Command {
     },
     /// Print this: `--help`, `--version`.
     Print(String),
+}
+
+/// What is done with a server.
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// Let clients use it: over `--transport`, or by passing on what comes from stdin.
+    Serve,
+    /// Test the connection and report: `--check`.
+    Check,
+    /// Call this tool, with these words as its arguments, and print its result: `--call`.
+    Call(String, Vec<String>),
 }
 
 /// What `--generate` prints, with what it needs.
@@ -184,7 +173,6 @@ pub(crate) fn parse(
     if let Some(what) = settings.last("generate") {
         return generate(what, &settings);
     }
-    let json = settings.has("json");
     if let Some(file) = settings.last("check-tokens") {
         return Ok(Command::CheckTokens {
             file: file.into(),
@@ -192,7 +180,7 @@ pub(crate) fn parse(
         });
     }
     if settings.has("usage") {
-        return usage(&settings, json);
+        return usage(&settings);
     }
     if let ([word, ..], false) = (settings.words.as_slice(), settings.has("call")) {
         return Err(unexpected_word(word));
@@ -219,41 +207,28 @@ pub(crate) fn parse(
         }
     }
     if settings.has("list-tools") {
-        let longs = ["plain-results", "read-only", "tool", "patterns-dir"];
-        let config = Box::new(settings.only(&longs)?);
-        return Ok(Command::ListTools { config, json });
+        let longs = ["plain-results", "read-only", "tool", "patterns-dir", "json"];
+        return Ok(Command::ListTools(settings.only(&longs)?.into()));
     }
+    let task = match settings.last("call") {
+        Some(tool) => Task::Call(tool.to_owned(), settings.words.clone()),
+        None if settings.has("check") => Task::Check,
+        None => Task::Serve,
+    };
     if let Some(url) = settings.one("connect", values::connect_url)? {
-        return Ok(Command::Connect {
-            is_check: settings.has("check"),
-            call: settings
-                .last("call")
-                .map(|tool| (tool.to_owned(), settings.words.clone())),
-            json,
-            settings: resolve::connect(&settings, url)?,
-        });
+        return Ok(Command::There(task, resolve::connect(&settings, url)?));
     }
     if settings.has("healthcheck") {
         // Docker gives exit code 2 a meaning of its own.
         let failed = |mistake: ExitReason| ExitReason::failed(mistake.reason);
-        let Config { host, port, .. } = settings.only(&["host", "port"]).map_err(failed)?;
-        return Ok(Command::Healthcheck { host, port });
+        let config = settings.only(&["host", "port"]).map_err(failed)?;
+        return Ok(Command::Healthcheck(config.into()));
     }
-    let config = Box::new(resolve::resolve(&settings)?);
-    Ok(match settings.last("call") {
-        Some(tool) => Command::Call {
-            tool: tool.to_owned(),
-            arguments: settings.words.clone(),
-            json,
-            config,
-        },
-        None if settings.has("check") => Command::Check { json, config },
-        None => Command::Serve(config),
-    })
+    Ok(Command::Here(task, resolve::resolve(&settings)?.into()))
 }
 
 /// `--usage`, with the word that may follow.
-fn usage(settings: &FlagsAndEnv<'_>, json: bool) -> Result<Command, ExitReason> {
+fn usage(settings: &FlagsAndEnv<'_>) -> Result<Command, ExitReason> {
     let refused = |why: String| named("--usage", why);
     let config = settings.only(&["state-dir"])?;
     let no_folder =
@@ -272,7 +247,7 @@ fn usage(settings: &FlagsAndEnv<'_>, json: bool) -> Result<Command, ExitReason> 
         folder: config.kept.state_dir.ok_or_else(no_folder)?,
         period,
         prices,
-        json,
+        json: settings.has("json"),
     })
 }
 

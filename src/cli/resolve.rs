@@ -141,7 +141,7 @@ fn bare(name: &str) -> &str {
 
 /// The settings of `--connect`. Variables of other settings, which may be there for a server, count for nothing.
 pub(super) fn connect(settings: &FlagsAndEnv<'_>, url: String) -> Result<Connect, ExitReason> {
-    let config = settings.only(&["log-level", "log-format"])?;
+    let config = settings.only(&["log-level", "log-format", "json"])?;
     Ok(Connect {
         url,
         // The server, not the client, is warned of a short token.
@@ -149,6 +149,7 @@ pub(super) fn connect(settings: &FlagsAndEnv<'_>, url: String) -> Result<Connect
         ca_file: ca_file(settings),
         log_level: config.log_level,
         log_json: config.log_json,
+        json: config.json,
     })
 }
 

@@ -140,6 +140,8 @@ pub(crate) struct Config {
     pub(crate) demo: bool,
     /// Read patterns from these folders instead of any Fabric: `--patterns-dir`.
     pub(crate) patterns_dirs: Vec<PathBuf>,
+    /// Print JSON, where a person gets a text: `--json`.
+    pub(crate) json: bool,
     /// Warnings about the settings, one line each, logged at start-up.
     pub(crate) warnings: Vec<String>,
 }
@@ -164,6 +166,8 @@ pub(crate) struct Connect {
     pub(crate) log_level: Option<Level>,
     /// As of [`Config`].
     pub(crate) log_json: bool,
+    /// As of [`Config`].
+    pub(crate) json: bool,
 }
 
 /// What the operator offers and allows, and what runs get that do not say; enforced by `tools` and `server`.

@@ -29,7 +29,7 @@ fn parse_with(args: &str, vars: Vars<'_>) -> Result<Command, ExitReason> {
 
 fn config_with(args: &str, vars: Vars<'_>) -> Config {
     match parse_with(args, vars) {
-        Ok(Command::Serve(config)) => *config,
+        Ok(Command::Here(Task::Serve, config)) => *config,
         other => panic!("{args} {vars:?}: {other:?}"),
     }
 }
