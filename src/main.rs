@@ -51,7 +51,7 @@ use std::io::{self, IsTerminal, StdinLock, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{ExitCode, exit};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ use time::SystemClock;
 use tools::{Backend, Policy};
 use transport::connect::Relay;
 use transport::http::HttpTransport;
-use transport::stdio::Stdio;
+use transport::stdio::{Stdio, Writer};
 
 /// How long the process waits at its end for the last log lines.
 const LOG_FLUSH: Duration = Duration::from_millis(200);
@@ -553,7 +553,15 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
 /// Passes messages on to the server of `settings`.
 fn relay(settings: &Connect) -> Result<(), ExitReason> {
     heap::tune();
-    let relay = Relay::new(settings, io::stdout(), leave).map_err(ExitReason::usage)?;
+    let client = |relay: &Weak<Relay>| {
+        let relay = relay.clone();
+        let broken = move || {
+            relay.upgrade().inspect(|relay| relay.leave());
+            leave();
+        };
+        Arc::new(Writer::new(io::stdout(), broken))
+    };
+    let relay = Relay::new(settings, client).map_err(ExitReason::usage)?;
     logging::start(settings.log_level, settings.log_json);
     let other = relay.clone();
     let end = move |signal: &str| {

@@ -424,60 +424,18 @@ fn call_there(
     about[meta::VERSION] = Revision::NEWEST.name().into();
     about[meta::CAPABILITIES] = json!({});
     about[meta::LEVEL] = Level::INFO.name().into();
-    let line = format!("{request}\n").into_bytes();
-    let [input, output] = [line, Vec::new()].map(|bytes| RemoteCall {
-        screen: screen.clone(),
-        bytes,
-    });
-    let relay = Relay::new(settings, output, || ()).map_err(ExitReason::usage)?;
-    let read = relay.serve(input);
-    read.map_err(|error| ExitReason::failed(error.to_string()))
-}
-
-/// The client of `--connect`, both what it sends and what it gets: a request, and once it must stop, the cancellation.
-struct RemoteCall {
-    screen: Arc<Screen>,
-    /// Not sent yet, or a line that is not whole yet.
-    bytes: Vec<u8>,
-}
-
-impl Read for RemoteCall {
-    /// Ends with the answer.
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        while self.bytes.is_empty() {
-            let is_stopped = self.screen.stopped.load(Ordering::Acquire) != 0;
-            let mut state = lock(&self.screen.state);
-            if !state.answer.is_null() {
-                return Ok(0);
-            }
-            if is_stopped {
-                state.answer = json!({"error": {"message": "The call was cancelled."}});
-                let params = json!({"requestId": 1});
-                self.bytes = jsonrpc::notification("notifications/cancelled", &params);
-                self.bytes.push(b'\n');
-            }
-            drop(state);
-            thread::sleep(LOOK);
+    let relay = Relay::new(settings, |_| screen.clone()).map_err(ExitReason::usage)?;
+    relay.pass_on(request.to_string().into_bytes());
+    while lock(&screen.state).answer.is_null() {
+        if screen.stopped.load(Ordering::Acquire) != 0 {
+            let cancelled = json!({"error": {"message": "The call was cancelled."}});
+            lock(&screen.state).answer = cancelled;
+            let params = json!({"requestId": 1});
+            relay.pass_on(jsonrpc::notification("notifications/cancelled", &params));
         }
-        let count = self.bytes.as_slice().read(into)?;
-        self.bytes.drain(..count);
-        Ok(count)
+        thread::sleep(LOOK);
     }
-}
-
-impl Write for RemoteCall {
-    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
-        self.bytes.extend(more);
-        while let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.bytes.drain(..=end).collect();
-            self.screen.notify(&line, &|| true);
-        }
-        Ok(more.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Where a call's text and progress go.
@@ -609,7 +567,10 @@ fn tell(state: &mut CallState) {
 }
 
 impl Peer for Screen {
-    fn notify(&self, message: &[u8], _wanted: &dyn Fn() -> bool) {
+    fn notify(&self, message: &[u8], wanted: &dyn Fn() -> bool) {
+        if !wanted() {
+            return;
+        }
         let message: Value = decode(message).unwrap_or_default();
         let params = &message["params"];
         let mut state = lock(&self.state);

@@ -11,7 +11,7 @@
 //! In scope: the session, ids that wait, cancelling, the end. Not in scope: what messages mean, beyond their era. A message
 //! is sent once: a run costs money. A batch is one request, which is answered by one array.
 
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -98,7 +98,7 @@ type Reply = Result<Response<Body>, ureq::Error>;
 /// # Errors
 /// Why the server cannot be used, and what to do.
 pub(crate) fn check(settings: &Connect) -> Result<String, String> {
-    let relay = Relay::new(settings, io::sink(), || ())?;
+    let relay = Relay::new(settings, |_| nobody())?;
     let (begun, id) = (Instant::now(), Id::Number(1.into()));
     let request = relay.request(vec![id], Headers::new(), Some(OPENING));
     let mut opened = relay.exchange(&request, INITIALIZE);
@@ -117,13 +117,18 @@ pub(crate) fn check(settings: &Connect) -> Result<String, String> {
 
 /// Whether the server at this URL has callers sign in at an OAuth issuer, as its answer to one without a token says.
 pub(crate) fn asks_for_oauth(settings: &Connect) -> bool {
-    let Ok(relay) = Relay::new(settings, io::sink(), || ()) else {
+    let Ok(relay) = Relay::new(settings, |_| nobody()) else {
         return false;
     };
     let request = relay.request(vec![], Headers::new(), Some(LEAVING));
     let reply = relay.send("GET", &request, ()).ok();
     let challenge = reply.and_then(|reply| reply.headers().get("WWW-Authenticate").cloned());
     challenge.is_some_and(|it| String::from_utf8_lossy(it.as_bytes()).contains("resource_metadata"))
+}
+
+/// Hears nothing.
+fn nobody() -> Arc<Writer> {
+    Arc::new(Writer::new(io::sink(), || ()))
 }
 
 /// The two sides.
@@ -135,7 +140,7 @@ pub(crate) struct Relay {
     session: Mutex<Headers>,
     /// Hands out places and [`MAX_HELD`].
     accounts: Accounts,
-    writer: Writer,
+    client: Arc<dyn Peer>,
     pending: Mutex<Vec<Arc<PendingRequest>>>,
 }
 
@@ -172,15 +177,13 @@ impl PendingRequest {
 }
 
 impl Relay {
-    /// Between the server and `output`; connects to nothing yet. `broken` is called, after the end of the session, when
-    /// `output` cannot be written any more.
+    /// Between the server and this client; connects to nothing yet.
     ///
     /// # Errors
     /// Which setting cannot work, and why.
-    pub(crate) fn new(
+    pub(crate) fn new<P: Peer + 'static>(
         settings: &Connect,
-        output: impl Write + Send + 'static,
-        broken: fn(),
+        client: impl FnOnce(&Weak<Relay>) -> Arc<P>,
     ) -> Result<Arc<Relay>, String> {
         let ca_file = settings.ca_file.as_deref();
         let config = agent::config("--connect", &settings.url, ca_file)?
@@ -189,21 +192,14 @@ impl Relay {
             .timeout_connect(Some(OPENING))
             .timeout_per_write(Some(SILENCE))
             .timeout_per_read(Some(SILENCE));
-        Ok(Arc::new_cyclic(|relay: &Weak<Relay>| {
-            let relay = relay.clone();
-            let broken = move || {
-                relay.upgrade().inspect(|relay| relay.leave());
-                broken();
-            };
-            Relay {
-                settings: settings.clone(),
-                config: config.build(),
-                lookups: Lookups::new(),
-                session: Mutex::default(),
-                accounts: Accounts::alone(MAX_HELD),
-                writer: Writer::new(output, broken),
-                pending: Mutex::default(),
-            }
+        Ok(Arc::new_cyclic(|relay| Relay {
+            settings: settings.clone(),
+            config: config.build(),
+            lookups: Lookups::new(),
+            session: Mutex::default(),
+            accounts: Accounts::alone(MAX_HELD),
+            client: client(relay),
+            pending: Mutex::default(),
         }))
     }
 
@@ -231,7 +227,8 @@ impl Relay {
         }
     }
 
-    fn pass_on(self: &Arc<Self>, line: Vec<u8>) {
+    /// Passes on a line. Does not wait for an answer, but to `initialize` and notifications.
+    pub(crate) fn pass_on(self: &Arc<Self>, line: Vec<u8>) {
         let inbound = Inbound::read(&line, false);
         match &inbound.messages[..] {
             [Err((id, code, reason))] if !inbound.is_batch => {
@@ -371,10 +368,10 @@ impl Relay {
             if !is_lost && request.claim(&answered) {
                 let opened = session.as_deref().filter(|_| request.limit.is_some());
                 let opened = opened.map(|id| self.enter(id, &said, message));
-                self.writer
+                self.client
                     .notify(opened.as_deref().unwrap_or(message), &|| true);
             } else if answered.is_empty() && !inbound.is_invalid() {
-                self.writer.notify(message, &|| !request.is_over());
+                self.client.notify(message, &|| !request.is_over());
             }
             if request.is_over() {
                 return Ok(());
@@ -426,7 +423,7 @@ impl Relay {
     /// Answers ourselves.
     fn answer(&self, id: Option<Id>, refusal: Refusal) {
         let answer = refuse(refusal, Some(&id.unwrap_or(Id::Null)), false);
-        self.writer.answer(answer);
+        self.client.answer(answer);
     }
 
     /// Sends something to the server, once.
