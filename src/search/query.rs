@@ -127,7 +127,8 @@ pub(super) fn needs(query: &str) -> Vec<String> {
     let (mut needs, mut begins, mut unwanted) = (vec![String::new()], false, 0);
     for (at, (word, _)) in said.iter().enumerate() {
         let negates = is_in(at, NOT) && (begins || is_in(at + 1, NOT_FOR));
-        let excludes = is_in(at, "without except");
+        let refuses = is_in(at, "don't don’t dont") && is_in(at + 1, "want need");
+        let excludes = is_in(at, "without except") || refuses && is_in(at + 2, "a an the any");
         if negates || excludes || is_in(at, "instead rather") && is_in(at + 1, "of than") {
             unwanted = MOST_UNWANTED;
         } else if is_in(at, "but just only please") {
@@ -271,6 +272,8 @@ mod tests {
             ("an essay, not in his style", "an essay,"),
             ("cards, but not for Anki, please", "cards, | but | please"),
             ("why is it not working", "why is it not working"),
+            ("I don't want a summary, list it", "I | list it"),
+            ("I don't want to watch it", "I don't want to watch it"),
             ("translate it instead of rating it", "translate it"),
             ("fix it and tweet it", "fix it | and tweet it"),
             ("", ""),
