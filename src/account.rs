@@ -1,14 +1,14 @@
-//! One account a caller: everything that callers can make the process hold is handed out by their account, as
-//! reservations that give it back when they are dropped.
+//! One account for each caller. Everything that callers can make the process hold comes from their account, as a
+//! reservation that gives it back when it is dropped.
 //!
 //! In scope: amounts and their bounds, the rule between callers, the rate, draining. Not in scope: who a caller is
 //! (`access`), and what is done with what it got.
 //!
-//! The rule, where there are several callers: a quarter of each total is divided among seats, and up to its seat a
-//! caller is always served. What it holds beyond its seat, its excess, comes from the rest: one more while that excess
-//! is less than three times what is free there. Each name in the tokens file has a seat of its own; of all others each
-//! takes one of [`SHARED_SEATS`] while it holds anything, and none if none is left. Where a quarter is less than one for
-//! each seat, a seat holds nothing. Those who wait get the next place in the order of who holds least.
+//! The rule for several callers: a quarter of each total is divided into seats, and a caller is always served up to its
+//! seat. What a caller holds beyond its seat is its excess. The excess comes from the other three quarters, and may
+//! grow while it is less than three times what is free there. Each name in the tokens file has a seat of its own. Every
+//! other caller takes one of [`SHARED_SEATS`] while it holds anything, and has no seat if none is left. If a quarter is
+//! less than one for each seat, seats hold nothing. The next free place goes to the waiting caller who holds least.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -47,7 +47,7 @@ table! {
         Transcripts = 1;
         /// Runs that are kept, in memory or in the state folder; those that work included.
         Kept = 1;
-        /// Bytes of these, wherever they are.
+        /// Bytes of these, in memory and in the folder.
         Stored = PAGE;
     }
 }
@@ -55,7 +55,7 @@ table! {
 /// How many resources there are.
 pub(crate) const RESOURCES: usize = Resource::ALL.len();
 
-/// Seats of callers who are not in the tokens file, where there may be such.
+/// Seats for callers who are not in the tokens file, if such callers are admitted.
 pub(crate) const SHARED_SEATS: usize = 32;
 /// Transcripts at once of one of several callers.
 const TRANSCRIPTS_PER_CALLER: usize = 2;
@@ -63,14 +63,14 @@ const TRANSCRIPTS_PER_CALLER: usize = 2;
 const TRIM_AFTER: usize = 16 << 20;
 /// Less of memory than this is little for one caller. Bytes.
 const SMALL: usize = 8 << 20;
-/// With so many accounts, idle ones are forgotten.
+/// When there are this many accounts, idle ones are forgotten.
 const MANY_HOLDERS: usize = 10_000;
 /// How often a call that waits for its turn asks whether it still should.
 const SLICE: Duration = Duration::from_millis(100);
 /// How often the end of the process looks whether all is over.
 const END_SLICE: Duration = Duration::from_millis(5);
 
-/// There is no more of a resource, for this caller or for anyone.
+/// A resource is used up, for this caller or for everyone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QuotaExceeded;
 
@@ -79,12 +79,12 @@ pub(crate) struct QuotaExceeded;
 pub(crate) struct Bounds {
     /// How much of each resource there is.
     pub(crate) totals: [usize; RESOURCES],
-    /// Runs at once of one caller; 0 is no limit: `--max-runs-per-caller`.
+    /// Most runs at once of one caller; 0 means no limit: `--max-runs-per-caller`.
     pub(crate) runs_per_caller: usize,
-    /// Runs and transcripts a minute of one caller; 0 is no limit: `--max-calls-per-minute`.
+    /// Most runs and transcripts a minute of one caller; 0 means no limit: `--max-calls-per-minute`.
     pub(crate) per_minute: u32,
-    /// Where callers are told apart, so that the rule holds between them: the seats of those who have none of their own.
-    /// Otherwise there is one account.
+    /// If callers are told apart, the rule applies, and this is the number of seats for callers without one of their
+    /// own. Otherwise there is one account.
     pub(crate) shared_seats: Option<usize>,
 }
 
@@ -132,14 +132,14 @@ struct Pool {
     excess: usize,
 }
 
-/// One who waits for one of a resource, on this thread.
+/// A caller that waits, on this thread, for one of a resource.
 struct Waiter {
     what: Resource,
     account: Account,
     thread: Thread,
 }
 
-/// Takes this thread out of the queue for a resource, after a panic too: nobody may wait behind one who is gone.
+/// Takes this thread out of the queue for a resource, even after a panic: nobody may wait behind a caller who is gone.
 struct Leave<'b>(&'b Bank, Resource);
 
 impl Drop for Leave<'_> {
@@ -178,7 +178,7 @@ impl Accounts {
         accounts
     }
 
-    /// One account, with so many bytes of memory and as much as it wants of everything else.
+    /// One account with this many bytes of memory, and without limits on everything else.
     pub(crate) fn alone(memory: usize) -> Accounts {
         let mut totals = [usize::MAX / 2; RESOURCES];
         totals[Resource::Memory as usize] = memory;
@@ -301,7 +301,8 @@ impl Ledger {
         });
     }
 
-    /// Who of those who wait gets the next one: of all who may have it who holds least, and of these who came first.
+    /// Which waiting caller gets the next one: of those who may have it the one who holds least, and of several the one
+    /// who came first.
     fn next(&self, what: Resource) -> Option<&Waiter> {
         let waiting = self.queue.iter().filter(|waiter| waiter.what == what);
         waiting
@@ -329,8 +330,8 @@ impl Account {
         guard.grow(amount).map(|()| guard)
     }
 
-    /// Takes one, and waits for it as long as `still_waiting` says so. `None` once it does not. Of all who wait and may have
-    /// it, the next one is for who holds least.
+    /// Takes one, and waits for it as long as `still_waiting` says so; `None` once it no longer does. The next one goes
+    /// to the waiting caller who holds least, of those who may have it.
     pub(crate) fn wait_for(
         &self,
         what: Resource,
@@ -355,7 +356,7 @@ impl Account {
         }
     }
 
-    /// Are both the same account? True for all callers where these are not told apart.
+    /// Whether both are the same account. Where callers are not told apart, this is true for all of them.
     pub(crate) fn is(&self, other: &Account) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -365,7 +366,7 @@ impl Account {
         self.0.held[what as usize].load(Relaxed)
     }
 
-    /// What it holds of a resource of which there is no more, as a sentence after another; nothing where it is the only one.
+    /// What the caller holds of a resource that is used up, as a sentence to append; empty if there is only one caller.
     pub(crate) fn holding(&self, what: Resource) -> String {
         let held = self.held(what);
         match self.seat(&lock(&self.0.bank.ledger), what) {
@@ -409,7 +410,7 @@ impl Account {
         self.0.bank.bounds.shared_seats.is_none()
     }
 
-    /// Runs and transcripts a minute that are taken from one caller; 0 is no limit.
+    /// Most runs and transcripts a minute of one caller; 0 means no limit.
     pub(crate) fn per_minute(&self) -> u32 {
         self.0.bank.bounds.per_minute
     }
@@ -424,7 +425,7 @@ impl Account {
         usize::from(sits) * ledger.pools[what as usize].seat
     }
 
-    /// May it have so much more, by the rule between callers?
+    /// Whether the rule between callers lets this one have this much more.
     fn may_have(&self, ledger: &Ledger, what: Resource, amount: usize) -> bool {
         let (pool, held) = (&ledger.pools[what as usize], self.held(what));
         let (all, seat) = (held.saturating_add(amount), self.seat(ledger, what));
@@ -460,7 +461,8 @@ impl Account {
         }
     }
 
-    /// Takes `amount`, a multiple of the resource's row, as who waits on this thread, or as who does not wait.
+    /// Takes `amount`, a multiple of the resource's row, for a caller that waits on this thread or for one that does
+    /// not wait.
     fn charge(
         &self,
         what: Resource,

@@ -50,7 +50,7 @@ pub(crate) fn config(
     let proxy = usable(proxy, &uri)?;
     let builder = Agent::config_builder()
         .http_status_as_error(false)
-        // A redirect would take the credentials along to wherever it points.
+        // A redirect would send the credentials to the address that it names.
         .max_redirects(0)
         .max_redirects_will_error(false)
         .proxy(proxy)

@@ -60,7 +60,7 @@ pub(crate) fn log_connection(client: &Client) {
 /// are errors; warnings do not count.
 ///
 /// # Errors
-/// Those of `out`.
+/// The errors of `out`.
 pub(crate) fn run(
     server: &Arc<Server>,
     config: &Config,
@@ -151,7 +151,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
     report.fabric("latency_ms", latency);
     report.address(&format!("{url} answers in {} ms", number(latency)));
     let key = match own {
-        // It was found out at the start.
+        // This was found at the start.
         Some(_) => ACCEPTED,
         None => key_status(config),
     };

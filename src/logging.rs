@@ -40,8 +40,8 @@ const MAX_LOG_LINES: usize = 1024;
 /// Longest text of one line, in bytes. A value has at most half of what the ones before it left; the rest is cut off.
 const MAX_LOG_LINE: usize = 8 << 10;
 
-/// How long the thread that writes sleeps when it has written all lines: to be woken for each line would take callers
-/// more time than all else about it.
+/// How long the writing thread sleeps when it has written all lines. Waking it for each line would take callers more
+/// time than everything else about that line.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The target of what is logged even at level `critical`.

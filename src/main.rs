@@ -426,7 +426,7 @@ fn state_folder(kept: &mut RunSettings) -> Result<Option<Arc<Folder>>, ExitReaso
     })
 }
 
-/// Lowers how many connections and runs there may be to what so many open files are enough for.
+/// Lowers the limits on connections and runs to what this many open files allow.
 fn fit(config: &mut Config, files: usize) {
     let (runs, connections) = (&mut config.max_runs, &mut config.http.max_connections);
     let (all_runs, all_connections) = (*runs, *connections);

@@ -16,7 +16,7 @@ impl Rate {
     /// Is there room `now` for so `many` more, if there are `per_minute`, or any number with 0? `counts`: they are counted.
     ///
     /// # Errors
-    /// When it may be tried again; `None` if so many are never taken in a minute. Nothing was counted.
+    /// When to try again; `None` if this many are never accepted within a minute. Nothing was counted.
     pub(crate) fn take(
         &self,
         per_minute: u32,

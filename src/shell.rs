@@ -31,9 +31,9 @@ use crate::transport::connect::Relay;
 const SEARCH: &str = "fabric_list_patterns";
 /// The tool that takes piped input.
 const RUN: &str = "fabric_run_pattern";
-/// Its argument for the input.
+/// The tool's argument for the input.
 const INPUT: &str = "input_text";
-/// Its argument that lets it answer early.
+/// The tool's argument that makes it answer early.
 const WAIT: &str = "wait_seconds";
 /// How long text on stdin is waited for where none is wanted: a pipe may be inherited, and stay silent for ever.
 const STRAY_TEXT: Duration = Duration::from_millis(500);
@@ -212,7 +212,7 @@ fn no_object(word: &str, what: &str) -> ExitReason {
     ))
 }
 
-/// What to give instead of a word that is no argument.
+/// What to give instead of a word that is not an argument.
 fn no_argument(tool: &str, word: &str) -> ExitReason {
     let word = shown(word, 64);
     let first = tools::TOOLS.iter().find(|one| one.name == tool);
@@ -443,7 +443,7 @@ fn call_there(
 struct Screen {
     /// Whether text is printed as it comes.
     text_wanted: bool,
-    /// After so much silence the run is given up.
+    /// After this much silence, the run is given up.
     idle_timeout: Duration,
     /// The exit code, once the call must stop; 0 before that.
     stopped: AtomicU8,

@@ -10,7 +10,7 @@ use crate::config::WORKER_STACK;
 /// What a thread does. It is boxed, so that the code that starts threads is compiled only once: each copy takes 2 KB.
 pub(crate) type Work = Box<dyn FnOnce() + Send>;
 
-/// Does `work` on a thread of its own, with a stack of so many bytes.
+/// Does `work` on a thread of its own, with a stack of this many bytes.
 ///
 /// # Errors
 /// The system has no thread for it.

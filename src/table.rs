@@ -1,7 +1,7 @@
 //! `table!`: an enum whose variants are the rows of a table.
 
-/// Declares an enum as a table: one row a variant, from which everything else follows, `ALL` too. With `told` before its
-/// name, the two lines of comment of each row are words for people, and the compiler wants both.
+/// Declares an enum as a table with one row for each variant; everything else follows from that, `ALL` too. With `told`
+/// before its name, the two lines of comment of each row are words for people, and the compiler requires both.
 macro_rules! table {
     ($(#[$about:meta])* told $name:ident: $row:ty {
         $(#[doc = $first:literal] #[doc = $second:literal] $variant:ident = $facts:expr;)+

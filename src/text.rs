@@ -154,7 +154,7 @@ pub(crate) fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>
         candidate.extend(folded(name));
         let is_part = contains(&candidate, &wanted) || contains(&wanted, &candidate);
         let most = if is_part { usize::MAX } else { furthest };
-        // The distance takes long, and is no less than this.
+        // The exact distance takes long to compute, and cannot be less than this.
         if wanted.len().abs_diff(candidate.len()) > most {
             return None;
         }

@@ -82,7 +82,7 @@ pub(crate) fn parse(text: &str) -> Option<u64> {
     let leap_days = year / 4 - year / 100 + year / 400;
     let days = (365 * year + leap_days + (153 * month + 2) / 5 + day).checked_sub(719_469)?;
     let milliseconds = (((days * 24 + hour) * 60 + minute) * 60 + second) * 1000;
-    // What is no day or time comes out as another.
+    // A day or time that does not exist comes out as another one.
     date_time(milliseconds)
         .starts_with(whole)
         .then_some(milliseconds)

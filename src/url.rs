@@ -40,7 +40,7 @@ impl Host {
     /// Parses a host without a port; an IPv6 address may lack its brackets.
     ///
     /// # Errors
-    /// One line that repeats nothing of the text, which may be a password, but single characters of the path.
+    /// One line. It repeats nothing of the text, which may be a password, except single characters of the path.
     pub(crate) fn parse(text: &str) -> Result<Host, String> {
         match text.parse::<Ipv6Addr>() {
             Ok(address) => Ok(Host::Ip(address.into())),
@@ -98,7 +98,7 @@ impl Authority {
     /// Parses `name`, `1.2.3.4` or `[::1]`, with or without `:port`.
     ///
     /// # Errors
-    /// One line that repeats nothing of the text, which may be a password, but single characters of the path.
+    /// One line. It repeats nothing of the text, which may be a password, except single characters of the path.
     pub(crate) fn parse(text: &str) -> Result<Authority, String> {
         let (host, port) = match text.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),

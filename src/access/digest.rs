@@ -10,8 +10,8 @@ use crate::os::random;
 /// (but with probability 2^-128), make two tokens collide, or learn anything from the duration of a lookup.
 pub(super) type Digest = u128;
 
-/// The digest of `text`, in a time that depends on its length alone. The keys are made for this process; std's own are
-/// random but related to each other, so 128 bits of ours go into each.
+/// The digest of `text`. How long this takes depends only on the length of `text`. The keys are made for this process:
+/// std's keys are random but related to each other, so each gets 128 random bits of our own.
 pub(super) fn digest(text: &[u8]) -> Digest {
     static KEYED: LazyLock<[DefaultHasher; 2]> = LazyLock::new(|| {
         array::from_fn(|_| {

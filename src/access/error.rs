@@ -11,9 +11,9 @@ pub(crate) enum AccessError {
     NoToken,
     /// An invalid one was sent.
     BadToken(Flaw),
-    /// It is valid, but this needs the role.
+    /// The token is valid, but this needs another role, the one given here.
     Forbidden(Role),
-    /// It cannot be validated now; ask again after this time.
+    /// The token cannot be checked now; ask again after this time.
     Unavailable(Duration),
 }
 
@@ -45,7 +45,7 @@ impl Flaw {
     /// Or the issuer's answer about it is not understood.
     pub(super) const KIND: Flaw = Flaw("kind", "the token is not a plain bearer token");
     pub(super) const NOBODY: Flaw = Flaw("nobody", "the token has neither a subject nor a client");
-    /// Users whom only `username` names are not told apart by anything that is theirs for good.
+    /// A `username` can be given to somebody else later, so it does not identify a user.
     pub(super) const NO_SUBJECT: Flaw = Flaw(
         "nobody",
         "the issuer names the user of the token, but no subject (sub)",

@@ -130,7 +130,7 @@ impl Access {
         self.oauth.as_ref()?.document(path, endpoint)
     }
 
-    /// The value of `WWW-Authenticate` that goes with a refusal to who is not admitted.
+    /// The value of `WWW-Authenticate` for a caller who is not admitted.
     pub(crate) fn challenge(&self, refusal: AccessError) -> Option<String> {
         challenge(self.oauth.as_ref(), refusal)
     }
@@ -165,11 +165,11 @@ impl Caller {
         challenge(oauth, refusal)
     }
 
-    /// Does the caller have this role now, and what else does its line say? A named token that was removed or changed counts no more within a second, one
-    /// that its issuer revoked within a minute. Never asks the issuer.
+    /// Does the caller have this role now, and what else does its line say? A named token that was removed or changed
+    /// stops counting within a second, one that its issuer revoked within a minute. Never asks the issuer.
     ///
     /// # Errors
-    /// [`AccessError::Forbidden`], and what [`Access::admit`] says of a token that is good no more.
+    /// [`AccessError::Forbidden`], and what [`Access::admit`] says of a token that is no longer valid.
     pub(crate) fn require(&self, role: Role) -> Result<Arc<Allowance>, AccessError> {
         let has = match &self.pass {
             Pass::Open => Arc::new(Allowance::of(self.role)),

@@ -4,10 +4,10 @@
 //!   request, run, tick of a stream ─▶ a second since the last look? ─▶ read ─▶ 100 ms old? ─▶ another text? ─▶ tokens
 //!                                                            SIGHUP ─▶ read ────────────────────────────────▶ tokens
 //! ```
-//! There is no thread for this: whoever checks a token looks at the file. One that was just written may be incomplete, so
-//! it counts [`REST`] later. A line with a mistake grants nothing, and a file that is empty or cannot be read changes nothing:
-//! both are told when they are found, and once a minute.
-//! No message repeats a word of the file: a word in the wrong place may be a token.
+//! There is no thread for this: the thread that checks a token looks at the file. A file that was just written may be
+//! incomplete, so it counts only after [`REST`]. A line with a mistake grants nothing, and a file that is empty or
+//! cannot be read changes nothing. Both are logged when they are found, and then once a minute. No message repeats a
+//! word of the file, because a word in the wrong place may be a token.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, Metadata};
@@ -38,13 +38,13 @@ const LOOK: Duration = Duration::from_secs(1);
 const REST: Duration = Duration::from_millis(100);
 /// Largest file, in bytes: some 10,000 tokens.
 const MAX_FILE: u64 = 1 << 20;
-/// How often a mistake is told.
+/// How often a mistake is logged.
 const TELL: Duration = Duration::from_secs(60);
-/// Most mistakes that are told at once.
+/// Most mistakes that are logged at once.
 const MOST_TOLD: usize = 20;
 /// The end of the message of a file that changes nothing.
 const STAY: &str = "; the tokens that were valid before stay valid";
-/// The name that stands for all who have no line of their own.
+/// The name for all callers without a line of their own.
 const OTHERS: &str = "*";
 /// What begins a token of which the file has only the SHA-256.
 const HASHED: &str = "sha256:";
@@ -60,7 +60,7 @@ pub(crate) struct Tokens {
     default: Option<Secret>,
     file: Option<PathBuf>,
     has_ledger: bool,
-    /// Where each name has a seat.
+    /// The accounts, where each name has a seat.
     accounts: Accounts,
     clock: Box<dyn Clock>,
     table: Mutex<TokenTable>,
@@ -87,14 +87,14 @@ pub(crate) struct Allowance {
     pub(super) until: Option<String>,
 }
 
-/// When the file is looked at next, and what it was the last time: its text and whether everybody may read it, or why it
+/// When to look at the file next, and what the last look found: its text and whether everybody may read it, or why it
 /// could not be read.
 #[derive(Default)]
 struct Watch {
     due: Duration,
     seen: Option<Result<(Digest, bool), String>>,
     faults: Vec<String>,
-    /// When these were told.
+    /// When these were logged.
     told: Duration,
 }
 
@@ -130,17 +130,17 @@ impl Tokens {
         }
     }
 
-    /// Is there no token at all, nor a file for some?
+    /// Whether there is no token and no tokens file.
     pub(super) fn is_empty(&self) -> bool {
         self.default.is_none() && self.file.is_none()
     }
 
-    /// Has the file a mistake, or can it not be read?
+    /// Whether the file has a mistake or cannot be read.
     pub(crate) fn is_failing(&self) -> bool {
         !lock(&self.watch).faults.is_empty()
     }
 
-    /// Looks at the file at least once a minute, so that a mistake is told while nobody calls.
+    /// Looks at the file at least once a minute, so that a mistake is logged even if nobody calls.
     pub(super) fn watch(self: &Arc<Tokens>) {
         let tokens = self.clone();
         if self.file.is_some() {
@@ -157,20 +157,20 @@ impl Tokens {
         }
     }
 
-    /// Reads the file now, as SIGHUP asks for, and says in the log what came of it.
+    /// Reads the file now, after SIGHUP, and logs the result.
     pub(crate) fn reload(&self) {
         let mut watch = lock(&self.watch);
         watch.seen = None;
         report(self.look(&mut watch, Duration::ZERO));
     }
 
-    /// The holder of the token with this fingerprint by the file's present state, and what it may do. Cheap enough for every
-    /// request.
+    /// Who has the token with this fingerprint, as the file says now, and what that caller may do. Cheap enough for
+    /// every request.
     ///
     /// # Errors
-    /// [`Flaw::UNKNOWN`], or its line counts no more.
+    /// [`Flaw::UNKNOWN`], or its line has expired.
     pub(super) fn holder(&self, token: Digest) -> Result<TokenHolder, Flaw> {
-        // Not while another thread is reading.
+        // Does not wait for another thread that is reading.
         if self.file.is_some()
             && let Some(mut watch) = try_lock(&self.watch)
             && watch.due <= self.clock.steady()
@@ -187,17 +187,17 @@ impl Tokens {
         }
     }
 
-    /// What who has no line may do, by the line `*`.
+    /// What callers without a line may do, as the line `*` says.
     ///
     /// # Errors
-    /// There is no such line, or it counts no more.
+    /// There is no such line, or it has expired.
     pub(super) fn others(&self) -> Result<Arc<Allowance>, Flaw> {
         let holder = self.holder(digest(OTHERS.as_bytes()));
         holder.map(|(_, allowance)| allowance)
     }
 
-    /// Takes the file's good lines if it has changed, and not within `rest`. Returns what has changed, and the mistakes that
-    /// are to be told now.
+    /// Takes over the good lines of the file if it has changed, but not in the last `rest`. Returns what has changed,
+    /// and the mistakes to log now.
     fn look(&self, watch: &mut Watch, rest: Duration) -> (Option<String>, Vec<String>) {
         let Some(file) = &self.file else {
             return (None, Vec::new());
@@ -206,7 +206,7 @@ impl Tokens {
         watch.due = now + LOOK;
         let content = content(file);
         let modified = content.as_ref().map_or(0, |(.., modified)| *modified);
-        // A time of the future is another machine's.
+        // A time in the future comes from another machine's clock.
         let age = self.clock.today().checked_sub(modified);
         if age.is_some_and(|age| age < time::whole(rest)) {
             watch.due = now + REST;
@@ -260,7 +260,7 @@ impl Tokens {
         self.accounts.seat(names.filter(is_own).collect());
     }
 
-    /// Takes these tokens, and says whose came, changed and went.
+    /// Takes over these tokens, and says whose were added, changed and removed.
     fn take(&self, table: TokenTable) -> String {
         let mut current = lock(&self.table);
         let nobody = TokenTable::new();
@@ -282,7 +282,7 @@ impl Tokens {
     }
 }
 
-/// The names of a table that have a token which `other` lacks, or has otherwise.
+/// The names of a table with a token that `other` lacks, or for which it has something else.
 fn names(table: &TokenTable, other: &TokenTable) -> BTreeSet<String> {
     let differs = |line: &(&Digest, &TokenHolder)| other.get(line.0) != Some(line.1);
     let lines = table.iter().filter(differs);
@@ -295,7 +295,7 @@ pub(super) fn fingerprint(token: &str) -> Digest {
 }
 
 impl Allowance {
-    /// A role, and nothing else.
+    /// A role without any limits.
     pub(super) fn of(role: Role) -> Allowance {
         Allowance {
             role,
@@ -306,7 +306,7 @@ impl Allowance {
         }
     }
 
-    /// Adds a word KEY=VALUE of a line. Without an =, it is perhaps a token, and the line one of another form.
+    /// Adds a word KEY=VALUE of a line. A word without an = may be a token on a line of the wrong form.
     fn add(&mut self, word: &str, has_ledger: bool) -> Result<(), &'static str> {
         let (key, value) = word.split_once('=').ok_or(FORM)?;
         let number = value.parse::<u64>().ok().filter(|number| *number > 0);
@@ -339,7 +339,7 @@ fn content(path: &Path) -> Result<(Vec<u8>, bool, u64), String> {
         format!("{why}; give one with the lines that fabric-mcp --generate token NAME ROLE prints")
     };
     let refused = |why: &str| Err(format!("\"{}\" {why}", path.display()));
-    // Before it is opened: that alone would wait for ever at a pipe.
+    // Checked before the file is opened, because opening a pipe would wait for ever.
     let metadata = fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_file() {
         return refused("is not a regular file, so it could not be read again");
@@ -387,8 +387,8 @@ const FORM: &str = "a line is NAME ROLE TOKEN, with spaces between; a comment be
 const KEYS: &str = "a key is models=NAME,NAME… (with * only at the end of one), runs-per-minute=NUMBER, \
                     tokens-per-month=NUMBER or until=YYYY-MM-DD, the last day";
 
-/// The tokens of the file's `text`, and `default`, the one of the environment; and the mistakes of the lines that grant
-/// nothing, each with its line. The error is one of the whole file.
+/// The tokens in the `text` of the file, with `default`, the one from the environment; and the mistakes of the lines
+/// that grant nothing, each with its line number. An error concerns the whole file.
 fn parse(
     text: &[u8],
     default: Option<&Secret>,

@@ -18,7 +18,7 @@ const MARGIN: u64 = 10;
 /// # Errors
 /// Also a server over HTTP+SSE for a client that does not speak it, or a URL that no token is sent to.
 pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
-    // It gets the token.
+    // This client gets the token.
     let Some(url) = settings.one("url", values::connect_url)? else {
         return program(client, settings);
     };

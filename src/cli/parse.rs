@@ -332,7 +332,7 @@ pub(super) fn listed(table: &[(&str, &'static str)], word: &str) -> Option<&'sta
     row.map(|(_, meant)| *meant)
 }
 
-/// What somebody may have meant by `word`.
+/// What the user may have meant by `word`.
 fn meant(word: &str) -> Option<String> {
     if let Some(other) = listed(&OTHERS, word) {
         return Some(format!("did you mean {other}?"));

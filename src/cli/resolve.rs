@@ -100,7 +100,8 @@ const OTHERS: [(&str, &str); 2] = [
     ),
 ];
 
-/// A warning for each variable that begins as ours do, or is close to one of ours, and is none of them.
+/// A warning for each variable that looks like one of fabric-mcp's, by its beginning or its spelling, but is not one of
+/// them.
 fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
     let flags = FLAGS.iter().filter_map(Flag::env);
     let others = VARIABLES.iter().map(|(name, _)| (*name).to_owned());

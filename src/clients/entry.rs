@@ -9,7 +9,7 @@ use crate::config::AUTH_TOKEN;
 use super::json::{quoted, text};
 use super::{Format, Launch, McpClient, NAME, TOKEN_PLACEHOLDER, Variable};
 
-/// Where `--transport http` listens, unless it is told otherwise.
+/// Where `--transport http` listens by default.
 const HERE: &str = "http://127.0.0.1:8000/mcp";
 
 impl McpClient {

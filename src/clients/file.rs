@@ -1,7 +1,8 @@
 //! A client's file: read within bounds, backed up, and replaced in one step.
 //!
-//! Its folder may belong to somebody who changes it meanwhile, as when root edits a user's file. So what is written goes
-//! through the opened file, new files are never another's, and the folder is entered once and not looked up again.
+//! The folder of the file may belong to somebody who changes it at the same time, for example when root edits a user's
+//! file. So what is written goes through the opened file, a new file never replaces somebody else's, and the folder is
+//! opened once and not looked up again.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -150,7 +151,7 @@ fn take_after(new: &File, other: &Metadata, mut mask: u32) -> io::Result<()> {
     // Matters to root; fails for others, who mostly are the owner.
     let _ = fchown(new, Some(other.uid()), None);
     if fchown(new, None, Some(other.gid())).is_err() {
-        // It belongs to another group, which may not read it.
+        // The file belongs to another group, which must not be able to read the new one.
         mask &= 0o707;
     }
     new.set_permissions(fs::Permissions::from_mode(other.mode() & mask))

@@ -39,8 +39,8 @@ pub(crate) struct Installation {
     pub(crate) yes: bool,
 }
 
-/// Does it for the program at this path, asking at the terminal. `why` stands above the change. True if the file is as it
-/// should be; otherwise the user has been told why.
+/// Does this for the program at this path, and asks on the terminal. `why` is shown above the change. True if the file
+/// is now as it should be; otherwise the user has been told why not.
 ///
 /// # Errors
 /// The reason, in one line; nothing was changed.
@@ -113,8 +113,8 @@ pub(crate) fn run(
     Ok(true)
 }
 
-/// Writes a client's new text, with this entry, of which so much is shown; or removes a file that never held more than
-/// our entry. Returns what was done, and what to say of the backup.
+/// Writes a client's new text, with this entry, which people see as `shown`; or removes a file that never had more than
+/// our entry. Returns what was done, and what to say about the backup.
 ///
 /// # Errors
 /// Why that failed; the file is unchanged.
@@ -141,7 +141,7 @@ fn write(
     let new = Some(new).filter(|_| !is_created);
     // What is not shown is secret.
     let backup = found.replace(new, entry != shown)?;
-    // The new backup has all that these have, but for somebody else's entry.
+    // The new backup has everything that these have, except somebody else's entry.
     let is_same = |one: &&_| {
         let old = read(one).filter(|(rest, _)| *rest == document.rest);
         old.is_some_and(|(_, own)| own.is_none_or(|own| is_ours(&own)))

@@ -99,7 +99,7 @@ pub(crate) const HTTP_LINGER_TIME: Duration = Duration::from_secs(2);
 /// How clients reach this server: `--transport`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Transport {
-    /// One client, over stdin and stdout.
+    /// A single client, over stdin and stdout.
     #[default]
     Stdio,
     /// Streamable HTTP, every revision from 2025-03-26 on.
@@ -147,7 +147,7 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Whether a Fabric that somebody else has started is needed.
+    /// Whether this needs a Fabric that somebody else has started.
     pub(crate) fn needs_fabric(&self) -> bool {
         !self.demo && self.patterns_dirs.is_empty() && self.start_fabric.is_none()
     }
@@ -162,11 +162,11 @@ pub(crate) struct Connect {
     pub(crate) token: Option<Secret>,
     /// `SSL_CERT_FILE`.
     pub(crate) ca_file: Option<PathBuf>,
-    /// As of [`Config`].
+    /// As in [`Config`].
     pub(crate) log_level: Option<Level>,
-    /// As of [`Config`].
+    /// As in [`Config`].
     pub(crate) log_json: bool,
-    /// As of [`Config`].
+    /// As in [`Config`].
     pub(crate) json: bool,
 }
 

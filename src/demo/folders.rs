@@ -1,9 +1,9 @@
 //! Patterns and strategies from folders: `--patterns-dir`.
 //!
 //! In scope: which files are read, and within which limits. A folder may be a link. Below it links are followed too, as
-//! long as they stay inside, and only plain files are opened: a pipe would block, a device may never end. What belongs to
-//! neither its folder's owner nor the superuser was put there by somebody else. What cannot be used is left out with a
-//! warning in the log, once. Nothing is cached here, so changes are seen at the next request.
+//! long as they stay inside, and only plain files are opened: a pipe would block, a device may never end. A file that
+//! belongs neither to the folder's owner nor to root was put there by somebody else. What cannot be used is left out,
+//! with one warning in the log. Nothing is cached here, so changes are seen at the next request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -93,8 +93,8 @@ impl Folders {
         !self.strategies().is_empty()
     }
 
-    /// Adds the names of the patterns in a folder. Each is read, for what cannot be read is no pattern; `room` is what
-    /// may be read yet, in bytes.
+    /// Adds the names of the patterns in a folder. Each pattern is read, because one that cannot be read does not
+    /// count; `room` is how many bytes may still be read.
     fn list(&self, dir: &Path, names: &mut BTreeSet<String>, room: &mut usize) -> io::Result<()> {
         let root = dir.canonicalize()?;
         for name in self.entries(&root)? {
@@ -166,7 +166,7 @@ impl Folders {
 /// Where `path` leads; `None` if there is nothing. `place` is canonical.
 ///
 /// # Errors
-/// It leads out of `place`, or cannot be read.
+/// The path leads out of `place`, or cannot be read.
 fn find(place: &Path, path: &Path) -> Result<Option<PathBuf>, String> {
     let is_missing =
         |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
@@ -196,7 +196,7 @@ fn read(root: &Path, place: &Path, path: &Path) -> Result<Option<String>, String
         .ok_or_else(|| format!("it has more than {} MiB", MAX_FILE >> 20))
 }
 
-/// The folder at `path`, likewise.
+/// The same for the folder at `path`.
 fn folder(root: &Path, place: &Path, path: &Path) -> Result<Option<PathBuf>, String> {
     let Some(path) = find(place, path)? else {
         return Ok(None);

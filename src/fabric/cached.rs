@@ -20,7 +20,8 @@ use crate::sync::lock;
 pub(crate) struct Cached<T> {
     patience: Duration,
     state: Mutex<CacheState<T>>,
-    /// Where callers wait for every other read, so that one who cannot use this read's value sleeps until the next.
+    /// Where callers wait for every second read, so that a caller who cannot use the value of this read sleeps until
+    /// the next one.
     landed: [Condvar; 2],
 }
 
@@ -68,8 +69,8 @@ impl<T> Cached<T> {
     /// for another caller's read.
     ///
     /// # Errors
-    /// Those of `read`, for every caller that waited for it; cancelled, if `wait` says so. If a read was cancelled,
-    /// panicked or had no memory, only its own caller gets that error.
+    /// The errors of `read`, for every caller that waited for it; cancelled, if `wait` says so. If a read was
+    /// cancelled, panicked or had no memory, only its own caller gets that error.
     pub(crate) fn get(
         &self,
         max_age: Duration,

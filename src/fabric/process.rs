@@ -49,7 +49,7 @@ const ANSWER: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(10);
 /// How long it must live after its first answer, which may be another server's; and how long its last words may take.
 const PROOF: Duration = Duration::from_millis(50);
-/// It is ended after so long without a request.
+/// Fabric is ended after this long without a request.
 const IDLE: Duration = Duration::from_secs(600);
 /// After three ends within this time, nothing is started for as long.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -68,7 +68,7 @@ pub(crate) struct Process {
     used: Mutex<Instant>,
     /// When one ended by itself the last three times, the oldest first.
     ends: Mutex<[Option<Instant>; 3]>,
-    /// Its last lines, and what else was found.
+    /// The last lines of Fabric's output, and what else was found.
     output: Mutex<Vec<String>>,
 }
 
@@ -107,7 +107,7 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// Closes the helper's pipe, and waits. What somebody who has killed the helper has left behind is ended here.
+    /// Closes the helper's pipe, and waits. If somebody has killed the helper, Fabric is ended here.
     fn drop(&mut self) {
         let ended = lock(&self.helper).wait();
         if !ended.is_ok_and(|status| status.success()) && !self.fabric.is_empty() {
@@ -133,7 +133,7 @@ impl Process {
         self.up.latest(None)
     }
 
-    /// Its last lines, or what was found instead of it.
+    /// The last lines of Fabric's output, or what was found instead of Fabric.
     pub(crate) fn output(&self) -> Vec<String> {
         lock(&self.output).clone()
     }
@@ -146,7 +146,7 @@ impl Process {
     /// The one that is up, started if need be; ended only when it is dropped.
     ///
     /// # Errors
-    /// It cannot be started: for all who waited for it. Cancelled, as `wait` says.
+    /// Fabric cannot be started; all callers that waited for it get this. Cancelled, if `wait` says so.
     pub(crate) fn ask(self: &Arc<Process>, wait: &dyn CallObserver) -> Result<Arc<Running>, Error> {
         self.sweep();
         *lock(&self.used) = Instant::now();
@@ -373,7 +373,8 @@ fn kill_all(id: &str) {
     let _ = killer.args(args).status();
 }
 
-/// Where to look for programs. Relative ones are left out: nothing is started from wherever somebody happens to be.
+/// The folders where programs are looked for. Relative ones are left out, so that nothing is started from the current
+/// folder.
 fn folders() -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let home = env::home_dir().unwrap_or_default();

@@ -9,7 +9,7 @@ const CUT: &str = "… (cut: Fabric's own log has all of it)";
 /// with paths (Unix and Windows), URLs and anything that looks like a key replaced by `[path]`, `[url]` and `[key]`.
 /// Names of models stay: they are usually the clue.
 ///
-/// It cannot know every secret, so it replaces in doubt.
+/// It cannot know every secret, so in doubt it replaces.
 pub(crate) fn sanitize(text: &str) -> String {
     // Replacing shortens the text, so read more than is kept, but not megabytes; a word cut off there may be half a
     // key.

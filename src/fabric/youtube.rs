@@ -129,7 +129,7 @@ pub(super) type Fetched = (Vec<u8>, Result<Transcript, Error>);
 /// first request to end removes, so a second one at the same time would fail.
 pub(crate) type Download = Cached<Fetched>;
 
-/// The download of a video, shared with all who have it already.
+/// The download of a video, shared with all callers that already hold it.
 pub(super) fn download(downloads: &Downloads, video: &VideoId) -> Arc<Download> {
     let mut downloads = lock(downloads);
     downloads.retain(|(_, download)| download.strong_count() > 0);

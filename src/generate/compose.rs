@@ -15,7 +15,7 @@ const SECRETS: &str = "fabric-mcp.env";
 /// The services, and if `secrets` are given, a file of that path with a new token.
 ///
 /// # Errors
-/// That file is there, or cannot be written: nothing has changed.
+/// The file exists already or cannot be written; nothing has changed.
 pub(super) fn compose(secrets: Option<&str>) -> Result<String, String> {
     if let Some(file) = secrets {
         let token = format!("{AUTH_TOKEN}={}\n", access::token());

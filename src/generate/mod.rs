@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_example_of_an_environment_has_every_variable_with_its_default() {
-        // As it stands it must change nothing, wherever it is copied to.
+        // The file must change nothing as it is, so that it can be copied anywhere.
         assert!(
             ENV_EXAMPLE
                 .lines()

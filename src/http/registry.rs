@@ -3,10 +3,10 @@
 //! ```text
 //!   Idle ──▶ Request ──▶ Response ──▶ Idle … Over        any but those with an admitted request ──▶ Evicted
 //! ```
-//! Only a connection whose admitted request is being served is safe. The others make room: the oldest one of the
-//! network that has most of them, where age counts from the connection's start or its last admitted request. So whoever
-//! is silent, sends or reads slowly, or is turned away again and again keeps nobody out. At most `max_connections` are
-//! admitted; [`HTTP_RESERVE`] more places remain even then, so that probes always get one.
+//! Only a connection whose admitted request is being served is safe. Of the others, one is closed to make room: the
+//! oldest of the network that has most of them. Age counts from the connection's start or its last admitted request. So
+//! a peer that is silent, sends or reads slowly, or is refused again and again keeps nobody out. At most
+//! `max_connections` are admitted; [`HTTP_RESERVE`] more places remain even then, so that probes always get one.
 //!
 //! In scope: the shared state of every connection. Not in scope: I/O (`socket`), and which requests are admitted (the
 //! handler).
@@ -41,7 +41,7 @@ pub(super) enum ConnectionPhase {
     Response,
     /// The response was sent or aborted, and nothing may follow it.
     Over,
-    /// It was evicted: its thread is ending.
+    /// The connection was evicted, and its thread is ending.
     Evicted,
 }
 
@@ -180,7 +180,7 @@ pub(super) struct Registry {
     pub(super) turns: AtomicU64,
     pub(super) slots: Mutex<Slots>,
     pub(super) changed: Condvar,
-    /// When it was logged last that there is no room: under attack, that is so thousands of times per second.
+    /// When the lack of room was last logged: under attack, it happens thousands of times per second.
     pub(super) logged: Mutex<Option<Instant>>,
 }
 
@@ -226,7 +226,7 @@ impl Registry {
             }))
         };
         while let Some(slot) = find().and_then(|id| slots.get(&id)) {
-            // It may have been admitted meanwhile.
+            // The connection may have been admitted in the meantime.
             if slot.evict_if(is_evictable) {
                 let peer = slot.peer;
                 let line = format_args!("{peer}: closed to make room: all connections are in use");

@@ -66,9 +66,9 @@ enum ResponderState {
     Over,
 }
 
-/// One pending response. It may be handed to another thread, but the handler must not return before it is over. If it is
-/// dropped before, or if the handler returns too early, the connection is aborted, so that the client can distinguish a
-/// broken stream from a complete one. Nothing happens to one that is over.
+/// A pending response. It may be handed to another thread, but the handler must not return before the response is over.
+/// If it is dropped too early, or the handler returns too early, the connection is aborted, so that the client can tell
+/// a broken stream from a complete one.
 ///
 /// A response that ends its connection, by `Connection: close` or because it failed, gives back the connection's place at
 /// once, if the request was read completely. The handler may go on with something else on its thread: what limits that is
@@ -213,7 +213,7 @@ impl Responder {
     /// Writes one event of the default type, `message`. `data`, in parts, has no line breaks.
     ///
     /// # Errors
-    /// There is no stream, as only JSON is accepted or the client has disconnected, or it has not read for `write_timeout`.
+    /// There is no stream, because the client accepts only JSON, has disconnected, or has not read for `write_timeout`.
     pub(crate) fn event(&mut self, data: &[&[u8]]) -> io::Result<()> {
         debug_assert!(!data.iter().any(|part| part.contains(&b'\n')));
         let (begin, end): (&[u8], &[u8]) = (b"data: ", b"\n\n");
@@ -232,7 +232,7 @@ impl Responder {
     /// closes.
     ///
     /// # Errors
-    /// Those of [`Responder::event`].
+    /// The errors of [`Responder::event`].
     pub(crate) fn send(&mut self, events: &[&[u8]]) -> io::Result<()> {
         if !self.stream() {
             return Err(ErrorKind::NotConnected.into());

@@ -33,7 +33,7 @@ pub(super) struct Connection {
     read_timeout: Option<Duration>,
     /// The unread part of the request's body.
     pub(super) body: Framing,
-    /// Its place. Dropped last, after all other memory.
+    /// The place of this connection. Dropped last, after all other memory.
     lease: Lease,
 }
 

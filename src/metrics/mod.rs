@@ -1,7 +1,7 @@
 //! Metrics in the text format of Prometheus.
 //!
-//! In scope: every family of samples, and the text format. Not in scope: access, and when something is counted. Gauges are
-//! set by whoever asks for the text.
+//! In scope: every family of samples, and the text format. Not in scope: access, and when something is counted. The
+//! code that asks for the text sets the gauges.
 
 mod process;
 
@@ -148,7 +148,7 @@ impl Histogram {
 
 /// Counts the error that a call ended with, if Fabric failed.
 pub(crate) fn failure(error: &Error) {
-    // A limit of ours is not a failure of Fabric.
+    // A limit of this server is not a failure of Fabric.
     if error.kind.is_of_fabric() && error.cause != Some(Cause::RunTimeout) {
         FABRIC_ERRORS.add([error.kind.name()], 1);
     }

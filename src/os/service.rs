@@ -57,7 +57,7 @@ fn period(microseconds: Option<String>, for_process: Option<String>, own: u32) -
 /// address of the same family: no other machine is ever asked.
 ///
 /// # Errors
-/// It does not, or not within [`HEALTHCHECK`]: why, and what to do.
+/// The server does not answer, or not within [`HEALTHCHECK`]: why, and what to do.
 pub(crate) fn healthcheck(host: &str, port: u16) -> Result<(), String> {
     let ip = match host.parse() {
         Ok(IpAddr::V6(_)) => IpAddr::from(Ipv6Addr::LOCALHOST),

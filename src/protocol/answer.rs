@@ -134,12 +134,12 @@ impl ResultWriter {
         self
     }
 
-    /// Was there no room for all of it? Then it is no answer.
+    /// Whether there was no room for all of it; then it must not be sent.
     pub(crate) fn is_cut(&self) -> bool {
         self.out.is_cut
     }
 
-    /// Begins anew, uncharged, with something short: there is always room for an error.
+    /// Starts again, uncharged, with something short, because there is always room for an error.
     pub(crate) fn restart(&mut self) {
         self.out.bytes.truncate(self.head);
         self.out.bytes.shrink_to(0);

@@ -27,7 +27,7 @@ impl Json {
         }
     }
 
-    /// Makes room for exactly so many more bytes.
+    /// Makes room for exactly this many more bytes.
     pub(crate) fn reserve(&mut self, more: usize) {
         let capacity = self.bytes.len().saturating_add(more);
         if capacity > self.bytes.capacity() {

@@ -8,9 +8,9 @@
 //!
 //! A run that works and whose text is not locked has lost its process: whoever finds it makes it `interrupted`.
 //!
-//! Other processes of ours may share the folder, and may die between any two steps. Others cannot change it, nor what is
-//! on the way to it. Still no link in it is followed, nothing but a plain file is opened, and no length is trusted. Files
-//! with other names are ignored.
+//! Other processes of fabric-mcp may share the folder, and may die between any two steps. Other users cannot change the
+//! folder, or the folders on the way to it. Even so, no link in it is followed, only plain files are opened, and no
+//! length is trusted. Files with other names are ignored.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
@@ -60,7 +60,7 @@ pub(crate) struct Folder {
     pub(super) ledger: Mutex<LedgerState>,
     /// A write has failed, and not all that could not be written has been since.
     failing: AtomicBool,
-    /// It has been said that another version wrote some of its runs.
+    /// Whether the log has said that another version wrote some of its runs.
     is_newer: AtomicBool,
     /// Held while a lock is tried.
     trying: Mutex<()>,
@@ -98,7 +98,7 @@ impl Folder {
         let danger = access::danger(given, &folder.path, &file);
         #[cfg(not(unix))]
         let danger: io::Result<Option<String>> = Ok(None);
-        // One that is held must be refused to the next who asks.
+        // A lock that is held must be refused to the next thread that asks.
         let is_refused = |error: io::Error| error.kind() == ErrorKind::WouldBlock;
         let has_locks = try_lock(&file).is_ok() && folder.claim(probe).is_err_and(is_refused);
         drop(file);
@@ -182,13 +182,13 @@ impl Folder {
                 self.update(&mut record);
                 return Ok(record);
             };
-            // It may have ended in between: its end was written before the lock was given up.
+            // The run may have ended in between: its end is written before the lock is given up.
             record = self.read(id)?;
             if record.state == RunState::Working {
                 self.settle(&mut record);
             }
         }
-        // A finished run whose text is too short has lost it, by somebody's hand.
+        // If the text of a finished run is too short, somebody has cut it.
         if record.chars.is_none() || self.text_length(id) < record.bytes {
             record.state = RunState::Interrupted;
             self.measure(&mut record);
@@ -337,7 +337,7 @@ impl Folder {
     /// if it has ended.
     ///
     /// # Errors
-    /// It works, and the mark could not be written; or it cannot be read.
+    /// The run is working, and the mark could not be written; or the run cannot be read.
     pub(super) fn cancel(&self, id: RunId) -> io::Result<bool> {
         match self.load(id) {
             Ok(record) if record.state == RunState::Working => {}
@@ -345,7 +345,8 @@ impl Folder {
             Ok(_) | Err(_) => return Ok(false),
         }
         let marked = self.mark(id);
-        // Its process looks for the mark after it has written the end, so if that is not written yet, it sees it.
+        // The process of the run looks for the mark after it has written the end. So if the end is not written yet,
+        // that process will see the mark.
         match self.read(id) {
             Ok(record) if record.state == RunState::Working => marked.map(|()| true),
             Err(error) if !is_gone(&error) => Err(error),
@@ -461,8 +462,8 @@ mod access {
     /// In a folder that all can write to, each can remove only what is its own.
     const STICKY: u32 = 0o1000;
 
-    /// Why others could change what is kept in `folder`, and what to do; `given` is how we were told to find it. `probe`
-    /// is a file that we have just created: std cannot say who we are.
+    /// Why other users could change what is kept in `folder`, and what to do. `given` is the path as the setting has
+    /// it. `probe` is a file that was just created, because std cannot say which user this process has.
     pub(super) fn danger(given: &Path, folder: &Path, probe: &File) -> io::Result<Option<String>> {
         let us = probe.metadata()?.uid();
         let is_trusted = |found: &Metadata| found.uid() == us || found.uid() == 0;
@@ -520,7 +521,7 @@ mod access {
             if !is_trusted(&found) {
                 return Ok(Some(at.to_owned()));
             }
-            // It ends: the folder was found on this way.
+            // This loop ends, because the folder was found on this path.
             let target = at.with_file_name("").join(fs::read_link(at)?);
             if let Some(link) = foreign_link(&target, is_trusted)? {
                 return Ok(Some(link));

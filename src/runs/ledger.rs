@@ -110,7 +110,7 @@ impl Folder {
     /// Writes the line of a run whose process has died, unless that had just written it.
     ///
     /// # Errors
-    /// It is not written, and is to be tried again.
+    /// The line was not written, and should be tried again.
     pub(super) fn account_dead(&self, line: &str) -> io::Result<()> {
         let (mut state, mut is_there) = (lock(&self.ledger), false);
         let path = self.month(&line[..7]);

@@ -65,8 +65,8 @@ struct LiveState {
     is_kept: bool,
     /// Threads that wait for news of it.
     waiting: u32,
-    /// When something last came, by the steady clock; `None` before its model is asked: a transcript takes time, but is no
-    /// silence of the model.
+    /// When something last arrived, by the steady clock. `None` before the model is asked: a transcript takes time, but
+    /// that is not the model's silence.
     heard: Option<Duration>,
 }
 
@@ -250,7 +250,7 @@ impl LiveRun {
     pub(super) fn cancel(&self) -> bool {
         let cancelled = self.stop(RunState::Cancelled);
         if !cancelled {
-            // Its end is to be seen by whoever was told that there is one.
+            // A caller who is told that the run has ended must be able to see its end.
             drop(self.wait_closing());
         } else if let Some(folder) = &self.folder
             && lock(&self.files).text.is_some()
@@ -272,8 +272,8 @@ impl LiveRun {
         is_working
     }
 
-    /// Begins to close it: no more text is added. Returns the final record, to be written. `None` if another thread
-    /// closes it, which is waited for, or has done so.
+    /// Begins to close the run: no more text is added. Returns the final record, to be written. `None` if another
+    /// thread has closed the run, or is closing it, in which case this waits for that thread.
     pub(super) fn begin_close(&self, end: RunState, report: RunReport) -> Option<Record> {
         let mut state = self.state();
         if state.phase != RunPhase::Open {

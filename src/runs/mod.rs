@@ -20,15 +20,16 @@
 //!
 //! A worker that panics ends its run on the same road, as a failure; one that is dropped leaves it interrupted.
 //!
-//! - What a process made or has loaded ages by the steady clock: a time of day that jumps takes nothing away. The time of
-//!   day says how old that is which lay in the folder before.
-//! - What is kept is charged to the account of whoever began it, as it grows. If there is no more, that account's oldest
-//!   finished run goes; another's never does. What works does not go, nor what is promised (announced as a task) before
-//!   its time-to-live is over.
-//! - A run for which nothing can go is forgotten at its end; a promised one is told that there is no room.
+//! - The age of what a process made or loaded is counted by the steady clock, so a jump of the time of day removes
+//!   nothing. Only for what was in the folder before does the time of day tell its age.
+//! - What is kept is charged, as it grows, to the account of the caller who began the run. If that account is used up,
+//!   its oldest finished run is removed; a run of another account never is. A run that is working is not removed, and
+//!   neither is one that is promised (announced as a task) before its time-to-live is over.
+//! - If nothing can be removed for a run, it is forgotten at its end; for a promised run, the caller is told that there
+//!   is no room.
 //! - With `keep` 0 nothing is promised or written to the folder, and a run is forgotten at its end, except by holders
 //!   of its [`Run`].
-//! - On a full disk the oldest runs of its caller go, so that the end of a run can be written.
+//! - On a full disk, the oldest runs of the same caller are removed, so that the end of a run can be written.
 //! - A failing folder never fails a run: what cannot be written stays in memory, with a warning, and is tried again
 //!   with the next text, at its end, when another end could be written, and at the end of the process.
 //! - There is no background thread: the worker's own calls write its text and check for a cancellation by another
@@ -106,7 +107,7 @@ impl Run {
         }
     }
 
-    /// Its current record; the last that was known, if its files cannot be read. Never reads its text.
+    /// The current record, or the last known one if the files cannot be read. Never reads the text.
     pub(crate) fn record(&self) -> Arc<Record> {
         let (folder, known) = match &self.0 {
             RunPlace::Live(live) => return live.record(),
@@ -154,8 +155,8 @@ impl Run {
         })
     }
 
-    /// At most `most` bytes of its text from byte `from` on, cut between characters. Where there is a folder they are
-    /// in it, so that a killed process cannot take back what somebody was told.
+    /// At most `most` bytes of the text from byte `from` on, cut between characters. With a folder, these bytes are
+    /// already in it, so that a killed process cannot take back what a caller has seen.
     pub(crate) fn read(&self, from: u64, most: usize) -> String {
         match &self.0 {
             RunPlace::Live(live) => {
@@ -194,7 +195,7 @@ impl Run {
             return live.wait(seen, limit);
         }
         if !self.bare().has_news(seen) {
-            // It runs in another process, which cannot wake us.
+            // The run works in another process, which cannot wake this one.
             std::thread::sleep(limit);
         }
         self.bare()
@@ -204,7 +205,8 @@ impl Run {
     /// cancelled before. A worker in another process notices within about a second.
     ///
     /// # Errors
-    /// It works in another process, and the folder cannot be written or read: it goes on. Why is logged.
+    /// The run works in another process, and the folder cannot be written or read, so the run goes on. The log says
+    /// why.
     pub(crate) fn cancel(&self) -> Result<bool, Error> {
         let (folder, id) = match &self.0 {
             RunPlace::Live(live) => return Ok(live.cancel()),
@@ -263,20 +265,20 @@ impl RunWriter {
         charged.inspect_err(|QuotaExceeded| self.live.set_ttl(None))
     }
 
-    /// It is not kept: from now on nobody finds it.
+    /// The run is not kept: from now on nobody finds it.
     pub(crate) fn forget(&self) {
         self.runs.forget(self.live.id);
     }
 
-    /// The model of a step, counted from 1, is asked now, with so many tokens as input. Until [`RunWriter::answered`],
-    /// whoever finds the run ended writes its line in the ledger.
+    /// The model of this step, counted from 1, is asked now, with about this many tokens of input. Until
+    /// [`RunWriter::answered`], any process that finds the run ended writes its line in the ledger.
     pub(crate) fn ask(&self, step: usize, model: &str, input: u64) {
         let model = model.to_owned();
         self.live.ask(Asked { step, model, input });
     }
 
-    /// The step whose model was asked has ended: writes its line, where there is a ledger, with the tokens that Fabric
-    /// counted, or so many estimated as written.
+    /// The step whose model was asked has ended. Writes its line, if there is a ledger, with the tokens that Fabric
+    /// counted or with this estimate.
     pub(crate) fn answered(&self, outcome: &str, tokens: Result<[u64; 2], u64>) {
         self.runs.account(&self.live, outcome, tokens);
     }

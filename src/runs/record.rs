@@ -61,13 +61,13 @@ table! {
     RunState: &'static str {
         /// Text may still come.
         Working = "working";
-        /// It ended without an error.
+        /// The run ended without an error.
         Completed = "completed";
-        /// It ended with an error.
+        /// The run ended with an error.
         Failed = "failed";
-        /// Its caller cancelled it.
+        /// The caller cancelled the run.
         Cancelled = "cancelled";
-        /// Its process ended before it did.
+        /// The process ended before the run did.
         Interrupted = "interrupted";
     }
 }
@@ -129,7 +129,7 @@ pub(crate) struct RunReport {
     pub(crate) format: Option<String>,
     /// How many characters of the text its caller wants.
     pub(crate) max_chars: Option<usize>,
-    /// What its caller is to be told.
+    /// Warnings for the caller.
     pub(crate) warnings: Vec<String>,
     /// Output of the earlier steps of a failed run.
     pub(crate) partial: Vec<String>,

@@ -55,12 +55,12 @@ struct RunTable {
 type Entries = HashMap<RunId, RunEntry>;
 
 struct RunEntry {
-    /// In memory while it works here, there is no folder, or its end is still to be written there.
+    /// The run in memory: while it works here, if there is no folder, or until its end is written there.
     run: Run,
     age: Age,
     account: Account,
-    /// What it takes of what is kept: one run, and its bytes. Nothing if there is no room to keep it: then it is forgotten
-    /// at its end.
+    /// What the run takes of the limit on kept runs: one run, and its bytes. Nothing if there is no room to keep it:
+    /// then it is forgotten at its end.
     charge: [Reservation; 2],
 }
 
@@ -86,7 +86,7 @@ impl RunEntry {
         self.charge[0].held() > 0
     }
 
-    /// It works here, or has ended here.
+    /// The run works in this process, or has ended here.
     fn live(&self, has_ended: bool) -> Option<Arc<LiveRun>> {
         let live = self.run.live().cloned();
         live.filter(|_| self.age.ended.is_some() == has_ended)
@@ -230,8 +230,8 @@ impl Runs {
     /// Charges what a run has by now, if need be instead of older ones; `anew`: as kept, too, if it is not yet.
     ///
     /// # Errors
-    /// There is no room in memory, or for what is to be kept `anew` or was promised. Any other run without room goes on, and
-    /// is forgotten at its end unless there is some then.
+    /// There is no room in memory, or no room to keep a new or a promised run. Any other run without room goes on, and
+    /// is forgotten at its end unless there is room by then.
     pub(super) fn charge(&self, live: &LiveRun, anew: bool) -> Result<(), QuotaExceeded> {
         let is_kept = self.charge_kept(live.id, live.size(), anew);
         live.charge(is_kept.unwrap_or(true))?;
@@ -299,12 +299,12 @@ impl Runs {
         drop(entries);
         let folder = live.folder.as_ref().zip(kept.as_ref());
         let is_written = folder.is_some_and(|(folder, account)| {
-            // Its caller's oldest runs on a full disk go first.
+            // On a full disk, the oldest runs of the same caller are removed first.
             let make_room = || self.evict(account, |entry| entry.run.live().is_none());
             live.write_end(folder, &mut record, &make_room)
         });
         let (now, mut entries) = (self.now(), self.entries());
-        // One that was to be written once more may have been evicted meanwhile.
+        // A run that should be written once more may have been evicted in the meantime.
         let entry = entries.get_mut(&live.id).filter(|_| kept.is_some());
         let is_gone = entry.is_none();
         if let Some(entry) = entry {
@@ -456,7 +456,7 @@ impl Runs {
             Err(error) => return log::warn!("the state folder could not be read: {error}"),
         };
         let mut entries = self.entries();
-        // One that has begun and ended since then is missed until the next time.
+        // A run that has begun and ended since then is only found the next time.
         let is_live = |entry: &RunEntry| entry.run.live().is_some();
         entries.retain(|id, entry| is_live(entry) || names.get(id).is_some_and(|has| *has));
         // Most are known and final.
@@ -474,7 +474,8 @@ impl Runs {
         }
     }
 
-    /// Enters a run of the folder, and charges it to its owner, whose oldest runs go if there is no room.
+    /// Enters a run of the folder, and charges it to its owner. If there is no room, the owner's oldest runs are
+    /// removed.
     fn enter(&self, folder: &Arc<Folder>, record: Record) {
         let account = self.0.accounts.of(&record.owner);
         let (id, bytes) = (record.id, record.bytes as usize + record.rest());

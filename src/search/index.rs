@@ -38,7 +38,7 @@ const REQUEST: f32 = 1.0;
 /// Strength of a verb that is all that is said, and of one in a name that says more.
 const ONLY_VERB: f32 = 6.0;
 const NAME_VERB: f32 = 3.0;
-/// How fast several occurrences become worth no more (BM25's k1).
+/// How soon further occurrences of a word stop adding to the score (BM25's k1).
 const SATURATION: f32 = 1.4;
 /// Weight of an unknown word.
 const UNKNOWN_WEIGHT: f32 = 0.5;
@@ -46,7 +46,7 @@ const UNKNOWN_WEIGHT: f32 = 0.5;
 const SYNONYM: f32 = 0.7;
 /// Share of a verb in another language: most of them say less than the English one.
 const FOREIGN_VERB: f32 = 0.6;
-/// Share of a verb in a query of at least so many words: what it is about says more.
+/// How much a verb counts in a query of at least this many words, where the other words say more.
 const VERB_OF_MANY: f32 = 0.8;
 const MANY: usize = 4;
 /// How much the sum over words counts, compared to the likeness of the most similar text.

@@ -80,7 +80,7 @@ impl ParsedQuery {
                 continue;
             }
             let mut word = Word::new(text, language);
-            // A word in another script is no English one, but may be one of somebody's own pattern.
+            // A word in another script is not English, but may be in somebody's own pattern.
             if is_foreign && text.is_ascii() && !word.foreign.is_empty() {
                 word.stems.clear();
             }

@@ -28,7 +28,7 @@ pub(super) fn words(text: &str) -> Vec<String> {
 pub(super) fn runs(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for piece in text.split(|c: char| !c.is_alphanumeric() && !matches!(c, '\'' | '’')) {
-        // The rest of `it's`, `don't` and `they'll` is no word.
+        // What remains of `it's`, `don't` and `they'll` is not a word.
         for (at, part) in piece.split(['\'', '’']).enumerate() {
             if part.is_empty() || (at > 0 && part.len() <= 2) {
                 continue;

@@ -152,9 +152,9 @@ pub(crate) struct Subscriber {
     pub(crate) request: SubscribeRequest,
     /// What its notifications are charged to while they are written.
     account: Account,
-    /// Must not wait for its client where there are others: they are to be told too.
+    /// Must not wait for its client if there are others, because they have to be told too.
     peer: Arc<dyn Peer>,
-    /// Its share of what there is, where nothing else has it.
+    /// Its share of the resource, if nothing else holds that.
     _share: Option<Reservation>,
 }
 

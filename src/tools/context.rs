@@ -1,8 +1,8 @@
-//! What a call has all the way down: who calls, in which revision, whom to tell, and whose account pays.
+//! What a call has from its beginning to its end: who calls, in which revision, whom to tell, and whose account pays.
 //!
-//! One thread does a call. Whenever it waits for Fabric, the context is asked whether to go on ([`CallObserver`]): there it sends
-//! collected text, heartbeats, and, when the caller has waited long enough for a run, an answer that says so. The same
-//! thread then goes on with the run.
+//! One thread does a call. Whenever the thread waits for Fabric, it asks the context whether to go on
+//! ([`CallObserver`]). The context then sends collected text and heartbeats and, when the caller has waited long enough
+//! for a run, an answer that says so. The same thread then goes on with the run.
 //!
 //! ```text
 //!   begin ──▶ working ──▶ end of the run ──▶ answer
@@ -77,7 +77,7 @@ pub(crate) struct Backend {
     pub(crate) settings: RunSettings,
     /// Whether callers are told apart, so that each may list its own runs.
     pub(crate) lists: bool,
-    /// What every caller of a run is told before its output.
+    /// A note that every caller of a run gets before the output.
     pub(crate) run_note: Option<&'static str>,
     /// What callers hold.
     pub(crate) accounts: Accounts,
@@ -264,7 +264,7 @@ impl Context {
         *lock(&self.state.usage)
     }
 
-    /// Asks whether the caller may begin so many steps of a run now; returns what it may do.
+    /// Asks whether the caller may begin this many steps of a run now; returns what the caller may do.
     ///
     /// # Errors
     /// `forbidden` once its token is gone or has another role, `too-many-requests`, or the server ends.
@@ -360,7 +360,7 @@ impl Context {
     /// the text so far, and the run goes on.
     ///
     /// # Errors
-    /// `too-many-requests`: there is no room for it, and nothing was begun.
+    /// `too-many-requests`: there is no room for the run, and nothing was begun.
     pub(super) fn begin_run(&self, mut record: Record) -> Result<(), Error> {
         let (runs, account) = (&self.backend.runs, self.account());
         let ttl = self.head.ttl;

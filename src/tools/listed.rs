@@ -1,5 +1,5 @@
-//! Names that a call gives, looked up among those that Fabric has: a similar one is taken if there is only one, and an error
-//! suggests others.
+//! Looks up the names in a call among those that Fabric has. A similar name is taken if there is only one; otherwise
+//! the error suggests some.
 
 use std::sync::Arc;
 

@@ -173,14 +173,14 @@ fn end_call(outcome: ToolResult, begun: Instant, context: &Context, result: &mut
     let Some(writer) = context.run() else {
         return write(&outcome, &backend.policy, account, request_id, result);
     };
-    // A refused call is no run, unless its caller knows one already.
+    // A refused call leaves no run, unless its caller already knows the run.
     let is_refused = !context.is_answered() && outcome.as_ref().is_err_and(Failure::is_refusal);
     if is_refused {
         writer.forget();
     }
     let run = writer.run();
     run_result::finish(writer, outcome, context.usage(), request_id);
-    // The end is told once it is stored and the run's place is free.
+    // The caller learns of the end once it is stored and the run's place is free.
     context.leave();
     if context.task().is_some() {
         let status = task(&run.record(), Revision::R2025_11_25, backend.settings.keep);

@@ -30,7 +30,8 @@ pub(crate) struct Outcome {
     pub(crate) patterns: Option<Arc<Names>>,
     /// A member that people and models read instead of the JSON: its name, and the text.
     pub(crate) text: Option<(&'static str, String)>,
-    /// The member `warnings`, unless there are none. Beside a text that is no JSON, each is a text of its own too.
+    /// The member `warnings`, unless there are none. If the text of the result is not JSON, each warning is also a text
+    /// of its own.
     pub(crate) warnings: Vec<String>,
     /// The first warning stands in the place of an empty text.
     pub(crate) is_silent: bool,
@@ -172,8 +173,8 @@ fn write_texts<'t>(out: &mut Json, texts: impl Iterator<Item = &'t str>) {
     }
 }
 
-/// Writes the result of a call, success or failure. One for which there is no room becomes a failure with the beginning
-/// of its text.
+/// Writes the result of a call, success or failure. A result for which there is no room becomes a failure with the
+/// beginning of its text.
 pub(crate) fn write(
     outcome: &ToolResult,
     policy: &Policy,

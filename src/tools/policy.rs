@@ -137,7 +137,8 @@ impl Policy {
     }
 }
 
-/// Is this a model that a caller may run, who has only these, if any are named?
+/// Whether a caller may run this model, if these are the only models the caller may run; if there are none, all are
+/// allowed.
 pub(crate) fn is_among(models: &[String], model: &str) -> bool {
     let model = model.to_lowercase();
     let is_it = |own: &String| match own.to_lowercase().strip_suffix('*') {

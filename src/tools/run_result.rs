@@ -19,14 +19,14 @@ use super::{Backend, Failure, Outcome, ToolResult};
 /// The format of most output.
 pub(super) const DEFAULT_FORMAT: &str = "markdown";
 
-/// Silence of a run that its caller is told of.
+/// After this much silence of a run, its caller is told.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// Suggested polling interval, in milliseconds.
 const POLL_INTERVAL_MS: u64 = 1_000;
 
-/// What a caller is told of a run from which nothing has come for so long; `None` if that is usual. `limit` is how long
-/// it may be silent.
+/// What a caller is told if nothing has arrived from a run for this long; `None` if that is usual. `limit` is how long
+/// a run may be silent.
 pub(crate) fn silence(silence: Duration, limit: Duration) -> Option<String> {
     (silence >= SILENCE).then(|| {
         format!(

@@ -206,7 +206,7 @@ impl Relay {
     /// Passes on what comes from `input` to its end, then waits [`STDIO_DRAIN`] for answers and ends the session.
     ///
     /// # Errors
-    /// Those of reading `input`, which count as its end.
+    /// The errors of reading `input`, which count as its end.
     pub(crate) fn serve(self: &Arc<Self>, input: impl Read) -> io::Result<()> {
         log::info!("passing messages on to {}", self.settings.url);
         let read = read_lines(input, |line| match line {
@@ -288,7 +288,8 @@ impl Relay {
         }
     }
 
-    /// Takes on a request of so many bytes, unless an id of it is in use or there is too much. Returns what it holds.
+    /// Accepts a request of this many bytes, unless one of its ids is in use or there is too much already. Returns what
+    /// the request holds.
     fn admit(
         &self,
         new: &Arc<PendingRequest>,
@@ -321,7 +322,7 @@ impl Relay {
         }
     }
 
-    /// Passes on a notification. Without a session it is dropped: what is stateless has nothing to be told.
+    /// Passes on a notification. Without a session it is dropped, because a stateless server has no use for it.
     fn tell(&self, notification: &[u8]) {
         let request = self.request(vec![], lock(&self.session).clone(), Some(TELLING));
         if !request.headers.is_empty()
@@ -342,7 +343,7 @@ impl Relay {
         let reply = self.send("POST", request, line);
         let reply = reply.map_err(|error| self.failed(error, false))?;
         if request.is_over() {
-            // Its cancellation may have overtaken it, on another connection.
+            // The cancellation of the request may have overtaken it, on another connection.
             let params = json!({ "requestId": id });
             self.tell(&jsonrpc::notification("notifications/cancelled", &params));
             return Ok(());

@@ -1,4 +1,4 @@
-//! One client on a pipe of its own, over which messages go both ways in any order: stdin and stdout, or an HTTP+SSE
+//! A client with a pipe of its own, on which messages go both ways in any order: stdin and stdout, or an HTTP+SSE
 //! session.
 //!
 //! ```text

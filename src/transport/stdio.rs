@@ -53,7 +53,7 @@ impl Stdio {
     /// Serves `input` to its end, then gives running calls [`STDIO_DRAIN`] to finish.
     ///
     /// # Errors
-    /// Those of reading `input`, which count as its end.
+    /// The errors of reading `input`, which count as its end.
     pub(crate) fn serve(&self, input: impl Read) -> io::Result<()> {
         let read = self.read(input);
         self.end(STDIO_DRAIN);
@@ -110,7 +110,7 @@ pub(crate) fn within(limit: Duration, finish: impl FnOnce() + Send + 'static) {
 #[derive(Debug, PartialEq, Eq)]
 enum LineSize {
     Fits,
-    /// It was longer than [`MAX_MESSAGE`] and has been skipped. Its id, if it is a request.
+    /// The line was longer than [`MAX_MESSAGE`] and has been skipped. If it is a request, this is its id.
     TooLong(Option<Id>),
 }
 

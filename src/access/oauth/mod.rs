@@ -6,16 +6,16 @@
 //!                                                        └ the issuer is down: 503, and it is tried again ever later
 //! ```
 //! In scope: whether a token is valid, for whom and until when, what OAuth clients are told, and the exchanges with the
-//! issuer. Not in scope: obtaining tokens, and checking signatures: the issuer is asked instead, since it knows what was
-//! revoked.
+//! issuer. Not in scope: obtaining tokens, and checking their signatures. The issuer is asked instead, because only the
+//! issuer knows which tokens were revoked.
 //!
-//! A positive answer is kept for a minute and never serves beyond the token's expiry, a negative one is kept for
-//! [`REFUSAL_HOLDS`]. To ask and to wait for it, strangers have places by their address, so that none of them keeps others
-//! out; a token that was good in the last hour needs no such place. While
-//! callers hold a token, a thread asks about it again before its minute is over, so that what goes on never waits for the
-//! issuer. Where that comes too late, the answer counts no more, and the next request asks. Only if the issuer cannot be
-//! asked does its last answer count until [`UNCONFIRMED`]. What goes wrong with the introspection of one token concerns this token alone, since anybody can send one that the issuer
-//! chokes on. Only an issuer whose metadata cannot be had is down for everybody.
+//! A positive answer is kept for a minute, but never beyond the token's expiry; a negative one for [`REFUSAL_HOLDS`].
+//! Tokens that are not known yet need a place to be asked about. Places are counted by address, so that no address
+//! keeps others out; a token that was valid in the last hour needs no place. While callers hold a token, a thread asks
+//! about it again before its minute is over, so that their requests never wait for the issuer. If that comes too late,
+//! the answer stops counting, and the next request asks. Only if the issuer cannot be asked does its last answer count
+//! until [`UNCONFIRMED`]. If the introspection of one token fails, only this token is affected, because anybody can
+//! send one that the issuer chokes on. Only an issuer whose metadata cannot be read is down for everybody.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -76,8 +76,8 @@ const MAX_ASKING: usize = 64;
 const MAX_WAITING: usize = 256;
 /// Longest subject or client id, in bytes. OpenID allows 255; URLs as client ids are longer.
 const MAX_SUBJECT: usize = 512;
-/// How far the issuer's clock may be ahead of ours, in seconds. Only `nbf` needs that: it is often the moment the token was
-/// made. At `exp` it would let tokens live on.
+/// How far the issuer's clock may be ahead of ours, in seconds. Only `nbf` needs this, because it is often the moment
+/// when the token was made. For `exp`, it would let expired tokens live on.
 const CLOCK_SKEW: i64 = 60;
 /// What follows from a failure of the issuer, for the log.
 const UNAVAILABLE: &str = "callers with its tokens get HTTP 503";
@@ -133,7 +133,7 @@ struct LastAnswer {
     good: Option<Grant>,
     /// Why it is not good any more, or could not be asked about.
     refusal: Option<AccessError>,
-    /// Until when nobody who comes has to ask.
+    /// Until when a request can use this without asking the issuer.
     until: Duration,
     /// When the refresher asks.
     due: Duration,
@@ -233,7 +233,7 @@ impl OAuth {
         peer: Identity,
         accounts: &Accounts,
     ) -> Result<(Arc<Known>, Grant), AccessError> {
-        // A revoked token of ours must not be sent to the issuer.
+        // A revoked token of the tokens file must not be sent to the issuer.
         if token.starts_with(TOKEN_PREFIX) {
             return Err(AccessError::BadToken(Flaw::UNKNOWN));
         }
@@ -288,7 +288,7 @@ impl OAuth {
             for _ in 1..threads {
                 let thread = thread::Builder::new().name("oauth refresher".into());
                 let thread = thread.stack_size(WORKER_STACK);
-                // If the system has no more threads, fewer will do.
+                // If the system has no more threads, work with fewer.
                 if thread.spawn_scoped(scope, work).is_err() {
                     break;
                 }
@@ -603,7 +603,7 @@ impl LastAnswer {
         self.good(now, age).cloned().ok_or(refusal)
     }
 
-    /// Keeps an answer; a good one is not replaced by none as long as it counts.
+    /// Keeps an answer. A failure to get one does not replace a good answer while that still counts.
     fn keep(&mut self, until: Duration, verdict: Verdict, now: Duration) {
         self.until = until;
         self.due = match &verdict {

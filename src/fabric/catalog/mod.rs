@@ -243,7 +243,7 @@ impl Catalog {
                     }
                 };
                 let thread = std::thread::Builder::new().name("catalog".into());
-                // If the system has no more threads, fewer will do.
+                // If the system has no more threads, work with fewer.
                 if thread.spawn_scoped(scope, helper).is_err() {
                     break;
                 }

@@ -121,7 +121,7 @@ fn a_large_list_is_read_whole_with_few_requests_at_once() {
     let found = requests.iter().filter(|r| of_patterns(&r.line)).count();
     assert_eq!(found, 250);
     assert!(requests.iter().all(|r| r.connection < CATALOG_REQUESTS));
-    // One that goes away fails the refresh, without a request for every pattern.
+    // A Fabric that goes away fails the refresh, without a request for every pattern.
     let known = names.iter().map(String::as_str).collect();
     *lock(&listed) = None;
     let read = catalog.read_patterns(&known, &unobserved());

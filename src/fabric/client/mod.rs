@@ -72,7 +72,7 @@ pub(crate) struct Client {
     pub(super) built_in: Option<Arc<dyn BuiltInFabric>>,
     /// Starts the Fabric that is asked.
     pub(crate) process: Option<Arc<Process>>,
-    /// The list of names, and what is told that it has changed.
+    /// The list of names, and the hook that is called when it changes.
     pub(super) listed: Cached<Names>,
     pub(super) on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// The transcripts that are being fetched.

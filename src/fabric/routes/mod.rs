@@ -60,7 +60,7 @@ table! {
         Configuration = ("GET", "/config", Limit::Request);
         /// The names of the contexts. A 500 means that there is no such folder.
         Contexts = ("GET", "/contexts/names", Limit::Request);
-        /// The names of the sessions, likewise.
+        /// The names of the sessions. A 500 means that there is no such folder.
         Sessions = ("GET", "/sessions/names", Limit::Request);
         /// The transcript of a video: starts yt-dlp on Fabric's host.
         Transcript = ("POST", "/youtube/transcript", Limit::Models);
@@ -122,7 +122,7 @@ impl Client {
             changed = before.is_some_and(|before| *before != names);
             Ok(names)
         });
-        // Not during the read: whoever is told must get the new list.
+        // Not during the read, because the hook must see the new list.
         if changed && let Some(hook) = self.on_change.get() {
             hook();
         }
@@ -341,7 +341,7 @@ impl Client {
         (!is_rendered).then(|| template::not_plain(name))
     }
 
-    /// How old the list of names may be for who asks whether one is missing.
+    /// How old the list of names may be when it is used to find out whether a name is missing.
     pub(crate) fn missing(&self) -> Duration {
         MISSING[usize::from(!self.has_fabric())]
     }
@@ -358,7 +358,7 @@ impl Client {
             return error;
         }
         let known = self.known_names();
-        // It may have been removed since.
+        // The pattern may have been removed since then.
         let age = match known.is_some_and(|names| names.contains(name.as_str())) {
             true => Duration::ZERO,
             false => self.missing(),
@@ -587,7 +587,7 @@ impl EventRelay<'_> {
             }
             Event::Error { content } => {
                 *content = sanitize(&self.client.without_key(content));
-                // Such as: there is no default model.
+                // For example: there is no default model.
                 let process = self.client.process.as_ref();
                 let process = process.filter(|_| content.contains("fabric --setup"));
                 process.inspect(|process| process.retire());

@@ -41,7 +41,7 @@ const NOT_READ: &str = "`attachments`: Fabric's REST API does not read them, so 
 /// Most tokens of `context_length`.
 const MAX_CONTEXT: usize = 10_000_000;
 
-/// The most important arguments first. A new one is a statement here.
+/// The most important arguments come first. A new argument is a statement here.
 fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
     let pattern = arguments.pattern(PATTERN);
     let input = arguments.text(INPUT);

@@ -110,7 +110,7 @@ pub(super) fn no_input() -> Error {
 /// Adds to the error of a step whether Fabric lacks a name in it.
 pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Context>) -> Error {
     let fabric = &context.backend.fabric;
-    // None is started only to explain.
+    // No Fabric is started only to explain an error.
     if fabric.rests() {
         return error;
     }

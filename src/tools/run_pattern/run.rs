@@ -24,7 +24,7 @@ const MAX_ECHO: usize = 64 << 10;
 /// Most characters of the prompt that a dry run shows, unless more are asked for.
 const USUAL_PROMPT: usize = 8000;
 
-/// The warning of a run of somebody's own pattern without an input: it may need none.
+/// The warning for a run of somebody's own pattern without an input, which that pattern may not need.
 const PERHAPS_NO_INPUT: &str = "There was no input: the pattern had only its own text to work on. \
     If the output mentions an input, the model has made it up.";
 
@@ -85,7 +85,8 @@ impl RunPattern {
         done.map_err(|failure| self.with_log(failure))
     }
 
-    /// Is this no input for the first step, and one needed? What is needed by somebody's own pattern is not known.
+    /// Whether the first step needs an input and this is none. For somebody's own pattern, it is not known what it
+    /// needs.
     fn lacks_input(&self, input: &str) -> bool {
         let row = search::known(self.steps[0].pattern.as_str());
         !self.is_free && row.is_some_and(|row| !row.needs_no_input) && input.trim().is_empty()

@@ -34,7 +34,8 @@ use self::sse::Sse;
 use self::streamable::Streamable;
 use self::web::{Endpoint, Web};
 
-/// How long who has connected may take to send a request that is still served: a proxy sends it to nobody else then.
+/// While a server ends, how long a new connection may take to send a request that is still served: a proxy would not
+/// send that one to another server.
 const LAST_REQUESTS: Duration = Duration::from_millis(100);
 
 /// A server that listens. Dropping it cuts everything.
@@ -47,7 +48,7 @@ impl HttpTransport {
     /// Listens where `config` says, and serves from now on.
     ///
     /// # Errors
-    /// One line that says why it cannot listen there, and what to do.
+    /// One line that says why the server cannot listen there, and what to do.
     pub(crate) fn start(
         server: Arc<Server>,
         access: Arc<Access>,

@@ -7,11 +7,11 @@ use crate::clients::CLIENTS;
 use crate::config::{Config, Transport};
 use crate::http::{Head, Method};
 
-/// Its parts: what comes before what callers need, this in three cases, what comes before the clients, one of them, and the
-/// end.
+/// The parts of the page: the beginning, what callers need (in three cases), what comes before the clients, one client,
+/// and the end.
 const TEXT: &str = include_str!("page.html");
 
-/// Its headers. The digest is that of its style.
+/// The headers of the page. The digest is that of its style.
 pub(super) const HEADERS: [(&str, &str); 5] = [
     ("Content-Type", "text/html; charset=utf-8"),
     ("Cache-Control", "no-store"),
@@ -37,8 +37,8 @@ pub(super) fn is_for(head: &Head, path: &str) -> bool {
     is_read && is_here && !is_other && accepts("text/html") && !accepts("text/event-stream")
 }
 
-/// The page of a server with these settings for who has sent `head`, whose `Host` is one of ours; `is_ready` if Fabric
-/// answers.
+/// The page of a server with these settings, for the sender of `head`, whose `Host` has been checked; `is_ready` if
+/// Fabric answers.
 pub(super) fn text(config: &Config, head: &Head, is_ready: bool) -> String {
     let parts: Vec<&str> = TEXT.split("@@").collect();
     let [before, open, oauth, token, between, row, after] = parts[..] else {

@@ -1,8 +1,8 @@
 //! The client of a call that came in a POST of Streamable HTTP, whose own connection gets the answer: JSON if nothing precedes
 //! the result, else an event stream.
 //!
-//! In scope: when leaving cancels a call, and what is told to a caller whose token was taken away. Not in scope: the response
-//! itself (`http`).
+//! In scope: when a disconnect cancels a call, and what a caller hears whose token was removed. Not in scope: the
+//! response itself (`http`).
 
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;

@@ -23,10 +23,10 @@ use crate::tools::Peer;
 
 use super::web::HttpRequest;
 
-/// Notifications are queued while no more than this waits, in bytes.
+/// Notifications are queued while at most this many bytes wait.
 const MAX_NOTES: usize = 1 << 20;
-/// Answers are queued while no more than this waits, in bytes, and while their account pays for them. So a single one may be
-/// as long as any.
+/// Answers are queued while at most this many bytes wait, and while their account pays for them. So a single answer may
+/// be of any length.
 const MAX_ANSWERS: usize = 64 << 20;
 /// What a queued message takes beside its bytes.
 const MESSAGE: usize = 128;
@@ -152,7 +152,7 @@ impl Queue {
         lock(&CARRIERS).retain(|other| other.id() != self.thread.id());
     }
 
-    /// Queues a message while at most so many bytes wait. False if it does not fit.
+    /// Queues a message if at most this many bytes wait. False if it does not fit.
     fn push(&self, message: Answer, most: usize, wanted: &dyn Fn() -> bool) -> bool {
         let mut state = lock(&self.state);
         if state.phase != QueuePhase::Open || !wanted() {
@@ -189,7 +189,7 @@ impl QueueState {
         self.memory.shrink(messages.iter().map(owed).sum());
     }
 
-    /// Drops what waits, and takes no more.
+    /// Drops what waits, and accepts nothing more.
     fn cut(&mut self) {
         self.phase = QueuePhase::Gone;
         let waiting = Vec::from(std::mem::take(&mut self.waiting));

@@ -11,7 +11,7 @@ use crate::url::network;
 
 /// How long refusals of an address are only counted after a line.
 const QUIET: Duration = Duration::from_secs(60);
-/// Addresses that are told apart. All others count as one.
+/// How many addresses are told apart. All others count as one.
 const MAX_ADDRESSES: usize = 1000;
 
 /// When the last line of each address was, and how many refusals there were since.

@@ -100,8 +100,8 @@ impl Sessions {
         id
     }
 
-    /// The session of that id, adopted if it is not known. `None` if it has ended, or is
-    /// another's or none of ours.
+    /// The session with this id; one that is not known is adopted. `None` if it has ended, belongs to another caller,
+    /// or cannot be an id of this program.
     pub(super) fn find(&self, id: &str, who: &Identity) -> Option<Arc<LiveSession>> {
         let key = parse(id)?;
         let mut table = lock(&self.0);

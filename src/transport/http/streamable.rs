@@ -80,11 +80,11 @@ impl Streamable {
         let modern_header = version.is_some_and(is_modern_version);
         let (parsing, mut inbound) = read(&body.bytes, modern_header, None, &caller.account)
             .map_err(|answer| HttpError::answer(503, answer))?;
-        // An array where there are no batches is no request either.
+        // In a revision without batches, an array is not a request either.
         let is_one = inbound.request().is_some();
         let (mut live, mut opened) = (None, None);
         let action = if inbound.modern || inbound.is_invalid() {
-            // One that comes twice equals nothing a body can hold.
+            // A header that comes twice equals nothing that a body can hold.
             let headers = |name: &str| {
                 let values = head.headers_named(name).map(Cow::Borrowed);
                 values.reduce(|all, value| all + ", " + value)
@@ -179,7 +179,7 @@ impl Streamable {
         }
         if let Some((before, _)) = place.take() {
             before.end();
-            // It gives back its place in a moment, unless its client reads nothing.
+            // The old stream gives back its place in a moment, unless its client reads nothing.
             let begun = Instant::now();
             let mut soon = || begun.elapsed() < ABORT_GRACE;
             drop(caller.account.wait_for(Resource::Streams, &mut soon));

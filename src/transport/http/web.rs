@@ -247,7 +247,7 @@ pub(super) struct HttpRequest<'a> {
     /// What its client accepts as an answer.
     pub(super) accepts: Accepts,
     origin: Option<&'a str>,
-    /// Its caller's share of the connections, once it has one.
+    /// The caller's share of the connections, once the connection has a caller.
     share: Option<Reservation>,
 }
 
