@@ -131,27 +131,29 @@ pub(crate) fn hint(wanted: &str, candidates: &[&str], all: &str) -> String {
 
 /// Whether a name is another but for a typing error: one or two edits. Case and separators are ignored.
 pub(crate) fn is_misspelled(name: &str, other: &str) -> bool {
-    let [name, other] = [name, other].map(|name| Vec::from_iter(folded(name)));
+    let [name, other] = [name, other].map(folded);
     let most = (name.len() / 3).min(2);
     edit_distance(&name, &other, most) <= most
 }
 
 /// A name without case and separators: in camelCase, it has the words of its snake_case.
 pub(crate) fn letters(name: &str) -> impl Iterator<Item = char> {
-    folded(name).filter(|c| *c != '_')
+    let letters = name.chars().take(MAX_NAME);
+    letters
+        .filter(|c| !"_- ".contains(*c))
+        .flat_map(char::to_lowercase)
 }
 
 /// The names closest to `wanted`, best first, at most three: within a few edits, or one contains the other. Case and
 /// the separators `_`, `-` and space are ignored; names that differ in nothing else are the only results.
 pub(crate) fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    let (wanted, mut candidate) = (Vec::from_iter(folded(wanted)), Vec::new());
+    let (wanted, mut candidate) = (folded(wanted), Vec::new());
     let furthest = (wanted.len() / 3)
         .clamp(1, 3)
         .min(wanted.len().saturating_sub(1));
     // Substring matches rank after typing errors, the shorter remainder first.
     let rank = |name| {
-        candidate.clear();
-        candidate.extend(folded(name));
+        fold(name, &mut candidate);
         let is_part = contains(&candidate, &wanted) || contains(&wanted, &candidate);
         let most = if is_part { usize::MAX } else { furthest };
         // The exact distance takes long to compute, and cannot be less than this.
@@ -171,13 +173,24 @@ pub(crate) fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>
     best.into_iter().map(|(_, name)| name).collect()
 }
 
-fn folded(name: &str) -> impl Iterator<Item = char> {
-    // Longer names are invalid; the bound limits the work for a hostile list.
-    let joined = name
-        .chars()
-        .take(MAX_NAME)
-        .map(|c| if matches!(c, '-' | ' ') { '_' } else { c });
-    joined.flat_map(char::to_lowercase)
+/// Writes a name without case, and with one separator. Longer names are invalid; the bound limits the work for a hostile
+/// list.
+fn fold(name: &str, into: &mut Vec<char>) {
+    into.clear();
+    for c in name.chars().take(MAX_NAME) {
+        match c {
+            '-' | ' ' => into.push('_'),
+            // Most are, and this takes a third of the time.
+            c if c.is_ascii() => into.push(c.to_ascii_lowercase()),
+            c => into.extend(c.to_lowercase()),
+        }
+    }
+}
+
+fn folded(name: &str) -> Vec<char> {
+    let mut folded = Vec::new();
+    fold(name, &mut folded);
+    folded
 }
 
 fn contains(text: &[char], part: &[char]) -> bool {
@@ -187,24 +200,28 @@ fn contains(text: &[char], part: &[char]) -> bool {
 /// The edit distance between two texts: insertions, deletions, substitutions and swaps of neighbours (optimal string
 /// alignment). Of one beyond `most` only that is said.
 fn edit_distance(a: &[char], b: &[char], most: usize) -> usize {
-    // The last is row i: the distances between the first i characters of `a` and each prefix of `b`.
+    // The last is row i: the distances between the first i characters of `a` and each prefix of `b` whose length differs by
+    // `most` at most.
     let mut rows = [Vec::new(), Vec::new(), (0..=b.len()).collect()];
+    let (mut nearest, beyond) = (0, most.saturating_add(1));
     for i in 1..=a.len() {
         rows.rotate_left(1);
         let [older, last, row] = &mut rows;
         row.clear();
-        row.push(i);
-        for j in 1..=b.len() {
+        row.resize(b.len() + 1, beyond);
+        row[0] = i;
+        let before = std::mem::replace(&mut nearest, i);
+        for j in i.saturating_sub(most).max(1)..=b.len().min(i.saturating_add(most)) {
             let changed = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = changed.min(last[j] + 1).min(row[j - 1] + 1);
+            row[j] = changed.min(last[j] + 1).min(row[j - 1] + 1);
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(older[j - 2] + 1);
+                row[j] = row[j].min(older[j - 2] + 1);
             }
-            row.push(least);
+            nearest = nearest.min(row[j]);
         }
-        // What follows builds on these two rows.
-        if last.iter().chain(row.iter()).all(|edits| *edits > most) {
-            return most + 1;
+        // What follows builds on the last two rows.
+        if before.min(nearest) > most {
+            return beyond;
         }
     }
     rows[2][b.len()]
