@@ -151,7 +151,7 @@ fn is_delimiter(c: char) -> bool {
     " \"'`()<>[]{},;|=&@“”‘’«»".contains(c)
 }
 
-/// Absolute, or relative to the home or working directory; not `and/or` or `vendor/model`.
+/// Absolute, or relative to the home or current folder; not `and/or` or `vendor/model`.
 fn is_unix_path(part: &str) -> bool {
     let mut relative = ["~/", "./", "../"].iter();
     let is_relative = relative.any(|start| part.starts_with(start));

@@ -6,7 +6,7 @@ use crate::protocol::{Feature, Revision};
 
 use super::{PATTERNS_ONLY, TOOLS, Tool, refused};
 
-/// Writes files in Fabric's working directory when it is run.
+/// Writes files in Fabric's current folder when it is run.
 const WRITES_FILES: &str = "create_coding_feature";
 
 impl Policy {
