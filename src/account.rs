@@ -120,7 +120,7 @@ struct Ledger {
     peak: usize,
 }
 
-/// What there is of a resource, and what is held of it.
+/// How much of a resource there is, and how much of it is held.
 #[derive(Default)]
 struct Pool {
     used: usize,
@@ -389,7 +389,7 @@ impl Account {
         self.0.bank.aborting.load(Acquire)
     }
 
-    /// Most of a resource that one caller may hold, where there is a limit besides the rule between callers.
+    /// The most that one caller may hold of a resource, if there is a limit besides the rule between callers.
     pub(crate) fn most(&self, what: Resource) -> Option<usize> {
         let bounds = &self.0.bank.bounds;
         let most = match what {
@@ -471,7 +471,7 @@ impl Account {
     ) -> Result<(), QuotaExceeded> {
         let ledger = &mut *lock(&self.0.bank.ledger);
         let all = self.held(what).saturating_add(amount);
-        // Nobody waits for what is one's own.
+        // A caller does not wait for its own seat.
         let is_own = all <= self.seat(ledger, what);
         let is_next = |next: &Waiter| {
             waits.is_some_and(|me| me.id() == next.thread.id())
@@ -498,10 +498,11 @@ impl Account {
     }
 }
 
-/// An amount taken from an account, given back on drop. Keep it beside what it stands for, and drop it afterwards.
+/// An amount taken from an account, given back on drop. Keep it next to the thing that it pays for, and drop it after
+/// that.
 pub(crate) struct Reservation {
     account: Account,
-    /// Of what it is.
+    /// The resource it is taken from.
     pub(crate) what: Resource,
     /// What the holder has. What is taken for it is this, rounded up.
     held: usize,
@@ -706,7 +707,7 @@ mod tests {
             let is_so = b.take(Resource::Runs, 1).is_err();
             assert!(is_so, "nobody passes who waits");
             drop(first);
-            // All places are tried for again: what is free is for the second of b, then for a.
+            // All waiting callers try again: the free place is for the second of b, then for a.
             let second = order.recv().unwrap();
             assert_eq!(second.0, 2);
             drop(second);

@@ -168,7 +168,7 @@ impl Lookups {
             .map_err(|_| io::Error::new(NO_THREAD, "no thread for a name lookup"))?;
         match finds.recv_timeout(timeout.after.saturating_sub(begun.elapsed())) {
             Ok(Ok(addresses)) => Ok(addresses),
-            // The system may fail for want of a file, which says nothing about the name.
+            // The system may fail because it has no file descriptor left, which says nothing about the name.
             Ok(Err(error)) if is_out_of_sockets(&error) => Err(ureq::Error::Io(error)),
             Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => Err(ureq::Error::HostNotFound),
             Err(RecvTimeoutError::Timeout) => Err(ureq::Error::Timeout(timeout.reason)),

@@ -46,7 +46,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The target of what is logged even at level `critical`.
 const CRITICAL: &str = "critical";
-/// The field of a sentence. As the first one, it stands without its key where nothing in it could be taken for a field.
+/// The field of a sentence. If it is the first field, its key is left out where nothing in it could be taken for a
+/// field.
 const MESSAGE: &str = "message";
 
 /// Whether lines are JSON; set at the start.
@@ -73,8 +74,8 @@ pub(crate) fn critical(message: impl Into<String>) {
     }
 }
 
-/// Logs a sentence at level debug. The macros of `log` do nothing for that in releases, because those of libraries
-/// would be a hundredth of the program.
+/// Logs a sentence at level debug. In releases, the macros of `log` do nothing at that level, because those of
+/// libraries would be a hundredth of the program.
 pub(crate) fn debug(target: &'static str, message: String) {
     Line::sentence(message).log(Level::Debug, target);
 }
@@ -144,7 +145,7 @@ impl Line {
         }
     }
 
-    /// As `key=value`: what is foreign can neither end the line nor look like another field.
+    /// As `key=value`. Text from outside can neither end the line nor look like another field.
     pub(crate) fn to_logfmt(&self) -> String {
         let mut out = String::with_capacity(self.size + 128);
         for (at, (key, value)) in self.fields.iter().enumerate() {
@@ -208,7 +209,8 @@ pub(crate) fn caller_scope(name: String) -> Scope {
     Scope::enter(&CALLER, Some(name))
 }
 
-/// Leaves `caller=` out of the log lines of this thread until the guard is dropped, for what is not the caller's doing.
+/// Leaves `caller=` out of the log lines of this thread until the guard is dropped, for events that the caller did not
+/// cause.
 pub(crate) fn no_caller_scope() -> Scope {
     Scope::enter(&CALLER, None)
 }

@@ -95,7 +95,7 @@ const FIRST_ANSWER: Duration = Duration::from_millis(10);
 const STDIO_CALLS: usize = 32;
 /// Unfinished calls on stdio, each on a thread: most of them wait until the client reads.
 const STDIO_OPEN: usize = 4096;
-/// Open files beside those of connections and runs: for accepting, probes, and what the process itself has.
+/// Open files besides those of connections and runs: for accepting, for probes, and for the process itself.
 const OTHER_FILES: usize = 64;
 /// Transcripts that Fabric fetches at once: each is a process on its host.
 const MAX_TRANSCRIPTS: usize = 8;
@@ -282,8 +282,9 @@ fn program() -> Result<String, ExitReason> {
     })
 }
 
-/// Lets an entry start the Fabric of this machine, if that is wanted or nothing says which one to use and none is where
-/// Fabric usually listens; one for a URL shows no token where callers sign in. Returns what was chosen and why.
+/// Lets an entry start the Fabric of this machine, if that is wanted, or if no setting says which one to use and none
+/// answers at Fabric's usual address. An entry for a URL has no token if callers sign in there. Returns what was chosen
+/// and why.
 fn which_fabric(launch: &mut Launch, offers: bool) -> Option<String> {
     let (args, env) = match launch {
         Launch::Program { args, env } => (args, env),

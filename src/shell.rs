@@ -35,7 +35,7 @@ const RUN: &str = "fabric_run_pattern";
 const INPUT: &str = "input_text";
 /// The tool's argument that makes it answer early.
 const WAIT: &str = "wait_seconds";
-/// How long text on stdin is waited for where none is wanted: a pipe may be inherited, and stay silent for ever.
+/// How long to wait for text on stdin that should not be there: a pipe may be inherited, and stay silent for ever.
 const STRAY_TEXT: Duration = Duration::from_millis(500);
 /// How often to look whether a call elsewhere is answered, or must stop.
 const LOOK: Duration = Duration::from_millis(20);
@@ -242,7 +242,7 @@ fn read(key: &str, file: &str) -> Result<String, ExitReason> {
     input(file, opened?)
 }
 
-/// Refuses text on stdin beside the argument that is `given`. Blank lines are none.
+/// Refuses text on stdin in addition to the argument that is `given`. Blank lines do not count as text.
 fn refuse_stray_text(given: &'static str) -> Result<(), ExitReason> {
     if io::stdin().is_terminal() {
         return Ok(());

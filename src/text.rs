@@ -38,8 +38,9 @@ pub(crate) fn shown(text: &str, most: usize) -> String {
         .collect()
 }
 
-/// Untrusted text for a terminal. What that would take for commands, or would show elsewhere than it stands, becomes
-/// U+FFFD: an answer may tell it to write the clipboard or to hide lines, as a carriage return does that ends none.
+/// Untrusted text for a terminal. Characters that a terminal would take for commands, or would show in another place,
+/// become U+FFFD. Otherwise an answer could make the terminal write the clipboard, or hide lines, as a lone carriage
+/// return does.
 pub(crate) fn for_terminal(text: &str) -> Cow<'_, str> {
     let is_command = |c: char| is_unprintable(c) && !matches!(c, '\n' | '\t');
     if text.contains(is_command) {

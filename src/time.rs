@@ -1,7 +1,7 @@
 //! The clocks, times in RFC 3339, and the Gregorian calendar: UTC, years 1970 to 9999.
 //!
-//! The time of day is for what is stored, shown or said by others: it outlives the process, and may jump. Everything
-//! measured within the process uses the monotonic clock.
+//! The time of day is for times that are stored, shown or received: they outlive the process, and may jump. Everything
+//! that is measured within the process uses the monotonic clock.
 
 use std::fmt::Write;
 use std::sync::OnceLock;

@@ -59,7 +59,7 @@ impl Host {
         }
     }
 
-    /// Whether it is this machine for everybody who uses it. Of names, only localhost counts.
+    /// Whether every program takes this for the machine it runs on. Of names, only localhost counts.
     pub(crate) fn is_loopback(&self) -> bool {
         match self {
             Host::Name(name) => name == "localhost",

@@ -1,4 +1,4 @@
-//! Short keyed digests of tokens: who looks one up compares it with no other.
+//! Short keyed digests of tokens, so that looking up a token never compares it with another one.
 
 use std::array;
 use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};

@@ -17,7 +17,8 @@ pub(crate) enum AccessError {
     Unavailable(Duration),
 }
 
-/// What is wrong with a token: the label for metrics, and in words, without quotes, since they stand in headers too.
+/// What is wrong with a token: the label for metrics, and the words. The words have no quotes, because headers carry
+/// them too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flaw(&'static str, pub(super) &'static str);
 

@@ -50,7 +50,8 @@ pub(crate) enum Identity {
     /// An authenticated caller, by a unique and stable name: `token:NAME`, `oauth:ISSUER#SUBJECT` or
     /// `oauth-client:ISSUER#ID`, percent-encoded. A client is not the user whose subject is its id.
     Named(Arc<str>),
-    /// The user who started this program, over stdio; of runs in a state folder, everybody who can open that.
+    /// The user who started this program, over stdio. A run in a state folder belongs to everybody who can open the
+    /// folder.
     #[serde(rename = "folder")]
     Local,
     /// Without authentication: an IPv4 address, or the /64 network of an IPv6 address.
@@ -58,7 +59,7 @@ pub(crate) enum Identity {
     Peer(#[serde(skip, default = "unnamed")] IpAddr),
 }
 
-/// The address of who began a run that was found in a file.
+/// The address of the caller who began a run that was found in a file.
 fn unnamed() -> IpAddr {
     Ipv4Addr::UNSPECIFIED.into()
 }

@@ -9,7 +9,7 @@
 //! not. Not in scope: which role a request needs (`transport`), MCP. One thread asks an OAuth issuer again about the tokens
 //! that callers hold.
 //!
-//! No message contains a token. Only digests of tokens are kept, but for those of OAuth while callers hold them.
+//! No message contains a token. Only digests of tokens are kept, except for OAuth tokens while callers hold them.
 
 mod digest;
 mod error;

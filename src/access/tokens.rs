@@ -1,4 +1,4 @@
-//! The named tokens: the one of the environment, and those of a file that is read again when it has changed.
+//! The named tokens: one from the environment, and those of a file, which is read again when it changes.
 //!
 //! ```text
 //!   request, run, tick of a stream ─▶ a second since the last look? ─▶ read ─▶ 100 ms old? ─▶ another text? ─▶ tokens
@@ -665,7 +665,8 @@ mod tests {
             write(&self.path, content, age, &self.clock);
         }
 
-        /// Looks, some time after the last look: what has changed, and what is told of mistakes.
+        /// Looks at the file this long after the last look. Returns what has changed, and what is logged about
+        /// mistakes.
         fn after(&self, milliseconds: u64) -> Option<Result<String, String>> {
             self.clock.pass(milliseconds);
             let mut watch = lock(&self.tokens.watch);

@@ -250,7 +250,7 @@ pub(crate) const FLAGS: &[Flag] = &[
 /// What follows a flag, and the field of the configuration it sets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Takes {
-    /// No field: what was given is looked up.
+    /// No field: the given value is looked up later.
     Nothing,
     /// A value; the last one wins.
     One(Set),
@@ -274,7 +274,7 @@ pub(super) const SERVER: &str = "Server";
 pub(super) const FABRIC: &str = "Fabric";
 pub(super) const RUNS: &str = "Patterns and runs";
 pub(super) const HTTP: &str = "Network (http and sse)";
-/// What is done instead of serving, and what goes with it: no settings.
+/// Flags for what the program does instead of serving, and the flags that belong to these. They are not settings.
 pub(super) const COMMAND: &str = "Instead of serving";
 
 type Literal = &'static str;

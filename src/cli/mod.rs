@@ -85,7 +85,7 @@ pub(crate) enum Command {
 /// What is done with a server.
 #[derive(Debug)]
 pub(crate) enum Task {
-    /// Let clients use it: over `--transport`, or by passing on what comes from stdin.
+    /// Serve clients: over `--transport`, or by passing on what they send to stdin.
     Serve,
     /// Test the connection and report: `--check`.
     Check,
@@ -112,7 +112,7 @@ pub(crate) enum Generate {
 /// Why the process ends with an exit code other than 0.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ExitReason {
-    /// The code: 1 for what cannot be done, 2 for a mistake in what was typed or set, 128 + its number for a signal.
+    /// The code: 1 if something cannot be done, 2 for a mistake in a flag or variable, 128 + its number for a signal.
     pub(crate) code: u8,
     /// One line for stderr.
     pub(crate) reason: String,

@@ -1,4 +1,4 @@
-//! From what was given to the configuration.
+//! Makes the configuration from the flags and variables.
 //!
 //! In scope: defaults, and rules between settings. Not in scope: single values (`values`), flags against variables
 //! (`parse`).

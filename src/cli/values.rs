@@ -254,7 +254,7 @@ pub(super) fn state_dir(text: &str) -> Result<Option<PathBuf>, String> {
     valid(folder, text, rest)
 }
 
-/// A month, or a day from which on everything is meant: the time, and whether only what is in it.
+/// A month, or the first day of a period without an end. Returns the time, and whether only that month is meant.
 pub(super) fn period(text: &str) -> Result<(String, bool), String> {
     let day = text.strip_suffix("..");
     let is_good = time::parse(day.unwrap_or(&format!("{text}-01"))).is_some();

@@ -148,7 +148,7 @@ fn beside(file: &Path, more: &str) -> PathBuf {
 #[cfg(unix)]
 fn take_after(new: &File, other: &Metadata, mut mask: u32) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
-    // Matters to root; fails for others, who mostly are the owner.
+    // This matters to root. For other users it fails, but they are usually the owner.
     let _ = fchown(new, Some(other.uid()), None);
     if fchown(new, None, Some(other.gid())).is_err() {
         // The file belongs to another group, which must not be able to read the new one.

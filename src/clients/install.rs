@@ -155,8 +155,8 @@ fn write(
 }
 
 impl Installation {
-    /// Has the entry keep runs in a folder that all clients share, if nothing speaks against it. Returns what is said of it.
-    /// `own` is the entry of ours that is there: it tells what was chosen.
+    /// Lets the entry keep runs in a folder that all clients share, if nothing speaks against that. Returns what to say
+    /// about it. `own` is our entry in the file, which shows what was chosen before.
     fn keep_runs(&mut self, own: Option<&Value>, env: Env<'_>) -> Result<String, String> {
         const NO_RUNS: [&str; 3] = ["--connect", "--patterns-dir", "--read-only"];
         let Some(Launch::Program { args, .. }) = &mut self.launch else {
@@ -285,7 +285,7 @@ fn risks(entry: &Value) -> String {
 fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, String> {
     let mut command = Command::new(program);
     match launch {
-        // It is what it is.
+        // The entry stays as it is.
         Launch::Program { args, .. } if args.iter().any(|arg| arg == "--demo") => {
             return Ok(String::new());
         }
@@ -299,7 +299,7 @@ fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, Stri
         }
         Launch::Url { url, .. } => command.args(["--connect", url]),
     };
-    // A reference is to what is set here.
+    // A reference must be to a variable that is set here.
     let values = values(entry).filter(|(_, value)| !value.contains(['{', '$']));
     let values = values.filter(|(_, value)| *value != TOKEN_PLACEHOLDER);
     command.envs(values.map(|(name, value)| match name {
@@ -493,7 +493,7 @@ fn change(
     text
 }
 
-/// What keeps an entry from working, and what is left to be done, for the user.
+/// What keeps an entry from working, and what the user still has to do.
 fn left_to_do(client: &McpClient, entry: &Value) -> String {
     let title = client.title;
     let mut text = String::new();
@@ -535,7 +535,7 @@ fn left_to_do(client: &McpClient, entry: &Value) -> String {
     text
 }
 
-/// Where the file is, and what it holds, may be somebody else's work.
+/// Somebody else may have chosen the path and the content of the file.
 fn say(text: &str) -> Result<(), String> {
     let mut out = io::stdout();
     out.write_all(for_terminal(text).as_bytes())

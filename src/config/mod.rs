@@ -24,7 +24,7 @@ pub(crate) const API_KEY: &str = "FABRIC_API_KEY";
 /// What Fabric's variables for the models of single patterns begin with; the name follows in upper case, with `_` for
 /// each `-`.
 pub(crate) const MODEL_VARIABLE: &str = "FABRIC_MODEL_";
-/// What the names of most variables begin with: those called after flags.
+/// The beginning of the names of most variables, those called after flags.
 pub(crate) const OWN_VARIABLE: &str = "FABRIC_MCP_";
 /// Variable of the file of certificates to trust.
 pub(crate) const CERT_FILE: &str = "SSL_CERT_FILE";

@@ -30,7 +30,7 @@ struct CacheState<T> {
     value: Option<(Instant, Arc<T>)>,
     /// The start of the read in flight.
     flight: Option<Instant>,
-    /// Where those wait who share the newest read.
+    /// Where callers wait that share the newest read.
     turn: usize,
     /// The start of the last read that failed, and its error.
     failed: Option<(Instant, Error)>,
@@ -131,8 +131,8 @@ impl<T> Cached<T> {
     }
 }
 
-/// Ends the read that began then, after a panic too, so that nobody waits for it any more: all who share it go on, and one
-/// of those who do not, to read for them.
+/// Ends the read that began then, even after a panic, so that nobody waits for it any more. All callers that share the
+/// read go on, and one of the others, which then reads for them.
 struct Landing<'a, T>(&'a Cached<T>, Instant, usize);
 
 impl<T> Drop for Landing<'_, T> {

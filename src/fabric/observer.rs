@@ -12,9 +12,9 @@ use crate::account::QuotaExceeded;
 /// How often a waiting call checks whether to continue.
 pub(super) const SLICE: Duration = Duration::from_millis(100);
 
-/// What watches a call while it waits for Fabric. All methods run on the waiting thread. They may write to the call's own
-/// reader, as slow as it is, and to the state folder, and wait for nothing else: for no issuer, no other client, no lock
-/// that is held over I/O. Fabric's stream stands still as long as they take.
+/// What watches a call while it waits for Fabric. All methods run on the waiting thread. They may write to the call's
+/// own reader, as slow as it is, and to the state folder, and wait for nothing else: for no issuer, no other client, no
+/// lock that is held over I/O. Meanwhile Fabric's stream stands still.
 pub(crate) trait CallObserver: Send + Sync {
     /// Flush buffered output: the next read may block. Called before each read of the socket.
     fn before_blocking(&self) {}
@@ -42,7 +42,7 @@ pub(crate) trait CallObserver: Send + Sync {
     }
 }
 
-/// What a call is watched by, as it is handed on.
+/// The observer of a call, as it is handed on.
 pub(crate) type Observer = Arc<dyn CallObserver>;
 
 /// Waits without callbacks, within the limits.

@@ -42,7 +42,7 @@ const FOLDERS: &str = "go/bin .local/bin /usr/local/bin /opt/homebrew/bin \
                        /home/linuxbrew/.linuxbrew/bin AppData/Local/Microsoft/WinGet/Links";
 /// How long `--version` may take.
 const VERSION: Duration = Duration::from_secs(5);
-/// How long a start may take, and one answer meanwhile.
+/// How long a start may take, and how long each answer may take during the start.
 const START: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(1);
 /// How often to look whether it is up.
@@ -179,7 +179,7 @@ impl Process {
             thread::sleep(SLICE);
             self.sweep();
             let Some(one) = one.upgrade() else { return };
-            // Somebody beside the cache and this thread holds it.
+            // A third holder, besides the cache and this thread: a request is using Fabric.
             if Arc::strong_count(&one) > 2 {
                 *lock(&self.used) = Instant::now();
             } else if lock(&self.used).elapsed() >= IDLE {
@@ -247,7 +247,8 @@ impl Process {
         address: SocketAddr,
         key: &str,
     ) -> io::Result<(Child, String)> {
-        // On Linux the file may have been replaced meanwhile; and whoever kills by name spares the helper.
+        // On Linux the program's file may have been replaced in the meantime; and a kill by name then spares the
+        // helper.
         let mut own = PathBuf::from("/proc/self/exe");
         if !own.exists() {
             own = env::current_exe()?;
@@ -328,7 +329,8 @@ pub(crate) fn be_helper(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     end()
 }
 
-/// A command in a process group of its own, since Ctrl-C is for us; without stdin, which Fabric would read.
+/// A command in a process group of its own, because Ctrl-C is meant for this program; and without stdin, because Fabric
+/// would read it.
 fn detached(program: &OsStr) -> Command {
     let mut command = Command::new(program);
     #[cfg(unix)]

@@ -1,7 +1,7 @@
 //! Transcripts of YouTube videos: the video that a URL names, Fabric's response, and what its failures mean.
 //!
-//! Fabric passes what it parses from a URL to yt-dlp, a program on its host. So it gets a URL that is built here from
-//! the video's ID, and nothing that the caller wrote.
+//! Fabric passes parts of a URL to yt-dlp, a program on its host. So Fabric gets a URL that is built here from the
+//! video's ID, and nothing that the caller wrote.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -125,8 +125,8 @@ pub(super) type Downloads = Mutex<Vec<(VideoId, Weak<Download>)>>;
 /// A request for a transcript, and Fabric's answer.
 pub(super) type Fetched = (Vec<u8>, Result<Transcript, Error>);
 
-/// The last one of one video, for all who want the same at the same time. Fabric has one folder for a video, which the
-/// first request to end removes, so a second one at the same time would fail.
+/// The last transcript of one video, for all callers that want the same one at the same time. Fabric has one folder for
+/// a video, and the first request to end removes it, so a second request at the same time would fail.
 pub(crate) type Download = Cached<Fetched>;
 
 /// The download of a video, shared with all callers that already hold it.

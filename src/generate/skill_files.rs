@@ -238,7 +238,7 @@ fn signed(text: &str, origin: &str) -> String {
     text.replacen(END, &format!("{DIGEST}{digest}\"{END}"), 1)
 }
 
-/// Whether this program wrote the file, and it is as it was.
+/// Whether this program wrote the file, and nobody has changed it since.
 fn is_ours(file: &str) -> bool {
     let parts = file.split_once(END).and_then(|(front, body)| {
         let (front, digest) = front.rsplit_once(DIGEST)?;

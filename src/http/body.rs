@@ -43,7 +43,7 @@ impl From<io::Error> for Rejection {
     }
 }
 
-/// A body, and what it holds of memory.
+/// A body, and the memory that it holds.
 pub(crate) struct Body {
     pub(crate) bytes: Vec<u8>,
     memory: Reservation,

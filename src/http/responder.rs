@@ -155,8 +155,9 @@ impl Responder {
         }
     }
 
-    /// Ends with a result, in parts: the last event of a stream, or JSON, or a stream of it alone if only that is accepted.
-    /// An error status is JSON unless there is a stream already. `headers` are further ones of what is no stream yet.
+    /// Ends with a result, in parts: the last event of a stream, or JSON, or a stream of this event alone if the client
+    /// accepts only streams. An error status is JSON unless there is a stream already. `headers` are more headers, for
+    /// a response that is not a stream yet.
     pub(crate) fn answer(&mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         if self.state == ResponderState::Undecided && (self.accepts.json || status != 200) {
             self.respond(status, &[headers, &[JSON]].concat(), body);

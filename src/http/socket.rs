@@ -181,8 +181,8 @@ impl Slot {
     }
 }
 
-/// Whether the peer has disconnected, by a non-blocking peek. Nobody else may use the socket meanwhile, because the
-/// mode applies to the whole socket.
+/// Whether the peer has disconnected, by a non-blocking peek. No other thread may use the socket at the same time,
+/// because the mode applies to the whole socket.
 pub(super) fn gone(socket: &TcpStream) -> bool {
     let peeked = socket
         .set_nonblocking(true)

@@ -48,7 +48,7 @@ pub(crate) fn raise_limit() -> Option<usize> {
 /// Opens a file, if it is a plain one: no link, and nothing that blocks.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidData`]: it is not, or another took its place meanwhile.
+/// [`ErrorKind::InvalidData`]: it is not a plain file, or another file took its place in the meantime.
 pub(crate) fn open_plain(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     open_found(&fs::symlink_metadata(path)?, path, options)
 }

@@ -53,8 +53,8 @@ fn period(microseconds: Option<String>, for_process: Option<String>, own: u32) -
     Some((Duration::from_micros(interval) / 2).max(SHORTEST))
 }
 
-/// Asks the server that was started on this machine with this `--host` and `--port` whether it lives, at the loopback
-/// address of the same family: no other machine is ever asked.
+/// Asks the server that was started on this machine with this `--host` and `--port` whether it is up. Asks at the
+/// loopback address of the same family, and never on another machine.
 ///
 /// # Errors
 /// The server does not answer, or not within [`HEALTHCHECK`]: why, and what to do.

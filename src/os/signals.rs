@@ -62,7 +62,7 @@ impl Signals {
                 // No pipe, or an error, which cannot happen while it is open: no reason to end or to spin.
                 std::thread::park();
             } else if number == [Signal::Hangup as u8] {
-                // Before the files are read: one that comes meanwhile counts again.
+                // Before the files are read, so that a signal that comes during the read counts again.
                 HANGUP.store(false, Ordering::SeqCst);
                 return Signal::Hangup;
             } else if number == [Signal::Interrupt as u8] {
@@ -293,7 +293,7 @@ mod tests {
                 continue;
             }
             let (mut child, mut lines) = start();
-            // Held open, since its end would end the child: `wait` closes what it finds in `child`.
+            // Held open, because closing stdin would end the child: `wait` closes the one that it finds in `child`.
             let _stdin = child.stdin.take();
             send(&child, first);
             said(&mut lines);

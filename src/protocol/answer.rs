@@ -80,7 +80,7 @@ impl Answer {
         own + self.batch.iter().map(Answer::charged).sum::<usize>()
     }
 
-    /// Charges the body to `account`, as far as it was not before writing.
+    /// Charges the body to `account`, as far as this was not done before writing.
     ///
     /// # Errors
     /// [`QuotaExceeded`].
@@ -128,7 +128,7 @@ impl ResultWriter {
         }
     }
 
-    /// Charges what it takes from now on to `account`: a call's answer may be long.
+    /// From now on, charges the memory of the answer to `account`, because a call's answer may be long.
     pub(crate) fn charged(mut self, account: &Account) -> ResultWriter {
         self.out = self.out.charged(account);
         self

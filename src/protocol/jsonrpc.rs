@@ -37,7 +37,8 @@ pub(crate) enum Id {
     Number(Number),
     /// A string of at most [`MAX_ID`] bytes as JSON, quotes aside.
     Text(Box<str>),
-    /// `null`, never read: answers what has no readable id, where JSON-RPC 2.0 wants it and MCP allows it.
+    /// `null`. Never read; used to answer a message without a readable id, where JSON-RPC 2.0 requires that and MCP
+    /// allows it.
     Null,
 }
 
@@ -53,8 +54,8 @@ impl Id {
         }
     }
 
-    /// The id of a request that is too long to be kept, or cannot be read for another reason: a client that gets no
-    /// answer under it may wait for ever. `None` for anything but a request.
+    /// The id of a request that is too long to be kept, or cannot be read for another reason. Without an answer to this
+    /// id, a client may wait for ever. `None` for anything but a request.
     pub(crate) fn sought(message: &mut dyn Read) -> Option<Id> {
         #[derive(Deserialize)]
         struct Envelope {
@@ -223,7 +224,7 @@ fn message<'a>(node: Node<'a>, fault: Option<&'static str>) -> Result<Message<'a
     }
 }
 
-/// Distinguishes what is not JSON from JSON that is not read: its id is kept.
+/// Tells text that is not JSON from JSON that is not read, whose id is kept.
 fn unreadable(text: &str) -> Invalid {
     if serde_json::from_str::<IgnoredAny>(text).is_err() {
         return (None, PARSE_ERROR, "The message is not JSON.");
@@ -279,7 +280,7 @@ pub(crate) fn begin_notification(method: &str) -> Json {
 
 /// Appends `value` as JSON.
 pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Json, value: &T) {
-    // Fails for want of room alone, which `out` knows: our types have string keys only.
+    // This fails only if there is no room, which `out` knows: our types have string keys only.
     let _ = serde_json::to_writer(out, value);
 }
 

@@ -67,7 +67,7 @@ impl<'a> Node<'a> {
         from.end().ok().filter(|()| fault.is_none()).map(|()| node)
     }
 
-    /// Is nothing in it? Models send such values for what they leave out.
+    /// Whether the value is empty. Models send empty values for arguments that they leave out.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Node::Null => true,

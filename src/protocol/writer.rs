@@ -1,5 +1,5 @@
-//! JSON while it is written. Nobody knows the length of an answer before, so what it takes of memory is charged as it
-//! grows: once, and here.
+//! JSON while it is written. The length of an answer is not known beforehand, so its memory is charged here, once, as
+//! the answer grows.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ const GROWTH: usize = 512;
 #[derive(Default)]
 pub(crate) struct Json {
     pub(super) bytes: Vec<u8>,
-    /// What it holds of memory beyond what it began with, if it is charged.
+    /// The memory beyond the first buffer, if it is charged.
     pub(super) memory: Option<Reservation>,
     /// There was no room for all of it, so nothing more is appended.
     pub(crate) is_cut: bool,

@@ -6,7 +6,8 @@
 //!   <id>.cancel    another process wants it to stop; counts while the record says `working`
 //! ```
 //!
-//! A run that works and whose text is not locked has lost its process: whoever finds it makes it `interrupted`.
+//! A run that is working but whose text is not locked has lost its process. The first process that finds it makes it
+//! `interrupted`.
 //!
 //! Other processes of fabric-mcp may share the folder, and may die between any two steps. Other users cannot change the
 //! folder, or the folders on the way to it. Even so, no link in it is followed, only plain files are opened, and no
@@ -46,8 +47,8 @@ const HALF: &str = "tmp";
 /// All of them. The record first: without it, nobody looks for the rest.
 pub(super) const ALL: [&str; 4] = [RECORD, TEXT, CANCEL, HALF];
 
-/// On Windows a lock would keep others from reading too. There, a text is opened so that they may read and remove it
-/// meanwhile (`FILE_SHARE_READ` and `FILE_SHARE_DELETE`).
+/// On Windows a lock would also keep other processes from reading. There, a text is opened in such a way that they may
+/// read and remove it (`FILE_SHARE_READ` and `FILE_SHARE_DELETE`).
 #[cfg(windows)]
 const SHARED: u32 = 1 | 4;
 /// The error that others get there if they open such a text for writing.
@@ -198,7 +199,7 @@ impl Folder {
 
     fn read(&self, id: RunId) -> io::Result<Record> {
         let open = || self.open_plain(id, RECORD, OpenOptions::new().read(true));
-        // Another may have been put in its place meanwhile.
+        // Another file may have been put in its place in the meantime.
         let file = open().or_else(|_| open())?;
         let length = file.metadata()?.len();
         if length > MAX_RECORD {
@@ -219,7 +220,7 @@ impl Folder {
         })
     }
 
-    /// Brings the record of a run that works up to date with what is in its files. Its characters are not counted.
+    /// Brings the record of a working run up to date with its files. The characters of its text are not counted.
     fn update(&self, record: &mut Record) {
         let modified = |part| {
             self.plain(record.id, part)?
@@ -254,7 +255,7 @@ impl Folder {
                 .account_dead(&line(now, record, &asked, end.name(), Err(written)))
                 .is_err()
             {
-                // The next who finds it tries again.
+                // The next process that finds the run tries again.
                 record.ended = None;
                 return;
             }
@@ -376,7 +377,7 @@ impl Folder {
         }
     }
 
-    /// Removes what is old of a run that has no record, unless a process works on it.
+    /// Removes the old files of a run that has no record, unless a process works on it.
     pub(super) fn remove_orphan(&self, id: RunId) {
         if self.claim(id).is_err() {
             return;
@@ -438,7 +439,7 @@ impl Folder {
     }
 }
 
-/// Locks a text for as long as it is open, where opening it has not done that, as on Windows.
+/// Locks a text for as long as it is open. On Windows, opening the text has done that already.
 fn try_lock(text: &File) -> io::Result<()> {
     match cfg!(windows) {
         true => Ok(()),
@@ -459,7 +460,7 @@ mod access {
 
     const WRITABLE_BY_OTHERS: u32 = 0o002;
     const WRITABLE_BY_GROUP: u32 = 0o020;
-    /// In a folder that all can write to, each can remove only what is its own.
+    /// In a folder that all users can write to, each of them can remove only their own files.
     const STICKY: u32 = 0o1000;
 
     /// Why other users could change what is kept in `folder`, and what to do. `given` is the path as the setting has

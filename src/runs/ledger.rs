@@ -7,8 +7,8 @@
 //! file's lock and in one write. A line that a killed process left torn is ended by the next, and is none: a line ends in
 //! its step. No file is ever removed here.
 //!
-//! A step has one line. If its process was killed before it wrote that, whoever finds the run interrupted writes it: until
-//! it is written, the run is not settled. Of two lines the first counts.
+//! A step has one line. If its process was killed before it wrote the line, the process that finds the run interrupted
+//! writes it; until then, the run is not settled. Of two lines for one step, the first counts.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -31,8 +31,8 @@ use crate::time::timestamp;
 const MAX_WAITING: usize = 10_000;
 /// Longest line that is read, in bytes: no length in the folder is trusted.
 const MAX_LINE: u64 = 64 << 10;
-/// Longest wait for another process that is writing, and how often the lock is tried meanwhile. A process that was stopped
-/// keeps the lock, and must not keep the runs of others from ending.
+/// Longest wait for another process that is writing, and how often the lock is tried during that time. A process that
+/// was stopped keeps the lock, and must not keep the runs of other processes from ending.
 const PATIENCE: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(folder.flush(), (false, 101));
         assert_eq!(folder.used(TODAY, "token:alice"), u64::MAX);
         held.unlock().unwrap();
-        // Also where no run is kept, the end of the process writes what waits.
+        // Even if no run is kept, lines that wait are written at the end of the process.
         let (accounts, clock) = (Accounts::alone(1), Arc::new(HandClock::default()));
         Runs::new(Duration::ZERO, Some(folder.clone()), &accounts, clock).interrupt_all();
         assert_eq!((folder.flush(), folder.is_failing()), ((false, 0), false));

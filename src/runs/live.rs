@@ -6,9 +6,9 @@
 //!    └───────────────────── close ───────────────────^        or that failed
 //! ```
 //!
-//! A closing run is shown as working until its end is on disk: what was reported as completed must survive a power cut.
-//! If that fails it is closed all the same, and written later as it was shown. A cancellation is shown at once and
-//! stays, whatever the worker reports later.
+//! A closing run is shown as working until its end is on disk, because a run that was reported as completed must
+//! survive a power cut. If writing fails, the run is closed all the same, and written later. A cancellation is shown at
+//! once and stays, whatever the worker reports later.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
@@ -27,7 +27,8 @@ use super::record::{Record, RunId, RunReport, RunState};
 
 /// The memory of a run besides its text, in bytes; an estimate.
 const BASE: usize = 1 << 10;
-/// What a promised run has of what is kept, however short it is: it is not to fail for want of that. Bytes.
+/// How much a promised run takes of the limit on kept runs, however short it is, so that it cannot fail for lack of
+/// room. Bytes.
 const RESERVED: usize = 64 << 10;
 /// Text is copied to its file in pieces of this size, so that the worker is not blocked meanwhile. Bytes.
 const COPY: usize = 256 << 10;
@@ -50,12 +51,12 @@ pub(super) struct LiveRun {
     ticked: AtomicU64,
     /// Locked before `state`, never after it.
     files: Mutex<Files>,
-    /// What it has of the memory. To make room for more, other runs may be removed meanwhile.
+    /// How much of the memory the run holds. Other runs may be removed to make room for more.
     memory: Mutex<Reservation>,
 }
 
 struct LiveState {
-    /// Shared with its readers, so that reading it copies nothing; what they hold does not change.
+    /// Shared with its readers, so that reading copies nothing. A record that a reader holds does not change.
     record: Arc<Record>,
     text: String,
     phase: RunPhase,
@@ -79,7 +80,7 @@ enum RunPhase {
 
 #[derive(Default)]
 struct Files {
-    /// Locked as long as it is open: for other processes the run works.
+    /// Locked as long as it is open, which tells other processes that the run is working.
     text: Option<File>,
     /// Bytes of text in the file.
     written: usize,
@@ -143,7 +144,7 @@ impl LiveRun {
         heard.map_or(Duration::ZERO, |at| self.clock.steady().saturating_sub(at))
     }
 
-    /// What it counts for in what is kept, in bytes, and whether it is promised.
+    /// How many bytes the run counts for in the limit on kept runs, and whether it is promised.
     pub(super) fn size(&self) -> (usize, bool) {
         let state = self.state();
         let is_promised = state.record.ttl.is_some();
@@ -152,7 +153,7 @@ impl LiveRun {
         (size, is_promised)
     }
 
-    /// Charges what it has of the memory by now.
+    /// Charges the memory that the run has by now.
     ///
     /// # Errors
     /// [`QuotaExceeded`]; it has it all the same.
@@ -176,7 +177,7 @@ impl LiveRun {
         }
     }
 
-    /// Writes new text, where there is a folder, and its record, durably or not.
+    /// Writes new text and the record, if there is a folder, durably or not.
     pub(super) fn write(&self, record: Option<bool>) {
         let mut files = lock(&self.files);
         let state = self.state();

@@ -9,7 +9,7 @@
 //!   Runs::begin ──> RunWriter ──append, finish──> the run <──read, wait, cancel── Run <── Runs::find
 //! ```
 //!
-//! The road of a piece of text, with what it locks; none of these is held over another, but for the first:
+//! The road of a piece of text, with its locks. None of them is held while another is taken, except the first:
 //!
 //! ```text
 //!   Fabric ─> Event ─> Output ┬─> Context::content    notes: collected
@@ -146,7 +146,7 @@ impl Run {
         Duration::from_millis(since)
     }
 
-    /// How many characters of text it has; counts those of a run that works in another process.
+    /// How many characters of text the run has; for a run of another process, they are counted.
     pub(crate) fn chars(&self) -> u64 {
         let record = self.bare();
         record.chars.unwrap_or_else(|| match &self.0 {
@@ -250,7 +250,7 @@ impl RunWriter {
         charged
     }
 
-    /// Writes it to disk before returning, where there is a folder. Call it before anybody learns its id.
+    /// Writes the run to disk before returning, if there is a folder. Call this before anybody learns the id.
     pub(crate) fn persist(&self) {
         self.live.write(Some(true));
     }

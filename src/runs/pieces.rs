@@ -1,6 +1,6 @@
 //! Parts of a text, cut between characters.
 
-/// Adds to a text that may become long. It grows by an eighth of itself, not by all of it: what it has of the memory is
+/// Adds to a text that may become long. The text grows by an eighth, not by its whole length, because its memory is
 /// charged.
 pub(super) fn append(text: &mut String, piece: &str) {
     if text.capacity() - text.len() < piece.len() {

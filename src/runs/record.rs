@@ -86,8 +86,8 @@ pub(crate) struct Record {
     pub(super) version: u32,
     /// Its id.
     pub(crate) id: RunId,
-    /// Whose it is: it is visible to these only. Without authentication, to everybody who knows its id; such runs are not
-    /// listed.
+    /// The owner, to whom alone the run is visible. Without authentication, it is visible to everybody who knows its
+    /// id, and not listed.
     pub(crate) owner: Identity,
     /// The patterns it runs, in this order.
     pub(crate) patterns: Vec<String>,

@@ -64,8 +64,8 @@ struct RunEntry {
     charge: [Reservation; 2],
 }
 
-/// When a run began and ended, in milliseconds of the steady clock: the time of day may jump, and what is known here must
-/// not go for that. Below zero for what lay in the folder before.
+/// When a run began and ended, in milliseconds of the steady clock, because the time of day may jump and must not
+/// remove runs. Below zero for runs that were in the folder before.
 #[derive(Clone, Copy)]
 struct Age {
     began: i64,
@@ -73,7 +73,7 @@ struct Age {
 }
 
 impl Age {
-    /// When it ended, if it may be removed: not as long as it is promised for `ttl` milliseconds.
+    /// When the run ended, if it may be removed, which it may not as long as it is promised for `ttl` milliseconds.
     fn may_go(self, ttl: Option<u64>, now: i64) -> Option<i64> {
         let until = ttl.map(|ttl| self.began.saturating_add_unsigned(ttl));
         self.ended
@@ -227,7 +227,8 @@ impl Runs {
         Ok(RunWriter { runs, live })
     }
 
-    /// Charges what a run has by now, if need be instead of older ones; `anew`: as kept, too, if it is not yet.
+    /// Charges the memory that a run has by now, and removes older runs for it if need be. With `anew`, also charges it
+    /// as kept, if it is not yet.
     ///
     /// # Errors
     /// There is no room in memory, or no room to keep a new or a promised run. Any other run without room goes on, and
@@ -241,7 +242,8 @@ impl Runs {
         }
     }
 
-    /// The same for what is kept: so many bytes, promised or not. False if it is not kept; without room it goes uncharged.
+    /// The same for the limit on kept runs: this many bytes, promised or not. False if the run is not kept; without
+    /// room it goes uncharged.
     fn charge_kept(
         &self,
         id: RunId,
@@ -290,8 +292,8 @@ impl Runs {
         }
     }
 
-    /// Writes the end of a run, where there is a folder, and closes it; forgets it if it is not to be kept. False if the
-    /// end was not written.
+    /// Writes the end of a run, if there is a folder, and closes the run. Forgets a run that should not be kept. False
+    /// if the end was not written.
     fn store(&self, live: &LiveRun, mut record: Record) -> bool {
         let entries = self.entries();
         let entry = entries.get(&live.id).filter(|entry| entry.is_kept());
@@ -402,8 +404,8 @@ impl Runs {
         Some(Run(RunPlace::Stored(folder.clone(), record)))
     }
 
-    /// What is known of the caller's runs without their files, the latest first: not how far those are that work. `None`
-    /// for callers whose runs can only be found by id.
+    /// What is known of the caller's runs without their files, the latest first; not how far the working ones are.
+    /// `None` for callers whose runs can only be found by id.
     pub(crate) fn list(&self, caller: &Identity) -> Option<Vec<Arc<Record>>> {
         if matches!(caller, Identity::Peer(_)) {
             return None;
@@ -501,8 +503,8 @@ impl Runs {
     pub(crate) fn interrupt_all(&self) {
         let open = |entry: &RunEntry| entry.live(false);
         let open: Vec<_> = self.entries().values().filter_map(open).collect();
-        // All are stopped before any is written: writing takes time, and each token costs money. Most are written by
-        // their own workers meanwhile.
+        // All runs are stopped before any is written, because writing takes time and each token costs money. Most are
+        // written by their own workers meanwhile.
         for live in &open {
             live.stop(RunState::Interrupted);
         }

@@ -415,7 +415,7 @@ fn nothing_is_followed_and_nothing_hangs() {
     assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
 }
 
-/// A run that has ended and could not say so in the folder; and what is in the way of that.
+/// A run whose end could not be written to the folder, and the obstacle to that.
 fn unwritten(at: &Temporary, bench: &Bench, owner: &Identity) -> (Run, PathBuf) {
     let writer = bench.begin(owner);
     let obstacle = at.file(writer.run().id(), "tmp");

@@ -29,9 +29,9 @@ pub(crate) const COLUMNS: [&str; 8] = [
 /// What was used: the numbers of runs, steps, and tokens.
 type Sums = [u64; 5];
 
-/// What was used, by caller and model, since `from`, a month or a day, or `in_it` alone: objects, the last of which has the
-/// sums; with prices also the cost, where there is one. Where this user may, runs whose process has died get their lines
-/// first.
+/// What was used, by caller and model, since the month or day `from`, or only in it if `in_it`. Returns objects, the
+/// last of which has the sums; with prices they also have the cost, if there is one. If this user may write to the
+/// folder, runs whose process has died get their lines first.
 ///
 /// # Errors
 /// The folder, or a ledger in it, cannot be read.

@@ -28,7 +28,7 @@ const MOST_TERMS: usize = 1 << 16;
 /// Most words of a query whose typing errors are looked for, and their lengths in letters.
 const MOST_CORRECTED: usize = 16;
 const CORRECTED: std::ops::RangeInclusive<usize> = 5..=16;
-/// The pattern that suggests patterns; only those who ask which one to use find it.
+/// The pattern that suggests patterns. It is found only if the query asks which pattern to use.
 const SUGGESTS: &str = "suggest_pattern";
 
 /// Strengths of a word in a name of one word, in a sentence, and in a request or headings.
@@ -57,7 +57,7 @@ const UNSURE: f32 = 1.05;
 const NOTHING: f32 = 0.2;
 /// How much the likeness to what no pattern does takes from that score.
 const NO_TASK: f32 = 3.0;
-/// What to tell who searched then.
+/// What to tell the caller then.
 const UNSURE_FIT: &str =
     "Unsure. If none of these does it, ask once more: what goes in, what should come out.";
 const NOTHING_FITS: &str = "Nothing fits: almost certainly no pattern does this task.";
@@ -85,7 +85,7 @@ pub(crate) struct SearchResult<'a> {
     pub(crate) hits: Vec<&'a str>,
     /// Which of the three best were left out, because they are not allowed.
     pub(crate) denied: Vec<&'a str>,
-    /// What to tell who searched; nothing if the first clearly fits.
+    /// What to tell the caller; nothing if the first match clearly fits.
     pub(crate) warning: Option<&'static str>,
 }
 

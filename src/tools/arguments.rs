@@ -97,8 +97,8 @@ impl<'a> Arguments<'a> {
         arguments
     }
 
-    /// The JSON Schema of what was asked for: plain, for picky clients, and in this order. Text, as a parsed map would
-    /// lose that order, which clients use for their forms.
+    /// The JSON Schema of the arguments that were asked for: plain, for picky clients, and in this order. It is text,
+    /// because a parsed map would lose the order, which clients use for their forms.
     pub(super) fn schema(&self) -> String {
         format!(r#"{{"type":"object",{}}}"#, self.properties())
     }
@@ -164,7 +164,7 @@ impl<'a> Arguments<'a> {
         self.parsed(line, |_, text| Ok(text.to_owned()))
     }
 
-    /// Such a string if it `is_valid`; others are refused with what they must be: `wanted`.
+    /// A string that `is_valid`; others are refused, and the refusal says what is `wanted`.
     pub(super) fn valid(
         &mut self,
         line: ArgumentLine,
@@ -187,8 +187,8 @@ impl<'a> Arguments<'a> {
         self.parsed(line, names::model).unwrap_or_default()
     }
 
-    /// A string that must be given, and that `parse` refuses if it is empty. Where it is refused, another value stands for
-    /// it, so that the other arguments can be read: such a call never gets further than [`Arguments::end`].
+    /// A string that must be given, and that `parse` refuses if it is empty. After a refusal, another value takes its
+    /// place, so that the other arguments can be read: such a call never gets further than [`Arguments::end`].
     pub(super) fn required<T: Default>(
         &mut self,
         line: ArgumentLine,
@@ -249,7 +249,7 @@ impl<'a> Arguments<'a> {
         number.map(|number| number as usize)
     }
 
-    /// How long the caller wants to wait, at most `most` seconds: if it is more, that is what is allowed. `line` is for
+    /// How long the caller wants to wait, at most `most` seconds. A longer time counts as that. `line` is for
     /// `wait_seconds`.
     pub(super) fn wait(&mut self, line: ArgumentLine, most: usize) -> Option<Duration> {
         let seconds = self.integer(line, (0, most));

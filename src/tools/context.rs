@@ -148,8 +148,8 @@ pub(crate) struct ContextState {
     usage: Mutex<Option<Usage>>,
 }
 
-/// A place for a call among those that may work at once, or one in the queue, and one until its answer is written: its
-/// thread may wait for a reader long after its work is done. Taken before it gets a thread.
+/// A place for a call among those that may work at once or wait in the queue, and one until its answer is written,
+/// because its thread may wait for a reader long after the work is done. Taken before the call gets a thread.
 ///
 /// # Errors
 /// `too-many-requests`: all are taken, and the queue is full.
@@ -288,7 +288,7 @@ impl Context {
     /// Refuses a run whose caller has no tokens left for this month, or fewer than its input has.
     ///
     /// # Errors
-    /// `too-many-requests`, with what is left, and when all are there again.
+    /// `too-many-requests`, with the number of tokens left, and when the count starts again.
     pub(crate) fn may_use(&self, allowance: &Allowance, input: u64) -> Result<(), Error> {
         let Some(budget) = allowance.tokens_per_month else {
             return Ok(());
@@ -459,7 +459,7 @@ impl Context {
         self.notify(message.bytes());
     }
 
-    /// Does the caller want the text of what follows as it arrives, not only heartbeats?
+    /// Whether the caller wants the text as it arrives, not only heartbeats.
     pub(crate) fn stream_text(&self, stream: bool) {
         lock(&self.state.progress).stream_text = stream;
     }
@@ -484,7 +484,7 @@ impl Context {
         }
     }
 
-    /// Tells the caller of another event of Fabric's: its type, and what it says.
+    /// Tells the caller of another event from Fabric: its type, and its text.
     pub(crate) fn event(&self, kind: &str, content: &str) {
         let mut pending = lock(&self.state.progress);
         self.flush_pending(&mut pending);
@@ -493,7 +493,7 @@ impl Context {
         }
     }
 
-    /// Sends what is collected.
+    /// Sends the collected text.
     pub(crate) fn flush(&self) {
         self.flush_pending(&mut lock(&self.state.progress));
     }

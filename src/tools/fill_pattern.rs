@@ -27,7 +27,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     let input = arguments.text(INPUT);
     let variables = arguments.variables(VARIABLES);
     let strategy = arguments.name("strategy_name: A prompting strategy to put before it.");
-    // Whoever knows the tool from a server with a Fabric asks for what it always does here.
+    // A client that knows the tool from a server with Fabric may send these; the tool does this here in any case.
     arguments.former("dry_run");
     arguments.check(policy.check("pattern_name", &pattern));
     Ok(Prepared {

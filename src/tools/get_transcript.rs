@@ -70,7 +70,7 @@ pub(super) fn fetch(
     style: &TranscriptStyle,
 ) -> Result<Transcript, Failure> {
     let (fabric, wait) = (&context.backend.fabric, &context.wait());
-    // Held while it waits for its turn: what comes meanwhile is for it, too.
+    // Held while the call waits for its turn, so that a download that ends in the meantime is for this call, too.
     let download = fabric.download(video);
     let fetch = || {
         let _fetching = context.turn(Resource::Transcripts)?.ok_or_else(|| {

@@ -83,8 +83,8 @@ pub(crate) struct Tool {
     output: &'static str,
     /// Changes nothing, and may be repeated without harm.
     pub(crate) read_only: bool,
-    /// Asks for all arguments, the required ones first: this is also its schema. Then checks what they are together, and
-    /// returns the work. No I/O.
+    /// Asks for all arguments, the required ones first, which also gives the schema. Then checks how they go together,
+    /// and returns the work. No I/O.
     declare: fn(&mut Arguments<'_>, &Policy) -> Result<Prepared, Error>,
 }
 

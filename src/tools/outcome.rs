@@ -138,7 +138,7 @@ pub(crate) struct Failure {
     pub(crate) error: Error,
     /// Output that had arrived: in a chain one text for each step, else at most one.
     pub(crate) partial: Vec<String>,
-    /// The error's text for the log, without what it repeats of the caller's texts.
+    /// The error's text for the log, without the parts that repeat the caller's text.
     pub(crate) logged: Option<Box<str>>,
 }
 

@@ -111,7 +111,7 @@ pub(crate) fn result(
     };
     let all = run.chars() as usize;
     let (offset, most) = part.unwrap_or((0, report.max_chars.unwrap_or(MAX_RUN_OUTPUT)));
-    // More may come meanwhile.
+    // More text may arrive in the meantime.
     let most = most.min(all.saturating_sub(offset));
     // The text, and the record, which may just have been read from its file.
     let bytes = most.saturating_mul(4).min(record.bytes as usize) + record.rest();

@@ -218,7 +218,7 @@ impl Relay {
         read
     }
 
-    /// Ends the session, if there is one: the server stops what it does for it.
+    /// Ends the session, if there is one, so that the server stops the work of that session.
     pub(crate) fn leave(&self) {
         let headers = std::mem::take(&mut *lock(&self.session));
         if !headers.is_empty() {

@@ -69,7 +69,7 @@ impl Inflight {
         is_wanted
     }
 
-    /// Stops what is in flight under `id`, if anything is. Its answer is not wanted any more.
+    /// Stops the request that is in flight under `id`, if there is one. Nobody wants its answer any more.
     pub(crate) fn cancel(&self, id: &Id) {
         let mut all = lock(&self.0);
         if let Some((cancel, _)) = all.remove(id) {

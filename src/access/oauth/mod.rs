@@ -71,8 +71,8 @@ const KNOWN: Duration = Duration::from_secs(3600);
 const MAX_ANSWERS: usize = 10_000;
 /// Most concurrent introspections of strangers' tokens: a flood of them must not flood the issuer.
 const MAX_ASKING: usize = 64;
-/// Most strangers that wait for an introspection, each with a thread. Further ones are refused, so that an issuer that hangs
-/// does not take all connections from those who need none.
+/// Most unknown tokens that wait for an introspection, each with a thread. Further ones are refused, so that an issuer
+/// that hangs does not take the connections of callers who do not need it.
 const MAX_WAITING: usize = 256;
 /// Longest subject or client id, in bytes. OpenID allows 255; URLs as client ids are longer.
 const MAX_SUBJECT: usize = 512;
@@ -203,8 +203,8 @@ impl OAuth {
             .then(|| document.to_string().into_bytes())
     }
 
-    /// The value of `WWW-Authenticate` (RFC 6750, RFC 9728 section 5.1). A 401 asks for all scopes: many clients ask for
-    /// what it names and never for more. A 403 names what is missing.
+    /// The value of `WWW-Authenticate` (RFC 6750, RFC 9728 section 5.1). A 401 asks for all scopes, because many
+    /// clients ask for the scopes that it names and never for more. A 403 names the missing scope.
     pub(super) fn challenge(&self, refusal: AccessError) -> Option<String> {
         let error = |error, why| format!(", error=\"{error}\", error_description=\"{why}\"");
         let (scope, error) = match refusal {
@@ -446,7 +446,8 @@ impl OAuth {
         if now < discovery.until {
             return Err(discovery.until - now);
         }
-        // At first one caller finds it for all, who wait for the lock. Nobody waits for an issuer that has failed.
+        // At first one caller finds the endpoint for all others, who wait for the lock. Nobody waits for an issuer that
+        // has failed.
         let found = if discovery.wait.is_zero() {
             self.discover()
         } else {
@@ -532,7 +533,8 @@ impl OAuth {
         if issuer.is_https() && !url.is_https() {
             return Err(format!("names {what} without https"));
         }
-        // A remote issuer must not make us ask services of this machine. A connection to 0.0.0.0 goes there as well.
+        // A remote issuer must not make this server send requests to services on this machine. 0.0.0.0 leads there as
+        // well.
         let is_any = url.host.address().is_some_and(|ip| ip.is_unspecified());
         if !issuer.host.leads_here() && (url.host.leads_here() || is_any) {
             return Err(format!("names {what} on this machine"));
@@ -619,8 +621,8 @@ impl LastAnswer {
 }
 
 impl Answers {
-    /// What is known, unless the issuer has to be asked first; what callers hold is refreshed without those who come. And
-    /// whose token it is, if it was good in the last hour.
+    /// What is known of a token, unless the issuer has to be asked first; the refresher takes care of tokens that
+    /// callers hold. Also whose token it is, if it was valid in the last hour.
     fn find(&self, digest: Digest, now: Duration) -> (Option<Arc<Known>>, Option<Identity>) {
         let Some(known) = self.0.get(&digest) else {
             return (None, None);
@@ -632,7 +634,7 @@ impl Answers {
         (counts.then(|| known.clone()), owner)
     }
 
-    /// The tokens to refresh, the first first. Forgets those that no caller holds any more.
+    /// The tokens to refresh, the most urgent first. Forgets the tokens that no caller holds any more.
     fn due(&self, now: Duration) -> Vec<(Arc<Known>, Secret)> {
         let due = self.0.values().filter_map(|known| {
             let mut answer = lock(&known.last);

@@ -1,4 +1,4 @@
-//! Which command a line asks for, and what goes along to a client that is set up.
+//! Which command a line asks for, and which settings a client gets when it is set up.
 
 use super::*;
 use crate::clients::CLIENTS;
@@ -88,7 +88,7 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
             ("FABRIC_API_KEY", "hunter2"),
             ("FABRIC_MCP_AUTH_TOKEN", "hunter2-hunter2-hunter2"),
             ("SSL_CERT_FILE", "/ca.pem"),
-            // What this process would listen on is nothing to a client, not even if it is wrong.
+            // The address that this process would listen on does not matter to a client, not even if it is wrong.
             ("FABRIC_MCP_TRANSPORT", "http"),
             ("FABRIC_MCP_HOST", "0.0.0.0"),
             ("FABRIC_MCP_PORT", "x"),

@@ -330,7 +330,7 @@ fn is_general(error: &Error) -> bool {
     ) || error.retry_after.is_some()
 }
 
-/// A flag that stops what waits.
+/// A flag that stops a wait.
 impl CallObserver for AtomicBool {
     fn still_waiting(&self) -> Result<(), Error> {
         match self.load(Ordering::Relaxed) {

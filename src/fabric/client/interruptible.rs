@@ -13,8 +13,8 @@ use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTi
 use crate::fabric::Observer;
 use crate::fabric::observer::SLICE;
 
-/// When the time for a read is over, it looks once more for this long: if the process was stopped or the machine slept,
-/// the input may have arrived meanwhile.
+/// When the time for a read is over, the read goes on for this long: if the process was stopped or the machine slept,
+/// the input may have arrived in the meantime.
 const LAST_LOOK: Duration = Duration::from_millis(1);
 
 /// ureq's connections, with interruptible reads.
@@ -96,7 +96,7 @@ fn ask(wait: &Observer) -> Result<(), ureq::Error> {
 pub(super) struct WaitScope(PhantomData<*const ()>);
 
 impl WaitScope {
-    /// Sets who waits on this thread.
+    /// Sets the observer for the waits of this thread.
     pub(super) fn enter(wait: &Observer) -> WaitScope {
         WAITING.set(Some((Arc::clone(wait), Instant::now())));
         WaitScope(PhantomData)

@@ -376,8 +376,8 @@ impl<'c> Attempt<'c> {
         if head.status != 200 {
             let status = head.status.as_u16();
             let error = self.status_error(status, &head.headers);
-            // Read, but not waited for long: to reuse the connection, and because it may say why. Else it is not shown,
-            // as it is meant for Fabric's operator.
+            // The body is read, but not waited for long: the connection can then be reused, and the body may say why.
+            // It is not shown otherwise, because it is meant for Fabric's operator.
             let is_small =
                 self.request.method == "GET" && length.is_some_and(|length| length <= SMALL_BODY);
             if is_small || status == 400 || self.explain.is_some() {

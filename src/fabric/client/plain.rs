@@ -1,5 +1,5 @@
-//! Connections without TLS and without a proxy. ureq's own keep two buffers of full size while they are open; these have
-//! one, which is as large as what it holds: a run may last an hour.
+//! Connections without TLS and without a proxy. Those of ureq keep two buffers of full size while they are open. These
+//! have one, only as large as its content, because a run may last an hour.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;

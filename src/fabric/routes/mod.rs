@@ -34,8 +34,8 @@ const EMPTY_MODELS_DELAYS: [Duration; 3] = [
     Duration::from_millis(1000),
 ];
 
-/// How long a name counts as missing that was not on the list of names: of a Fabric, and of folders, which say themselves
-/// what is missing, while listing 10,000 patterns takes some 100 ms.
+/// How long a name that was not on the list counts as missing: for a Fabric, and for folders. Folders can be asked for
+/// one pattern, and listing 10,000 patterns takes some 100 ms.
 const MISSING: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 /// Read buffer of a run, in bytes.
 const READ: usize = 4 << 10;
@@ -211,13 +211,13 @@ impl Client {
         self.read(Route::Configuration.request(), wait, |body| members(&body))
     }
 
-    /// The download of a video, to be held by all who wait to fetch its transcript.
+    /// The download of a video, held by all callers that wait for its transcript.
     pub(crate) fn download(&self, video: &VideoId) -> Arc<Download> {
         youtube::download(&self.downloads, video)
     }
 
-    /// `POST /youtube/transcript`, sent once for all who want the same of a video at the same time: it starts yt-dlp on
-    /// Fabric's host. Uses the timeout of the list of models.
+    /// `POST /youtube/transcript`, sent once for all callers that want the same transcript at the same time, because it
+    /// starts yt-dlp on Fabric's host. Uses the timeout of the list of models.
     pub(crate) fn transcript(
         &self,
         (video, download): (&VideoId, &Download),
@@ -231,7 +231,7 @@ impl Client {
         }
         let body = encode(&body, wait)?;
         loop {
-            // A failure, too, is for those who want the same.
+            // A failure is shared as well.
             let fetch = |_: Option<&_>| match self.fetch_transcript(body.clone(), wait) {
                 Err(error) if error.kind == Kind::Cancelled || error == no_room() => Err(error),
                 found => Ok(Arc::new((body.clone(), found))),

@@ -7,8 +7,8 @@
 //!   touching  {{{x}}} {{x}}{{y}}  a token beside a brace or another token: values without braces, and not empty
 //!   plain     Say {{x}}.          any value without `{{`
 //! ```
-//! The input is put in when all tokens are gone, so it may hold anything, except in a nested pattern and beside a call whose output
-//! may hold tokens.
+//! The input is put in when all tokens are gone, so it may contain anything, except in a nested pattern and next to a
+//! call whose output may contain tokens.
 //!
 //! In scope: what the engine does with one pattern, its variables and the input. Not in scope: reading the pattern
 //! (`routes`), checks of a variable alone (`names`: no `{{`, no sentinel), and braces in the output of plugin calls, which
@@ -137,7 +137,7 @@ pub(super) fn is_plain(text: &str) -> bool {
         && tokens(text).all(|(_, body)| is_value(body))
 }
 
-/// A plain pattern with variables and input put in, each token once. What they hold stays as it is.
+/// A plain pattern with variables and input put in, each token once. Their values are not looked at again.
 ///
 /// # Errors
 /// [`Kind::InvalidRequest`]: the pattern is not plain, or the text exceeds [`MAX_MESSAGE`]. [`Kind::FabricInternal`], as

@@ -1,5 +1,5 @@
-//! Where the input of a run comes from, and inputs that cannot come out right: nothing opens a link or a file, so a model
-//! would be paid for making up what is in it.
+//! Where the input of a run comes from, and which inputs are refused: links and files are not opened, so a model would
+//! be paid for making up their content.
 
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ const VERBS: usize = 0;
 const AROUND: usize = 2;
 const ENDINGS: usize = 3;
 
-/// What is in an input beside words, the clearest last.
+/// What an input may contain besides words, the clearest last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Thing {
     Link,
@@ -145,7 +145,7 @@ pub(crate) fn no_text(text: &str) -> Option<&'static str> {
     found.or_else(|| text.contains('\0').then_some(binary))
 }
 
-/// The thing that a text is about and has nothing else: the thing alone, or a short request to do something with it.
+/// The only thing that a text is about: the thing alone, or a short request to do something with it.
 fn meant(text: &str) -> Option<Thing> {
     // On Windows, paths often have blanks.
     let is_path = matches!(text.as_bytes(), [b'\\', b'\\', ..])

@@ -174,7 +174,7 @@ fn step(arguments: &mut Arguments<'_>) -> Result<Chat, Error> {
     })
 }
 
-/// A further step: what it leaves out is as in the first, but context and session belong to that alone.
+/// A further step. It takes what it leaves out from the first step, except the context and the session.
 fn after(first: &Chat, step: Chat) -> Chat {
     let mut chat = Chat {
         pattern: step.pattern,

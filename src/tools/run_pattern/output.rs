@@ -80,7 +80,7 @@ impl Output {
         Ok(())
     }
 
-    /// Relays what was held in case it was thinking, as nothing more comes.
+    /// Relays text that was held back in case it was thinking, because nothing more comes.
     pub(super) fn finish(&mut self, context: &Context) {
         let Some(thinking) = self.thinking.take() else {
             return;

@@ -141,7 +141,7 @@ pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Cont
     error
 }
 
-/// Does this error of Fabric's not say what is wrong?
+/// Whether this error from Fabric leaves open what is wrong.
 fn is_vague(error: &Error) -> bool {
     matches!(error.kind, Kind::FabricInternal | Kind::ApiError)
 }
@@ -156,7 +156,8 @@ fn seems_to_lack(step: &Chat, context: &Context) -> bool {
     cached.is_some_and(|pattern| !pattern.variables.iter().all(is_given))
 }
 
-/// Refuses a step without the variables of its pattern, if that can be read, or without an input where there are none.
+/// Refuses a step without the variables of its pattern, if the pattern can be read, or a step without variables and
+/// without an input.
 fn needs(step: &Chat, lacks_input: bool, context: &Arc<Context>) -> Result<(), Error> {
     let pattern = &step.pattern;
     let needed = match context.backend.fabric.pattern(pattern, &context.wait()) {

@@ -121,7 +121,7 @@ impl RunPattern {
         context.begin_run(record)
     }
 
-    /// The failure with what the log may have of it: without what it repeats of the caller's and the model's texts.
+    /// The failure with its text for the log: without the parts that repeat the caller's or the model's text.
     fn with_log(&self, failure: Failure) -> Failure {
         let detail = &failure.error.detail;
         let texts = self.steps.iter().flat_map(|step| step.variables.values());

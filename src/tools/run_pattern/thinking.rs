@@ -51,7 +51,7 @@ impl ThinkingFilter {
             }
             let text = rest.trim_start();
             self.searched = self.pending.len() - text.len();
-            // What separates a block from the answer goes with it.
+            // The separator between a block and the answer is removed with the block.
             if self.has_block {
                 left_out = self.searched;
             }

@@ -129,8 +129,8 @@ impl Sessions {
     }
 }
 
-/// Drops those that nobody uses at the moment: a request or a stream has another `Arc` of its session. Who comes back adopts
-/// its id again; only the level of log messages is lost, and which lists are followed.
+/// Drops the sessions that are not in use: a request or a stream has another `Arc` of its session. A client that comes
+/// back adopts its id again, and loses only the level of log messages and the lists that it follows.
 fn forget_idle(table: &mut SessionTable) {
     table.retain(|_, live| Arc::strong_count(live) > 1);
 }

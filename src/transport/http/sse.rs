@@ -25,7 +25,7 @@ use super::post::revocation;
 use super::queue::Queue;
 use super::web::{Endpoint, HttpError, HttpRequest};
 
-/// What stands after the stream's path to make that of the endpoint for messages.
+/// What follows the stream's path in the path of the endpoint for messages.
 const MESSAGES: &str = "/message";
 /// The parameter that names the session there.
 const SESSION_ID: &str = "sessionId";

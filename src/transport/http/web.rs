@@ -275,7 +275,7 @@ impl<'a> HttpRequest<'a> {
         Ok(body)
     }
 
-    /// Holds its connection for an answer that may take long, as one of those that this caller may hold.
+    /// Counts the connection of an answer that may take long as one of the caller's.
     ///
     /// # Errors
     /// There is no place left.
