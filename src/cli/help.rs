@@ -1,9 +1,9 @@
 //! The texts of `--help` and `--version`: lines of 80 characters at most.
 
 use super::flags::{FLAGS, Flag, SECTIONS, VARIABLES};
-use super::topics::{self, HelpBlock, TOPICS, Topic, topic_names};
+use super::topics::{self, TOPICS, Topic, topic_names};
 use super::{ExitReason, unknown};
-use crate::text::wrapped;
+use crate::text::{WIDTH, wrapped};
 
 /// How both texts begin.
 const HEAD: &str = include_str!("head.txt");
@@ -76,21 +76,14 @@ pub(crate) const PRECEDENCE: &str = "A flag wins over its variable, and an empty
                                      on with true.";
 
 fn about(topic: &Topic) -> String {
-    let mut text = format!("{}\n", topic.title());
-    for block in topic.blocks() {
-        text.push('\n');
-        match block {
-            HelpBlock::Text(paragraph) => text.push_str(&format!("{}\n", wrapped(&paragraph, 0))),
-            HelpBlock::Code(lines) => {
-                for line in lines.lines() {
-                    text += format!("    {line}").trim_end();
-                    text += "\n";
-                }
-            }
-            HelpBlock::List(terms) => {
-                text.extend(terms.iter().map(|(term, meaning)| described(term, meaning)));
-            }
-        }
+    let mut text = format!("{}\n\n", topic.title());
+    for line in topic.text().lines() {
+        let indent = line.len() - line.trim_start().len();
+        let line = match line.chars().count() > WIDTH {
+            true => &format!("{:indent$}{}", "", wrapped(line.trim_start(), indent)),
+            false => line,
+        };
+        text += &format!("{line}\n");
     }
     text.extend(topic.section.map(flags_of));
     text
@@ -130,7 +123,6 @@ fn entry(flag: &Flag) -> String {
 mod tests {
     use super::*;
     use crate::cli::flags::by_long;
-    use crate::text::WIDTH;
 
     /// Every text, as it fits on a terminal.
     fn all() -> Vec<String> {

@@ -12,19 +12,8 @@ pub(crate) struct Topic {
     pub(crate) name: &'static str,
     /// The flags that belong to it.
     pub(crate) section: Option<&'static str>,
-    /// Its file: a heading, then paragraphs.
+    /// Its file: a title, and what [`Topic::text`] has.
     text: &'static str,
-}
-
-/// A part of a topic.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum HelpBlock {
-    /// A paragraph, wrapped where it is shown. In the file: not indented.
-    Text(String),
-    /// Lines to be copied as they are, of 68 characters at most. In the file: indented by 4.
-    Code(String),
-    /// Terms, each with what it means. In the file: indented by 2, and by 10.
-    List(Vec<(String, String)>),
 }
 
 /// A topic whose file is called after it.
@@ -75,41 +64,12 @@ impl Topic {
         self.text.lines().next().unwrap_or_default()
     }
 
-    /// Its paragraphs, with the values of this build.
-    pub(crate) fn blocks(&self) -> Vec<HelpBlock> {
-        let text = filled(&self.text.replace('\r', ""));
-        let mut blocks = Vec::new();
-        for paragraph in text.split("\n\n").skip(1) {
-            let code = paragraph.strip_prefix("    ");
-            match (code, blocks.last_mut()) {
-                // A blank line within code.
-                (Some(lines), Some(HelpBlock::Code(code))) => {
-                    code.push_str("\n\n");
-                    code.push_str(&lines.replace("\n    ", "\n"));
-                }
-                (Some(lines), _) => blocks.push(HelpBlock::Code(lines.replace("\n    ", "\n"))),
-                _ if paragraph.starts_with("  ") => blocks.push(HelpBlock::List(terms(paragraph))),
-                _ => blocks.push(HelpBlock::Text(joined(paragraph))),
-            }
-        }
-        blocks
+    /// What follows the title, with the values of this build: paragraphs, lines to be copied, which are indented by 4, and
+    /// terms, indented by 2, with what they mean, indented by 10.
+    pub(crate) fn text(&self) -> String {
+        let text = self.text.replace('\r', "");
+        filled(text.split_once("\n\n").map_or("", |(_, text)| text))
     }
-}
-
-fn joined(lines: &str) -> String {
-    lines.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn terms(paragraph: &str) -> Vec<(String, String)> {
-    let rows = format!("\n{}", paragraph.trim_end());
-    rows.replace("\n          ", " \u{0}")
-        .split("\n  ")
-        .skip(1)
-        .map(|row| {
-            let (term, meaning) = row.split_once('\u{0}').unwrap_or((row, ""));
-            (joined(term), joined(&meaning.replace('\u{0}', "")))
-        })
-        .collect()
 }
 
 /// The text with values in the place of `<NAME>`.
@@ -210,54 +170,35 @@ mod tests {
     #[test]
     fn every_paragraph_reads_as_it_is_meant() {
         for topic in TOPICS {
-            for block in topic.blocks() {
-                match block {
-                    HelpBlock::Text(text) => assert!(text.ends_with(['.', ':']), "{text}"),
-                    HelpBlock::List(terms) => {
-                        let is_so = terms
-                            .iter()
-                            .all(|row| !row.0.is_empty() && !row.1.is_empty());
-                        assert!(is_so, "{terms:?}");
+            let text = topic.text();
+            assert!(text.starts_with("    "), "{}: an example first", topic.name);
+            assert!(!text.contains("\n\n\n"), "{}", topic.name);
+            for paragraph in text.trim_end().split("\n\n") {
+                let lines: Vec<&str> = paragraph.lines().collect();
+                let blanks = |line: &&str| line.len() - line.trim_start().len();
+                let is_good = match blanks(&lines[0]) {
+                    0 => {
+                        paragraph.ends_with(['.', ':']) && lines.iter().all(|one| blanks(one) == 0)
                     }
-                    HelpBlock::Code(code) => assert!(
-                        code.lines().all(|line| line.chars().count() <= 68),
-                        "{code}"
-                    ),
-                }
+                    2 => {
+                        let terms = lines.iter().map(|line| blanks(line) == 2);
+                        // Each has a meaning.
+                        let terms: Vec<bool> = terms.chain([true]).collect();
+                        lines.iter().all(|line| [2, 10].contains(&blanks(line)))
+                            && terms.windows(2).all(|two| two != [true, true])
+                    }
+                    _ => lines
+                        .iter()
+                        .all(|one| blanks(one) >= 4 && one.chars().count() <= 72),
+                };
+                assert!(is_good, "{}: {paragraph}", topic.name);
             }
-            let first = topic.blocks().into_iter().next();
-            let is_so = matches!(first, Some(HelpBlock::Code(_)));
-            assert!(is_so, "{}: an example first", topic.name);
-            let left = filled(topic.text);
-            let hole = left.split('<').skip(1).find(|rest| {
+            let hole = text.split('<').skip(1).find(|rest| {
                 rest.split_once('>').is_some_and(|(name, _)| {
                     name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_')
                 })
             });
             assert_eq!(hole, None, "{}", topic.name);
         }
-    }
-
-    #[test]
-    fn a_file_is_read_by_its_indentation() {
-        let topic = Topic {
-            name: "x",
-            section: None,
-            text: "Title\n\nA paragraph of\ntwo lines.\n\n    code {\n\n      more\n    }\n\n  term\n          what it\n          \
-             means\n  another one\n          that\n",
-        };
-        assert_eq!(topic.title(), "Title");
-        let row = |term: &str, meaning: &str| (term.to_owned(), meaning.to_owned());
-        assert_eq!(
-            topic.blocks(),
-            [
-                HelpBlock::Text("A paragraph of two lines.".to_owned()),
-                HelpBlock::Code("code {\n\n  more\n}".to_owned()),
-                HelpBlock::List(vec![
-                    row("term", "what it means"),
-                    row("another one", "that")
-                ]),
-            ]
-        );
     }
 }

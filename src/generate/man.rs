@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::filled;
 use crate::cli;
 use crate::cli::flags::{FLAGS, Flag, SECTIONS, VARIABLES};
-use crate::cli::topics::{HelpBlock, TOPICS};
+use crate::cli::topics::TOPICS;
 use crate::clients::CLIENTS;
 
 /// The crates in the released programs, one a line: name, version and licence.
@@ -22,10 +22,11 @@ pub(super) fn page() -> String {
         format!(".SS {}\n{flags}", escaped(section))
     });
     let topics = TOPICS.iter().map(|topic| {
-        let blocks: String = topic.blocks().iter().map(block).collect();
+        let parts = topic.text();
+        let parts: String = parts.trim_end().split("\n\n").map(part).collect();
         // A heading begins a paragraph.
-        let blocks = blocks.trim_start_matches(".PP\n");
-        format!(".SH {}\n{blocks}", topic.title().to_ascii_uppercase())
+        let parts = parts.trim_start_matches(".PP\n");
+        format!(".SH {}\n{parts}", topic.title().to_ascii_uppercase())
     });
     let variables = VARIABLES
         .iter()
@@ -66,14 +67,21 @@ fn term(term: &str, meaning: &str) -> String {
     format!(".TP\n.B {}\n{}", escaped(term), text(meaning))
 }
 
-fn block(block: &HelpBlock) -> String {
-    match block {
-        HelpBlock::Text(paragraph) => format!(".PP\n{}", text(paragraph)),
-        HelpBlock::List(terms) => terms.iter().map(|(word, help)| term(word, help)).collect(),
-        HelpBlock::Code(lines) => {
-            let lines: String = lines.lines().map(text).collect();
-            format!(".PP\n.nf\n.RS 4\n{lines}.RE\n.fi\n")
-        }
+/// A part of a topic, which is told by its indentation.
+fn part(part: &str) -> String {
+    let lines = part.lines().map(|line| match line.strip_prefix("    ") {
+        Some(rest) if !part.starts_with("    ") => text(rest.trim_start()),
+        Some(rest) => text(rest),
+        None => match line.strip_prefix("  ") {
+            Some(term) => format!(".TP\n.B {}\n", escaped(term)),
+            None => text(line),
+        },
+    });
+    let lines: String = lines.collect();
+    match part.as_bytes() {
+        [b' ', b' ', b' ', ..] => format!(".PP\n.nf\n.RS 4\n{lines}.RE\n.fi\n"),
+        [b' ', ..] => lines,
+        _ => format!(".PP\n{lines}"),
     }
 }
 
