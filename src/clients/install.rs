@@ -162,20 +162,20 @@ impl Installation {
         let Some(Launch::Program { args, .. }) = &mut self.launch else {
             return Ok(String::new());
         };
-        let has =
-            |words: &[String], any: &[&str]| any.iter().any(|one| words.contains(&(*one).into()));
-        let is_settled = self.history != Some(true) && has(args, &[STATE_DIR, KEEP_RUNS]);
-        if is_settled || has(args, &NO_RUNS) {
+        let has = |words: &[String], any: &[&str]| words.iter().any(|word| any.contains(&&**word));
+        let is_settled =
+            |words: &[String]| has(words, &NO_RUNS) || has(words, &[STATE_DIR, KEEP_RUNS]);
+        if has(args, &NO_RUNS) || self.history != Some(true) && is_settled(args) {
             return Ok(String::new());
         }
-        let old = own.map(words);
-        let was_asked =
-            |old: &&Vec<String>| !has(old, &NO_RUNS) && !has(old, &[STATE_DIR, KEEP_RUNS]);
+        let old = own.filter(|own| started(own).is_some()).map(words);
         let before = old.as_ref().filter(|old| has(old, &[HISTORY]));
-        let chosen = before.map(|_| true);
-        let chosen = chosen.or(old.as_ref().filter(was_asked).map(|_| false));
-        let folder = history(OS, env).and_then(|folder| folder.into_os_string().into_string().ok());
+        let chosen = match (before, &old) {
+            (Some(_), _) => Some(true),
+            (None, old) => old.as_ref().filter(|old| !is_settled(old)).map(|_| false),
+        };
         let value = |flag| after(args, flag).or_else(|| after(before?, flag));
+        let folder = history(OS, env).and_then(|folder| folder.into_os_string().into_string().ok());
         let Some(folder) = value(STATE_DIR).or(folder) else {
             return Ok(String::new());
         };

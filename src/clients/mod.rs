@@ -27,7 +27,7 @@ pub(crate) const NAME: &str = "fabric";
 const PROGRAM: &str = env!("CARGO_PKG_NAME");
 
 /// Placeholder of a token, where the client cannot refer to a variable.
-pub(crate) const TOKEN_PLACEHOLDER: &str = "YOUR_TOKEN";
+const TOKEN_PLACEHOLDER: &str = "YOUR_TOKEN";
 
 /// A client whose configuration is known.
 #[derive(PartialEq, Eq)]

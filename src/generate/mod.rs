@@ -17,7 +17,7 @@ use std::path::Path;
 
 use crate::access;
 use crate::cli::Generate;
-use crate::clients::{self, CLIENTS, Format, Launch, McpClient, TOKEN_PLACEHOLDER};
+use crate::clients::{self, CLIENTS};
 use crate::config::Env;
 
 /// A text with its holes filled, one after the other: the value of the last cannot have any.
@@ -53,10 +53,12 @@ pub(crate) fn generate(
             (line.clone(), hint.to_owned())
         }
         Generate::Clients => (list(env), "next: fabric-mcp --install CLIENT".to_owned()),
-        Generate::ClientConfig(client, launch) => (
-            client.config(program, launch),
-            place_of_config(client, launch, env),
-        ),
+        Generate::ClientConfig(client, launch) => {
+            let (place, name) = (client.place(OS, env), client.name);
+            let hint =
+                format!("merge into {place}; --install {name} does it, or says what is left to do");
+            (client.config(program, launch), hint)
+        }
         Generate::ClientCommand(client, launch) => {
             let command = client.command(OS, program, launch);
             let no_command = |why| {
@@ -108,28 +110,11 @@ fn list(env: Env<'_>) -> String {
     text
 }
 
-/// Where a client's configuration belongs, and what else would do.
-fn place_of_config(client: &McpClient, launch: &Launch, env: Env<'_>) -> String {
-    let name = client.name;
-    let mut hint = format!("merge into {}", client.place(OS, env));
-    if client.command(OS, "fabric-mcp", launch).is_ok() {
-        hint += &format!(", or see --generate client-command {name}");
-    }
-    if matches!(client.format, Format::Json(_)) {
-        hint += &format!(", or let --install {name} do it");
-    }
-    if client.config("", launch).contains(TOKEN_PLACEHOLDER) {
-        hint += &format!("; put the token in the place of {TOKEN_PLACEHOLDER}");
-    } else if matches!(launch, Launch::Url { .. }) {
-        hint += "; it takes the token from the variable FABRIC_MCP_AUTH_TOKEN of the client";
-    }
-    hint
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cli::flags::{FLAGS, Flag, VARIABLES, get};
+    use crate::clients::Launch;
     use crate::config;
     use std::collections::BTreeSet;
 

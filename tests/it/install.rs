@@ -553,6 +553,9 @@ fn where_callers_sign_in_no_token_is_shown() {
     let (_, headers) = install("fmcp_canary");
     let reference = "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}";
     assert_eq!(headers["Authorization"], reference);
+    // Nobody was asked about runs before.
+    let started = home.run(["--demo", "--install", "cursor"]);
+    started.expect_stdout("Runs are kept for 30 days");
     let text = home.read(".cursor/mcp.json");
     home.write(".cursor/mcp.json", text.replace(reference, "Bearer own"));
     assert_eq!(install("").1["Authorization"], "Bearer own");
