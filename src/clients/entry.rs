@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::config::AUTH_TOKEN;
 
-use super::json::{quoted, text};
+use super::layout::{quoted, text};
 use super::{Format, Launch, McpClient, NAME, TOKEN_PLACEHOLDER, Variable};
 
 /// Where `--transport http` listens by default.

@@ -16,8 +16,8 @@ use crate::text::{counted, for_terminal, is_placeholder};
 use crate::url::{self, Authority};
 
 use super::file::{self, ClientFile};
-use super::json::{self, KEYS, member};
 use super::jsonc::Document;
+use super::layout::{self, KEYS, member};
 use super::{Env, Format, Launch, McpClient, NAME, PROGRAM, TOKEN_PLACEHOLDER, history};
 
 /// How long a check of the entry may take.
@@ -485,7 +485,7 @@ fn change(
     };
     for (mark, entry) in [('-', before), ('+', after)] {
         let Some(entry) = entry else { continue };
-        let entry = member(name, &json::text(entry, Some("  "), "\n"));
+        let entry = member(name, &layout::text(entry, Some("  "), "\n"));
         for line in entry.lines() {
             text += &format!("  {mark} {line}\n");
         }

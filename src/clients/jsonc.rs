@@ -7,7 +7,7 @@ use std::ops::Range;
 use serde::de::IgnoredAny;
 use serde_json::{Deserializer, Value, json};
 
-use super::json::{self, member};
+use super::layout::{self, member};
 
 /// White space of JSON.
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
@@ -122,7 +122,7 @@ impl<'a> Document<'a> {
             (Some(servers), None) => self.insert(servers, self.name, entry, unit),
             (_, Some(own)) => {
                 let [gap, _] = self.parts[own.start + 2];
-                let value = json::text(entry, unit, self.indent(own.start));
+                let value = layout::text(entry, unit, self.indent(own.start));
                 self.spliced(own.start + 2..own.end, &[gap, &value])
             }
         }
@@ -150,7 +150,7 @@ impl<'a> Document<'a> {
             Some(_) if line_start([gap, bracket]).is_none() => outer,
             _ => &gap[comments.len()..],
         };
-        let new = member(name, &json::text(value, unit, &inner));
+        let new = member(name, &layout::text(value, unit, &inner));
         let new = [comma, comments, &inner, &new, trailing, end, bracket];
         self.spliced(object.close..object.close + 1, &new)
     }

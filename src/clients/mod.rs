@@ -10,15 +10,15 @@
 mod entry;
 mod file;
 pub(crate) mod install;
-mod json;
 mod jsonc;
+mod layout;
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::config::{AUTH_TOKEN, Env};
 
-pub(crate) use json::quoted;
+pub(crate) use layout::quoted;
 
 /// The name of the server in the client.
 pub(crate) const NAME: &str = "fabric";

@@ -20,7 +20,7 @@ const MAX_EMPTY_LINES: usize = 2;
 const OPAQUE: char = '\x7f';
 
 /// Head buffer that an idle connection keeps, in bytes.
-const KEPT_TEXT: usize = 4 << 10;
+const MAX_IDLE_TEXT: usize = 4 << 10;
 
 /// A rejected request: status and text of the response, after which the connection closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl Head {
     /// Clears the previous request and partial input.
     fn clear(&mut self) {
         self.text.clear();
-        self.text.shrink_to(KEPT_TEXT);
+        self.text.shrink_to(MAX_IDLE_TEXT);
         self.headers.clear();
     }
 

@@ -383,9 +383,9 @@ mod tests {
         .unwrap();
         let text = String::from_utf8(head).unwrap();
         let lines = text.split_inclusive("\r\n");
-        let (dates, kept): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with("Date: "));
+        let (dates, others): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with("Date: "));
         assert_eq!(dates.len(), 1);
-        kept.concat()
+        others.concat()
     }
 
     const V1_1: HTTPVersion = HTTPVersion(1, 1);

@@ -99,12 +99,10 @@ impl<'m> Meta<'m> {
                 "params._meta[\"{name}\"] must be {what}: every request of {revision} carries it."
             ))
         };
-        let Some(version) = self.version() else {
-            return Err(missing(VERSION, "a string"));
-        };
-        let Some(capabilities) = self.get(CAPABILITIES).filter(|node| node.is_object()) else {
-            return Err(missing(CAPABILITIES, "an object"));
-        };
+        let version = self.version();
+        let version = version.ok_or_else(|| missing(VERSION, "a string"))?;
+        let capabilities = self.get(CAPABILITIES).filter(|node| node.is_object());
+        let capabilities = capabilities.ok_or_else(|| missing(CAPABILITIES, "an object"))?;
         let level = |level: &Node<'_>| {
             let one_of = "one of debug, info, notice, warning, error, critical, alert, emergency";
             let known = level.text().and_then(Level::named);

@@ -150,8 +150,8 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
 
 /// Why a list is empty. `all`: how many runs there are, and when the oldest began.
 fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
-    let kept = &context.backend.settings;
-    let hours = kept.keep.as_secs().div_ceil(3600);
+    let settings = &context.backend.settings;
+    let hours = settings.keep.as_secs().div_ceil(3600);
     let long = match hours {
         48.. => counted(hours / 24, "day"),
         hours => counted(hours, "hour"),
@@ -165,7 +165,7 @@ fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
         None if !context.backend.runs.keeps() => {
             "This server keeps no runs (--keep-runs 0).".to_owned()
         }
-        None if kept.state_dir.is_some() => {
+        None if settings.state_dir.is_some() => {
             format!(
                 "No run is kept: none was started, or all ended more than {long} ago (--keep-runs)."
             )

@@ -78,11 +78,11 @@ fn error(record: &Record) -> Option<Error> {
         RunState::Cancelled => Some(Error::cancelled()),
         RunState::Interrupted => Some(Error::stopped()),
         RunState::Failed => {
-            let kept = record.report.error.clone().unwrap_or_default();
-            let kind = Kind::named(&kept.kind).unwrap_or(Kind::Internal);
+            let stored = record.report.error.clone().unwrap_or_default();
+            let kind = Kind::named(&stored.kind).unwrap_or(Kind::Internal);
             Some(Error {
-                retry_after: kept.retry_after_ms.map(Duration::from_millis),
-                ..Error::new(kind, kept.detail)
+                retry_after: stored.retry_after_ms.map(Duration::from_millis),
+                ..Error::new(kind, stored.detail)
             })
         }
     }
