@@ -191,12 +191,8 @@ impl Accounts {
     /// Gives each of these identities a seat of its own, and takes it from all others. What a caller holds beyond its new
     /// seat is excess until it is given back.
     pub(crate) fn seat(&self, names: HashSet<String>) {
-        let seats = names.len() + self.0.bounds.shared_seats.unwrap_or(0);
-        self.divide(names);
-        let (seat, least) = (
-            lock(&self.0.ledger).pools[Resource::Memory as usize].seat >> 20,
-            SMALL >> 20,
-        );
+        let (seats, seat) = self.divide(names);
+        let (seat, least) = (seat >> 20, SMALL >> 20);
         if seats > 0 && seat < least && self.0.bounds.shared_seats.is_some() {
             log::warn!(
                 "{seats} callers at once can be sure of only {seat} MiB of memory each, too \
@@ -206,7 +202,8 @@ impl Accounts {
         }
     }
 
-    fn divide(&self, names: HashSet<String>) {
+    /// How many seats there are now, and how much memory is in one.
+    fn divide(&self, names: HashSet<String>) -> (usize, usize) {
         let shared_seats = self.0.bounds.shared_seats.unwrap_or(0);
         let seats = names.len() + shared_seats;
         let ledger = &mut *lock(&self.0.ledger);
@@ -227,6 +224,7 @@ impl Accounts {
             }
         }
         ledger.names = names;
+        (seats, ledger.pools[Resource::Memory as usize].seat)
     }
 
     /// The account of this identity; without several callers the only one.
@@ -235,22 +233,21 @@ impl Accounts {
             Some(_) => identity.to_string(),
             None => String::new(),
         };
-        let mut ledger = lock(&self.0.ledger);
-        if let Some(account) = ledger.holders.get(&name) {
-            return account.clone();
-        }
-        if ledger.holders.len() >= MANY_HOLDERS {
+        let ledger = &mut *lock(&self.0.ledger);
+        if ledger.holders.len() >= MANY_HOLDERS && !ledger.holders.contains_key(&name) {
             ledger.forget_idle(Instant::now());
         }
-        let account = Account(Arc::new(Holder {
-            bank: self.0.clone(),
-            name: name.clone(),
-            held: Default::default(),
-            has_seat: AtomicBool::new(ledger.names.contains(&name)),
-            rate: Rate::default(),
-        }));
-        ledger.holders.insert(name, account.clone());
-        account
+        let (names, bank) = (&ledger.names, &self.0);
+        let account = ledger.holders.entry(name).or_insert_with_key(|name| {
+            Account(Arc::new(Holder {
+                bank: bank.clone(),
+                name: name.clone(),
+                held: Default::default(),
+                has_seat: AtomicBool::new(names.contains(name)),
+                rate: Rate::default(),
+            }))
+        });
+        account.clone()
     }
 
     /// Sets what frees the memory of one of an account's finished runs, before memory is refused to it. False if there is
@@ -345,7 +342,7 @@ impl Account {
         });
         let _leave = Leave(&self.0.bank, what);
         loop {
-            if self.charge(what, 1, Some(&me)).is_ok() {
+            if self.charge(what, 1, Some(&me)) {
                 guard.held = 1;
                 return Some(guard);
             }
@@ -462,13 +459,8 @@ impl Account {
     }
 
     /// Takes `amount`, a multiple of the resource's row, for a caller that waits on this thread or for one that does
-    /// not wait.
-    fn charge(
-        &self,
-        what: Resource,
-        amount: usize,
-        waits: Option<&Thread>,
-    ) -> Result<(), QuotaExceeded> {
+    /// not wait. False if it may not.
+    fn charge(&self, what: Resource, amount: usize, waits: Option<&Thread>) -> bool {
         let ledger = &mut *lock(&self.0.bank.ledger);
         let all = self.held(what).saturating_add(amount);
         // A caller does not wait for its own seat.
@@ -482,7 +474,7 @@ impl Account {
         if may_have {
             self.set(ledger, what, all);
         }
-        may_have.then_some(()).ok_or(QuotaExceeded)
+        may_have
     }
 
     fn give_back(&self, what: Resource, amount: usize) {
@@ -531,7 +523,7 @@ impl Reservation {
         let before = self.held.next_multiple_of(step);
         let charged = held.checked_next_multiple_of(step).ok_or(QuotaExceeded)?;
         if charged > before {
-            while let Err(QuotaExceeded) = account.charge(self.what, charged - before, None) {
+            while !account.charge(self.what, charged - before, None) {
                 let reclaim = account.0.bank.reclaim.get();
                 let reclaim = reclaim.filter(|_| self.what == Resource::Memory);
                 if !reclaim.is_some_and(|reclaim| reclaim(account)) {

@@ -65,8 +65,8 @@ impl<T> Cached<T> {
         state.value.take_if(|(_, value)| outdated(value)).is_some()
     }
 
-    /// A value whose read began at most `max_age` ago. If there is none, calls `read` with the previous value, or waits
-    /// for another caller's read.
+    /// A value whose read began at most `max_age` ago. If there is none, calls `read`, or waits for
+    /// another caller's read.
     ///
     /// # Errors
     /// The errors of `read`, for every caller that waited for it; cancelled, if `wait` says so. If a read was
@@ -75,7 +75,7 @@ impl<T> Cached<T> {
         &self,
         max_age: Duration,
         wait: &dyn CallObserver,
-        read: impl FnOnce(Option<&Arc<T>>) -> Result<Arc<T>, Error>,
+        read: impl FnOnce() -> Result<Arc<T>, Error>,
     ) -> Result<Arc<T>, Error> {
         let asked = Instant::now();
         let is_young = |begun: Instant| asked.saturating_duration_since(begun) <= max_age;
@@ -110,10 +110,9 @@ impl<T> Cached<T> {
         let begun = Instant::now();
         state.flight = Some(begun);
         state.turn = 1 - state.turn;
-        let before = state.value.as_ref().map(|(_, value)| Arc::clone(value));
         let landing = Landing(self, begun, state.turn);
         drop(state);
-        let result = read(before.as_ref());
+        let result = read();
         let mut state = lock(&self.state);
         let newest = state.value.as_ref().map(|(newest, _)| *newest);
         match &result {
@@ -159,7 +158,7 @@ mod tests {
         Error::new(Kind::ApiUnavailable, "gone")
     }
 
-    fn another_reads(_: Option<&Arc<u32>>) -> ReadResult {
+    fn another_reads() -> ReadResult {
         unreachable!("another caller reads")
     }
 
@@ -168,7 +167,7 @@ mod tests {
         max_age: Duration,
         read: impl FnOnce() -> ReadResult,
     ) -> ReadResult {
-        cached.get(max_age, &Unobserved, |_| read())
+        cached.get(max_age, &Unobserved, read)
     }
 
     /// Reports its first callback: its caller is then waiting for another's read.
@@ -191,7 +190,7 @@ mod tests {
         cached: &Cached<u32>,
         max_age: Duration,
         first: impl FnOnce() -> ReadResult + Send,
-        second: impl FnOnce(Option<&Arc<u32>>) -> ReadResult,
+        second: impl FnOnce() -> ReadResult,
     ) -> (thread::Result<ReadResult>, ReadResult) {
         let (reads, is_reading) = channel();
         let (asks, is_waiting) = asked();
@@ -225,15 +224,6 @@ mod tests {
     }
 
     #[test]
-    fn a_read_gets_the_previous_value() {
-        let cached = Cached::new(LONG);
-        get(&cached, LONG, || Ok(Arc::new(1))).unwrap();
-        let before = |before: Option<&Arc<u32>>| Ok(Arc::new(**before.unwrap() + 1));
-        let found = cached.get(Duration::ZERO, &Unobserved, before).unwrap();
-        assert_eq!(found, Arc::new(2));
-    }
-
-    #[test]
     fn callers_during_a_read_share_it_and_its_failure() {
         let cached = Cached::new(LONG);
         let (first, second) = together(&cached, LONG, || Ok(Arc::new(1)), another_reads);
@@ -253,14 +243,14 @@ mod tests {
             &cached,
             Duration::ZERO,
             || Ok(Arc::new(1)),
-            |_| Ok(Arc::new(2)),
+            || Ok(Arc::new(2)),
         );
         assert_eq!((first.unwrap(), second), (Ok(Arc::new(1)), Ok(Arc::new(2))));
         let (first, second) = together(
             &Cached::new(LONG),
             Duration::ZERO,
             || Err(unavailable()),
-            |_| Ok(Arc::new(2)),
+            || Ok(Arc::new(2)),
         );
         let expected = (Err(unavailable()), Ok(Arc::new(2)));
         assert_eq!((first.unwrap(), second), expected, "nor its failure");
@@ -286,7 +276,7 @@ mod tests {
                 .into_iter()
                 .map(|asks| {
                     scope.spawn(move || {
-                        let read = |_: Option<&Arc<u32>>| {
+                        let read = || {
                             reads_of_next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                             Ok(Arc::new(2))
                         };
@@ -323,12 +313,12 @@ mod tests {
             &cached,
             LONG,
             || Err(Error::cancelled()),
-            |_| Ok(Arc::new(2)),
+            || Ok(Arc::new(2)),
         );
         let found = (first.unwrap(), second);
         assert_eq!(found, (Err(Error::cancelled()), Ok(Arc::new(2))));
         let cached = Cached::new(LONG);
-        let (first, second) = together(&cached, LONG, || panic!("on purpose"), |_| Ok(Arc::new(3)));
+        let (first, second) = together(&cached, LONG, || panic!("on purpose"), || Ok(Arc::new(3)));
         assert!(first.is_err());
         assert_eq!(second, Ok(Arc::new(3)));
     }

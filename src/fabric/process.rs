@@ -151,7 +151,7 @@ impl Process {
         self.sweep();
         *lock(&self.used) = Instant::now();
         let failed = |error: &Error| self.tell(&format!("No Fabric was started: {error}"));
-        let launch = |_: Option<&_>| self.launch(wait).inspect_err(failed);
+        let launch = || self.launch(wait).inspect_err(failed);
         self.up.get(Duration::MAX, wait, launch)
     }
 

@@ -125,7 +125,7 @@ impl Catalog {
     /// All patterns and strategies, refreshed if expired (single-flight; an error goes to every caller that waited).
     pub(crate) fn snapshot(&self, wait: &Observer) -> Result<Arc<Snapshot>, Error> {
         loop {
-            let read = |_: Option<&_>| self.refresh(wait);
+            let read = || self.refresh(wait);
             let snapshot = self.snapshot.get(self.ttl, wait.as_ref(), read)?;
             // The list of names may have changed since, or during the read.
             let is_outdated = |newest| newest != snapshot.names;
@@ -170,7 +170,7 @@ impl Catalog {
             true => 0,
             false => MAX_FABRIC_BODY,
         };
-        let read = |_: Option<&_>| {
+        let read = || {
             wait.hold(most).map_err(|QuotaExceeded| no_room())?;
             let read = self.fabric.strategies(wait).map(Arc::new);
             wait.release(most);
@@ -185,7 +185,7 @@ impl Catalog {
         redact: fn(&mut Value),
         wait: &Observer,
     ) -> Result<Arc<Map<String, Value>>, Error> {
-        let read = |_: Option<&_>| {
+        let read = || {
             let mut read = self.fabric.configuration(wait)?;
             read.values_mut().for_each(redact);
             Ok(Arc::new(read))
@@ -195,7 +195,7 @@ impl Catalog {
 
     /// All models, at most [`SHARED`] old.
     pub(crate) fn models(&self, wait: &Observer) -> Result<Arc<Models>, Error> {
-        let read = |_: Option<&_>| self.fabric.models(wait).map(Arc::new);
+        let read = || self.fabric.models(wait).map(Arc::new);
         self.models.get(SHARED, wait.as_ref(), read)
     }
 

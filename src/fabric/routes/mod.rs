@@ -111,15 +111,13 @@ impl Client {
     /// `GET /patterns/names`: the names of all patterns, read at most `max_age` ago by one for all.
     pub(crate) fn names(&self, max_age: Duration, wait: &Observer) -> Result<Arc<Names>, Error> {
         let mut changed = false;
-        let read = self.listed.get(max_age, wait.as_ref(), |before| {
-            let same = |body: &[u8]| before.filter(|same| same.body == body);
+        let read = self.listed.get(max_age, wait.as_ref(), || {
+            let before = self.known_names();
+            let same = |body: &[u8]| before.clone().filter(|same| same.body == body);
             let names = self.read(Route::PatternNames.request(), wait, |body| {
-                match same(&body) {
-                    Some(same) => Some(Arc::clone(same)),
-                    None => Names::read(body).map(Arc::new),
-                }
+                same(&body).or_else(|| Names::read(body).map(Arc::new))
             })?;
-            changed = before.is_some_and(|before| *before != names);
+            changed = before.is_some_and(|before| before != names);
             Ok(names)
         });
         // Not during the read, because the hook must see the new list.
@@ -232,7 +230,7 @@ impl Client {
         let body = encode(&body, wait)?;
         loop {
             // A failure is shared as well.
-            let fetch = |_: Option<&_>| match self.fetch_transcript(body.clone(), wait) {
+            let fetch = || match self.fetch_transcript(body.clone(), wait) {
                 Err(error) if error.kind == Kind::Cancelled || error == no_room() => Err(error),
                 found => Ok(Arc::new((body.clone(), found))),
             };

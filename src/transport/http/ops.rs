@@ -60,7 +60,7 @@ impl Ops {
         }
         let wait: Observer = Arc::new(patience());
         let ask = || self.backend.fabric.names(Duration::ZERO, &wait).map(drop);
-        let read = |_: Option<&_>| Ok(Arc::new(failure(ask)));
+        let read = || Ok(Arc::new(failure(ask)));
         let found = self.unready.get(READY_TTL, &patience(), read);
         found.map_or(Some(Kind::ApiUnavailable), |found| *found)
     }
