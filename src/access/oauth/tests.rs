@@ -389,35 +389,19 @@ fn an_endpoint_that_has_moved_is_found_again() {
 }
 
 #[test]
-fn who_comes_at_once_with_one_token_is_one_question() {
-    let fake = Fake::new(active);
-    let (oauth, _) = oauth(&fake);
-    thread::scope(|scope| {
-        let all = (0..16).map(|_| scope.spawn(|| refusal(&oauth, "t")));
-        let all: Vec<_> = all.collect();
-        assert!(all.into_iter().all(|one| one.join().unwrap().is_none()));
-    });
-    assert_eq!(fake.lines(), [DISCOVERY, QUESTION]);
-}
-
-#[test]
-fn metadata_is_looked_for_by_one_for_all() {
-    let fake = Fake::new(active);
-    let (oauth, _) = oauth(&fake);
-    thread::scope(|scope| {
-        let all: Vec<_> = (0..16)
-            .map(|n| {
-                scope.spawn({
-                    let oauth = &oauth;
-                    move || refusal(oauth, &format!("t{n}"))
-                })
-            })
-            .collect();
-        assert!(all.into_iter().all(|one| one.join().unwrap().is_none()));
-    });
-    let lines = fake.lines();
-    let discoveries = lines.iter().filter(|line| *line == DISCOVERY).count();
-    assert_eq!((lines.len(), discoveries), (17, 1));
+fn who_comes_at_once_shares_the_question_and_the_search_for_metadata() {
+    for tokens in [1, 16] {
+        let fake = Fake::new(active);
+        let oauth = &oauth(&fake).0;
+        thread::scope(|scope| {
+            let come = |n| scope.spawn(move || refusal(oauth, &format!("t{}", n % tokens)));
+            let all = Vec::from_iter((0..16).map(come));
+            assert!(all.into_iter().all(|one| one.join().unwrap().is_none()));
+        });
+        let lines = fake.lines();
+        let discoveries = lines.iter().filter(|line| *line == DISCOVERY).count();
+        assert_eq!((lines.len(), discoveries), (1 + tokens, 1));
+    }
 }
 
 #[test]
@@ -448,23 +432,16 @@ fn what_goes_on_never_asks_the_issuer_and_is_refreshed_before_its_minute_is_over
 fn what_the_issuer_refuses_is_refused_after_a_minute_however_many_tokens_are_held() {
     let fake = Fake::new(active);
     let (oauth, hand) = oauth(&fake);
-    let held: Vec<_> = (0..300).map(|n| format!("t{n}")).collect();
-    let held = held
-        .iter()
-        .map(|token| (token, check(&oauth, token).unwrap().0));
-    let held = Vec::from_iter(held);
+    let hold = |n| check(&oauth, &format!("t{n}")).unwrap().0;
+    let held = Vec::from_iter((0..300).map(hold));
     fake.script(fake.with_metadata(|_| FakeReply::json(&json!({"active": false}))));
     // The refresher has not come to them yet.
     hand.pass(60_000);
-    for (_, known) in &held {
-        assert_eq!(oauth.grant(known).err(), down(1), "that never asks");
-    }
-    assert_eq!(refusal(&oauth, held[7].0), bad(Flaw::INACTIVE));
-    fake.seen();
+    let is_refused = |why| held.iter().all(|known| oauth.grant(known).err() == why);
+    assert!(is_refused(down(1)), "that never asks");
+    assert_eq!(refusal(&oauth, "t7"), bad(Flaw::INACTIVE));
     oauth.refresh();
-    assert_eq!(fake.lines().len(), 299);
-    let refused = |known: &Arc<Known>| oauth.grant(known).err() == bad(Flaw::INACTIVE);
-    assert!(held.iter().all(|(_, known)| refused(known)));
+    assert!(is_refused(bad(Flaw::INACTIVE)) && fake.lines().len() == 601);
 }
 
 #[test]
