@@ -9,9 +9,8 @@
 //! not. Not in scope: which role a request needs (`transport`), MCP. One thread asks an OAuth issuer again about the tokens
 //! that callers hold.
 //!
-//! No message contains a token. Only digests of tokens are kept, except for OAuth tokens while callers hold them.
+//! No message contains a token. Only fingerprints of tokens are kept, except for OAuth tokens while callers hold them.
 
-mod digest;
 mod error;
 mod identity;
 mod oauth;
@@ -23,12 +22,11 @@ use std::sync::Arc;
 pub(crate) use error::{AccessError, Flaw};
 pub(crate) use identity::{Identity, Role};
 pub(crate) use oauth::OAuth;
-use tokens::fingerprint;
 pub(crate) use tokens::{Allowance, Tokens, generate, token};
+use tokens::{Fingerprint, fingerprint};
 
 use crate::account::{Account, Accounts};
 use crate::text::is_placeholder;
-use digest::Digest;
 use oauth::Known;
 
 /// The rules of one process.
@@ -54,7 +52,7 @@ pub(crate) struct Caller {
 enum Pass {
     /// Nothing was needed, and nothing changes.
     Open,
-    Token(Arc<Tokens>, Digest),
+    Token(Arc<Tokens>, Fingerprint),
     /// The line for all others.
     Address(Arc<Tokens>),
     /// What the issuer says of the token, kept up to date, and the line for all others.
@@ -104,7 +102,8 @@ impl Access {
                     return Err(AccessError::BadToken(Flaw::PLACEHOLDER));
                 }
                 (Err(Flaw::UNKNOWN), Some(oauth)) => {
-                    let (known, grant) = oauth.check(token, Identity::peer(peer), accounts)?;
+                    let (known, grant) =
+                        oauth.check((token, print), Identity::peer(peer), accounts)?;
                     let pass = Pass::OAuth(tokens.clone(), oauth.clone(), known);
                     (grant.identity, pass)
                 }

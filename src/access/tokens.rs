@@ -18,7 +18,6 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use super::digest::{Digest, digest};
 use super::error::Flaw;
 use super::identity::{Identity, Role};
 use crate::account::Accounts;
@@ -46,6 +45,8 @@ const MOST_TOLD: usize = 20;
 const STAY: &str = "; the tokens that were valid before stay valid";
 /// The name for all callers without a line of their own.
 const OTHERS: &str = "*";
+/// What stands for its token: no token has this fingerprint.
+const NOBODY: Fingerprint = [0; 2];
 /// What begins a token of which the file has only the SHA-256.
 const HASHED: &str = "sha256:";
 /// The name of `FABRIC_MCP_AUTH_TOKEN`.
@@ -68,7 +69,11 @@ pub(crate) struct Tokens {
 }
 
 /// Who has which token, by its [`fingerprint`], and may do what with it. The tokens themselves are not kept.
-type TokenTable = HashMap<Digest, TokenHolder>;
+type TokenTable = HashMap<Fingerprint, TokenHolder>;
+
+/// What a token is looked up by, its SHA-256: nobody can guess one, and it says nothing about the token. The map adds a key
+/// that is made for this process, so that nobody can choose tokens that are slow to look up either.
+pub(super) type Fingerprint = [u128; 2];
 
 /// Who has a token, and what its line allows.
 type TokenHolder = (Identity, Arc<Allowance>);
@@ -92,7 +97,7 @@ pub(crate) struct Allowance {
 #[derive(Default)]
 struct Watch {
     due: Duration,
-    seen: Option<Result<(Digest, bool), String>>,
+    seen: Option<Result<(Fingerprint, bool), String>>,
     faults: Vec<String>,
     /// When these were logged.
     told: Duration,
@@ -150,7 +155,7 @@ impl Tokens {
                 move || {
                     loop {
                         thread::sleep(TELL);
-                        let _nobody = tokens.holder(digest(b""));
+                        let _nobody = tokens.holder(NOBODY);
                     }
                 },
             );
@@ -169,7 +174,7 @@ impl Tokens {
     ///
     /// # Errors
     /// [`Flaw::UNKNOWN`], or its line has expired.
-    pub(super) fn holder(&self, token: Digest) -> Result<TokenHolder, Flaw> {
+    pub(super) fn holder(&self, token: Fingerprint) -> Result<TokenHolder, Flaw> {
         // Does not wait for another thread that is reading.
         if self.file.is_some()
             && let Some(mut watch) = try_lock(&self.watch)
@@ -192,7 +197,7 @@ impl Tokens {
     /// # Errors
     /// There is no such line, or it has expired.
     pub(super) fn others(&self) -> Result<Arc<Allowance>, Flaw> {
-        let holder = self.holder(digest(OTHERS.as_bytes()));
+        let holder = self.holder(NOBODY);
         holder.map(|(_, allowance)| allowance)
     }
 
@@ -213,7 +218,7 @@ impl Tokens {
             return (None, Vec::new());
         }
         let seen = content.as_ref().map_err(String::clone);
-        let seen = Some(seen.map(|(text, is_open, _)| (digest(text), *is_open)));
+        let seen = Some(seen.map(|(text, is_open, _)| (hash(text), *is_open)));
         let is_new = watch.seen != seen;
         if is_new {
             watch.seen = seen;
@@ -284,14 +289,24 @@ impl Tokens {
 
 /// The names of a table with a token that `other` lacks, or for which it has something else.
 fn names(table: &TokenTable, other: &TokenTable) -> BTreeSet<String> {
-    let differs = |line: &(&Digest, &TokenHolder)| other.get(line.0) != Some(line.1);
+    let differs = |line: &(&Fingerprint, &TokenHolder)| other.get(line.0) != Some(line.1);
     let lines = table.iter().filter(differs);
     lines.map(|(_, (identity, _))| identity.name()).collect()
 }
 
-/// What a token is looked up by. The file need not have more of it than its SHA-256.
-pub(super) fn fingerprint(token: &str) -> Digest {
-    digest(sha256_hex(token.as_bytes()).as_bytes())
+/// The fingerprint of a token.
+pub(super) fn fingerprint(token: &str) -> Fingerprint {
+    hash(token.as_bytes())
+}
+
+fn hash(bytes: &[u8]) -> Fingerprint {
+    of_hex(&sha256_hex(bytes)).unwrap_or(NOBODY)
+}
+
+/// The same of 64 lower-case hex digits, as the file may have them.
+fn of_hex(hex: &str) -> Option<Fingerprint> {
+    let (first, last) = hex.split_at_checked(32)?;
+    Some([random::parse(first)?, random::parse(last)?]).filter(|print| *print != NOBODY)
 }
 
 impl Allowance {
@@ -447,7 +462,7 @@ fn parse(
 fn line_of(
     line: &str,
     has_ledger: bool,
-) -> Result<Option<(&str, Allowance, Digest)>, &'static str> {
+) -> Result<Option<(&str, Allowance, Fingerprint)>, &'static str> {
     let mut words = line
         .split_ascii_whitespace()
         .take_while(|word| !word.starts_with('#'));
@@ -463,14 +478,11 @@ fn line_of(
     words.try_for_each(|word| allowance.add(word, has_ledger))?;
     let hash = token.strip_prefix(HASHED).map(str::to_ascii_lowercase);
     let token = match hash {
-        _ if name == OTHERS && token == "-" => digest(OTHERS.as_bytes()),
+        _ if name == OTHERS && token == "-" => NOBODY,
         _ if name == OTHERS => {
             return Err("the line for * must have a - where other lines have a token");
         }
-        Some(hash) if hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
-            digest(hash.as_bytes())
-        }
-        Some(_) => return Err("sha256: is not followed by 64 hex digits"),
+        Some(hash) => of_hex(&hash).ok_or("sha256: is not followed by 64 hex digits")?,
         None if !token.bytes().all(|byte| byte.is_ascii_graphic()) => {
             return Err("the token has characters that are not visible ASCII");
         }
@@ -838,6 +850,7 @@ mod tests {
         let found = (allowance.runs_per_minute, allowance.tokens_per_month);
         assert_eq!(found, (Some(5), Some(1000)));
         let form = "a line is NAME ROLE TOKEN, with spaces between; a comment begins with #";
+        let hex = "sha256: is not followed by 64 hex digits";
         let ledger = "tokens-per-month= counts by the ledger, so it needs --state-dir";
         for (line, why) in [
             (format!("a run {A} x"), form),
@@ -847,10 +860,8 @@ mod tests {
             (format!("a run {A} runs-per-minute=0"), KEYS),
             (format!("a run {A} tokens-per-month=9"), ledger),
             (format!("a run {A} until=2026-02-30"), KEYS),
-            (
-                format!("a run sha256:{A}"),
-                "sha256: is not followed by 64 hex digits",
-            ),
+            (format!("a run sha256:{A}"), hex),
+            (format!("a run sha256:{:064}", 0), hex),
             (
                 format!("* run {A}"),
                 "the line for * must have a - where other lines have a token",

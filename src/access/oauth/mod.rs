@@ -28,9 +28,9 @@ use ureq::http::{Response, header};
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body};
 
-use super::digest::{Digest, digest};
 use super::error::{AccessError, Flaw};
 use super::identity::{Identity, Role};
+use super::tokens::Fingerprint;
 use crate::account::{Accounts, Bounds, Resource};
 use crate::agent::{self, Lookups};
 use crate::config::{OAuthSettings, Secret, TOKEN_PREFIX, WORKER_STACK};
@@ -115,7 +115,7 @@ struct Discovery {
 
 /// What is known of tokens.
 #[derive(Default)]
-struct Answers(HashMap<Digest, Arc<Known>>);
+struct Answers(HashMap<Fingerprint, Arc<Known>>);
 
 type Verdict = Result<Grant, AccessError>;
 
@@ -229,7 +229,7 @@ impl OAuth {
     /// must be found first. `peer`: where it comes from.
     pub(super) fn check(
         &self,
-        token: &str,
+        (token, print): (&str, Fingerprint),
         peer: Identity,
         accounts: &Accounts,
     ) -> Result<(Arc<Known>, Grant), AccessError> {
@@ -240,7 +240,7 @@ impl OAuth {
         if !is_token(token) {
             return Err(AccessError::BadToken(Flaw::MALFORMED));
         }
-        let known = self.ask(token, peer, accounts)?;
+        let known = self.ask((token, print), peer, accounts)?;
         let grant = self.grant(&known)?;
         let mut answer = lock(&known.last);
         answer.token.get_or_insert_with(|| Secret::new(token));
@@ -305,24 +305,20 @@ impl OAuth {
     /// The issuer's answer about a token: known, or asked for now by one caller for all.
     fn ask(
         &self,
-        token: &str,
+        (token, print): (&str, Fingerprint),
         peer: Identity,
         accounts: &Accounts,
     ) -> Result<Arc<Known>, AccessError> {
-        let (digest, begun, busy) = (
-            digest(token.as_bytes()),
-            Instant::now(),
-            AccessError::Unavailable(RETRY.0),
-        );
+        let (begun, busy) = (Instant::now(), AccessError::Unavailable(RETRY.0));
         let left = || (2 * self.limit).saturating_sub(begun.elapsed());
-        let (found, owner) = lock(&self.answers).find(digest, self.clock.steady());
+        let (found, owner) = lock(&self.answers).find(print, self.clock.steady());
         if let Some(known) = found {
             return Ok(known);
         }
         let is_known = owner.is_some();
         let account = owner.map_or_else(|| self.strangers.of(peer), |owner| accounts.of(owner));
         let _wait = account.take(Resource::Waits, 1).map_err(|_| busy)?;
-        let known = lock(&self.answers).entry(digest, self.clock.steady());
+        let known = lock(&self.answers).entry(print, self.clock.steady());
         let asking = lock(&known.asking);
         if self.clock.steady() >= lock(&known.last).until {
             let place = || account.wait_for(Resource::Calls, &mut || !left().is_zero());
@@ -623,8 +619,8 @@ impl LastAnswer {
 impl Answers {
     /// What is known of a token, unless the issuer has to be asked first; the refresher takes care of tokens that
     /// callers hold. Also whose token it is, if it was valid in the last hour.
-    fn find(&self, digest: Digest, now: Duration) -> (Option<Arc<Known>>, Option<Identity>) {
-        let Some(known) = self.0.get(&digest) else {
+    fn find(&self, print: Fingerprint, now: Duration) -> (Option<Arc<Known>>, Option<Identity>) {
+        let Some(known) = self.0.get(&print) else {
             return (None, None);
         };
         let answer = lock(&known.last);
@@ -650,7 +646,7 @@ impl Answers {
 
     /// What is known of a token, which may be nothing yet. When full, forgets what no caller holds and was not good in the
     /// last hour, and if that is nothing, all that no caller holds: it can be asked again.
-    fn entry(&mut self, digest: Digest, now: Duration) -> Arc<Known> {
+    fn entry(&mut self, print: Fingerprint, now: Duration) -> Arc<Known> {
         for age in [KNOWN, Duration::ZERO] {
             if self.0.len() >= MAX_ANSWERS {
                 self.0.retain(|_, known| {
@@ -658,7 +654,7 @@ impl Answers {
                 });
             }
         }
-        self.0.entry(digest).or_default().clone()
+        self.0.entry(print).or_default().clone()
     }
 }
 

@@ -1,5 +1,6 @@
 //! The whole of it against an issuer that may misbehave.
 
+use super::super::tokens::fingerprint;
 use super::fake::{Fake, FakeReply};
 use super::*;
 use crate::fabric::fixture::FixtureRequest;
@@ -43,7 +44,7 @@ fn with(name: &str, value: Value) -> FakeReply {
 }
 
 fn check(oauth: &OAuth, token: &str) -> Result<(Arc<Known>, Grant), AccessError> {
-    oauth.check(token, peer(1), &Accounts::alone(1))
+    oauth.check((token, fingerprint(token)), peer(1), &Accounts::alone(1))
 }
 
 fn peer(n: u8) -> Identity {
@@ -835,7 +836,7 @@ fn strangers_at_one_address_keep_nobody_else_out() {
     assert_eq!((asking.len(), waiting.len()), (48, 192));
     // This one would wait for an hour.
     assert_eq!(refusal(&oauth, "another"), down(1));
-    let elsewhere = oauth.check("new", peer(2), &Accounts::alone(1));
+    let elsewhere = oauth.check(("new", fingerprint("new")), peer(2), &Accounts::alone(1));
     assert!(elsewhere.is_ok() && refusal(&oauth, "known").is_none());
     hand.pass(3_600_000);
     assert_eq!(refusal(&oauth, "known"), down(1), "unknown again");
@@ -854,11 +855,11 @@ fn memory_is_bounded_and_refusals_go_first() {
     let good = Fake::new(active);
     let good = check(&oauth(&good).0, "t").unwrap().1;
     let keep = |answers: &mut Answers, digest, verdict: &Verdict| {
-        let known = answers.entry(digest, good.asked);
+        let known = answers.entry([digest, 0], good.asked);
         lock(&known.last).keep(GRANT_HOLDS, verdict.clone(), good.asked);
         known
     };
-    let has = |answers: &Answers, digest| answers.find(digest, now).0.is_some();
+    let has = |answers: &Answers, digest| answers.find([digest, 0], now).0.is_some();
     // What a caller holds stays, however long it has been there.
     let _held = keep(&mut answers, u128::MAX, &refusal);
     let half = MAX_ANSWERS as u128 / 2;
@@ -878,5 +879,5 @@ fn memory_is_bounded_and_refusals_go_first() {
         keep(&mut answers, digest, &Ok(good.clone()));
         assert!(answers.0.len() <= MAX_ANSWERS && has(&answers, digest));
     }
-    assert!(answers.0.contains_key(&u128::MAX));
+    assert!(answers.0.contains_key(&[u128::MAX, 0]));
 }
