@@ -24,8 +24,8 @@ const BUFFER: usize = 16 << 10;
 /// Most name lookups of one client at once. The system's lookup cannot be ended: with silent name servers it lasts for
 /// half a minute, longer than its caller waits.
 const MAX_LOOKUPS: usize = 8;
-/// The kind of the error where no thread can be started for a lookup. No socket fails with it: a wait that is over is a
-/// timeout.
+/// The kind of the error if no thread can be started for a lookup. Sockets do not fail with this kind: for them, a wait
+/// that is over is a timeout.
 pub(crate) const NO_THREAD: io::ErrorKind = io::ErrorKind::WouldBlock;
 /// The header of Fabric's key.
 pub(crate) const KEY_HEADER: &str = "X-API-Key";
@@ -205,7 +205,7 @@ impl Resolver for Lookups {
             Err(_) => return Err(ureq::Error::HostNotFound),
         };
         let mut addresses = self.empty();
-        // As many as ureq has room for.
+        // As many addresses as ureq has room for.
         let _ = found
             .into_iter()
             .try_for_each(|address| addresses.try_push(address));

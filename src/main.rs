@@ -476,7 +476,7 @@ fn bounds(config: &Config) -> Bounds {
     let total = |what| match what {
         Resource::Memory => config.max_memory,
         Resource::Runs => config.max_runs,
-        // For one caller over HTTP, whose calls all have threads, a queue would only hide how many there are.
+        // With a single caller over HTTP, all calls have threads, so a queue would only hide how many there are.
         Resource::Queue if !is_stdio && shared_seats.is_none() => 0,
         Resource::Queue => MAX_QUEUED_RUNS,
         Resource::Calls | Resource::Waits => calls,

@@ -13,7 +13,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) struct Rate(Mutex<Option<Instant>>);
 
 impl Rate {
-    /// Is there room `now` for so `many` more, if there are `per_minute`, or any number with 0? `counts`: they are counted.
+    /// Whether there is room `now` for this `many` more, if `per_minute` are allowed, where 0 allows any number. They
+    /// are counted if `counts`.
     ///
     /// # Errors
     /// When to try again; `None` if this many are never accepted within a minute. Nothing was counted.

@@ -88,7 +88,7 @@ pub(crate) fn run(
             .entry("max_chars")
             .or_insert(Value::from(MAX_FABRIC_BODY));
     }
-    // Without a pattern it is refused, and nothing need be typed for that.
+    // Without a pattern the call is refused anyway, so nothing has to be typed for it.
     if tool == RUN && is_given(&arguments, "pattern_name") {
         let mut inputs = [INPUT, "input_from"].into_iter();
         if let Some(given) = inputs.find(|name| is_given(&arguments, name)) {
@@ -126,7 +126,7 @@ pub(crate) fn run(
     failure.map_or(Ok(true), |reason| {
         let stopped = screen.stopped.load(Ordering::Acquire);
         let (mut said, is_terminal) = (reason.as_str(), io::stderr().is_terminal());
-        // For programs; the exit code tells them too.
+        // For programs, which also have the exit code.
         if let Some(at) = said.rfind(" urn:fabric-mcp:").filter(|_| is_terminal) {
             said = if stopped > 1 {
                 "Cancelled."

@@ -130,7 +130,7 @@ pub(crate) fn hint(wanted: &str, candidates: &[&str], all: &str) -> String {
     }
 }
 
-/// Whether a name is another but for a typing error: one or two edits. Case and separators are ignored.
+/// Whether two names differ only by a typing error: one or two edits. Case and separators are ignored.
 pub(crate) fn is_misspelled(name: &str, other: &str) -> bool {
     let [name, other] = [name, other].map(folded);
     let most = (name.len() / 3).min(2);

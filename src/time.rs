@@ -41,7 +41,7 @@ fn http_date(milliseconds: u64) -> String {
     .concat()
 }
 
-/// So many milliseconds since 1970, like `2026-07-28T12:00:00.000Z`; at most the end of the year 9999.
+/// A time in milliseconds since 1970, like `2026-07-28T12:00:00.000Z`; at most the end of the year 9999.
 pub(crate) fn timestamp(milliseconds: u64) -> String {
     let milliseconds = milliseconds.min(LAST);
     format!("{}.{:03}Z", date_time(milliseconds), milliseconds % 1000)

@@ -81,8 +81,8 @@ impl Identity {
         Identity::Peer(network(ip))
     }
 
-    /// May this caller see what belongs to `other`? Without authentication all callers share: one client may come from
-    /// several addresses. Whoever can open the state folder can read everybody's files in it.
+    /// Whether this caller may see what belongs to `other`. Without authentication all callers share, because one
+    /// client may come from several addresses. A user who can open the state folder can read everybody's files in it.
     pub(crate) fn shares_with(&self, other: &Identity) -> bool {
         let both = (self, other);
         self == other

@@ -37,7 +37,7 @@ pub(crate) struct Access {
     oauth: Option<Arc<OAuth>>,
 }
 
-/// An admitted caller: made where a request or a connection is admitted, and passed all the way down.
+/// An admitted caller: made where a request or a connection is admitted, and handed on from there.
 pub(crate) struct Caller {
     /// Who it is: the mark on its runs and sessions, and in the log.
     pub(crate) identity: Identity,

@@ -412,7 +412,7 @@ fn parse(
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
     let text = std::str::from_utf8(text).map_err(|_| "this is not UTF-8 text")?;
     let (mut table, mut faults) = (TokenTable::new(), Vec::new());
-    // Where each name and each token was first. Line 0 is the environment.
+    // The line where each name and each token was first found. Line 0 is the environment.
     let (mut names, mut tokens) = (HashMap::new(), HashMap::new());
     let environment = default.map(|token| {
         let token = fingerprint(token.expose());

@@ -16,7 +16,7 @@ const MARGIN: u64 = 10;
 /// From flags and variables, all of which must be right. One that only starts programs reaches a URL by `--connect`.
 ///
 /// # Errors
-/// Also a server over HTTP+SSE for a client that does not speak it, or a URL that no token is sent to.
+/// Also refused: a server over HTTP+SSE for a client that does not speak it, or a URL to which no token is sent.
 pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
     // This client gets the token.
     let Some(url) = settings.one("url", values::connect_url)? else {

@@ -41,13 +41,13 @@ pub(crate) enum Command {
     There(Task, Connect),
     /// Print the catalogue of the tools that are offered, as `tools/list` has them with `--json`: `--list-tools`.
     ListTools(Box<Config>),
-    /// Ask the server on this machine that listens on this host and port whether it lives: `--healthcheck`.
+    /// Ask the server on this machine that listens on this host and port whether it is up: `--healthcheck`.
     Healthcheck(Box<Config>),
     /// Print what was used, by the ledger: `--usage`.
     Usage {
         /// The state folder.
         folder: PathBuf,
-        /// Since when, and whether only then: a month, or a day; `None` for this month.
+        /// Since when, a month or a day, and whether only in that month; `None` for this month.
         period: Option<(String, bool)>,
         prices: Option<Prices>,
         /// Whether to print JSON.
@@ -75,7 +75,7 @@ pub(crate) enum Command {
     /// Change a client's configuration file.
     Install {
         asked: Installation,
-        /// Whether nothing says which Fabric to use: then it may be one that `--start-fabric` starts.
+        /// Whether no setting says which Fabric to use, so that `--start-fabric` may start one.
         offers: bool,
     },
     /// Print this: `--help`, `--version`.

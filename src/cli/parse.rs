@@ -146,7 +146,8 @@ impl<'a> FlagsAndEnv<'a> {
         given.map(|(_, value)| value.as_str())
     }
 
-    /// Whether it is for a client that starts the program, on stdio: what only HTTP has counts as not given.
+    /// Whether the command line is for a client that starts the program on stdio, so that settings for HTTP count as
+    /// not given.
     pub(super) fn is_for_client(&self) -> bool {
         let generates = |what: &str| what.starts_with("client-");
         !self.has("url") && (self.has("install") || self.last("generate").is_some_and(generates))

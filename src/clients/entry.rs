@@ -232,7 +232,7 @@ mod tests {
     use super::*;
     use crate::clients::tests::client;
 
-    /// With this key to be written: none for one that is set here.
+    /// With this key to be written; empty if the key is set here.
     fn program(key: Option<&str>) -> Launch {
         let url = Some("http://f:1".to_owned());
         Launch::Program {

@@ -231,8 +231,8 @@ fn after(words: &[String], flag: &str) -> Option<String> {
     words.get(at + 1).cloned()
 }
 
-/// Whether an entry was made by this program, which is at `program`: it starts it, or is for a URL, shows nothing but a
-/// token of ours or a place for one, or leads to the host that `launch` leads to.
+/// Whether an entry was made by this program, which is at `program`. Such an entry starts the program. Or it is for a
+/// URL, and has nothing besides a token of ours or a place for one, or leads to the same host as `launch`.
 fn is_ours(entry: &Value, program: &str, launch: Option<&Launch>) -> bool {
     if let Some(started) = started(entry) {
         let name = started.rsplit(['/', '\\']).next().unwrap_or_default();
@@ -293,7 +293,7 @@ fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, Stri
             command.args(args)
         }
         Launch::Program { args, .. } => command.args(args).arg("--json"),
-        // Only over Streamable HTTP is there one, and with OAuth the client signs in.
+        // There is a token only over Streamable HTTP, and with OAuth the client signs in.
         Launch::Url { is_sse: true, .. } | Launch::Url { token: false, .. } => {
             return Ok(String::new());
         }
@@ -416,7 +416,7 @@ fn filled_in(mut entry: Value, before: Option<&Value>) -> Value {
     entry
 }
 
-/// Whether a value is none of the user's: still to be filled in, or our reference to a variable.
+/// Whether a value does not come from the user: it is still to be filled in, or is our reference to a variable.
 fn is_place(value: &Value) -> bool {
     value.as_str().is_some_and(|text| {
         let is_own = [API_KEY, AUTH_TOKEN].contains(&variable(text)) && text.ends_with('}');

@@ -112,7 +112,7 @@ impl<'a> Document<'a> {
     fn put(&self, entry: &Value, own: Option<&Range<usize>>) -> String {
         let within = &self.parts[self.root.open + 1..=self.root.close];
         let is_empty = self.root.members.is_empty();
-        // As the first member is indented; `None` is for a text on one line.
+        // The indentation of the first member; `None` for a text on one line.
         let unit = line_start(within[0]).map(|start| start.trim_start_matches(['\r', '\n']));
         let unit = unit.filter(|unit| !is_empty && !unit.is_empty());
         let has_lines = is_empty || within.iter().any(|[gap, _]| gap.contains('\n'));

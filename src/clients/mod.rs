@@ -163,7 +163,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         ])
         .waits(60, "60 s, newer versions 2 to 5 min, tool_timeout_sec in its entry")
         .then("start codex, and see it with /mcp"),
-    // Since June 2026 for business accounts only; the others have Antigravity.
+    // Since June 2026 it works only with business accounts; for others there is Antigravity.
     client("gemini-cli", "Gemini CLI")
         .reads("HOME/.gemini/settings.json")
         .urls(&[("", "httpUrl"), ("", "url")])
@@ -360,7 +360,7 @@ pub(crate) enum Launch {
         url: String,
         /// Whether it speaks HTTP+SSE instead of Streamable HTTP.
         is_sse: bool,
-        /// Whether the entry shows a token: it would keep a client from asking an OAuth issuer.
+        /// Whether the entry has a token, which would keep a client from asking an OAuth issuer.
         token: bool,
     },
 }

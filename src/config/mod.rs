@@ -223,7 +223,7 @@ pub(crate) struct RunSettings {
     /// A call whose run takes longer is answered with the run's id: `--answer-within`. With 0, calls wait
     /// for the end.
     pub(crate) answer_within: Duration,
-    /// As `answer_within`, for callers that support tasks: `--task-after`.
+    /// The same as `answer_within` for callers that support tasks: `--task-after`.
     pub(crate) task_after: Duration,
     /// Retention of runs after their end: `--keep-runs`. With 0 they are not kept.
     pub(crate) keep: Duration,

@@ -1,4 +1,4 @@
-//! SHA-256 (FIPS 180-4), for digests in manifests and of tokens. Its time depends on the length alone.
+//! SHA-256 (FIPS 180-4), for digests in manifests and of tokens. The time it takes depends only on the length.
 
 /// The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
 const ROUNDS: [u32; 64] = [

@@ -36,7 +36,7 @@ pub(crate) trait CallObserver: Send + Sync {
     /// Releases `bytes`.
     fn release(&self, _bytes: usize) {}
 
-    /// Whether nobody asked for this: it neither starts a Fabric nor keeps it.
+    /// Whether this is a poll, which nobody has asked for: it neither starts Fabric nor keeps it running.
     fn is_poll(&self) -> bool {
         false
     }

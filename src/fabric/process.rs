@@ -37,7 +37,8 @@ const NAMES: [&str; 2] = match cfg!(windows) {
     true => ["fabric.exe", "fabric-ai.exe"],
     false => ["fabric", "fabric-ai"],
 };
-/// Where installers put it, relative to the home, for when PATH does not lead there: Go, pipx, by hand, Homebrew, winget.
+/// Where installers put Fabric, relative to the home folder, in case PATH does not have these: Go, pipx, by hand,
+/// Homebrew, winget.
 const FOLDERS: &str = "go/bin .local/bin /usr/local/bin /opt/homebrew/bin \
                        /home/linuxbrew/.linuxbrew/bin AppData/Local/Microsoft/WinGet/Links";
 /// How long `--version` may take.
@@ -47,7 +48,8 @@ const START: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(1);
 /// How often to look whether it is up.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long it must live after its first answer, which may be another server's; and how long its last words may take.
+/// How long Fabric must stay up after its first answer, which may come from another server; and how long to wait for
+/// its last output.
 const PROOF: Duration = Duration::from_millis(50);
 /// Fabric is ended after this long without a request.
 const IDLE: Duration = Duration::from_secs(600);
@@ -66,13 +68,13 @@ pub(crate) struct Process {
     up: Cached<Running>,
     /// When the last request began, or was seen in flight.
     used: Mutex<Instant>,
-    /// When one ended by itself the last three times, the oldest first.
+    /// When Fabric ended by itself the last three times, the oldest first.
     ends: Mutex<[Option<Instant>; 3]>,
     /// The last lines of Fabric's output, and what else was found.
     output: Mutex<Vec<String>>,
 }
 
-/// A Fabric that is up. It is ended when nobody holds this any more.
+/// A Fabric that is up. It is ended when this value is no longer held.
 pub(crate) struct Running {
     pub(crate) url: String,
     pub(super) key: String,
@@ -89,7 +91,7 @@ impl Running {
         matches!(lock(&self.helper).try_wait(), Ok(None))
     }
 
-    /// Whether it comes up, and asks for its key, which nobody else gets to see.
+    /// Whether Fabric comes up and requires its key, which only this process knows.
     fn comes_up(&self, begun: Instant, wait: &dyn CallObserver) -> Result<bool, Error> {
         let url = format!("{}/patterns/names", self.url);
         let refuses = |key| agent::status(&url, Some(key), ANSWER) == Ok(401);
@@ -143,7 +145,7 @@ impl Process {
         self.up.invalidate(|_| true);
     }
 
-    /// The one that is up, started if need be; ended only when it is dropped.
+    /// The Fabric that is up; it is started if need be, and ended only when the value is dropped.
     ///
     /// # Errors
     /// Fabric cannot be started; all callers that waited for it get this. Cancelled, if `wait` says so.

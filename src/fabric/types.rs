@@ -127,7 +127,7 @@ pub(crate) struct Chat {
     pub(crate) thinking: String,
     /// Lets the model search the web, if the vendor supports it.
     pub(crate) search: bool,
-    /// Where such a search is to be made from: a time zone or a language code, as the vendor wants it, or empty.
+    /// The location for such a search: a time zone or a language code, as the vendor wants it, or empty.
     pub(crate) search_location: String,
     /// The model's context window in tokens, which only Ollama is told; 0 for Fabric's default.
     pub(crate) context_length: usize,

@@ -115,7 +115,7 @@ pub(crate) struct Transcript {
     pub(crate) transcript: String,
     /// Without a YouTube key, Fabric puts the ID here.
     pub(crate) title: Option<String>,
-    /// Only with a key, and in newer versions.
+    /// Fabric sends this only with a key, and in newer versions.
     pub(crate) description: Option<String>,
 }
 

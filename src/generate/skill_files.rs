@@ -1,9 +1,9 @@
 //! Patterns as skills in a folder, where assistants read them: `--generate skills`, one for each, `--generate skill`, one for
 //! all, and `--generate plugin`, which has that one and a server of the same patterns (Agent Plugins 1.0).
 //!
-//! In scope: which files may be written. A skill's folder and file must not be links, and a file is only replaced if its
-//! digest says that this program wrote it and nobody changed it since, so never one of a plugin, which have none. Not in
-//! scope: the text of a skill of one pattern (`server`).
+//! In scope: which files may be written. A skill's folder and file must not be links, and a file is only replaced if
+//! its digest says that this program wrote it and nobody has changed it since. Files of a plugin have no digest, so
+//! they are never replaced. Not in scope: the text of a skill of one pattern (`server`).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

@@ -106,8 +106,8 @@ impl<'a> Exchange<'a> {
         self.connection.free_buffer(0);
     }
 
-    /// The way back, once. The connection can be reused after it, unless a part of the body is missing. An unread body is
-    /// skipped if already buffered, but not waited for.
+    /// Sends the response, once. The connection can be reused afterwards, unless a part of the body is missing. An
+    /// unread body is skipped if it is already buffered, but not waited for.
     pub(crate) fn responder(&mut self) -> Responder {
         let connection = &mut *self.connection;
         if let Framing::Length(length) = connection.body

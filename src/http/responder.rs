@@ -1,4 +1,5 @@
-//! The way back of one request: a response of known size, or a stream of server-sent events, one system call a chunk.
+//! The response to one request: a body of known size, or a stream of server-sent events, with one system call for each
+//! chunk.
 //!
 //! ```text
 //!   undecided ─┬─ a body of known size ──────────────────────────────────────▶ over
@@ -331,7 +332,7 @@ fn head<'h>(
         None if *version == (1, 1) => into.extend(b"Transfer-Encoding: chunked\r\n"),
         None => {}
     }
-    // What an HTTP/1.1 client takes for granted is not said, and neither to an HTTP/1.0 client.
+    // Headers that say only what is the default of the client's HTTP version are left out.
     match (close, *version == (1, 1)) {
         (false, false) => into.extend(b"Connection: keep-alive\r\n"),
         (true, true) => into.extend(b"Connection: close\r\n"),

@@ -57,7 +57,7 @@ impl HttpServer {
             .name("http-accept".to_owned())
             .spawn(move || {
                 accept_loop(&shared, || listener.accept(), &handler);
-                // Who has connected already is served too: a proxy asks nobody else then.
+                // A client that has connected already is served too, because a proxy would not ask another server then.
                 let _ = listener.set_nonblocking(true);
                 for (socket, peer) in iter::from_fn(|| listener.accept().ok()).take(BACKLOG) {
                     let _ = socket.set_nonblocking(false);

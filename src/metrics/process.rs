@@ -11,7 +11,7 @@ const TICKS: f64 = 100.0;
 pub(super) fn metrics() -> Option<String> {
     let read = |name| fs::read_to_string(format!("/proc/self/{name}")).ok();
     let [stat, status, limits] = ["stat", "status", "limits"].map(read);
-    // Without the one that lists the folder.
+    // Without the descriptor that lists the folder.
     let open_files = fs::read_dir("/proc/self/fd")
         .ok()?
         .count()

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// An unguessable number, from `/dev/urandom`: opened once, so that running out of file descriptors later does not
 /// matter. Where there is none, from std's `RandomState`: SipHash with keys of the system's random generator.
 pub(crate) fn number() -> u128 {
-    // Elsewhere this path may be a file that anybody can create.
+    // On other systems this path may be a file that anybody can create.
     static DEVICE: LazyLock<Option<File>> = LazyLock::new(|| match cfg!(unix) {
         true => File::open("/dev/urandom").ok(),
         false => None,

@@ -271,7 +271,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         let mut members = Vec::new();
         while let Some(MemberName(name)) = map.next_key()? {
             let member = match &*name {
-                // A response's, which nobody reads here: it may be as long as a run's output.
+                // A member of a response, which is not read here, and may be as long as a run's output.
                 "result" if self.depth == 0 => map.next_value::<IgnoredAny>().map(|_| Node::Null),
                 _ => map.next_value_seed(self.within()),
             }?;

@@ -44,7 +44,7 @@ pub(super) const TEXT: &str = "txt";
 pub(super) const CANCEL: &str = "cancel";
 /// The record, half written.
 const HALF: &str = "tmp";
-/// All of them. The record first: without it, nobody looks for the rest.
+/// All files of a run. The record is the first, because without it nobody looks for the others.
 pub(super) const ALL: [&str; 4] = [RECORD, TEXT, CANCEL, HALF];
 
 /// On Windows a lock would also keep other processes from reading. There, a text is opened in such a way that they may
@@ -509,7 +509,7 @@ mod access {
         Ok(None)
     }
 
-    /// A link on the way to `path`, or to where one leads, that is not to be trusted.
+    /// A link that cannot be trusted, on the way to `path` or to the target of a link.
     fn foreign_link(
         path: &Path,
         is_trusted: &dyn Fn(&Metadata) -> bool,

@@ -3,9 +3,9 @@
 //! ```text
 //!   time  caller  model  pattern  tokens read  tokens written  outcome  run  step
 //! ```
-//! There are tabs in between, and a `~` before tokens that are estimated. Any number of processes append, each under the
-//! file's lock and in one write. A line that a killed process left torn is ended by the next, and is none: a line ends in
-//! its step. No file is ever removed here.
+//! There are tabs in between, and a `~` before tokens that are estimated. Any number of processes append, each under
+//! the file's lock and in one write. If a killed process has left half a line, the next process ends that line, and it
+//! does not count, because a line ends with its step. No file is ever removed here.
 //!
 //! A step has one line. If its process was killed before it wrote the line, the process that finds the run interrupted
 //! writes it; until then, the run is not settled. Of two lines for one step, the first counts.
@@ -72,7 +72,7 @@ pub(super) struct LedgerLine<'l> {
     pub(super) step: (RunId, usize),
 }
 
-/// So many characters as tokens, where nobody has counted these.
+/// Estimates the tokens of this many characters, if nobody has counted them.
 pub(crate) fn estimate(chars: u64) -> u64 {
     chars.div_ceil(4)
 }
@@ -136,7 +136,7 @@ impl Folder {
         }
         let waiting = state.waiting.len();
         drop(state);
-        // Not while others wait. If it fails, only a power cut takes the lines.
+        // Not while other threads wait. If it fails, only a power cut can lose the lines.
         let synced = written.map(|file| file.sync_data());
         (synced.is_some(), waiting)
     }
@@ -177,7 +177,7 @@ impl Folder {
         }
         let end = if last == *b"\n" { "" } else { "\n" };
         let written = file.write_all([end, line].concat().as_bytes());
-        // Half a line on a full disk would be in the way of others.
+        // Half a line on a full disk would be in the way of other processes.
         let written = written.inspect_err(|_| drop(file.set_len(length)));
         file.unlock()?;
         written.map(|()| file)

@@ -1,4 +1,4 @@
-//! A run of this process, from its start until nobody holds it any more.
+//! A run of this process, from its start until the last holder drops it.
 //!
 //! ```text
 //!            cancel                        close             its end is written
@@ -130,14 +130,14 @@ impl LiveRun {
         record.bytes += piece.len() as u64;
         record.chars = record.chars.map(|had| had + piece.chars().count() as u64);
         record.updated = self.clock.today();
-        // Waking nobody is a system call too, for each piece of each run.
+        // Even without a waiting thread, this would be a system call for each piece of each run.
         if state.waiting > 0 {
             self.changed.notify_all();
         }
         (state.text.capacity(), state.text.len() / STEP) != had
     }
 
-    /// How long nothing has come from it; zero before its model is asked and once it has ended.
+    /// How long nothing has come from the run; zero before its model is asked and after its end.
     pub(super) fn silence(&self) -> Duration {
         let state = self.state();
         let heard = state.heard.filter(|_| state.is_working());
@@ -256,7 +256,8 @@ impl LiveRun {
         } else if let Some(folder) = &self.folder
             && lock(&self.files).text.is_some()
         {
-            // For the other processes, until the worker has noticed: they see it a little later if this fails.
+            // For the other processes, until the worker has noticed. If this fails, they see the cancellation a little
+            // later.
             let _ = folder.mark(self.id);
         }
         cancelled

@@ -133,7 +133,7 @@ impl Runs {
         i64::try_from(whole(self.0.clock.steady())).unwrap_or(i64::MAX)
     }
 
-    /// The age of a run that lies in the folder, by the time of day: by a clock that was set back it has none.
+    /// The age of a run in the folder, by the time of day; zero if the clock was set back.
     fn age(&self, record: &Record) -> Age {
         let (now, today) = (self.now(), self.0.clock.today());
         let at = |then| now.saturating_sub_unsigned(today.saturating_sub(then));

@@ -4,8 +4,8 @@
 //! names, sentences, requests → words → stems and their concepts ("terms") → in which of them, and how strongly
 //! query → the same terms → the sum over its words, and the text most like it → names, best first
 //! ```
-//! A word weighs more the fewer patterns have it; verbs that say what is to be done have weights of their own. A
-//! pattern for which the verb alone is a request ("summarize") beats those that are about something else too
+//! The fewer patterns have a word, the more it weighs; verbs that say what to do have weights of their own. A pattern
+//! for which the verb alone is a request ("summarize") comes before those that are also about something else
 //! ("summarize_paper"), unless that is asked for.
 
 use std::collections::HashMap;

@@ -30,9 +30,10 @@ pub(super) struct ParsedQuery {
 
 /// A word of a query.
 pub(super) struct Word {
-    /// As it was said, in lower case and without accents.
+    /// The word as it was given, in lower case and without accents.
     pub(super) text: String,
-    /// Its stem and that of its concept; none if the query is in another language and the word is known there.
+    /// The stem of the word and that of its concept; none if the query is in another language and the word is known in
+    /// that language.
     pub(super) stems: Vec<String>,
     /// The stems of what it means as a word of another language.
     pub(super) foreign: Vec<String>,

@@ -126,7 +126,7 @@ fn quoted(text: &str) -> String {
     let json = Value::from(text).to_string();
     let mut quoted = String::with_capacity(json.len());
     for c in json.chars() {
-        // Not printable in YAML, or a line break there.
+        // A character that YAML cannot print, or takes for a line break.
         if c.is_control() || "\u{2028}\u{2029}\u{feff}\u{fffe}\u{ffff}".contains(c) {
             quoted.push_str(&format!("\\u{:04x}", u32::from(c)));
         } else {

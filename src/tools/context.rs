@@ -400,7 +400,7 @@ impl Context {
         let run = writer.run();
         let is_task = self.task().is_some()
             || self.head.request.tasks && writer.promise(settings.keep).is_ok();
-        // Before the caller learns of it.
+        // Done before the caller learns of the run.
         writer.persist();
         let mut result = self.head.result().charged(account);
         if is_task && result.revision.is_legacy() {

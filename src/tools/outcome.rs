@@ -136,7 +136,7 @@ pub(crate) type ToolResult = Result<Outcome, Failure>;
 pub(crate) struct Failure {
     /// Why.
     pub(crate) error: Error,
-    /// Output that had arrived: in a chain one text for each step, else at most one.
+    /// Output that had arrived: in a chain one text for each step, otherwise at most one.
     pub(crate) partial: Vec<String>,
     /// The error's text for the log, without the parts that repeat the caller's text.
     pub(crate) logged: Option<Box<str>>,

@@ -151,13 +151,13 @@ struct PendingRequest {
     headers: Headers,
     /// Longest time for it and for all of its reply.
     limit: Option<Duration>,
-    /// Of this request alone, because only an agent as a whole can be interrupted. Its connection is new: one that was idle
-    /// may be closing, and a request that is lost there must not be sent again.
+    /// For this request alone, because only an agent as a whole can be interrupted. The connection is new: an idle one
+    /// may be closing, and a request that is lost in it must not be sent again.
     agent: Agent,
 }
 
 impl PendingRequest {
-    /// Whether there are ids, and all are waiting. If so, they are not any more.
+    /// Whether there are ids and all of them are waiting. If so, removes them.
     fn claim(&self, ids: &[Option<&Id>]) -> bool {
         let mut waiting = lock(&self.waiting);
         let is_waiting = |id: &Option<&Id>| id.is_some_and(|id| waiting.contains(id));

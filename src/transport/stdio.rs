@@ -1,4 +1,4 @@
-//! The stdio transport: one JSON message a line in, one a line out, nothing else ever on stdout.
+//! The stdio transport: one JSON message for each line, in and out, and never anything else on stdout.
 //!
 //! In scope: lines, the one writer, the end. What is done with a message is `pipe`'s. Nothing a client sends ends the loop;
 //! only the end of its input does.

@@ -55,7 +55,7 @@ const REFUSAL_HOLDS: Duration = Duration::from_secs(5);
 const FAILURE_HOLDS: Duration = Duration::from_secs(1);
 /// Longest exchange with the issuer.
 const EXCHANGE: Duration = Duration::from_secs(10);
-/// How long a good answer counts while the issuer cannot be asked: one check may fail.
+/// How long a good answer counts while the issuer cannot be asked, so that a single check may fail.
 const UNCONFIRMED: Duration = Duration::from_secs(120);
 /// Waits between tries to reach the issuer: the first, and the longest they double to.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -109,7 +109,7 @@ struct Discovery {
     endpoint: Option<WebUrl>,
     /// The wait after the last try; none if that was good.
     wait: Duration,
-    /// Not tried before this time.
+    /// The issuer is not asked again before this time.
     until: Duration,
 }
 
@@ -486,7 +486,7 @@ impl OAuth {
         places.dedup();
         let mut reason = None;
         for url in places {
-            // Without an answer it is not tried elsewhere: that would only take as long again.
+            // If there is no answer, the other places are not tried: that would only take as long again.
             let why = match self.exchange(&url, None)? {
                 (404, _) => continue,
                 (200, body) => match self.read_metadata(&body) {
@@ -592,7 +592,7 @@ impl LastAnswer {
         self.good.as_ref().filter(|good| now < good.asked + age)
     }
 
-    /// The last good answer, as long as it counts: longer if the issuer could not be asked since.
+    /// The last good answer, as long as it counts, which is longer if the issuer could not be asked since.
     fn grant(&self, now: Duration) -> Verdict {
         let (age, refusal) = match self.refusal {
             Some(refusal) => (UNCONFIRMED, refusal),

@@ -263,7 +263,7 @@ fn an_odd_answer_about_one_token_lets_it_not_in_and_locks_nobody_out() {
         || FakeReply::Raw(Vec::new()),
     ];
     for (at, reply) in replies.into_iter().enumerate() {
-        // Also when the odd answer is the first after an outage.
+        // This also holds if the odd answer is the first after an outage.
         let fake = Fake::new(active);
         let (oauth, hand) = oauth(&fake);
         fake.script(|_| FakeReply::Raw(Vec::new()));
@@ -520,7 +520,7 @@ fn an_issuer_that_is_down_is_asked_in_ever_longer_steps() {
     fake.script(fake.with_metadata(active));
     let shown = (refusal(&oauth, "t"), refusal(&oauth, "other"));
     assert_eq!(shown, (None, None));
-    // And it begins anew.
+    // The minute begins again.
     fake.script(|_| FakeReply::Raw(Vec::new()));
     let shown = (refusal(&oauth, "third"), refusal(&oauth, "fourth"));
     assert_eq!(shown, (down(1), down(1)));

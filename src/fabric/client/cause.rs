@@ -25,7 +25,7 @@ pub(super) fn of(
         ureq::Error::Timeout(_) if is_run => plain(Cause::RunTimeout),
         ureq::Error::Timeout(_) if in_body => plain(Cause::Unfinished),
         ureq::Error::Timeout(_) => plain(Cause::Silent),
-        // With a proxy, its name alone is looked up, and it alone is connected to.
+        // With a proxy, only the proxy's name is looked up, and only the proxy is connected to.
         ureq::Error::HostNotFound if is_proxied => {
             quoting(Cause::Proxy, "its host name cannot be resolved")
         }

@@ -215,7 +215,8 @@ impl Client {
         }
     }
 
-    /// Where a request goes. A Fabric of our own is started if need be, but not for a poll, which does not keep it either.
+    /// Where a request goes. A Fabric of our own is started if need be, but not for a poll. A poll does not keep it
+    /// running either.
     fn target(&self, wait: &Observer) -> Result<FabricAddress, Error> {
         let Some(process) = &self.process else {
             return Ok(FabricAddress {
@@ -545,7 +546,7 @@ fn may_pass(cause: Cause) -> bool {
     )
 }
 
-/// Whether a server says so that it got HTTP where it speaks TLS: nginx, Go, Apache.
+/// Whether this is how a server says that it got HTTP where it expects TLS: nginx, Go, Apache.
 fn wants_tls(said: &[u8]) -> bool {
     let said = String::from_utf8_lossy(said);
     [

@@ -98,7 +98,7 @@ impl Transport for PlainConnection {
         Ok(count > 0)
     }
 
-    /// Whether it can be used for another request: it is open, and nothing has arrived that nobody asked for.
+    /// Whether the connection can be used for another request: it is open, and nothing unexpected has arrived.
     fn is_open(&mut self) -> bool {
         // ureq asks when the connection goes into the pool and when it leaves it: the second time is enough.
         if std::mem::take(&mut self.was_used) {

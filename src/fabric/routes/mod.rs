@@ -378,7 +378,7 @@ impl Client {
         decode(self.get(&request, wait)?).ok_or_else(|| self.unexpected(&request))
     }
 
-    /// The error for a 200 of a run that is something else.
+    /// The error for a 200 that is not the answer to a run.
     fn not_a_run(&self) -> Error {
         self.unexpected(&Route::Chat.request())
     }
@@ -457,7 +457,7 @@ fn is_unreadable(error: &Error) -> bool {
     matches!(error.kind, Kind::FabricInternal | Kind::ApiError) && error.retry_after.is_none()
 }
 
-/// The error for an unknown pattern: with the names that it may be a misspelling of, else with what a search for it finds.
+/// The error for an unknown pattern, with similar names, or else with the results of a search for it.
 pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
     if names.is_empty() {
         return Error::of(Kind::PatternNotFound, Cause::NoPatterns, &[]);

@@ -95,8 +95,8 @@ enum Thing {
     Video,
 }
 
-/// Refuses an `argument` that holds a file's bytes, or that is about a link or a file and has nothing else. A model may open
-/// links if it can `search`.
+/// Refuses an `argument` that contains the bytes of a file, or that is about a link or a file and contains nothing
+/// else. A model that can `search` may open links.
 ///
 /// # Errors
 /// `invalid-request`, saying what to give instead.
@@ -135,7 +135,7 @@ const FILES: [(&str, &str); 3] = [
     ),
 ];
 
-/// What a text is that holds the bytes of a file, perhaps as base64, and what makes text of it.
+/// What kind of file a text contains, perhaps as base64, and which program makes text of it.
 pub(crate) fn no_text(text: &str) -> Option<&'static str> {
     let start = text.trim_start_matches(|c: char| c.is_control() || c == '\u{fffd}');
     let is = |marks: &str| marks.split(' ').any(|mark| start.starts_with(mark));

@@ -109,7 +109,7 @@ impl Output {
             Some(run) if self.is_result => run.append(text),
             run => {
                 self.text.push_str(text);
-                // Not the text, but that some has come.
+                // Only that text has arrived, not the text itself.
                 let told = run.map_or(Ok(()), |run| run.append(""));
                 told.and_then(|()| context.hold(text.len()))
             }
@@ -129,7 +129,7 @@ impl Output {
         if counted.is_none() && (error.is_none() || self.bytes > 0) {
             metrics::WITHOUT_USAGE.add([], 1);
         }
-        // Where Fabric did not take the run, no model has read anything.
+        // If Fabric did not accept the run, no model has read anything.
         let is_refused = |error: &Error| {
             let kinds = [Kind::ApiUnavailable, Kind::PatternNotFound];
             self.received == 0

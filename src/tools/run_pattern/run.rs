@@ -62,7 +62,8 @@ impl RunPattern {
         }
         let short = |text: &str| (text.len() <= MAX_ECHO).then(|| text.to_owned());
         self.echo = short(&input);
-        // Before a transcript, which may take a minute; the guard sees the whole input when its step is run.
+        // Done before a transcript is fetched, which may take a minute; the guard sees the whole input when the step is
+        // run.
         let lacks_input = from.is_none() && self.lacks_input(&input);
         let checked = plan::check(&mut self.steps, &input, lacks_input, context);
         warnings.extend(checked.map_err(|error| self.with_log(error.into()))?);

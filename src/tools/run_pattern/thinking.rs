@@ -82,7 +82,7 @@ impl ThinkingFilter {
 mod tests {
     use super::*;
 
-    /// What is left of an output that comes in these pieces, and whether a block has no end.
+    /// What remains of an output that comes in these pieces, and whether a block has no end.
     fn filtered<'a>(pieces: impl IntoIterator<Item = &'a str>) -> (String, bool) {
         let mut filter = ThinkingFilter::default();
         let (mut text, mut given, mut left_out) = (String::new(), 0, 0);

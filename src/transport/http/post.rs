@@ -26,7 +26,7 @@ pub(super) struct Post {
     responder: Arc<Mutex<Responder>>,
     head: Arc<CallHead>,
     cancel: Cancel,
-    /// Its session; without one, leaving cancels, as ids belong to their POST alone.
+    /// The session of the call. Without one, a disconnect cancels the call, because ids belong to their POST alone.
     session: Option<Arc<LiveSession>>,
     /// The batch that its answer belongs to.
     batch: Option<Arc<Batch>>,

@@ -231,7 +231,7 @@ impl Peer for Queue {
     }
 
     fn stopped(&self) -> bool {
-        // Only the stream's thread may look. It is awake again before the next time that this is asked.
+        // Only the stream's thread may look at this. It is awake again before this is asked the next time.
         if !self.is_asked.swap(true, Ordering::Relaxed) {
             self.thread.unpark();
         }

@@ -276,8 +276,8 @@ fn batch(
     Ok(())
 }
 
-/// The way back of calls. If one `may_go_on` after its answer, it is the last of its connection: the head of a stream says so
-/// before anyone knows.
+/// The response to calls. If a call `may_go_on` after its answer, it is the last one of its connection, and the head of
+/// a stream has to say so beforehand.
 fn responder(incoming: &mut HttpRequest<'_>, may_go_on: bool) -> Arc<Mutex<Responder>> {
     let mut responder = incoming.responder();
     if may_go_on {

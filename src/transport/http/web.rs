@@ -113,7 +113,7 @@ impl Web {
             rest.and_then(|rest| self.endpoint.methods(rest))
         };
         let Some(methods) = methods else {
-            // As OAuth errors look: its discovery probes paths that do not exist here.
+            // In the form of an OAuth error, because OAuth's discovery probes paths that do not exist here.
             let why = format!("There is nothing at this path; MCP is at {}.", self.path);
             let body = json!({"error": "not_found", "error_description": why}).to_string();
             incoming.respond(404, &[JSON], &[body.as_bytes()]);
@@ -240,7 +240,7 @@ const IS_FULL: &str = "The server is serving as many requests as it can. Try aga
 
 /// An admitted request, and the way to answer it.
 pub(super) struct HttpRequest<'a> {
-    /// Where it came.
+    /// The address where the request came in.
     pub(super) web: &'a Web,
     /// The request.
     pub(super) exchange: Exchange<'a>,
@@ -300,7 +300,7 @@ impl<'a> HttpRequest<'a> {
         self.responder().respond(status, headers, body);
     }
 
-    /// The way to answer it, once.
+    /// The responder, which answers once.
     pub(super) fn responder(&mut self) -> Responder {
         let mut responder = self.exchange.responder();
         responder.accepts = self.accepts;
