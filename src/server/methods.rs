@@ -114,8 +114,8 @@ fn initialize(server: &Server, request: Request<'_>) -> Result<Action, Refusal> 
 }
 
 fn discover(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    let capabilities = capabilities(server, request.head.request.revision);
-    let mut result = request.result();
+    let capabilities = capabilities(server, request.context().revision);
+    let mut result = request.head.result();
     result
         .field("supportedVersions", &Revision::ALL.map(Revision::name))
         .field("capabilities", &capabilities)
@@ -125,7 +125,7 @@ fn discover(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
 }
 
 fn ping(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    Ok(Action::Answer(request.result().end()))
+    Ok(Action::Answer(request.head.result().end()))
 }
 
 fn set_level(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
@@ -133,5 +133,5 @@ fn set_level(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let params = Params::new(request.params, usage);
     let level = Level::named(params.text("level")?).ok_or_else(|| params.refusal())?;
     *lock(&request.session.level) = Some(level);
-    Ok(Action::Answer(request.result().end()))
+    Ok(Action::Answer(request.head.result().end()))
 }

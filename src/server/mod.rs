@@ -85,14 +85,14 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Begins a result that needs no call.
-    fn result(&self) -> ResultWriter {
-        self.head.result()
+    /// Its revision and the like.
+    fn context(&self) -> &RequestContext {
+        &self.head.request
     }
 
     /// Reads the cursor of a list that changes. A legacy client that reads such a list is told of changes.
     fn cursor_of_changing_list(&self) -> Result<Cursor, Refusal> {
-        if self.head.request.revision.is_legacy() {
+        if self.context().revision.is_legacy() {
             self.session.follows_lists.store(true, Ordering::Relaxed);
         }
         pages::cursor(self.params)

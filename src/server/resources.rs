@@ -37,7 +37,7 @@ struct ResourceEntry<'a> {
 /// Answers `resources/templates/list`.
 pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let cursor = pages::cursor(request.params)?;
-    let has_titles = request.head.request.revision.knows(Feature::Title);
+    let has_titles = request.context().revision.knows(Feature::Title);
     let all = [
         (PATTERN_TEMPLATE, "pattern", "system prompt"),
         (STRATEGY_TEMPLATE, "strategy", "prompt"),
@@ -55,7 +55,7 @@ pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refu
         }
         Some(entry)
     };
-    let mut result = request.result();
+    let mut result = request.head.result();
     cursor.write(&mut result, "resourceTemplates", all.len(), entry)?;
     result.cache(None);
     Ok(Action::Answer(result.end()))
@@ -99,7 +99,7 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
 pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "resources/read needs params.uri, a string such as fabric://pattern/summarize.";
     let uri = Params::new(request.params, usage).text("uri")?.to_owned();
-    let revision = request.head.request.revision;
+    let revision = request.context().revision;
     let exists = |target: &ResourceTarget| {
         !revision.is_legacy() || !matches!(target, ResourceTarget::Skill(_))
     };

@@ -34,9 +34,8 @@ pub(crate) struct SubscribeRequest {
     revision: Revision,
     prompts: bool,
     resources: bool,
-    /// The requested tasks, and those of them that are the caller's.
-    task_ids: Vec<String>,
-    tasks: Vec<Run>,
+    /// If tasks were requested, those of them that are the caller's.
+    tasks: Option<Vec<Run>>,
 }
 
 /// Parses `subscriptions/listen`. Unsupported kinds are ignored, which is not an error.
@@ -55,7 +54,7 @@ pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Re
     };
     let mut task_ids = match filter.get("taskIds").filter(|_| keeps) {
         None => Vec::new(),
-        Some(_) if !request.head.request.tasks => return Err(tasks::undeclared()),
+        Some(_) if !request.context().tasks => return Err(tasks::undeclared()),
         Some(Node::List(ids)) if ids.len() <= MAX_TASKS => {
             let ids = ids.iter().map(|id| id.text().map(str::to_owned));
             ids.collect::<Option<Vec<String>>>().ok_or_else(too_many)?
@@ -70,15 +69,14 @@ pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Re
     // Each once, however often it was named.
     task_ids.sort_unstable();
     task_ids.dedup();
-    let (runs, caller) = (&server.backend.runs, &request.head.caller.identity);
-    let find = |id: &String| runs.find(id, caller);
+    let (revision, caller) = (request.context().revision, &request.head.caller);
+    let find = |id: &String| server.backend.runs.find(id, &caller.identity);
     Ok(Action::Subscribe(Box::new(SubscribeRequest {
-        tasks: task_ids.iter().filter_map(find).collect(),
+        tasks: (!task_ids.is_empty()).then(|| task_ids.iter().filter_map(find).collect()),
         prompts: wanted("promptsListChanged")? && !server.backend.policy.no_prompts,
         resources: wanted("resourcesListChanged")?,
         id: request.head.id,
-        revision: request.head.request.revision,
-        task_ids,
+        revision,
     })))
 }
 
@@ -108,8 +106,8 @@ impl SubscribeRequest {
         if self.resources {
             honoured["resourcesListChanged"] = true.into();
         }
-        if !self.task_ids.is_empty() {
-            honoured["taskIds"] = self.tasks.iter().map(|run| run.id().to_string()).collect();
+        if let Some(tasks) = &self.tasks {
+            honoured["taskIds"] = tasks.iter().map(|run| run.id().to_string()).collect();
         }
         let mut params = self.params();
         params["notifications"] = honoured;
@@ -166,8 +164,7 @@ impl Server {
             revision: Revision::NEWEST_LEGACY,
             prompts: !self.backend.policy.no_prompts,
             resources: true,
-            task_ids: Vec::new(),
-            tasks: Vec::new(),
+            tasks: None,
         };
         self.subscriptions.add(Subscriber {
             request,
@@ -229,9 +226,8 @@ impl Subscriptions {
             let subscriptions = self.clone();
             spawn("list-poller", UNTOLD, move || subscriptions.poll());
         });
-        if !listener.request.tasks.is_empty() {
+        if let Some(tasks) = listener.request.tasks.clone() {
             let (weak, backend) = (Arc::downgrade(&listener), self.backend.clone());
-            let tasks = listener.request.tasks.clone();
             spawn("task-watch", UNTOLD, move || {
                 Subscriber::watch(&weak, tasks, &backend)
             });
@@ -307,8 +303,7 @@ mod tests {
             revision: Revision::R2026_07_28,
             prompts: false,
             resources,
-            task_ids: Vec::new(),
-            tasks: Vec::new(),
+            tasks: None,
         }
     }
 

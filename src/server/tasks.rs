@@ -146,7 +146,7 @@ pub(super) fn cancel(server: &Server, request: Request<'_>) -> Result<Action, Re
 /// Parses `tasks/update`: this server never asks for input, so every answer is accepted and ignored.
 pub(super) fn update(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "tasks/update needs params.taskId, a string, and params.inputResponses, an object.";
-    if request.head.request.tasks {
+    if request.context().tasks {
         Params::new(request.params, usage).object("inputResponses")?;
     }
     one(server, request, Resource::Calls, |_, _, _| Ok(()))
@@ -195,7 +195,7 @@ fn check(server: &Server, request: &Request<'_>) -> Result<(), Refusal> {
         let why = "This server keeps no runs (--keep-runs 0), so it has no tasks.";
         return Err(Refusal::new(METHOD_NOT_FOUND, why));
     }
-    if !request.head.request.revision.is_legacy() && !request.head.request.tasks {
+    if !request.context().revision.is_legacy() && !request.context().tasks {
         return Err(undeclared());
     }
     Ok(())

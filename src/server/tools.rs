@@ -23,7 +23,7 @@ pub(super) type Lists = [OnceLock<Arc<[u8]>>; Revision::ALL.len()];
 
 /// Answers `tools/list`.
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    let (backend, revision) = (&server.backend, request.head.request.revision);
+    let (backend, revision) = (&server.backend, request.context().revision);
     pages::cursor(request.params)?.page(backend.policy.tools().count())?;
     let list = server.tools[revision as usize].get_or_init(|| {
         let tasks = tasks::are_asked_for(backend, revision);
@@ -114,7 +114,7 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
             names.join(", ")
         )));
     };
-    let (backend, revision) = (&server.backend, request.head.request.revision);
+    let (backend, revision) = (&server.backend, request.context().revision);
     let is_task = params.get("task").is_some() && tasks::are_asked_for(backend, revision);
     if is_task && !tool.is_run() {
         let detail = format!("{name} cannot be a task: call it without params.task.");
