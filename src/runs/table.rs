@@ -383,10 +383,8 @@ impl Runs {
         let is_theirs = |record: &Record, age| {
             caller.shares_with(&record.owner) && !self.is_expired(record, age)
         };
-        let entries = self.entries();
-        let entry = entries.get(&id);
-        let found = entry.map(|entry| (entry.run.clone(), entry.age));
-        drop(entries);
+        let known = |entry: &RunEntry| (entry.run.clone(), entry.age);
+        let found = self.entries().get(&id).map(known);
         if let Some((run, age)) = &found {
             if !is_theirs(&run.known(), *age) {
                 return None;

@@ -18,6 +18,7 @@
 //! send one that the issuer chokes on. Only an issuer whose metadata cannot be read is down for everybody.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -264,7 +265,8 @@ impl OAuth {
         let otherwise = "who uses a token of the OAuth issuer is held up once a minute";
         spawn("oauth refresher", otherwise, move || {
             while let Some(oauth) = oauth.upgrade() {
-                oauth.refresh();
+                // A bug that one token brings out must not end it for all.
+                let _ = catch_unwind(AssertUnwindSafe(|| oauth.refresh()));
                 drop(oauth);
                 thread::sleep(TICK);
             }
