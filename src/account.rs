@@ -368,9 +368,9 @@ impl Account {
         let held = self.held(what);
         match self.seat(&lock(&self.0.bank.ledger), what) {
             _ if self.is_alone() => String::new(),
-            0 => format!(" You hold {held}, and the rest is taken."),
+            0 => format!(" You hold {held}, and others hold the rest."),
             seat => format!(
-                " You hold {} of {seat} that are yours, and the rest is taken.",
+                " You hold {} of the {seat} that are yours, and others hold the rest.",
                 held.min(seat)
             ),
         }

@@ -185,10 +185,10 @@ fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason
             (Err(error), _) if word.starts_with(['{', '[', '\'']) => {
                 return Err(no_object(word, &format!("is not JSON: {error}")));
             }
-            (Ok(Value::Array(_)), _) => return Err(no_object(word, "is no JSON object")),
+            (Ok(Value::Array(_)), _) => return Err(no_object(word, "is not a JSON object")),
             _ if tool == SEARCH => query.push(word.as_str()),
             (Err(_), _) => return Err(no_argument(tool, word)),
-            (Ok(_), _) => return Err(no_object(word, "is no JSON object")),
+            (Ok(_), _) => return Err(no_object(word, "is not a JSON object")),
         }
     }
     if !query.is_empty() {
@@ -638,7 +638,7 @@ mod tests {
         let start = "--call: there is no tool \"x\\u{1b}\"; the tools are fabric_";
         assert!(unknown.starts_with(start), "{unknown}");
         for case in [
-            "5 => is no JSON object",
+            "5 => is not a JSON object",
             "{ => is not JSON: EOF while parsing an object at line 1 column 1",
             "{\"a\":1,} => is not JSON: trailing comma at line 1 column 8",
             "{pattern_name:x} => is not JSON: key must be a string at line 1 column 2",

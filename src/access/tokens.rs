@@ -242,7 +242,8 @@ impl Tokens {
                 Ok((table, faults)) => {
                     if table.is_empty() {
                         log::warn!(
-                            "{named} has no token, so none is good; add a line that fabric-mcp --generate token NAME ROLE prints"
+                            "{named} has no token, so no token is valid; add a line that \
+                             fabric-mcp --generate token NAME ROLE prints"
                         );
                     }
                     change = Some(format!("{named} was read: {}", self.take(table)));

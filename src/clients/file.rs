@@ -100,7 +100,7 @@ impl ClientFile {
         let (now, old) = read(file)?;
         if now != *before {
             // Another program's change must not be lost.
-            return Err("it was changed meanwhile; try again".into());
+            return Err("somebody changed it in the meantime; try again".into());
         }
         let backup = back_up(file, before, &old)
             .map_err(|error| format!("no backup can be made of it: {error}"))?;

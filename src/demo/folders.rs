@@ -282,7 +282,7 @@ impl Library for Folders {
                             let name = name.to_owned();
                             strategies.insert(name.clone(), Strategy { name, ..read });
                         }
-                        Err(_) => self.warn(&path, "it is no strategy in JSON"),
+                        Err(_) => self.warn(&path, "it is not a strategy in JSON"),
                     }
                 }
             }

@@ -21,7 +21,7 @@ const _: () = assert!(MAX_MESSAGE == 8_388_608);
 
 const TOO_LARGE: Rejection = Rejection(
     413,
-    "The body of the request is too large. At most 8388608 bytes are taken.",
+    "The body of the request is too large. At most 8388608 bytes are accepted.",
 );
 const TOO_LATE: Rejection = Rejection(408, "The body of the request did not arrive in time.");
 const MALFORMED: Rejection = Rejection(400, "The body of the request is not properly chunked.");

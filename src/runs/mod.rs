@@ -213,11 +213,12 @@ impl Run {
             RunPlace::Stored(folder, record) => (folder, record.id),
         };
         folder.cancel(id).map_err(|error| {
-            log::warn!("run {id}: another process could not be told to stop it: {error}");
+            log::warn!("run {id}: the process that works on it could not be told to stop: {error}");
             Error::new(
                 Kind::Internal,
-                "The run goes on: another process works on it and could not be told to stop, as the state folder cannot be \
-                 written or read. Its disk may be full; the server's log says more. Cancel again when that is fixed.",
+                "The run goes on: another process works on it and could not be told to stop, \
+                 because the state folder cannot be written or read. The disk may be full; the \
+                 server's log says more. Cancel again when that is fixed.",
             )
         })
     }

@@ -20,7 +20,7 @@ use super::{Action, Request, Server, refuse, tasks};
 /// Most tasks of one subscription.
 const MAX_TASKS: usize = 64;
 /// What it means if a thread for them cannot be started.
-const UNTOLD: &str = "changes cannot be told to subscribers";
+const UNTOLD: &str = "subscribers cannot be told of changes";
 /// Interval between checks of a subscription's tasks.
 const LOOK: Duration = Duration::from_millis(500);
 

@@ -102,7 +102,11 @@ pub(crate) fn within(limit: Duration, finish: impl FnOnce() + Send + 'static) {
         // The receiver may have timed out.
         let _ = done.send(());
     };
-    spawn("stop", "there is no thread to do this in time", finish);
+    spawn(
+        "stop",
+        "no thread could be started to do this in time",
+        finish,
+    );
     let _ = over.recv_timeout(limit);
 }
 

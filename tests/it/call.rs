@@ -275,7 +275,7 @@ fabric_run_patern|{}|did you mean fabric_run_pattern?
 list_models|{}|did you mean fabric_list_models?
 fabric_run_pattern|{pattern_name:x}|which is not JSON: key must be a string
 fabric_run_pattern|{\"pattern_name\":\"x\",}|is not JSON: trailing comma
-fabric_run_pattern|[]|is no JSON object
+fabric_run_pattern|[]|is not a JSON object
 fabric_run_pattern|\u{1b}|is not JSON
 fabric_run_pattern|{\"pattern_name\":\"summarize\",\"wait_seconds\":0}|leave wait_seconds out";
     for row in rows.lines() {

@@ -520,7 +520,7 @@ fn an_issuer_that_is_down_is_asked_in_ever_longer_steps() {
     fake.script(fake.with_metadata(active));
     let shown = (refusal(&oauth, "t"), refusal(&oauth, "other"));
     assert_eq!(shown, (None, None));
-    // The minute begins again.
+    // The pause begins at a second again.
     fake.script(|_| FakeReply::Raw(Vec::new()));
     let shown = (refusal(&oauth, "third"), refusal(&oauth, "fourth"));
     assert_eq!(shown, (down(1), down(1)));

@@ -114,7 +114,7 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
         _ => return Ok(()),
     };
     let detail = format!(
-        "`{argument}` {what}. With \"input_is_text\": true it is run as it is. Nothing was run."
+        "`{argument}` {what}. With \"input_is_text\": true, the pattern runs on it unchanged. Nothing was run."
     );
     Err(refused(detail).about(argument))
 }

@@ -240,7 +240,7 @@ const IS_FULL: &str = "The server is serving as many requests as it can. Try aga
 
 /// An admitted request, and the way to answer it.
 pub(super) struct HttpRequest<'a> {
-    /// The address where the request came in.
+    /// The server that got the request.
     pub(super) web: &'a Web,
     /// The request.
     pub(super) exchange: Exchange<'a>,
