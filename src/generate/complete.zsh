@@ -3,7 +3,7 @@
 _fabric_mcp() {
   local state line
   _arguments -s \
-@SPECS@    '*: :->word'
+@ROWS@    '*: :->word'
   if [[ $state == word ]] && (( CURRENT > 2 )) && [[ ${words[CURRENT-2]} == token ]]; then
     compadd @ROLES@
   elif [[ $state == word ]] && (( ${words[(I)client-*]} )); then

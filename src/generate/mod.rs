@@ -80,9 +80,9 @@ const PLACES: &str = include_str!("places.txt");
 fn file(name: &str, word: Option<&str>, program: &Path) -> Result<String, String> {
     Ok(match name {
         "man" => man::page(),
-        "complete-bash" => completions::bash(),
-        "complete-zsh" => completions::zsh(),
-        "complete-fish" => completions::fish(),
+        "complete-bash" | "complete-zsh" | "complete-fish" => {
+            completions::complete(name.trim_start_matches("complete-"))
+        }
         "systemd-unit" => unit::unit(program, false)?,
         "systemd-template" => unit::unit(program, true)?,
         "sysusers" => include_str!("sysusers.conf").to_owned(),
