@@ -13,7 +13,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_transcript",
     title: "Get a YouTube transcript",
     description: "Get the transcript of a YouTube video, with title and description if Fabric has \
-        a YouTube key. fabric_run_pattern takes a video itself.",
+        a YouTube key. fabric_run_pattern can take a video.",
     output: include_str!("results/get_transcript.json"),
     read_only: true,
     declare,

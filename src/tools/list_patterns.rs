@@ -14,9 +14,10 @@ use super::{Arguments, Context, Outcome, Policy, Prepared, Tool, ToolResult};
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_patterns",
     title: "List Fabric patterns",
-    description: "Find the Fabric pattern for a task: patterns are tested prompts for one task each, such as summarize \
-                  or explain_code. With query, the best first, with what they do and the variables they need. If none \
-                  does it, ask once more: what goes in, what should come out. Without: all names.",
+    description: "Find the Fabric pattern for a task. Patterns are tested prompts for one task \
+        each, such as summarize or explain_code. With query: the best first, with what they do \
+        and the variables they need. If none fits, ask once more: what goes in, what should come \
+        out. Without: all names.",
     output: include_str!("results/list_patterns.json"),
     read_only: true,
     declare,

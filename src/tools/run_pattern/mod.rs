@@ -24,8 +24,9 @@ use run::RunPattern;
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_run_pattern",
     title: "Run a Fabric pattern",
-    description: "Run a Fabric pattern on a text with a language model and return its output. Give the whole text as \
-                  input_text, or input_from: other links and files are not opened. Takes seconds to minutes and may cost money.",
+    description: "Run a Fabric pattern on a text with a language model and return its output. \
+        Give the whole text as input_text, or input_from; other links and files are not opened. A \
+        run takes seconds to minutes and may cost money.",
     output: include_str!("../results/run_pattern.json"),
     read_only: false,
     declare,
