@@ -149,7 +149,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         Command::Healthcheck(config) => service::healthcheck(&config.host, config.port)
             .map(|()| true)
             .map_err(|why| ExitReason::failed(format!("--healthcheck: {why}"))),
-        Command::CheckTokens { file, default } => {
+        Command::CheckTokens(file, default) => {
             Tokens::open(default, Some(file), true, &Accounts::alone(1))
                 .map(|_| true)
                 .map_err(ExitReason::usage)
@@ -171,18 +171,13 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             print(&shell::usage(rows?, json))
         }
         Command::Generate(what) => generate(&what),
-        Command::Install { mut asked, offers } => {
+        Command::Install(mut asked, offers) => {
             let (program, env) = (program()?, |name: &str| std::env::var_os(name));
             let launch = asked.launch.as_mut();
             let why = launch.and_then(|launch| which_fabric(launch, offers));
             install::run(asked, &program, &env, why.unwrap_or_default()).map_err(ExitReason::failed)
         }
-        Command::Skills {
-            what,
-            dir,
-            names,
-            mut config,
-        } => {
+        Command::Skills(what, dir, names, mut config) => {
             // Tells what is left out.
             logging::start(config.log_level, config.log_json);
             // The server of a plugin reads its patterns.

@@ -53,31 +53,16 @@ pub(crate) enum Command {
         /// Whether to print JSON.
         json: bool,
     },
-    /// Say what is wrong with a tokens file: `--check-tokens`.
-    CheckTokens {
-        file: PathBuf,
-        /// The token of the environment, which none of the file may be.
-        default: Option<Secret>,
-    },
+    /// Say what is wrong with a tokens file, in which the token of the environment may not be: `--check-tokens`.
+    CheckTokens(PathBuf, Option<Secret>),
     /// Print a file generated from the table of flags: `--generate`.
     Generate(Generate),
-    /// Write patterns into a folder: `--generate skills`, `skill` or `plugin`.
-    Skills {
-        /// One of these words.
-        what: &'static str,
-        /// The folder.
-        dir: PathBuf,
-        /// Names of patterns; empty for all.
-        names: Vec<String>,
-        /// Where they come from.
-        config: Box<Config>,
-    },
-    /// Change a client's configuration file.
-    Install {
-        asked: Installation,
-        /// Whether no setting says which Fabric to use, so that `--start-fabric` may start one.
-        offers: bool,
-    },
+    /// Write patterns into a folder, as this word of `--generate` says: `skills`, `skill` or `plugin`. These patterns, or all
+    /// if none is named, from where the configuration says.
+    Skills(&'static str, PathBuf, Vec<String>, Box<Config>),
+    /// Change a client's configuration file; and whether no setting says which Fabric to use, so that `--start-fabric` may
+    /// start one.
+    Install(Installation, bool),
     /// Print this: `--help`, `--version`.
     Print(String),
 }
@@ -174,10 +159,8 @@ pub(crate) fn parse(
         return generate(what, &settings);
     }
     if let Some(file) = settings.last("check-tokens") {
-        return Ok(Command::CheckTokens {
-            file: file.into(),
-            default: settings.secret(flags::AUTH_TOKEN)?,
-        });
+        let default = settings.secret(flags::AUTH_TOKEN)?;
+        return Ok(Command::CheckTokens(file.into(), default));
     }
     if settings.has("usage") {
         return usage(&settings);
@@ -200,10 +183,8 @@ pub(crate) fn parse(
                 yes: settings.has("yes"),
             };
             let offers = ["url", "fabric-url", "demo", "patterns-dir", "start-fabric"];
-            return Ok(Command::Install {
-                asked,
-                offers: offers.iter().all(|long| !settings.is_given(long)),
-            });
+            let offers = offers.iter().all(|long| !settings.is_given(long));
+            return Ok(Command::Install(asked, offers));
         }
     }
     if settings.has("list-tools") {
@@ -261,12 +242,13 @@ fn generate(what: &str, settings: &FlagsAndEnv<'_>) -> Result<Command, ExitReaso
         ("skills" | "skill" | "plugin", [dir, names @ ..])
             if names.is_empty() == settings.has("all") || what != "skills" =>
         {
-            return Ok(Command::Skills {
+            let config = resolve::resolve(settings)?;
+            return Ok(Command::Skills(
                 what,
-                dir: dir.into(),
-                names: names.to_vec(),
-                config: Box::new(resolve::resolve(settings)?),
-            });
+                dir.into(),
+                names.to_vec(),
+                config.into(),
+            ));
         }
         ("token", [name, role]) => {
             let why = "is not a role; give run, read or metrics";

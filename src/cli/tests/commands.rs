@@ -10,7 +10,7 @@ fn commands() {
         "--generate systemd-unit /usr/bin/x => Generate(File(\"systemd-unit\", Some(\"/usr/bin/x\")))",
         "--generate compose x.env => Generate(File(\"compose\", Some(\"x.env\")))",
         "--generate client-config => Generate(Clients)",
-        "--uninstall jetbrains => Install { asked: Installation { client: jetbrains, name: \"fabric\", launch: None, history: None, yes: false }, offers: true }",
+        "--uninstall jetbrains => Install(Installation { client: jetbrains, name: \"fabric\", launch: None, history: None, yes: false }, true)",
     ] {
         let (args, expected) = case.split_once(" => ").unwrap();
         assert_eq!(command(args), expected, "{args}");
@@ -33,7 +33,7 @@ fn commands() {
     let part = "url: \"https://h/sse\", is_sse: true";
     assert!(cline.contains(part), "{cline}");
     let connects = command("--install claude-desktop --url https://H/mcp");
-    assert!(connects.ends_with("offers: false }"), "{connects}");
+    assert!(connects.ends_with("}, false)"), "{connects}");
     let desktop = command("--generate client-config claude-desktop --url http://[::1]:8000/mcp/");
     assert!(
         desktop.contains(
@@ -70,7 +70,7 @@ fn commands() {
 /// What `--install` would have a client start.
 fn launched(args: &str, vars: Vars<'_>) -> (Vec<String>, Vec<(String, Option<String>)>) {
     match parse_with(&format!("--install cursor {args}"), vars) {
-        Ok(Command::Install { asked, .. }) => match asked.launch {
+        Ok(Command::Install(asked, _)) => match asked.launch {
             Some(Launch::Program { args, env }) => (args, env),
             other => panic!("{args} {vars:?}: {other:?}"),
         },
@@ -149,14 +149,13 @@ fn each_client_is_answered_before_it_gives_up() {
     let given = |client: &McpClient, more: &str| {
         let line = |what| format!("{what} {} --demo {more}", client.name);
         let args = |command| match command {
-            Ok(Command::Install {
-                asked:
-                    Installation {
-                        launch: Some(Launch::Program { args, .. }),
-                        ..
-                    },
-                ..
-            })
+            Ok(Command::Install(
+                Installation {
+                    launch: Some(Launch::Program { args, .. }),
+                    ..
+                },
+                _,
+            ))
             | Ok(Command::Generate(Generate::ClientConfig(_, Launch::Program { args, .. }))) => {
                 args.join(" ")
             }
