@@ -314,7 +314,7 @@ type KeyStatus = (&'static str, &'static str, bool);
 const UNKNOWN: KeyStatus = ("unknown", "not known", true);
 const NOT_NEEDED: KeyStatus = ("not-needed", "none set, none needed", true);
 const ACCEPTED: KeyStatus = ("accepted", "accepted", true);
-const UNUSED: KeyStatus = ("unused", "sent, but Fabric answers without it too", true);
+const UNUSED: KeyStatus = ("unused", "sent, but Fabric also answers without it", true);
 const MISSING: KeyStatus = ("missing", "missing", false);
 const REFUSED: KeyStatus = ("refused", "refused", false);
 
@@ -426,7 +426,8 @@ impl<'a> Report<'a> {
                 return self.line(false, "default model", &text);
             }
         };
-        let text = format!("{name}; not tried, as only a run can: it may cost money");
+        let text =
+            format!("{name}; not tried, because only a run can do that, and it may cost money");
         self.marked("??", "default model", &text);
     }
 
@@ -468,7 +469,7 @@ impl<'a> Report<'a> {
         }
         let (verdict, next) = match (good, problems.is_empty()) {
             (false, _) => ("Not everything works.", MEND),
-            (true, false) => ("Everything works, but see above.", self.next),
+            (true, false) => ("Everything works, but read the warnings above.", self.next),
             (true, true) => ("Everything works.", self.next),
         };
         let next = next
@@ -544,7 +545,7 @@ mod tests {
                  \x20   Fix: Set one up on Fabric's machine with `fabric --setup`, then restart\n\
                  \x20   `fabric --serve`.\n\
                  \n\
-                 Everything works, but see above.\n\
+                 Everything works, but read the warnings above.\n\
                  Next: try a run, which this check leaves out because it may cost money:\n\
                  \x20 fabric-mcp --call fabric_run_pattern '{{\"pattern_name\":\"summarize\"}}' < FILE\n\
                  Then fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
@@ -557,9 +558,8 @@ mod tests {
     #[test]
     fn the_default_model_is_looked_up_but_not_tried() {
         let listed = ["GPT-x".to_owned()];
-        let own =
-            "??  default model   Fabric's own; not tried, as only a run can: it may cost money\n";
-        let known = "??  default model   gpt-x; not tried, as only a run can: it may cost money\n";
+        let own = "??  default model   Fabric's own; not tried, because only a run can do that, and it may cost money\n";
+        let known = "??  default model   gpt-x; not tried, because only a run can do that, and it may cost money\n";
         for (model, said) in [
             ("", own),
             ("gpt-x", known),

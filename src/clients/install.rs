@@ -54,9 +54,10 @@ pub(crate) fn run(
     let Format::Json(key) = client.format else {
         return by_hand(asked, program, env, why);
     };
-    let path = client
-        .file(OS, env)
-        .ok_or("the variables HOME (on Windows USERPROFILE and APPDATA) are not set: they say where the file is")?;
+    let path = client.file(OS, env).ok_or(
+        "the variable HOME (on Windows USERPROFILE and APPDATA) is not set, so it is not \
+            known where the file is",
+    )?;
     let shown_path = path.display();
     let about = |reason: String| format!("{shown_path}: {reason}. Nothing was changed");
     let uneditable = |reason| about(format!("{reason}; fix it, or change the entry by hand"));
@@ -180,8 +181,8 @@ impl Installation {
             return Ok(String::new());
         };
         let question = format!(
-            "Keep runs for {KEPT} days, to find them again? Patterns, models and outputs would lie in\n  {folder}\nfor all \
-             your clients that keep them. [Y/n] "
+            "Keep runs for {KEPT} days, so that you can find them again? Patterns, models and \
+             outputs are then stored in\n  {folder}\nfor all of your clients that keep runs. [Y/n] "
         );
         let known = self.history.or(chosen).or(self.yes.then_some(true));
         if !known.map_or_else(|| ask(&question, true), Ok)? {
@@ -259,7 +260,8 @@ fn risks(entry: &Value) -> String {
     let path = Path::new(program);
     if path.iter().any(|part| part == "target") || path.starts_with(std::env::temp_dir()) {
         told += &format!(
-            "The entry starts {program}, which a build or a clean-up may remove: put the program elsewhere first.\n"
+            "The entry starts {program}, which a build or a clean-up may remove: move the program \
+             to another place first.\n"
         );
     }
     let is_all = |value: &Value| {
@@ -269,7 +271,7 @@ fn risks(entry: &Value) -> String {
     let mut approving = ["autoApprove", "alwaysAllow", "trust"].into_iter();
     if let Some(name) = approving.find(|name| is_all(&entry[*name])) {
         told += &format!(
-            "The entry has {name}: every tool is called without asking, those that cost money too.\n"
+            "The entry has {name}: every tool is called without asking, even those that cost money.\n"
         );
     }
     if entry["envFile"].is_string() {
@@ -474,7 +476,7 @@ fn change(
     let mut text = format!("{} ({title})\n", path.display());
     if found.is_link {
         let target = found.path.display();
-        text += &format!("  is a link to {target}, which is what is changed\n");
+        text += &format!("  is a link to {target}; that file is changed\n");
     }
     text += &match (found.missing_folder().map(Path::display), &found.text) {
         (Some(folder), _) => {
@@ -500,7 +502,7 @@ fn left_to_do(client: &McpClient, entry: &Value) -> String {
     for (member, off) in [("disabled", true), ("enabled", false)] {
         if entry[member] == off {
             text += &format!(
-                "First: the entry is there, but \"{member}\": {off} keeps {title} from starting it. Take that out.\n"
+                "First: the entry is there, but \"{member}\": {off} keeps {title} from starting it. Remove that.\n"
             );
         }
     }
