@@ -603,36 +603,26 @@ mod tests {
 
     #[test]
     fn an_entry_is_ours_by_what_it_starts_or_shows() {
-        let to = |url: &str, token: &str| json!({"url": url, "headers": {"Authorization": token}});
+        let client = &super::super::CLIENTS[1];
+        let launch = client.reaching("https://h/mcp".to_owned(), false, true);
         let start = |program: &str| json!({"command": [program, "--demo"]});
-        for (entry, is) in [
-            (start("/x/fabric-mcp"), true),
-            (start("C:\\x\\fabric-mcp.exe"), true),
-            (start("/opt/other-name"), true),
-            (start("fabric-mcp-proxy"), false),
-            (start("fabric-mcpserver.exe"), false),
-            (to("https://o/mcp", "Bearer fmcp_0"), true),
-            (
-                to("https://o/mcp", "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"),
-                true,
-            ),
-            (to("https://o/mcp", "Bearer YOUR_TOKEN"), true),
-            (to("https://o/mcp", "Bearer sk-1"), false),
-            (to("https://h:2/mcp", "Bearer sk-1"), true),
-            (json!({"serverUrl": "https://h/mcp"}), true),
-            (json!({"url": "https://o/mcp"}), false),
-            (json!({"url": "https://h/mcp", "headers": {"X": ""}}), false),
-        ] {
-            let launch = Launch::Url {
-                url: "https://h/mcp".to_owned(),
-                is_sse: false,
-                token: true,
-            };
-            assert_eq!(
-                is_ours(&entry, "/opt/other-name", Some(&launch)),
-                is,
-                "{entry}"
-            );
+        let to = |(url, token)| json!({"url": url, "headers": {"Authorization": format!("Bearer {token}")}});
+        let urls = "o fmcp_0|o ${env:FABRIC_MCP_AUTH_TOKEN}|o YOUR_TOKEN|h:2 sk-1".split('|');
+        let urls = urls.map(|row| row.split_once(' ').unwrap());
+        let urls = urls.map(|(host, token)| to((format!("https://{host}/mcp"), token)));
+        let programs = ["/x/fabric-mcp", "C:\\x\\fabric-mcp.exe", "/opt/other-name"].map(start);
+        let plain = [json!({"serverUrl": "https://h/mcp"})];
+        let ours = urls.chain(programs).chain(plain).map(|entry| (entry, true));
+        let foreign = [
+            start("fabric-mcp-proxy"),
+            start("fabric-mcpserver.exe"),
+            to(("https://o/mcp".to_owned(), "sk-1")),
+            json!({"url": "https://o/mcp"}),
+            json!({"url": "https://h/mcp", "headers": {"X": ""}}),
+        ];
+        for (entry, is) in ours.chain(foreign.map(|entry| (entry, false))) {
+            let found = is_ours(&entry, "/opt/other-name", launch.as_ref());
+            assert_eq!(found, is, "{entry}");
         }
     }
 

@@ -204,23 +204,15 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     let again = install(&["--yes"]);
     again.expect_code(0).expect_stdout("nothing to do");
     assert_eq!(args(&home.read(file)), 0);
-    for (flags, kept) in [
-        (&["--yes", "--history", "--keep-runs", "60"][..], "60 s in "),
-        (&["--yes"], "60 s in "),
-        (
-            &["--yes", "--history", "--keep-runs", "2592000"],
-            "30 days in ",
-        ),
-        (
-            &["--yes", "--history", "--state-dir", "/runs"],
-            "30 days in /runs.",
-        ),
-        (&["--yes"], "30 days in /runs."),
-    ] {
-        install(flags).expect_code(0);
-        let shown = install(flags);
-        shown.expect_stdout("nothing to do");
-        let told = install(&[flags, &["--max-runs", "3"]].concat());
+    for row in "--history --keep-runs 60 => 60 s in | => 60 s in |--history --keep-runs 2592000 => 30 days in \
+                |--history --state-dir /runs => 30 days in /runs.| => 30 days in /runs."
+        .split('|')
+    {
+        let (flags, kept) = row.split_once(" => ").unwrap();
+        let flags: Vec<&str> = flags.split_whitespace().chain(["--yes"]).collect();
+        install(&flags).expect_code(0);
+        install(&flags).expect_stdout("nothing to do");
+        let told = install(&[&flags[..], &["--max-runs", "3"]].concat());
         told.expect_code(0).expect_stdout(kept);
         assert_eq!(args(&home.read(file)), 7, "{told:?}");
     }
