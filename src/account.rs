@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use crate::os::heap;
 use crate::rate::Rate;
-use crate::sync::lock;
+use crate::sync::{Finally, lock};
 use crate::table::table;
 
 /// Amounts of bytes are taken in multiples of this, so that small pieces of output rarely touch the shared counters.
@@ -137,18 +137,6 @@ struct Waiter {
     what: Resource,
     account: Account,
     thread: Thread,
-}
-
-/// Takes this thread out of the queue for a resource, even after a panic: nobody may wait behind a caller who is gone.
-struct Leave<'b>(&'b Bank, Resource);
-
-impl Drop for Leave<'_> {
-    fn drop(&mut self) {
-        let (me, ledger) = (thread::current().id(), &mut *lock(&self.0.ledger));
-        ledger.queue.retain(|waiter| waiter.thread.id() != me);
-        // There may be more than one to be had.
-        ledger.next(self.1).inspect(|next| next.thread.unpark());
-    }
 }
 
 /// The account of one caller.
@@ -340,7 +328,13 @@ impl Account {
             account: self.clone(),
             thread: me.clone(),
         });
-        let _leave = Leave(&self.0.bank, what);
+        // Even after a panic nobody may wait behind a caller who is gone.
+        let _leave = Finally(|| {
+            let ledger = &mut *lock(&self.0.bank.ledger);
+            ledger.queue.retain(|waiter| waiter.thread.id() != me.id());
+            // There may be more than one to be had.
+            ledger.next(what).inspect(|next| next.thread.unpark());
+        });
         loop {
             if self.charge(what, 1, Some(&me)) {
                 guard.held = 1;

@@ -14,7 +14,7 @@ use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 use ureq::{Agent, Proxy, ProxyProtocol};
 
-use crate::sync::{lock, start, wait_while};
+use crate::sync::{Finally, lock, start, wait_while};
 use crate::text::number;
 use crate::url::Host;
 
@@ -157,7 +157,11 @@ impl Lookups {
         }
         *count += 1;
         drop(count);
-        let (running, look_up) = (RunningLookup(self.clone()), self.look_up);
+        let (running, look_up) = (self.running.clone(), self.look_up);
+        let running = Finally(move || {
+            *lock(&running.0) -= 1;
+            running.1.notify_one();
+        });
         let (found, finds) = sync_channel(1);
         let work = move || {
             let _running = running;
@@ -173,17 +177,6 @@ impl Lookups {
             Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => Err(ureq::Error::HostNotFound),
             Err(RecvTimeoutError::Timeout) => Err(ureq::Error::Timeout(timeout.reason)),
         }
-    }
-}
-
-/// One of [`MAX_LOOKUPS`], until it is dropped.
-struct RunningLookup(Lookups);
-
-impl Drop for RunningLookup {
-    fn drop(&mut self) {
-        let (running, freed) = &*self.0.running;
-        *lock(running) -= 1;
-        freed.notify_one();
     }
 }
 

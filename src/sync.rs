@@ -26,6 +26,16 @@ pub(crate) fn spawn(name: &str, otherwise: &str, work: impl FnOnce() + Send + 's
     }
 }
 
+/// Does this when it is dropped, even after a panic.
+#[must_use = "this is done when the value is dropped"]
+pub(crate) struct Finally<F: FnMut()>(pub(crate) F);
+
+impl<F: FnMut()> Drop for Finally<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 /// Locks `mutex` even if it is poisoned: our values are valid between any two statements that change them, and a panic in one
 /// call must not affect others.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

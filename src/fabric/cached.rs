@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::observer::SLICE;
 use super::{CallObserver, Error, Kind, no_room};
-use crate::sync::lock;
+use crate::sync::{Finally, lock};
 
 /// A cached value.
 pub(crate) struct Cached<T> {
@@ -110,8 +110,15 @@ impl<T> Cached<T> {
         let begun = Instant::now();
         state.flight = Some(begun);
         state.turn = 1 - state.turn;
-        let landing = Landing(self, begun, state.turn);
+        let turn = state.turn;
         drop(state);
+        // Nobody waits for it any more, even after a panic. All callers that share the read go on, and one of the others,
+        // which then reads for them.
+        let landing = Finally(|| {
+            lock(&self.state).flight.take_if(|flight| *flight == begun);
+            self.landed[turn].notify_all();
+            self.landed[1 - turn].notify_one();
+        });
         let result = read();
         let mut state = lock(&self.state);
         let newest = state.value.as_ref().map(|(newest, _)| *newest);
@@ -127,20 +134,6 @@ impl<T> Cached<T> {
         drop(state);
         drop(landing);
         result
-    }
-}
-
-/// Ends the read that began then, even after a panic, so that nobody waits for it any more. All callers that share the
-/// read go on, and one of the others, which then reads for them.
-struct Landing<'a, T>(&'a Cached<T>, Instant, usize);
-
-impl<T> Drop for Landing<'_, T> {
-    fn drop(&mut self) {
-        lock(&self.0.state)
-            .flight
-            .take_if(|flight| *flight == self.1);
-        self.0.landed[self.2].notify_all();
-        self.0.landed[1 - self.2].notify_one();
     }
 }
 
