@@ -116,8 +116,8 @@ fn usable(proxy: Option<Proxy>, uri: &Uri) -> Result<Option<Proxy>, String> {
         ProxyProtocol::Http => Ok(Some(proxy)),
         ProxyProtocol::Https if cfg!(feature = "tls") => Ok(Some(proxy)),
         other => Err(format!(
-            "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names a {other} proxy, which is not supported: name an http one, or \
-             add the host to NO_PROXY"
+            "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names a {other} proxy, which is not supported: \
+             name an http one, or add the host to NO_PROXY"
         )),
     }
 }

@@ -101,8 +101,9 @@ const OTHER_FILES: usize = 64;
 const MAX_TRANSCRIPTS: usize = 8;
 
 /// Why an entry has no token.
-const SIGNS_IN: &str = "This server has callers sign in (OAuth): the entry has no token, and the client asks you to sign \
-                        in. If it takes a token too, set FABRIC_MCP_AUTH_TOKEN and do this again.\n";
+const SIGNS_IN: &str = "This server has callers sign in (OAuth): the entry has no token, and the \
+    client asks you to sign in. If it takes a token too, set FABRIC_MCP_AUTH_TOKEN and do this \
+    again.\n";
 
 /// Shown when the program is started by hand in a terminal.
 const TYPED: &str = "\
@@ -442,9 +443,12 @@ fn fit(config: &mut Config, files: usize) {
             *number = (*number * left / needed).max(1);
         }
         config.warnings.push(format!(
-            "the system lets this process have {files} open files, and {} are needed: --max-runs is {} instead of \
-             {all_runs}, --max-connections {} instead of {all_connections}; raise the limit (ulimit -n, LimitNOFILE)",
-            needed + OTHER_FILES, config.max_runs, config.http.max_connections
+            "the system lets this process have {files} open files, and {} are needed: --max-runs \
+             is {} instead of {all_runs}, --max-connections {} instead of {all_connections}; \
+             raise the limit (ulimit -n, LimitNOFILE)",
+            needed + OTHER_FILES,
+            config.max_runs,
+            config.http.max_connections
         ));
     }
 }

@@ -205,9 +205,10 @@ fn is_key(text: &str) -> bool {
 /// Some shells pass single quotes on, others take double quotes away.
 fn no_object(word: &str, what: &str) -> ExitReason {
     ExitReason::usage(format!(
-        "--call: the arguments came as {}, which {what}; give an object: sh takes it in single quotes, as in \
-         '{{\"pattern_name\":\"summarize\"}}', cmd.exe and PowerShell 5 as \"{{\\\"pattern_name\\\":\\\"summarize\\\"}}\"; \
-         or give KEY=VALUE, as in pattern_name=summarize",
+        "--call: the arguments came as {}, which {what}; give an object: sh takes it in single \
+         quotes, as in '{{\"pattern_name\":\"summarize\"}}', cmd.exe and PowerShell 5 as \
+         \"{{\\\"pattern_name\\\":\\\"summarize\\\"}}\"; or give KEY=VALUE, as in \
+         pattern_name=summarize",
         shown(word, 64)
     ))
 }

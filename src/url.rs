@@ -201,8 +201,8 @@ pub(crate) fn base_url(text: &str) -> Result<String, String> {
     if !text.contains("://") {
         return without_scheme(text);
     }
-    let user = "the URL holds a user name or password, which would end up in logs and never reaches Fabric; take the \
-                part before the @ out and set FABRIC_API_KEY instead";
+    let user = "the URL holds a user name or password, which would end up in logs and never \
+        reaches Fabric; take the part before the @ out and set FABRIC_API_KEY instead";
     let (scheme, authority, path) = parts(text, user)?;
     if scheme == "https" && !cfg!(feature = "tls") {
         return Err("this build has no TLS and cannot use https://; use http://, or a build with the feature tls".to_owned());
@@ -382,8 +382,8 @@ mod tests {
     fn bad_urls_are_refused_with_the_way_out() {
         let scheme = "the URL must begin with http:// or https://";
         let no_scheme = "the URL must begin with http:// or https://, as in http://127.0.0.1:8080";
-        let user = "the URL holds a user name or password, which would end up in logs and never reaches Fabric; take \
-                    the part before the @ out and set FABRIC_API_KEY instead";
+        let user = "the URL holds a user name or password, which would end up in logs and never \
+            reaches Fabric; take the part before the @ out and set FABRIC_API_KEY instead";
         let port = "the URL's port must be a number from 1 to 65535";
         let host = "the URL's host may only hold letters, digits, - . and _; write other names in punycode";
         let ends = "the URL must end with the path, without ? or #";

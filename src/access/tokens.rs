@@ -400,8 +400,8 @@ fn report((change, faults): (Option<String>, Vec<String>)) {
 const FORM: &str = "a line is NAME ROLE TOKEN, with spaces between; a comment begins with #";
 
 /// What a key looks like.
-const KEYS: &str = "a key is models=NAME,NAME… (with * only at the end of one), runs-per-minute=NUMBER, \
-                    tokens-per-month=NUMBER or until=YYYY-MM-DD, the last day";
+const KEYS: &str = "a key is models=NAME,NAME… (with * only at the end of one), \
+    runs-per-minute=NUMBER, tokens-per-month=NUMBER or until=YYYY-MM-DD, the last day";
 
 /// The tokens in the `text` of the file, with `default`, the one from the environment; and the mistakes of the lines
 /// that grant nothing, each with its line number. An error concerns the whole file.
@@ -894,8 +894,8 @@ mod tests {
             &Accounts::alone(1),
         )
         .err();
-        let expected = "--tokens-file (FABRIC_MCP_TOKENS_FILE): no such file: \"/no/such\"; give one with the lines \
-                        that fabric-mcp --generate token NAME ROLE prints";
+        let expected = "--tokens-file (FABRIC_MCP_TOKENS_FILE): no such file: \"/no/such\"; give \
+            one with the lines that fabric-mcp --generate token NAME ROLE prints";
         assert_eq!(missing.as_deref(), Some(expected));
         assert!(
             Tokens::open(None, None, false, &Accounts::alone(1))

@@ -220,10 +220,10 @@ pub(crate) const FLAGS: &[Flag] = &[
              compose kubernetes prometheus skills skill plugin client-config client-command token",
         )
         .help(
-            "Print man, complete-bash, complete-zsh, complete-fish, \
-             systemd-unit [PROGRAM], systemd-template [PROGRAM], sysusers, compose [SECRETS], kubernetes [IMAGE], \
-             prometheus, client-config [CLIENT], client-command CLIENT, token NAME ROLE; \
-             write skills DIR NAME…, skill DIR, plugin DIR",
+            "Print man, complete-bash, complete-zsh, complete-fish, systemd-unit [PROGRAM], \
+             systemd-template [PROGRAM], sysusers, compose [SECRETS], kubernetes [IMAGE], \
+             prometheus, client-config [CLIENT], client-command CLIENT, token NAME ROLE; write \
+             skills DIR NAME…, skill DIR, plugin DIR",
         ),
     flag(COMMAND, "all", "", "").help("With --generate skills: every pattern"),
     flag(COMMAND, "install", "CLIENT", "")
@@ -237,8 +237,8 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(COMMAND, "name", "NAME", "")
         .help("With --install and --uninstall: the name of the server there, instead of fabric"),
     flag(COMMAND, "history", "", "").help(
-        "With --install: keep runs for 30 days, without asking; with --state-dir: keep them in memory \
-         if the folder cannot be used",
+        "With --install: keep runs for 30 days, without asking; with --state-dir: keep them in \
+         memory if the folder cannot be used",
     ),
     flag(COMMAND, "no-history", "", "").help("With --install: do not keep runs, without asking"),
     flag(COMMAND, "version", "", "").short('V').help("Print the version"),

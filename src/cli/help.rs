@@ -71,9 +71,9 @@ fn full() -> String {
 }
 
 /// How flags and variables go together.
-pub(crate) const PRECEDENCE: &str = "A flag wins over its variable, and an empty variable counts as unset. Times are in \
-                                     seconds. In a variable, separate several values with commas, and turn a switch \
-                                     on with true.";
+pub(crate) const PRECEDENCE: &str = "A flag wins over its variable, and an empty variable counts \
+    as unset. Times are in seconds. In a variable, separate several values with commas, and turn \
+    a switch on with true.";
 
 fn about(topic: &Topic) -> String {
     let mut text = format!("{}\n\n", topic.title());

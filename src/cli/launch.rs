@@ -25,8 +25,8 @@ pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<L
     let is_sse = settings.only(&["transport"])?.transport == Transport::Sse;
     let mut launch = client.reaching(url.clone(), is_sse, true).ok_or_else(|| {
         ExitReason::usage(format!(
-            "--transport sse: {} does not connect over HTTP+SSE; start the server with --transport http, and give \
-             --transport http and its /mcp as --url here",
+            "--transport sse: {} does not connect over HTTP+SSE; start the server with \
+             --transport http, and give --transport http and its /mcp as --url here",
             client.name
         ))
     })?;

@@ -283,8 +283,8 @@ fn unknown_long(name: &str) -> ExitReason {
     let mut secrets = [API_KEY, AUTH_TOKEN, OAUTH_CLIENT_SECRET].into_iter();
     if let Some(variable) = secrets.find(|secret| format!("_{secret}").ends_with(&end)) {
         return ExitReason::usage(format!(
-            "--{name} is refused, because every user of this machine can read a command line; set the variable \
-             {variable} instead"
+            "--{name} is refused, because every user of this machine can read a command line; set \
+             the variable {variable} instead"
         ));
     }
     let hint = meant(&name).unwrap_or("fabric-mcp --help lists them".to_owned());

@@ -172,8 +172,8 @@ fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthSettings>, ExitReason
         }
         (None, None, None, None) => Ok(None),
         _ => Err(ExitReason::usage(format!(
-            "OAuth needs --oauth-issuer, --oauth-resource, {OAUTH_CLIENT_ID} and {OAUTH_CLIENT_SECRET}; set all four, \
-             or none of them"
+            "OAuth needs --oauth-issuer, --oauth-resource, {OAUTH_CLIENT_ID} and \
+             {OAUTH_CLIENT_SECRET}; set all four, or none of them"
         ))),
     }
 }
@@ -240,8 +240,8 @@ fn token(
         ));
     } else if token.expose().len() < SHORT_TOKEN {
         warnings.push(format!(
-            "{name}: the token is shorter than {SHORT_TOKEN} characters and may be guessed; make a longer one, for \
-             example by openssl rand -hex 32."
+            "{name}: the token is shorter than {SHORT_TOKEN} characters and may be guessed; make \
+             a longer one, for example by openssl rand -hex 32."
         ));
     }
     Ok(Some(token))
@@ -267,8 +267,9 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
     if let Some((long, why)) = open {
         if !http.allow_unauthenticated {
             let why = format!(
-                "{why}, and there is no token; give --tokens-file, set {AUTH_TOKEN} (or {AUTH_TOKEN_FILE}), or give \
-                 --oauth-issuer; or --allow-unauthenticated, if something in front of it decides who may come in"
+                "{why}, and there is no token; give --tokens-file, set {AUTH_TOKEN} (or \
+                 {AUTH_TOKEN_FILE}), or give --oauth-issuer; or --allow-unauthenticated, if \
+                 something in front of it decides who may come in"
             );
             return Err(named(&settings.name(long), why));
         }

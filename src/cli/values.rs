@@ -136,8 +136,8 @@ pub(super) fn port(text: &str) -> Result<u16, String> {
     // Kubernetes sets NAME_PORT for each Service NAME.
     let rest = match text.starts_with("tcp://") {
         true => {
-            "is not a port but what Kubernetes sets for a Service called fabric-mcp; give --port, or set \
-             enableServiceLinks: false"
+            "is not a port but what Kubernetes sets for a Service called fabric-mcp; give --port, \
+             or set enableServiceLinks: false"
         }
         false => "is not a port; give a number from 0 to 65535",
     };
@@ -214,8 +214,8 @@ pub(super) fn path(text: &str) -> Result<String, String> {
     let path = (is_path && !OPERATIONS_PATHS.contains(&text)).then(|| text.to_owned());
     let taken = OPERATIONS_PATHS.join(", ");
     let rest = format!(
-        "is not allowed; give a path that begins with /, such as /mcp, of at most {MAX_ADDRESS} visible ASCII \
-         characters without ? # \" < > \\, and none of {taken}"
+        "is not allowed; give a path that begins with /, such as /mcp, of at most {MAX_ADDRESS} \
+         visible ASCII characters without ? # \" < > \\, and none of {taken}"
     );
     valid(path, text, rest)
 }
@@ -241,8 +241,9 @@ pub(super) fn secret(text: &str) -> Result<Secret, String> {
     let is_good = text.len() <= MAX_SECRET && text.bytes().all(|b| b.is_ascii_graphic());
     is_good.then(|| Secret::new(text)).ok_or_else(|| {
         format!(
-            "the value is longer than {MAX_SECRET} bytes, or holds a space, a line break or another character that \
-             cannot be sent in a header; copy it again, only visible ASCII characters"
+            "the value is longer than {MAX_SECRET} bytes, or holds a space, a line break or \
+             another character that cannot be sent in a header; copy it again, only visible ASCII \
+             characters"
         )
     })
 }

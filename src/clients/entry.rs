@@ -356,8 +356,9 @@ mod tests {
         let entry = client("opencode").entry("/opt/f", &program(None));
         assert_eq!(
             text(&entry, None, ""),
-            "{\"type\": \"local\", \"command\": [\"/opt/f\", \"--max-runs\", \"3\"], \"environment\": \
-             {\"FABRIC_BASE_URL\": \"http://f:1\", \"FABRIC_API_KEY\": \"{env:FABRIC_API_KEY}\"}}"
+            "{\"type\": \"local\", \"command\": [\"/opt/f\", \"--max-runs\", \"3\"], \
+             \"environment\": {\"FABRIC_BASE_URL\": \"http://f:1\", \"FABRIC_API_KEY\": \
+             \"{env:FABRIC_API_KEY}\"}}"
         );
     }
 
@@ -365,8 +366,9 @@ mod tests {
     fn codex_gets_toml() {
         assert_eq!(
             client("codex").config("/opt/a \"b\"", &program(None)),
-            "[mcp_servers.fabric]\ncommand = \"/opt/a \\\"b\\\"\"\nargs = [\"--max-runs\", \"3\"]\nenv_vars = \
-             [\"FABRIC_API_KEY\"]\n\n[mcp_servers.fabric.env]\nFABRIC_BASE_URL = \"http://f:1\"\n"
+            "[mcp_servers.fabric]\ncommand = \"/opt/a \\\"b\\\"\"\nargs = [\"--max-runs\", \
+             \"3\"]\nenv_vars = [\"FABRIC_API_KEY\"]\n\n[mcp_servers.fabric.env]\nFABRIC_BASE_URL \
+             = \"http://f:1\"\n"
         );
         let demo = Launch::Program {
             args: vec!["--demo".into()],
@@ -374,8 +376,8 @@ mod tests {
         };
         let expected = "[mcp_servers.fabric]\ncommand = \"/opt/f\"\nargs = [\"--demo\"]\n";
         assert_eq!(client("codex").config("/opt/f", &demo), expected);
-        let expected = "[mcp_servers.fabric]\nurl = \"https://mcp.example.com/mcp\"\nbearer_token_env_var = \
-             \"FABRIC_MCP_AUTH_TOKEN\"\n";
+        let expected = "[mcp_servers.fabric]\nurl = \
+            \"https://mcp.example.com/mcp\"\nbearer_token_env_var = \"FABRIC_MCP_AUTH_TOKEN\"\n";
         assert_eq!(client("codex").config("/opt/f", &url()), expected);
     }
 
@@ -409,18 +411,21 @@ mod tests {
         for (name, by_program, by_url) in [
             (
                 "claude-code",
-                "claude mcp add --env FABRIC_BASE_URL=http://f:1 --env 'FABRIC_API_KEY=${FABRIC_API_KEY}' --scope user \
-                 fabric -- '/opt/it'\\''s' --max-runs 3",
-                "claude mcp add --transport http --scope user fabric https://m/mcp --header 'Authorization: Bearer \
-                 ${FABRIC_MCP_AUTH_TOKEN}'",
+                "claude mcp add --env FABRIC_BASE_URL=http://f:1 --env \
+                 'FABRIC_API_KEY=${FABRIC_API_KEY}' --scope user fabric -- '/opt/it'\\''s' \
+                 --max-runs 3",
+                "claude mcp add --transport http --scope user fabric https://m/mcp --header \
+                 'Authorization: Bearer ${FABRIC_MCP_AUTH_TOKEN}'",
             ),
             (
                 "vscode",
-                "code --add-mcp '{\"name\": \"fabric\", \"type\": \"stdio\", \"command\": \"/opt/it'\\''s\", \"args\": \
-                 [\"--max-runs\", \"3\"], \"env\": {\"FABRIC_BASE_URL\": \"http://f:1\", \"FABRIC_API_KEY\": \
+                "code --add-mcp '{\"name\": \"fabric\", \"type\": \"stdio\", \"command\": \
+                 \"/opt/it'\\''s\", \"args\": [\"--max-runs\", \"3\"], \"env\": \
+                 {\"FABRIC_BASE_URL\": \"http://f:1\", \"FABRIC_API_KEY\": \
                  \"${env:FABRIC_API_KEY}\"}}'",
-                "code --add-mcp '{\"name\": \"fabric\", \"type\": \"http\", \"url\": \"https://m/mcp\", \"headers\": \
-                 {\"Authorization\": \"Bearer ${env:FABRIC_MCP_AUTH_TOKEN}\"}}'",
+                "code --add-mcp '{\"name\": \"fabric\", \"type\": \"http\", \"url\": \
+                 \"https://m/mcp\", \"headers\": {\"Authorization\": \"Bearer \
+                 ${env:FABRIC_MCP_AUTH_TOKEN}\"}}'",
             ),
             (
                 "codex",
@@ -436,10 +441,10 @@ mod tests {
             ),
             (
                 "copilot-cli",
-                "copilot mcp add --env FABRIC_BASE_URL=http://f:1 --env 'FABRIC_API_KEY=${FABRIC_API_KEY}' fabric -- \
-                 '/opt/it'\\''s' --max-runs 3",
-                "copilot mcp add --transport http --header 'Authorization: Bearer ${FABRIC_MCP_AUTH_TOKEN}' fabric \
-                 https://m/mcp",
+                "copilot mcp add --env FABRIC_BASE_URL=http://f:1 --env \
+                 'FABRIC_API_KEY=${FABRIC_API_KEY}' fabric -- '/opt/it'\\''s' --max-runs 3",
+                "copilot mcp add --transport http --header 'Authorization: Bearer \
+                 ${FABRIC_MCP_AUTH_TOKEN}' fabric https://m/mcp",
             ),
         ] {
             let start = if name == "codex" { &unset } else { &start };

@@ -313,8 +313,9 @@ mod tests {
             ("{\n  \"servers\": {}\n}\n", format!("{FRESH}\n")),
             (
                 "{\n\t\"a\": 1, // one\n\t\"servers\": {\n\t\t// first\n\t\t\"x\": {} // last\n\t}\n}\n",
-                "{\n\t\"a\": 1, // one\n\t\"servers\": {\n\t\t// first\n\t\t\"x\": {}, // last\n\t\t\"fabric\": \
-                 {\n\t\t\t\"command\": \"/f\",\n\t\t\t\"args\": []\n\t\t}\n\t}\n}\n"
+                "{\n\t\"a\": 1, // one\n\t\"servers\": {\n\t\t// first\n\t\t\"x\": {}, // \
+                 last\n\t\t\"fabric\": {\n\t\t\t\"command\": \"/f\",\n\t\t\t\"args\": \
+                 []\n\t\t}\n\t}\n}\n"
                     .to_owned(),
             ),
             (
@@ -352,8 +353,8 @@ mod tests {
 
     #[test]
     fn objects_on_a_line_within_a_file_of_several_are_opened() {
-        let expected = "{\n  \"servers\": {\"x\": {},\n    \"fabric\": {\n      \"command\": \"/f\",\n      \"args\": []\n    }\n  \
-             }\n}";
+        let expected = "{\n  \"servers\": {\"x\": {},\n    \"fabric\": {\n      \"command\": \
+            \"/f\",\n      \"args\": []\n    }\n  }\n}";
         assert_eq!(added("{\n  \"servers\": {\"x\": {}}\n}"), expected);
         assert_eq!(
             added("{\n  \"a\": 1\n}"),
@@ -372,8 +373,8 @@ mod tests {
         let after = added(text);
         assert_eq!(
             after,
-            "{\n  \"servers\": {\n    \"fabric\": {\n      \"command\": \"/f\",\n      \"args\": []\n    }, // mine\n    \
-             \"x\": {}\n  }\n}"
+            "{\n  \"servers\": {\n    \"fabric\": {\n      \"command\": \"/f\",\n      \"args\": \
+             []\n    }, // mine\n    \"x\": {}\n  }\n}"
         );
         let document = Document::read(text, "servers", "fabric").unwrap();
         assert_eq!(document.own, Some(json!({"command": "old"})));
@@ -410,8 +411,8 @@ mod tests {
 
     #[test]
     fn comments_and_trailing_commas_are_read_over() {
-        let text = "\u{feff}// top\r\n/* a \" */ { // b\n \"x\": [1, -2.5e3, /**/ true, null,], /*/ c */\n\t\"y\": \
-                    {\"//\": \"/*\\\"\\\\\", \"z\": {},},\n}\n// é";
+        let text = "\u{feff}// top\r\n/* a \" */ { // b\n \"x\": [1, -2.5e3, /**/ true, null,], \
+            /*/ c */\n\t\"y\": {\"//\": \"/*\\\"\\\\\", \"z\": {},},\n}\n// é";
         let json = strict(&parts(text).unwrap());
         assert_eq!(
             serde_json::from_str::<Value>(&json).unwrap(),

@@ -75,8 +75,8 @@ mod tests {
         assert_eq!(
             text(&entry, Some("\t"), "\n\t"),
             "{\n\t\t\"type\": \"stdio\",\n\t\t\"args\": [\"--a\", \"b \\\"c\\\"\"],\n\t\t\"env\": \
-             {\n\t\t\t\"FABRIC_BASE_URL\": \"1\",\n\t\t\t\"FABRIC_API_KEY\": \"2\"\n\t\t},\n\t\t\"also\": 1,\n\t\t\"none\": \
-             {}\n\t}"
+             {\n\t\t\t\"FABRIC_BASE_URL\": \"1\",\n\t\t\t\"FABRIC_API_KEY\": \
+             \"2\"\n\t\t},\n\t\t\"also\": 1,\n\t\t\"none\": {}\n\t}"
         );
         assert_eq!(
             text(&entry, None, ""),

@@ -34,8 +34,8 @@ const MAX_ENTRIES: usize = 10_000;
 const MAX_WARNINGS: usize = 1000;
 
 /// What to give.
-const WANTED: &str = "give a folder that holds NAME/system.md for each pattern, such as ~/.config/fabric/patterns or a \
-                      git clone of https://github.com/danielmiessler/fabric";
+const WANTED: &str = "give a folder that holds NAME/system.md for each pattern, such as \
+    ~/.config/fabric/patterns or a git clone of https://github.com/danielmiessler/fabric";
 
 /// Folders of patterns. The first that has a name wins.
 #[derive(Default)]

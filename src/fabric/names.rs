@@ -140,8 +140,8 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
         let is_long = name.chars().nth(MAX_NAME).is_some();
         if name.is_empty() || is_long || is_template(name) || name.contains(is_odd) {
             return bad_name(format!(
-                "`variables` has a name that is empty or longer than {MAX_NAME} characters, or has `{{{{`, control \
-                 characters or Fabric's mark for the input in it."
+                "`variables` has a name that is empty or longer than {MAX_NAME} characters, or \
+                 has `{{{{`, control characters or Fabric's mark for the input in it."
             ));
         }
         let why = if value.len() > MAX_VARIABLE_VALUE {

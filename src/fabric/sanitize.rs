@@ -177,8 +177,8 @@ fn is_secret(name: &str) -> bool {
 }
 
 /// How vendors' keys begin.
-const PREFIXES: &str = "sk- sk_ pk- pk_ rk_ xai- gsk_ ghp_ gho_ ghs_ github_pat_ glpat- hf_ r8_ nvapi- pplx- xoxb- \
-                        xoxp- AIza eyJ";
+const PREFIXES: &str = "sk- sk_ pk- pk_ rk_ xai- gsk_ ghp_ gho_ ghs_ github_pat_ glpat- hf_ r8_ \
+    nvapi- pplx- xoxb- xoxp- AIza eyJ";
 
 /// One of [`PREFIXES`], or a long run of letters *and* digits; names of models are broken up by dashes and dots.
 fn is_key(part: &str) -> bool {

@@ -15,8 +15,8 @@ use crate::sync::lock;
 use crate::url::split;
 
 /// The end of every error about a URL.
-const GIVE: &str = "give the address of one video, such as https://www.youtube.com/watch?v=VIDEO_ID or \
-                    https://youtu.be/VIDEO_ID.";
+const GIVE: &str = "give the address of one video, such as \
+    https://www.youtube.com/watch?v=VIDEO_ID or https://youtu.be/VIDEO_ID.";
 
 /// The explanation for a video without a transcript.
 pub(super) const NO_TRANSCRIPT: &str = "YouTube gave Fabric no transcript of this video: the \
@@ -156,8 +156,8 @@ pub(super) fn transcript_error(error: Error, body: &[u8]) -> Error {
     if status == 404 && body.starts_with(b"404 page not found") {
         return because(
             Kind::ApiError,
-            "This version of Fabric is too old to get transcripts (HTTP 404), or the path in FABRIC_BASE_URL is wrong. \
-             Update Fabric on its host.",
+            "This version of Fabric is too old to get transcripts (HTTP 404), or the path in \
+             FABRIC_BASE_URL is wrong. Update Fabric on its host.",
         );
     }
     let said: Value = match status {
@@ -186,15 +186,15 @@ pub(super) fn transcript_error(error: Error, body: &[u8]) -> Error {
         (
             !is_quote && has("yt-dlp") && has("PATH"),
             Kind::FabricInternal,
-            "Fabric needs yt-dlp to get transcripts, and does not find it on its host: install yt-dlp there, in the PATH \
-             of `fabric --serve`.",
+            "Fabric needs yt-dlp to get transcripts, and does not find it on its host: install \
+             yt-dlp there, in the PATH of `fabric --serve`.",
         ),
         (!is_quote && has("VTT"), Kind::ApiError, NO_TRANSCRIPT),
         (
             has("googleapi:") || (has("API") && has("fabric --setup")),
             Kind::FabricInternal,
-            "Fabric has no YouTube API key that works, and this version of it gets no transcript without one: give it \
-             one by `fabric --setup` on its host, or update Fabric.",
+            "Fabric has no YouTube API key that works, and this version of it gets no transcript \
+             without one: give it one by `fabric --setup` on its host, or update Fabric.",
         ),
     ];
     if let Some((_, kind, detail)) = known.into_iter().find(|(is_it, ..)| *is_it) {
@@ -229,12 +229,13 @@ mod tests {
 
     #[test]
     fn an_address_of_one_video_is_its_id() {
-        let all = "https://www.youtube.com/watch?v=ID http://youtube.com/watch?v=ID&list=PL1&index=2 \
-                   HTTPS://M.YouTube.COM/watch?feature=youtu.be%20&v=ID&t=1m2s#top \
-                   https://music.youtube.com/watch/?v=ID https://youtu.be/ID \
-                   https://www.youtu.be/ID/?si=x&t=5 https://youtube.com/shorts/ID?x \
-                   https://www.youtube.com/live/ID/ https://www.youtube.com/embed/ID?start=1 \
-                   https://www.youtube.com/v/ID https://www.youtube.com/e/ID";
+        let all = "https://www.youtube.com/watch?v=ID \
+            http://youtube.com/watch?v=ID&list=PL1&index=2 \
+            HTTPS://M.YouTube.COM/watch?feature=youtu.be%20&v=ID&t=1m2s#top \
+            https://music.youtube.com/watch/?v=ID https://youtu.be/ID \
+            https://www.youtu.be/ID/?si=x&t=5 https://youtube.com/shorts/ID?x \
+            https://www.youtube.com/live/ID/ https://www.youtube.com/embed/ID?start=1 \
+            https://www.youtube.com/v/ID https://www.youtube.com/e/ID";
         for url in all.split(' ') {
             let id = VideoId::parse("url", &url.replace("ID", ID)).unwrap();
             assert_eq!(id.as_str(), ID, "{url}");

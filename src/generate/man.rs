@@ -123,9 +123,10 @@ mod tests {
     #[test]
     fn the_listed_crates_are_those_of_the_lock_file() {
         /// Locked, but in no released program: they make code at build time, or are for other systems.
-        const LEFT_OUT: &str = "cc find-msvc-tools proc-macro2 quote serde_derive shlex syn unicode-ident wasi \
-             windows-sys@0.52.0 windows-targets windows_aarch64_gnullvm windows_aarch64_msvc windows_i686_gnu \
-             windows_i686_gnullvm windows_i686_msvc windows_x86_64_gnu windows_x86_64_gnullvm windows_x86_64_msvc";
+        const LEFT_OUT: &str = "cc find-msvc-tools proc-macro2 quote serde_derive shlex syn \
+            unicode-ident wasi windows-sys@0.52.0 windows-targets windows_aarch64_gnullvm \
+            windows_aarch64_msvc windows_i686_gnu windows_i686_gnullvm windows_i686_msvc \
+            windows_x86_64_gnu windows_x86_64_gnullvm windows_x86_64_msvc";
         let value = |entry: &str, key: &str| {
             let line = entry.lines().find_map(|line| line.strip_prefix(key))?;
             Some(line.trim_matches(|c| " =\"".contains(c)).to_owned())
@@ -163,8 +164,8 @@ mod tests {
         let page = page();
         assert!(page.is_ascii());
         for entry in [
-            ".TP\n\\fB\\-\\-path\\fR, \\fB\\-\\-mcp\\-path\\fR \\fIPATH\\fR\nPath of the MCP endpoint (http and sse). \
-             Default: /mcp, on sse /sse. Variable: FABRIC_MCP_PATH.\n",
+            ".TP\n\\fB\\-\\-path\\fR, \\fB\\-\\-mcp\\-path\\fR \\fIPATH\\fR\nPath of the MCP \
+             endpoint (http and sse). Default: /mcp, on sse /sse. Variable: FABRIC_MCP_PATH.\n",
             ".TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nPrint help: \\-h in short, \\-\\-help in full, \\-\\-help TOPIC on one thing.\n",
             ".TP\n.B SSL_CERT_FILE\n",
             ".SH EXIT STATUS\n",

@@ -115,8 +115,8 @@ pub(crate) fn write(
     let size: usize = sizes.sum();
     if is_each && size > ROOM {
         report += &format!(
-            "Their names and descriptions have {size} characters, and some clients take {ROOM} of all skills: for these, \
-             --generate skill makes one of them.\n"
+            "Their names and descriptions have {size} characters, and some clients take {ROOM} of \
+             all skills: for these, --generate skill makes one of them.\n"
         );
     }
     Ok((report, good))

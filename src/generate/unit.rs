@@ -58,8 +58,8 @@ fn command(program: &Path) -> Result<String, String> {
         .filter(|path| !path.contains(|c: char| c.is_control() || "\"'\\$".contains(c)));
     let Some(path) = path else {
         return Err(format!(
-            "systemd starts no program at {program:?}; move it to where the path has only usual characters, such as \
-             /usr/local/bin"
+            "systemd starts no program at {program:?}; move it to where the path has only usual \
+             characters, such as /usr/local/bin"
         ));
     };
     let path = path.replace('%', "%%");
@@ -76,8 +76,8 @@ mod tests {
     #[test]
     fn it_is_hardened_and_takes_secrets_from_files() {
         let unit = unit(Path::new("/usr/bin/fabric-mcp"), false).unwrap();
-        let start = "ExecStart=/usr/bin/fabric-mcp --transport http --tokens-file /etc/fabric-mcp/tokens \
-                     --state-dir %S/fabric-mcp";
+        let start = "ExecStart=/usr/bin/fabric-mcp --transport http --tokens-file \
+            /etc/fabric-mcp/tokens --state-dir %S/fabric-mcp";
         for line in [start, "DynamicUser=yes", "User=fabric-mcp"] {
             assert!(unit.lines().any(|l| l == line), "{line}\n{unit}");
         }
@@ -97,8 +97,8 @@ mod tests {
             .filter(|line| !unit.lines().any(|l| l == *line))
             .collect();
         assert_eq!(other.len(), 5, "{other:?}");
-        let expected = "ExecStart=/usr/bin/x --transport http --port %i --tokens-file /etc/fabric-mcp/tokens \
-             --state-dir %S/fabric-mcp";
+        let expected = "ExecStart=/usr/bin/x --transport http --port %i --tokens-file \
+            /etc/fabric-mcp/tokens --state-dir %S/fabric-mcp";
         assert_eq!(other[2], expected);
         assert_eq!(other[4], "EnvironmentFile=-/etc/fabric-mcp/%i.env");
     }
@@ -130,8 +130,8 @@ mod tests {
         for path in all.split('|') {
             for is_template in [false, true] {
                 let expected = format!(
-                    "systemd starts no program at {path:?}; move it to where the path has only usual characters, such \
-                         as /usr/local/bin"
+                    "systemd starts no program at {path:?}; move it to where the path has only \
+                     usual characters, such as /usr/local/bin"
                 );
                 assert_eq!(unit(Path::new(path), is_template).unwrap_err(), expected);
             }

@@ -419,8 +419,9 @@ impl Folder {
     pub(super) fn warn_newer(&self, id: RunId) {
         if !self.is_newer.swap(true, Ordering::Relaxed) {
             log::warn!(
-                "the state folder {} has runs that a newer fabric-mcp wrote, such as {id}: they are left alone, and cannot \
-                 be read here. Start that version, or give another --state-dir.",
+                "the state folder {} has runs that a newer fabric-mcp wrote, such as {id}: they \
+                 are left alone, and cannot be read here. Start that version, or give another \
+                 --state-dir.",
                 self.path.display()
             );
         }

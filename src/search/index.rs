@@ -73,8 +73,9 @@ const OF_TWO: f32 = 0.8;
 /// What people ask a computer for and no pattern does.
 const NO_TASKS: &str = include_str!("nothing.txt");
 /// The same if there is no match, because no word of the query is known.
-const NOT_UNDERSTOOD: &str = "The query was not understood. Say it in English and in plain words, what goes in and what \
-    should come out (\"summarize a text\"), or leave query out to see all names.";
+const NOT_UNDERSTOOD: &str = "The query was not understood. Say it in English and in plain words, \
+    what goes in and what should come out (\"summarize a text\"), or leave query out to see all \
+    names.";
 /// Score of a pattern that the query names.
 const NAMED: f32 = 100.0;
 

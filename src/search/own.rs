@@ -11,8 +11,8 @@ const MOST_SENTENCES: usize = 24;
 const MOST_HEADINGS: usize = 12;
 
 /// Words of headings that say nothing about the pattern.
-const USUAL: &str = "identity purpose goal goals role task steps output instructions sections format input example \
-                     examples background";
+const USUAL: &str = "identity purpose goal goals role task steps output instructions sections \
+    format input example examples background";
 
 /// What a task is introduced with; what follows says what is done.
 const INTRODUCTIONS: [&str; 18] = [

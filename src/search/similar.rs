@@ -87,8 +87,8 @@ pub(crate) fn humanised(name: &str) -> String {
 }
 
 /// Words of names that keep capitals.
-const ACRONYMS: &str = "AI API ASCII CFP CSS CSV CTF CV DIY DSRP GitHub HackerOne HTML JSON LaTeX LOE MCP NPC \
-    PDF PRD QA RPG SIEM SOC SQL STRIDE URL XML YAML YouTube";
+const ACRONYMS: &str = "AI API ASCII CFP CSS CSV CTF CV DIY DSRP GitHub HackerOne HTML JSON LaTeX \
+    LOE MCP NPC PDF PRD QA RPG SIEM SOC SQL STRIDE URL XML YAML YouTube";
 
 /// The text with an initial capital.
 pub(super) fn capitalised(text: &str) -> String {

@@ -13,8 +13,9 @@ const IRREGULAR: &str = include_str!("irregular.txt");
 const ENDINGS: [(usize, &str); 2] = [
     (
         4,
-        "izational ization isation ational fulness ousness iveness ability ibility ically ations ation ative ators \
-         ator izer iser able ible ical ize ise ate ity ist ism ive ful ous ion ic iz er or ly",
+        "izational ization isation ational fulness ousness iveness ability ibility ically ations \
+         ation ative ators ator izer iser able ible ical ize ise ate ity ist ism ive ful ous ion \
+         ic iz er or ly",
     ),
     (5, "ition ment ness ally ance ence al at is"),
 ];

@@ -16,8 +16,9 @@ const MAX_COMPLETIONS: usize = 100;
 /// # Errors
 /// -32602 for an unknown reference, or a prompt that is not allowed here.
 pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    let usage = "completion/complete needs params.ref ({\"type\": \"ref/prompt\", \"name\"} or {\"type\": \
-                 \"ref/resource\", \"uri\"}) and params.argument ({\"name\", \"value\"}, both strings).";
+    let usage = "completion/complete needs params.ref ({\"type\": \"ref/prompt\", \"name\"} or \
+        {\"type\": \"ref/resource\", \"uri\"}) and params.argument ({\"name\", \"value\"}, both \
+        strings).";
     let params = Params::new(request.params, usage);
     let (reference, argument) = (params.object("ref")?, params.object("argument")?);
     let (kind, uri) = (reference.text("type")?, reference.optional_text("uri")?);
@@ -40,8 +41,8 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
         ("ref/resource", _, Some(STRATEGY_TEMPLATE)) => (None, Some(true)),
         _ => {
             return Err(Refusal::params(format!(
-                "params.ref must name a prompt (ref/prompt) or one of the templates {PATTERN_TEMPLATE} and \
-                 {STRATEGY_TEMPLATE} (ref/resource)."
+                "params.ref must name a prompt (ref/prompt) or one of the templates \
+                 {PATTERN_TEMPLATE} and {STRATEGY_TEMPLATE} (ref/resource)."
             )));
         }
     };

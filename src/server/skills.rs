@@ -55,8 +55,8 @@ impl Skills {
         let can_run = policy.tools().any(Tool::is_run) && !policy.read_only;
         let (name, pattern) = (quoted(name), quoted(&entry.name));
         let mut document = format!(
-            "---\nname: {name}\ndescription: {}\nmetadata:\n  fabric-pattern: {pattern}\n---\n\nFollow the instructions below \
-             yourself, on the user's input.",
+            "---\nname: {name}\ndescription: {}\nmetadata:\n  fabric-pattern: \
+             {pattern}\n---\n\nFollow the instructions below yourself, on the user's input.",
             quoted(self.snapshot.description(&entry.name))
         );
         let is_raw = fabric.why_raw(&entry.name, text).is_some();
@@ -64,8 +64,8 @@ impl Skills {
             true if is_raw => " What stands between their double braces is code that Fabric would replace.\n\n".to_owned(),
             true if !can_run => "\n\n".to_owned(),
             true => format!(
-                " Or call the tool `fabric_run_pattern` with `pattern_name` {pattern} and that input as `input_text`, so that \
-                 Fabric's model does it.\n\n"
+                " Or call the tool `fabric_run_pattern` with `pattern_name` {pattern} and that \
+                 input as `input_text`, so that Fabric's model does it.\n\n"
             ),
             false => " Fabric itself cannot run them: what stands between their double braces is code.\n\n".to_owned(),
         });

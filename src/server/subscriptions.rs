@@ -43,8 +43,8 @@ pub(crate) struct SubscribeRequest {
 /// # Errors
 /// -32602 without a filter.
 pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    let usage = "subscriptions/listen needs params.notifications, an object such as {\"promptsListChanged\": true}, \
-                 with true or false as values.";
+    let usage = "subscriptions/listen needs params.notifications, an object such as \
+        {\"promptsListChanged\": true}, with true or false as values.";
     let filter = Params::new(request.params, usage).object("notifications")?;
     let keeps = server.backend.runs.keeps();
     let too_many = || {

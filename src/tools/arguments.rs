@@ -56,8 +56,8 @@ pub(super) const VARIABLES: ArgumentLine =
     "variables: A value for each of the pattern's variables, by name.";
 
 /// What models call arguments by mistake, and what they mean.
-const MEANT: &str = "name pattern_name, text input_text, content input_text, input input_text, url input_from, \
-                     video input_from, youtube input_from, lang_code variables {\"lang_code\": …}";
+const MEANT: &str = "name pattern_name, text input_text, content input_text, input input_text, \
+    url input_from, video input_from, youtube input_from, lang_code variables {\"lang_code\": …}";
 
 /// An empty value of this argument would make a free call a paid one.
 const FREE: &str = "dry_run";

@@ -10,9 +10,9 @@ use super::{Arguments, Outcome, Policy, Prepared, Tool, prompt, run_pattern};
 
 pub(super) const TOOL: Tool = Tool {
     title: "Fill in a Fabric pattern, for you to follow",
-    description: "Get the prompt of a Fabric pattern, filled in with a text, for you to follow: your answer to it is the \
-                  pattern's output. No other model is asked, and nothing costs money. Give the whole text as input_text: \
-                  links and files are not opened.",
+    description: "Get the prompt of a Fabric pattern, filled in with a text, for you to follow: \
+        your answer to it is the pattern's output. No other model is asked, and nothing costs \
+        money. Give the whole text as input_text: links and files are not opened.",
     read_only: true,
     declare,
     ..run_pattern::TOOL
@@ -48,8 +48,8 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
                 prompt(context, &pattern, &input, &variables, strategy)?
             };
             let text = format!(
-                "This is the prompt of the pattern {name}, filled in; nothing has run it. Follow it now: your answer is its \
-                 output.\n\n{text}"
+                "This is the prompt of the pattern {name}, filled in; nothing has run it. Follow \
+                 it now: your answer is its output.\n\n{text}"
             );
             let outcome = Outcome::text("output_text", text);
             let outcome = outcome.member("output_format", DEFAULT_FORMAT);

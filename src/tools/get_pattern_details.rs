@@ -13,8 +13,8 @@ use super::{Arguments, Context, Outcome, Policy, Prepared, Tool, ToolResult};
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_pattern_details",
     title: "Get pattern details",
-    description: "Get one Fabric pattern: its variables and system prompt. Only needed to choose between patterns, or to \
-                  follow one yourself.",
+    description: "Get one Fabric pattern: its variables and system prompt. Only needed to choose \
+        between patterns, or to follow one yourself.",
     output: include_str!("results/get_pattern_details.json"),
     read_only: true,
     declare,

@@ -128,8 +128,8 @@ impl Policy {
             && !listed(&self.allowed)
         {
             Some(format!(
-                "{WRITES_FILES} writes files on the Fabric host, so it is refused unless the operator starts fabric-mcp \
-                 with --allow-pattern {WRITES_FILES}."
+                "{WRITES_FILES} writes files on the Fabric host, so it is refused unless the \
+                 operator starts fabric-mcp with --allow-pattern {WRITES_FILES}."
             ))
         } else {
             None

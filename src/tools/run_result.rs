@@ -30,8 +30,8 @@ const POLL_INTERVAL_MS: u64 = 1_000;
 pub(crate) fn silence(silence: Duration, limit: Duration) -> Option<String> {
     (silence >= SILENCE).then(|| {
         format!(
-            "Nothing has arrived for {} s. Fabric does not say when its model fails, so the run is given up after {} \
-             s.",
+            "Nothing has arrived for {} s. Fabric does not say when its model fails, so the run \
+             is given up after {} s.",
             silence.as_secs(),
             limit.as_secs()
         )
@@ -172,8 +172,9 @@ pub(crate) fn result(
     let omitted = Some(all - end).filter(|left| *left > 0);
     let more = match omitted {
         _ if is_working => Some(format!(
-            "The run is still working, and this is its output so far. Call fabric_get_run with run_id {id} and offset \
-             {end} for the rest; calling fabric_run_pattern again would start, and charge for, another run."
+            "The run is still working, and this is its output so far. Call fabric_get_run with \
+             run_id {id} and offset {end} for the rest; calling fabric_run_pattern again would \
+             start, and charge for, another run."
         )),
         Some(_) => {
             let rest = format!("Read the rest with fabric_get_run, run_id {id} and offset {end}.");
@@ -244,8 +245,8 @@ mod tests {
         let told = |seconds| silence(Duration::from_secs(seconds), Duration::from_secs(300));
         assert_eq!(told(29), None);
         let expected = Some(
-            "Nothing has arrived for 40 s. Fabric does not say when its model fails, so the run is given up after 300 \
-             s.",
+            "Nothing has arrived for 40 s. Fabric does not say when its model fails, so the run \
+             is given up after 300 s.",
         );
         assert_eq!(told(40).as_deref(), expected);
     }

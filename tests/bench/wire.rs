@@ -131,8 +131,8 @@ impl Read for Body<'_> {
 /// A POST of `body` to `path`; each of `headers` ends with CRLF.
 pub(crate) fn post(path: &str, headers: &str, body: &str) -> Vec<u8> {
     format!(
-        "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nAccept: application/json, \
-         text/event-stream\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+        "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nAccept: \
+         application/json, text/event-stream\r\n{headers}Content-Length: {}\r\n\r\n{body}",
         body.len()
     )
     .into_bytes()

@@ -19,8 +19,8 @@ use crate::support::{DEADLINE, Era};
 
 /// The last one is empty.
 const METHODS: &str = "ping tools/list tools/call prompts/list prompts/get resources/list \
-    resources/templates/list resources/read resources/subscribe completion/complete logging/setLevel \
-    server/discover notifications/initialized sampling/createMessage tasks/get ";
+    resources/templates/list resources/read resources/subscribe completion/complete \
+    logging/setLevel server/discover notifications/initialized sampling/createMessage tasks/get ";
 
 /// How a message must be answered.
 enum Due {

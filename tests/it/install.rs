@@ -58,8 +58,9 @@ const FILES: [&str; 6] = [
     "cursor .cursor/mcp.json mcpServers => {\n  \"mcpServers\": {\n    \"other\": { \"command\": \"npx\" }\n  }\n}\n",
     "zed .config/zed/settings.json context_servers => // Zed settings\n//\n// see the docs\n{\n  \"theme\": \"One Dark\", \
      // dark\n  \"vim_mode\": true,\n}\n",
-    "windsurf .codeium/windsurf/mcp_config.json mcpServers => {\r\n\t\"mcpServers\": {\r\n\t\t\"github\": \
-     {\r\n\t\t\t\"command\": \"npx\",\r\n\t\t\t\"env\": {\"TOKEN\": \"x\"}\r\n\t\t}\r\n\t}\r\n}",
+    "windsurf .codeium/windsurf/mcp_config.json mcpServers => {\r\n\t\"mcpServers\": \
+     {\r\n\t\t\"github\": {\r\n\t\t\t\"command\": \"npx\",\r\n\t\t\t\"env\": {\"TOKEN\": \
+     \"x\"}\r\n\t\t}\r\n\t}\r\n}",
     "cline .cline/data/settings/cline_mcp_settings.json mcpServers => \u{feff}{\"mcpServers\":{}}",
     "continue .continue/mcpServers/fabric.json mcpServers => {}",
     "gemini-cli .gemini/settings.json mcpServers => {\n    /* kept */\n    \"ui\": {\"theme\": \"GitHub\"},\n    \
@@ -143,8 +144,9 @@ fn a_missing_file_is_created_and_reported() {
         .expect_stdout("is Cursor installed?");
     // It starts nothing.
     assert!(!finished.stdout.contains("clean-up"), "{finished:?}");
-    let expected = "{\n  \"mcpServers\": {\n    \"fabric\": {\n      \"url\": \"http://127.0.0.1:8000/mcp\",\n      \"headers\": {\n        \
-         \"Authorization\": \"Bearer ${env:FABRIC_MCP_AUTH_TOKEN}\"\n      }\n    }\n  }\n}\n";
+    let expected = "{\n  \"mcpServers\": {\n    \"fabric\": {\n      \"url\": \
+        \"http://127.0.0.1:8000/mcp\",\n      \"headers\": {\n        \"Authorization\": \"Bearer \
+        ${env:FABRIC_MCP_AUTH_TOKEN}\"\n      }\n    }\n  }\n}\n";
     assert_eq!(home.read(".cursor/mcp.json"), expected);
     let found = home.names(".cursor");
     assert_eq!(found, ["mcp.json"], "nothing to keep, nothing left over");
@@ -204,8 +206,8 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     let again = install(&["--yes"]);
     again.expect_code(0).expect_stdout("nothing to do");
     assert_eq!(args(&home.read(file)), 0);
-    for row in "--history --keep-runs 60 => 60 s in | => 60 s in |--history --keep-runs 2592000 => 30 days in \
-                |--history --state-dir /runs => 30 days in /runs.| => 30 days in /runs."
+    for row in "--history --keep-runs 60 => 60 s in | => 60 s in |--history --keep-runs 2592000 \
+        => 30 days in |--history --state-dir /runs => 30 days in /runs.| => 30 days in /runs."
         .split('|')
     {
         let (flags, kept) = row.split_once(" => ").unwrap();
@@ -585,9 +587,9 @@ fn the_remaining_step_for_the_secret_is_printed() {
         program.run(DEADLINE).stdout
     };
     let empty = "First, if your Fabric asks for a key: put it into the empty FABRIC_API_KEY of that file.\nNext: ";
-    let refers = "First: quit Cursor, and start it with `cursor .` from a shell where FABRIC_API_KEY is set: the file only \
-                  refers to it.\nOr do this again with FABRIC_API_KEY unset, and put the key into the empty place in the \
-                  file.\nNext: ";
+    let refers = "First: quit Cursor, and start it with `cursor .` from a shell where \
+        FABRIC_API_KEY is set: the file only refers to it.\nOr do this again with FABRIC_API_KEY \
+        unset, and put the key into the empty place in the file.\nNext: ";
     assert!(said("", &["--install", "cursor"]).contains(empty));
     let is_so = said("k", &["--install", "zed"]).contains(empty);
     assert!(is_so, "Zed refers to no variables");

@@ -341,16 +341,17 @@ fn what_an_issuer_lacks_is_told_before_anybody_comes() {
     let refused = |error: &str| Some(FakeReply::Answer(400, json!({"error": error}).to_string()));
     let token = || Some(FakeReply::json(&json!({"access_token": "t"})));
     let claims = || FakeReply::json(&claims());
-    let refuses = "the OAuth issuer URL/as refuses this server itself (HTTP 401): check FABRIC_MCP_OAUTH_CLIENT_ID and \
-                   FABRIC_MCP_OAUTH_CLIENT_SECRET, and that this client may introspect";
+    let refuses = "the OAuth issuer URL/as refuses this server itself (HTTP 401): check \
+        FABRIC_MCP_OAUTH_CLIENT_ID and FABRIC_MCP_OAUTH_CLIENT_SECRET, and that this client may \
+        introspect";
     let untested = |why: &str| format!("introspection works; the audience was not tested ({why})");
-    let elsewhere = "the OAuth issuer URL/as issues tokens for another audience: have it put http://localhost:8000/mcp \
-                     into those with the scopes fabric:read fabric:run";
+    let elsewhere = "the OAuth issuer URL/as issues tokens for another audience: have it put \
+        http://localhost:8000/mcp into those with the scopes fabric:read fabric:run";
     let inactive = "the OAuth issuer URL/as calls a token that it has just issued inactive: have \
         it put FABRIC_MCP_OAUTH_CLIENT_ID into the audience too, or let this client introspect \
         the tokens of others";
-    let powerless = "the OAuth issuer URL/as issues tokens that are refused: This token may not do that: it needs the role \
-                     read, or the OAuth scope fabric:read.";
+    let powerless = "the OAuth issuer URL/as issues tokens that are refused: This token may not \
+        do that: it needs the role read, or the OAuth scope fabric:read.";
     let fits = "introspection works, and the audience fits";
     let unauthorized = FakeReply::Answer(401, "{}".into());
     let (client, escape) = ("unauthorized_client", "\u{1b}[31m");
@@ -792,8 +793,9 @@ fn the_document_is_served_by_each_name_of_the_endpoint() {
         let document = resource.document(&text, "/mcp");
         assert_eq!(document.as_deref(), Some(expected.as_bytes()), "{path}");
     }
-    let all = "/.well-known/oauth-protected-resource/other /.well-known/oauth-protected-resource/mcp/ \
-               /.well-known/oauth-protected-resources /.well-known/oauth-authorization-server /mcp";
+    let all = "/.well-known/oauth-protected-resource/other \
+        /.well-known/oauth-protected-resource/mcp/ /.well-known/oauth-protected-resources \
+        /.well-known/oauth-authorization-server /mcp";
     for path in all.split(' ') {
         assert_eq!(resource.document(path, "/mcp"), None, "{path}");
     }
@@ -813,8 +815,8 @@ fn challenges_lead_to_the_document() {
     ));
     assert_eq!(mcp.challenge(AccessError::BadToken(Flaw::EXPIRED)), wanted);
     let expected = Some(format!(
-        "Bearer {url}/mcp\", scope=\"fabric:run\", error=\"insufficient_scope\", error_description=\"the token \
-             lacks the scope\""
+        "Bearer {url}/mcp\", scope=\"fabric:run\", error=\"insufficient_scope\", \
+         error_description=\"the token lacks the scope\""
     ));
     assert_eq!(mcp.challenge(AccessError::Forbidden(Role::Run)), expected);
     let found = mcp.challenge(AccessError::Unavailable(Duration::ZERO));

@@ -99,8 +99,8 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
             ("FABRIC_MCP_OAUTH_CLIENT_SECRET", "s3cret-of-ours"),
         ],
     );
-    let words = "--log-level Debug --idle-timeout 8 --allow-pattern a --allow-pattern b --deny-pattern c --deny-pattern d \
-                 --max-runs 3";
+    let words = "--log-level Debug --idle-timeout 8 --allow-pattern a --allow-pattern b \
+        --deny-pattern c --deny-pattern d --max-runs 3";
     assert_eq!(args.join(" "), words);
     let variable = |name: &str, value: &str| (name.to_owned(), Some(value.to_owned()));
     let expected = [

@@ -129,8 +129,8 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
 fn wrong_flags_are_reported_in_one_line() {
     let text = MISTAKES.replace("\n    ", " ");
     let text = text.replace("CLIENTS", &clients::names().join(", "));
-    let path = "; give a path that begins with /, such as /mcp, of at most 2048 visible ASCII characters without \
-                ? # \" < > \\, and none of /healthz, /readyz, /metrics";
+    let path = "; give a path that begins with /, such as /mcp, of at most 2048 visible ASCII \
+        characters without ? # \" < > \\, and none of /healthz, /readyz, /metrics";
     let text = text.replace("; PATH", path);
     for case in text.trim().lines() {
         let (args, message) = case.split_once(" => ").expect("arguments and a message");

@@ -223,8 +223,8 @@ FABRIC_MCP_AUTH_TOKEN_FILE=nowhere => no such file: "nowhere";
 
 #[test]
 fn wrong_variables_are_reported_by_name() {
-    let header = "the value is longer than 4096 bytes, or holds a space, a line break or another character that cannot be \
-                  sent in a header; copy it again, only visible ASCII characters";
+    let header = "the value is longer than 4096 bytes, or holds a space, a line break or another \
+        character that cannot be sent in a header; copy it again, only visible ASCII characters";
     let text = WRONG_VARIABLES.replace("\n    ", " ");
     let text = text.replace("HEADER", header);
     for case in text.trim().lines() {
@@ -307,8 +307,8 @@ fn where_other_machines_come_in_a_token_is_needed() {
             let refused = |name: &str| {
                 format!(
                     "{name}: {host} {what}; give --tokens-file, set FABRIC_MCP_AUTH_TOKEN (or \
-                     FABRIC_MCP_AUTH_TOKEN_FILE), or give --oauth-issuer; or --allow-unauthenticated, if something in \
-                     front of it decides who may come in"
+                     FABRIC_MCP_AUTH_TOKEN_FILE), or give --oauth-issuer; or \
+                     --allow-unauthenticated, if something in front of it decides who may come in"
                 )
             };
             let flags = format!("--transport http {flag} {host}");
@@ -360,8 +360,8 @@ fn whoever_may_come_in_is_warned_of() {
 fn what_is_odd_but_not_wrong_becomes_a_warning() {
     let short = config_with("", &[("FABRIC_MCP_AUTH_TOKEN", "0123456789abcde")]);
     let wanted = [
-        "FABRIC_MCP_AUTH_TOKEN: the token is shorter than 16 characters and may be guessed; make a longer one, for \
-          example by openssl rand -hex 32.",
+        "FABRIC_MCP_AUTH_TOKEN: the token is shorter than 16 characters and may be guessed; make \
+         a longer one, for example by openssl rand -hex 32.",
     ];
     assert_eq!(short.warnings, wanted);
     assert_eq!(short.http.token.unwrap().expose(), "0123456789abcde");
@@ -449,8 +449,8 @@ fn settings_that_need_one_another_say_so() {
     let is_so = config.contains("text: \"https://as.example\"") && !config.contains("s3cret");
     assert!(is_so, "{config}");
     for (args, vars) in [(oauth, &vars[..1]), ("", &vars[1..])] {
-        let expected = "OAuth needs --oauth-issuer, --oauth-resource, FABRIC_MCP_OAUTH_CLIENT_ID and FABRIC_MCP_OAUTH_CLIENT_SECRET; \
-             set all four, or none of them";
+        let expected = "OAuth needs --oauth-issuer, --oauth-resource, FABRIC_MCP_OAUTH_CLIENT_ID \
+            and FABRIC_MCP_OAUTH_CLIENT_SECRET; set all four, or none of them";
         assert_eq!(error_with(args, vars), expected);
     }
     assert_eq!(

@@ -477,8 +477,8 @@ pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
         {
             "" => all.to_owned(),
             found => format!(
-                "A search for this finds {found}. If none of them does the task, describe it as query of \
-                 fabric_list_patterns."
+                "A search for this finds {found}. If none of them does the task, describe it as \
+                 query of fabric_list_patterns."
             ),
         }
     } else {

@@ -292,8 +292,9 @@ fn a_pattern_that_is_not_listed_is_not_found() {
     // No typing error: what a search for it finds.
     let error = client.pattern(&name("shorten_paper"), &unobserved());
     let error = error.unwrap_err();
-    let expected = "Fabric has no pattern named \"shorten_paper\". A search for this finds \"summarize\" and \"summarize_paper\". \
-         If none of them does the task, describe it as query of fabric_list_patterns.";
+    let expected = "Fabric has no pattern named \"shorten_paper\". A search for this finds \
+        \"summarize\" and \"summarize_paper\". If none of them does the task, describe it as \
+        query of fabric_list_patterns.";
     assert_eq!(error.detail, expected);
     let error = client.pattern(&name("qqq"), &unobserved()).unwrap_err();
     let expected = "Fabric has no pattern named \"qqq\". fabric_list_patterns has them all.";

@@ -149,8 +149,8 @@ fn live_templates_render_only_the_pattern() {
             }
         }
         println!(
-            "{version:?}: {compared} of {CASES} cases return, as the model says; {admitted} pass the guard, \
-             {rendered} of them render to their own text, each token replaced once"
+            "{version:?}: {compared} of {CASES} cases return, as the model says; {admitted} pass \
+             the guard, {rendered} of them render to their own text, each token replaced once"
         );
         assert!(admitted > 10_000 && rendered > 5_000);
     }

@@ -67,8 +67,9 @@ pub(crate) fn check(
     let shape = Shape::of(text);
     if shape == Shape::Nested {
         return refused(format!(
-            "The pattern {title} has a template call inside of another one or beside its braces, so Fabric could run what \
-             the variables or `input_text` say as a template. Use another pattern, or have this one changed."
+            "The pattern {title} has a template call inside of another one or beside its braces, \
+             so Fabric could run what the variables or `input_text` say as a template. Use \
+             another pattern, or have this one changed."
         ));
     }
     let mut values = variables.iter();
@@ -77,9 +78,9 @@ pub(crate) fn check(
             values.find(|(_, value)| value.is_empty() || value.contains(BRACES))
     {
         return refused(format!(
-            "`variables.{}` must not be empty or contain braces with the pattern {title}: Fabric could run it as a \
-             template, together with the text beside it or with what a call gives. Give another value, or use another \
-             pattern.",
+            "`variables.{}` must not be empty or contain braces with the pattern {title}: Fabric \
+             could run it as a template, together with the text beside it or with what a call \
+             gives. Give another value, or use another pattern.",
             name.escape_debug()
         ));
     }
@@ -88,9 +89,9 @@ pub(crate) fn check(
     {
         let call = body.splitn(3, ':').take(2).collect::<Vec<_>>().join(":");
         return refused(format!(
-            "`input_text` must not contain `{{{{` or `{SENTINEL}` with the pattern {title}: it has the call \
-             `{{{{{call}:…}}}}`, and Fabric runs what that gives as a template again. Leave them out, or use another \
-             pattern."
+            "`input_text` must not contain `{{{{` or `{SENTINEL}` with the pattern {title}: it \
+             has the call `{{{{{call}:…}}}}`, and Fabric runs what that gives as a template \
+             again. Leave them out, or use another pattern."
         ));
     }
     // Without variables the size is the pattern's own.
@@ -110,8 +111,8 @@ pub(crate) fn check(
     }
     if places > sentinels(&own) {
         return refused(format!(
-            "The values of `variables` form `{SENTINEL}` in the pattern {title}, and Fabric would put the input there. \
-             Give other values."
+            "The values of `variables` form `{SENTINEL}` in the pattern {title}, and Fabric would \
+             put the input there. Give other values."
         ));
     }
     Ok(())

@@ -4,7 +4,8 @@ use super::*;
 use crate::sync::lock;
 
 const USE_INITIALIZE: &str = "Nothing is agreed on yet: send initialize first, or put \
-    io.modelcontextprotocol/protocolVersion (2026-07-28) and clientCapabilities into params._meta of each request.";
+    io.modelcontextprotocol/protocolVersion (2026-07-28) and clientCapabilities into params._meta \
+    of each request.";
 
 fn not_found(method: &str) -> String {
     error(
@@ -282,10 +283,11 @@ fn a_progress_token_is_a_string_or_an_integer() {
 fn prompts_resources_and_completion_check_their_params_before_any_call() {
     let get = "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.";
     let read = "resources/read needs params.uri, a string such as fabric://pattern/summarize.";
-    let complete = "completion/complete needs params.ref ({\"type\": \"ref/prompt\", \"name\"} or {\"type\": \"ref/resource\", \
-                    \"uri\"}) and params.argument ({\"name\", \"value\"}, both strings).";
-    let reference = "params.ref must name a prompt (ref/prompt) or one of the templates fabric://pattern/{name} and \
-                     fabric://strategy/{name} (ref/resource).";
+    let complete = "completion/complete needs params.ref ({\"type\": \"ref/prompt\", \"name\"} or \
+        {\"type\": \"ref/resource\", \"uri\"}) and params.argument ({\"name\", \"value\"}, both \
+        strings).";
+    let reference = "params.ref must name a prompt (ref/prompt) or one of the templates \
+        fabric://pattern/{name} and fabric://strategy/{name} (ref/resource).";
     let argument = "The templates have one argument: \"name\".";
     let cases = r#"
 CALL prompts/list
@@ -381,8 +383,8 @@ fn the_log_level_belongs_to_the_legacy_connection() {
 
 #[test]
 fn subscriptions_are_acknowledged_with_the_supported_kinds() {
-    let usage = "subscriptions/listen needs params.notifications, an object such as {\"promptsListChanged\": true}, \
-                 with true or false as values.";
+    let usage = "subscriptions/listen needs params.notifications, an object such as \
+        {\"promptsListChanged\": true}, with true or false as values.";
     let pipe = TestClient::new();
     let say = |params: &str| {
         pipe.say(&request_in(

@@ -67,8 +67,8 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
     if record.state != RunState::Completed {
         let status = record.state.name();
         let detail = format!(
-            "`{argument}` is a run with the status {status}: only the output of a completed one can be an input. \
-             Nothing was run."
+            "`{argument}` is a run with the status {status}: only the output of a completed one \
+             can be an input. Nothing was run."
         );
         return Err(refused(detail).about(argument));
     }

@@ -36,8 +36,8 @@ pub(super) const TOOL: Tool = Tool {
 const MAX_WAIT: usize = 3600;
 
 /// The refusal of attachments.
-const NOT_READ: &str = "`attachments`: Fabric's REST API does not read them, so the model would make up what is in them. Give \
-                        the text itself as input_text. Nothing was run.";
+const NOT_READ: &str = "`attachments`: Fabric's REST API does not read them, so the model would \
+    make up what is in them. Give the text itself as input_text. Nothing was run.";
 
 /// Most tokens of `context_length`.
 const MAX_CONTEXT: usize = 10_000_000;

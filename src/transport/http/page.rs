@@ -17,8 +17,8 @@ pub(super) const HEADERS: [(&str, &str); 5] = [
     ("Cache-Control", "no-store"),
     (
         "Content-Security-Policy",
-        "default-src 'none'; style-src 'sha256-ROCTKHQWx96trWC0ynGdCVDYbqd2rqTc0UmOPNOC48g='; base-uri 'none'; \
-         form-action 'none'; frame-ancestors 'none'",
+        "default-src 'none'; style-src 'sha256-ROCTKHQWx96trWC0ynGdCVDYbqd2rqTc0UmOPNOC48g='; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
     ("Referrer-Policy", "no-referrer"),
     ("X-Content-Type-Options", "nosniff"),

@@ -153,8 +153,8 @@ impl Streamable {
             }
             let without = without_handshake();
             let reason = format!(
-                "This request belongs to no session: send initialize first and repeat the Mcp-Session-Id of its answer, or \
-                 {without}"
+                "This request belongs to no session: send initialize first and repeat the \
+                 Mcp-Session-Id of its answer, or {without}"
             );
             return Err(bad_message(400, INVALID_PARAMS, &reason, inbound));
         };

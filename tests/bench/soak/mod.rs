@@ -252,8 +252,8 @@ pub(crate) fn run(minutes: f64) -> i32 {
             samples.push((seconds, usage));
             let [[mb, threads, files], [mb2, threads2, files2]] = usage;
             println!(
-                "{seconds:6.0} s  http {mb:.1} MB {threads} threads {files} files · stdio {mb2:.1} MB {threads2} threads \
-                 {files2} files{} · wrong {}",
+                "{seconds:6.0} s  http {mb:.1} MB {threads} threads {files} files · stdio \
+                 {mb2:.1} MB {threads2} threads {files2} files{} · wrong {}",
                 soak.told(),
                 soak.wrong.lock().unwrap().len()
             );

@@ -50,8 +50,9 @@ fn hold(path: &Path, found: &Value) {
             .to_owned()
     };
     panic!(
-        "{} differs from line {}:\n  stored: {}\n  found:  {}\nClients depend on it. A removed or retyped key needs a new \
-         schema_version. If the change is meant: {UPDATE}=1 cargo test --locked contracts, and review the diff.",
+        "{} differs from line {}:\n  stored: {}\n  found:  {}\nClients depend on it. A removed or \
+         retyped key needs a new schema_version. If the change is meant: {UPDATE}=1 cargo test \
+         --locked contracts, and review the diff.",
         path.display(),
         line + 1,
         at(&stored),
