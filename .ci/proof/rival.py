@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Starts the rival as the bench starts us, and says where it listens once it does.
+# Starts the rival over HTTP as the bench starts us, and says where it listens once it does.
 WRAPPER = """#!/usr/bin/env python3
 import os, socket, sys, time
 program = {program!r}
@@ -35,8 +35,9 @@ while socket.socket().connect_ex(("127.0.0.1", port)):
     time.sleep(0.01)
 print(f"listening on 127.0.0.1:{{port}}", file=sys.stderr)
 """
-# By their names; "http" and "relay" stand for all that contain them.
-SECTIONS = ["start", "stdio", "patterns", "relay", "http", "streams"]
+# By their names: those over stdio, and those that need a server over HTTP too ("relay" and "http" stand for all sections
+# that have it in their names).
+STDIO, HTTP = ["start", "stdio", "patterns"], ["relay", "http", "streams"]
 P50, P99, RATE, MEMORY = range(4)
 # What is shown: title, row of the bench, its column, unit, and what a unit of the bench is in it.
 SHOWN = [
@@ -49,17 +50,18 @@ SHOWN = [
     ("A flood of 100,000 chunks over stdio", "relay: flood of 100,000 chunks", P50, "s", 1e-6),
     ("Delay of a chunk, p99 of 100 streams", "http relay: 100 streams", P99, "ms", 1e-3),
     ("Delay of a chunk, p99 of 500 streams", "http relay: 500 streams", P99, "ms", 1e-3),
-    ("Memory, HTTP, after a first request and run", "memory: http, idle", MEMORY, "MB", 1),
-    ("Memory of 500 idle connections", "memory: http, 500 idle connections", MEMORY, "MB", 1),
+    ("Memory with tools/list over 256 connections", "http tools/list, 256 connections", MEMORY, "MB", 1),
+    ("Memory with 500 streams", "http relay: 500 streams", MEMORY, "MB", 1),
 ]
 
 
-def measured(bench, program):
+def measured(bench, program, server):
     """The rows of the bench for one program: name of the row -> its four figures."""
     rows = {}
-    # Each section by itself, as a program that has no modern HTTP ends only that one.
-    for section in SECTIONS:
-        ran = subprocess.run([bench, section], env={**os.environ, "FABRIC_MCP_BINARY": str(program)},
+    # Each section by itself, as what a program cannot do ends only that one.
+    for section in STDIO + HTTP:
+        binary = server if section in HTTP else program
+        ran = subprocess.run([bench, section], env={**os.environ, "FABRIC_MCP_BINARY": str(binary)},
                              capture_output=True, text=True, timeout=600)
         for line in ran.stdout.splitlines()[1:]:
             cells = [line[46 + sum(WIDTHS[:at]):][:width].strip() for at, width in enumerate(WIDTHS)]
@@ -117,14 +119,16 @@ def main():
     bench = re.findall(r"Executable.*bench.*\((.*)\)", built.stderr)[-1]
     bench = bench if os.path.isabs(bench) else ROOT / bench
     ours = [pathlib.Path(program).resolve() for program in options.ours.split(",")]
-    names = ["fabric-mcp", "fabric-mcp, static"][: len(ours)] + [pathlib.Path(options.rival).name]
+    rival = pathlib.Path(options.rival).resolve()
+    names = ["fabric-mcp", "fabric-mcp, static"][: len(ours)] + [rival.name]
     with tempfile.TemporaryDirectory() as folder:
         wrapper = pathlib.Path(folder, "rival")
-        wrapper.write_text(WRAPPER.format(program=str(pathlib.Path(options.rival).resolve())))
+        wrapper.write_text(WRAPPER.format(program=str(rival)))
         wrapper.chmod(0o755)
         rounds = []
         for _ in range(options.rounds):
-            rounds.append([measured(bench, program) for program in [*ours, wrapper]])
+            pairs = [(program, program) for program in ours] + [(rival, wrapper)]
+            rounds.append([measured(bench, *pair) for pair in pairs])
     table = []
     for title, row, column, unit, factor in SHOWN:
         values = []
@@ -132,7 +136,7 @@ def main():
             found = [ran[at][row][column] for ran in rounds if row in ran[at]]
             values.append(statistics.median(found) * factor if found else None)
         table.append((title, unit, values))
-    print("| | " + " | ".join(names) + " |\n|---" * 1 + "|---" * len(names) + "|")
+    print("| | " + " | ".join(names) + " |\n|---" + "|---" * len(names) + "|")
     for title, unit, values in table:
         shown = ["–" if value is None else f"{number(value)} {unit}".replace(" /s", "/s") for value in values]
         print(f"| {title} | {' | '.join(shown)} |")

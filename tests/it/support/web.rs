@@ -157,24 +157,32 @@ impl Streamable {
     }
 }
 
-impl Caller for Streamable {
-    #[track_caller]
-    fn ask(&mut self, method: &str, params: Value) -> Value {
-        self.request(method, params)
-    }
+macro_rules! caller_over_http {
+    ($($caller:ty)+) => {
+        $(
+            impl Caller for $caller {
+                #[track_caller]
+                fn ask(&mut self, method: &str, params: Value) -> Value {
+                    self.request(method, params)
+                }
 
-    fn era(&self) -> Era {
-        self.era
-    }
+                fn era(&self) -> Era {
+                    self.era
+                }
 
-    fn process(&self) -> &Process {
-        &self.server.process
-    }
+                fn process(&self) -> &Process {
+                    &self.server.process
+                }
 
-    fn server(&self) -> Option<&HttpServer> {
-        Some(&self.server)
-    }
+                fn server(&self) -> Option<&HttpServer> {
+                    Some(&self.server)
+                }
+            }
+        )+
+    };
 }
+
+caller_over_http!(Streamable Sse);
 
 /// The JSON-RPC messages of an answer, in order.
 #[track_caller]
@@ -306,25 +314,6 @@ impl Sse {
     /// Closes the stream.
     pub(crate) fn leave(self) {
         self.events.into_connection().close();
-    }
-}
-
-impl Caller for Sse {
-    #[track_caller]
-    fn ask(&mut self, method: &str, params: Value) -> Value {
-        self.request(method, params)
-    }
-
-    fn era(&self) -> Era {
-        self.era
-    }
-
-    fn process(&self) -> &Process {
-        &self.server.process
-    }
-
-    fn server(&self) -> Option<&HttpServer> {
-        Some(&self.server)
     }
 }
 
