@@ -42,7 +42,7 @@ const MAX_LOG_LINE: usize = 8 << 10;
 
 /// How long the writing thread sleeps when it has written all lines. Waking it for each line would take callers more
 /// time than everything else about that line.
-const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// The target of what is logged even at level `critical`.
 const CRITICAL: &str = "critical";

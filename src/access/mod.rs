@@ -170,6 +170,16 @@ impl Caller {
     /// # Errors
     /// [`AccessError::Forbidden`], and what [`Access::admit`] says of a token that is no longer valid.
     pub(crate) fn require(&self, role: Role) -> Result<Arc<Allowance>, AccessError> {
+        self.has(role, false)
+    }
+
+    /// Why what the caller has begun must end, if so. Unlike [`Self::require`], an answer of the issuer that should have
+    /// been confirmed by now is no reason yet.
+    pub(crate) fn revoked(&self) -> Option<AccessError> {
+        self.has(self.role, true).err()
+    }
+
+    fn has(&self, role: Role, is_late: bool) -> Result<Arc<Allowance>, AccessError> {
         let has = match &self.pass {
             Pass::Open => Arc::new(Allowance::of(self.role)),
             Pass::Token(tokens, print) => match tokens.holder(*print) {
@@ -178,7 +188,7 @@ impl Caller {
                 Err(flaw) => return Err(AccessError::BadToken(flaw)),
             },
             Pass::Address(tokens) => tokens.others().map_err(|_| AccessError::NoToken)?,
-            Pass::OAuth(tokens, oauth, known) => match oauth.grant(known)? {
+            Pass::OAuth(tokens, oauth, known) => match oauth.grant(known, is_late)? {
                 grant if grant.identity != self.identity => {
                     return Err(AccessError::BadToken(Flaw::INACTIVE));
                 }

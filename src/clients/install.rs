@@ -66,8 +66,9 @@ pub(crate) fn run(
     let name = asked.name.clone();
     let document = Document::read(text, key, &name).map_err(uneditable)?;
     let own = document.own.as_ref();
-    let asked_launch = asked.launch.clone();
-    let is_ours = |entry: &Value| is_ours(entry, program, asked_launch.as_ref());
+    let made = asked.launch.as_ref();
+    let made = made.map(|launch| client.entry(program, launch));
+    let is_ours = |entry: &Value| is_ours(entry, program, made.as_ref());
     let ours = own.filter(|own| is_ours(own));
     let mut told = why + &asked.keep_runs(ours, env)?;
     let launch = asked.launch.as_ref();
@@ -232,22 +233,35 @@ fn after(words: &[String], flag: &str) -> Option<String> {
     words.get(at + 1).cloned()
 }
 
-/// Whether an entry was made by this program, which is at `program`. Such an entry starts the program. Or it is for a
-/// URL, and has nothing besides a token of ours or a place for one, or leads to the same host as `launch`.
-fn is_ours(entry: &Value, program: &str, launch: Option<&Launch>) -> bool {
+/// The host and port that an entry with a URL leads to.
+fn authority(entry: &Value) -> Option<Authority> {
+    let url = URLS.iter().find_map(|name| entry[*name].as_str())?;
+    Authority::parse(url::split(url)?.1).ok()
+}
+
+/// Whether an entry was made by this program, which is at `program`. Such an entry starts the program, perhaps another
+/// version of it. Or it is for a URL, and has nothing besides a token of ours or a place for one, or leads to the same
+/// host as `made`, the new entry.
+fn is_ours(entry: &Value, program: &str, made: Option<&Value>) -> bool {
     if let Some(started) = started(entry) {
         let name = started.rsplit(['/', '\\']).next().unwrap_or_default();
-        return started == program || name.trim_end_matches(".exe") == PROGRAM;
+        let version = name.trim_end_matches(".exe").strip_prefix(PROGRAM);
+        let is_version = |rest: &str| {
+            rest.trim_start_matches('-')
+                .starts_with(|c: char| c.is_ascii_digit())
+        };
+        return started == program
+            || version.is_some_and(|rest| rest.is_empty() || is_version(rest));
     }
-    let host = |url: &str| Some(Authority::parse(url::split(url)?.1).ok()?.host);
-    let mut urls = URLS.iter().filter_map(|name| entry[*name].as_str());
-    let leads_there = match launch {
-        Some(Launch::Url { url, .. }) => urls.any(|own| host(own) == host(url)),
-        _ => false,
-    };
     let headers = &entry["headers"];
     let token = headers["Authorization"].as_str().unwrap_or_default();
-    let is_alone = headers.is_null() || *headers == json!({"Authorization": token});
+    let is_bare = headers.is_null() || *headers == json!({});
+    // A server may move to another port, but many others without a token are on this machine.
+    let place = |entry: &Value| authority(entry).map(|at| (at.host, at.port.filter(|_| is_bare)));
+    let leads_there = made
+        .and_then(place)
+        .is_some_and(|made| place(entry) == Some(made));
+    let is_alone = is_bare || *headers == json!({"Authorization": token});
     let is_token = |token: &str| token.starts_with(TOKEN_PREFIX) || is_place(&token.into());
     let is_known = token.strip_prefix("Bearer ").is_some_and(is_token);
     is_alone && (is_known || leads_there)
@@ -402,7 +416,8 @@ fn filled_in(mut entry: Value, before: Option<&Value>) -> Value {
     for (member, theirs) in before.and_then(Value::as_object).into_iter().flatten() {
         // A server that asks for OAuth may take a token as well.
         let is_token = member == "headers" && started(&entry).is_none() && entry[member].is_null();
-        let is_kept = is_token && !is_place(&theirs["Authorization"]);
+        let is_there = authority(&entry) == before.and_then(authority);
+        let is_kept = is_token && is_there && !is_place(&theirs["Authorization"]);
         if is_kept || !KEYS.contains(&member.as_str()) {
             entry[member] = theirs.clone();
         }
@@ -603,25 +618,29 @@ mod tests {
 
     #[test]
     fn an_entry_is_ours_by_what_it_starts_or_shows() {
-        let client = &super::super::CLIENTS[1];
-        let launch = client.reaching("https://h/mcp".to_owned(), false, true);
+        let made = json!({"url": "https://h/mcp"});
         let start = |program: &str| json!({"command": [program, "--demo"]});
         let to = |(url, token)| json!({"url": url, "headers": {"Authorization": format!("Bearer {token}")}});
         let urls = "o fmcp_0|o ${env:FABRIC_MCP_AUTH_TOKEN}|o YOUR_TOKEN|h:2 sk-1".split('|');
         let urls = urls.map(|row| row.split_once(' ').unwrap());
         let urls = urls.map(|(host, token)| to((format!("https://{host}/mcp"), token)));
-        let programs = ["/x/fabric-mcp", "C:\\x\\fabric-mcp.exe", "/opt/other-name"].map(start);
+        let programs = [
+            "/x/fabric-mcp",
+            "C:\\x\\fabric-mcp-1.2.exe",
+            "/opt/other-name",
+        ]
+        .map(start);
         let plain = [json!({"serverUrl": "https://h/mcp"})];
         let ours = urls.chain(programs).chain(plain).map(|entry| (entry, true));
         let foreign = [
             start("fabric-mcp-proxy"),
             start("fabric-mcpserver.exe"),
             to(("https://o/mcp".to_owned(), "sk-1")),
-            json!({"url": "https://o/mcp"}),
+            json!({"url": "https://h:2/mcp"}),
             json!({"url": "https://h/mcp", "headers": {"X": ""}}),
         ];
         for (entry, is) in ours.chain(foreign.map(|entry| (entry, false))) {
-            let found = is_ours(&entry, "/opt/other-name", launch.as_ref());
+            let found = is_ours(&entry, "/opt/other-name", Some(&made));
             assert_eq!(found, is, "{entry}");
         }
     }

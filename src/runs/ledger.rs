@@ -13,6 +13,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::mem::take;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -52,6 +53,8 @@ pub(super) struct Asked {
 pub(super) struct LedgerState {
     /// Lines that could not be written yet, the oldest first.
     waiting: VecDeque<String>,
+    /// The line of a dead run was written since the last [`Folder::flush`].
+    has_settled: bool,
     /// Another process held the lock for too long: it is not waited for again until it lets go.
     is_held: bool,
     /// The month whose lines `used` has, up to this byte of its file.
@@ -118,13 +121,16 @@ impl Folder {
             let step = LedgerLine::parse(line).map(|line| line.step);
             lines(file, |line| is_there |= Some(line.step) == step);
         }
-        match is_there {
-            true => Ok(()),
-            false => self.put(&mut state.is_held, line)?.sync_data(),
+        if is_there {
+            return Ok(());
         }
+        let file = self.put(&mut state.is_held, line)?;
+        state.has_settled = true;
+        drop(state);
+        file.sync_data()
     }
 
-    /// Writes the lines that wait, up to the first that cannot be written. Says whether it wrote one, and how many wait.
+    /// Writes the lines that wait, up to the first that cannot be written. Says whether one was written, and how many wait.
     pub(super) fn flush(&self) -> (bool, usize) {
         let (mut state, mut written) = (lock(&self.ledger), None);
         let LedgerState {
@@ -134,11 +140,11 @@ impl Folder {
             written = Some(file);
             waiting.pop_front();
         }
-        let waiting = state.waiting.len();
+        let (waiting, has_settled) = (state.waiting.len(), take(&mut state.has_settled));
         drop(state);
         // Not while other threads wait. If it fails, only a power cut can lose the lines.
         let synced = written.map(|file| file.sync_data());
-        (synced.is_some(), waiting)
+        (synced.is_some() || has_settled, waiting)
     }
 
     fn month(&self, month: &str) -> PathBuf {

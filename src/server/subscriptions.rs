@@ -226,7 +226,8 @@ impl Subscriptions {
             let subscriptions = self.clone();
             spawn("list-poller", UNTOLD, move || subscriptions.poll());
         });
-        if let Some(tasks) = listener.request.tasks.clone() {
+        let tasks = listener.request.tasks.clone();
+        if let Some(tasks) = tasks.filter(|tasks| !tasks.is_empty()) {
             let (weak, backend) = (Arc::downgrade(&listener), self.backend.clone());
             spawn("task-watch", UNTOLD, move || {
                 Subscriber::watch(&weak, tasks, &backend)

@@ -121,9 +121,11 @@ pub(crate) fn asks_for_oauth(settings: &Connect) -> bool {
         return false;
     };
     let request = relay.request(vec![], Headers::new(), Some(LEAVING));
-    let reply = relay.send("GET", &request, ()).ok();
-    let challenge = reply.and_then(|reply| reply.headers().get("WWW-Authenticate").cloned());
-    challenge.is_some_and(|it| String::from_utf8_lossy(it.as_bytes()).contains("resource_metadata"))
+    let Ok(reply) = relay.send("GET", &request, ()) else {
+        return false;
+    };
+    let mut challenges = reply.headers().get_all("WWW-Authenticate").iter();
+    challenges.any(|it| String::from_utf8_lossy(it.as_bytes()).contains("resource_metadata"))
 }
 
 /// Hears nothing.

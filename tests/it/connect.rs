@@ -439,10 +439,8 @@ fn too_much_is_refused_at_once() {
     }
     let error = client.error("tools/list", json!({}));
     let message = error["message"].as_str().unwrap();
-    assert!(
-        message.starts_with("This request was not sent: 64 others"),
-        "{message}"
-    );
+    let is_so = message.starts_with("This request was not sent: 64 others");
+    assert!(is_so, "{message}");
     let long = json!({"x": "x".repeat(9 << 20)});
     client.send(&json!({"jsonrpc": "2.0", "id": "long", "method": "x", "params": long}));
     assert_eq!(client.answer(&json!("long"))["error"]["code"], -32600);

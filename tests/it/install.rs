@@ -539,10 +539,8 @@ fn where_callers_sign_in_no_token_is_shown() {
     };
     let (done, headers) = install("");
     done.expect_stdout("has callers sign in");
-    assert!(
-        headers.is_null() && !done.stdout.contains("Check: "),
-        "{done:?}"
-    );
+    let is_so = headers.is_null() && !done.stdout.contains("Check: ");
+    assert!(is_so, "{done:?}");
     install("").0.expect_stdout("nothing to do");
     let (_, headers) = install("fmcp_canary");
     let reference = "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}";

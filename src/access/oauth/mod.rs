@@ -242,16 +242,17 @@ impl OAuth {
             return Err(AccessError::BadToken(Flaw::MALFORMED));
         }
         let known = self.ask((token, print), peer, accounts)?;
-        let grant = self.grant(&known)?;
+        let grant = self.grant(&known, false)?;
         let mut answer = lock(&known.last);
         answer.token.get_or_insert_with(|| Secret::new(token));
         drop(answer);
         Ok((known, grant))
     }
 
-    /// What a token gives now, as the issuer said last: a look at memory.
-    pub(super) fn grant(&self, known: &Known) -> Verdict {
-        match lock(&known.last).grant(self.clock.steady()) {
+    /// What a token gives now, as the issuer said last: a look at memory. `is_late`: even if that should have been
+    /// confirmed by now.
+    pub(super) fn grant(&self, known: &Known, is_late: bool) -> Verdict {
+        match lock(&known.last).grant(self.clock.steady(), is_late) {
             Ok(grant) if grant.expires.is_some_and(|end| end <= self.date()) => {
                 Err(AccessError::BadToken(Flaw::EXPIRED))
             }
@@ -595,11 +596,12 @@ impl LastAnswer {
     }
 
     /// The last good answer, as long as it counts, which is longer if the issuer could not be asked since.
-    fn grant(&self, now: Duration) -> Verdict {
-        let (age, refusal) = match self.refusal {
-            Some(refusal) => (UNCONFIRMED, refusal),
-            None => (GRANT_HOLDS, AccessError::Unavailable(RETRY.0)),
+    fn grant(&self, now: Duration, is_late: bool) -> Verdict {
+        let age = match self.refusal.is_some() || is_late {
+            true => UNCONFIRMED,
+            false => GRANT_HOLDS,
         };
+        let refusal = self.refusal.unwrap_or(AccessError::Unavailable(RETRY.0));
         self.good(now, age).cloned().ok_or(refusal)
     }
 
@@ -626,7 +628,7 @@ impl Answers {
             return (None, None);
         };
         let answer = lock(&known.last);
-        let is_refreshed = Arc::strong_count(known) > 1 && answer.grant(now).is_ok();
+        let is_refreshed = Arc::strong_count(known) > 1 && answer.grant(now, false).is_ok();
         let counts = now < answer.until || is_refreshed;
         let owner = answer.good(now, KNOWN).map(|good| good.identity.clone());
         (counts.then(|| known.clone()), owner)

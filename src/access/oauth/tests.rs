@@ -107,7 +107,7 @@ fn a_token_is_asked_about_once_as_the_rfc_has_it() {
         assert_eq!(seen[1].headers[name], value);
     }
     assert!(!seen[0].headers.contains_key("authorization"));
-    assert!(check(&oauth, "a.B-1_~+/==").is_ok() && oauth.grant(&known) == Ok(grant));
+    assert!(check(&oauth, "a.B-1_~+/==").is_ok() && oauth.grant(&known, false) == Ok(grant));
     assert_eq!(fake.lines(), [""; 0]);
     assert!(check(&oauth, "another").is_ok());
     assert_eq!(fake.lines(), [QUESTION]);
@@ -423,11 +423,11 @@ fn what_goes_on_never_asks_the_issuer_and_is_refreshed_before_its_minute_is_over
     assert_eq!(refreshed(), [QUESTION], "only what is held");
     hand.pass(59_999);
     // Whoever comes now does not ask, and the issuer may take its time.
-    assert!(oauth.grant(&held).is_ok() && refusal(&oauth, "t").is_none());
+    assert!(oauth.grant(&held, false).is_ok() && refusal(&oauth, "t").is_none());
     assert_eq!(fake.lines(), [""; 0]);
     assert_eq!(refreshed(), [QUESTION]);
     hand.pass(40_001);
-    assert_eq!(oauth.grant(&held).err(), bad(Flaw::EXPIRED));
+    assert_eq!(oauth.grant(&held, false).err(), bad(Flaw::EXPIRED));
 }
 
 #[test]
@@ -439,8 +439,12 @@ fn what_the_issuer_refuses_is_refused_after_a_minute_however_many_tokens_are_hel
     fake.script(fake.with_metadata(|_| FakeReply::json(&json!({"active": false}))));
     // The refresher has not come to them yet.
     hand.pass(60_000);
-    let is_refused = |why| held.iter().all(|known| oauth.grant(known).err() == why);
+    let is_refused = |why| {
+        held.iter()
+            .all(|known| oauth.grant(known, false).err() == why)
+    };
     assert!(is_refused(down(1)), "that never asks");
+    assert!(held.iter().all(|known| oauth.grant(known, true).is_ok()));
     assert_eq!(refusal(&oauth, "t7"), bad(Flaw::INACTIVE));
     oauth.refresh();
     assert!(is_refused(bad(Flaw::INACTIVE)) && fake.lines().len() == 601);
@@ -463,7 +467,7 @@ fn an_issuer_that_hangs_holds_nobody_up_who_is_here() {
         let refresher = scope.spawn(|| oauth.refresh());
         asks.recv().unwrap();
         // The answer does not come before this is over.
-        assert!(oauth.grant(&held).is_ok() && refusal(&oauth, "t").is_none());
+        assert!(oauth.grant(&held, false).is_ok() && refusal(&oauth, "t").is_none());
         drop(goes_on);
         refresher.join().unwrap();
     });
@@ -481,7 +485,7 @@ fn what_was_said_last_counts_through_a_short_outage_and_no_long_one() {
     oauth.refresh();
     let all = || {
         (
-            oauth.grant(&held).is_ok(),
+            oauth.grant(&held, false).is_ok(),
             refusal(&oauth, "left").is_none(),
         )
     };
@@ -564,7 +568,7 @@ fn what_has_begun_ends_when_its_token_is_revoked_or_is_another_one() {
         let (oauth, hand) = oauth(&fake);
         let (held, before) = check(&oauth, "t").unwrap();
         // As a caller's role is told.
-        let role = || match oauth.grant(&held)? {
+        let role = || match oauth.grant(&held, false)? {
             grant if grant.identity == before.identity => Ok(grant.role),
             _ => inactive,
         };

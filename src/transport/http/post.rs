@@ -61,7 +61,7 @@ impl Post {
     fn is_cut(&self) -> bool {
         let caller = &self.head.caller;
         if !self.cut.is_completed()
-            && let Err(refusal) = caller.require(caller.role)
+            && let Some(refusal) = caller.revoked()
         {
             self.cut.call_once(|| {
                 let id = Some(&self.head.id);

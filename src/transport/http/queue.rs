@@ -121,7 +121,7 @@ impl Queue {
                 if responder.is_gone() {
                     break;
                 }
-                is_revoked = caller.require(caller.role).is_err();
+                is_revoked = caller.revoked().is_some();
             }
             let stops = is_revoked || caller.account.is_closed();
             if stops && leave(is_revoked) {
