@@ -115,7 +115,8 @@ const COMPLETED: [(&str, &str); 3] = [
         "zsh",
         r#"zmodload zsh/zpty; zpty shell zsh -f -i
            zpty -w shell "PROMPT=; autoload -U compinit; compinit -u -D; source ./script; bindkey '^I' complete-word"
-           zpty -w shell 'compadd() { builtin compadd -A hits "$@"; print -l -- $hits >>hits; builtin compadd "$@" }; print REA""DY'
+           zpty -w shell 'compadd() { builtin compadd -A hits "$@"; print -l -- $hits >>hits; builtin compadd "$@" }'
+           zpty -w shell 'zle-line-init() { print -n REA""DY }; zle -N zle-line-init'
            zpty -r shell out '*READY*'
            zpty -w -n shell $'fabric-mcp @LINE@\t\C-u'; zpty -w shell 'print DO""NE'
            zpty -r shell out '*DONE*'; zpty -d shell; sort -u hits
