@@ -114,8 +114,10 @@ class Replicas:
 
     def start_nginx(self):
         text = subprocess.run([self.program, "--help", "proxy"], check=True, capture_output=True, text=True).stdout
-        lines = re.search(r"^    upstream .*^    }\n(?=\n\S)", text, re.S | re.M)[0]
+        lines = "".join(re.findall(r"^    (?:server|upstream|map) .*?^    }\n", text, re.S | re.M))
         lines = re.sub(r".*ssl_certificate.*\n", "", lines).replace("443 ssl", f"127.0.0.1:{self.port}")
+        lines = lines.replace("http://127.0.0.1:8000", "http://fabric_mcp")
+        lines = re.sub(r"( *server 127.0.0.1:800)2(.*\n)", r"\g<0>\g<1>3\g<2>", lines)
         for at, port in enumerate(self.ports):
             lines = lines.replace(f"127.0.0.1:800{at + 1}", f"127.0.0.1:{port}")
         conf = self.folder / "nginx.conf"
