@@ -255,10 +255,8 @@ fn a_long_or_strange_value_is_repeated_in_part() {
     let start = format!("--host: \"{}/…\" is not", "x".repeat(39));
     assert!(error.starts_with(&start), "{error}");
     let error = error_with("--host \u{1b}[2J", &[]);
-    assert!(
-        error.starts_with("--host: \"\\u{1b}[2J\" is not"),
-        "{error}"
-    );
+    let is_so = error.starts_with("--host: \"\\u{1b}[2J\" is not");
+    assert!(is_so, "{error}");
 }
 
 #[test]
