@@ -14,9 +14,22 @@ use super::{
     Action, Request, Server, completion, prompts, resources, skills, subscriptions, tasks, tools,
 };
 
-/// Instructions for models, sent once to every client: how to find a pattern, and what is done with it where patterns are
-/// run, and where they are only read. A line each.
-const INSTRUCTIONS: &str = include_str!("instructions.txt");
+/// Instructions for models, sent once to every client: how to find a pattern, and what is done with it then.
+const FIND: &str = "Fabric is a library of tested prompts (patterns), each for one task on a \
+    text. Use it when the user names Fabric or a pattern, or has a text or topic to be \
+    summarized, analyzed, mined for ideas, rated, explained, rewritten or turned into another \
+    form; do anything else without it. Describe the task as query of fabric_list_patterns. If no \
+    match does it, ask once more: what goes in, what should come out. If none does then, do it \
+    yourself. Else call fabric_run_pattern with the whole text as input_text and a value for each \
+    of the variables that the match names";
+/// Where patterns are run.
+const RUN: &str = ". A pattern sees only that: it opens no links and no files, so get their text \
+    first (a YouTube video can be input_from). A run calls a language model, takes seconds to \
+    minutes and may cost money: run a pattern once, and do not repeat a run to see its output \
+    again. If its status is working, fabric_get_run gets the rest.";
+/// Where they are only read.
+const FOLLOW: &str = ", and follow the prompt that it returns: this server runs nothing and costs \
+    nothing. It opens no links and no files, so get their text first.";
 
 /// One method: its name, the revisions that have it, and what parses its params and returns the action.
 pub(super) type Method = (&'static str, RangeInclusive<Revision>, Read);
@@ -77,11 +90,7 @@ fn capabilities(server: &Server, revision: Revision) -> Value {
 /// What models are told, and if a tool is not offered, which ones are.
 fn instructions(server: &Server) -> String {
     let policy = &server.backend.policy;
-    let mut lines = INSTRUCTIONS.lines();
-    let mut told = lines.next().unwrap_or_default().to_owned();
-    told += lines
-        .nth(usize::from(policy.patterns_only))
-        .unwrap_or_default();
+    let mut told = FIND.to_owned() + if policy.patterns_only { FOLLOW } else { RUN };
     if !policy.tools.is_empty() {
         let offered: Vec<&str> = policy.tools().map(|tool| tool.name).collect();
         told += &format!(
