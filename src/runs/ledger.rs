@@ -115,7 +115,7 @@ impl Folder {
     /// # Errors
     /// The line was not written, and should be tried again.
     pub(super) fn account_dead(&self, line: &str) -> io::Result<()> {
-        let (mut state, mut is_there) = (lock(&self.ledger), false);
+        let mut is_there = false;
         let path = self.month(&line[..7]);
         if let Ok(file) = open_plain(&path, OpenOptions::new().read(true)) {
             let step = LedgerLine::parse(line).map(|line| line.step);
@@ -124,6 +124,7 @@ impl Folder {
         if is_there {
             return Ok(());
         }
+        let mut state = lock(&self.ledger);
         let file = self.put(&mut state.is_held, line)?;
         state.has_settled = true;
         drop(state);
