@@ -362,7 +362,7 @@ class Author:
 NAMES = [(re.compile(pattern), name) for pattern, name in [
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>"), (r"\b[0-9a-f]{16}\b", "<request>"), (r"127\.0\.0\.1:\d+", "<address>"),
     (r'(duration_ms|total_ms|first_piece_ms|latency_ms|age_seconds)(\\*": ?)[\d.]+', r"\1\g<2>0"), (r"\b\d+\.\d+ m?s\b", "<duration>"),
-    (r"(?m)^<time> INFO .*\n", ""), (r'"ttlMs":2\d{5}\b', '"ttlMs":300000'), (r'"(t|ping-)\d*"', '"<token>"')]]
+    (r"(?m)^<time> INFO .*\n", ""), (r'"ttlMs":[1-9]\d{3,5}\b', '"ttlMs":300000'), (r'"(t|ping-)\d*"', '"<token>"')]]
 ID = re.compile(r"(?:run_)?\b[0-9a-f]{32}\b|run_[0-9a-f]{32}")
 
 
@@ -488,7 +488,8 @@ class Http:
 
     async def ask(self, method, path, headers, body=b""):
         """The status and headers that matter; `body` or `line` get the rest."""
-        if self.reader is None:
+        # The server closes connections that were idle for long.
+        if self.reader is None or self.reader.at_eof():
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port, limit=64 * MIB)
         lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items() if value is not None)]
         lines += [f"Content-Length: {len(body)}"] if body or method == "POST" else []
