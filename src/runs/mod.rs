@@ -33,7 +33,8 @@
 //! - A failing folder never fails a run: what cannot be written stays in memory, with a warning, and is tried again
 //!   with the next text, at its end, when another end could be written, and at the end of the process.
 //! - There is no background thread: the worker's own calls write its text and check for a cancellation by another
-//!   process, once a second; expired runs are removed when a run begins or runs are listed.
+//!   process, once a second; expired runs, which nobody finds any more, are removed once a minute
+//!   when a run ends, and when runs are listed.
 
 mod folder;
 mod ledger;

@@ -29,7 +29,7 @@ pub(crate) fn bounds(in_folder: bool) -> (usize, usize) {
     }
 }
 
-/// How often the folder is read while runs end.
+/// How often expired runs are removed, and the folder is read, while runs end.
 const REFRESH: Duration = Duration::from_secs(60);
 
 /// The runs of this process, and those in its folder. Cheap to clone.
@@ -46,8 +46,8 @@ struct RunTable {
     clock: Arc<dyn Clock>,
     /// Locked before the state of a run, never after it.
     entries: Mutex<Entries>,
-    /// When the folder was last read.
-    read: Mutex<Option<Instant>>,
+    /// When expired runs were last removed, and those of other processes last looked for.
+    swept: Mutex<Option<Instant>>,
     /// Held while ends are written that could not be written before.
     rewriting: Mutex<()>,
 }
@@ -114,7 +114,7 @@ impl Runs {
             accounts: accounts.clone(),
             clock,
             entries: Mutex::default(),
-            read: Mutex::default(),
+            swept: Mutex::default(),
             rewriting: Mutex::default(),
         });
         let reclaiming = Arc::downgrade(&table);
@@ -203,7 +203,6 @@ impl Runs {
         mut record: Record,
         account: &Account,
     ) -> Result<RunWriter, QuotaExceeded> {
-        self.tidy();
         let clock = &self.0.clock;
         record.created = clock.today();
         record.updated = record.created;
@@ -346,18 +345,21 @@ impl Runs {
         ended.is_some_and(|ended| ended.saturating_add_unsigned(keep) <= now)
     }
 
-    /// Removes expired runs.
-    pub(super) fn tidy(&self) {
+    /// Removes expired runs. False if there is none.
+    pub(super) fn tidy(&self) -> bool {
         let is_expired =
             |_: &RunId, entry: &mut RunEntry| self.is_expired(&entry.run.known(), entry.age);
         let expired: Vec<_> = self.entries().extract_if(is_expired).collect();
-        for (id, _) in expired {
-            self.forget(id);
-        }
+        expired.iter().for_each(|(id, _)| self.forget(*id));
+        !expired.is_empty()
     }
 
-    /// Removes the oldest run of an account that may go before its time and `is_of_use` for that. False if there is none.
+    /// Removes expired runs, or else the oldest run of an account that may go before its time and `is_of_use` for that.
+    /// False if there is none.
     fn evict(&self, account: &Account, is_of_use: impl Fn(&RunEntry) -> bool) -> bool {
+        if self.tidy() {
+            return true;
+        }
         let now = self.now();
         let may_go = |(id, entry): (&RunId, &RunEntry)| {
             let ended = entry.age.may_go(entry.run.known().ttl, now)?;
@@ -432,6 +434,9 @@ impl Runs {
     /// Reads the folder and removes expired and surplus runs. Call it once in the background after the start, so that
     /// the first listing is as fast as later ones.
     pub(crate) fn sweep(&self) {
+        // One at a time.
+        let mut swept = lock(&self.0.swept);
+        *swept = Some(Instant::now());
         if let Some(folder) = &self.0.folder {
             self.refresh(folder);
         }
@@ -440,8 +445,8 @@ impl Runs {
 
     /// Sweeps now and then, so that runs of other processes count even if nobody ever lists.
     pub(super) fn sweep_sometimes(&self) {
-        let read = *lock(&self.0.read);
-        if read.is_none_or(|at| at.elapsed() >= REFRESH) {
+        let swept = *lock(&self.0.swept);
+        if swept.is_none_or(|at| at.elapsed() >= REFRESH) {
             self.sweep();
         }
     }
@@ -449,8 +454,6 @@ impl Runs {
     /// Brings the table up to date with what has changed in the folder.
     fn refresh(&self, folder: &Arc<Folder>) {
         self.rewrite(false);
-        let mut read = lock(&self.0.read);
-        *read = Some(Instant::now());
         let names = match folder.names() {
             Ok(names) => names,
             Err(error) => return log::warn!("the state folder could not be read: {error}"),

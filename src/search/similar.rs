@@ -75,7 +75,7 @@ pub(crate) fn humanised(name: &str) -> String {
         .map(|word| {
             let lower = word.to_lowercase();
             let mut acronyms = ACRONYMS.split(' ');
-            let acronym = acronyms.find(|acronym| acronym.to_lowercase() == lower);
+            let acronym = acronyms.find(|acronym| acronym.eq_ignore_ascii_case(&lower));
             acronym.map_or(lower, str::to_owned)
         })
         .collect();

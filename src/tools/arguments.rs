@@ -25,8 +25,8 @@ use super::{refused, within};
 pub(super) struct Argument {
     pub(super) name: &'static str,
     pub(super) json_type: &'static str,
-    /// What its schema says beside type and description.
-    constraints: String,
+    /// What its schema says beside type and description. Calls do not need it.
+    constraints: Constraints,
     pub(super) description: Cow<'static, str>,
     pub(super) required: bool,
 }
@@ -44,6 +44,8 @@ pub(super) struct Arguments<'a> {
     former: &'static str,
     faults: Vec<Error>,
 }
+
+type Constraints = Box<dyn Fn() -> String>;
 
 /// What an argument is called, a colon, and its description.
 type ArgumentLine = &'static str;
@@ -107,7 +109,7 @@ impl<'a> Arguments<'a> {
     fn properties(&self) -> String {
         let json = |value: &str| serde_json::Value::from(value).to_string();
         let property = |argument: &Argument| {
-            let (kind, constraints) = (argument.json_type, &argument.constraints);
+            let (kind, constraints) = (argument.json_type, (argument.constraints)());
             let (name, description) = (json(argument.name), json(&argument.description));
             format!(r#"{name}:{{"type":"{kind}",{constraints}"description":{description}}}"#)
         };
@@ -123,21 +125,21 @@ impl<'a> Arguments<'a> {
     }
 
     /// An object whose members `read` asks for and checks; `None` if left out. A string is the member that `bare` says.
-    pub(super) fn object<T>(
+    pub(super) fn object<T: 'static>(
         &mut self,
         line: ArgumentLine,
         read: fn(&mut Arguments<'_>) -> Result<T, Error>,
         bare: fn(&str) -> &'static str,
     ) -> Option<T> {
         let tool = self.tool;
-        let constraints = Arguments::none(tool, read).properties() + ",";
+        let constraints = Box::new(move || Arguments::none(tool, read).properties() + ",");
         let read = |path: &str, node: &'a Node<'a>| members(tool, path, node, bare, read);
         self.ask(told(line), "object", constraints, read)
     }
 
     /// A text of any length (the message it came in was limited); empty if left out.
     pub(super) fn text(&mut self, line: ArgumentLine) -> String {
-        let text = self.ask(told(line), "string", String::new(), string);
+        let text = self.ask(told(line), "string", Box::new(String::new), string);
         text.map(str::to_owned).unwrap_or_default()
     }
 
@@ -155,7 +157,7 @@ impl<'a> Arguments<'a> {
             text if text.trim().is_empty() => Ok(None),
             text => parse(path, text.trim()).map(Some),
         };
-        self.ask(told(line), "string", String::new(), read)
+        self.ask(told(line), "string", Box::new(String::new), read)
             .flatten()
     }
 
@@ -227,7 +229,7 @@ impl<'a> Arguments<'a> {
                 _ => Err(wrong_type(path, "true or false", node)),
             }
         };
-        self.ask(told(line), "boolean", String::new(), read)
+        self.ask(told(line), "boolean", Box::new(String::new), read)
             .unwrap_or(usual)
     }
 
@@ -280,8 +282,8 @@ impl<'a> Arguments<'a> {
                 .filter(is_allowed)
                 .ok_or_else(|| refused(format!("`{path}` is {number}: it must be {allowed}.")))
         };
-        let constraints = format!(r#""minimum":{least},"maximum":{most},"#);
-        self.ask(argument, json_type, constraints, read)
+        let constraints = move || format!(r#""minimum":{least},"maximum":{most},"#);
+        self.ask(argument, json_type, Box::new(constraints), read)
     }
 
     /// Which part of a text of at most `most` characters is wanted: how many to skip, and at most how many to return, which
@@ -317,14 +319,14 @@ impl<'a> Arguments<'a> {
             names::variables(&variables).map_err(|error| within(&prefix, error.detail))?;
             Ok(variables)
         };
-        let constraints = r#""additionalProperties":{"type":"string"},"#.to_owned();
-        self.ask(told(line), "object", constraints, read)
+        let constraints = || r#""additionalProperties":{"type":"string"},"#.to_owned();
+        self.ask(told(line), "object", Box::new(constraints), read)
             .unwrap_or_default()
     }
 
     /// A list of at most `most` steps, whose arguments `step` reads. A string is a step of that pattern, and one step is a
     /// list of one.
-    pub(super) fn steps<T>(
+    pub(super) fn steps<T: 'static>(
         &mut self,
         line: ArgumentLine,
         most: usize,
@@ -354,9 +356,11 @@ impl<'a> Arguments<'a> {
             }
             Error::all(faults).map(|()| steps)
         };
-        let schema = Arguments::none(tool, step).schema();
-        let constraints = format!(r#""maxItems":{most},"items":{schema},"#);
-        self.ask(told(line), "array", constraints, read)
+        let constraints = move || {
+            let schema = Arguments::none(tool, step).schema();
+            format!(r#""maxItems":{most},"items":{schema},"#)
+        };
+        self.ask(told(line), "array", Box::new(constraints), read)
             .unwrap_or_default()
     }
 
@@ -410,7 +414,7 @@ impl<'a> Arguments<'a> {
         &mut self,
         (name, description): (&'static str, Cow<'static, str>),
         json_type: &'static str,
-        constraints: String,
+        constraints: Constraints,
         read: impl FnOnce(&str, &'a Node<'a>) -> Result<T, Error>,
     ) -> Option<T> {
         self.asked.push(Argument {
