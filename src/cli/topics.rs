@@ -178,7 +178,10 @@ mod tests {
                 let blanks = |line: &&str| line.len() - line.trim_start().len();
                 let is_good = match blanks(&lines[0]) {
                     0 => {
-                        paragraph.ends_with(['.', ':']) && lines.iter().all(|one| blanks(one) == 0)
+                        paragraph.ends_with(['.', ':'])
+                            && lines
+                                .iter()
+                                .all(|one| blanks(one) == 0 && one.chars().count() <= 80)
                     }
                     2 => {
                         let terms = lines.iter().map(|line| blanks(line) == 2);
