@@ -127,7 +127,7 @@ fn main() -> ExitCode {
     // There, case does not matter in names.
     #[cfg(windows)]
     let variables = variables.map(|(name, value)| (name.to_ascii_uppercase(), value));
-    let command = cli::parse(args, &variables.collect::<Vec<_>>(), &cli::read_secret);
+    let command = cli::parse(args, &variables.collect::<Vec<_>>(), &cli::read_file);
     let code = command.and_then(run).unwrap_or_else(|exit| {
         shell::say(&exit.reason);
         ExitCode::from(exit.code)
@@ -150,11 +150,9 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         Command::Healthcheck(config) => service::healthcheck(&config.host, config.port)
             .map(|()| true)
             .map_err(|why| ExitReason::failed(format!("--healthcheck: {why}"))),
-        Command::CheckTokens(file, default) => {
-            Tokens::open(default, Some(file), true, &Accounts::alone(1))
-                .map(|_| true)
-                .map_err(ExitReason::usage)
-        }
+        Command::CheckTokens(file, default) => Tokens::check(default, file)
+            .map(|()| true)
+            .map_err(ExitReason::usage),
         Command::Usage {
             folder,
             period,

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use crate::access::{self, Role};
 use crate::clients::install::Installation;
 use crate::clients::{self, CLIENTS, Launch, McpClient};
-use crate::config::{Config, Connect, MAX_SECRET, Prices, Secret};
+use crate::config::{Config, Connect, Prices, Secret};
 use crate::text::hint;
 use parse::{FlagsAndEnv, unexpected_word};
 
@@ -133,7 +133,7 @@ fn named(name: &str, reason: impl Display) -> ExitReason {
     ExitReason::usage(format!("{name}: {reason}"))
 }
 
-/// Returns a small file's text, as [`read_secret`] does.
+/// Returns a small file's text, as [`read_file`] does.
 pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 
 /// Parses the arguments after the program's name.
@@ -293,19 +293,17 @@ fn unknown(flag: &str, word: &str, what: &str, names: Vec<&str>) -> ExitReason {
     named(flag, values::wrong(word, format_args!("{what}; {hint}")))
 }
 
-/// Reads a file that holds a token: text of [`MAX_SECRET`] bytes at most.
-pub(crate) fn read_secret(path: &Path) -> io::Result<String> {
+/// Reads a file with a token or with prices: 1 MiB of text at most, without a byte order mark.
+pub(crate) fn read_file(path: &Path) -> io::Result<String> {
+    const MAX_FILE: usize = 1 << 20;
     let mut text = String::new();
-    let limit = MAX_SECRET as u64 + 1;
     std::fs::File::open(path)?
-        .take(limit)
+        .take(MAX_FILE as u64 + 1)
         .read_to_string(&mut text)?;
-    if text.len() > MAX_SECRET {
-        return Err(io::Error::other(format!(
-            "it is larger than {MAX_SECRET} bytes"
-        )));
+    if text.len() > MAX_FILE {
+        return Err(io::Error::other("it is larger than 1 MiB"));
     }
-    Ok(text)
+    Ok(text.trim_start_matches('\u{feff}').to_owned())
 }
 
 #[cfg(test)]

@@ -258,7 +258,8 @@ pub(super) fn state_dir(text: &str) -> Result<Option<PathBuf>, String> {
 /// A month, or the first day of a period without an end. Returns the time, and whether only that month is meant.
 pub(super) fn period(text: &str) -> Result<(String, bool), String> {
     let day = text.strip_suffix("..");
-    let is_good = time::parse(day.unwrap_or(&format!("{text}-01"))).is_some();
+    let first = day.map_or_else(|| format!("{text}-01"), str::to_owned);
+    let is_good = first.len() == 10 && time::parse(&first).is_some();
     let period = is_good.then(|| (day.unwrap_or(text).to_owned(), day.is_none()));
     let rest = "is not a time; give a month, such as 2026-07, or a day and what follows, such as 2026-07-28..";
     valid(period, text, rest)

@@ -65,7 +65,7 @@ impl Policy {
         let own = &self.callers_models;
         if chat.model.is_empty() {
             let (model, vendor) = self.model_of(chat.pattern.as_str());
-            let first = own.first().filter(|first| !first.ends_with('*'));
+            let first = own.iter().find(|model| !model.ends_with('*'));
             match first.filter(|_| !is_among(own, model)) {
                 Some(first) => chat.model.clone_from(first),
                 None => {
@@ -265,7 +265,7 @@ mod tests {
         let told = "`model_name`: the model large may not be run on this server; allowed: small, Mid (--allow-model).";
         assert_eq!(run(&strict, "large", ""), Err(told.to_owned()));
         let intern = Policy {
-            callers_models: vec!["small".into(), "llama*".into()],
+            callers_models: vec!["llama*".into(), "small".into()],
             default_model: "large".into(),
             default_vendor: "A".into(),
             ..Policy::default()
@@ -277,7 +277,7 @@ mod tests {
         );
         assert_eq!(run(&intern, "Llama3:8b", "B"), ok("Llama3:8b", "B"));
         let told =
-            "`model_name`: you may not run the model large; give one of yours: small, llama*.";
+            "`model_name`: you may not run the model large; give one of yours: llama*, small.";
         assert_eq!(run(&intern, "large", ""), Err(told.to_owned()));
         let both = Policy {
             allowed_models: vec!["Small".into()],

@@ -421,18 +421,20 @@ fn bounds_are_taken_and_secrets_not_shown() {
 }
 
 #[test]
-fn a_token_file_is_read_within_bounds() {
+fn a_file_is_read_within_bounds() {
     let file = std::env::temp_dir().join(format!("fabric-mcp-{}-token", std::process::id()));
-    for (size, fits) in [(4096, true), (4097, false)] {
+    for (size, fits) in [(1 << 20, true), ((1 << 20) + 1, false)] {
         std::fs::write(&file, "x".repeat(size)).unwrap();
-        let found = read_secret(&file).map(|text| text.len()).ok();
+        let found = read_file(&file).map(|text| text.len()).ok();
         assert_eq!(found, fits.then_some(size));
     }
+    std::fs::write(&file, "\u{feff}gpt-4o 1 2\n").unwrap();
+    assert_eq!(read_file(&file).unwrap(), "gpt-4o 1 2\n");
     std::fs::write(&file, b"\xff").unwrap();
-    let found = read_secret(&file).unwrap_err().kind();
+    let found = read_file(&file).unwrap_err().kind();
     assert_eq!(found, io::ErrorKind::InvalidData);
     std::fs::remove_file(&file).unwrap();
-    let found = read_secret(&file).unwrap_err().kind();
+    let found = read_file(&file).unwrap_err().kind();
     assert_eq!(found, io::ErrorKind::NotFound);
 }
 
