@@ -115,15 +115,7 @@ impl Tokens {
         has_ledger: bool,
         accounts: &Accounts,
     ) -> Result<Tokens, String> {
-        let tokens = Tokens {
-            table: Mutex::new(parse(b"", default.as_ref(), true)?.0),
-            default,
-            file,
-            has_ledger,
-            accounts: accounts.clone(),
-            clock: Box::new(SystemClock::new()),
-            watch: Mutex::default(),
-        };
+        let tokens = Tokens::new(default, file, has_ledger, accounts)?;
         let (change, faults) = tokens.look(&mut lock(&tokens.watch), Duration::ZERO);
         report((change, Vec::new()));
         if tokens.file.is_none() {
@@ -133,6 +125,42 @@ impl Tokens {
             Some(fault) => Err(fault.trim_end_matches(STAY).to_owned()),
             None => Ok(tokens),
         }
+    }
+
+    /// Reads the file as a server does that has a ledger, and tokens already.
+    ///
+    /// # Errors
+    /// The mistakes of the file, a line each.
+    pub(crate) fn check(default: Option<Secret>, file: PathBuf) -> Result<(), String> {
+        let tokens = Tokens::new(default, Some(file), true, &Accounts::alone(1))?;
+        let had = (Identity::token(OTHERS), Arc::new(Allowance::of(Role::Read)));
+        lock(&tokens.table).insert(NOBODY, had);
+        let (_, faults) = tokens.look(&mut lock(&tokens.watch), Duration::ZERO);
+        let faults: Vec<&str> = faults
+            .iter()
+            .map(|fault| fault.trim_end_matches(STAY))
+            .collect();
+        match faults.is_empty() {
+            true => Ok(()),
+            false => Err(faults.join("\n")),
+        }
+    }
+
+    fn new(
+        default: Option<Secret>,
+        file: Option<PathBuf>,
+        has_ledger: bool,
+        accounts: &Accounts,
+    ) -> Result<Tokens, String> {
+        Ok(Tokens {
+            table: Mutex::new(parse(b"", default.as_ref(), true)?.0),
+            default,
+            file,
+            has_ledger,
+            accounts: accounts.clone(),
+            clock: Box::new(SystemClock::new()),
+            watch: Mutex::default(),
+        })
     }
 
     /// Whether there is no token and no tokens file.
@@ -329,17 +357,21 @@ impl Allowance {
         let is_whole =
             |name: &str| !name.is_empty() && name.find('*').is_none_or(|at| at + 1 == name.len());
         match key {
-            "models" if value.split(',').all(is_whole) => {
+            "models" if self.models.is_empty() && value.split(',').all(is_whole) => {
                 self.models = value.split(',').map(str::to_owned).collect();
             }
-            "runs-per-minute" if number.is_some() => {
+            "runs-per-minute" if self.runs_per_minute.is_none() && number.is_some() => {
                 self.runs_per_minute = number.and_then(|number| number.try_into().ok());
             }
             "tokens-per-month" if !has_ledger => {
                 return Err("tokens-per-month= counts by the ledger, so it needs --state-dir");
             }
-            "tokens-per-month" if number.is_some() => self.tokens_per_month = number,
-            "until" if value.len() == 10 && time::parse(value).is_some() => {
+            "tokens-per-month" if self.tokens_per_month.is_none() && number.is_some() => {
+                self.tokens_per_month = number;
+            }
+            "until"
+                if value.len() == 10 && time::parse(value).is_some() && self.until.is_none() =>
+            {
                 self.until = Some(value.to_owned());
             }
             _ => return Err(KEYS),
@@ -401,7 +433,7 @@ const FORM: &str = "a line is NAME ROLE TOKEN, with spaces between; a comment be
 
 /// What a key looks like.
 const KEYS: &str = "a key is models=NAME,NAME… (with * only at the end of one), \
-    runs-per-minute=NUMBER, tokens-per-month=NUMBER or until=YYYY-MM-DD, the last day";
+    runs-per-minute=NUMBER, tokens-per-month=NUMBER or until=YYYY-MM-DD, the last day; each at most once";
 
 /// The tokens in the `text` of the file, with `default`, the one from the environment; and the mistakes of the lines
 /// that grant nothing, each with its line number. An error concerns the whole file.
@@ -477,13 +509,13 @@ fn line_of(
     let role = Role::named(role).ok_or("the role, the second word, is not run, read or metrics")?;
     let mut allowance = Allowance::of(role);
     words.try_for_each(|word| allowance.add(word, has_ledger))?;
-    let hash = token.strip_prefix(HASHED).map(str::to_ascii_lowercase);
-    let token = match hash {
+    let lower = token.to_ascii_lowercase();
+    let token = match lower.strip_prefix(HASHED) {
         _ if name == OTHERS && token == "-" => NOBODY,
         _ if name == OTHERS => {
             return Err("the line for * must have a - where other lines have a token");
         }
-        Some(hash) => of_hex(&hash).ok_or("sha256: is not followed by 64 hex digits")?,
+        Some(hash) => of_hex(hash).ok_or("sha256: is not followed by 64 hex digits")?,
         None if !token.bytes().all(|byte| byte.is_ascii_graphic()) => {
             return Err("the token has characters that are not visible ASCII");
         }
@@ -858,7 +890,10 @@ mod tests {
             (format!("a run {A} model=x"), KEYS),
             (format!("a run {A} models=a,,b"), KEYS),
             (format!("a run {A} models=a*b"), KEYS),
+            (format!("a run {A} models=x models=y"), KEYS),
             (format!("a run {A} runs-per-minute=0"), KEYS),
+            (format!("a run {A} until=2099-01-01 until=2099-01-01"), KEYS),
+            (format!("a run SHA256:{A}"), hex),
             (format!("a run {A} tokens-per-month=9"), ledger),
             (format!("a run {A} until=2026-02-30"), KEYS),
             (format!("a run sha256:{A}"), hex),

@@ -46,8 +46,10 @@ pub(super) fn text(config: &Config, head: &Head, is_ready: bool) -> String {
     };
     let is_sse = config.transport == Transport::Sse;
     // What a proxy says of its scheme changes nothing but this answer.
-    let proxy = head.header("x-forwarded-proto");
-    let scheme = proxy.filter(|scheme| *scheme == "https").unwrap_or("http");
+    let proxy = head.header("x-forwarded-proto").unwrap_or_default();
+    // Of several proxies, the first is the one that the client reached.
+    let proxy = proxy.split(',').next().unwrap_or_default().trim();
+    let scheme = ["http", "https"][usize::from(proxy.eq_ignore_ascii_case("https"))];
     let host = head.host().unwrap_or_default();
     let here = format!("{scheme}://{host}{}", config.path);
     let (needs, url) = match &config.http.oauth {

@@ -610,6 +610,10 @@ fn a_line_of_the_file_limits_models_runs_and_tokens() {
         contains(&done.expect_code(code).stderr, [told]);
     };
     check(2, "line 1: the role, the second word");
+    file.write(&["alice\n", "bob\n"]);
+    check(2, "policy\", line 2: a line is NAME ROLE TOKEN");
+    file.write(&["\n"]);
+    check(2, " is empty; put a comment into it");
     file.write(&[&intern, RITA]);
     check(0, "");
     let no_folder = file.program(&fabric);

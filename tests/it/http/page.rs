@@ -60,7 +60,7 @@ fn browsers_get_it_and_mcp_clients_do_not() {
 
 /// `Host`, the proxy's scheme and the browser, then the address and the place of a file that the page shows.
 const ADDRESSES: &str = "\
-mcp.example.com:8443|https|(Windows NT)|https://mcp.example.com:8443|%USERPROFILE%
+mcp.example.com:8443|HTTPS, http|(Windows NT)|https://mcp.example.com:8443|%USERPROFILE%
 mcp.example.com|http||http://mcp.example.com|~/.cursor
 127.0.0.1:80|\"><b>|Intel Mac OS X|http://127.0.0.1:80|Library/Application Support";
 
