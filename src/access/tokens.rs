@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::io;
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ use crate::account::Accounts;
 use crate::config::{MAX_SECRET, Secret, TOKEN_PREFIX};
 use crate::encoding::sha256::sha256_hex;
 use crate::logging;
-use crate::os::random;
+use crate::os::{files, random};
 use crate::sync::{lock, spawn, try_lock};
 use crate::text::{counted, unusable};
 use crate::time::{self, Clock, SystemClock};
@@ -39,7 +39,7 @@ const REST: Duration = Duration::from_millis(100);
 const MAX_FILE: u64 = 1 << 20;
 /// How often a mistake is logged.
 const TELL: Duration = Duration::from_secs(60);
-/// Most mistakes that are logged at once.
+/// Most mistakes that are told at once.
 const MOST_TOLD: usize = 20;
 /// The end of the message of a file that changes nothing.
 const STAY: &str = "; the tokens that were valid before stay valid";
@@ -115,7 +115,15 @@ impl Tokens {
         has_ledger: bool,
         accounts: &Accounts,
     ) -> Result<Tokens, String> {
-        let tokens = Tokens::new(default, file, has_ledger, accounts)?;
+        let tokens = Tokens {
+            table: Mutex::new(parse("", default.as_ref(), true).0),
+            default,
+            file,
+            has_ledger,
+            accounts: accounts.clone(),
+            clock: Box::new(SystemClock::new()),
+            watch: Mutex::default(),
+        };
         let (change, faults) = tokens.look(&mut lock(&tokens.watch), Duration::ZERO);
         report((change, Vec::new()));
         if tokens.file.is_none() {
@@ -132,35 +140,13 @@ impl Tokens {
     /// # Errors
     /// The mistakes of the file, a line each.
     pub(crate) fn check(default: Option<Secret>, file: PathBuf) -> Result<(), String> {
-        let tokens = Tokens::new(default, Some(file), true, &Accounts::alone(1))?;
+        let mut tokens = Tokens::open(default, None, true, &Accounts::alone(1))?;
+        tokens.file = Some(file);
         let had = (Identity::token(OTHERS), Arc::new(Allowance::of(Role::Read)));
         lock(&tokens.table).insert(NOBODY, had);
         let (_, faults) = tokens.look(&mut lock(&tokens.watch), Duration::ZERO);
-        let faults: Vec<&str> = faults
-            .iter()
-            .map(|fault| fault.trim_end_matches(STAY))
-            .collect();
-        match faults.is_empty() {
-            true => Ok(()),
-            false => Err(faults.join("\n")),
-        }
-    }
-
-    fn new(
-        default: Option<Secret>,
-        file: Option<PathBuf>,
-        has_ledger: bool,
-        accounts: &Accounts,
-    ) -> Result<Tokens, String> {
-        Ok(Tokens {
-            table: Mutex::new(parse(b"", default.as_ref(), true)?.0),
-            default,
-            file,
-            has_ledger,
-            accounts: accounts.clone(),
-            clock: Box::new(SystemClock::new()),
-            watch: Mutex::default(),
-        })
+        let told = faults.join("\n").replace(STAY, "");
+        if told.is_empty() { Ok(()) } else { Err(told) }
     }
 
     /// Whether there is no token and no tokens file.
@@ -246,7 +232,7 @@ impl Tokens {
             return (None, Vec::new());
         }
         let seen = content.as_ref().map_err(String::clone);
-        let seen = Some(seen.map(|(text, is_open, _)| (hash(text), *is_open)));
+        let seen = Some(seen.map(|(text, is_open, _)| (fingerprint(text), *is_open)));
         let is_new = watch.seen != seen;
         if is_new {
             watch.seen = seen;
@@ -263,8 +249,7 @@ impl Tokens {
                 if had && text.trim_ascii().is_empty() {
                     return Err(format!("{named} is empty; put a comment into it to take back every token"));
                 }
-                let parsed = parse(&text, self.default.as_ref(), self.has_ledger);
-                parsed.map_err(|why| format!("{named}, {why}"))
+                Ok(parse(&text, self.default.as_ref(), self.has_ledger))
             });
             watch.faults = match read {
                 Ok((table, faults)) => {
@@ -325,11 +310,7 @@ fn names(table: &TokenTable, other: &TokenTable) -> BTreeSet<String> {
 
 /// The fingerprint of a token.
 pub(super) fn fingerprint(token: &str) -> Fingerprint {
-    hash(token.as_bytes())
-}
-
-fn hash(bytes: &[u8]) -> Fingerprint {
-    of_hex(&sha256_hex(bytes)).unwrap_or(NOBODY)
+    of_hex(&sha256_hex(token.as_bytes())).unwrap_or(NOBODY)
 }
 
 /// The same of 64 lower-case hex digits, as the file may have them.
@@ -354,6 +335,7 @@ impl Allowance {
     fn add(&mut self, word: &str, has_ledger: bool) -> Result<(), &'static str> {
         let (key, value) = word.split_once('=').ok_or(FORM)?;
         let number = value.parse::<u64>().ok().filter(|number| *number > 0);
+        let is_day = value.len() == 10 && time::parse(value).is_some();
         let is_whole =
             |name: &str| !name.is_empty() && name.find('*').is_none_or(|at| at + 1 == name.len());
         match key {
@@ -369,9 +351,7 @@ impl Allowance {
             "tokens-per-month" if self.tokens_per_month.is_none() && number.is_some() => {
                 self.tokens_per_month = number;
             }
-            "until"
-                if value.len() == 10 && time::parse(value).is_some() && self.until.is_none() =>
-            {
+            "until" if is_day && self.until.is_none() => {
                 self.until = Some(value.to_owned());
             }
             _ => return Err(KEYS),
@@ -380,25 +360,24 @@ impl Allowance {
     }
 }
 
-/// The bytes of a file, whether everybody may read or change it, and when it was changed, in milliseconds since 1970.
-fn content(path: &Path) -> Result<(Vec<u8>, bool, u64), String> {
+/// The text of a file, whether everybody may read or change it, and when it was changed, in milliseconds since 1970.
+fn content(path: &Path) -> Result<(String, bool, u64), String> {
     let unreadable = |error: io::Error| {
         let why = unusable("file", path, &error);
         format!("{why}; give one with the lines that fabric-mcp --generate token NAME ROLE prints")
     };
-    let refused = |why: &str| Err(format!("\"{}\" {why}", path.display()));
+    let refused = |why: &str| format!("\"{}\" {why}", path.display());
     // Checked before the file is opened, because opening a pipe would wait for ever.
     let metadata = fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_file() {
-        return refused("is not a regular file, so it could not be read again");
+        return Err(refused(
+            "is not a regular file, so it could not be read again",
+        ));
     }
-    let mut text = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut text))
-        .map_err(unreadable)?;
-    if text.len() as u64 > MAX_FILE {
-        return refused("is larger than 1 MiB");
-    }
+    let file = File::open(path).map_err(unreadable)?;
+    let text =
+        files::text(file, MAX_FILE).map_err(|why| refused(&format!("is not used: {why}")))?;
+    let text = text.ok_or_else(|| refused("is larger than 1 MiB"))?;
     let modified = metadata.modified().map_or(0, time::milliseconds);
     Ok((text, is_open(&metadata), modified))
 }
@@ -417,14 +396,8 @@ fn is_open(_: &Metadata) -> bool {
 /// Logs what [`Tokens::look`] says.
 fn report((change, faults): (Option<String>, Vec<String>)) {
     change.inspect(|change| log::info!("{change}"));
-    for fault in faults.iter().take(MOST_TOLD) {
+    for fault in faults {
         log::error!("{fault}");
-    }
-    if let Some(more) = faults.len().checked_sub(MOST_TOLD + 1) {
-        log::error!(
-            "{SETTING}: {} have mistakes too",
-            counted(more + 1, "more line")
-        );
     }
 }
 
@@ -436,14 +409,9 @@ const KEYS: &str = "a key is models=NAME,NAME… (with * only at the end of one)
     runs-per-minute=NUMBER, tokens-per-month=NUMBER or until=YYYY-MM-DD, the last day; each at most once";
 
 /// The tokens in the `text` of the file, with `default`, the one from the environment; and the mistakes of the lines
-/// that grant nothing, each with its line number. An error concerns the whole file.
-fn parse(
-    text: &[u8],
-    default: Option<&Secret>,
-    has_ledger: bool,
-) -> Result<(TokenTable, Vec<String>), String> {
-    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
-    let text = std::str::from_utf8(text).map_err(|_| "this is not UTF-8 text")?;
+/// that grant nothing, each with its line number.
+fn parse(text: &str, default: Option<&Secret>, has_ledger: bool) -> (TokenTable, Vec<String>) {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (mut table, mut faults) = (TokenTable::new(), Vec::new());
     // The line where each name and each token was first found. Line 0 is the environment.
     let (mut names, mut tokens) = (HashMap::new(), HashMap::new());
@@ -453,7 +421,11 @@ fn parse(
     });
     let lines = text.lines().map(|line| line_of(line, has_ledger));
     for (at, line) in iter::once(Ok(environment)).chain(lines).enumerate() {
-        let mut fault = |why: &str| faults.push(format!("line {at}: {why}"));
+        let mut fault = |why: &str| {
+            if faults.len() < MOST_TOLD {
+                faults.push(format!("line {at}: {why}"));
+            }
+        };
         let (name, allowance, token) = match line {
             Ok(None) => continue,
             Ok(Some(line)) => line,
@@ -487,7 +459,7 @@ fn parse(
             table.insert(token, (Identity::token(name), Arc::new(allowance)));
         }
     }
-    Ok((table, faults))
+    (table, faults)
 }
 
 /// Name, what is allowed, and the token's fingerprint of a line; `None` if there is nothing on it. A word that begins with
@@ -576,8 +548,8 @@ mod tests {
 
     fn mistake(text: &str, default: Option<&str>) -> String {
         let default = default.map(Secret::new);
-        let parsed = parse(text.as_bytes(), default.as_ref(), false);
-        parsed.map_or_else(|whole| whole, |(_, faults)| faults.join("|"))
+        let (_, faults) = parse(text, default.as_ref(), false);
+        faults.join("|")
     }
 
     #[test]
@@ -587,8 +559,7 @@ mod tests {
             "n".repeat(MAX_NAME),
             "t".repeat(MAX_SECRET)
         );
-        let parsed = parse(text.as_bytes(), Some(&Secret::new("short")), false);
-        let (table, faults) = parsed.unwrap();
+        let (table, faults) = parse(&text, Some(&Secret::new("short")), false);
         assert_eq!(faults, [""; 0]);
         let find = |token: &str| {
             let found = table.get(&fingerprint(token));
@@ -650,8 +621,6 @@ mod tests {
         let wanted =
             "line 2: this token stands in FABRIC_MCP_AUTH_TOKEN too; give each line its own";
         assert_eq!(mistake(&format!("\nalice run {A}"), Some(A)), wanted);
-        let utf16 = parse(b"# x\n\xff\xfea\0", None, false).err();
-        assert_eq!(utf16.as_deref(), Some("this is not UTF-8 text"));
     }
 
     #[test]
@@ -660,7 +629,7 @@ mod tests {
         let ((line, token), (other, _)) = (make(), make());
         assert_eq!((line.len(), &line[..15]), (80, "ci read sha256:"));
         let two = line.clone() + &other.replace("ci", "cj");
-        let (table, faults) = parse(two.as_bytes(), None, false).unwrap();
+        let (table, faults) = parse(&two, None, false);
         assert_eq!((table.len(), faults.len()), (2, 0));
         assert!(table.contains_key(&fingerprint(token.expose())));
         // Whoever reads the file has no token.
@@ -791,16 +760,6 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_for_a_holder_looks_at_the_file() {
-        let bench = TokenBench::new(&lines(&[A]));
-        bench.write(lines(&[B]), 100);
-        bench.clock.pass(999);
-        assert_eq!(bench.names(), ["alice"]);
-        bench.clock.pass(1);
-        assert_eq!(bench.names(), ["bob"]);
-    }
-
-    #[test]
     fn a_file_that_is_being_written_is_left_alone() {
         let bench = TokenBench::new(&lines(&[A]));
         bench.clock.pass(1000);
@@ -850,7 +809,7 @@ mod tests {
         let empty = " is empty; put a comment into it to take back every token";
         assert_eq!(twice(), (told(empty), None));
         bench.write(b"\xff\xfe", 100);
-        assert_eq!(twice(), (told(", this is not UTF-8 text"), None));
+        assert_eq!(twice(), (told(" is not used: it is not UTF-8"), None));
         bench.write(vec![b'\n'; (1 << 20) + 1], 100);
         assert_eq!(twice(), (told(" is larger than 1 MiB"), None));
         fs::remove_file(&bench.path).unwrap();
@@ -876,7 +835,7 @@ mod tests {
             keys.replace("28", "29")
         );
         let text = text + "\n* read - models=tiny";
-        let (table, faults) = parse(text.as_bytes(), None, true).unwrap();
+        let (table, faults) = parse(&text, None, true);
         assert_eq!((table.len(), faults), (3, Vec::new()));
         let allowance = &table[&fingerprint(A)].1;
         assert_eq!(allowance.models, ["gpt-4o-mini", "llama*"]);

@@ -19,13 +19,15 @@ mod values;
 
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::io::{self, Read as _};
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::access::{self, Role};
 use crate::clients::install::Installation;
 use crate::clients::{self, CLIENTS, Launch, McpClient};
 use crate::config::{Config, Connect, Prices, Secret};
+use crate::os::files;
 use crate::text::hint;
 use parse::{FlagsAndEnv, unexpected_word};
 
@@ -295,14 +297,8 @@ fn unknown(flag: &str, word: &str, what: &str, names: Vec<&str>) -> ExitReason {
 
 /// Reads a file with a token or with prices: 1 MiB of text at most, without a byte order mark.
 pub(crate) fn read_file(path: &Path) -> io::Result<String> {
-    const MAX_FILE: usize = 1 << 20;
-    let mut text = String::new();
-    std::fs::File::open(path)?
-        .take(MAX_FILE as u64 + 1)
-        .read_to_string(&mut text)?;
-    if text.len() > MAX_FILE {
-        return Err(io::Error::other("it is larger than 1 MiB"));
-    }
+    let text = files::text(File::open(path)?, 1 << 20).map_err(io::Error::other)?;
+    let text = text.ok_or_else(|| io::Error::other("it is larger than 1 MiB"))?;
     Ok(text.trim_start_matches('\u{feff}').to_owned())
 }
 

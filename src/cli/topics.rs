@@ -176,12 +176,11 @@ mod tests {
             for paragraph in text.trim_end().split("\n\n") {
                 let lines: Vec<&str> = paragraph.lines().collect();
                 let blanks = |line: &&str| line.len() - line.trim_start().len();
+                let fits = |most| lines.iter().all(|one| one.chars().count() <= most);
                 let is_good = match blanks(&lines[0]) {
                     0 => {
-                        paragraph.ends_with(['.', ':'])
-                            && lines
-                                .iter()
-                                .all(|one| blanks(one) == 0 && one.chars().count() <= 80)
+                        let is_plain = lines.iter().all(|one| blanks(one) == 0);
+                        is_plain && paragraph.ends_with(['.', ':']) && fits(80)
                     }
                     2 => {
                         let terms = lines.iter().map(|line| blanks(line) == 2);
@@ -190,9 +189,7 @@ mod tests {
                         lines.iter().all(|line| [2, 10].contains(&blanks(line)))
                             && terms.windows(2).all(|two| two != [true, true])
                     }
-                    _ => lines
-                        .iter()
-                        .all(|one| blanks(one) >= 4 && one.chars().count() <= 72),
+                    _ => fits(72) && lines.iter().all(|one| blanks(one) >= 4),
                 };
                 assert!(is_good, "{}: {paragraph}", topic.name);
             }

@@ -181,8 +181,7 @@ fn one_skill_has_an_index_and_all_patterns_and_is_replaced_like_others() {
         .expect_stdout("2 written, 1 unchanged");
     fs::write(folder.path("skills/fabric/SKILL.md"), "Mine.").unwrap();
     folder.write("patterns/sum_up/system.md", "Sum up.\n");
-    one("").expect_stdout("kept fabric: it was changed");
-    one("").expect_stdout("0 written, 0 unchanged");
+    one("").expect_stdout("move it away to get the new one\n0 written, 0");
     one("/x mine").expect_stdout("2 written, 0 unchanged, of 2 files.");
 }
 

@@ -54,8 +54,6 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
     give a month, such as 2026-07, or a day and what follows, such as 2026-07-28..
 --state-dir x --usage 2026-07-01..2026-07-15 => --usage: "2026-07-01..2026-07-15" is not a time;
     give a month, such as 2026-07, or a day and what follows, such as 2026-07-28..
---state-dir x --usage 2026-07-01... => --usage: "2026-07-01..." is not a time;
-    give a month, such as 2026-07, or a day and what follows, such as 2026-07-28..
 --prices x => --prices only works with --usage; add one of them or leave it out
 --state-dir x --usage --prices missing => --prices: no such file: "missing";
     give a file with a line MODEL INPUT OUTPUT for each model
