@@ -249,21 +249,9 @@ impl Process {
         address: SocketAddr,
         key: &str,
     ) -> io::Result<(Child, String)> {
-        // On Linux the program's file may have been replaced in the meantime; and a kill by name then spares the
-        // helper.
-        let mut own = PathBuf::from("/proc/self/exe");
-        if !own.exists() {
-            own = env::current_exe()?;
-        }
-        let mut helper = command(own.as_os_str())
-            .arg(HELPER)
-            .arg(program)
-            .args(["--serve", "--address", &address.to_string()])
-            .args(["--api-key", key])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
+        let address = address.to_string();
+        let args = ["--serve", "--address", &address, "--api-key", key];
+        let mut helper = held(program, &args)?;
         let mut fabric = String::new();
         if let Some(said) = helper.stdout.take() {
             BufReader::new(said).read_line(&mut fabric)?;
@@ -310,7 +298,10 @@ pub(crate) fn be_helper(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let fabric = Arc::new(Mutex::new(fabric));
     let watched = fabric.clone();
     let end = move || {
-        kill(&mut lock(&fabric));
+        let mut fabric = lock(&fabric);
+        kill_all(&fabric.id().to_string());
+        let _ = fabric.kill();
+        let _ = fabric.wait();
         exit(0)
     };
     let (at_signal, at_end) = (end.clone(), end.clone());
@@ -343,10 +334,15 @@ fn detached(program: &OsStr) -> Command {
     command
 }
 
-/// The same without our secrets, which a pattern can have shown, and with installers' folders on its PATH, where Fabric
-/// looks for yt-dlp.
-fn command(program: &OsStr) -> Command {
-    let mut command = detached(program);
+/// The helper with this command, without our secrets, which a pattern can have shown, and with installers' folders on its
+/// PATH, where Fabric looks for yt-dlp. It writes the command's process to stdout, and the command's output to stderr.
+fn held(program: &Path, args: &[&str]) -> io::Result<Child> {
+    // On Linux the program's file may have been replaced in the meantime; and a kill by name then spares the helper.
+    let mut own = PathBuf::from("/proc/self/exe");
+    if !own.exists() {
+        own = env::current_exe()?;
+    }
+    let mut command = detached(own.as_os_str());
     for (name, _) in env::vars_os() {
         let known = name.to_string_lossy().to_ascii_uppercase();
         if known.starts_with(OWN_VARIABLE) || [API_KEY, BASE_URL].contains(&&*known) {
@@ -356,17 +352,13 @@ fn command(program: &OsStr) -> Command {
     if let Ok(path) = env::join_paths(folders()) {
         command.env("PATH", path);
     }
-    command
+    command.arg(HELPER).arg(program).args(args);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.stderr(Stdio::piped()).spawn()
 }
 
-/// Kills what [`command`] made, and all that it started itself.
-fn kill(child: &mut Child) {
-    kill_all(&child.id().to_string());
-    let _ = child.kill();
-    let _ = child.wait();
-}
-
-/// Kills a process that [`command`] made, and all that it started itself: std can do only the former, of its own children.
+/// Kills a process that [`detached`] made, and all that it started itself: std can do only the former, of its own
+/// children.
 fn kill_all(id: &str) {
     let (killer, args) = match cfg!(windows) {
         true => ("taskkill", ["/t", "/f", "/pid", id]),
@@ -404,7 +396,8 @@ pub(crate) fn find(given: &Path, tell: &dyn Fn(String)) -> Result<(PathBuf, Stri
     }
     // An absolute path is the same whichever folder it is joined to.
     all.dedup();
-    for program in all.into_iter().filter(|program| program.is_file()) {
+    all.retain(|program| program.is_file() || program == given);
+    for program in all {
         if let Some(version) = version(&program) {
             return Ok((program, version));
         }
@@ -418,19 +411,15 @@ pub(crate) fn find(given: &Path, tell: &dyn Fn(String)) -> Result<(PathBuf, Stri
 
 /// What its `--version` says, if it is Fabric's.
 fn version(program: &Path) -> Option<String> {
-    let mut child = command(program.as_os_str())
-        .arg("--version")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
+    let mut helper = held(program, &["--version"]).ok()?;
     let begun = Instant::now();
-    while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < VERSION {
+    while matches!(helper.try_wait(), Ok(None)) && begun.elapsed() < VERSION {
         thread::sleep(LOOK);
     }
-    kill(&mut child);
+    // Ends what still runs.
+    let _ = helper.wait();
     let mut said = [0; 64];
-    let length = child.stdout.take()?.read(&mut said).ok()?;
+    let length = helper.stderr.take()?.read(&mut said).ok()?;
     let line = str::from_utf8(&said[..length]).ok()?.trim();
     let patch = line.trim_start_matches('v').strip_prefix("1.4.")?;
     patch.parse::<u32>().is_ok().then(|| line.to_owned())

@@ -64,7 +64,7 @@ fn usual(name: &str) -> TempFolder {
 fn program(folder: &TempFolder) -> Program {
     let path = format!("{}:/usr/bin:/bin", folder.path("bin").display());
     let program = Program::new(["--start-fabric"]).env("HOME", folder.text());
-    let program = program.env("FABRIC_BASE_URL", "http://127.0.0.1:1");
+    let program = program.env("FABRIC_BASE_URL", "no URL");
     let program = program.env("FABRIC_API_KEY", "canary").env("PATH", &path);
     program.env("FABRIC_MCP_AUTH_TOKEN", "a-token-of-24-characters")
 }
@@ -120,6 +120,17 @@ fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
 }
 
 #[test]
+fn one_that_hangs_when_asked_for_its_version_is_not_left_behind() {
+    let version = "echo $$ >> $HOME/log; exec sleep 1000";
+    let folder = machine("start-hangs", "fabric", version, "");
+    let mut client = Stdio::speaking(Era::MODERN, program(&folder));
+    client.begin_call("fabric_list_strategies", json!({}), None);
+    let asked = poll(DEADLINE, || started(&folder).first().copied());
+    client.process().signal("KILL");
+    expect_gone(asked.expect("it is asked"));
+}
+
+#[test]
 fn one_that_dies_is_replaced_but_not_for_ever() {
     let folder = usual("start-dies");
     let mut client = Stdio::speaking(Era::MODERN, program(&folder));
@@ -131,13 +142,8 @@ fn one_that_dies_is_replaced_but_not_for_ever() {
         let column = usize::from(number == 2);
         kill("KILL", processes(&folder, column)[number - 1]);
         expect_gone(pids[number - 1]);
-        let ends = || {
-            client
-                .process()
-                .stderr()
-                .matches("Fabric has ended.")
-                .count()
-        };
+        let process = client.process();
+        let ends = || process.stderr().matches("Fabric has ended.").count();
         poll(DEADLINE, || (ends() == number).then_some(())).expect("it is noticed");
     }
     let said = client.failure(
@@ -151,7 +157,7 @@ fn one_that_dies_is_replaced_but_not_for_ever() {
 
 /// A machine: its name, its program's name, version and command to serve, what a call says, and what a check adds.
 const WHAT_CANNOT_BE_STARTED: &str = "\
-none|other|exit|exit|No Fabric 1.4 was found|
+none|other|exit|exit|No Fabric 1.4 was found|not started
 another|fabric|echo fabric 3.2|exit|No Fabric 1.4 was found|does not answer --version
 new|fabric-ai|echo v1.4.470|echo no /secret; exit 1|Run `fabric --setup`|no /secret
 broken|fabric|echo 1.4.470|exit 1|it ended at once|is 1.4.470";
@@ -173,10 +179,7 @@ fn what_cannot_be_started_is_told_without_paths() {
         let is_so = !called.stderr.contains(folder.text()) && !called.stderr.contains("/secret");
         assert!(is_so, "{called:?}");
         let checked = program(&folder).arg("--check").run(DEADLINE);
-        checked
-            .expect_code(1)
-            .expect_stdout(found)
-            .expect_stdout("not started");
+        checked.expect_code(1).expect_stdout(found);
     }
 }
 
@@ -193,6 +196,8 @@ fn the_check_says_what_was_started() {
     let report: Value = serde_json::from_str(&checked.stdout).unwrap();
     assert_eq!(report["fabric"]["program"], *file, "{report}");
     assert!(report["fabric"]["start_ms"].is_f64(), "{report}");
+    let wrong = Program::new(["--start-fabric=/no/fabric", "--check"]).run(DEADLINE);
+    wrong.expect_stdout("/no/fabric does not answer --version");
 }
 
 #[test]
