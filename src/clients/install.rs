@@ -115,8 +115,9 @@ pub(crate) fn run(
     Ok(true)
 }
 
-/// Writes a client's new text, with this entry, which people see as `shown`; or removes a file that never had more than
-/// our entry. Returns what was done, and what to say about the backup.
+/// Writes a client's new text, with this entry, which people see as `shown`. Without an entry, the file becomes what it was
+/// before ours, if nothing else has changed; it is removed if it never had more than ours. Returns what was done, and what
+/// to say about the backup.
 ///
 /// # Errors
 /// Why that failed; the file is unchanged.
@@ -128,31 +129,28 @@ fn write(
     is_ours: &dyn Fn(&Value) -> bool,
 ) -> Result<(&'static str, String), String> {
     let backups = found.backups();
-    let read = |(_, text): &(_, String)| {
-        let old = document.like(text).ok()?;
-        Some((old.rest, old.own))
+    // Whether adding the entry to a text without it makes what is there now.
+    let is_before = |old: &str| {
+        let old = document.like(old).ok().filter(|old| old.own.is_none());
+        let now = old.and_then(|old| old.with(document.own.as_ref()).ok());
+        now.is_some_and(|now| now == found.text)
     };
-    // The file is nothing but the entry, and there was none before that.
-    let fresh = document
-        .like("")
-        .and_then(|none| none.with(document.own.as_ref()));
-    let had_entry = |one| read(one).is_some_and(|(_, own)| own.is_some());
-    let is_created = entry.is_none()
-        && fresh.is_ok_and(|fresh| fresh == found.text)
-        && backups.iter().all(had_entry);
-    let new = Some(new).filter(|_| !is_created);
+    let olds = backups.iter().map(|(_, text)| Some(text.as_str()));
+    let old = olds.chain([None]).find(|old| is_before(old.unwrap_or("")));
+    let new = old.filter(|_| entry.is_none()).unwrap_or(Some(new));
     // What is not shown is secret.
     let backup = found.replace(new, entry != shown)?;
     // The new backup has everything that these have, except somebody else's entry.
-    let is_same = |one: &&_| {
-        let old = read(one).filter(|(rest, _)| *rest == document.rest);
-        old.is_some_and(|(_, own)| own.is_none_or(|own| is_ours(&own)))
+    let is_same = |(_, old): &&(_, String)| {
+        let old = document.like(old).ok();
+        let old = old.filter(|old| old.rest == document.rest);
+        old.is_some_and(|old| old.own.is_none_or(|own| is_ours(&own)))
     };
     for (old, _) in backups.iter().filter(is_same) {
         let _ = std::fs::remove_file(old);
     }
     let backup = backup.map(|backup| format!("Backup:  {}\n", backup.display()));
-    let done = if is_created { "Removed" } else { "Written" };
+    let done = new.map_or("Removed", |_| "Written");
     Ok((done, backup.unwrap_or_default()))
 }
 
