@@ -269,35 +269,41 @@ fn refuse_stray_text(given: &'static str) -> Result<(), ExitReason> {
 fn input(name: &str, text: impl Read) -> Result<String, ExitReason> {
     let mut bytes = Vec::new();
     let read = text.take(MAX_MESSAGE as u64 + 1).read_to_end(&mut bytes);
-    let why = match read.map(|size| (size <= MAX_MESSAGE, String::from_utf8(bytes))) {
-        Ok((true, Ok(text))) if !matches!(text.as_bytes(), [_, 0, _, 0, ..] | [0, _, 0, _, ..]) => {
-            return Ok(text);
-        }
-        Ok((true, Ok(text))) => format!("{name} is {}", no_text(text.as_bytes())),
-        Ok((true, Err(error))) => format!("{name} is {}", no_text(error.as_bytes())),
-        Ok((false, _)) => format!("{name} is larger than {} MiB; give less", MAX_MESSAGE >> 20),
+    let why = match read {
+        Ok(..=MAX_MESSAGE) => match decoded(bytes) {
+            Ok(text) => return Ok(text),
+            Err(what) => format!("{name} is {what}"),
+        },
+        Ok(_) => format!("{name} is larger than {} MiB; give less", MAX_MESSAGE >> 20),
         Err(error) => format!("{name} cannot be read: {error}"),
     };
     Err(ExitReason::failed(why))
 }
 
-/// What bytes are that are no UTF-8, and what makes text of them.
-fn no_text(bytes: &[u8]) -> &'static str {
-    let start = &bytes[..bytes.len().min(512)];
-    let is_binary = start.iter().any(|byte| matches!(byte, ..9 | 14..27));
-    match start {
-        [0xff, 0xfe, ..] | [_, 0, _, 0, ..] => {
-            "UTF-16, not UTF-8: iconv -f UTF-16LE -t UTF-8 converts it"
+/// The text in these bytes.
+///
+/// # Errors
+/// What they are instead, and what makes text of it.
+fn decoded(bytes: Vec<u8>) -> Result<String, &'static str> {
+    match bytes[..] {
+        [0xff, 0xfe, ..] | [1..=255, 0, 1..=255, 0, ..] => {
+            return Err("UTF-16, not UTF-8: iconv -f UTF-16LE -t UTF-8 converts it");
         }
-        [0xfe, 0xff, ..] | [0, _, 0, _, ..] => {
-            "UTF-16, not UTF-8: iconv -f UTF-16BE -t UTF-8 converts it"
+        [0xfe, 0xff, ..] | [0, 1..=255, 0, 1..=255, ..] => {
+            return Err("UTF-16, not UTF-8: iconv -f UTF-16BE -t UTF-8 converts it");
         }
-        _ => match tools::no_text(&String::from_utf8_lossy(start)) {
-            Some(what) if !what.starts_with("a binary") => what,
-            _ if is_binary => "a binary file, not text: give its text",
-            _ => "not UTF-8: iconv -f WINDOWS-1252 -t UTF-8 converts most older texts",
-        },
+        _ => {}
     }
+    String::from_utf8(bytes).map_err(|error| {
+        let start = &error.as_bytes()[..error.as_bytes().len().min(512)];
+        match tools::no_text(&String::from_utf8_lossy(start)) {
+            Some(what) if !what.starts_with("a binary") => what,
+            _ if start.iter().any(|byte| matches!(byte, ..9 | 14..27)) => {
+                "a binary file, not text: give its text"
+            }
+            _ => "not UTF-8: iconv -f WINDOWS-1252 -t UTF-8 converts most older texts",
+        }
+    })
 }
 
 /// A result as people read it: lists as tables, other values as lines.
@@ -714,7 +720,7 @@ mod tests {
             (b"PK\x03\x04\x14\0\xff".to_vec(), "it is a zip archive"),
             (b"\x89PNG\r\n\x1a\n\0\0".to_vec(), "it is an image"),
             (
-                b"\x1f\x8b\x08\0\xff".to_vec(),
+                b"\0\0\0\x18ftypmp42\xff".to_vec(),
                 "it is a binary file, not text",
             ),
         ] {
