@@ -34,8 +34,13 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
         let model = model.map_err(|why| named(&name, why))?;
         config.policy.pattern_models.push(model);
     }
+    // FABRIC_BASE_URL may be there for other programs: it need not be right if nothing uses it.
+    let mut url = Ok(());
     for flag in FLAGS {
-        settings.apply(flag, &mut config)?;
+        match (settings.apply(flag, &mut config), flag.long) {
+            (applied, "fabric-url") => url = applied,
+            (applied, _) => applied?,
+        }
     }
     if config.transport != Transport::Stdio && !settings.is_given("max-runs") {
         config.max_runs = HTTP_MAX_RUNS;
@@ -53,7 +58,7 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
     if (config.demo || has_folders) && !settings.has("start-fabric") {
         config.start_fabric = None;
     }
-    // FABRIC_BASE_URL, which may be there for other programs, conflicts with nothing.
+    // FABRIC_BASE_URL conflicts with nothing.
     let is_given = |long: &&str| match *long {
         "patterns-dir" => has_folders,
         "start-fabric" => config.start_fabric.is_some(),
@@ -73,6 +78,9 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> 
     }
     // The key is for another Fabric.
     let needs_fabric = config.needs_fabric();
+    if needs_fabric {
+        url?;
+    }
     config.fabric.api_key = settings.secret(API_KEY)?.filter(|_| needs_fabric);
     config.fabric.ca_file = ca_file(settings);
     config.http.token = token(settings, &mut config.warnings)?;

@@ -364,7 +364,7 @@ fn a_folder_without_patterns_and_a_second_source_are_refused_at_the_start() {
             .expect_stderr("leave one of them out");
     }
     let finished = program(&folder)
-        .env("FABRIC_BASE_URL", "http://127.0.0.1:1")
+        .env("FABRIC_BASE_URL", "no URL")
         .env("FABRIC_MCP_START_FABRIC", "1")
         .run(DEADLINE);
     finished.expect_code(0);
