@@ -130,7 +130,7 @@ table! {
     #[allow(rustdoc::bare_urls, reason = "its rows' comments are shown to people as they are")]
     told Cause: (Severity, &'static str) {
         /// No Fabric 1.4 was found on this machine, so none can be started.
-        /// Install it (https://github.com/danielmiessler/fabric#installation) and run `fabric --setup`, or name its program: --start-fabric=PROGRAM. If you named one, its path is wrong, or it is another program.
+        /// Install it (https://github.com/danielmiessler/fabric#installation) and run `fabric --setup`, or give the right path: --start-fabric=PROGRAM.
         NoProgram = (Severity::Error, "fabric-not-found");
         /// Fabric cannot be started, because it is not set up.
         /// Run `fabric --setup` on this machine and choose a default model, then try again.
