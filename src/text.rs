@@ -30,6 +30,13 @@ pub(crate) fn is_unprintable(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Whether nothing of a text can be seen: white space, controls and characters without a width.
+pub(crate) fn is_blank(text: &str) -> bool {
+    let is_hidden = |c| matches!(c, '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}' | '\u{feff}');
+    let is_blank = |c: char| c.is_whitespace() || is_unprintable(c) || is_hidden(c);
+    text.chars().all(is_blank)
+}
+
 /// Untrusted text for an error message: its first `most` printable characters.
 pub(crate) fn shown(text: &str, most: usize) -> String {
     text.chars()

@@ -10,7 +10,7 @@ use crate::account::Resource;
 use crate::os::random;
 use crate::protocol::{Feature, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored};
 use crate::text::shown;
-use crate::tools::{Policy, TOOLS, Tool};
+use crate::tools::{self, Policy, TOOLS, Tool};
 
 use super::{Action, Request, Server, tasks};
 
@@ -136,6 +136,10 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
     let prepared = match tool.prepare(arguments, &policy) {
         Ok(prepared) => prepared,
         Err(error) => {
+            let error = match tool.is_run() {
+                true => tools::with_known_faults(error, arguments, backend),
+                false => error,
+            };
             head.request_id = random::request_id();
             let (id, result) = (Some(&head.id), head.fail(error.clone()));
             // A result where the revision allows it, so that the model sees what is wrong and corrects it.

@@ -58,8 +58,9 @@ pub(super) const VARIABLES: ArgumentLine =
     "variables: A value for each of the pattern's variables, by name.";
 
 /// What models call arguments by mistake, and what they mean.
-const MEANT: &str = "name pattern_name, text input_text, content input_text, input input_text, \
-    url input_from, video input_from, youtube input_from, lang_code variables {\"lang_code\": …}";
+const MEANT: &str = "pattern_name < name; input_text < text content input prompt message data file; \
+    input_from < url video youtube youtube_url run_id; youtube < url video link; url < video link; \
+    query < task q; run_id < id; wait_seconds < timeout; variables {\"lang_code\": …} < lang_code";
 
 /// An empty value of this argument would make a free call a paid one.
 const FREE: &str = "dry_run";
@@ -86,13 +87,15 @@ impl<'a> Arguments<'a> {
         arguments.end(value)
     }
 
-    /// What `read` asks for when nothing is given.
-    pub(super) fn none<T>(
+    /// What `read` asks for and finds wrong in what is `given`.
+    pub(super) fn of<T>(
         tool: &'static str,
+        given: &'a [(Cow<'a, str>, Node<'a>)],
         read: impl FnOnce(&mut Arguments<'a>) -> Result<T, Error>,
     ) -> Arguments<'a> {
         let mut arguments = Arguments {
             tool,
+            given,
             ..Arguments::default()
         };
         let _ = read(&mut arguments);
@@ -132,9 +135,12 @@ impl<'a> Arguments<'a> {
         bare: fn(&str) -> &'static str,
     ) -> Option<T> {
         let tool = self.tool;
-        let constraints = Box::new(move || Arguments::none(tool, read).properties() + ",");
-        let read = |path: &str, node: &'a Node<'a>| members(tool, path, node, bare, read);
-        self.ask(told(line), "object", constraints, read)
+        let constraints = Box::new(move || Arguments::of(tool, &[], read).properties() + ",");
+        let read = |path: &str, node: &'a Node<'a>| match unquoted(node).is_empty() {
+            true => Ok(None),
+            false => members(tool, path, node, bare, read).map(Some),
+        };
+        self.ask(told(line), "object", constraints, read).flatten()
     }
 
     /// A text of any length (the message it came in was limited); empty if left out.
@@ -173,10 +179,14 @@ impl<'a> Arguments<'a> {
         is_valid: fn(&str) -> bool,
         wanted: &str,
     ) -> Option<String> {
-        self.parsed(line, |path, text| match is_valid(text) {
-            true => Ok(text.to_owned()),
-            false => Err(refused(format!("`{path}` must be {wanted}."))),
-        })
+        let read = |path: &str, node: &'a Node<'a>| match node.text().map(str::trim) {
+            Some("") => Ok(None),
+            Some(text) if is_valid(text) => Ok(Some(text.to_owned())),
+            Some(_) => Err(refused(format!("`{path}` must be {wanted}."))),
+            None => Err(wrong_type(path, wanted, node)),
+        };
+        self.ask(told(line), "string", Box::new(String::new), read)
+            .flatten()
     }
 
     /// A name that Fabric may safely use in a path; `None` if left out or empty.
@@ -304,7 +314,9 @@ impl<'a> Arguments<'a> {
         let read = |path: &str, node: &Node<'_>| {
             let node = unquoted(node);
             let Node::Object(members) = &*node else {
-                return Err(wrong_type(path, "an object of strings", &node));
+                let mut error = wrong_type(path, "an object of strings", &node);
+                error.detail += " For example {\"lang_code\": \"de\"}.";
+                return Err(error);
             };
             let mut variables = BTreeMap::new();
             for (key, value) in members {
@@ -357,11 +369,20 @@ impl<'a> Arguments<'a> {
             Error::all(faults).map(|()| steps)
         };
         let constraints = move || {
-            let schema = Arguments::none(tool, step).schema();
+            let schema = Arguments::of(tool, &[], step).schema();
             format!(r#""maxItems":{most},"items":{schema},"#)
         };
         self.ask(told(line), "array", Box::new(constraints), read)
             .unwrap_or_default()
+    }
+
+    /// Whether an argument, or something in it, was refused.
+    pub(super) fn refuses(&self, name: &str) -> bool {
+        let mut refused = self
+            .faults
+            .iter()
+            .filter_map(|fault| fault.argument.as_ref());
+        refused.any(|argument| argument.starts_with(name))
     }
 
     /// Whether an argument has anything in it that is not in the schema any more.
@@ -387,11 +408,13 @@ impl<'a> Arguments<'a> {
         let unknown: BTreeSet<&str> = unknown.map(|(name, _)| &**name).collect();
         let mut faults = Vec::new();
         for name in unknown {
-            let (path, tool) = (self.path(&shown(name, 64)), self.tool);
-            let meant = MEANT.split(", ").filter_map(|pair| pair.split_once(' '));
-            let is_known = |words: &str| known.iter().any(|known| words.starts_with(known));
-            let meant = meant.filter(|(wrong, meant)| *wrong == name && is_known(meant));
-            let mut meant: Vec<&str> = meant.map(|(_, meant)| meant).collect();
+            let path = self.path(&shown(name, 64));
+            let of = match self.prefix.trim_end_matches('.') {
+                "" => self.tool,
+                part => part,
+            };
+            let is_known = |meant: &&str| known.iter().any(|known| meant.starts_with(known));
+            let mut meant: Vec<&str> = meant(name).filter(is_known).collect();
             if meant.is_empty() {
                 meant = closest(name, known.iter().copied());
             }
@@ -401,7 +424,7 @@ impl<'a> Arguments<'a> {
                 [] => format!(": it takes {}.", known.join(", ")),
                 meant => format!("; did you mean {}?", either(meant)),
             };
-            let detail = format!("`{path}` is not an argument of {tool}{hint}");
+            let detail = format!("`{path}` is not an argument of {of}{hint}");
             faults.push(refused(detail));
         }
         faults.extend(self.faults);
@@ -424,7 +447,10 @@ impl<'a> Arguments<'a> {
             description,
             required: false,
         });
-        let (_, node) = self.given.iter().find(|(given, _)| given == name)?;
+        // Reading goes on with what has another name by mistake: that is refused, with all that is wrong with it.
+        let find = |is_it: &dyn Fn(&str) -> bool| self.given.iter().find(|(given, _)| is_it(given));
+        let found = find(&|given| given == name);
+        let (_, node) = found.or_else(|| find(&|given| meant(given).any(|meant| meant == name)))?;
         if node.is_empty() && (name != FREE || *node == Node::Null) {
             return None;
         }
@@ -437,6 +463,13 @@ impl<'a> Arguments<'a> {
     fn path(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
+}
+
+/// What an argument of this name may be meant to be.
+fn meant(name: &str) -> impl Iterator<Item = &'static str> {
+    let names = MEANT.split("; ").filter_map(|pair| pair.split_once(" < "));
+    let names = names.filter(move |(_, wrong)| wrong.split(' ').any(|wrong| wrong == name));
+    names.map(|(meant, _)| meant)
 }
 
 /// Name and description.
@@ -584,12 +617,12 @@ mod tests {
             r#"{"i": "3.5"} => `i` is 3.5: it must be a whole number from 1 to 9."#,
             r#"{"wait_seconds": -1} => `wait_seconds` is -1: it must be a whole number from 0 to 9."#,
             r#"{"v": {"a": [1]}} => `v.a` must be a string, not a list."#,
-            r#"{"v": "{"} => `v` must be an object of strings, not a string."#,
+            r#"{"v": "{"} => `v` must be an object of strings, not a string. For example {"lang_code": "de"}."#,
             r#"{"s": 5} => `s` must be a list of steps, not a number."#,
             r#"{"s": ["a", "b", "c"]} => `s` has 3 entries: at most 2 are allowed."#,
             r#"{"y": 1} => `y` is not an argument of tool: it takes x, f, n, i, v, dry_run, wait_seconds, s."#,
             r#"{"y": 1, "i": 0, "n": 3} => `y` is not an argument of tool: it takes x, f, n, i, v, dry_run, wait_seconds, s. `n` is 3: it must be a number from 0 to 2. `i` is 0: it must be a whole number from 1 to 9."#,
-            r#"{"wait": 1, "s": [{"name": "a"}, 5]} => `wait` is not an argument of tool; did you mean wait_seconds? `s[0].name` is not an argument of tool; did you mean pattern_name? `s[1]` must be an object or a string, not a number."#,
+            r#"{"wait": 1, "s": [{"name": "a"}, 5]} => `wait` is not an argument of tool; did you mean wait_seconds? `s[0].name` is not an argument of s[0]; did you mean pattern_name? `s[1]` must be an object or a string, not a number."#,
         ] {
             let (value, refusal) = case.split_once(" => ").unwrap();
             let value = serde_json::from_str(value).unwrap();

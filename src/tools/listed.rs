@@ -16,8 +16,12 @@ const MOST_FOUND: usize = 3;
 /// The only name that differs from the one given in case and separators alone, and the warning that says so.
 pub(super) fn alike(what: &str, given: &str, known: &Names) -> Option<(String, String)> {
     let taken = names::alike(given, known.iter()).filter(|taken| *taken != given)?;
-    let said = format!("Fabric has no {what} named \"{given}\": \"{taken}\" was used instead.");
-    Some((taken.to_owned(), said))
+    Some((taken.to_owned(), instead(what, given, taken)))
+}
+
+/// The warning that `taken` was used for the name `given`.
+pub(super) fn instead(what: &str, given: &str, taken: &str) -> String {
+    format!("Fabric has no {what} named \"{given}\": \"{taken}\" was used instead.")
 }
 
 /// Puts such a name in the place of the one given.

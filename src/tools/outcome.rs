@@ -83,9 +83,13 @@ impl Outcome {
         }
     }
 
-    /// Adds warnings.
+    /// Adds warnings, each of them once.
     pub(super) fn warn(mut self, warnings: impl IntoIterator<Item = String>) -> Outcome {
-        self.warnings.extend(warnings);
+        for warning in warnings {
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+        }
         self
     }
 

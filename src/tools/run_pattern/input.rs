@@ -32,7 +32,8 @@ impl InputSource {
                 Ok(InputSource::Run(run_id))
             }
             _ => Err(refused(
-                "`input_from` takes either youtube, perhaps with language and timestamps, or run_id.",
+                "`input_from` takes either youtube, perhaps with language and timestamps, or run_id; \
+                 text is given as input_text.",
             )),
         }
     }
@@ -80,13 +81,13 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
 /// Longest text that may be nothing but a request, in characters.
 const SHORT: usize = 200;
 
-/// Lists of words, a line each: verbs that begin requests, in several languages; others that ask; words around them; the
-/// endings of files' names.
+/// Lists of words, a line each: verbs that begin requests, in several languages; others that ask; those of scripts without
+/// blanks, wherever they stand; words around them; the endings of files' names.
 const WORDS: &str = include_str!("requests.txt");
 const VERBS: usize = 0;
-const AROUND: usize = 2;
-const ENDINGS: usize = 3;
-
+const UNSPACED: usize = 2;
+const AROUND: usize = 3;
+const ENDINGS: usize = 4;
 /// What an input may contain besides words, the clearest last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Thing {
@@ -105,16 +106,17 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
     let what = match (no_text(text), meant(text)) {
         (Some(what), _) => &format!("is {what}, not text"),
         (None, Some(Thing::File)) => {
-            "is only the path or name of a file, and files are not opened: give the text itself"
+            "has only the path or name of a file to work on, and files are not opened: give the \
+             text itself"
         }
         (None, Some(_)) if !search => {
-            "is only a link, and links are not opened: for a YouTube video give input_from \
-             {\"youtube\": link}, for anything else the text itself"
+            "has only a link to work on, and links are not opened: for a YouTube video give \
+             input_from {\"youtube\": link} instead, for anything else the text itself"
         }
         _ => return Ok(()),
     };
     let detail = format!(
-        "`{argument}` {what}. With \"input_is_text\": true, the pattern runs on it unchanged. Nothing was run."
+        "`{argument}` {what}. \"input_is_text\": true would run the pattern on it as it is. Nothing was run."
     );
     Err(refused(detail).about(argument))
 }
@@ -137,7 +139,7 @@ const FILES: [(&str, &str); 3] = [
 
 /// What kind of file a text contains, perhaps as base64, and which program makes text of it.
 pub(crate) fn no_text(text: &str) -> Option<&'static str> {
-    let start = text.trim_start_matches(|c: char| c.is_control() || c == '\u{fffd}');
+    let start = text.trim_start_matches(|c: char| c.is_control() || "\u{feff}\u{fffd}".contains(c));
     let is = |marks: &str| marks.split(' ').any(|mark| start.starts_with(mark));
     let binary = "a binary file, as it has NUL bytes (iconv makes UTF-8 of UTF-16)";
     let found = FILES.iter().find(|(_, marks)| is(marks));
@@ -147,9 +149,14 @@ pub(crate) fn no_text(text: &str) -> Option<&'static str> {
 
 /// The only thing that a text is about: the thing alone, or a short request to do something with it.
 fn meant(text: &str) -> Option<Thing> {
-    // On Windows, paths often have blanks.
-    let is_path = matches!(text.as_bytes(), [b'\\', b'\\', ..])
-        || matches!(text.as_bytes(), [disk, b':', b'/' | b'\\', ..] if disk.is_ascii_alphabetic());
+    let ending = text.rsplit('.').next().unwrap_or_default();
+    // Paths may have blanks.
+    let is_path = match text.as_bytes() {
+        [b'\\', b'\\', ..] => true,
+        [disk, b':', b'/' | b'\\', ..] => disk.is_ascii_alphabetic(),
+        [b'/', ..] | [b'~' | b'.', b'/', ..] => is_listed(ENDINGS, ending),
+        _ => false,
+    };
     if is_path && !text.contains('\n') {
         return Some(Thing::File);
     }
@@ -160,40 +167,42 @@ fn meant(text: &str) -> Option<Thing> {
         return None;
     }
     let found = text.split_whitespace().filter_map(thing).max()?;
-    let words = text.split_whitespace().filter(|word| thing(word).is_none());
+    let words = |text| str::split_whitespace(text).filter(|word| thing(word).is_none());
     // The list that each word is in.
-    let lists = words.clone().map(|word| {
-        let word = word.trim_matches(|c: char| !c.is_alphanumeric());
-        match word.to_lowercase().as_str() {
+    let lists = words(text).map(
+        |word| match word.trim_matches(is_mark).to_lowercase().as_str() {
             "" => Some(AROUND),
-            word => (0..3).find(|list| is_listed(*list, word)),
-        }
-    });
+            word => (VERBS..=AROUND).find(|list| is_listed(*list, word)),
+        },
+    );
     let lists = Vec::from_iter(lists);
     let is_only = lists.iter().all(Option::is_some);
-    // What follows a colon may be what is asked about.
-    let begins = lists.iter().find(|list| **list != Some(AROUND)) == Some(&Some(VERBS))
-        && !words.clone().any(|word| word.ends_with(':'));
+    let first = lists.iter().find(|list| **list != Some(AROUND));
+    let begins = first == Some(&Some(VERBS)) || lists.contains(&Some(UNSPACED));
+    // It may be what is asked about.
+    let after_colon = text.split_once(": ").map_or("", |(_, rest)| rest);
+    let is_short = lists.len() <= 12 && words(after_colon).next().is_none();
     let is_meant = match found {
-        Thing::Video | Thing::File => is_only || begins && lists.len() <= 12,
-        Thing::Link => is_only && lists.iter().any(|list| *list < Some(AROUND)),
+        Thing::Video | Thing::File => is_only || begins && is_short,
+        Thing::Link => is_only && lists.iter().min() < Some(&Some(AROUND)),
     };
     is_meant.then_some(found)
 }
 
 fn is_listed(list: usize, word: &str) -> bool {
-    let mut words = WORDS
-        .lines()
-        .skip(list)
-        .take(1)
-        .flat_map(str::split_whitespace);
-    words.any(|known| known == word)
+    let words = WORDS.lines().nth(list).unwrap_or_default();
+    let mut words = words.split_whitespace();
+    words.any(|known| known == word || list == UNSPACED && word.contains(known))
+}
+
+/// What may stand around a word.
+fn is_mark(c: char) -> bool {
+    "\"'`()[]<>*,;:!?.-–—，。：".contains(c)
 }
 
 /// What a word is that names something outside of the text.
 fn thing(word: &str) -> Option<Thing> {
-    let word = word.trim_matches(['"', '\'', '(', ')', '`', ',', ';', ':', '!', '?', '.']);
-    let word = word.to_ascii_lowercase();
+    let word = word.trim_matches(is_mark).to_lowercase();
     let mut links = ["https://", "http://", "www."].into_iter();
     let link = links.find_map(|start| word.strip_prefix(start));
     let host = link.unwrap_or(&word);
@@ -206,10 +215,10 @@ fn thing(word: &str) -> Option<Thing> {
     }
     let path = word.trim_start_matches(['~', '.']).strip_prefix('/');
     let (name, ending) = word.rsplit_once('.').unwrap_or_default();
+    let mut starts = ["file://", "attach", "upload"].into_iter();
     let is_file = path.is_some_and(|path| path.starts_with(char::is_alphanumeric))
         || name.ends_with(char::is_alphanumeric) && is_listed(ENDINGS, ending)
-        || word.starts_with("file://")
-        || word.starts_with("attach");
+        || starts.any(|start| word.starts_with(start));
     is_file.then_some(Thing::File)
 }
 
@@ -220,7 +229,9 @@ mod tests {
     #[test]
     fn what_only_names_something_is_refused_with_what_to_give() {
         let said = |text: &str| check("input_text", text, false).map_err(|e| e.detail);
-        for link in "https://example.org/a?b#c|\n HTTP://x \n|https://|www.example.org".split('|') {
+        let links = "https://example.org/a?b#c|\n HTTP://x \n|https://|www.example.org|<https://x>|\
+                     https://x\nhttps://y|Link: https://x|请总结 https://x|What does https://youtu.be/x say?";
+        for link in links.split('|') {
             let refusal = said(link).unwrap_err();
             for word in "`input_text`|input_from|the text itself|input_is_text".split('|') {
                 assert!(refusal.contains(word), "{refusal}");
@@ -228,7 +239,8 @@ mod tests {
             assert_eq!(check("input_text", link, true), Ok(()), "a search opens it");
         }
         let texts = "/etc/hosts| /tmp/x.txt\n|C:\\My Files\\x.txt|d:/x|\\\\server\\x|\
-                     file:///etc/hosts|a.tar.zip|../x";
+                     file:///etc/hosts|a.tar.zip|../x|/My Files/x.txt|Podsumuj plik [x.pdf]|\
+                     Summarize the uploaded file|Translate this letter: x.docx";
         for path in texts.split('|') {
             assert!(said(path).unwrap_err().contains("name of a file"), "{path}");
         }
@@ -242,8 +254,9 @@ mod tests {
         ] {
             assert!(said(bytes).unwrap_err().contains(what), "{bytes}");
         }
-        let all = "|text|httpsː//x|https:/x|See https://x|https://x\nhttps://y|<https://x>|\
-                   éhttps://x|ftp://x|/etc is a folder|a/b|C:\\x\ny|é:/x|See /tmp/x or tell me";
+        let all = "|text|httpsː//x|https:/x|See https://x|Explain: main.rs is slow|#!/bin/sh|\
+                   {\"url\": \"https://x\"}|éhttps://x|ftp://x|/etc is a folder|a/b|C:\\x\ny|é:/x|\
+                   See /tmp/x or tell me";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
         }

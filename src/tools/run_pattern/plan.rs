@@ -3,6 +3,7 @@
 //! A single run needs at most the lists that its names come from. A chain is checked as a whole, so that it does not
 //! fail half-way for a reason that could be known.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +11,13 @@ use crate::fabric::names::did_you_mean;
 use crate::fabric::{
     Cause, Chat, Error, Kind, Models, Name, Names, Route, lacks_nothing, not_found, template,
 };
+use crate::protocol::Node;
+use crate::tools::arguments::{PATTERN, VARIABLES};
 use crate::tools::list_contexts::no_folder;
 use crate::tools::listed::{alike, no_strategy, not_listed, take, unless_cancelled};
-use crate::tools::{Context, refused, within};
+use crate::tools::{Arguments, Backend, Context, refused, within};
 
-use super::prefix_of;
+use super::{TOOL, prefix_of};
 
 /// Longest wait for the list of models: Fabric may be asking every vendor.
 const MODELS_TIME: Duration = Duration::from_secs(5);
@@ -70,21 +73,22 @@ pub(super) fn check(
             "Fabric had no session named \"{name}\", so this run began without earlier messages.{hint}"
         ))));
     }
-    if steps.len() > 1 {
+    // What is refused anyway is checked as a whole, as a chain is, so that all its faults are told at once.
+    let is_whole = steps.len() > 1 || found.iter().any(Result::is_err);
+    if is_whole {
         patterns(steps, input, lacks_input, context, &mut found)?;
     } else if lacks_input && steps[0].variables.is_empty() || seems_to_lack(&steps[0], context) {
         // With variables, the guard reads the pattern.
         found.push(needs(&steps[0], lacks_input, context).map(|()| None));
     }
-    models(steps, context, &mut found)?;
-    let (mut warnings, mut faults) = (Vec::new(), Vec::new());
-    for checked in found {
-        match checked {
-            Ok(warning) => warnings.extend(warning.filter(|said| !warnings.contains(said))),
-            Err(fault) => faults.push(fault),
-        }
-    }
-    Error::all(faults).map(|()| warnings)
+    models(steps, is_whole, context, &mut found)?;
+    Error::all(
+        found
+            .iter()
+            .filter_map(|checked| checked.clone().err())
+            .collect(),
+    )?;
+    Ok(found.into_iter().flatten().flatten().collect())
 }
 
 /// Refuses the name of `what` in a step if it is not `known`, unless there is one that is alike: that is taken.
@@ -134,7 +138,8 @@ pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Cont
         Err(stopped) => return stopped,
         Ok(models) => {
             let unknown = models.and_then(|models| unknown_model(&models, step, is_exact));
-            let why = unknown.map(|(_, why)| format!(" {why}"));
+            let end = if error.detail.ends_with('.') { "" } else { "." };
+            let why = unknown.map(|(_, why)| format!("{end} {why}"));
             error.detail += &why.unwrap_or_default();
         }
     }
@@ -174,6 +179,48 @@ fn needs(step: &Chat, lacks_input: bool, context: &Arc<Context>) -> Result<(), E
     }
 }
 
+/// The refusal of arguments, with what else is wrong with their pattern as far as that is known without asking Fabric.
+pub(crate) fn with_known_faults(
+    error: Error,
+    given: &[(Cow<'_, str>, Node<'_>)],
+    backend: &Backend,
+) -> Error {
+    let mut step = Chat::new(Name::default(), String::new());
+    Arguments::of(TOOL.name, given, |all| {
+        (step.pattern, step.variables) = (all.pattern(PATTERN), all.variables(VARIABLES));
+        Ok(())
+    });
+    let (names, texts) = (backend.fabric.known_names(), backend.catalog.latest());
+    let Some((names, texts)) = names.zip(texts).filter(|_| step.pattern != Name::default()) else {
+        return error;
+    };
+    take("pattern", &mut step.pattern, &names);
+    let known = texts.pattern(step.pattern.as_str());
+    let checked = known.map_or_else(
+        || is_listed(0, &step.pattern, &names),
+        |known| {
+            lacks_nothing(
+                "variables",
+                &step.pattern,
+                &known.variables,
+                &step.variables,
+            )
+        },
+    );
+    let faults = std::iter::once(error.clone()).chain(checked.err());
+    Error::all(faults.collect()).err().unwrap_or(error)
+}
+
+/// Refuses a step whose pattern is not among the `names`.
+fn is_listed(step: usize, pattern: &Name, names: &Names) -> Result<(), Error> {
+    if names.contains(pattern.as_str()) {
+        return Ok(());
+    }
+    let (why, prefix) = (not_found(pattern, names), prefix_of(step));
+    let detail = format!("`{prefix}pattern_name`: {} Nothing was run.", why.detail);
+    Err(Error { detail, ..why })
+}
+
 /// Finds unknown patterns and missing variables of a chain, and a missing input.
 fn patterns(
     steps: &[Chat],
@@ -186,10 +233,8 @@ fn patterns(
     let names = context.backend.fabric.names(Duration::ZERO, wait)?;
     for (i, step) in steps.iter().enumerate() {
         let (prefix, pattern) = (prefix_of(i), &step.pattern);
-        if !names.contains(pattern.as_str()) {
-            let why = not_found(pattern, &names);
-            let detail = format!("`{prefix}pattern_name`: {} Nothing was run.", why.detail);
-            found.push(Err(Error { detail, ..why }));
+        if let Err(unknown) = is_listed(i, pattern, &names) {
+            found.push(Err(unknown));
             continue;
         }
         let read = context.backend.fabric.pattern(pattern, wait)?;
@@ -209,21 +254,21 @@ fn patterns(
     Ok(())
 }
 
-/// Takes models of similar names, and finds unknown ones, and vendors, of a chain. Those of a single run are only looked up
+/// Takes models of similar names, and finds unknown ones, and vendors, of a call that is checked as a whole. Those of a single run are only looked up
 /// where they are known already, or their name cannot be right: with a wrong one it fails without cost.
 fn models(
     steps: &mut [Chat],
+    is_whole: bool,
     context: &Arc<Context>,
     found: &mut Vec<Finding>,
 ) -> Result<(), Error> {
-    let is_chain = steps.len() > 1;
-    let models = match is_chain || steps[0].model.contains(' ') {
+    let models = match is_whole || steps[0].model.contains(' ') {
         true => listed_models(steps, context)?,
         false => context.backend.catalog.known_models(),
     };
     let Some(models) = models else {
         let seconds = MODELS_TIME.as_secs();
-        found.push(Ok(is_chain.then(|| {
+        found.push(Ok(is_whole.then(|| {
             format!("Models and vendors were not checked before the run: Fabric did not list them within {seconds} s.")
         })));
         return Ok(());
@@ -236,7 +281,7 @@ fn models(
             step.model = taken;
             found.push(Ok(Some(said)));
         }
-        if is_chain && let Some((argument, why)) = unknown_model(&models, step, is_same) {
+        if is_whole && let Some((argument, why)) = unknown_model(&models, step, is_same) {
             // A step without its own model uses the call's, which came first.
             found.push(Err(lacking(i, argument, &why)));
             break;

@@ -6,7 +6,7 @@ use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Chat, Error, Kind, Name};
 use crate::runs::{Record, estimate};
 use crate::search;
-use crate::text::shown;
+use crate::text::{is_blank, shown};
 use crate::tools::echo::without_echo;
 use crate::tools::listed::take_pattern;
 use crate::tools::part::Part;
@@ -43,6 +43,8 @@ pub(super) struct RunPattern {
     pub(super) max_chars: Option<usize>,
     /// The input is run or shown as it is.
     pub(super) is_free: bool,
+    /// What was taken for what the call has.
+    pub(super) warnings: Vec<String>,
 }
 
 impl RunPattern {
@@ -53,7 +55,7 @@ impl RunPattern {
         from: Option<InputSource>,
         context: &Arc<Context>,
     ) -> ToolResult {
-        let mut warnings = Vec::new();
+        let mut warnings = std::mem::take(&mut self.warnings);
         for step in &mut self.steps {
             warnings.extend(take_pattern(&mut step.pattern, context)?);
         }
@@ -69,7 +71,7 @@ impl RunPattern {
         warnings.extend(checked.map_err(|error| self.with_log(error.into()))?);
         let step = &self.steps[0];
         let is_own = search::known(step.pattern.as_str()).is_none() && step.variables.is_empty();
-        if is_own && !self.is_free && from.is_none() && input.trim().is_empty() {
+        if is_own && !self.is_free && from.is_none() && is_blank(&input) {
             warnings.push(PERHAPS_NO_INPUT.to_owned());
         }
         if let Some(from) = from {
@@ -90,7 +92,7 @@ impl RunPattern {
     /// needs.
     fn lacks_input(&self, input: &str) -> bool {
         let row = search::known(self.steps[0].pattern.as_str());
-        !self.is_free && row.is_some_and(|row| !row.needs_no_input) && input.trim().is_empty()
+        !self.is_free && row.is_some_and(|row| !row.needs_no_input) && is_blank(input)
     }
 
     /// The patterns, one after the other.
