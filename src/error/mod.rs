@@ -396,17 +396,17 @@ impl Error {
     ///
     /// # Errors
     /// That error, if there are any.
-    pub(crate) fn all(faults: Vec<Error>) -> Result<(), Error> {
-        let mut faults = faults.into_iter().take(MOST_FAULTS);
-        let Some(mut first) = faults.next() else {
-            return Ok(());
-        };
-        for other in faults {
-            let said = first.detail.trim_end_matches(" Nothing was run.");
-            first.detail = format!("{said} {}", other.detail);
-            first.fix = 0;
-        }
-        Err(first)
+    pub(crate) fn all(faults: impl IntoIterator<Item = Error>) -> Result<(), Error> {
+        let faults = faults.into_iter().take(MOST_FAULTS);
+        faults.reduce(Error::and).map_or(Ok(()), Err)
+    }
+
+    /// This error, and what another says.
+    pub(crate) fn and(mut self, other: Error) -> Error {
+        let said = self.detail.trim_end_matches(" Nothing was run.");
+        self.detail = format!("{said} {}", other.detail);
+        self.fix = 0;
+        self
     }
 
     /// What identifies the failure in the report of `--check`; stable.

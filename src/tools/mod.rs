@@ -46,7 +46,7 @@ pub(crate) use context::{
 pub(crate) use listed::take_pattern;
 pub(crate) use outcome::{Failure, Outcome, ToolResult, write, write_failure};
 pub(crate) use prompt::prompt;
-pub(crate) use run_pattern::{no_text, with_known_faults};
+pub(crate) use run_pattern::{known_fault, no_text};
 pub(crate) use run_result::{result, silence, task, write_task};
 
 /// Every tool, in listing order. The first one needs no arguments: clients that try a server out call it with `{}`.

@@ -82,12 +82,7 @@ pub(super) fn check(
         found.push(needs(&steps[0], lacks_input, context).map(|()| None));
     }
     models(steps, is_whole, context, &mut found)?;
-    Error::all(
-        found
-            .iter()
-            .filter_map(|checked| checked.clone().err())
-            .collect(),
-    )?;
+    Error::all(found.iter().filter_map(|checked| checked.clone().err()))?;
     Ok(found.into_iter().flatten().flatten().collect())
 }
 
@@ -179,36 +174,22 @@ fn needs(step: &Chat, lacks_input: bool, context: &Arc<Context>) -> Result<(), E
     }
 }
 
-/// The refusal of arguments, with what else is wrong with their pattern as far as that is known without asking Fabric.
-pub(crate) fn with_known_faults(
-    error: Error,
-    given: &[(Cow<'_, str>, Node<'_>)],
-    backend: &Backend,
-) -> Error {
+/// What is wrong with the pattern in refused arguments, as far as that is known without asking Fabric.
+pub(crate) fn known_fault(given: &[(Cow<'_, str>, Node<'_>)], backend: &Backend) -> Option<Error> {
     let mut step = Chat::new(Name::default(), String::new());
     Arguments::of(TOOL.name, given, |all| {
         (step.pattern, step.variables) = (all.pattern(PATTERN), all.variables(VARIABLES));
         Ok(())
     });
-    let (names, texts) = (backend.fabric.known_names(), backend.catalog.latest());
-    let Some((names, texts)) = names.zip(texts).filter(|_| step.pattern != Name::default()) else {
-        return error;
-    };
+    let (names, latest) = (backend.fabric.known_names()?, backend.catalog.latest()?);
     take("pattern", &mut step.pattern, &names);
-    let known = texts.pattern(step.pattern.as_str());
-    let checked = known.map_or_else(
-        || is_listed(0, &step.pattern, &names),
-        |known| {
-            lacks_nothing(
-                "variables",
-                &step.pattern,
-                &known.variables,
-                &step.variables,
-            )
-        },
-    );
-    let faults = std::iter::once(error.clone()).chain(checked.err());
-    Error::all(faults.collect()).err().unwrap_or(error)
+    let pattern = &step.pattern;
+    match latest.pattern(pattern.as_str()) {
+        Some(known) => lacks_nothing("variables", pattern, &known.variables, &step.variables).err(),
+        // It may be missing or invalid.
+        None if *pattern == Name::default() => None,
+        None => is_listed(0, pattern, &names).err(),
+    }
 }
 
 /// Refuses a step whose pattern is not among the `names`.
