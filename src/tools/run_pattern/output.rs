@@ -1,7 +1,7 @@
 //! The output of a step: text, usage, format.
 
 use crate::account::QuotaExceeded;
-use crate::fabric::{CallObserver, Error, Event, Kind, Usage, no_room};
+use crate::fabric::{CallObserver, Cause, Error, Event, Kind, Usage, no_room};
 use crate::metrics;
 use crate::runs::{RunReport, estimate};
 use crate::text::prefix;
@@ -129,19 +129,20 @@ impl Output {
         if counted.is_none() && (error.is_none() || self.bytes > 0) {
             metrics::WITHOUT_USAGE.add([], 1);
         }
-        // If Fabric did not accept the run, no model has read anything.
+        // If Fabric did not accept the run, no model has read anything. If it ended without an answer, its model may have:
+        // headers come only with the first event.
         let is_refused = |error: &Error| {
             let kinds = [Kind::ApiUnavailable, Kind::PatternNotFound];
+            let ends = [Cause::Closed, Cause::ClosedTls, Cause::FabricEnded].map(Some);
             self.received == 0
+                && !ends.contains(&error.cause)
                 && (kinds.contains(&error.kind) || error.status.is_some_and(|status| status >= 400))
         };
         let counted = counted.or(error.filter(|error| is_refused(error)).map(|_| [0, 0]));
         let outcome = error.map_or(metrics::OK, |error| error.kind.name());
-        let tokens = counted.ok_or_else(|| estimate(self.received));
-        context
-            .run()
-            .into_iter()
-            .for_each(|run| run.answered(outcome, tokens));
+        if let Some(run) = context.run() {
+            run.answered(outcome, counted.ok_or_else(|| estimate(self.received)));
+        }
     }
 
     /// The end of the run.

@@ -392,10 +392,8 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("ledger"));
     let usage = |input: u64, output: u64| json!({"type": "usage", "usage": {"input_tokens": input, "output_tokens": output}});
     fabric.on_run(Reply::sse().content("x").event(usage(3, 4)).complete());
-    let (tokens, prices) = (
-        File::new("usage", &[ALICE, BOB]),
-        folder.write("prices", "gpt-x 2 10\n"),
-    );
+    let tokens = File::new("usage", &[ALICE, BOB]);
+    let prices = folder.write("prices", "gpt-x 2 10\n");
     let state = folder.path("state");
     let start = || {
         HttpServer::start(
@@ -422,6 +420,8 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
         Reply::run(&["without usage"]),
         Reply::sse().content("123456789").error("broken").complete(),
         Reply::failure(500, json!({"error": "x"})),
+        // A Fabric that ends while its model works: there are headers only with the first text.
+        Reply::closes(),
     ] {
         fabric.once_run(reply);
         run('b', json!({}));
@@ -465,7 +465,7 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
         assert!(holds, "{}", all("tsv"))
     };
     drop(begin('a', "default"));
-    until(&|| all("tsv").lines().count() == 8);
+    until(&|| all("tsv").lines().count() == 9);
     let _killed = begin('b', "m");
     until(&|| all("txt").matches("12345").count() == 3);
     server.process.child.kill().unwrap();
@@ -481,13 +481,13 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
             .clone()
     };
     // The next process writes its line.
-    until(&|| all("tsv").lines().count() == 9);
+    until(&|| all("tsv").lines().count() == 10);
     let expected = "\
         caller\tmodel\truns\tsteps\tinput_tokens\toutput_tokens\testimated_tokens\tcost\n\
         token:alice\tdefault\t1\t1\t2\t2\t4\t\n\
         token:alice\tgpt-x\t2\t2\t6\t8\t0\t0.000092\n\
         token:alice\tllama3:8b\t0\t1\t3\t4\t0\t\n\
-        token:bob\tdefault\t4\t4\t7\t11\t11\t\n\
+        token:bob\tdefault\t5\t5\t9\t11\t13\t\n\
         token:bob\tm\t1\t1\t2\t2\t4\t\n";
     let shown = report(&format!("--prices {}", prices.display()));
     assert_eq!(shown, expected, "{}", all("tsv"));
