@@ -15,7 +15,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio, exit};
 use std::sync::{Arc, Mutex, Weak};
@@ -208,8 +208,9 @@ impl Process {
             let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
             let address = free.and_then(|free| free.local_addr());
             let address = address.map_err(not_started)?;
-            let key = random::id();
-            let (helper, fabric) = self.hold(&program, address, &key).map_err(not_started)?;
+            let (at, key) = (address.to_string(), random::id());
+            let args = ["--serve", "--address", &at, "--api-key", &key];
+            let (helper, fabric) = self.hold(&program, &args).map_err(not_started)?;
             let one = Arc::new(Running {
                 url: format!("http://{address}"),
                 key,
@@ -243,15 +244,8 @@ impl Process {
     }
 
     /// Starts the helper with Fabric, whose process it names. Both write to our `output`.
-    fn hold(
-        self: &Arc<Process>,
-        program: &Path,
-        address: SocketAddr,
-        key: &str,
-    ) -> io::Result<(Child, String)> {
-        let address = address.to_string();
-        let args = ["--serve", "--address", &address, "--api-key", key];
-        let mut helper = held(program, &args)?;
+    fn hold(self: &Arc<Process>, program: &Path, args: &[&str]) -> io::Result<(Child, String)> {
+        let mut helper = held(program, args)?;
         let mut fabric = String::new();
         if let Some(said) = helper.stdout.take() {
             BufReader::new(said).read_line(&mut fabric)?;
