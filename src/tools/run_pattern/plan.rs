@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::fabric::names::did_you_mean;
 use crate::fabric::{
-    Cause, Chat, Error, Kind, Models, Name, Names, Route, lacks_nothing, not_found, template,
+    Cause, Chat, Error, Kind, Models, Name, Names, Pattern, Route, lacks_nothing, not_found,
+    template,
 };
 use crate::protocol::Node;
 use crate::tools::arguments::{PATTERN, VARIABLES};
@@ -73,13 +74,14 @@ pub(super) fn check(
             "Fabric had no session named \"{name}\", so this run began without earlier messages.{hint}"
         ))));
     }
-    // What is refused anyway is checked as a whole, as a chain is, so that all its faults are told at once.
-    let is_whole = steps.len() > 1 || found.iter().any(Result::is_err);
+    // What is refused anyway is checked as a whole, as a chain is, so that all its faults are told at once. With variables,
+    // the guard reads the pattern.
+    let is_whole = steps.len() > 1
+        || found.iter().any(Result::is_err)
+        || lacks_input && steps[0].variables.is_empty()
+        || known_lack(&steps[0], &context.backend).is_some();
     if is_whole {
         patterns(steps, input, lacks_input, context, &mut found)?;
-    } else if lacks_input && steps[0].variables.is_empty() || seems_to_lack(&steps[0], context) {
-        // With variables, the guard reads the pattern.
-        found.push(needs(&steps[0], lacks_input, context).map(|()| None));
     }
     models(steps, is_whole, context, &mut found)?;
     Error::all(found.iter().filter_map(|checked| checked.clone().err()))?;
@@ -124,8 +126,11 @@ pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Cont
         return Error::of(error.kind, Cause::NoDefaultModel, &[]);
     }
     // Fabric names one at a time.
-    if let Err(lacking) = needs(step, false, context) {
-        return lacking;
+    let (pattern, given) = (&step.pattern, &step.variables);
+    let lacks = |read: Pattern| lacks_nothing("variables", pattern, &read.variables(), given);
+    let read = unless_cancelled(fabric.pattern(pattern, &context.wait()));
+    if let Err(why) = read.and_then(|read| read.map_or(Ok(()), lacks)) {
+        return why;
     }
     // Older versions of Fabric do not find a model in another case.
     let is_exact = |one: &str, other: &str| one == other;
@@ -146,32 +151,11 @@ fn is_vague(error: &Error) -> bool {
     matches!(error.kind, Kind::FabricInternal | Kind::ApiError)
 }
 
-/// Has the cached pattern of a step a variable without a value?
-fn seems_to_lack(step: &Chat, context: &Context) -> bool {
-    let latest = context.backend.catalog.latest();
-    let cached = latest
-        .as_ref()
-        .and_then(|all| all.pattern(step.pattern.as_str()));
-    let is_given = |name: &String| step.variables.contains_key(name);
-    cached.is_some_and(|pattern| !pattern.variables.iter().all(is_given))
-}
-
-/// Refuses a step without the variables of its pattern, if the pattern can be read, or a step without variables and
-/// without an input.
-fn needs(step: &Chat, lacks_input: bool, context: &Arc<Context>) -> Result<(), Error> {
-    let pattern = &step.pattern;
-    let needed = match context.backend.fabric.pattern(pattern, &context.wait()) {
-        Ok(read) => read.variables(),
-        Err(error) if error.kind == Kind::Cancelled => return Err(error),
-        // Old versions of Fabric do not return all patterns that they run.
-        Err(error) if lacks_input && !is_vague(&error) => return Err(error),
-        Err(_) => Vec::new(),
-    };
-    lacks_nothing("variables", pattern, &needed, &step.variables)?;
-    match lacks_input && needed.is_empty() {
-        true => Err(no_input()),
-        false => Ok(()),
-    }
+/// The refusal of a step without a value for each variable of its cached pattern.
+fn known_lack(step: &Chat, backend: &Backend) -> Option<Error> {
+    let latest = backend.catalog.latest()?;
+    let needed = &latest.pattern(step.pattern.as_str())?.variables;
+    lacks_nothing("variables", &step.pattern, needed, &step.variables).err()
 }
 
 /// What is wrong with the pattern in refused arguments, as far as that is known without asking Fabric.
@@ -181,20 +165,14 @@ pub(crate) fn known_fault(given: &[(Cow<'_, str>, Node<'_>)], backend: &Backend)
         (step.pattern, step.variables) = (all.pattern(PATTERN), all.variables(VARIABLES));
         Ok(())
     });
-    let (names, latest) = (backend.fabric.known_names()?, backend.catalog.latest()?);
+    let names = backend.fabric.known_names()?;
     take("pattern", &mut step.pattern, &names);
-    let pattern = &step.pattern;
-    match latest.pattern(pattern.as_str()) {
-        Some(known) => lacks_nothing("variables", pattern, &known.variables, &step.variables).err(),
-        // It may be missing or invalid.
-        None if *pattern == Name::default() => None,
-        None => is_listed(0, pattern, &names).err(),
-    }
+    known_lack(&step, backend).or_else(|| is_listed(0, &step.pattern, &names).err())
 }
 
-/// Refuses a step whose pattern is not among the `names`.
+/// Refuses a step whose pattern is not among the `names`. A missing or invalid name has been refused before.
 fn is_listed(step: usize, pattern: &Name, names: &Names) -> Result<(), Error> {
-    if names.contains(pattern.as_str()) {
+    if names.contains(pattern.as_str()) || *pattern == Name::default() {
         return Ok(());
     }
     let (why, prefix) = (not_found(pattern, names), prefix_of(step));
@@ -235,8 +213,9 @@ fn patterns(
     Ok(())
 }
 
-/// Takes models of similar names, and finds unknown ones, and vendors, of a call that is checked as a whole. Those of a single run are only looked up
-/// where they are known already, or their name cannot be right: with a wrong one it fails without cost.
+/// Takes models of similar names, and finds unknown ones, and vendors, of a call that is checked as a whole. Those of
+/// another are only looked up where they are known already, or their name cannot be right: with a wrong one it fails
+/// without cost.
 fn models(
     steps: &mut [Chat],
     is_whole: bool,
