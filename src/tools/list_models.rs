@@ -31,8 +31,12 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
                 .retain(|model| policy.may_run(model) && (is_of || plain(model).contains(&query)));
         }
         vendors.retain(|_, models| !models.is_empty());
+        // An empty list looks as if there were no models.
+        let is_missed = vendors.is_empty() && !query.is_empty();
+        let why = "No name of a model or vendor has the query in it. Leave it out for all models.";
         Ok(Outcome::rows(vendors.values().map(Vec::len).sum())
             .charged(context.account())
-            .member("models_by_vendor", vendors))
+            .member("models_by_vendor", vendors)
+            .warn(is_missed.then(|| why.to_owned())))
     }))
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::support::expect;
 use crate::support::fabric::FakeFabric;
 use crate::support::fixtures;
+use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::{Caller, Era, extended};
@@ -149,9 +150,21 @@ fn models_and_vendors_of_a_whole_plan_are_checked() {
 fn models_that_cannot_be_listed_do_not_stop_a_plan() {
     let (fabric, mut client) = ready();
     fabric.on("GET /models/names", Reply::failure(500, json!("x")));
-    let plan = ai(json!({"model_name": "m", "then": ["ai"]}));
+    let plan = ai(json!({"model_name": "m", "then": ["Ai", "Ai"]}));
     let warnings = ran(&mut client, plan);
-    expect::contains(&warnings[0], ["not checked before the run"]);
+    let [_, unchecked] = &*warnings else {
+        panic!("{warnings:?}: each is said once")
+    };
+    expect::contains(unchecked, ["not checked before the run"]);
+}
+
+#[test]
+fn an_allowed_model_of_a_similar_name_is_taken_and_named() {
+    let fabric = FakeFabric::start();
+    let program = Program::with(&fabric).flags("--default-model gpt-x --allow-model gpt-x");
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, program);
+    let said = ran(&mut client, ai(json!({"model_name": "GPT X"})));
+    expect::contains(&said[0], ["\"gpt-x\" was used instead"]);
 }
 
 #[test]
