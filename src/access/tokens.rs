@@ -459,6 +459,14 @@ fn parse(text: &str, default: Option<&Secret>, has_ledger: bool) -> (TokenTable,
             table.insert(token, (Identity::token(name), Arc::new(allowance)));
         }
     }
+    // Without a line for all others, OAuth callers have no limits: one with a mistake must not have that effect.
+    let is_others = |line: &str| line.split_ascii_whitespace().next() == Some(OTHERS);
+    if text.lines().any(is_others) {
+        let mut none = Allowance::of(Role::Metrics);
+        none.until = Some("1970-01-01".to_owned());
+        let none = || (Identity::token(OTHERS), Arc::new(none));
+        table.entry(NOBODY).or_insert_with(none);
+    }
     (table, faults)
 }
 
@@ -877,6 +885,9 @@ mod tests {
         let others = bench.tokens.others().unwrap();
         let found = (others.role, &*others.models);
         assert_eq!(found, (Role::Read, &["tiny".to_owned()][..]));
+        let (typo, _) = parse("* read - modles=tiny", None, true);
+        let until = typo[&NOBODY].1.until.as_deref();
+        assert_eq!(until, Some("1970-01-01"), "they may do nothing");
     }
 
     #[test]
@@ -906,16 +917,10 @@ mod tests {
     fn who_may_read_the_file_is_known() {
         use std::os::unix::fs::PermissionsExt;
         let bench = TokenBench::new(&lines(&[A]));
-        for (mode, open) in [
-            (0o600, false),
-            (0o640, false),
-            (0o660, false),
-            (0o644, true),
-            (0o602, true),
-        ] {
+        for mode in [0o600, 0o640, 0o660, 0o644, 0o602] {
             fs::set_permissions(&bench.path, fs::Permissions::from_mode(mode)).unwrap();
             let found = is_open(&fs::metadata(&bench.path).unwrap());
-            assert_eq!(found, open, "{mode:o}");
+            assert_eq!(found, [0o644, 0o602].contains(&mode), "{mode:o}");
         }
         bench.after(1000);
         fs::set_permissions(&bench.path, fs::Permissions::from_mode(0o600)).unwrap();
