@@ -272,7 +272,7 @@ fn input(name: &str, text: impl Read) -> Result<String, ExitReason> {
     let why = match read {
         Ok(..=MAX_MESSAGE) => match decoded(bytes) {
             Ok(text) => return Ok(text),
-            Err(what) => format!("{name} is {what}"),
+            Err(what) => format!("{name} is {what}. Nothing was run."),
         },
         Ok(_) => format!("{name} is larger than {} MiB; give less", MAX_MESSAGE >> 20),
         Err(error) => format!("{name} cannot be read: {error}"),
