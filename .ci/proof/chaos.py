@@ -248,7 +248,11 @@ class Client(threading.Thread):
             content = result.get("structuredContent") or {}
             time.sleep(0.02 if is_greedy else random.uniform(0, 0.3))
             if result.get("isError"):
-                self.refused[result["_meta"]["error"]["type"].rsplit(":")[-1]] += 1
+                kind = result["_meta"]["error"]["type"].rsplit(":")[-1]
+                self.refused[kind] += 1
+                # It has a run at a time, so all clients of a token have less than its seat.
+                if kind == "too-many-requests" and not is_greedy:
+                    self.wrong.append(f"{self.caller} was refused: {result['_meta']['error']['detail']}")
             elif (run := content.get("run_id")) and not is_greedy:
                 self.told[run] = (name, bool(then), content.get("output_text", ""))
                 self.look(run)
@@ -264,6 +268,9 @@ class Client(threading.Thread):
         text = (result.get("structuredContent") or {}).get("output_text", "")
         if len(text) > len(before):
             self.told[run] = (name, is_chain, text)
+        for _ in range(20):
+            if (self.replicas.read(self.caller, run).get("structuredContent") or {}).get("status") != "working":
+                break
 
     def judge(self, run):
         """Is a run whose end it does not know what it ought to be?"""
@@ -300,7 +307,9 @@ def wrong_ledger(replicas, interrupted):
     wrong += [f"{name} came to Fabric {count} times"
               for name, count in collections.Counter(name for name, _ in inputs).items() if count > 1]
     asked = collections.Counter(int(read) for _, read in inputs)
-    told = collections.Counter(line[0] for line in lines.values())
+    # What no Fabric listened to has cost nothing.
+    refused = [line for line in lines.values() if line[:3] == (0, 0, False)]
+    told = collections.Counter(line[0] for line in lines.values()) - collections.Counter(line[0] for line in refused)
     if lost := asked - told:
         wrong.append(f"Fabric got {lost.total()} steps that are not in the ledger, of so many tokens: {lost}")
     unasked = told - asked
@@ -308,7 +317,8 @@ def wrong_ledger(replicas, interrupted):
     if more := unasked - without:
         wrong.append(f"the ledger has {more.total()} steps that no Fabric got, with output: {more}")
     for (run, step), (read, written, is_estimate, outcome) in lines.items():
-        if not is_estimate and written != 1000 + read or is_estimate and outcome == "ok":
+        is_refused = (read, written, outcome) == (0, 0, "fabric-api-unavailable")
+        if not is_estimate and written != 1000 + read and not is_refused or is_estimate and outcome == "ok":
             wrong.append(f"{run}, step {step}: {outcome}, {read} and {written} tokens, estimated: {is_estimate}")
     for run, written in interrupted.items():
         # Without a line, no model was asked; with counted tokens, it was killed after its end.
@@ -318,7 +328,8 @@ def wrong_ledger(replicas, interrupted):
     outcomes = dict(collections.Counter(line[3] for line in lines.values()))
     return wrong, (f"Fabric got {len(inputs)} steps with {sum(int(read) for _, read in inputs)} tokens; --usage has {usage[0]} runs of {usage[1]} steps, "
                    f"{exact} of them with counted tokens, with {usage[2]} tokens read and {usage[3]} written: {outcomes}; "
-                   f"{unasked.total()} steps never reached Fabric, with {sum(read * n for read, n in unasked.items())} tokens")
+                   f"{unasked.total()} of them never reached Fabric, with {sum(read * n for read, n in unasked.items())} tokens, "
+                   f"and {len(refused)} found none, with 0")
 
 
 def grown(processes):
@@ -381,8 +392,6 @@ def main():
                 client.judge(run)
             wrong += client.wrong
             interrupted |= client.interrupted
-            if client.refused["too-many-requests"]:
-                wrong.append(f"{client.caller} was refused: {client.refused}")
         replicas.end()
         faults, told = wrong_ledger(replicas, interrupted)
         wrong += faults + [f"left behind: {line}" for line in replicas.left_behind()]
