@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::access::Identity;
 use crate::account::{Account, Accounts, QuotaExceeded, Reservation, Resource};
-use crate::sync::lock;
+use crate::sync::{lock, try_lock};
 use crate::time::{Clock, whole};
 
 use super::folder::{ALL, Folder, is_gone};
@@ -34,9 +34,9 @@ const REFRESH: Duration = Duration::from_secs(60);
 
 /// The runs of this process, and those in its folder. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Runs(Arc<RunTable>);
+pub(crate) struct Runs(pub(super) Arc<RunTable>);
 
-struct RunTable {
+pub(super) struct RunTable {
     /// How long a run is kept after its end, in milliseconds.
     keep: u64,
     folder: Option<Arc<Folder>>,
@@ -47,7 +47,7 @@ struct RunTable {
     /// Locked before the state of a run, never after it.
     entries: Mutex<Entries>,
     /// When expired runs were last removed, and those of other processes last looked for.
-    swept: Mutex<Option<Instant>>,
+    pub(super) swept: Mutex<Option<Instant>>,
     /// Held while ends are written that could not be written before.
     rewriting: Mutex<()>,
 }
@@ -266,11 +266,8 @@ impl Runs {
                 continue;
             }
             let mut entries = self.entries();
-            let entry = entries
-                .get_mut(&id)
-                .filter(|_| !is_promised)
-                .ok_or(QuotaExceeded)?;
-            entry.charge = uncharged(&account);
+            let entry = entries.get_mut(&id).filter(|_| !is_promised);
+            entry.ok_or(QuotaExceeded)?.charge = uncharged(&account);
             return Ok(false);
         }
     }
@@ -434,8 +431,10 @@ impl Runs {
     /// Reads the folder and removes expired and surplus runs. Call it once in the background after the start, so that
     /// the first listing is as fast as later ones.
     pub(crate) fn sweep(&self) {
-        // One at a time.
-        let mut swept = lock(&self.0.swept);
+        self.sweep_alone(lock(&self.0.swept));
+    }
+
+    fn sweep_alone(&self, mut swept: MutexGuard<'_, Option<Instant>>) {
         *swept = Some(Instant::now());
         if let Some(folder) = &self.0.folder {
             self.refresh(folder);
@@ -443,11 +442,13 @@ impl Runs {
         self.tidy();
     }
 
-    /// Sweeps now and then, so that runs of other processes count even if nobody ever lists.
+    /// Sweeps now and then, so that runs of other processes count even if nobody ever lists. Not while another thread does:
+    /// a run that ends must not wait for that, as with a large folder it takes long.
     pub(super) fn sweep_sometimes(&self) {
-        let swept = *lock(&self.0.swept);
-        if swept.is_none_or(|at| at.elapsed() >= REFRESH) {
-            self.sweep();
+        if let Some(swept) = try_lock(&self.0.swept)
+            && swept.is_none_or(|at| at.elapsed() >= REFRESH)
+        {
+            self.sweep_alone(swept);
         }
     }
 

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::access::Identity;
 use crate::account::{Account, Accounts, Bounds, Resource};
+use crate::sync::lock;
 use crate::time::hand::{HandClock, TODAY};
 use crate::time::{Clock, SystemClock};
 
@@ -497,6 +498,18 @@ fn a_worker_that_goes_leaves_an_interrupted_run() {
     drop(writer);
     assert_eq!(run.record().state, RunState::Interrupted);
     assert_eq!(run.read(0, 9), "half");
+}
+
+#[test]
+fn a_run_ends_while_the_folder_is_swept() {
+    let (bench, (tell, told)) = (in_memory(), mpsc::channel());
+    let swept = lock(&bench.runs.0.swept);
+    thread::scope(|scope| {
+        scope.spawn(|| tell.send(bench.finished(&Identity::Local, "x").id()));
+        let ended = told.recv_timeout(Duration::from_secs(10));
+        drop(swept);
+        assert!(ended.is_ok(), "it waits for the sweep");
+    });
 }
 
 #[test]

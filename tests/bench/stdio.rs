@@ -195,10 +195,8 @@ pub(crate) fn search(bench: &Bench) -> Vec<Row> {
     for count in [250, 10_000] {
         let mut pipe = Pipe::server(&format!("{}/names-{count}", bench.fabric));
         let first = pipe.exchange(SEARCH, 1, 1);
-        let (floor, ours) = (
-            pipe.exchange(r#""method":"ping""#, 2000, 1),
-            pipe.exchange(SEARCH, 2000, 1),
-        );
+        let floor = pipe.exchange(r#""method":"ping""#, 2000, 1);
+        let ours = pipe.exchange(SEARCH, 2000, 1);
         rows.push(Row::new(format!("stdio first search of {count} patterns")).latency(&first));
         let list = pipe.exchange(LIST_PATTERNS, 200, 1);
         rows.push(Row::new(format!("stdio list of {count} patterns")).latency(&list));

@@ -35,10 +35,8 @@ fn switches(process: &Process) -> BTreeMap<String, (u64, u64)> {
                 .lines()
                 .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
         };
-        let (own, forced) = (
-            count("voluntary_ctxt_switches:")?,
-            count("nonvoluntary_ctxt_switches:")?,
-        );
+        let own = count("voluntary_ctxt_switches:")?;
+        let forced = count("nonvoluntary_ctxt_switches:")?;
         let name = status.lines().next();
         let name = name.unwrap_or_default().trim_start_matches("Name:\t");
         Some((

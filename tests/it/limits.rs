@@ -12,10 +12,8 @@ const MIB: usize = 1 << 20;
 
 /// A ping of `length` bytes, without its newline.
 fn ping_of(length: usize) -> Vec<u8> {
-    let (start, end) = (
-        r#"{"jsonrpc":"2.0","id":"big","method":"ping","params":{"x":""#,
-        "\"}}",
-    );
+    let start = r#"{"jsonrpc":"2.0","id":"big","method":"ping","params":{"x":""#;
+    let end = "\"}}";
     let mut line = start.as_bytes().to_vec();
     line.resize(length - end.len(), b'x');
     line.extend_from_slice(end.as_bytes());

@@ -285,10 +285,8 @@ pub(crate) fn run(minutes: f64) -> i32 {
             );
         }
     }
-    let (wrong, lost) = (
-        soak.wrong.lock().unwrap().len(),
-        soak.lost.load(Ordering::Relaxed),
-    );
+    let wrong = soak.wrong.lock().unwrap().len();
+    let lost = soak.lost.load(Ordering::Relaxed);
     let missing = soak.missing(address);
     println!(
         "{} runs over http, {missing} without an end; {wrong} wrong answers, {lost} lost runs",

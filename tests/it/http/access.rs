@@ -396,12 +396,8 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
     let prices = folder.write("prices", "gpt-x 2 10\n");
     let state = folder.path("state");
     let start = || {
-        HttpServer::start(
-            tokens
-                .program(&fabric)
-                .arg("--state-dir")
-                .arg(state.to_str().unwrap()),
-        )
+        let program = tokens.program(&fabric).arg("--state-dir");
+        HttpServer::start(program.arg(state.to_str().unwrap()))
     };
     let mut server = start();
     let call = |more: Value| {
