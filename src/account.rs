@@ -434,7 +434,7 @@ impl Account {
     fn set(&self, ledger: &mut Ledger, what: Resource, held: usize) {
         let (before, has_seat) = (self.held(what), &self.0.has_seat);
         let seat = self.seat(ledger, what);
-        if ledger.free_seats > 0 && held > 0 && !has_seat.load(Relaxed) && self.is_idle() {
+        if ledger.free_seats > 0 && !has_seat.load(Relaxed) && self.is_idle() {
             ledger.free_seats -= 1;
             has_seat.store(true, Relaxed);
         }
@@ -605,7 +605,8 @@ mod tests {
         let found: Vec<usize> = greedy.iter().map(Vec::len).collect();
         let expected = [4 + 45, 4 + 12, 4 + 3, 4, 0];
         assert_eq!(found, expected, "there are two shared seats");
-        assert_eq!(seat(&accounts.of("c"), Resource::Runs), 4);
+        let seats = [Resource::Runs, Resource::Memory].map(|what| seat(&accounts.of("c"), what));
+        assert_eq!(seats, [4, 0], "less than a page is nothing");
         assert_eq!((taken("c").len(), taken("z").len()), (4, 0));
         drop(greedy);
         let shown = taken("z").len();
@@ -669,37 +670,33 @@ mod tests {
     #[test]
     fn who_holds_least_gets_the_next_place() {
         let accounts = accounts(4, true);
-        let (a, b, c) = (accounts.of("a"), accounts.of("b"), accounts.of("c"));
-        let take = |account: &Account, n| account.take(Resource::Runs, n).unwrap();
-        let mut held = vec![take(&a, 2), take(&b, 1), take(&c, 1)];
-        let (got, order) = std::sync::mpsc::channel();
-        let waits = |n| {
-            while lock(&accounts.0.ledger).queue.len() < n {
-                thread::yield_now();
-            }
-        };
-        thread::scope(|scope| {
-            for (n, account) in [&a, &b, &b].into_iter().enumerate() {
-                let got = got.clone();
-                scope.spawn(move || {
-                    let guard = account.wait_for(Resource::Runs, &mut || true);
-                    got.send((n, guard)).unwrap();
-                });
-                waits(n + 1);
-            }
-            held.pop();
-            let first = order.recv().unwrap();
-            assert_eq!(first.0, 1, "b holds less than a");
-            let is_so = b.take(Resource::Runs, 1).is_err();
-            assert!(is_so, "nobody passes who waits");
-            drop(first);
-            // All waiting callers try again: the free place is for the second of b, then for a.
-            let second = order.recv().unwrap();
-            assert_eq!(second.0, 2);
-            drop(second);
-            assert_eq!(order.recv().unwrap().0, 0);
+        let [a, b, c] = ["a", "b", "c"].map(|name| accounts.of(name));
+        let _held = (a.take(Resource::Runs, 2), b.take(Resource::Runs, 1));
+        let waiting = [&a, &b, &b].map(|account| {
+            let thread = thread::spawn(|| {}).thread().clone();
+            let (what, account, me) = (Resource::Runs, account.clone(), thread.clone());
+            let waiter = Waiter {
+                what,
+                account,
+                thread,
+            };
+            lock(&accounts.0.ledger).queue.push(waiter);
+            me
         });
-        assert!(accounts.of("d").take(Resource::Runs, 1).is_ok());
+        let gets = |account: &Account, waits| {
+            let may_have = account.charge(Resource::Runs, 1, waits);
+            account.give_back(Resource::Runs, usize::from(may_have));
+            may_have
+        };
+        let [first, second, third] = waiting.each_ref().map(Some);
+        let found = [(&a, first), (&b, second), (&b, third)].map(|(who, waits)| gets(who, waits));
+        assert_eq!(
+            found,
+            [false, true, false],
+            "of two that hold as much, who came first"
+        );
+        let found = [&a, &b, &c].map(|who| gets(who, None));
+        assert_eq!(found, [false, false, true], "nobody passes who holds less");
     }
 
     #[test]
@@ -750,10 +747,15 @@ mod tests {
         assert_eq!(spend(now + 5 * second), Err(Some(15 * second)));
         assert_eq!(spend(now + 20 * second), Ok(()));
         assert_eq!(accounts.of("b").rate().take(3, 1, now, true), Ok(()));
+        let _used = accounts.of("c");
         lock(&accounts.0.ledger).forget_idle(now + 40 * second);
-        let ledger = lock(&accounts.0.ledger);
-        let found: Vec<&String> = ledger.holders.keys().collect();
-        assert_eq!(found, ["a"], "only its rate is used up");
+        let found = ["a", "b", "c"].map(|name| lock(&accounts.0.ledger).holders.contains_key(name));
+        assert_eq!(found, [true, false, true], "the rate of one is used up");
+        let found = [0..MANY_HOLDERS - 2, 0..1, MANY_HOLDERS..MANY_HOLDERS + 1].map(|names| {
+            names.for_each(|name| drop(accounts.of(name)));
+            lock(&accounts.0.ledger).holders.len()
+        });
+        assert_eq!(found, [MANY_HOLDERS, MANY_HOLDERS, 3]);
     }
 
     #[test]
@@ -783,5 +785,6 @@ mod tests {
             drop(got);
             assert!(idle.join().unwrap(), "not only when the time is over");
         });
+        assert!(account.take(Resource::Runs, 1).is_ok(), "nobody waits");
     }
 }
