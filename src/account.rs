@@ -574,21 +574,11 @@ mod tests {
         let first = all(&a, Resource::Runs);
         assert_eq!(first.len(), 525);
         drop(first);
-        let mut taken = Vec::new();
-        loop {
-            let more: Vec<Reservation> = [&a, &b]
-                .iter()
-                .filter_map(|account| account.take(Resource::Runs, 1).ok())
-                .collect();
-            if more.is_empty() {
-                break;
-            }
-            taken.extend(more);
-        }
+        let turns = (0..700).flat_map(|_| [&a, &b]);
+        let taken = Vec::from_iter(turns.filter_map(|one| one.take(Resource::Runs, 1).ok()));
         assert_eq!(taken.len(), 600);
         assert!(!all(&accounts.of("c"), Resource::Runs).is_empty());
-        let found = accounts.of("a").take(Resource::Calls, 1).map(|_| ());
-        assert_eq!(found, Ok(()));
+        assert!(a.take(Resource::Calls, 1).is_ok());
     }
 
     #[test]
@@ -608,6 +598,10 @@ mod tests {
         let seats = [Resource::Runs, Resource::Memory].map(|what| seat(&accounts.of("c"), what));
         assert_eq!(seats, [4, 0], "less than a page is nothing");
         assert_eq!((taken("c").len(), taken("z").len()), (4, 0));
+        let holding = |name: &str| accounts.of(name).holding(Resource::Runs);
+        let yours = " You hold 4 of the 4 that are yours, and others hold the rest.";
+        let found = [holding("a"), holding("z")];
+        assert_eq!(found, [yours, " You hold 0, and others hold the rest."]);
         drop(greedy);
         let shown = taken("z").len();
         assert_eq!(shown, 4 + 45, "a seat is given back with all that was held");
@@ -700,9 +694,21 @@ mod tests {
     }
 
     #[test]
-    fn one_of_several_callers_has_two_transcripts_at_once() {
-        let held = |several| all(&accounts(8, several).of("a"), Resource::Transcripts).len();
-        assert_eq!((held(true), held(false)), (2, 8));
+    fn one_of_several_callers_has_two_transcripts_and_may_have_a_limit_on_its_runs() {
+        let several = Accounts::new(Bounds {
+            runs_per_caller: 2,
+            ..accounts(9, true).0.bounds.clone()
+        });
+        let held = |accounts: &Accounts, what| all(&accounts.of("a"), what).len();
+        let whats = [Resource::Runs, Resource::Transcripts, Resource::Calls];
+        assert_eq!(whats.map(|what| held(&several, what)), [2, 2, 7]);
+        let alone = accounts(9, false);
+        assert_eq!(held(&alone, Resource::Transcripts), 9);
+        assert_eq!(
+            alone.of("a").holding(Resource::Runs),
+            "",
+            "there are no others"
+        );
     }
 
     #[test]
@@ -756,16 +762,6 @@ mod tests {
             lock(&accounts.0.ledger).holders.len()
         });
         assert_eq!(found, [MANY_HOLDERS, MANY_HOLDERS, 3]);
-    }
-
-    #[test]
-    fn a_caller_may_have_a_limit_on_its_runs() {
-        let accounts = Accounts::new(Bounds {
-            runs_per_caller: 2,
-            ..accounts(9, true).0.bounds.clone()
-        });
-        assert_eq!(all(&accounts.of("a"), Resource::Runs).len(), 2);
-        assert!(all(&accounts.of("a"), Resource::Calls).len() > 2);
     }
 
     #[test]

@@ -418,3 +418,44 @@ fn version(program: &Path) -> Option<String> {
     let patch = line.trim_start_matches('v').strip_prefix("1.4.")?;
     patch.parse::<u32>().is_ok().then(|| line.to_owned())
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::super::observer::Unobserved;
+    use super::*;
+
+    #[test]
+    fn one_is_ended_after_long_idleness_but_not_while_it_is_used() {
+        let process = Arc::new(Process::new(PathBuf::new()));
+        let helper = Command::new("cat").stdin(Stdio::piped()).spawn();
+        let one = Arc::new(Running {
+            url: String::new(),
+            key: String::new(),
+            program: PathBuf::new(),
+            version: String::new(),
+            helper: Mutex::new(helper.unwrap()),
+            fabric: String::new(),
+        });
+        let weak = Arc::downgrade(&one);
+        let launch = || Ok(one.clone());
+        drop(process.up.get(Duration::MAX, &Unobserved, launch));
+        let long_ago = Instant::now().checked_sub(IDLE).unwrap();
+        let idles_until = |is_so: &dyn Fn() -> bool| {
+            (0..1000).any(|_| {
+                *lock(&process.used) = long_ago;
+                thread::sleep(LOOK);
+                is_so()
+            })
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| process.watch(&weak));
+            assert!(
+                idles_until(&|| *lock(&process.used) > long_ago),
+                "it is used"
+            );
+            assert!(process.running().is_some());
+            drop(one);
+            assert!(idles_until(&|| weak.strong_count() == 0), "nobody uses it");
+        });
+    }
+}
