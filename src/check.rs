@@ -525,7 +525,8 @@ mod tests {
     #[test]
     fn the_text_reads_like_this() {
         let text = written(false, |report| {
-            report.address("http://f:1 answers in 1.23 ms");
+            let took = number(milliseconds(Duration::from_micros(1_234)));
+            report.address(&format!("http://f:1 answers in {took} ms"));
             report.key(ACCEPTED);
             report.protocol(10);
             report.pattern = "summarize";

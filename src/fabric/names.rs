@@ -367,6 +367,8 @@ mod tests {
         assert_eq!(found, ["summarize", "summarize_rpg", "summarize_micro"]);
         assert_eq!(did_you_mean("zy", &names), " Did you mean \"zz\"?");
         assert_eq!(did_you_mean("qqqqqqqq", &names), "");
+        let found = ["a b", "A_b", "x"].map(|wanted| alike(wanted, ["A-b", "A_b"]));
+        assert_eq!(found, [None, Some("A_b"), None]);
         assert_eq!(closest("extract-wisdom", names.iter()), ["extract_wisdom"]);
         assert_eq!(closest("wisdom", names.iter()), ["extract_wisdom"]);
         assert_eq!(closest("claim", names.iter()), ["analyze_claims"]);

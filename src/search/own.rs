@@ -179,13 +179,13 @@ mod tests {
         }
         let long = format!("You list {}.", "many different things, ".repeat(20));
         let long = sentence("x", &long);
-        let is_cut = long.ends_with("….") && long.chars().count() <= LONGEST;
+        let is_cut = long.ends_with(" different….") && long.chars().count() <= LONGEST;
         assert!(is_cut && long.starts_with("List many"), "{long}");
     }
 
     #[test]
     fn headings_come_in_many_shapes() {
-        let text = "# GOAL\n## Tax law\n**Wine**\n**a** b\nCHESS GAMES:\nno: heading\n#### \n# OUTPUT INSTRUCTIONS";
+        let text = "# GOAL\n## Tax law\n**Wine**\n**beer** b\nCHESS GAMES:\nno: heading\n#### \n# OUTPUT INSTRUCTIONS";
         assert_eq!(headings(text), "tax law wine chess games");
     }
 

@@ -106,8 +106,8 @@ mod tests {
                 "it john they don essai",
             ),
             (
-                "Résumé re\u{301}sume\u{301} Straße Æon",
-                "resume resume strasse aeon",
+                "Résumé re\u{301}sume\u{301} Straße Æon Søren Škoda",
+                "resume resume strasse aeon soren skoda",
             ),
             ("C++ e-mail", "mail"),
             ("漢字検索 漢", "漢字 字検 検索 漢"),

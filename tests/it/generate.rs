@@ -46,7 +46,9 @@ fn ask(tool: &str, args: &[&str], file: &std::path::Path) -> Option<(bool, Strin
 #[test]
 fn the_manual_page_is_clean() {
     let folder = TempFolder::new("man");
-    let page = folder.write("fabric-mcp.1", generated(["man"]));
+    let page = generated(["man"]);
+    assert!(page.contains("\nLists all patterns, or with"), "{page}");
+    let page = folder.write("fabric-mcp.1", page);
     let output = Command::new("man")
         .args(["--warnings", "-E", "UTF-8", "-l", "-Tutf8"])
         .arg(&page)

@@ -516,7 +516,9 @@ fn runs_of_a_newer_version_are_left_alone_with_a_warning() {
     let server = transports::serve(Wire::Streamable, runs.program(&fabric));
     let words = "has runs that a newer fabric-mcp wrote, such as run_1111";
     server.process.wait_stderr(words);
+    let said = server.process.stderr();
     assert!(record.exists());
+    assert!(!said.contains("can list the state folder"), "{said}");
 }
 
 #[cfg(unix)]

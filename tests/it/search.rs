@@ -45,6 +45,7 @@ fn a_search_asks_fabric_nothing_while_the_list_is_fresh() {
     assert_eq!(search(&mut client, "letter"), first);
     client.result("prompts/list", json!({}));
     assert!(fabric.requests().is_empty());
+    assert!(!client.process().stderr().contains("by name only"));
 }
 
 #[test]

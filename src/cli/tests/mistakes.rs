@@ -21,6 +21,7 @@ check => "check" does not belong to a flag; did you mean --check?
 http => "http" does not belong to a flag; did you mean --transport http?
 Instal zed => "Instal" does not belong to a flag; did you mean --install?
 -- x => "x" does not belong to a flag; fabric-mcp takes flags only, and fabric-mcp --help lists them
+--install cursor --name a.b => --name: "a.b" is not a name; give one of at most 64 letters, digits, - and _
 --port => --port needs a value: --port PORT
 --host --demo => --host needs a value: --host ADDRESS
 --transport => --transport needs a value: give stdio, http or sse
