@@ -414,12 +414,13 @@ mod tests {
         let took = begun.elapsed();
         let is_so = (PATIENCE..50 * PATIENCE).contains(&took);
         assert!(is_so, "it is waited for once: {took:?}");
-        assert_eq!(folder.flush(), (false, 101));
+        let (accounts, clock) = (Accounts::alone(1), Arc::new(HandClock::default()));
+        let runs = Runs::new(Duration::ZERO, Some(folder.clone()), &accounts, clock);
+        assert_eq!((folder.flush(), runs.unwritten()), ((false, 101), 101));
         assert_eq!(folder.used(TODAY, "token:alice"), u64::MAX);
         held.unlock().unwrap();
         // Even if no run is kept, lines that wait are written at the end of the process.
-        let (accounts, clock) = (Accounts::alone(1), Arc::new(HandClock::default()));
-        Runs::new(Duration::ZERO, Some(folder.clone()), &accounts, clock).interrupt_all();
+        runs.interrupt_all();
         assert_eq!((folder.flush(), folder.is_failing()), ((false, 0), false));
         // Somebody's bytes without an end.
         let mut file = File::options().append(true).open(at.0.join(JULY)).unwrap();

@@ -369,8 +369,8 @@ fn a_plain_pattern_is_rendered_as_fabric_renders_it() {
 #[test]
 fn a_rendered_pattern_has_a_limit_and_needs_its_variables() {
     let none = map(&[]);
-    let text = "{{input}}".repeat(3);
-    let long = "x".repeat(MAX_MESSAGE / 3);
+    let text = "{{input}}".repeat(4);
+    let long = "x".repeat(MAX_MESSAGE / 4);
     assert!(rendered("p", &text, &none, &long).is_ok());
     let error = rendered("p", &text, &none, &(long + "y")).unwrap_err();
     assert!(error.detail.contains("8 MiB"), "{error}");
