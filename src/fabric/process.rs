@@ -437,8 +437,7 @@ mod tests {
             fabric: String::new(),
         });
         let weak = Arc::downgrade(&one);
-        let launch = || Ok(one.clone());
-        drop(process.up.get(Duration::MAX, &Unobserved, launch));
+        let _ = process.up.get(IDLE, &Unobserved, || Ok(one.clone()));
         let long_ago = Instant::now().checked_sub(IDLE).unwrap();
         let idles_until = |is_so: &dyn Fn() -> bool| {
             (0..1000).any(|_| {

@@ -348,11 +348,8 @@ mod tests {
             fs::write(&path, [&line, &torn[..length]].concat()).unwrap();
             add(2, Err(1));
             let text = fs::read_to_string(&path).unwrap();
-            assert_eq!(
-                text.lines().filter_map(LedgerLine::parse).count(),
-                2,
-                "{text}"
-            );
+            let found = text.lines().filter_map(LedgerLine::parse).count();
+            assert_eq!(found, 2, "{text}");
         }
         fs::write(&path, [&*line, "\n\t\nx\n\u{fffd}\n", &line].concat()).unwrap();
         // Whoever finds it interrupted.
@@ -412,8 +409,7 @@ mod tests {
         add([1, 1]);
         (0..100).for_each(|_| add([u64::MAX, 1]));
         let took = begun.elapsed();
-        let is_so = (PATIENCE..50 * PATIENCE).contains(&took);
-        assert!(is_so, "it is waited for once: {took:?}");
+        assert!((PATIENCE..50 * PATIENCE).contains(&took), "once: {took:?}");
         let (accounts, clock) = (Accounts::alone(1), Arc::new(HandClock::default()));
         let runs = Runs::new(Duration::ZERO, Some(folder.clone()), &accounts, clock);
         assert_eq!((folder.flush(), runs.unwritten()), ((false, 101), 101));

@@ -339,29 +339,6 @@ fn a_run_is_kept_for_its_time_and_read_by_who_holds_it() {
 }
 
 #[test]
-fn nothing_is_kept_where_nothing_shall_be() {
-    let accounts = Accounts::alone(1 << 30);
-    let runs = Runs::new(Duration::ZERO, None, &accounts, clock());
-    let (bench, me) = (
-        Bench {
-            runs,
-            accounts,
-            ahead: Arc::default(),
-        },
-        named("me"),
-    );
-    assert!(!bench.runs.keeps());
-    let writer = bench.begin(&me);
-    writer.append("text").unwrap();
-    let run = writer.run();
-    assert!(bench.has(&run, &me), "while it works it can be cancelled");
-    complete(&writer);
-    assert!(!bench.has(&run, &me));
-    assert_eq!(run.record().state, RunState::Completed);
-    assert_eq!(run.read(0, 9), "text");
-}
-
-#[test]
 fn a_callers_oldest_go_first_and_anothers_never() {
     let hand = HandClock::default();
     let bench = Bench::at(Arc::new(hand.clone()), accounts(1 << 30, 8, 1 << 30), None);

@@ -141,17 +141,24 @@ fn a_record_is_no_longer_than_any_of_ours() {
 }
 
 #[test]
-fn nothing_is_written_where_nothing_is_kept() {
-    let at = Temporary::new();
+fn nothing_is_kept_or_written_where_nothing_shall_be() {
+    let (at, me) = (Temporary::new(), &Identity::Local);
     let (folder, accounts) = (Folder::open(&at.0).unwrap(), Accounts::alone(1 << 30));
     let runs = Runs::new(Duration::ZERO, Some(folder), &accounts, clock());
     let ahead = Arc::default();
-    Bench {
+    let bench = Bench {
         runs,
         accounts,
         ahead,
-    }
-    .finished(&Identity::Local, "x");
+    };
+    assert!(!bench.runs.keeps());
+    let writer = bench.begin(me);
+    writer.append("one two").unwrap();
+    let run = writer.run();
+    assert!(bench.has(&run, me), "while it works it can be cancelled");
+    complete(&writer);
+    assert!(!bench.has(&run, me));
+    assert_eq!((run.record().state, run.read(0, 9)), whole());
     assert_eq!(at.names(), Vec::<String>::new());
 }
 
