@@ -327,7 +327,6 @@ mod tests {
         );
         assert_eq!(fs::read_to_string(at.0.join(JULY)).unwrap(), expected);
         assert!(at.0.join("usage-2026-08.tsv").exists());
-        // A file is read on from where it was read to.
         let found = [TODAY, TODAY, TODAY + 4 * DAY].map(|now| folder.used(now, "token:alice"));
         assert_eq!(found, [17, 17, 2]);
         assert_eq!(folder.used(TODAY, "token:bob"), 0);
