@@ -90,10 +90,10 @@ impl<'a> Exchange<'a> {
         Ok(body)
     }
 
-    /// Protects the connection from eviction until its request is answered; for complete, admitted requests. False if
-    /// `max_connections` are protected already: then answer briefly.
-    pub(crate) fn hold(&self) -> bool {
-        self.connection.slot().hold()
+    /// Protects the connection from eviction until its request is answered; for complete, admitted requests. `account` pays
+    /// for one of [`Resource::Streams`](crate::account::Resource); false if it may not: then answer briefly.
+    pub(crate) fn hold(&self, account: &Account) -> bool {
+        self.connection.slot().hold(account)
     }
 
     /// Answers with a body of known size: [`Responder::respond`].

@@ -5,8 +5,8 @@
 //! ```
 //! Only a connection whose admitted request is being served is safe. Of the others, one is closed to make room: the
 //! oldest of the network that has most of them. Age counts from the connection's start or its last admitted request. So
-//! a peer that is silent, sends or reads slowly, or is refused again and again keeps nobody out. At most
-//! `max_connections` are admitted; [`HTTP_RESERVE`] more places remain even then, so that probes always get one.
+//! a peer that is silent, sends or reads slowly, or is refused again and again keeps nobody out. How many are admitted is
+//! up to the accounts that pay for them; [`HTTP_RESERVE`] more places remain even then, so that probes always get one.
 //!
 //! In scope: the shared state of every connection. Not in scope: I/O (`socket`), and which requests are admitted (the
 //! handler).
@@ -17,10 +17,11 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use crate::account::{Account, Reservation, Resource};
 use crate::config::{HTTP_ACCEPT_LOG, HttpLimits};
 use crate::sync::{lock, wait_while};
 use crate::url::network;
@@ -47,8 +48,8 @@ pub(super) enum ConnectionPhase {
 
 struct SlotState {
     phase: ConnectionPhase,
-    /// A request that was admitted is being served.
-    admitted: bool,
+    /// What pays for the place while a request that was admitted is being served.
+    paid: Option<Reservation>,
     /// Its age: the lower, the older.
     turn: u64,
 }
@@ -81,16 +82,19 @@ impl Slot {
         shifts
     }
 
-    /// Marks a complete request as admitted. False if too many are, or if the connection must close.
-    pub(super) fn hold(&self) -> bool {
+    /// Marks a complete request as admitted, if `account` pays for it. False if it may not, or the connection must close.
+    pub(super) fn hold(&self, account: &Account) -> bool {
         let mut state = lock(&self.state);
-        let most = self.registry.limits.max_connections;
-        let one_more = |admitted| (admitted < most).then_some(admitted + 1);
-        if state.phase == ConnectionPhase::Request && !state.admitted {
-            let admitted = &self.registry.admitted;
-            state.admitted = admitted.fetch_update(SeqCst, SeqCst, one_more).is_ok();
+        if state.phase == ConnectionPhase::Request && state.paid.is_none() {
+            state.paid = account.take(Resource::Streams, 1).ok();
         }
-        state.admitted
+        state.paid.is_some()
+    }
+
+    /// Is a request that was admitted being served?
+    #[cfg(test)]
+    pub(super) fn is_held(&self) -> bool {
+        lock(&self.state).paid.is_some()
     }
 
     /// The response has been sent completely. With `close`, nothing follows it.
@@ -131,9 +135,8 @@ impl Slot {
                 let _ = self.socket.shutdown(how);
             }
         }
-        if std::mem::take(&mut state.admitted) {
+        if state.paid.take().is_some() {
             state.turn = self.registry.turns.fetch_add(1, SeqCst);
-            self.registry.admitted.fetch_sub(1, SeqCst);
         }
     }
 }
@@ -174,8 +177,6 @@ pub(super) struct Registry {
     pub(super) closed: AtomicBool,
     /// Connections close once their request is answered.
     pub(super) draining: AtomicBool,
-    /// Number of connections with an admitted request.
-    pub(super) admitted: AtomicUsize,
     /// The next [`SlotState::turn`].
     pub(super) turns: AtomicU64,
     pub(super) slots: Mutex<Slots>,
@@ -201,7 +202,7 @@ impl Registry {
             registry: Arc::clone(self),
             state: Mutex::new(SlotState {
                 phase: ConnectionPhase::Idle,
-                admitted: false,
+                paid: None,
                 turn,
             }),
         });
@@ -218,7 +219,7 @@ impl Registry {
     /// outrun the threads of those evicted before.
     fn evict<'r>(&'r self, slots: MutexGuard<'r, Slots>) -> MutexGuard<'r, Slots> {
         let is_evictable =
-            |state: &SlotState| !state.admitted && state.phase != ConnectionPhase::Evicted;
+            |state: &SlotState| state.paid.is_none() && state.phase != ConnectionPhase::Evicted;
         let find = || {
             first_to_go(slots.values().filter_map(|slot| {
                 let state = lock(&slot.state);

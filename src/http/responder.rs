@@ -18,7 +18,6 @@ use tiny_http::{HTTPVersion, StatusCode};
 use super::registry::{ConnectionPhase, Slot};
 use super::request::is_token;
 use super::socket;
-use crate::account::Reservation;
 use crate::config::SSE_COMMENT;
 use crate::logging;
 use crate::time::http_now;
@@ -90,8 +89,6 @@ pub(crate) struct Responder {
     pub(crate) headers: Vec<(&'static str, String)>,
     /// Counts its status.
     pub(crate) count: fn(u16),
-    /// The caller's share of the connections, until it is over.
-    pub(crate) share: Option<Reservation>,
     /// For its head and the frames of its chunks.
     buffer: Vec<u8>,
     /// When something was written last; at first, when it was made.
@@ -121,7 +118,6 @@ impl Responder {
             },
             headers: Vec::new(),
             count: |_| {},
-            share: None,
             buffer: Vec::with_capacity(HEAD),
             last: Instant::now(),
         }
@@ -285,7 +281,6 @@ impl Responder {
 
     fn over(&mut self) {
         self.state = ResponderState::Over;
-        self.share = None;
         if !self.has_unread {
             self.slot.release();
         }

@@ -1,20 +1,37 @@
 //! Many connections: the limit, errors of accept and of threads, shutdown.
 
 use super::*;
-use crate::account::Accounts;
+use crate::account::{Account, Accounts, Bounds, Resource};
 
-/// A handler that reports its start and waits for a permit to continue.
-fn gated() -> (
+/// The account of a caller who may hold this many connections.
+fn places(many: usize) -> Account {
+    let bounds = Bounds {
+        totals: Resource::ALL.map(|what| {
+            if what == Resource::Streams {
+                many
+            } else {
+                1 << 30
+            }
+        }),
+        ..Bounds::default()
+    };
+    Accounts::new(bounds).of("")
+}
+
+/// A handler that reports its start and waits for a permit to continue, on so many connections at once.
+fn gated(
+    many: usize,
+) -> (
     impl Fn(Exchange<'_>) + Send + Sync,
     Receiver<()>,
     SyncSender<()>,
 ) {
     let (begun, has_begun) = sync_channel(64);
     let (go, may_go) = sync_channel::<()>(64);
-    let may_go = Mutex::new(may_go);
+    let (may_go, account) = (Mutex::new(may_go), places(many));
     let handler = move |mut exchange: Exchange<'_>| {
-        let body = exchange.read_body(&Accounts::alone(1 << 30).of(""));
-        if body.is_ok() && !exchange.hold() {
+        let body = exchange.read_body(&account);
+        if body.is_ok() && !exchange.hold(&account) {
             return exchange.respond(503, &[], &[b""]);
         }
         let _ = begun.send(());
@@ -91,7 +108,7 @@ fn a_client_that_does_not_read_an_unadmitted_answer_is_evicted() {
 
 #[test]
 fn beyond_those_held_there_is_always_room_for_a_short_answer() {
-    let (handler, has_begun, go) = gated();
+    let (handler, has_begun, go) = gated(2);
     let server = limited(2, move |exchange| match exchange.head.path() {
         "/unread" => echo(exchange),
         _ => handler(exchange),
@@ -126,8 +143,9 @@ fn beyond_those_held_there_is_always_room_for_a_short_answer() {
 
 #[test]
 fn held_connections_can_be_evicted_again_however_they_end() {
-    let server = limited(2, |mut exchange| {
-        let held = exchange.hold();
+    let account = places(2);
+    let server = limited(2, move |mut exchange| {
+        let held = exchange.hold(&account);
         match exchange.head.path() {
             "/panic" => panic!("while the connection is held"),
             "/aborted" => drop(stream(&mut exchange)),
@@ -230,7 +248,7 @@ fn whoever_has_connected_before_the_end_is_served() {
 
 #[test]
 fn draining_lets_requests_end_and_closes_idle_connections() {
-    let (handler, has_begun, go) = gated();
+    let (handler, has_begun, go) = gated(64);
     let server = server(HttpLimits::default(), handler);
     let (mut idle, mut busy) = (connect(&server), connect(&server));
     go.send(()).unwrap();

@@ -5,7 +5,6 @@ mod streams;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -46,13 +45,16 @@ pub(super) fn echo(mut exchange: Exchange<'_>) {
         "/unread" => exchange.respond(200, &[], &[b"unread"]),
         "/panic" => panic!("a handler that panics"),
         "/silent" => {}
-        _ => match exchange.read_body(&Accounts::alone(1 << 30).of("")) {
-            Ok(body) => {
-                let status = if exchange.hold() { 200 } else { 503 };
-                exchange.respond(status, &[], &[&body.bytes]);
+        _ => {
+            let account = Accounts::alone(1 << 30).of("");
+            match exchange.read_body(&account) {
+                Ok(body) => {
+                    assert!(exchange.hold(&account));
+                    exchange.respond(200, &[], &[&body.bytes]);
+                }
+                Err(Rejection(status, text)) => exchange.respond(status, &[], &[text.as_bytes()]),
             }
-            Err(Rejection(status, text)) => exchange.respond(status, &[], &[text.as_bytes()]),
-        },
+        }
     }
 }
 
@@ -144,7 +146,8 @@ fn connections(server: &HttpServer) -> usize {
 
 /// The number of admitted requests in progress.
 fn admitted(server: &HttpServer) -> usize {
-    server.registry.admitted.load(Ordering::SeqCst)
+    let slots = lock(&server.registry.slots);
+    slots.values().filter(|slot| slot.is_held()).count()
 }
 
 /// Whether the stream ends, by close or reset.

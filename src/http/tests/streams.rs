@@ -80,7 +80,7 @@ fn a_closing_response_gives_back_the_place_while_the_handler_goes_on() {
     let (go, may_go) = sync_channel(1);
     let may_go = Mutex::new(may_go);
     let server = server(HttpLimits::default(), move |mut exchange| {
-        assert!(exchange.hold());
+        assert!(exchange.hold(&Accounts::alone(1).of("")));
         let sized = exchange.head.path() == "/sized";
         let mut response = exchange.responder();
         response.close = true;

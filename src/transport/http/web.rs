@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::access::{Access, AccessError, Caller, Role};
-use crate::account::{Reservation, Resource};
+use crate::account::Resource;
 use crate::config::Config;
 use crate::encoding::json::mend_surrogates;
 use crate::fabric::{Error, Kind};
@@ -64,7 +64,6 @@ impl Handler for Web {
             accepts: Accepts::of(exchange.head.headers_named("accept")),
             exchange,
             origin: None,
-            share: None,
         };
         if let Err(error) = self.serve(&mut incoming) {
             let headers = error.headers.iter();
@@ -247,8 +246,6 @@ pub(super) struct HttpRequest<'a> {
     /// What its client accepts as an answer.
     pub(super) accepts: Accepts,
     origin: Option<&'a str>,
-    /// The caller's share of the connections, once the connection has a caller.
-    share: Option<Reservation>,
 }
 
 impl<'a> HttpRequest<'a> {
@@ -270,29 +267,29 @@ impl<'a> HttpRequest<'a> {
     pub(super) fn read_body(&mut self, caller: &Caller) -> Result<Body, HttpError> {
         let mut body = self.exchange.read_body(&caller.account)?;
         mend_surrogates(&mut body.bytes);
-        // Without a free place, answer briefly.
-        self.exchange.hold();
+        // Without a place of the caller's, answer briefly.
+        self.exchange.hold(&caller.account);
         Ok(body)
     }
 
-    /// Counts the connection of an answer that may take long as one of the caller's.
+    /// Keeps the connection for an answer that may take long.
     ///
     /// # Errors
     /// There is no place left.
-    pub(super) fn stay(&mut self, caller: &Caller) -> Result<(), HttpError> {
-        self.share = caller.account.take(Resource::Streams, 1).ok();
-        if self.share.is_none() && !caller.account.is_alone() {
-            let detail = format!(
-                "This caller has as many connections as one caller may have.{} Let calls end, \
-                 close a stream, or raise --max-connections.",
-                caller.account.holding(Resource::Streams)
-            );
-            return Err(HttpError::new(429, detail));
-        }
-        if self.share.is_some() && self.exchange.hold() {
+    pub(super) fn stay(&self, caller: &Caller) -> Result<(), HttpError> {
+        let account = &caller.account;
+        if self.exchange.hold(account) {
             return Ok(());
         }
-        Err(HttpError::new(503, IS_FULL))
+        if account.is_alone() {
+            return Err(HttpError::new(503, IS_FULL));
+        }
+        let detail = format!(
+            "This caller has as many connections as one caller may have.{} Let calls end, close a \
+             stream, or raise --max-connections.",
+            account.holding(Resource::Streams)
+        );
+        Err(HttpError::new(429, detail))
     }
 
     /// Answers with a body of known size, in these parts.
@@ -306,7 +303,6 @@ impl<'a> HttpRequest<'a> {
         responder.accepts = self.accepts;
         responder.headers = self.origin.map(cors).unwrap_or_default();
         responder.count = |status| metrics::RESPONSES.add([status], 1);
-        responder.share = self.share.take();
         responder
     }
 }

@@ -108,6 +108,24 @@ fn two_and_five_greedy_callers_take_nothing_from_a_modest_one() {
     }
 }
 
+#[test]
+fn whoever_reads_no_answers_keeps_no_more_connections_than_its_own() {
+    let fabric = FakeFabric::start();
+    let file = tokens("greedy-unread", 1);
+    let program = file.program(&fabric).flags("--max-connections 12");
+    let server = serve(Wire::Streamable, program);
+    let mut client = Streamable::to(&server, Era::MODERN, Some(&greedy(0)));
+    let list = client.message("tools/list", json!({}));
+    let mut unread: Vec<Http> = (0..16).map(|_| client.send_apart(&list)).collect();
+    for _ in 0..1000 {
+        // Beyond what it may keep, a connection is closed to make room.
+        unread
+            .iter_mut()
+            .for_each(|http| drop(client.send_on(http, &list)));
+    }
+    is_served(&server, Wire::Streamable, &fabric);
+}
+
 #[cfg(unix)]
 #[test]
 fn files_to_open_are_left_for_others() {

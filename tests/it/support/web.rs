@@ -117,7 +117,7 @@ impl Streamable {
         self.send_apart(message).events().expect("an answer's head")
     }
 
-    fn send_on(&self, http: &mut Http, message: &Value) -> io::Result<()> {
+    pub(crate) fn send_on(&self, http: &mut Http, message: &Value) -> io::Result<()> {
         let said = message.to_string();
         self.server.process.said.note("→", said.as_bytes());
         let headers = self.headers(message);
