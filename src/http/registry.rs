@@ -189,10 +189,11 @@ impl Registry {
     /// Registers a new connection; at the limit, evicts another.
     pub(super) fn admit(self: &Arc<Registry>, socket: TcpStream, peer: SocketAddr) -> Lease {
         let most = self.limits.max_connections;
-        let places = most + (most / 4).clamp(1, HTTP_RESERVE);
+        let reserve = (most / 4).clamp(1, HTTP_RESERVE);
         let mut slots = lock(&self.slots);
-        if slots.len() >= places {
-            slots = self.evict(slots);
+        if slots.len() >= most + reserve {
+            // On a busy machine a thread takes long to end, so that some may be about to.
+            slots = self.evict(slots, most + 2 * reserve);
         }
         let turn = self.turns.fetch_add(1, SeqCst);
         let slot = Arc::new(Slot {
@@ -215,9 +216,9 @@ impl Registry {
         self.changed.notify_all();
     }
 
-    /// Evicts one connection, if one can be, and waits until one has ended, at most for [`ACCEPT_PAUSE`]: a flood must not
-    /// outrun the threads of those evicted before.
-    fn evict<'r>(&'r self, slots: MutexGuard<'r, Slots>) -> MutexGuard<'r, Slots> {
+    /// Evicts one connection, if one can be, and waits until there are fewer than `most`, at most for [`ACCEPT_PAUSE`]: a
+    /// flood must not outrun the threads of those evicted before.
+    fn evict<'r>(&'r self, slots: MutexGuard<'r, Slots>, most: usize) -> MutexGuard<'r, Slots> {
         let is_evictable =
             |state: &SlotState| state.paid.is_none() && state.phase != ConnectionPhase::Evicted;
         let find = || {
@@ -235,8 +236,7 @@ impl Registry {
                 break;
             }
         }
-        let before = slots.len();
-        let crowded = |slots: &mut Slots| slots.len() >= before;
+        let crowded = |slots: &mut Slots| slots.len() >= most;
         wait_while(&self.changed, slots, ACCEPT_PAUSE, crowded).0
     }
 
@@ -244,7 +244,9 @@ impl Registry {
     pub(super) fn make_room(&self, error: &io::Error) {
         let line = format_args!("cannot accept connections, trying again: {error}");
         self.log(log::Level::Error, line);
-        drop(self.evict(lock(&self.slots)));
+        let slots = lock(&self.slots);
+        let before = slots.len();
+        drop(self.evict(slots, before));
     }
 
     /// Logs this, unless something was logged in the last [`HTTP_ACCEPT_LOG`].
