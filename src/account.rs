@@ -8,7 +8,8 @@
 //! seat. What a caller holds beyond its seat is its excess. The excess comes from the other three quarters, and may
 //! grow while it is less than three times what is free there. Each name in the tokens file has a seat of its own. Every
 //! other caller takes one of [`SHARED_SEATS`] while it holds anything, and has no seat if none is left. If a quarter is
-//! less than one for each seat, seats hold nothing. The next free place goes to the waiting caller who holds least.
+//! less than one for each seat, seats hold nothing. The next free place goes to the waiting caller who holds least, and of
+//! several to the first in the queue. A caller's other calls then go to its end, so that many of them delay nobody for long.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -114,7 +115,7 @@ struct Ledger {
     free_seats: usize,
     /// By identity; one that holds nothing is forgotten once its rate is whole again.
     holders: HashMap<String, Account>,
-    /// In the order in which they came.
+    /// In the order in which they came; behind all others those of who has just got one.
     queue: Vec<Waiter>,
     /// The highest use of memory since some was given back to the system.
     peak: usize,
@@ -286,8 +287,7 @@ impl Ledger {
         });
     }
 
-    /// Which waiting caller gets the next one: of those who may have it the one who holds least, and of several the one
-    /// who came first.
+    /// Which waiting caller gets the next one: of those who may have it the one who holds least, and of several the first.
     fn next(&self, what: Resource) -> Option<&Waiter> {
         let waiting = self.queue.iter().filter(|waiter| waiter.what == what);
         waiting
@@ -466,6 +466,9 @@ impl Account {
         let may_have = self.may_have(ledger, what, amount)
             && (is_own || ledger.next(what).is_none_or(is_next));
         if may_have {
+            if waits.is_some() {
+                ledger.queue.sort_by_key(|waiter| waiter.account.is(self));
+            }
             self.set(ledger, what, all);
         }
         may_have
@@ -663,10 +666,10 @@ mod tests {
 
     #[test]
     fn who_holds_least_gets_the_next_place() {
-        let accounts = accounts(4, true);
-        let [a, b, c] = ["a", "b", "c"].map(|name| accounts.of(name));
-        let _held = (a.take(Resource::Runs, 2), b.take(Resource::Runs, 1));
-        let waiting = [&a, &b, &b].map(|account| {
+        let accounts = accounts(5, true);
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| accounts.of(name));
+        let _held = [(&a, 2), (&b, 1), (&d, 1)].map(|(who, n)| who.take(Resource::Runs, n));
+        let waiting = [&a, &b, &b, &d].map(|account| {
             let thread = thread::spawn(|| {}).thread().clone();
             let (what, account, me) = (Resource::Runs, account.clone(), thread.clone());
             let waiter = Waiter {
@@ -682,13 +685,17 @@ mod tests {
             account.give_back(Resource::Runs, usize::from(may_have));
             may_have
         };
-        let [first, second, third] = waiting.each_ref().map(Some);
-        let found = [(&a, first), (&b, second), (&b, third)].map(|(who, waits)| gets(who, waits));
-        assert_eq!(
-            found,
-            [false, true, false],
-            "of two that hold as much, who came first"
-        );
+        let [of_a, of_b, last_of_b, of_d] = waiting.each_ref().map(Some);
+        let turns = [
+            (&a, of_a),
+            (&d, of_d),
+            (&b, of_b),
+            (&b, last_of_b),
+            (&d, of_d),
+        ];
+        let found = turns.map(|(who, waits)| gets(who, waits));
+        let expected = [false, false, true, false, true];
+        assert_eq!(found, expected, "who came first, and then who had no turn");
         let found = [&a, &b, &c].map(|who| gets(who, None));
         assert_eq!(found, [false, false, true], "nobody passes who holds less");
     }
