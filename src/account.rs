@@ -626,11 +626,8 @@ mod tests {
             for step in 0..3_000 {
                 if step % 500 == 0 {
                     let first = rng.within(0..100);
-                    accounts.seat(
-                        (first..100.min(first + rng.within(0..30)))
-                            .map(|n| n.to_string())
-                            .collect(),
-                    );
+                    let seated = first..100.min(first + rng.within(0..30));
+                    accounts.seat(seated.map(|n| n.to_string()).collect());
                 }
                 if rng.within(0..5) == 0 && !held.is_empty() {
                     held.swap_remove(rng.within(0..held.len()));
@@ -680,14 +677,9 @@ mod tests {
             may_have
         };
         let [of_a, of_b, last_of_b, of_d] = waiting.each_ref().map(Some);
-        let turns = [
-            (&a, of_a),
-            (&d, of_d),
-            (&b, of_b),
-            (&b, last_of_b),
-            (&d, of_d),
-        ];
-        let found = turns.map(|(who, waits)| gets(who, waits));
+        let callers = [&a, &d, &b, &b, &d].into_iter();
+        let turns = callers.zip([of_a, of_d, of_b, last_of_b, of_d]);
+        let found: Vec<bool> = turns.map(|(who, waits)| gets(who, waits)).collect();
         let expected = [false, false, true, false, true];
         assert_eq!(found, expected, "who came first, and then who had no turn");
         let found = [&a, &b, &c].map(|who| gets(who, None));
@@ -705,11 +697,8 @@ mod tests {
         assert_eq!(whats.map(|what| held(&several, what)), [2, 2, 7]);
         let alone = accounts(9, false);
         assert_eq!(held(&alone, Resource::Transcripts), 9);
-        assert_eq!(
-            alone.of("a").holding(Resource::Runs),
-            "",
-            "there are no others"
-        );
+        let said = alone.of("a").holding(Resource::Runs);
+        assert_eq!(said, "", "there are no others");
     }
 
     #[test]

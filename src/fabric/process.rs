@@ -448,10 +448,8 @@ mod tests {
         };
         thread::scope(|scope| {
             scope.spawn(|| process.watch(&weak));
-            assert!(
-                idles_until(&|| *lock(&process.used) > long_ago),
-                "it is used"
-            );
+            let is_seen = idles_until(&|| *lock(&process.used) > long_ago);
+            assert!(is_seen, "it is used");
             assert!(process.running().is_some());
             drop(one);
             assert!(idles_until(&|| weak.strong_count() == 0), "nobody uses it");

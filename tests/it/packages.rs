@@ -48,12 +48,8 @@ fn only_a_purge_removes_secrets_and_runs_and_it_removes_all_of_them() {
         assert!(is_so, "{name} {arguments:?}");
     }
     script(&root, "postrm", &["purge"]);
-    let is_there = |folder: &str| root.path(folder).exists();
-    assert!(
-        !["etc/fabric-mcp", "var/lib/fabric-mcp"]
-            .into_iter()
-            .any(is_there)
-    );
+    let folders = ["etc/fabric-mcp", "var/lib/fabric-mcp"];
+    assert!(!folders.iter().any(|folder| root.path(folder).exists()));
 }
 
 #[test]

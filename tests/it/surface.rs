@@ -43,22 +43,15 @@ fn what_is_not_offered_is_neither_listed_nor_called() {
 }
 
 #[test]
-fn a_run_that_is_not_offered_is_no_task_either() {
-    let fabric = FakeFabric::start();
-    let program = Program::with(&fabric).flags("--read-only");
-    let era = Era::R2025_11_25;
-    let mut client = transports::open(Wire::Stdio, era, program, None);
-    let call = json!({"name": RUN, "arguments": {"pattern_name": "summarize", "input_text": "x"}, "task": {}});
-    let answer = client.ask("tools/call", call);
-    assert_eq!(answer["result"]["isError"], true, "{answer}");
-    fabric.expect_chats(0);
-}
-
-#[test]
 fn a_read_only_server_shows_the_prompts_of_runs_and_makes_none() {
     for wire in [Wire::Stdio, Wire::Streamable] {
         let fabric = FakeFabric::start();
         let program = Program::with(&fabric).flags("--read-only");
+        let mut client = transports::open(wire, Era::R2025_11_25, program.clone(), None);
+        let run = json!({"pattern_name": "summarize", "input_text": "x"});
+        let task = json!({"name": RUN, "arguments": run, "task": {}});
+        let answer = client.ask("tools/call", task);
+        assert_eq!(answer["result"]["isError"], true, "no task: {answer}");
         let mut client = transports::open(wire, Era::MODERN, program, None);
         let list = client.ask("tools/list", knowing(json!({})))["result"]["tools"].take();
         let mut tools = list.as_array().unwrap().iter();
@@ -69,7 +62,6 @@ fn a_read_only_server_shows_the_prompts_of_runs_and_makes_none() {
         let told = client.ask("server/discover", knowing(json!({})));
         let told = told["result"]["instructions"].as_str().unwrap();
         assert!(told.contains("works only with dry_run"), "{told}");
-        let run = json!({"pattern_name": "summarize", "input_text": "x"});
         let said = client.failure(RUN, run.clone(), "forbidden");
         contains(&said, ["--read-only", "dry_run"]);
         let mut dry = run;

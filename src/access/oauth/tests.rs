@@ -6,6 +6,7 @@ use super::*;
 use crate::fabric::fixture::FixtureRequest;
 use crate::time::hand::{HandClock, TODAY};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 const DATE: i64 = (TODAY / 1000) as i64;
@@ -439,10 +440,7 @@ fn what_the_issuer_refuses_is_refused_after_a_minute_however_many_tokens_are_hel
     fake.script(fake.with_metadata(|_| FakeReply::json(&json!({"active": false}))));
     // The refresher has not come to them yet.
     hand.pass(60_000);
-    let is_refused = |why| {
-        held.iter()
-            .all(|known| oauth.grant(known, false).err() == why)
-    };
+    let is_refused = |why| held.iter().all(|t| oauth.grant(t, false).err() == why);
     assert!(is_refused(down(1)), "that never asks");
     assert!(held.iter().all(|known| oauth.grant(known, true).is_ok()));
     assert_eq!(refusal(&oauth, "t7"), bad(Flaw::INACTIVE));
@@ -450,18 +448,24 @@ fn what_the_issuer_refuses_is_refused_after_a_minute_however_many_tokens_are_hel
     assert!(is_refused(bad(Flaw::INACTIVE)) && fake.lines().len() == 601);
 }
 
-#[test]
-fn an_issuer_that_hangs_holds_nobody_up_who_is_here() {
-    let fake = Fake::new(active);
-    let (oauth, hand) = oauth_within(&fake, Duration::from_secs(60));
-    let (held, _) = check(&oauth, "t").unwrap();
-    let (asked, asks) = std::sync::mpsc::channel();
-    let (goes_on, go_on) = std::sync::mpsc::channel::<()>();
+/// Lets the issuer tell that it is asked, and not answer until the other end is dropped.
+fn hang(fake: &Fake) -> (Receiver<()>, Sender<()>) {
+    let (asked, asks) = channel();
+    let (goes_on, go_on) = channel::<()>();
     fake.script(move |_| {
         let _ = asked.send(());
         let _ = go_on.recv();
         FakeReply::Raw(Vec::new())
     });
+    (asks, goes_on)
+}
+
+#[test]
+fn an_issuer_that_hangs_holds_nobody_up_who_is_here() {
+    let fake = Fake::new(active);
+    let (oauth, hand) = oauth_within(&fake, Duration::from_secs(60));
+    let (held, _) = check(&oauth, "t").unwrap();
+    let (asks, goes_on) = hang(&fake);
     hand.pass(59_000);
     thread::scope(|scope| {
         let refresher = scope.spawn(|| oauth.refresh());
@@ -538,13 +542,7 @@ fn nobody_waits_for_an_issuer_that_has_failed() {
     assert_eq!(refusal(&oauth, "a"), down(1));
     hand.pass(1000);
     // While this one asks, others are refused at once.
-    let (asked, asks) = std::sync::mpsc::channel();
-    let (goes_on, go_on) = std::sync::mpsc::channel::<()>();
-    fake.script(move |_| {
-        let _ = asked.send(());
-        let _ = go_on.recv();
-        FakeReply::Raw(Vec::new())
-    });
+    let (asks, goes_on) = hang(&fake);
     thread::scope(|scope| {
         let trial = scope.spawn(|| refusal(&oauth, "b"));
         asks.recv().unwrap();

@@ -15,7 +15,7 @@ fn places(many: usize) -> Account {
 
 /// A handler that reports its start and waits for a permit to continue, on so many connections at once.
 fn gated(
-    many: usize,
+    n: usize,
 ) -> (
     impl Fn(Exchange<'_>) + Send + Sync,
     Receiver<()>,
@@ -23,7 +23,7 @@ fn gated(
 ) {
     let (begun, has_begun) = sync_channel(64);
     let (go, may_go) = sync_channel::<()>(64);
-    let (may_go, account) = (Mutex::new(may_go), places(many));
+    let (may_go, account) = (Mutex::new(may_go), places(n));
     let handler = move |mut exchange: Exchange<'_>| {
         let body = exchange.read_body(&Accounts::alone(1 << 30).of(""));
         if body.is_ok() && !exchange.hold(&account) {
