@@ -81,16 +81,19 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
 /// Longest text that may be nothing but a request, in characters.
 const SHORT: usize = 200;
 
-/// Lists of words, a line each: verbs that begin requests, in several languages; others that ask; those of scripts without
-/// blanks, wherever they stand; words around them; the endings of files' names.
+/// Lists of words, a line each: verbs that begin requests, in several languages; those that also ask what a file is in
+/// general; other words of requests; verbs of scripts without blanks, wherever they stand; words around them; the endings
+/// of files' names.
 const WORDS: &str = include_str!("requests.txt");
 const VERBS: usize = 0;
-const UNSPACED: usize = 2;
-const AROUND: usize = 3;
-const ENDINGS: usize = 4;
+const EXPLAIN: usize = 1;
+const UNSPACED: usize = 3;
+const AROUND: usize = 4;
+const ENDINGS: usize = 5;
 /// What an input may contain besides words, the clearest last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Thing {
+    Attachment,
     Link,
     File,
     Video,
@@ -105,7 +108,7 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
     let text = text.trim();
     let what = match (no_text(text), meant(text)) {
         (Some(what), _) => &format!("is {what}, not text"),
-        (None, Some(Thing::File)) => {
+        (None, Some(Thing::File | Thing::Attachment)) => {
             "has only the path or name of a file to work on, and files are not opened: give the \
              text itself"
         }
@@ -178,12 +181,15 @@ fn meant(text: &str) -> Option<Thing> {
     let lists = Vec::from_iter(lists);
     let is_only = lists.iter().all(Option::is_some);
     let first = lists.iter().find(|list| **list != Some(AROUND));
-    let begins = first == Some(&Some(VERBS)) || lists.contains(&Some(UNSPACED));
-    // It may be what is asked about.
+    let begins = |list| first == Some(&Some(list)) || lists.contains(&Some(UNSPACED));
+    // They may be what is asked about.
     let after_colon = text.split_once(": ").map_or("", |(_, rest)| rest);
+    let has_quote = text.contains(['"', '“', '„', '«']);
     let is_short = lists.len() <= 12 && words(after_colon).next().is_none();
     let is_meant = match found {
-        Thing::Video | Thing::File => is_only || begins && is_short,
+        Thing::Attachment => is_only,
+        Thing::Video => is_only || is_short && (begins(VERBS) || begins(EXPLAIN)),
+        Thing::File => is_only || is_short && begins(VERBS) && !has_quote,
         Thing::Link => is_only && lists.iter().min() < Some(&Some(AROUND)),
     };
     is_meant.then_some(found)
@@ -192,7 +198,8 @@ fn meant(text: &str) -> Option<Thing> {
 fn is_listed(list: usize, word: &str) -> bool {
     let words = WORDS.lines().nth(list).unwrap_or_default();
     let mut words = words.split_whitespace();
-    words.any(|known| known == word || list == UNSPACED && word.contains(known))
+    words
+        .any(|known| known == word || list <= UNSPACED && !known.is_ascii() && word.contains(known))
 }
 
 /// What may stand around a word.
@@ -215,11 +222,12 @@ fn thing(word: &str) -> Option<Thing> {
     }
     let path = word.trim_start_matches(['~', '.']).strip_prefix('/');
     let (name, ending) = word.rsplit_once('.').unwrap_or_default();
-    let mut starts = ["file://", "attach", "upload"].into_iter();
+    let mut starts = ["file://", "attached", "uploaded"].into_iter();
     let is_file = path.is_some_and(|path| path.starts_with(char::is_alphanumeric))
         || name.ends_with(char::is_alphanumeric) && is_listed(ENDINGS, ending)
         || starts.any(|start| word.starts_with(start));
-    is_file.then_some(Thing::File)
+    let is_attachment = word.starts_with("attachment").then_some(Thing::Attachment);
+    is_file.then_some(Thing::File).or(is_attachment)
 }
 
 #[cfg(test)]
@@ -240,7 +248,8 @@ mod tests {
         }
         let texts = "/etc/hosts| /tmp/x.txt\n|C:\\My Files\\x.txt|d:/x|\\\\server\\x|\
                      file:///etc/hosts|a.tar.zip|../x|/My Files/x.txt|Podsumuj plik [x.pdf]|\
-                     Summarize the uploaded file|Translate this letter: x.docx";
+                     Summarize the uploaded file|Translate this letter: x.docx|\
+                     Summarize the attachment, please|Summarize the attached yearly report";
         for path in texts.split('|') {
             assert!(said(path).unwrap_err().contains("name of a file"), "{path}");
         }
@@ -256,7 +265,8 @@ mod tests {
         }
         let all = "|text|httpsː//x|https:/x|See https://x|Explain: main.rs is slow|#!/bin/sh|\
                    {\"url\": \"https://x\"}|éhttps://x|ftp://x|/etc is a folder|a/b|C:\\x\ny|é:/x|\
-                   See /tmp/x or tell me";
+                   See /tmp/x or tell me|Explain attachment theory|\
+                   Explain why main.rs fails to compile|Translate “attached is my bill” into Thai|Describe uploading by FTP";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
         }
