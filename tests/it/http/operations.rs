@@ -60,19 +60,26 @@ fn a_healthcheck_asks_this_machine_and_nobody_else() {
 }
 
 #[test]
-fn many_probes_are_one_question_to_fabric() {
+fn many_probes_are_one_question_to_fabric_and_few_wait() {
     let (fabric, server) = start();
     server.process.wait_stderr("Successfully connected");
     fabric.forget();
-    fabric.once("GET /patterns/names", Reply::json(json!(["x"])).gate());
+    let names = Reply::sse().header("Content-Type", "application/json");
+    fabric.once("GET /patterns/names", names.gate().bytes("[\"x\"]"));
     std::thread::scope(|scope| {
-        let probes = (0..8).map(|_| scope.spawn(|| server.get("/readyz", &[]).status));
-        let probes: Vec<_> = probes.collect();
-        fabric.wait_requests("GET /patterns/names", 1);
-        fabric.release_all();
-        for probe in probes {
-            assert_eq!(probe.join().unwrap(), 200);
+        let (tell, told) = std::sync::mpsc::channel();
+        for _ in 0..24 {
+            let (tell, server) = (tell.clone(), &server);
+            scope.spawn(move || tell.send(server.get("/readyz", &[]).status));
         }
+        let mut next = |many| Vec::from_iter(told.iter().take(many));
+        assert_eq!(
+            next(8),
+            [503; 8],
+            "16 wait, and of the others nothing is known"
+        );
+        fabric.release_all();
+        assert_eq!(next(16), [200; 16]);
     });
     let asked = fabric.requests_of("GET /patterns/names").len();
     assert!(
