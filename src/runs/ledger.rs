@@ -386,7 +386,16 @@ mod tests {
         let held = File::create(&file).unwrap();
         held.lock().unwrap();
         assert_eq!(steps(), 0);
+        let accounts = Accounts::alone(1 << 30);
+        let clock = Arc::new(HandClock::default());
+        let runs = Runs::new(PATIENCE, Some(folder.clone()), &accounts, clock);
+        let fails = || {
+            drop(folder.load(run.id));
+            runs.is_failing()
+        };
+        assert!(fails());
         held.unlock().unwrap();
+        assert!(!fails(), "what could not be written is");
         assert_eq!(steps(), 1);
         // Killed between its line and its record.
         at.leave(&run);
