@@ -72,7 +72,7 @@ fn many_probes_are_one_question_to_fabric_and_few_wait() {
             let (tell, server) = (tell.clone(), &server);
             scope.spawn(move || tell.send(server.get("/readyz", &[]).status));
         }
-        let mut next = |many| Vec::from_iter(told.iter().take(many));
+        let next = |many| Vec::from_iter(told.iter().take(many));
         assert_eq!(
             next(8),
             [503; 8],
