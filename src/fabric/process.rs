@@ -412,11 +412,18 @@ fn version(program: &Path) -> Option<String> {
     }
     // Ends what still runs.
     let _ = helper.wait();
-    let mut said = [0; 64];
+    let mut said = [0; LINE as usize];
     let length = helper.stderr.take()?.read(&mut said).ok()?;
-    let line = str::from_utf8(&said[..length]).ok()?.trim();
-    let patch = line.trim_start_matches('v').strip_prefix("1.4.")?;
-    patch.parse::<u32>().is_ok().then(|| line.to_owned())
+    let said = String::from_utf8_lossy(&said[..length]);
+    // Warnings may come before it.
+    let is_version = |line: &&str| {
+        let patch = line.trim_start_matches('v').strip_prefix("1.4.");
+        patch.is_some_and(|patch| patch.parse::<u32>().is_ok())
+    };
+    said.lines()
+        .map(str::trim)
+        .find(is_version)
+        .map(str::to_owned)
 }
 
 #[cfg(all(test, unix))]
