@@ -15,13 +15,13 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::os::heap;
 use crate::rate::Rate;
-use crate::sync::{Finally, lock};
+use crate::sync::{Finally, lock, read, write};
 use crate::table::table;
 
 /// Amounts of bytes are taken in multiples of this, so that small pieces of output rarely touch the shared counters.
@@ -95,6 +95,11 @@ pub(crate) struct Accounts(Arc<Bank>);
 
 struct Bank {
     bounds: Bounds,
+    /// By identity; one that holds nothing is forgotten once its rate is whole again. Locked before the ledger.
+    holders: RwLock<HashMap<String, Account>>,
+    pools: [Pool; RESOURCES],
+    /// The highest use of memory since some was given back to the system.
+    peak: AtomicUsize,
     ledger: Mutex<Ledger>,
     /// No run begins any more.
     closed: AtomicBool,
@@ -108,29 +113,26 @@ type Reclaim = Box<dyn Fn(&Account) -> bool + Send + Sync>;
 
 #[derive(Default)]
 struct Ledger {
-    pools: [Pool; RESOURCES],
     /// Who has a seat of its own.
     names: HashSet<String>,
     /// How many of the shared seats are free.
     free_seats: usize,
-    /// By identity; one that holds nothing is forgotten once its rate is whole again.
-    holders: HashMap<String, Account>,
     /// In the order in which they came; behind all others those of who has just got one.
     queue: Vec<Waiter>,
-    /// The highest use of memory since some was given back to the system.
-    peak: usize,
 }
 
 /// How much of a resource there is, and how much of it is held.
 #[derive(Default)]
 struct Pool {
-    used: usize,
-    /// What a seat holds.
-    seat: usize,
+    used: AtomicUsize,
+    /// How many wait for it. This and all that follows changes only while the ledger is locked.
+    waiting: AtomicUsize,
+    /// What a seat holds; changes only while nobody takes or gives back anything.
+    seat: AtomicUsize,
     /// What is for all beyond the seats.
-    common: usize,
+    common: AtomicUsize,
     /// What of that is held: the excess of all.
-    excess: usize,
+    excess: AtomicUsize,
 }
 
 /// A caller that waits, on this thread, for one of a resource.
@@ -146,10 +148,13 @@ pub(crate) struct Account(Arc<Holder>);
 
 struct Holder {
     bank: Arc<Bank>,
-    name: String,
-    /// Changed only while the ledger is locked, as is the next.
+    /// Locked by who takes or gives back; before the ledger, which is only for what exceeds a seat. So callers who stay
+    /// in theirs do not wait for others, however many threads of those there are.
+    changing: Mutex<()>,
     held: [AtomicUsize; RESOURCES],
     has_seat: AtomicBool,
+    /// The seat is its own, whether it holds anything or not.
+    is_named: AtomicBool,
     rate: Rate,
 }
 
@@ -158,6 +163,9 @@ impl Accounts {
     pub(crate) fn new(bounds: Bounds) -> Accounts {
         let accounts = Accounts(Arc::new(Bank {
             bounds,
+            holders: RwLock::default(),
+            pools: Default::default(),
+            peak: AtomicUsize::new(0),
             ledger: Mutex::default(),
             closed: AtomicBool::new(false),
             aborting: AtomicBool::new(false),
@@ -195,25 +203,35 @@ impl Accounts {
     fn divide(&self, names: HashSet<String>) -> (usize, usize) {
         let shared_seats = self.0.bounds.shared_seats.unwrap_or(0);
         let seats = names.len() + shared_seats;
+        let holders = read(&self.0.holders);
+        let changing = holders.values().map(|account| lock(&account.0.changing));
+        let _nobody_changes = Vec::from_iter(changing);
         let ledger = &mut *lock(&self.0.ledger);
         ledger.free_seats = shared_seats;
-        for (what, pool) in Resource::ALL.into_iter().zip(&mut ledger.pools) {
+        for (what, pool) in Resource::ALL.into_iter().zip(&self.0.pools) {
             let share = (self.total(what) / 4).checked_div(seats).unwrap_or(0);
-            pool.seat = share - share % what.row();
-            (pool.common, pool.excess) = (self.total(what) - seats * pool.seat, 0);
+            let seat = share - share % what.row();
+            pool.seat.store(seat, Relaxed);
+            pool.common.store(self.total(what) - seats * seat, Relaxed);
+            pool.excess.store(0, Relaxed);
         }
-        for (name, account) in &ledger.holders {
-            let has_own = names.contains(name);
-            let shares = !has_own && !account.is_idle() && ledger.free_seats > 0;
+        for (name, Account(holder)) in &*holders {
+            let is_named = names.contains(name);
+            let shares = !is_named && !holder.is_idle() && ledger.free_seats > 0;
             ledger.free_seats -= usize::from(shares);
-            account.0.has_seat.store(has_own || shares, Relaxed);
-            for (pool, held) in ledger.pools.iter_mut().zip(&account.0.held) {
-                let seat = usize::from(has_own || shares) * pool.seat;
-                pool.excess += held.load(Relaxed).saturating_sub(seat);
+            holder.is_named.store(is_named, Relaxed);
+            holder.has_seat.store(is_named || shares, Relaxed);
+            for (pool, held) in self.0.pools.iter().zip(&holder.held) {
+                let seat = usize::from(is_named || shares) * pool.seat.load(Relaxed);
+                let excess = held.load(Relaxed).saturating_sub(seat);
+                pool.excess.fetch_add(excess, Relaxed);
             }
         }
         ledger.names = names;
-        (seats, ledger.pools[Resource::Memory as usize].seat)
+        (
+            seats,
+            self.0.pools[Resource::Memory as usize].seat.load(Relaxed),
+        )
     }
 
     /// The account of this identity; without several callers the only one.
@@ -222,17 +240,21 @@ impl Accounts {
             Some(_) => identity.to_string(),
             None => String::new(),
         };
-        let ledger = &mut *lock(&self.0.ledger);
-        if ledger.holders.len() >= MANY_HOLDERS && !ledger.holders.contains_key(&name) {
-            ledger.forget_idle(Instant::now());
+        if let Some(account) = read(&self.0.holders).get(&name) {
+            return account.clone();
         }
-        let (names, bank) = (&ledger.names, &self.0);
-        let account = ledger.holders.entry(name).or_insert_with_key(|name| {
+        let holders = &mut *write(&self.0.holders);
+        if holders.len() >= MANY_HOLDERS {
+            forget_idle(holders, Instant::now());
+        }
+        let account = holders.entry(name).or_insert_with_key(|name| {
+            let is_named = lock(&self.0.ledger).names.contains(name);
             Account(Arc::new(Holder {
-                bank: bank.clone(),
-                name: name.clone(),
+                bank: self.0.clone(),
+                changing: Mutex::default(),
                 held: Default::default(),
-                has_seat: AtomicBool::new(names.contains(name)),
+                has_seat: AtomicBool::new(is_named),
+                is_named: AtomicBool::new(is_named),
                 rate: Rate::default(),
             }))
         });
@@ -248,7 +270,7 @@ impl Accounts {
 
     /// How much of a resource is held by all together.
     pub(crate) fn used(&self, what: Resource) -> usize {
-        lock(&self.0.ledger).pools[what as usize].used
+        self.0.pools[what as usize].used.load(Relaxed)
     }
 
     /// How much of a resource there is.
@@ -279,12 +301,18 @@ impl Accounts {
     }
 }
 
+/// Forgets accounts that hold nothing and whose rate is whole.
+fn forget_idle(holders: &mut HashMap<String, Account>, now: Instant) {
+    holders
+        .retain(|_, Account(holder)| Arc::strong_count(holder) > 1 || !holder.rate.is_whole(now));
+}
+
 impl Ledger {
-    /// Forgets accounts that hold nothing and whose rate is whole.
-    fn forget_idle(&mut self, now: Instant) {
-        self.holders.retain(|_, Account(holder)| {
-            Arc::strong_count(holder) > 1 || !holder.rate.is_whole(now)
-        });
+    /// Lets a caller wait, at the end of the queue.
+    fn enter(&mut self, waiter: Waiter) {
+        let pool = waiter.account.pool(waiter.what);
+        pool.waiting.fetch_add(1, Relaxed);
+        self.queue.push(waiter);
     }
 
     /// Which waiting caller gets the next one: of those who may have it the one who holds least, and of several the first.
@@ -323,7 +351,7 @@ impl Account {
         still_waiting: &mut dyn FnMut() -> bool,
     ) -> Option<Reservation> {
         let (mut guard, me) = (self.open(what), thread::current());
-        lock(&self.0.bank.ledger).queue.push(Waiter {
+        lock(&self.0.bank.ledger).enter(Waiter {
             what,
             account: self.clone(),
             thread: me.clone(),
@@ -332,6 +360,7 @@ impl Account {
         let _leave = Finally(|| {
             let ledger = &mut *lock(&self.0.bank.ledger);
             ledger.queue.retain(|waiter| waiter.thread.id() != me.id());
+            self.pool(what).waiting.fetch_sub(1, Relaxed);
             // There may be more than one to be had.
             ledger.next(what).inspect(|next| next.thread.unpark());
         });
@@ -406,23 +435,24 @@ impl Account {
         self.0.bank.bounds.per_minute
     }
 
-    fn is_idle(&self) -> bool {
-        self.0.held.iter().all(|held| held.load(Relaxed) == 0)
+    fn pool(&self, what: Resource) -> &Pool {
+        &self.0.bank.pools[what as usize]
     }
 
     /// What it is sure of, once it holds something.
     fn seat(&self, ledger: &Ledger, what: Resource) -> usize {
-        let sits = self.0.has_seat.load(Relaxed) || ledger.free_seats > 0 && self.is_idle();
-        usize::from(sits) * ledger.pools[what as usize].seat
+        let sits = self.0.has_seat.load(Relaxed) || ledger.free_seats > 0 && self.0.is_idle();
+        usize::from(sits) * self.pool(what).seat.load(Relaxed)
     }
 
     /// Whether the rule between callers lets this one have this much more.
     fn may_have(&self, ledger: &Ledger, what: Resource, amount: usize) -> bool {
-        let (pool, held) = (&ledger.pools[what as usize], self.held(what));
+        let (pool, held) = (self.pool(what), self.held(what));
         let (all, seat) = (held.saturating_add(amount), self.seat(ledger, what));
         let own = held.saturating_sub(seat);
         let more = all.saturating_sub(seat) - own;
-        let free = pool.common.saturating_sub(pool.excess);
+        let (common, excess) = (pool.common.load(Relaxed), pool.excess.load(Relaxed));
+        let free = common.saturating_sub(excess);
         let before_last = more.saturating_sub(what.row());
         let is_in_share = self.is_alone()
             || own.saturating_add(before_last) < free.saturating_sub(before_last).saturating_mul(3);
@@ -430,23 +460,42 @@ impl Account {
         all <= most && (more == 0 || more <= free && is_in_share)
     }
 
-    /// Makes what it holds `held`. A shared seat is taken with the first that is held, and given back with the last.
-    fn set(&self, ledger: &mut Ledger, what: Resource, held: usize) {
+    /// Whether nobody else is concerned if it holds no more than `most` while this changes to `held`.
+    fn stays_in_seat(&self, what: Resource, most: usize, held: usize) -> bool {
+        let (holder, pool) = (&self.0, self.pool(what));
+        let keeps_seat = holder.is_named.load(Relaxed)
+            || holder.has_seat.load(Relaxed) && !holder.would_be_idle(what, held);
+        keeps_seat
+            && most <= pool.seat.load(Relaxed)
+            && most <= self.most(what).unwrap_or(usize::MAX)
+            && pool.waiting.load(Relaxed) == 0
+    }
+
+    /// Makes what it holds `held`, where [`Account::stays_in_seat`] says so.
+    fn set(&self, what: Resource, held: usize) {
+        let before = self.0.held[what as usize].swap(held, Relaxed);
+        let more = held.wrapping_sub(before);
+        let used = self.pool(what).used.fetch_add(more, Relaxed);
+        if what == Resource::Memory {
+            let used = used.wrapping_add(more);
+            self.0.bank.peak.fetch_max(used, Relaxed);
+        }
+    }
+
+    /// The same anywhere. A shared seat is taken with the first that is held, and given back with the last.
+    fn set_any(&self, ledger: &mut Ledger, what: Resource, held: usize) {
         let (before, has_seat) = (self.held(what), &self.0.has_seat);
         let seat = self.seat(ledger, what);
-        if ledger.free_seats > 0 && !has_seat.load(Relaxed) && self.is_idle() {
+        if ledger.free_seats > 0 && !has_seat.load(Relaxed) && self.0.is_idle() {
             ledger.free_seats -= 1;
             has_seat.store(true, Relaxed);
         }
-        let pool = &mut ledger.pools[what as usize];
-        pool.used = pool.used - before + held;
-        pool.excess = pool.excess - before.saturating_sub(seat) + held.saturating_sub(seat);
-        self.0.held[what as usize].store(held, Relaxed);
-        if what == Resource::Memory {
-            ledger.peak = ledger.peak.max(pool.used);
-        }
-        let is_own = |ledger: &Ledger| ledger.names.contains(&self.0.name);
-        if has_seat.load(Relaxed) && self.is_idle() && !is_own(ledger) {
+        let more = held.saturating_sub(seat);
+        let more = more.wrapping_sub(before.saturating_sub(seat));
+        self.pool(what).excess.fetch_add(more, Relaxed);
+        self.set(what, held);
+        let is_own = self.0.is_named.load(Relaxed);
+        if has_seat.load(Relaxed) && self.0.is_idle() && !is_own {
             ledger.free_seats += 1;
             has_seat.store(false, Relaxed);
         }
@@ -455,8 +504,13 @@ impl Account {
     /// Takes `amount`, a multiple of the resource's row, for a caller that waits on this thread or for one that does
     /// not wait. False if it may not.
     fn charge(&self, what: Resource, amount: usize, waits: Option<&Thread>) -> bool {
-        let ledger = &mut *lock(&self.0.bank.ledger);
+        let _changing = lock(&self.0.changing);
         let all = self.held(what).saturating_add(amount);
+        if self.stays_in_seat(what, all, all) {
+            self.set(what, all);
+            return true;
+        }
+        let ledger = &mut *lock(&self.0.bank.ledger);
         // A caller does not wait for its own seat.
         let is_own = all <= self.seat(ledger, what);
         let is_next = |next: &Waiter| {
@@ -469,21 +523,42 @@ impl Account {
             if waits.is_some() {
                 ledger.queue.sort_by_key(|waiter| waiter.account.is(self));
             }
-            self.set(ledger, what, all);
+            self.set_any(ledger, what, all);
         }
         may_have
     }
 
     fn give_back(&self, what: Resource, amount: usize) {
-        let mut ledger = lock(&self.0.bank.ledger);
-        self.set(&mut ledger, what, self.held(what) - amount);
-        ledger.next(what).inspect(|next| next.thread.unpark());
-        let used = ledger.pools[what as usize].used;
-        if what == Resource::Memory && ledger.peak - used >= TRIM_AFTER {
-            ledger.peak = used;
-            drop(ledger);
+        let changing = lock(&self.0.changing);
+        let before = self.held(what);
+        if self.stays_in_seat(what, before, before - amount) {
+            self.set(what, before - amount);
+        } else {
+            let ledger = &mut *lock(&self.0.bank.ledger);
+            self.set_any(ledger, what, before - amount);
+            ledger.next(what).inspect(|next| next.thread.unpark());
+        }
+        drop(changing);
+        let (used, peak) = (self.pool(what).used.load(Relaxed), &self.0.bank.peak);
+        if what == Resource::Memory && peak.load(Relaxed).saturating_sub(used) >= TRIM_AFTER {
+            peak.store(used, Relaxed);
             heap::trim();
         }
+    }
+}
+
+impl Holder {
+    fn is_idle(&self) -> bool {
+        self.held.iter().all(|held| held.load(Relaxed) == 0)
+    }
+
+    /// Whether it would hold nothing if it held this much of a resource.
+    fn would_be_idle(&self, what: Resource, held: usize) -> bool {
+        let is_other = |at: &usize| *at != what as usize;
+        held == 0
+            && (0..RESOURCES)
+                .filter(is_other)
+                .all(|at| self.held[at].load(Relaxed) == 0)
     }
 }
 
@@ -649,9 +724,10 @@ mod tests {
                 }
             }
             drop(held);
-            let ledger = lock(&accounts.0.ledger);
-            let is_empty = |pool: &Pool| (pool.used, pool.excess) == (0, 0);
-            assert!(ledger.pools.iter().all(is_empty) && ledger.free_seats == 16);
+            let is_empty =
+                |pool: &Pool| [&pool.used, &pool.excess].map(|n| n.load(Relaxed)) == [0, 0];
+            assert!(accounts.0.pools.iter().all(is_empty));
+            assert_eq!(lock(&accounts.0.ledger).free_seats, 16);
         }
     }
 
@@ -668,7 +744,7 @@ mod tests {
                 account,
                 thread,
             };
-            lock(&accounts.0.ledger).queue.push(waiter);
+            lock(&accounts.0.ledger).enter(waiter);
             me
         });
         let gets = |account: &Account, waits| {
@@ -744,12 +820,12 @@ mod tests {
         assert_eq!(spend(now + 20 * second), Ok(()));
         assert_eq!(accounts.of("b").rate().take(3, 1, now, true), Ok(()));
         let _used = accounts.of("c");
-        lock(&accounts.0.ledger).forget_idle(now + 40 * second);
-        let found = ["a", "b", "c"].map(|name| lock(&accounts.0.ledger).holders.contains_key(name));
+        forget_idle(&mut write(&accounts.0.holders), now + 40 * second);
+        let found = ["a", "b", "c"].map(|name| read(&accounts.0.holders).contains_key(name));
         assert_eq!(found, [true, false, true], "the rate of one is used up");
         let found = [0..MANY_HOLDERS - 2, 0..1, MANY_HOLDERS..MANY_HOLDERS + 1].map(|names| {
             names.for_each(|name| drop(accounts.of(name)));
-            lock(&accounts.0.ledger).holders.len()
+            read(&accounts.0.holders).len()
         });
         assert_eq!(found, [MANY_HOLDERS, MANY_HOLDERS, 3]);
     }

@@ -14,7 +14,7 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::iter;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use crate::config::{MAX_SECRET, Secret, TOKEN_PREFIX};
 use crate::encoding::sha256::sha256_hex;
 use crate::logging;
 use crate::os::{files, random};
-use crate::sync::{lock, spawn, try_lock};
+use crate::sync::{lock, read, spawn, try_lock, write};
 use crate::text::{counted, unusable};
 use crate::time::{self, Clock, SystemClock};
 
@@ -64,7 +64,7 @@ pub(crate) struct Tokens {
     /// The accounts, where each name has a seat.
     accounts: Accounts,
     clock: Box<dyn Clock>,
-    table: Mutex<TokenTable>,
+    table: RwLock<TokenTable>,
     watch: Mutex<Watch>,
 }
 
@@ -116,7 +116,7 @@ impl Tokens {
         accounts: &Accounts,
     ) -> Result<Tokens, String> {
         let tokens = Tokens {
-            table: Mutex::new(parse("", default.as_ref(), true).0),
+            table: RwLock::new(parse("", default.as_ref(), true).0),
             default,
             file,
             has_ledger,
@@ -127,7 +127,7 @@ impl Tokens {
         let (change, faults) = tokens.look(&mut lock(&tokens.watch), Duration::ZERO);
         report((change, Vec::new()));
         if tokens.file.is_none() {
-            tokens.seat(&lock(&tokens.table));
+            tokens.seat(&read(&tokens.table));
         }
         match faults.first() {
             Some(fault) => Err(fault.trim_end_matches(STAY).to_owned()),
@@ -143,7 +143,7 @@ impl Tokens {
         let mut tokens = Tokens::open(default, None, true, &Accounts::alone(1))?;
         tokens.file = Some(file);
         let had = (Identity::token(OTHERS), Arc::new(Allowance::of(Role::Read)));
-        lock(&tokens.table).insert(NOBODY, had);
+        write(&tokens.table).insert(NOBODY, had);
         let (_, faults) = tokens.look(&mut lock(&tokens.watch), Duration::ZERO);
         let told = faults.join("\n").replace(STAY, "");
         if told.is_empty() { Ok(()) } else { Err(told) }
@@ -197,7 +197,7 @@ impl Tokens {
             let _nobody = logging::no_caller_scope();
             report(self.look(&mut watch, REST));
         }
-        let holder = lock(&self.table).get(&token).cloned();
+        let holder = read(&self.table).get(&token).cloned();
         let (identity, allowance) = holder.ok_or(Flaw::UNKNOWN)?;
         let today = time::timestamp(self.clock.today());
         match &allowance.until {
@@ -237,21 +237,21 @@ impl Tokens {
         if is_new {
             watch.seen = seen;
             let named = format!("{SETTING}: \"{}\"", file.display());
-            let read = content.map_err(|why| format!("{SETTING}: {why}"));
-            let read = read.and_then(|(text, is_open, _)| {
+            let parsed = content.map_err(|why| format!("{SETTING}: {why}"));
+            let parsed = parsed.and_then(|(text, is_open, _)| {
                 if is_open {
                     log::warn!(
                         "{SETTING}: every user of this machine can read or change \"{}\"; run chmod o-rwx on it",
                         file.display()
                     );
                 }
-                let had = lock(&self.table).len() > usize::from(self.default.is_some());
+                let had = read(&self.table).len() > usize::from(self.default.is_some());
                 if had && text.trim_ascii().is_empty() {
                     return Err(format!("{named} is empty; put a comment into it to take back every token"));
                 }
                 Ok(parse(&text, self.default.as_ref(), self.has_ledger))
             });
-            watch.faults = match read {
+            watch.faults = match parsed {
                 Ok((table, faults)) => {
                     if table.is_empty() {
                         log::warn!(
@@ -281,7 +281,7 @@ impl Tokens {
 
     /// Takes over these tokens, and says whose were added, changed and removed.
     fn take(&self, table: TokenTable) -> String {
-        let mut current = lock(&self.table);
+        let mut current = write(&self.table);
         let nobody = TokenTable::new();
         let (old, new) = (names(&current, &nobody), names(&table, &nobody));
         let differ = &names(&table, &current) | &names(&current, &table);

@@ -7,11 +7,13 @@ mod process;
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
-use std::sync::Mutex;
+use std::sync::RwLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::error::{Cause, Error};
-use crate::sync::lock;
+use crate::sync::{read, write};
 use crate::text::number;
 
 /// Upper bounds of the histogram's buckets, in seconds: a cached list takes under a millisecond, a run minutes.
@@ -56,12 +58,12 @@ families! {
 }
 
 /// Samples that differ in the values of their `N` labels.
-pub(crate) struct Family<T, const N: usize, V = u64> {
+pub(crate) struct Family<T, const N: usize, V = AtomicU64> {
     name: &'static str,
     kind: &'static str,
     help: &'static str,
     labels: [&'static str; N],
-    samples: Mutex<BTreeMap<[T; N], V>>,
+    samples: RwLock<BTreeMap<[T; N], V>>,
 }
 
 /// One sample without labels.
@@ -81,34 +83,42 @@ impl<T, const N: usize, V> Family<T, N, V> {
             kind,
             help,
             labels,
-            samples: Mutex::new(BTreeMap::new()),
+            samples: RwLock::new(BTreeMap::new()),
         }
+    }
+}
+
+impl<T: Ord, const N: usize, V: Default> Family<T, N, V> {
+    /// Changes the sample with these values of the labels. Only the first change of a sample excludes others.
+    fn change(&self, values: [T; N], change: impl Fn(&V)) {
+        if let Some(sample) = read(&self.samples).get(&values) {
+            return change(sample);
+        }
+        change(write(&self.samples).entry(values).or_default());
     }
 }
 
 impl<T: Ord + Display, const N: usize> Family<T, N> {
     /// Adds `more` to the sample with these values of the labels.
     pub(crate) fn add(&self, values: [T; N], more: u64) {
-        let mut samples = lock(&self.samples);
-        let sample = samples.entry(values).or_default();
-        *sample = sample.saturating_add(more);
+        self.change(values, |sample| _ = sample.fetch_add(more, Relaxed));
     }
 
     /// Sets the sample with these values of the labels.
     pub(crate) fn set(&self, values: [T; N], value: u64) {
-        lock(&self.samples).insert(values, value);
+        self.change(values, |sample| sample.store(value, Relaxed));
     }
 
     fn write(&self, out: &mut String) {
         write_head(out, self.name, self.kind, self.help);
-        let samples = lock(&self.samples);
+        let samples = read(&self.samples);
         if N == 0 && samples.is_empty() {
             write_sample(out, self.name, &[], 0);
         }
         for (values, sample) in &*samples {
             let values = values.each_ref().map(T::to_string);
             let labels: [_; N] = std::array::from_fn(|at| (self.labels[at], values[at].as_str()));
-            write_sample(out, self.name, &labels, sample);
+            write_sample(out, self.name, &labels, sample.load(Relaxed));
         }
     }
 }
@@ -116,30 +126,32 @@ impl<T: Ord + Display, const N: usize> Family<T, N> {
 #[derive(Default)]
 pub(crate) struct Times {
     /// How many ended in each of [`BUCKETS`], not cumulative; the last one is `+Inf`.
-    buckets: [u64; BUCKETS.len() + 1],
-    sum: Duration,
+    buckets: [AtomicU64; BUCKETS.len() + 1],
+    nanoseconds: AtomicU64,
 }
 
 impl Histogram {
     fn observe(&self, values: [&'static str; 1], took: Duration) {
-        let mut samples = lock(&self.samples);
-        let times = samples.entry(values).or_default();
-        times.buckets[BUCKETS.partition_point(|bound| *bound < took.as_secs_f64())] += 1;
-        times.sum += took;
+        let bucket = BUCKETS.partition_point(|bound| *bound < took.as_secs_f64());
+        self.change(values, |times| {
+            times.buckets[bucket].fetch_add(1, Relaxed);
+            times.nanoseconds.fetch_add(took.as_nanos() as u64, Relaxed);
+        });
     }
 
     fn write(&self, out: &mut String) {
         write_head(out, self.name, self.kind, self.help);
-        for ([value], times) in &*lock(&self.samples) {
+        for ([value], times) in &*read(&self.samples) {
             let label = (self.labels[0], *value);
             let mut count = 0;
-            for (bound, more) in BUCKETS.iter().map(Some).chain([None]).zip(times.buckets) {
-                count += more;
+            for (bound, more) in BUCKETS.iter().map(Some).chain([None]).zip(&times.buckets) {
+                count += more.load(Relaxed);
                 let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| number(*bound));
                 let bucket = format!("{}_bucket", self.name);
                 write_sample(out, &bucket, &[label, ("le", &bound)], count);
             }
-            let sum = number(times.sum.as_secs_f64());
+            let sum = Duration::from_nanos(times.nanoseconds.load(Relaxed));
+            let sum = number(sum.as_secs_f64());
             write_sample(out, &format!("{}_sum", self.name), &[label], sum);
             write_sample(out, &format!("{}_count", self.name), &[label], count);
         }
@@ -233,7 +245,7 @@ mod tests {
         assert!(written(|out| single.write(out)).ends_with("\nfabric_mcp_a 5\n"));
         let family = Family::new("counter", "b_total", ["kind", "way"], "B.");
         family.add(["y", "\"\\\n"], 1);
-        family.add(["x", "in"], u64::MAX);
+        family.add(["x", "in"], u64::MAX - 1);
         family.add(["x", "in"], 1);
         let expected = "# HELP fabric_mcp_b_total B.\n# TYPE fabric_mcp_b_total counter\n\
              fabric_mcp_b_total{kind=\"x\",way=\"in\"} 18446744073709551615\n\
