@@ -381,6 +381,11 @@ impl Account {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// A number that no other account has that is there now: where it is in memory.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     /// How much of a resource it holds.
     pub(crate) fn held(&self, what: Resource) -> usize {
         self.0.held[what as usize].load(Relaxed)

@@ -4,8 +4,9 @@
 //!   Idle ──▶ Request ──▶ Response ──▶ Idle … Over        any but those with an admitted request ──▶ Evicted
 //! ```
 //! Only a connection whose admitted request is being served is safe. Of the others, one is closed to make room: the
-//! oldest of the network that has most of them. Age counts from the connection's start or its last admitted request. So
-//! a peer that is silent, sends or reads slowly, or is refused again and again keeps nobody out. How many are admitted is
+//! oldest of who has most connections, the caller of its last request or, before the first, the network. Age counts from
+//! the connection's start or its last admitted request. So a peer that is silent, sends or reads slowly, or is refused
+//! again and again keeps nobody out. How many are admitted is
 //! up to the accounts that pay for them; [`HTTP_RESERVE`] more places remain even then, so that probes always get one.
 //!
 //! In scope: the shared state of every connection. Not in scope: I/O (`socket`), and which requests are admitted (the
@@ -46,10 +47,19 @@ pub(super) enum ConnectionPhase {
     Evicted,
 }
 
+/// Who has a connection: its network, until a request came from one of several callers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Owner {
+    Network(IpAddr),
+    Caller(usize),
+}
+
 struct SlotState {
     phase: ConnectionPhase,
     /// What pays for the place while a request that was admitted is being served.
     paid: Option<Reservation>,
+    /// Whose connection it is.
+    owner: Owner,
     /// Its age: the lower, the older.
     turn: u64,
 }
@@ -85,6 +95,9 @@ impl Slot {
     /// Marks a complete request as admitted, if `account` pays for it. False if it may not, or the connection must close.
     pub(super) fn hold(&self, account: &Account) -> bool {
         let mut state = lock(&self.state);
+        if !account.is_alone() {
+            state.owner = Owner::Caller(account.address());
+        }
         if state.phase == ConnectionPhase::Request && state.paid.is_none() {
             state.paid = account.take(Resource::Streams, 1).ok();
         }
@@ -151,18 +164,18 @@ impl Drop for Lease {
     }
 }
 
-/// The connection to evict, from candidates of peer, turn and id: the oldest one of the network with the most.
-fn first_to_go(candidates: impl Iterator<Item = (IpAddr, u64, u64)>) -> Option<u64> {
-    let mut networks = HashMap::new();
-    for (peer, turn, id) in candidates {
-        let (count, first) = networks.entry(network(peer)).or_insert((0, (turn, id)));
+/// The connection to evict, the oldest of the owner who has most. Takes each one's owner and, if it can be evicted, its
+/// turn and id.
+fn first_to_go(connections: impl Iterator<Item = (Owner, Option<(u64, u64)>)>) -> Option<u64> {
+    let mut owners = HashMap::new();
+    for (owner, candidate) in connections {
+        let (count, first) = owners.entry(owner).or_insert((0, None));
         *count += 1;
-        *first = (*first).min((turn, id));
+        *first = [*first, candidate].into_iter().flatten().min();
     }
-    networks
-        .into_values()
-        .max_by_key(|(count, first)| (*count, Reverse(*first)))
-        .map(|(_, (_, id))| id)
+    let candidates = owners.into_values();
+    let candidates = candidates.filter_map(|(count, first)| Some((count, Reverse(first?))));
+    candidates.max().map(|(_, Reverse((_, id)))| id)
 }
 
 /// Connections whose last response is not written, and whose thread has not ended.
@@ -204,6 +217,7 @@ impl Registry {
             state: Mutex::new(SlotState {
                 phase: ConnectionPhase::Idle,
                 paid: None,
+                owner: Owner::Network(network(peer.ip())),
                 turn,
             }),
         });
@@ -222,9 +236,10 @@ impl Registry {
         let is_evictable =
             |state: &SlotState| state.paid.is_none() && state.phase != ConnectionPhase::Evicted;
         let find = || {
-            first_to_go(slots.values().filter_map(|slot| {
+            first_to_go(slots.values().map(|slot| {
                 let state = lock(&slot.state);
-                is_evictable(&state).then(|| (slot.peer.ip(), state.turn, slot.id))
+                let candidate = is_evictable(&state).then_some((state.turn, slot.id));
+                (state.owner, candidate)
             }))
         };
         while let Some(slot) = find().and_then(|id| slots.get(&id)) {
@@ -286,22 +301,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_network_with_most_connections_loses_its_oldest() {
-        let loses = |all: &[(&str, u64)]| {
-            let parsed = all.iter().zip(0..);
-            first_to_go(parsed.map(|((peer, turn), id)| (peer.parse().unwrap(), *turn, id)))
+    fn who_has_most_connections_loses_the_oldest_that_is_not_held() {
+        let loses = |all: &[(Owner, Option<u64>)]| {
+            let all = all.iter().zip(0..);
+            first_to_go(all.map(|((owner, turn), id)| (*owner, turn.map(|turn| (turn, id)))))
         };
+        let network = |peer: &str| Owner::Network(network(peer.parse().unwrap()));
+        let (a, b) = (network("10.0.0.1"), network("10.0.0.2"));
         assert_eq!(loses(&[]), None);
-        let most = [("10.0.0.1", 0), ("10.0.0.2", 8), ("10.0.0.2", 9)];
-        let as_many = [("10.0.0.1", 7), ("10.0.0.2", 6), ("10.0.0.3", 8)];
-        let one_address = [("10.0.0.1", 7), ("::ffff:10.0.0.1", 6), ("10.0.0.3", 0)];
-        let one_network = [
-            ("2001:db8::1", 7),
-            ("2001:db8::ffff:1", 6),
-            ("2001:db8:0:1::1", 0),
+        assert_eq!(loses(&[(a, None)]), None);
+        let most = [(a, Some(0)), (b, Some(8)), (b, Some(9))];
+        let as_many = [(a, Some(7)), (b, Some(6)), (Owner::Caller(6), Some(8))];
+        let one_address = [
+            (a, Some(7)),
+            (network("::ffff:10.0.0.1"), Some(6)),
+            (b, Some(0)),
         ];
-        for all in [most, as_many, one_address, one_network] {
-            assert_eq!(loses(&all), Some(1), "{all:?}");
+        let one_network = [
+            (network("2001:db8::1"), Some(7)),
+            (network("2001:db8::ffff:1"), Some(6)),
+            (network("2001:db8:0:1::1"), Some(0)),
+        ];
+        let held = [(a, Some(0)), (b, Some(1)), (b, None)];
+        let all_held = [(b, None), (a, Some(1)), (b, None)];
+        for all in [most, as_many, one_address, one_network, held, all_held] {
+            assert_eq!(loses(&all), Some(1));
         }
     }
 }

@@ -86,6 +86,35 @@ fn at_the_cap_the_longest_idle_connection_is_evicted() {
 }
 
 #[test]
+fn a_caller_who_has_many_connections_loses_one_before_who_has_few() {
+    let accounts = Accounts::new(Bounds {
+        totals: [4; RESOURCES],
+        shared_seats: Some(0),
+        ..Bounds::default()
+    });
+    let server = limited(8, move |exchange| {
+        let held = exchange.hold(&accounts.of(exchange.head.path()));
+        exchange.respond(if held { 200 } else { 503 }, &[], &[b""]);
+    });
+    let mut modest = connect(&server);
+    let ask = |client: &mut TcpStream, path| {
+        get(client, path);
+        let (head, _) = response(client);
+        all_at_rest(&server);
+        head
+    };
+    ask(&mut modest, "/modest");
+    let greedy = || {
+        let mut client = connect(&server);
+        ask(&mut client, "/greedy");
+        client
+    };
+    let _greedy: Vec<_> = std::iter::repeat_with(greedy).take(30).collect();
+    let _new: Vec<_> = (0..4).map(|_| connect(&server)).collect();
+    assert_status(&ask(&mut modest, "/modest"), 200);
+}
+
+#[test]
 fn beyond_those_held_there_is_always_room_for_a_short_answer() {
     let (handler, has_begun, go) = gated(2);
     let server = limited(2, move |exchange| match exchange.head.path() {
